@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element types: plain NumPy-style names such as "float32", with their sizes and NumPy twins."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from treadle.errors import TypeMismatch
+
+INDEX = "int64"
+"""The dtype of every index, size and loop variable."""
+
+_BITS = {
+    "bool": 8,
+    "int8": 8,
+    "int16": 16,
+    "int32": 32,
+    "int64": 64,
+    "uint8": 8,
+    "uint16": 16,
+    "uint32": 32,
+    "uint64": 64,
+    "float16": 16,
+    "bfloat16": 16,
+    "float32": 32,
+    "float64": 64,
+}
+
+NAMES = tuple(_BITS)
+
+
+def check_dtype(name: str) -> str:
+    """Return `name` if it is an element type, else raise TypeMismatch with the list of types."""
+    if name not in _BITS:
+        raise TypeMismatch(
+            f"{name!r} is not an element type", hint=f"element types are {', '.join(NAMES)}"
+        )
+    return name
+
+
+def bits(name: str) -> int:
+    """Return the storage size of one element in bits (bool takes 8)."""
+    return _BITS[check_dtype(name)]
+
+
+def itemsize(name: str) -> int:
+    """Return the storage size of one element in bytes."""
+    return bits(name) // 8
+
+
+def is_float(name: str) -> bool:
+    """True for float16, bfloat16, float32 and float64."""
+    return name.startswith(("float", "bfloat"))
+
+
+def is_signed(name: str) -> bool:
+    """True for the signed integer types."""
+    return name.startswith("int")
+
+
+def is_unsigned(name: str) -> bool:
+    """True for the unsigned integer types (not bool)."""
+    return name.startswith("uint")
+
+
+def is_integer(name: str) -> bool:
+    """True for the signed and unsigned integer types (not bool)."""
+    return is_signed(name) or is_unsigned(name)
+
+
+@cache
+def to_numpy(name: str) -> np.dtype:
+    """Return the NumPy dtype that stores elements of type `name` (bfloat16 through ml_dtypes)."""
+    check_dtype(name)
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def from_numpy(dtype: np.dtype | type) -> str:
+    """Return the element type of a NumPy dtype. Raises TypeMismatch for object, string, ..."""
+    return check_dtype(np.dtype(dtype).name)
+
+
+def min_value(name: str) -> int | float | bool:
+    """Return the smallest value of the type (-inf for floats): the identity of max."""
+    if name == "bool":
+        return False
+    if is_float(name):
+        return float("-inf")
+    return 0 if is_unsigned(name) else -(1 << (bits(name) - 1))
+
+
+def max_value(name: str) -> int | float | bool:
+    """Return the largest value of the type (inf for floats): the identity of min."""
+    if name == "bool":
+        return True
+    if is_float(name):
+        return float("inf")
+    return (1 << bits(name)) - 1 if is_unsigned(name) else (1 << (bits(name) - 1)) - 1

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exception tree: every error says what is wrong, where, and what to do next."""
+
+from __future__ import annotations
+
+
+class TreadleError(Exception):
+    """A mistake the user can act on: the problem, the place, and the next step.
+
+    `problem` is one or more lines in the present tense with the offending values in it; `at` names
+    the place (model file, node name, operator, index; or script line); `hint` is the next action.
+    """
+
+    def __init__(self, problem: str, *, at: str = "", hint: str = "") -> None:
+        self.problem = problem
+        self.at = at
+        self.hint = hint
+        super().__init__(str(self))
+
+    def located(self, at: str) -> TreadleError:
+        """Return this error with `at` put in front of the place it already names."""
+        place = f"{at}, {self.at}" if self.at else at
+        return type(self)(self.problem, at=place, hint=self.hint)
+
+    def __str__(self) -> str:
+        lines = [self.problem]
+        if self.at:
+            lines.append(f"  at    {self.at}")
+        if self.hint:
+            lines.append(f"  hint  {self.hint}")
+        return "\n".join(lines)
+
+
+class SettingError(TreadleError):
+    """A TREADLE_* variable or a setting has a value it cannot have."""
+
+
+class TypeMismatch(TreadleError):
+    """Shapes, dtypes or attributes of an operator do not fit together."""
+
+
+class ModelError(TreadleError):
+    """A model file cannot be read, or breaks the rules of its format."""
+
+
+class UnsupportedOperators(ModelError):
+    """A model uses operators Treadle has no conversion for; all are listed, with counts."""
+
+
+class ScheduleError(TreadleError):
+    """A schedule step does not fit the stage or axis it names."""
+
+
+class TargetError(TreadleError):
+    """A target string, CPU name or feature is not known."""
+
+
+class ToolchainError(TreadleError):
+    """A linker or compiler is missing or fails."""
+
+
+class ArtifactError(TreadleError):
+    """A saved artifact is damaged, unsafe, or made for another machine."""
+
+
+class InputError(TreadleError):
+    """An input given to a compiled model has the wrong name, rank, dtype or shape."""
+
+
+class UsageError(TreadleError):
+    """A command line or a call of the public API cannot be understood."""
+
+
+class InternalError(TreadleError):
+    """A broken invariant of the compiler itself: names the pass and how to report it."""
