@@ -95,6 +95,7 @@ class PlaceholderOp:
     name: str
     shape: tuple[Expr, ...]
     dtype: str
+    _outputs: tuple[Tensor, ...] = ()
 
     @property
     def input_tensors(self) -> tuple[Tensor, ...]:
@@ -104,7 +105,9 @@ class PlaceholderOp:
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         """The tensors this operation makes."""
-        return (Tensor(self, 0, self.shape, self.dtype),)
+        if not self._outputs:
+            self._outputs = (Tensor(self, 0, self.shape, self.dtype),)
+        return self._outputs
 
     def output(self, index: int) -> Tensor:
         """Return output number `index`."""
