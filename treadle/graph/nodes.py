@@ -107,11 +107,6 @@ class Function:
         """The type of the result."""
         return self.body.type
 
-    def __str__(self) -> str:
-        from treadle.graph.text import function_text
-
-        return function_text(self)
-
 
 Node: TypeAlias = Var | Constant | Call | Tuple | TupleItem
 
