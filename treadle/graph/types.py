@@ -52,7 +52,8 @@ class TensorType:
         """The shape as ints. Raises TypeMismatch when a dimension is symbolic."""
         if not self.is_static:
             raise TypeMismatch(
-                f"the shape of {self} must be known here", hint="give the sizes with --input-shapes"
+                f"the shape of {self} must be known here",
+                hint="give the sizes with --input-shapes",
             )
         return tuple(d for d in self.shape if isinstance(d, int))
 
@@ -127,6 +128,8 @@ def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
             merged = broadcast_dim(result[k], d)
             if merged is None:
                 text = " and ".join(f"[{', '.join(map(str, s))}]" for s in shapes)
-                raise TypeMismatch(f"the shapes {text} do not broadcast: {result[k]} against {d}")
+                raise TypeMismatch(
+                    f"the shapes {text} do not broadcast: {result[k]} against {d}"
+                )
             result[k] = merged
     return tuple(result)

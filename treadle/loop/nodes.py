@@ -115,7 +115,13 @@ class PrimFunc:
     def with_body(self, body: Stmt) -> PrimFunc:
         """Return this function with another body."""
         return PrimFunc(
-            self.name, self.params, self.sizes, body, self.outputs, self.workspace_bytes, self.attrs
+            self.name,
+            self.params,
+            self.sizes,
+            body,
+            self.outputs,
+            self.workspace_bytes,
+            self.attrs,
         )
 
     def __str__(self) -> str:
@@ -270,7 +276,9 @@ class _Verifier:
     def _expr(self, e: Expr) -> None:
         for n in ex.walk(e):
             if isinstance(n, Var) and n not in self.vars:
-                self._fail(f"variable {n.name} is used outside the loop that defines it")
+                self._fail(
+                    f"variable {n.name} is used outside the loop that defines it"
+                )
             if isinstance(n, ex.Load) and id(n.source) not in self.buffers:
                 self._fail(f"buffer {n.source.name} is read where it does not exist")
 
