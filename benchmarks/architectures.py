@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MobileNetV2 and ResNet-50 v2 as data, from which `onnx_networks` and `torch_networks` make models.
+"""MobileNetV2 and ResNet-50 v2 as data, of which two modules make models: ONNX and torch.
 
 A network is a sequence of layers. A layer's position in the sequences around it is its name
 ("12.body.3"), from which its weights are drawn: both makers give the same network.
@@ -106,9 +106,7 @@ def _mobilenet_v2() -> Iterator[Layer]:
     yield Dense(1280, 1000)
 
 
-def _inverted_residual(
-    inputs: int, outputs: int, expansion: int, stride: int
-) -> Iterator[Layer]:
+def _inverted_residual(inputs: int, outputs: int, expansion: int, stride: int) -> Iterator[Layer]:
     is_added = stride == 1 and inputs == outputs
     hidden = inputs * expansion
     body: list[Layer] = []

@@ -35,7 +35,7 @@ BUILDERS: dict[str, Builder] = {
     **{name: partial(onnx_networks.build, name) for name in ARCHITECTURES},
     **{f"{name}_torch": partial(_export, name) for name in ARCHITECTURES},
 }
-"""Every network by name; those ending in `_torch` are exported by torch, the others need no torch."""
+"""Every network by name; those ending in `_torch` are exported by torch, and need it."""
 
 
 def build(name: str, opset: int | None = None) -> onnx.ModelProto:

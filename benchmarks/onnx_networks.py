@@ -127,9 +127,7 @@ class _Writer:
         return path
 
     def parameter(self, name: str, shape: tuple[int, ...], role: Role) -> str:
-        self.parameters.append(
-            numpy_helper.from_array(draw(self.network, name, shape, role), name)
-        )
+        self.parameters.append(numpy_helper.from_array(draw(self.network, name, shape, role), name))
         return name
 
     def scalar(self, name: str, value: float) -> str:
