@@ -86,14 +86,24 @@ class Residual:
 Layer: TypeAlias = Conv | Norm | Activation | MaxPool | GlobalPool | Dense | Residual
 
 
+_MOBILENET_STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+"""Expansion, output channels, number of blocks, stride of the first."""
+
+
 def _mobilenet_v2() -> Iterator[Layer]:
     yield Conv(3, 32, kernel=3, stride=2)
     yield Norm(32)
     yield Activation("relu6")
     width = 32
-    stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2))
-    stages += ((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-    for expansion, outputs, repeats, first_stride in stages:
+    for expansion, outputs, repeats, first_stride in _MOBILENET_STAGES:
         for block in range(repeats):
             yield from _inverted_residual(
                 width, outputs, expansion, first_stride if block == 0 else 1

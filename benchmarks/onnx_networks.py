@@ -123,7 +123,9 @@ class _Writer:
     def node(
         self, operator: str, inputs: list[str], path: str, **attributes: int | float | list[int]
     ) -> str:
-        self.nodes.append(helper.make_node(operator, inputs, [path], name=path, **attributes))
+        node = helper.make_node(operator, inputs, [path], name=path)
+        node.attribute.extend(helper.make_attribute(key, attributes[key]) for key in attributes)
+        self.nodes.append(node)
         return path
 
     def parameter(self, name: str, shape: tuple[int, ...], role: Role) -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 
 import onnx
@@ -118,9 +117,7 @@ def build(name: str, opset: int | None = None) -> onnx.ModelProto:
     )
     if program is None:
         raise RuntimeError(f"torch.onnx.export gave no program for {name}")
-    file = io.BytesIO()
-    program.save(file)
-    model = onnx.load_from_string(file.getvalue())
+    model = program.model_proto
     _drop_traces(model)
     return model
 
