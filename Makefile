@@ -11,7 +11,7 @@ help:
 
 demo:
 	@scripts/setup
-	@.venv/bin/python examples/digits/demo.py
+	@.venv/bin/python -m examples.digits.demo
 
 test:
 	@scripts/setup

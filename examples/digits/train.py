@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the demo's digit classifier with NumPy alone, and writes it as examples/digits/digits.onnx.
+"""Trains the demo's digit classifier with NumPy alone, and writes it as digits.onnx beside it.
 
     python -m examples.digits.train
 
@@ -130,7 +130,8 @@ class BatchNorm:
         inner = gradient * _per_channel(self.parameters["scale"])
         common = inner.mean(axis=axes, keepdims=True)
         along = (inner * self._normalised).mean(axis=axes, keepdims=True)
-        return (inner - common - self._normalised * along) / _per_channel(self._deviation)
+        centred: Array = inner - common - self._normalised * along
+        return centred / _per_channel(self._deviation)
 
     def node(self, source: str, target: str) -> tuple[onnx.NodeProto, dict[str, Array]]:
         """Return a BatchNormalization node."""
@@ -165,7 +166,8 @@ class Relu:
 
     def backward(self, gradient: Array) -> Array:
         """Pass on the gradient where the input was positive."""
-        return gradient * self._is_positive
+        passed: Array = gradient * self._is_positive
+        return passed
 
     def node(self, source: str, target: str) -> tuple[onnx.NodeProto, dict[str, Array]]:
         """Return a Relu node."""
@@ -193,7 +195,8 @@ class MaxPool:
         shares = self._is_largest / self._is_largest.sum(axis=(3, 5), keepdims=True)
         n, c, h, _, w, _ = shares.shape
         spread = shares * gradient[:, :, :, np.newaxis, :, np.newaxis]
-        return spread.reshape(n, c, 2 * h, 2 * w).astype(np.float32)
+        whole: Array = spread.reshape(n, c, 2 * h, 2 * w).astype(np.float32)
+        return whole
 
     def node(self, source: str, target: str) -> tuple[onnx.NodeProto, dict[str, Array]]:
         """Return a MaxPool node."""
