@@ -72,3 +72,5 @@ def _build_native() -> None:
     subprocess.run(
         [sys.executable, str(_ROOT / "scripts" / "build_native.py")], cwd=_ROOT, check=True
     )
+    # C programs find the header beside the library they link.
+    shutil.copy(_ROOT / "native" / "include" / "treadle.h", _ROOT / "treadle" / "_native")
