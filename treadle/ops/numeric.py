@@ -86,7 +86,8 @@ def rounded_once(scalar: Scalar) -> Scalar:
         dtype = xs[0].dtype
         if dtype not in HALVES:
             return scalar(attrs, *xs)
-        return cast(scalar(attrs, *(cast(x, "float32") for x in xs)), dtype)
+        result = scalar(attrs, *(cast(x, "float32") for x in xs))
+        return result if result.dtype == "bool" else cast(result, dtype)
 
     return wide
 
