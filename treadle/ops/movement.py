@@ -30,7 +30,6 @@ from treadle.graph.types import (
     tensor_type,
 )
 from treadle.ops.numeric import (
-    ANY,
     INTEGERS,
     broadcast_index,
     check_axis,
@@ -543,6 +542,8 @@ def _pad(a: PadAttrs, x: Tensor) -> Tensor:
 
 def _numpy_pad(a: PadAttrs, x: np.ndarray) -> np.ndarray:
     pairs = list(zip(a.before, a.after, strict=True))
+    if not pairs:
+        return x
     kept = x[
         tuple(slice(-min(b, 0), n + min(e, 0)) for n, (b, e) in zip(x.shape, pairs, strict=True))
     ]
@@ -822,67 +823,6 @@ gather_nd: Operator[GatherNdAttrs] = register(
             Example(((3, 4, 5), (6, 3)), {}, ("float32", "int64"), -3, 2),
             Example(((2, 4, 5), (2, 3, 1)), {"batch_dims": 1}, ("float32", "int64"), -4, 3),
             Example(((4,), (1,)), {}, ("float32", "int64"), -4, 3),
-        ),
-    )
-)
-
-
-# one_hot
-
-
-@dataclass(frozen=True, slots=True)
-class OneHotAttrs(Attrs):
-    """`on` at the index along a new axis of extent `depth`, `off` elsewhere.
-
-    Negative indices count from the end; an index outside [-depth, depth) gives all `off`.
-    """
-
-    depth: int
-    axis: int = 0
-    on: float = 1.0
-    off: float = 0.0
-    dtype: str = "float32"
-
-
-def _infer_one_hot(a: OneHotAttrs, indices: Type) -> Type:
-    at = check_elements(indices, ANY[1:], "the index")
-    check_axis(a.axis, at.ndim + 1)
-    return TensorType((*at.shape[: a.axis], a.depth, *at.shape[a.axis :]), a.dtype)
-
-
-def _one_hot(a: OneHotAttrs, indices: Tensor) -> Tensor:
-    on, off = te.const(a.on, a.dtype), te.const(a.off, a.dtype)
-
-    def read(*i: Expr) -> Expr:
-        at = nodes.cast(indices[(*i[: a.axis], *i[a.axis + 1 :])], dt.INDEX)
-        at = nodes.select(at < 0, at + a.depth, at)
-        return nodes.select(at == i[a.axis], on, off)
-
-    depth: ExprLike = a.depth
-    shape = (*indices.shape[: a.axis], depth, *indices.shape[a.axis :])
-    return te.compute_one(shape, read, "one_hot")
-
-
-def _numpy_one_hot(a: OneHotAttrs, i: np.ndarray) -> np.ndarray:
-    at = np.expand_dims(i.astype(np.int64), a.axis)
-    line = [-1 if k == a.axis else 1 for k in range(at.ndim)]
-    hot = np.where(at < 0, at + a.depth, at) == np.arange(a.depth).reshape(line)
-    return np.where(hot, a.on, a.off).astype(dt.to_numpy(a.dtype))
-
-
-one_hot: Operator[OneHotAttrs] = register(
-    Operator(
-        name="one_hot",
-        infer=_infer_one_hot,
-        reference=_numpy_one_hot,
-        compute=_one_hot,
-        attrs_type=OneHotAttrs,
-        fusion=Fusion.INJECTIVE,
-        examples=(
-            Example(((3, 4),), {"depth": 5, "axis": 2}, ("int64",), -7, 7),
-            Example(((3, 4),), {"depth": 5, "axis": 0, "on": 2.0}, ("int32",), -7, 7),
-            Example(((),), {"depth": 3, "off": -1.0}, ("int64",), 0, 2),
-            Example(((4,),), {"depth": 3, "axis": 1, "dtype": "int64"}, ("int64",), 0, 2),
         ),
     )
 )
