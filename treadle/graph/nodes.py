@@ -40,16 +40,12 @@ class Constant:
     origin: str = ""
 
     @staticmethod
-    def of(
-        value: np.ndarray | int | float | bool, dtype: str = "", origin: str = ""
-    ) -> Constant:
+    def of(value: np.ndarray | int | float | bool, dtype: str = "", origin: str = "") -> Constant:
         """Return an array (or a number, as `dtype`) as a constant; C-contiguous arrays are kept."""
         array = np.asarray(value, dtype=dt.to_numpy(dtype) if dtype else None)
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
-        return Constant(
-            array, TensorType(array.shape, dt.from_numpy(array.dtype)), origin
-        )
+        return Constant(array, TensorType(array.shape, dt.from_numpy(array.dtype)), origin)
 
 
 @dataclass(slots=True, eq=False)
@@ -90,9 +86,7 @@ class TupleItem:
     @staticmethod
     def of(value: Node, index: int) -> Node:
         """Return field `index` of `value` (directly, where `value` is a Tuple node)."""
-        if not isinstance(value.type, TupleType) or not 0 <= index < len(
-            value.type.fields
-        ):
+        if not isinstance(value.type, TupleType) or not 0 <= index < len(value.type.fields):
             raise TypeMismatch(f"a value of type {value.type} has no field {index}")
         if isinstance(value, Tuple):
             return value.fields[index]
