@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the native runtime into treadle/_native/ (used by the package build and by hand).
 
-    python scripts/build_native.py [--strict] [--compiler "zig cc"] [--output PATH]
+python scripts/build_native.py [--strict] [--compiler "zig cc"] [--output PATH]
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ def main() -> int:
         print(f"up to date  {options.output}")
         return 0
     try:
-        native_build.build(
-            options.output, sources=sources, compilers=named, strict=options.strict
-        )
+        native_build.build(options.output, sources=sources, compilers=named, strict=options.strict)
     except native_build.BuildFailed as error:
         print(error, file=sys.stderr)
         return 1

@@ -134,9 +134,7 @@ def _from_environment() -> Settings:
     values: dict[str, object] = {}
     for setting in TABLE:
         text = os.environ.get(setting.variable, "")
-        values[setting.name] = (
-            _read(setting, text, setting.variable) if text else setting.default()
-        )
+        values[setting.name] = _read(setting, text, setting.variable) if text else setting.default()
     return Settings(**values)  # type: ignore[arg-type]  # the table's rows are typed by Settings
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running compiled code: arrays, modules, executors, and the native library beneath them."""
+"""Arrays, modules and executors on top of the native runtime."""

@@ -378,9 +378,7 @@ class KernelCall:
     def run(self) -> None:
         """Call the kernel once. Raises: InternalError with the kernel's code."""
         error = Error()
-        if self._native.td_kernel_call(
-            self._address, self._env, self._buffers, self._dims, error
-        ):
+        if self._native.td_kernel_call(self._address, self._env, self._buffers, self._dims, error):
             _fail(error)
 
     def time(self, number: int) -> float:

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a graph to an executable: the only place that knows all stages."""

@@ -1,0 +1,662 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scalar and short-vector expressions: node classes, their text, interning and rewriting.
+
+The law of these nodes:
+
+* Nodes are immutable and interned: two structurally equal expressions are one object, so `is`
+  decides equality. A `Var` is equal only to itself.
+* Every node has a `dtype` (treadle.dtype) and `lanes` (1 = scalar). Operands of a binary node
+  agree in both; nothing is converted implicitly below the constructors in this file.
+* Integer arithmetic wraps modulo 2**bits. `floordiv` and `floormod` round towards minus infinity,
+  `truncdiv` and `truncmod` towards zero; a zero divisor is undefined and must be guarded.
+* Float arithmetic is IEEE 754 in the order written: no reassociation, no contraction. `min` and
+  `max` of floats return NaN if either operand is NaN. Comparisons with NaN are false but for `ne`.
+* Expressions have no side effects. Every operand is evaluated, except that a lazy `Select`
+  evaluates only the chosen branch (so it may guard an out-of-range `Load`).
+* Indices and sizes are "int64" and are assumed not to overflow.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
+
+from treadle.dtype import INDEX, bits, check_dtype, is_float, is_integer
+from treadle.errors import TypeMismatch
+
+ArithmeticOp = Literal[
+    "add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod", "min", "max",
+    "bitand", "bitor", "bitxor", "shl", "shr",
+]  # fmt: skip
+CompareOp = Literal["eq", "ne", "lt", "le", "gt", "ge"]
+LogicOp = Literal["and", "or"]
+BinaryOp: TypeAlias = ArithmeticOp | CompareOp | LogicOp
+
+COMPARE_OPS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+LOGIC_OPS = frozenset({"and", "or"})
+
+INTRINSICS: Mapping[str, int] = {
+    "exp": 1, "log": 1, "log2": 1, "log1p": 1, "expm1": 1, "sqrt": 1, "rsqrt": 1, "erf": 1,
+    "sin": 1, "cos": 1, "tan": 1, "sinh": 1, "cosh": 1, "tanh": 1,
+    "asin": 1, "acos": 1, "atan": 1, "asinh": 1, "acosh": 1, "atanh": 1, "sigmoid": 1,
+    "pow": 2, "atan2": 2, "fmod": 2, "copysign": 2,
+    "abs": 1, "floor": 1, "ceil": 1, "trunc": 1, "round": 1, "isnan": 1, "isinf": 1,
+    "fma": 3, "popcount": 1, "clz": 1, "bitcast": 1, "not": 1,
+}  # fmt: skip
+"""Pure functions a `Call` may name, with their arity. `round` is half to even, `not` is logical,
+`bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself."""
+
+
+class Source(Protocol):
+    """What a `Load` reads: a te tensor or a loop-level buffer."""
+
+    name: str
+    dtype: str
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        """The extents of its dimensions."""
+
+
+class Expr:
+    """Base of all expression nodes; arithmetic on nodes builds nodes."""
+
+    __slots__ = ("__weakref__",)
+    dtype: str
+    lanes: int
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        """The operands, in order of evaluation."""
+        return ()
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        """Return this node with other operands (itself where there are none)."""
+        return self
+
+    def __add__(self, other: ExprLike) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: ExprLike) -> Expr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: ExprLike) -> Expr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: ExprLike) -> Expr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: ExprLike) -> Expr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: ExprLike) -> Expr:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return binary("floordiv", self, other)
+
+    def __rfloordiv__(self, other: ExprLike) -> Expr:
+        return binary("floordiv", other, self)
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return binary("floormod", self, other)
+
+    def __rmod__(self, other: ExprLike) -> Expr:
+        return binary("floormod", other, self)
+
+    def __pow__(self, other: ExprLike) -> Expr:
+        a, b = match(self, other)
+        return call("pow", a, b)
+
+    def __neg__(self) -> Expr:
+        if is_float(self.dtype):
+            return binary("mul", self, Const.of(-1.0, self.dtype))
+        return binary("sub", Const.of(0, self.dtype), self)
+
+    def __and__(self, other: ExprLike) -> Expr:
+        return binary("and" if self.dtype == "bool" else "bitand", self, other)
+
+    def __or__(self, other: ExprLike) -> Expr:
+        return binary("or" if self.dtype == "bool" else "bitor", self, other)
+
+    def __xor__(self, other: ExprLike) -> Expr:
+        return binary("bitxor", self, other)
+
+    def __lshift__(self, other: ExprLike) -> Expr:
+        return binary("shl", self, other)
+
+    def __rshift__(self, other: ExprLike) -> Expr:
+        return binary("shr", self, other)
+
+    def __invert__(self) -> Expr:
+        if self.dtype == "bool":
+            return call("not", self)
+        return binary("bitxor", self, Const.of(-1, self.dtype))
+
+    def __lt__(self, other: ExprLike) -> Expr:
+        return binary("lt", self, other)
+
+    def __le__(self, other: ExprLike) -> Expr:
+        return binary("le", self, other)
+
+    def __gt__(self, other: ExprLike) -> Expr:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: ExprLike) -> Expr:
+        return binary("ge", self, other)
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+        if not isinstance(other, (Expr, int, float)):
+            return NotImplemented
+        return binary("eq", self, other)
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
+        if not isinstance(other, (Expr, int, float)):
+            return NotImplemented
+        return binary("ne", self, other)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        if isinstance(self, Binary) and self.op == "eq":
+            return self.a is self.b
+        if isinstance(self, Binary) and self.op == "ne":
+            return self.a is not self.b
+        if isinstance(self, Const):
+            return bool(self.value)
+        raise TypeMismatch(
+            f"the expression {self} has no truth value while the program is being built",
+            hint="use te.if_then_else, te.all or te.any instead of if, and, or",
+        )
+
+    def astype(self, dtype: str) -> Expr:
+        """Return this value converted to `dtype`."""
+        return cast(self, dtype)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+ExprLike: TypeAlias = Expr | int | float | bool
+E_ = TypeVar("E_", bound=Expr)
+
+_TABLE: WeakValueDictionary[tuple[object, ...], Expr] = WeakValueDictionary()
+
+
+def _intern(key: tuple[object, ...], make: Callable[[], E_]) -> E_:
+    found = _TABLE.get(key)
+    if found is None:
+        found = _TABLE.setdefault(key, make())
+    return found  # type: ignore[return-value]  # a key starts with its class
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Var(Expr):
+    """A named scalar: a loop variable, an axis or a symbolic size. Equal only to itself."""
+
+    name: str
+    dtype: str = INDEX
+    lanes: int = 1
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Const(Expr):
+    """A literal; a vector constant is a `Broadcast` of one. Build with `Const.of`."""
+
+    value: int | float | bool
+    dtype: str
+    lanes: int = 1
+
+    @staticmethod
+    def of(value: int | float | bool, dtype: str = INDEX) -> Const:
+        """Return the constant `value` as `dtype`; integers wrap, floats round to the type."""
+        value = _normalise(value, check_dtype(dtype))
+        tag = struct.pack("<d", value) if isinstance(value, float) else value
+        return _intern((Const, dtype, tag), lambda: Const(value, dtype))
+
+    def __str__(self) -> str:
+        if self.dtype == INDEX or self.dtype == "bool":
+            return str(self.value)
+        return f"{self.dtype}({self.value!r})"
+
+
+def _normalise(value: int | float | bool, dtype: str) -> int | float | bool:
+    if dtype == "bool":
+        return bool(value)
+    if is_float(dtype):
+        return _round_float(float(value), dtype)
+    value = int(value) & ((1 << bits(dtype)) - 1)
+    if dtype.startswith("int") and value >> (bits(dtype) - 1):
+        value -= 1 << bits(dtype)
+    return value
+
+
+def _round_float(value: float, dtype: str) -> float:
+    if dtype == "float64" or not math.isfinite(value):
+        return value
+    if dtype == "bfloat16":
+        low = struct.unpack("<I", struct.pack("<f", value))[0]
+        low = (low + 0x7FFF + ((low >> 16) & 1)) & 0xFFFF0000
+        return float(struct.unpack("<f", struct.pack("<I", low))[0])
+    code = "<f" if dtype == "float32" else "<e"
+    try:
+        return float(struct.unpack(code, struct.pack(code, value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+_SYMBOL = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%",
+    "bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or",
+}  # fmt: skip
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Binary(Expr):
+    """`a op b`; comparisons and logic give bool. Build with `binary`."""
+
+    op: BinaryOp
+    a: Expr
+    b: Expr
+    dtype: str
+    lanes: int
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a, self.b)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return _binary(self.op, children[0], children[1])
+
+    def __str__(self) -> str:
+        symbol = _SYMBOL.get(self.op)
+        if symbol is None:
+            return f"{self.op}({self.a}, {self.b})"
+        return f"({self.a} {symbol} {self.b})"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Select(Expr):
+    """`then` where `cond` holds, else `other`; lazy: only the chosen branch is evaluated."""
+
+    cond: Expr
+    then: Expr
+    other: Expr
+    lazy: bool
+    dtype: str
+    lanes: int
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.cond, self.then, self.other)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return select(children[0], children[1], children[2], lazy=self.lazy)
+
+    def __str__(self) -> str:
+        name = "if_then_else" if self.lazy else "select"
+        return f"{name}({self.cond}, {self.then}, {self.other})"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Cast(Expr):
+    """Conversion: float to integer truncates and saturates (NaN gives 0), to bool is `!= 0`."""
+
+    value: Expr
+    dtype: str
+    lanes: int
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return cast(children[0], self.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}({self.value})"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Call(Expr):
+    """A pure intrinsic of INTRINSICS applied element by element."""
+
+    name: str
+    args: tuple[Expr, ...]
+    dtype: str
+    lanes: int
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return call(self.name, *children, dtype=self.dtype)
+
+    def __str__(self) -> str:
+        head = f"bitcast[{self.dtype}]" if self.name == "bitcast" else self.name
+        return f"{head}({', '.join(map(str, self.args))})"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Load(Expr):
+    """The element of `source` at `indices` (one per dimension, int64).
+
+    The last index may be a vector (`Ramp` with stride 1 = a contiguous read, otherwise a gather);
+    the result has its lanes. Reading outside the source is undefined.
+    """
+
+    source: Source
+    indices: tuple[Expr, ...]
+    dtype: str
+    lanes: int
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return load(self.source, children)
+
+    def __str__(self) -> str:
+        return f"{self.source.name}[{', '.join(map(str, self.indices))}]"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Ramp(Expr):
+    """The vector base, base + stride, ..., of `lanes` elements."""
+
+    base: Expr
+    stride: Expr
+    lanes: int
+    dtype: str = INDEX
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.base, self.stride)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return ramp(children[0], children[1], self.lanes)
+
+    def __str__(self) -> str:
+        return f"ramp({self.base}, {self.stride}, {self.lanes})"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Broadcast(Expr):
+    """A scalar repeated `lanes` times."""
+
+    value: Expr
+    lanes: int
+    dtype: str
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return broadcast(children[0], self.lanes)
+
+    def __str__(self) -> str:
+        return f"broadcast({self.value}, {self.lanes})"
+
+
+def convert(value: ExprLike, dtype: str | None = None) -> Expr:
+    """Return a Python number as a constant (`dtype`, else int64 / float32 / bool) or the node."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, bool):
+        return Const.of(value, dtype or "bool")
+    if isinstance(value, int):
+        return Const.of(value, dtype or INDEX)
+    if isinstance(value, float):
+        return Const.of(value, dtype or "float32")
+    item = getattr(value, "item", None)
+    if item is not None and not getattr(value, "shape", ()):
+        return convert(item(), dtype)
+    raise TypeMismatch(f"{value!r} of type {type(value).__name__} is not a scalar expression")
+
+
+def match(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
+    """Return both operands with one dtype and one lane count.
+
+    A Python number takes the other's dtype; of two integer types the wider wins; an integer meets
+    a float as that float; a scalar is broadcast to the lanes of a vector.
+    """
+    a, b = _match_literals(a, b)
+    if a.dtype != b.dtype:
+        dtype = _common_dtype(a.dtype, b.dtype)
+        a, b = cast(a, dtype), cast(b, dtype)
+    if a.lanes != b.lanes:
+        a, b = broadcast(a, b.lanes), broadcast(b, a.lanes)
+    return a, b
+
+
+def _match_literals(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
+    if isinstance(a, Expr) and not isinstance(b, Expr):
+        return a, convert(b, _literal_dtype(b, a.dtype))
+    if isinstance(b, Expr) and not isinstance(a, Expr):
+        return convert(a, _literal_dtype(a, b.dtype)), b
+    return convert(a), convert(b)
+
+
+def _literal_dtype(value: object, other: str) -> str | None:
+    if isinstance(value, float) and not is_float(other):
+        return None
+    if other == "bool" and not isinstance(value, bool):
+        return None
+    return other
+
+
+def _common_dtype(a: str, b: str) -> str:
+    if is_float(a) and is_float(b):
+        if {a, b} == {"float16", "bfloat16"}:
+            return "float32"
+        return max(a, b, key=bits)
+    if is_float(a) or is_float(b):
+        return a if is_float(a) else b
+    if a == "bool" or b == "bool":
+        return b if a == "bool" else a
+    if bits(a) != bits(b):
+        return max(a, b, key=bits)
+    raise TypeMismatch(f"operands of types {a} and {b} do not mix", hint="cast one with .astype")
+
+
+def _binary(op: BinaryOp, a: Expr, b: Expr) -> Binary:
+    if a.lanes != b.lanes:
+        a, b = broadcast(a, b.lanes), broadcast(b, a.lanes)
+    dtype = "bool" if op in COMPARE_OPS or op in LOGIC_OPS else a.dtype
+    return _intern((Binary, op, a, b), lambda: Binary(op, a, b, dtype, a.lanes))
+
+
+def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
+    """Return `a op b` with operands brought to one type by `match`."""
+    x, y = match(a, b)
+    if op in LOGIC_OPS and x.dtype != "bool":
+        raise TypeMismatch(f"'{op}' takes bool operands, got {x.dtype} in {x} {op} {y}")
+    if op == "div" and is_integer(x.dtype):
+        op = "floordiv"
+    return _binary(op, x, y)
+
+
+def minimum(a: ExprLike, b: ExprLike) -> Expr:
+    """Return the smaller of two values (NaN if either is NaN)."""
+    return binary("min", a, b)
+
+
+def maximum(a: ExprLike, b: ExprLike) -> Expr:
+    """Return the larger of two values (NaN if either is NaN)."""
+    return binary("max", a, b)
+
+
+def truncdiv(a: ExprLike, b: ExprLike) -> Expr:
+    """Return the integer quotient rounded towards zero."""
+    return binary("truncdiv", a, b)
+
+
+def truncmod(a: ExprLike, b: ExprLike) -> Expr:
+    """Return the remainder with the sign of `a`."""
+    return binary("truncmod", a, b)
+
+
+def all_of(conditions: Iterable[Expr]) -> Expr:
+    """Return the conjunction of bool expressions (true when there are none)."""
+    result: Expr | None = None
+    for condition in conditions:
+        result = condition if result is None else binary("and", result, condition)
+    return Const.of(True, "bool") if result is None else result
+
+
+def any_of(conditions: Iterable[Expr]) -> Expr:
+    """Return the disjunction of bool expressions (false when there are none)."""
+    result: Expr | None = None
+    for condition in conditions:
+        result = condition if result is None else binary("or", result, condition)
+    return Const.of(False, "bool") if result is None else result
+
+
+def select(cond: ExprLike, then: ExprLike, other: ExprLike, *, lazy: bool = False) -> Expr:
+    """Return `then` where `cond` holds, else `other`; lazy evaluates only the chosen branch."""
+    test = convert(cond)
+    if test.dtype != "bool":
+        test = binary("ne", test, 0)
+    x, y = match(then, other)
+    lanes = max(test.lanes, x.lanes)
+    x, y = broadcast(x, lanes), broadcast(y, lanes)
+    if test.lanes == 1 and lanes > 1 and not lazy:
+        test = broadcast(test, lanes)
+    key = (Select, lazy, test, x, y)
+    return _intern(key, lambda: Select(test, x, y, lazy, x.dtype, lanes))
+
+
+def cast(value: ExprLike, dtype: str) -> Expr:
+    """Return `value` converted to `dtype` (unchanged where it already has it)."""
+    x = convert(value, None if isinstance(value, Expr) else dtype)
+    if x.dtype == check_dtype(dtype):
+        return x
+    if isinstance(x, Const) and not (isinstance(x.value, float) and not is_float(dtype)):
+        return Const.of(x.value, dtype)
+    return _intern((Cast, dtype, x), lambda: Cast(x, dtype, x.lanes))
+
+
+def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
+    """Return the intrinsic `name` of the arguments; `dtype` only for bitcast."""
+    if INTRINSICS.get(name) != len(args):
+        raise TypeMismatch(f"{name!r} with {len(args)} arguments is not an intrinsic")
+    first = convert(args[0])
+    nodes = (first, *(convert(a, first.dtype) for a in args[1:]))
+    lanes = max(n.lanes for n in nodes)
+    nodes = tuple(broadcast(n, lanes) for n in nodes)
+    if name in ("isnan", "isinf", "not"):
+        dtype = "bool"
+    result = dtype or first.dtype
+    return _intern((Call, name, result, nodes), lambda: Call(name, nodes, result, lanes))
+
+
+def load(source: Source, indices: Iterable[ExprLike]) -> Expr:
+    """Return the element of `source` at `indices`."""
+    at = tuple(convert(i, INDEX) for i in indices)
+    if len(at) != len(source.shape):
+        raise TypeMismatch(
+            f"{source.name} has {len(source.shape)} dimensions, indexed with {len(at)}"
+        )
+    at = tuple(cast(i, INDEX) for i in at)
+    lanes = max((i.lanes for i in at), default=1)
+    key = (Load, id(source), at)
+    return _intern(key, lambda: Load(source, at, source.dtype, lanes))
+
+
+def ramp(base: ExprLike, stride: ExprLike, lanes: int) -> Expr:
+    """Return the vector base + stride * [0, lanes)."""
+    b, s = convert(base), convert(stride)
+    return _intern((Ramp, lanes, b, s), lambda: Ramp(b, s, lanes, b.dtype))
+
+
+def broadcast(value: ExprLike, lanes: int) -> Expr:
+    """Return a scalar repeated `lanes` times; a vector of that many lanes is returned as it is."""
+    x = convert(value)
+    if x.lanes == lanes or lanes == 1:
+        return x
+    if x.lanes != 1:
+        raise TypeMismatch(f"a vector of {x.lanes} lanes cannot become one of {lanes}: {x}")
+    return _intern((Broadcast, lanes, x), lambda: Broadcast(x, lanes, x.dtype))
+
+
+def rewrite(
+    root: Expr,
+    rule: Callable[[Expr], Expr | None],
+    memo: dict[Expr, Expr] | None = None,
+) -> Expr:
+    """Return `root` with `rule` applied to every node, operands first.
+
+    `rule` gets a node whose operands are already rewritten and returns its replacement, or None
+    to keep it. Shared nodes are visited once. Works without recursion, so depth is no limit.
+    """
+    done: dict[Expr, Expr] = {} if memo is None else memo
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        children = node.children
+        waiting = [c for c in children if c not in done]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        mapped = tuple([done[c] for c in children])
+        changed = any(m is not c for m, c in zip(mapped, children, strict=True))
+        fresh = node.with_children(mapped) if changed else node
+        replaced = rule(fresh)
+        done[node] = fresh if replaced is None else replaced
+    return done[root]
+
+
+def substitute(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
+    """Return `root` with every node that is a key of `mapping` replaced by its value."""
+    if not mapping:
+        return root
+    return rewrite(root, mapping.get)
+
+
+def walk(root: Expr) -> list[Expr]:
+    """Return every distinct node below and including `root`, operands before users."""
+    seen: dict[Expr, None] = {}
+    stack: list[tuple[Expr, bool]] = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if node in seen:
+            continue
+        if ready:
+            seen[node] = None
+            continue
+        stack.append((node, True))
+        stack.extend((c, False) for c in reversed(node.children) if c not in seen)
+    return list(seen)
+
+
+def free_vars(root: Expr) -> list[Var]:
+    """Return the distinct variables of an expression in order of first evaluation."""
+    return [n for n in walk(root) if isinstance(n, Var)]
+
+
+def int_value(e: ExprLike) -> int | None:
+    """Return the integer a constant holds, else None."""
+    if isinstance(e, Expr):
+        return e.value if isinstance(e, Const) and isinstance(e.value, int) else None
+    return e if isinstance(e, int) else None

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Operator record: everything the compiler knows of an operator is one of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from treadle.errors import TypeMismatch
+from treadle.graph.nodes import Call, Constant, Node
+from treadle.graph.types import Type
+from treadle.target.base import Target
+from treadle.te.schedule import Schedule
+from treadle.te.tensor import Tensor
+
+
+class Fusion(Enum):
+    """How an operator may join a fused group."""
+
+    ELEMENTWISE = "elementwise"
+    """Output element i depends on element i of every input (same shape)."""
+    BROADCAST = "broadcast"
+    """As elementwise, with inputs broadcast to the output's shape."""
+    INJECTIVE = "injective"
+    """Each output element reads one element per input (a move: reshape, transpose, slice, pad)."""
+    REDUCE = "reduce"
+    """Combines elements along axes; takes producers inlined, gives to element-wise users."""
+    ANCHOR = "anchor"
+    """Has a schedule of its own (convolution, matmul); element-wise users join it."""
+    OPAQUE = "opaque"
+    """Never fused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attrs:
+    """Base of attribute records: frozen dataclasses of str, bool, int, float, tuple fields.
+
+    An operator without attributes uses this class itself.
+    """
+
+
+A = TypeVar("A", bound=Attrs)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A fused group as te: what a schedule function gets.
+
+    `anchor` are the tensors of the anchor operator's `compute` (its last one is its result; when
+    the anchor's result is the group's output they coincide), `outputs` the tensors to store,
+    `inputs` the placeholders. `attrs` are the anchor's.
+    """
+
+    schedule: Schedule
+    inputs: tuple[Tensor, ...]
+    anchor: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    attrs: Any  # the anchor operator's attribute record
+
+
+ScheduleFn = Callable[[Group, Target], None]
+"""Applies schedule steps to `group.schedule`; one function is default schedule and template."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variant(Generic[A]):
+    """Another way to compute an operator, chosen where `when(attrs, types, target)` holds."""
+
+    name: str
+    compute: Callable[..., Sequence[Tensor] | Tensor]
+    schedule: Mapping[str, ScheduleFn]
+    when: Callable[[A, Sequence[Type], Target], bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Example:
+    """One use of an operator, for tests and docs: input shapes (or arrays) and attributes.
+
+    `dtypes` names the element type per input (all float32 when empty); `low` and `high` bound the
+    random values; `inputs` may fix some inputs to given arrays by position.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    attrs: Mapping[str, object] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ()
+    low: float = -2.0
+    high: float = 2.0
+    inputs: Mapping[int, np.ndarray] = field(default_factory=dict)
+    rtol: float = 1e-5
+    atol: float = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator(Generic[A]):
+    """An operator of the graph; calling it makes a typed node.
+
+    infer(attrs, *types) -> type; raises TypeMismatch in the user's words.
+    compute(attrs, *tensors) -> te tensor or tensors (several: temporaries first, the result last;
+      an operator with a tuple type returns exactly its fields).
+    reference(attrs, *arrays) -> array or tuple of arrays, by NumPy: folding and tests use it.
+    schedule: by target family ("cpu"); absent for element-wise, injective and plain reductions,
+      which share the default schedules.
+    """
+
+    name: str
+    infer: Callable[..., Type]
+    reference: Callable[..., Any]  # an array, or a tuple of arrays for a tuple type
+    compute: Callable[..., Tensor | Sequence[Tensor]] | None = None
+    attrs_type: type[Attrs] = Attrs
+    fusion: Fusion = Fusion.OPAQUE
+    schedule: Mapping[str, ScheduleFn] = field(default_factory=dict)
+    variants: tuple[Variant[A], ...] = ()
+    examples: tuple[Example, ...] = ()
+    flops: Callable[..., int] | None = None
+    """flops(attrs, *types) -> floating point operations of one call (static shapes)."""
+
+    def __call__(self, *args: Node, origin: str = "", **attrs: object) -> Call:
+        """Return a call of this operator; keyword arguments are its attributes."""
+        return self.call(self.make_attrs(attrs), args, origin=origin)
+
+    def call(self, attrs: Attrs | None, args: Sequence[Node], *, origin: str = "") -> Call:
+        """Return a call with a ready attribute record; infers the type.
+
+        Raises:
+            TypeMismatch: the operands do not fit; the error names operator and origin.
+        """
+        record = attrs if attrs is not None else self.attrs_type()
+        try:
+            result = self.infer(record, *(a.type for a in args))
+        except TypeMismatch as e:
+            raise e.located(
+                f"operator {self.name}" + (f", node {origin}" if origin else "")
+            ) from None
+        return Call(self, tuple(args), record, result, origin)
+
+    def make_attrs(self, values: Mapping[str, object]) -> Attrs:
+        """Return the attribute record of `values`, lists as tuples.
+
+        Raises:
+            TypeMismatch: an attribute is unknown or missing.
+        """
+        known = {f.name for f in fields(self.attrs_type)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise TypeMismatch(
+                f"operator {self.name} has no attribute {unknown[0]!r}",
+                hint=f"its attributes are {', '.join(sorted(known)) or 'none'}",
+            )
+        try:
+            return self.attrs_type(**{k: _freeze(v) for k, v in values.items()})
+        except TypeError as e:
+            raise TypeMismatch(f"operator {self.name}: {e}") from None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Operator({self.name})"
+
+
+def _freeze(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return tuple(_freeze(v) for v in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def constant_value(node: Node) -> np.ndarray | None:
+    """Return the array of a constant node, else None."""
+    return node.value if isinstance(node, Constant) else None
+
+
+class OperatorTable:
+    """All operators by name; names exist only at the edges (text, records, importers)."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Operator[Any]] = {}
+
+    def register(self, operator: Operator[A]) -> Operator[A]:
+        """Add an operator and return it. Raises TypeMismatch when the name is taken."""
+        if operator.name in self._by_name:
+            raise TypeMismatch(f"an operator named {operator.name!r} is already registered")
+        self._by_name[operator.name] = operator
+        return operator
+
+    def get(self, name: str) -> Operator[Any] | None:
+        """Return the operator called `name`, or None."""
+        return self._by_name.get(name)
+
+    def all(self) -> list[Operator[Any]]:
+        """Return every operator, by name."""
+        return [self._by_name[k] for k in sorted(self._by_name)]
+
+
+OPERATORS = OperatorTable()
+register = OPERATORS.register

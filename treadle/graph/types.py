@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of graph values: tensors with possibly symbolic dimensions, and tuples of types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from treadle.dtype import check_dtype, itemsize
+from treadle.errors import TypeMismatch
+from treadle.expr.nodes import Expr, int_value
+
+Dim: TypeAlias = int | Expr
+"""An extent: an int, or an int64 expression over symbolic sizes (`Var`s)."""
+
+
+def as_dim(value: Dim) -> Dim:
+    """Return a dimension with constant expressions as ints. Raises TypeMismatch if negative."""
+    number = int_value(value)
+    if number is None:
+        return value
+    if number < 0:
+        raise TypeMismatch(f"a dimension cannot be {number}")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dense tensor: element type and extents; rank 0 is a scalar."""
+
+    shape: tuple[Dim, ...]
+    dtype: str
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+        object.__setattr__(self, "shape", tuple(as_dim(d) for d in self.shape))
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """True when every dimension is an int."""
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as ints. Raises TypeMismatch when a dimension is symbolic."""
+        if not self.is_static:
+            raise TypeMismatch(
+                f"the shape of {self} must be known here",
+                hint="give the sizes with --input-shapes",
+            )
+        return tuple(d for d in self.shape if isinstance(d, int))
+
+    @property
+    def size(self) -> int:
+        """The number of elements (static shapes only)."""
+        return prod(self.static_shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of a row-major copy (static shapes only)."""
+        return self.size * itemsize(self.dtype)
+
+    def with_shape(self, shape: Iterable[Dim]) -> TensorType:
+        """Return this type with another shape."""
+        return TensorType(tuple(shape), self.dtype)
+
+    def with_dtype(self, dtype: str) -> TensorType:
+        """Return this type with another element type."""
+        return TensorType(self.shape, dtype)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType:
+    """A fixed-length tuple."""
+
+    fields: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.fields))})"
+
+
+Type: TypeAlias = TensorType | TupleType
+
+
+def tensor_type(value: Type) -> TensorType:
+    """Return `value` as a tensor type. Raises TypeMismatch for a tuple."""
+    if isinstance(value, TensorType):
+        return value
+    raise TypeMismatch(f"a tensor is expected here, not a tuple {value}")
+
+
+def same_dim(a: Dim, b: Dim) -> bool:
+    """True when two dimensions are certainly equal."""
+    return a is b if isinstance(a, Expr) or isinstance(b, Expr) else a == b
+
+
+def broadcast_dim(a: Dim, b: Dim) -> Dim | None:
+    """Return the extent of two broadcast dimensions, None where they certainly do not fit."""
+    if same_dim(a, b) or (isinstance(b, int) and b == 1):
+        return a
+    if isinstance(a, int) and a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        return None
+    return a if isinstance(a, int) else b
+
+
+def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Return the shape of broadcasting `shapes` together (NumPy's rule).
+
+    Raises:
+        TypeMismatch: two extents differ and neither is 1.
+    """
+    ndim = max((len(s) for s in shapes), default=0)
+    result: list[Dim] = [1] * ndim
+    for shape in shapes:
+        for k, d in enumerate(shape, start=ndim - len(shape)):
+            merged = broadcast_dim(result[k], d)
+            if merged is None:
+                text = " and ".join(f"[{', '.join(map(str, s))}]" for s in shapes)
+                raise TypeMismatch(f"the shapes {text} do not broadcast: {result[k]} against {d}")
+            result[k] = merged
+    return tuple(result)

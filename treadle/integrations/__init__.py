@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Treadle seen through other projects' plug-in points."""

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loop nests: buffers, statements, functions, and what makes them well formed.
+
+The law of these nodes:
+
+* Statements are immutable; expressions inside them are those of treadle.expr.
+* A `Buffer` is a block of memory with a shape; two buffers never overlap. Strides, where given,
+  are in elements. `Load` and `Store` address it by one index per dimension; a flat buffer has one.
+* `For` runs its body for each value of its variable in [0, extent), in order when "serial" or
+  "unrolled", in any order or at once when "parallel" or "vectorized" (the writer of the schedule
+  promises that iterations are independent). A thread kind binds the variable to a hardware index.
+* A store with a vector index writes its lanes; lanes that coincide are undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from treadle.errors import InternalError
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import Const, Expr, Var
+
+ForKind = Literal["serial", "parallel", "vectorized", "unrolled", "thread"]
+Scope = Literal["global", "local", "shared", "workspace"]
+
+
+@dataclass(slots=True, eq=False)
+class Buffer:
+    """A block of memory: `scope` says whose it is.
+
+    "global": a parameter; "local": private to the innermost enclosing iteration (registers or
+    stack); "workspace": shared by all threads of one kernel call, allocated by the caller;
+    "shared": shared by the threads of one GPU block. `shape` is in elements; `strides` (elements)
+    are row-major unless given. `align` is what the address is a multiple of, in bytes.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Expr, ...]
+    scope: Scope = "global"
+    strides: tuple[Expr, ...] | None = None
+    align: int = 64
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(slots=True, eq=False)
+class For:
+    """`for var in range(extent): body`, run as `kind` says; `thread` names a hardware index."""
+
+    var: Var
+    extent: Expr
+    kind: ForKind
+    body: Stmt
+    thread: str = ""
+    pragmas: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Store:
+    """`buffer[indices] = value`."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(slots=True, eq=False)
+class If:
+    """`then` where `cond` holds, else `orelse` (which may be absent)."""
+
+    cond: Expr
+    then: Stmt
+    orelse: Stmt | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Allocate:
+    """`buffer` exists, with undefined contents, while `body` runs."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(slots=True, eq=False)
+class Seq:
+    """Statements one after the other; an empty one does nothing."""
+
+    stmts: tuple[Stmt, ...]
+
+
+Stmt: TypeAlias = For | Store | If | Allocate | Seq
+
+
+@dataclass(slots=True, eq=False)
+class PrimFunc:
+    """A kernel: `params` are global buffers in calling order, `sizes` the symbolic sizes.
+
+    `outputs` counts the trailing params that are written. After storage planning `workspace_bytes`
+    says how much memory the caller lends it. `attrs` holds facts for printing and profiling:
+    "flops", "bytes", "origin".
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    sizes: tuple[Var, ...]
+    body: Stmt
+    outputs: int = 1
+    workspace_bytes: int = 0
+    attrs: dict[str, object] = field(default_factory=dict)
+
+    def with_body(self, body: Stmt) -> PrimFunc:
+        """Return this function with another body."""
+        return PrimFunc(
+            self.name,
+            self.params,
+            self.sizes,
+            body,
+            self.outputs,
+            self.workspace_bytes,
+            self.attrs,
+        )
+
+    def __str__(self) -> str:
+        return func_text(self)
+
+
+def seq(*stmts: Stmt) -> Stmt:
+    """Return statements in order, flattened; a single one as it is."""
+    flat: list[Stmt] = []
+    for s in stmts:
+        flat.extend(s.stmts if isinstance(s, Seq) else (s,))
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def is_empty(stmt: Stmt) -> bool:
+    """True for a statement that does nothing."""
+    return isinstance(stmt, Seq) and not stmt.stmts
+
+
+def sub_stmts(stmt: Stmt) -> tuple[Stmt, ...]:
+    """Return the statements directly inside a statement."""
+    if isinstance(stmt, Seq):
+        return stmt.stmts
+    if isinstance(stmt, (For, Allocate)):
+        return (stmt.body,)
+    if isinstance(stmt, If):
+        return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
+    return ()
+
+
+def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
+    """Yield a statement and all statements inside it, outermost first."""
+    stack = [stmt]
+    while stack:
+        s = stack.pop()
+        yield s
+        stack.extend(reversed(sub_stmts(s)))
+
+
+def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
+    """Return the expressions that stand directly in a statement."""
+    if isinstance(stmt, For):
+        return (stmt.extent,)
+    if isinstance(stmt, Store):
+        return (*stmt.indices, stmt.value)
+    if isinstance(stmt, If):
+        return (stmt.cond,)
+    return ()
+
+
+def map_stmt(
+    stmt: Stmt,
+    on_expr: Callable[[Expr], Expr] | None = None,
+    on_stmt: Callable[[Stmt], Stmt | None] | None = None,
+) -> Stmt:
+    """Return `stmt` rebuilt bottom-up.
+
+    `on_expr` maps every expression that stands in a statement; `on_stmt` gets each rebuilt
+    statement and returns its replacement, or None to keep it. Empty statements disappear.
+    """
+
+    def exprs(e: Expr) -> Expr:
+        return e if on_expr is None else on_expr(e)
+
+    def visit(s: Stmt) -> Stmt:
+        fresh: Stmt
+        if isinstance(s, Seq):
+            fresh = seq(*(b for b in map(visit, s.stmts) if not is_empty(b)))
+        elif isinstance(s, For):
+            body = visit(s.body)
+            if is_empty(body):
+                return body
+            fresh = For(s.var, exprs(s.extent), s.kind, body, s.thread, s.pragmas)
+        elif isinstance(s, Allocate):
+            fresh = Allocate(s.buffer, visit(s.body))
+        elif isinstance(s, If):
+            orelse = None if s.orelse is None else visit(s.orelse)
+            if orelse is not None and is_empty(orelse):
+                orelse = None
+            fresh = If(exprs(s.cond), visit(s.then), orelse)
+        else:
+            fresh = Store(s.buffer, tuple(exprs(i) for i in s.indices), exprs(s.value))
+        replaced = None if on_stmt is None else on_stmt(fresh)
+        return fresh if replaced is None else replaced
+
+    return visit(stmt)
+
+
+def substitute(stmt: Stmt, mapping: dict[Expr, Expr]) -> Stmt:
+    """Return `stmt` with expressions replaced by `mapping` everywhere."""
+    return map_stmt(stmt, lambda e: ex.substitute(e, mapping))
+
+
+_KIND_WORD = {
+    "serial": "range",
+    "parallel": "parallel",
+    "vectorized": "vectorized",
+    "unrolled": "unrolled",
+    "thread": "thread",
+}
+
+
+def stmt_text(stmt: Stmt, indent: int = 0) -> str:
+    """Return a statement as Python-like text."""
+    pad = "    " * indent
+    if isinstance(stmt, Seq):
+        return "\n".join(stmt_text(s, indent) for s in stmt.stmts) or f"{pad}pass"
+    if isinstance(stmt, For):
+        word = _KIND_WORD[stmt.kind]
+        thread = f', "{stmt.thread}"' if stmt.thread else ""
+        pragmas = "".join(f"{pad}# pragma {k} = {v!r}\n" for k, v in stmt.pragmas)
+        head = f"{pragmas}{pad}for {stmt.var} in {word}({stmt.extent}{thread}):"
+        return f"{head}\n{stmt_text(stmt.body, indent + 1)}"
+    if isinstance(stmt, Store):
+        return f"{pad}{stmt.buffer.name}[{', '.join(map(str, stmt.indices))}] = {stmt.value}"
+    if isinstance(stmt, Allocate):
+        return f"{pad}{stmt.buffer} = alloc({stmt.buffer.scope})\n{stmt_text(stmt.body, indent)}"
+    text = f"{pad}if {stmt.cond}:\n{stmt_text(stmt.then, indent + 1)}"
+    if stmt.orelse is not None:
+        text += f"\n{pad}else:\n{stmt_text(stmt.orelse, indent + 1)}"
+    return text
+
+
+def func_text(func: PrimFunc) -> str:
+    """Return a function as Python-like text."""
+    params = [str(b) for b in func.params] + [f"{v}: {v.dtype}" for v in func.sizes]
+    return f"def {func.name}({', '.join(params)}):\n{stmt_text(func.body, 1)}\n"
+
+
+def verify(func: PrimFunc) -> None:
+    """Check that a function is well formed.
+
+    Raises:
+        InternalError: an undefined variable or buffer is used, an index count is wrong, a stored
+            value has the wrong dtype, or a variable is bound twice.
+    """
+    _Verifier(func).run()
+
+
+class _Verifier:
+    def __init__(self, func: PrimFunc) -> None:
+        self.func = func
+        self.vars: set[Var] = set(func.sizes)
+        self.buffers: set[int] = {id(b) for b in func.params}
+
+    def run(self) -> None:
+        self._stmt(self.func.body)
+
+    def _fail(self, problem: str) -> None:
+        raise InternalError(f"{problem}", at=f"kernel {self.func.name}")
+
+    def _expr(self, e: Expr) -> None:
+        for n in ex.walk(e):
+            if isinstance(n, Var) and n not in self.vars:
+                self._fail(f"variable {n.name} is used outside the loop that defines it")
+            if isinstance(n, ex.Load) and id(n.source) not in self.buffers:
+                self._fail(f"buffer {n.source.name} is read where it does not exist")
+
+    def _stmt(self, s: Stmt) -> None:
+        for e in stmt_exprs(s):
+            self._expr(e)
+        if isinstance(s, For):
+            if s.var in self.vars:
+                self._fail(f"variable {s.var.name} is bound by two nested loops")
+            self.vars.add(s.var)
+            self._stmt(s.body)
+            self.vars.discard(s.var)
+        elif isinstance(s, Allocate):
+            self.buffers.add(id(s.buffer))
+            self._stmt(s.body)
+            self.buffers.discard(id(s.buffer))
+        elif isinstance(s, Store):
+            self._store(s)
+        else:
+            for b in sub_stmts(s):
+                self._stmt(b)
+
+    def _store(self, s: Store) -> None:
+        if id(s.buffer) not in self.buffers:
+            self._fail(f"buffer {s.buffer.name} is written where it does not exist")
+        if len(s.indices) != len(s.buffer.shape):
+            self._fail(f"{s.buffer.name} is written with {len(s.indices)} indices")
+        if s.value.dtype != s.buffer.dtype:
+            self._fail(f"a {s.value.dtype} value is stored in {s.buffer}")
+
+
+def shape_of(*dims: int) -> tuple[Expr, ...]:
+    """Return integer extents as a shape."""
+    return tuple(Const.of(d) for d in dims)

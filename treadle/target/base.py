@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Target record: what a machine can do, as the numbers schedules and code generators read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Family = Literal["cpu", "gpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A machine to compile for.
+
+    `kind` names the code generator ("llvm"), `family` the schedules. `features` are LLVM feature
+    names that are on. Sizes are bytes; `vector_bits` is the widest SIMD register that is worth
+    using, `vector_registers` how many of them there are. `cores` is how many threads the schedule
+    may count on (the number at run time may differ).
+    """
+
+    kind: str
+    family: Family = "cpu"
+    triple: str = ""
+    cpu: str = ""
+    features: tuple[str, ...] = ()
+    vector_bits: int = 128
+    vector_registers: int = 16
+    cores: int = 1
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    l3_bytes: int = 8 << 20
+
+    def lanes(self, dtype_bits: int = 32) -> int:
+        """Return how many elements of that many bits fill one vector register."""
+        return max(1, self.vector_bits // dtype_bits)
