@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Union, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -130,7 +130,7 @@ class NDArray:
         return f"NDArray({self._view!s}, shape={self.shape}, {self.dtype}, {self.device})"
 
 
-ArrayLike = Union[NDArray, np.ndarray, np.generic, SupportsDLPack]
+ArrayLike = NDArray | np.ndarray | np.generic | SupportsDLPack
 
 # ---- making arrays -------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from types import TracebackType
 
 import numpy as np
 
-from treadle import settings
 from treadle import dtype as dtypes
+from treadle import settings
 from treadle.errors import InputError, UsageError
 from treadle.runtime import native
 from treadle.runtime.array import (
