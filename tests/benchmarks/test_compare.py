@@ -14,9 +14,10 @@ from benchmarks import compare, engines, machine, measure, networks, peak
 
 
 def text_of(rows: list[compare.Row], peers: list[str]) -> str:
-    console = Console(width=160, record=True, quiet=True)
-    console.print(compare.table_of(rows, peers))
-    return console.export_text()
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(compare.table_of(rows, peers))
+    return capture.get()
 
 
 def figures(median_ms: float) -> dict[str, float]:
