@@ -259,7 +259,9 @@ def source_files() -> list[Path]:
     return [
         path
         for path in (*inside, *ROOT.glob("*"))
-        if path.is_file() and (path.suffix in SOURCE_SUFFIXES or path.name in SOURCE_NAMES)
+        if "_native" not in path.parts  # build output
+        and path.is_file()
+        and (path.suffix in SOURCE_SUFFIXES or path.name in SOURCE_NAMES)
     ]
 
 
