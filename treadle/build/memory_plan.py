@@ -10,14 +10,13 @@ for deep neural net inference", 2020).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
 import numpy as np
 
 from treadle.dtype import itemsize
-from treadle.errors import InternalError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function, Node
 from treadle.graph.types import TensorType, TupleType, tensor_type
@@ -46,6 +45,12 @@ class Value:
         """The size in bytes."""
         return self.type.nbytes
 
+    @property
+    def address(self) -> tuple[Value, int]:
+        """Return the owner and the byte offset from the start of the arena (or of the owner)."""
+        owner, offset = self.place()
+        return owner, offset + (owner.offset if owner.kind in ("arena", "workspace") else 0)
+
     def place(self) -> tuple[Value, int]:
         """Return the value that owns the memory and the byte offset inside it."""
         owner, offset = self, 0
@@ -57,17 +62,25 @@ class Value:
 
 @dataclass(slots=True)
 class Step:
-    """One instruction: a kernel call with its values (in buffer order), or a copy."""
+    """One instruction: a kernel call, or (with an empty kernel name) a copy of one value."""
 
     kernel: str
-    args: tuple[Value, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
     origin: str = ""
+    workspace: Value | None = None
     node: g.Call | None = None
 
     @property
     def is_copy(self) -> bool:
-        """True when `args` is (from, to) of a copy."""
+        """True when the step copies `inputs[0]` to `outputs[0]`."""
         return not self.kernel
+
+    @property
+    def args(self) -> tuple[Value, ...]:
+        """All values in the order of the kernel's buffers."""
+        scratch = () if self.workspace is None else (self.workspace,)
+        return (*self.inputs, *self.outputs, *scratch)
 
 
 @dataclass(slots=True)
@@ -81,8 +94,7 @@ class MemoryPlan:
     constants: dict[str, np.ndarray]
     arena_bytes: int = 0
     naive_bytes: int = 0
-    peak_bytes: int = 0
-    _by_node: dict[tuple[Node, int], Value] = field(default_factory=dict)
+    """The sum of all intermediate values, none sharing memory."""
 
 
 def plan_memory(
@@ -196,11 +208,10 @@ class _Planner:
         for i, result in enumerate(results):
             self._add(result, (node, i))
         name, workspace = self.kernels[node]
-        buffers = [*args, *results]
+        step = Step(name, tuple(args), tuple(results), node.origin, node=node)
         if workspace:
-            scratch = Value(TensorType((workspace,), "uint8"), "workspace")
-            buffers.append(self._add(scratch))
-        self.plan.steps.append(Step(name, tuple(buffers), node.origin, node))
+            step.workspace = self._add(Value(TensorType((workspace,), "uint8"), "workspace"))
+        self.plan.steps.append(step)
 
     def _concat(self, node: g.Call, parts: list[Value]) -> None:
         whole = self._add(Value(tensor_type(node.type), "arena"), (node, 0))
@@ -213,7 +224,7 @@ class _Planner:
             else:
                 view = Value(part.type, "arena", root=whole, offset=offset)
                 self._add(view)
-                self.plan.steps.append(Step("", (part, view), node.origin))
+                self.plan.steps.append(Step("", (part,), (view,), node.origin))
             offset += part.nbytes
 
     def _is_result(self, value: Value) -> bool:
@@ -224,15 +235,16 @@ class _Planner:
         taken: dict[Value, None] = {}
         for name, node in zip(names, g.outputs_of(self.main.body), strict=True):
             value = self.values[node, 0]
-            owner, _ = value.place()
-            if value.root is None and value.kind == "arena" and value not in taken:
+            owner = value.place()[0]
+            has_parts = any(v.root is value and v.offset for v in self.plan.values)
+            if owner is value and value.kind == "arena" and value not in taken and not has_parts:
                 value.kind = "output"
                 value.name = name
                 taken[value] = None
                 self.plan.outputs.append((name, value))
                 continue
             made = self._add(Value(value.type, "output", name))
-            self.plan.steps.append(Step("", (value, made), f"output {name}"))
+            self.plan.steps.append(Step("", (value,), (made,), f"output {name}"))
             self.plan.outputs.append((name, made))
 
     # -- placement -----------------------------------------------------------------------------
@@ -241,15 +253,6 @@ class _Planner:
         owners = self._lives()
         self.plan.naive_bytes = sum(_round(v.nbytes) for v in owners if v.kind == "arena")
         self.plan.arena_bytes = assign_offsets(owners)
-        for value in self.plan.values:
-            owner, offset = value.place()
-            if owner is value or value.kind not in ("arena", "workspace"):
-                continue
-            value.kind = owner.kind
-            value.name = owner.name
-        for value in self.plan.values:
-            if value.nbytes < 0:
-                raise InternalError(f"value {value.name} has a negative size")
 
     def _lives(self) -> list[Value]:
         """Set first and last use of every owner of arena memory; return the owners."""
