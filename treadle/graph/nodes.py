@@ -187,7 +187,8 @@ def rewrite(
     `rule` gets a node whose operands are already rewritten; it returns the replacement, or None to
     keep the node. Parameters are kept unless `params` maps them.
     """
-    done: dict[Node, Node] = {**(params or {})}
+    done: dict[Node, Node] = {}
+    done.update(params or {})
     for node in topological([function.body]):
         if node in done:
             continue
