@@ -187,8 +187,7 @@ def rewrite(
     `rule` gets a node whose operands are already rewritten; it returns the replacement, or None to
     keep the node. Parameters are kept unless `params` maps them.
     """
-    done: dict[Node, Node] = {}
-    done.update(params or {})
+    done: dict[Node, Node] = {old: new for old, new in (params or {}).items()}
     for node in topological([function.body]):
         if node in done:
             continue
