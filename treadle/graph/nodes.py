@@ -178,7 +178,9 @@ def users(roots: Iterable[Node]) -> dict[Node, list[Node]]:
 
 
 def rewrite(
-    function: Function, rule: Callable[[Node], Node | None], params: Mapping[Var, Var] | None = None
+    function: Function,
+    rule: Callable[[Node], Node | None],
+    params: Mapping[Var, Var] | None = None,
 ) -> Function:
     """Return `function` with `rule` applied to every node, operands first.
 
