@@ -187,8 +187,9 @@ class Affine:
         if not vectors:
             return whole
         rest = _sum(_ordered(vectors), 0)
-        bare = not base and not self.const and not isinstance(whole, Ramp)
-        return rest if bare else binary("add", whole, rest)
+        if isinstance(whole, Ramp) or base:
+            return binary("add", whole, rest)
+        return binary("add", rest, whole) if self.const else rest
 
     def _scalar(self, terms: dict[Expr, int], const: int) -> Expr:
         if not terms:

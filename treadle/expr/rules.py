@@ -301,7 +301,7 @@ def _match_name(name: str) -> Matcher:
     return match
 
 
-def _match_number(number: int | float | bool) -> Matcher:
+def _match_number(number: float | bool) -> Matcher:
     def match(e: Expr, env: Env) -> bool:
         value = _constant_of(e)
         if value is None or value != number:
