@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -40,23 +40,19 @@ class Constant:
     origin: str = ""
 
     @staticmethod
-    def of(
-        value: np.ndarray | int | float | bool, dtype: str = "", origin: str = ""
-    ) -> Constant:
+    def of(value: np.ndarray | int | float | bool, dtype: str = "", origin: str = "") -> Constant:
         """Return an array (or a number, as `dtype`) as a constant; C-contiguous arrays are kept."""
         array = np.asarray(value, dtype=dt.to_numpy(dtype) if dtype else None)
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
-        return Constant(
-            array, TensorType(array.shape, dt.from_numpy(array.dtype)), origin
-        )
+        return Constant(array, TensorType(array.shape, dt.from_numpy(array.dtype)), origin)
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """`op(args)` with attributes; `op` is an operator or a (fused) function. Use `Operator(...)`."""
+    """`op(args)` with attributes; `op` is an operator or a (fused) function."""
 
-    op: Operator | Function
+    op: Operator[Any] | Function
     args: tuple[Node, ...]
     attrs: Attrs | None
     type: Type
@@ -90,9 +86,7 @@ class TupleItem:
     @staticmethod
     def of(value: Node, index: int) -> Node:
         """Return field `index` of `value` (directly, where `value` is a Tuple node)."""
-        if not isinstance(value.type, TupleType) or not 0 <= index < len(
-            value.type.fields
-        ):
+        if not isinstance(value.type, TupleType) or not 0 <= index < len(value.type.fields):
             raise TypeMismatch(f"a value of type {value.type} has no field {index}")
         if isinstance(value, Tuple):
             return value.fields[index]
@@ -193,7 +187,7 @@ def rewrite(
     `rule` gets a node whose operands are already rewritten; it returns the replacement, or None to
     keep the node. Parameters are kept unless `params` maps them.
     """
-    done: dict[Node, Node] = dict(params or {})
+    done: dict[Node, Node] = {old: new for old, new in (params or {}).items()}
     for node in topological([function.body]):
         if node in done:
             continue

@@ -122,9 +122,7 @@ class Operator(Generic[A]):
         """Return a call of this operator; keyword arguments are its attributes."""
         return self.call(self.make_attrs(attrs), args, origin=origin)
 
-    def call(
-        self, attrs: Attrs | None, args: Sequence[Node], *, origin: str = ""
-    ) -> Call:
+    def call(self, attrs: Attrs | None, args: Sequence[Node], *, origin: str = "") -> Call:
         """Return a call with a ready attribute record; infers the type.
 
         Raises:
@@ -186,9 +184,7 @@ class OperatorTable:
     def register(self, operator: Operator[A]) -> Operator[A]:
         """Add an operator and return it. Raises TypeMismatch when the name is taken."""
         if operator.name in self._by_name:
-            raise TypeMismatch(
-                f"an operator named {operator.name!r} is already registered"
-            )
+            raise TypeMismatch(f"an operator named {operator.name!r} is already registered")
         self._by_name[operator.name] = operator
         return operator
 

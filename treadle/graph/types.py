@@ -128,8 +128,6 @@ def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
             merged = broadcast_dim(result[k], d)
             if merged is None:
                 text = " and ".join(f"[{', '.join(map(str, s))}]" for s in shapes)
-                raise TypeMismatch(
-                    f"the shapes {text} do not broadcast: {result[k]} against {d}"
-                )
+                raise TypeMismatch(f"the shapes {text} do not broadcast: {result[k]} against {d}")
             result[k] = merged
     return tuple(result)

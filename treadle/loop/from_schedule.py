@@ -71,9 +71,7 @@ def schedule_to_func(
 
 
 class _Builder:
-    def __init__(
-        self, schedule: Schedule, args: Sequence[Tensor | Var], name: str
-    ) -> None:
+    def __init__(self, schedule: Schedule, args: Sequence[Tensor | Var], name: str) -> None:
         self.schedule = schedule
         self.name = name
         self.tensors = [a for a in args if isinstance(a, Tensor)]
@@ -124,11 +122,7 @@ class _Builder:
     def _is_used(self, stage: Stage) -> bool:
         if stage.is_output:
             return True
-        return any(
-            self.schedule[t] is stage
-            for b in self.bodies.values()
-            for t in read_tensors(b)
-        )
+        return any(self.schedule[t] is stage for b in self.bodies.values() for t in read_tensors(b))
 
     def _root_buffers(self, stage: Stage) -> list[Buffer]:
         made = []
@@ -136,9 +130,7 @@ class _Builder:
             key = (id(stage), tensor.value_index)
             if key not in self.buffers:
                 name = self._unique(tensor.name)
-                scope: lp.Scope = (
-                    "workspace" if stage.scope in ("", "global") else stage.scope
-                )
+                scope: lp.Scope = "workspace" if stage.scope in ("", "global") else stage.scope
                 if scope == "local" and any(int_value(d) is None for d in tensor.shape):
                     scope = "workspace"
                 buffer = Buffer(name, tensor.dtype, tuple(tensor.shape), scope)
@@ -176,8 +168,7 @@ class _Builder:
         op = stage.op
         assert isinstance(op, ComputeOp)
         nest = _Nest(
-            base={a: s.start for a, s in box.items()}
-            | {a: a.start for a in op.reduce_axis},
+            base={a: s.start for a, s in box.items()} | {a: a.start for a in op.reduce_axis},
             roots={a: s.extent for a, s in box.items()}
             | {a: self._simplify(a.extent) for a in op.reduce_axis},
         )
@@ -198,9 +189,7 @@ class _Builder:
             opened.append((var, span.extent))
             values[axis] = self._simplify(span.start + var)
         if isinstance(self.bodies[id(stage)][0], Reduce):
-            raise ScheduleError(
-                "a reduction cannot be peeled", at=f"stage {stage.name}"
-            )
+            raise ScheduleError("a reduction cannot be peeled", at=f"stage {stage.name}")
         body = self._store(stage, values, "whole")
         for position, (var, extent) in enumerate(reversed(opened)):
             lanes = int_value(extent)
@@ -226,20 +215,14 @@ class _Builder:
         extent = self._simplify(stage.extents(nest.roots, nest.overrides)[leaf])
         note = stage.notes.get(leaf)
         if int_value(extent) == 1 and (note is None or note.thread is None):
-            return self._decide(
-                stage, k, replace(nest, bound={**nest.bound, leaf: ZERO})
-            )
+            return self._decide(stage, k, replace(nest, bound={**nest.bound, leaf: ZERO}))
         return self._loop(stage, k, nest, leaf, extent)
 
-    def _loop(
-        self, stage: Stage, k: int, nest: _Nest, leaf: IterVar, extent: Expr
-    ) -> Stmt:
+    def _loop(self, stage: Stage, k: int, nest: _Nest, leaf: IterVar, extent: Expr) -> Stmt:
         note = stage.notes.get(leaf)
         var = Var(self._unique(leaf.name))
         with self._range(var, extent):
-            body = self._decide(
-                stage, k, replace(nest, bound={**nest.bound, leaf: var})
-            )
+            body = self._decide(stage, k, replace(nest, bound={**nest.bound, leaf: var}))
         if note is None:
             return For(var, extent, "serial", body)
         kind = note.kind
@@ -263,20 +246,14 @@ class _Builder:
         extents = stage.extents(nest.roots, nest.overrides)
         values, _ = root_values(stage, nest.bound, extents)
         for r in stage.relations:
-            if (
-                not isinstance(r, Split)
-                or r.outer not in values
-                or id(r) in nest.guarded
-            ):
+            if not isinstance(r, Split) or r.outer not in values or id(r) in nest.guarded:
                 continue
             whole = extents[r.parent]
             if r.inner in nest.overrides or self._is_even(whole, r.factor):
                 continue
             settled = replace(nest, guarded=nest.guarded | {id(r)})
             if r.inner in values:
-                inside = self._simplify(
-                    values[r.outer] * r.factor + values[r.inner] < whole
-                )
+                inside = self._simplify(values[r.outer] * r.factor + values[r.inner] < whole)
                 return self._branch(inside, self._decide(stage, k, settled), None)
             if _is_started(stage, r.inner, nest.bound):
                 continue
@@ -286,9 +263,7 @@ class _Builder:
     def _is_even(self, whole: Expr, factor: Expr) -> bool:
         return int_value(self._simplify(whole % factor)) == 0
 
-    def _tail(
-        self, stage: Stage, k: int, nest: _Nest, r: Split, outer: Expr, whole: Expr
-    ) -> Stmt:
+    def _tail(self, stage: Stage, k: int, nest: _Nest, r: Split, outer: Expr, whole: Expr) -> Stmt:
         def with_extent(extent: Expr) -> Stmt:
             overrides = {**nest.overrides, r.inner: extent}
             return self._decide(stage, k, replace(nest, overrides=overrides))
@@ -347,9 +322,7 @@ class _Builder:
         made = []
         for tensor in stage.op.outputs:
             scope = stage.scope if stage.scope not in ("", "global") else "local"
-            buffer = Buffer(
-                self._unique(tensor.name), tensor.dtype, tuple(shape), scope
-            )
+            buffer = Buffer(self._unique(tensor.name), tensor.dtype, tuple(shape), scope)
             self.buffers[id(stage), tensor.value_index] = buffer
             made.append(buffer)
         return made
@@ -392,12 +365,11 @@ class _Builder:
                         hint="compute it at a loop that encloses all its readers, or at root",
                     )
                 for d, index in enumerate(indices):
-                    span = self._clamped(index, boxes[id(reader)], op.axis[d].extent)
+                    span = self._span(reader, index, boxes[id(reader)], op.axis[d].extent)
                     spans[d] = union(spans[d], span, self.ranges)
         whole = (Span(ZERO, a.extent) for a in op.axis)
         return {
-            a: (s if s is not None else w)
-            for a, s, w in zip(op.axis, spans, whole, strict=True)
+            a: (s if s is not None else w) for a, s, w in zip(op.axis, spans, whole, strict=True)
         }
 
     def _reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
@@ -407,8 +379,22 @@ class _Builder:
                     if self.schedule[n.source] is producer:
                         yield n.indices
 
-    def _clamped(self, index: Expr, box: Box, extent: Expr) -> Span:
+    def _span(self, reader: Stage, index: Expr, box: Box, extent: Expr) -> Span:
         span = index_span(index, box, extent, self.ranges)
+        return span if self._stays_inside(reader, index, extent) else self._clamped(span, extent)
+
+    def _stays_inside(self, reader: Stage, index: Expr, extent: Expr) -> bool:
+        """True when no point of the reader's whole domain reads outside [0, extent)."""
+        if isinstance(index, IterVar):
+            return int_value(index.start) == 0 and self._simplify(index.extent) is extent
+        ranges = dict(self.ranges)
+        for axis in reader.root_iter_vars:
+            low = interval(axis.start, self.ranges).lo
+            high = interval(axis.start + axis.extent - 1, self.ranges).hi
+            ranges[axis] = Interval(low, high)
+        return bool(prove(index >= 0, ranges)) and bool(prove(index < extent, ranges))
+
+    def _clamped(self, span: Span, extent: Expr) -> Span:
         end = self._simplify(span.start + span.extent)
         start = span.start
         if prove(start >= 0, self.ranges) is not True:
@@ -430,8 +416,7 @@ class _Builder:
     def _relax(self, stage: Stage, nest: _Nest) -> Box:
         """Return what every root axis still runs over, given the loops opened so far."""
         extents = {
-            a: self._simplify(e)
-            for a, e in stage.extents(nest.roots, nest.overrides).items()
+            a: self._simplify(e) for a, e in stage.extents(nest.roots, nest.overrides).items()
         }
         spans: dict[IterVar, Span] = {}
         full: set[IterVar] = set()
@@ -456,9 +441,7 @@ class _Builder:
                 spans[r.outer] = Span(ZERO, extents[r.outer])
                 spans[r.inner] = Span(ZERO, extents[r.inner])
             else:
-                spans.update(
-                    self._unfuse(r.outer, r.inner, spans[r.fused], extents[r.inner])
-                )
+                spans.update(self._unfuse(r.outer, r.inner, spans[r.fused], extents[r.inner]))
         return {
             a: Span(self._simplify(nest.base[a] + spans[a].start), spans[a].extent)
             for a in stage.root_iter_vars
@@ -483,9 +466,7 @@ class _Builder:
         extents = stage.extents(nest.roots, nest.overrides)
         values, _ = root_values(stage, nest.bound, extents)
         at = {
-            a: self._simplify(nest.base[a] + values[a])
-            for a in stage.root_iter_vars
-            if a in values
+            a: self._simplify(nest.base[a] + values[a]) for a in stage.root_iter_vars if a in values
         }
         return self._store(stage, at, nest.phase)
 
@@ -503,9 +484,7 @@ class _Builder:
         if isinstance(bodies[0], Reduce):
             return self._reduce(bodies[0], targets, indices, mapping, phase)
         values = [self._value(b, mapping) for b in bodies]
-        return seq(
-            *(Store(t, indices, v) for t, v in zip(targets, values, strict=True))
-        )
+        return seq(*(Store(t, indices, v) for t, v in zip(targets, values, strict=True)))
 
     def _reduce(
         self,
@@ -517,9 +496,7 @@ class _Builder:
     ) -> Stmt:
         if phase == "init":
             start = body.combiner.identity
-            return seq(
-                *(Store(t, indices, v) for t, v in zip(targets, start, strict=True))
-            )
+            return seq(*(Store(t, indices, v) for t, v in zip(targets, start, strict=True)))
         sources = [self._value(s, mapping) for s in body.sources]
         current = [ex.load(t, indices) for t in targets]
         results = _combine(body, current, sources)
@@ -537,10 +514,7 @@ class _Builder:
             for t in targets
         ]
         first = [Store(h, (ZERO,), v) for h, v in zip(held, values, strict=True)]
-        then = [
-            Store(t, indices, ex.load(h, (ZERO,)))
-            for t, h in zip(targets, held, strict=True)
-        ]
+        then = [Store(t, indices, ex.load(h, (ZERO,))) for t, h in zip(targets, held, strict=True)]
         stmt = seq(*first, *then)
         for h in held:
             stmt = Allocate(h, stmt)
@@ -563,9 +537,7 @@ class _Builder:
             offsets = self.offsets.get(id(stage))
             if offsets is None:
                 return ex.load(buffer, n.indices)
-            return ex.load(
-                buffer, [i - o for i, o in zip(n.indices, offsets, strict=True)]
-            )
+            return ex.load(buffer, [i - o for i, o in zip(n.indices, offsets, strict=True)])
 
         return ex.rewrite(e, rule)
 
@@ -573,17 +545,11 @@ class _Builder:
         return simplify(e, self.ranges)
 
 
-def _combine(
-    body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]
-) -> Sequence[Expr]:
+def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> Sequence[Expr]:
     """Return the combined values; a float sum of products is accumulated by fma."""
     source = sources[0]
     is_product = isinstance(source, ex.Binary) and source.op == "mul"
-    if (
-        body.combiner.name == "sum"
-        and is_product
-        and source.dtype in ("float32", "float64")
-    ):
+    if body.combiner.name == "sum" and is_product and source.dtype in ("float32", "float64"):
         assert isinstance(source, ex.Binary)
         return [ex.call("fma", source.a, source.b, current[0])]
     return body.combiner.combine(current, sources)
@@ -592,9 +558,7 @@ def _combine(
 def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
     """Return by stage id the body of every stage that is computed, inlined stages put in place."""
     bodies: dict[int, tuple[Expr, ...]] = {}
-    inlined: dict[int, Stage] = {
-        id(s): s for s in schedule.stages if s.attach.kind == "inline"
-    }
+    inlined: dict[int, Stage] = {id(s): s for s in schedule.stages if s.attach.kind == "inline"}
 
     def rule(n: Expr) -> Expr | None:
         if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
@@ -638,3 +602,15 @@ def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
         else:
             raise InternalError(f"an argument must be a tensor or a size, not {a!r}")
     return list(sizes)
+
+
+def _is_started(stage: Stage, axis: IterVar, bound: dict[IterVar, Expr]) -> bool:
+    """True when a loop that `axis` was divided into is open already."""
+    parts = [axis]
+    for r in stage.relations:
+        if isinstance(r, Split):
+            if any(r.parent is p for p in parts):
+                parts += [r.outer, r.inner]
+        elif any(r.outer is p or r.inner is p for p in parts):
+            parts.append(r.fused)
+    return any(p in bound for p in parts)

@@ -276,9 +276,7 @@ class _Verifier:
     def _expr(self, e: Expr) -> None:
         for n in ex.walk(e):
             if isinstance(n, Var) and n not in self.vars:
-                self._fail(
-                    f"variable {n.name} is used outside the loop that defines it"
-                )
+                self._fail(f"variable {n.name} is used outside the loop that defines it")
             if isinstance(n, ex.Load) and id(n.source) not in self.buffers:
                 self._fail(f"buffer {n.source.name} is read where it does not exist")
 

@@ -103,9 +103,7 @@ def unroll_loops(func: PrimFunc) -> PrimFunc:
 def _unroll(loop: For) -> Stmt:
     n = int_value(loop.extent)
     if n is None or n * _size(loop.body) > MAX_UNROLLED:
-        return For(
-            loop.var, loop.extent, "serial", loop.body, loop.thread, loop.pragmas
-        )
+        return For(loop.var, loop.extent, "serial", loop.body, loop.thread, loop.pragmas)
     copies = []
     for i in range(n):
         copies.append(_fresh_loops(lp.substitute(loop.body, {loop.var: Const.of(i)})))
@@ -123,10 +121,7 @@ def _fresh_loops(stmt: Stmt) -> Stmt:
     if not loops and not local:
         return stmt
     mapping: dict[Expr, Expr] = {s.var: Var(s.var.name, s.var.dtype) for s in loops}
-    buffers = {
-        id(b): Buffer(b.name, b.dtype, b.shape, b.scope, b.strides, b.align)
-        for b in local
-    }
+    buffers = {id(b): Buffer(b.name, b.dtype, b.shape, b.scope, b.strides, b.align) for b in local}
 
     def on_load(e: Expr) -> Expr | None:
         if isinstance(e, ex.Load) and id(e.source) in buffers:

@@ -39,9 +39,7 @@ def _cut(loop: For) -> Stmt | None:
     if not cuts or len(cuts) >= _MAX_PARTS:
         return None
     edges = [0, *cuts, n]
-    parts = [
-        _part(loop, low, high) for low, high in zip(edges, edges[1:], strict=False)
-    ]
+    parts = [_part(loop, low, high) for low, high in zip(edges, edges[1:], strict=False)]
     return lp.seq(*parts)
 
 

@@ -43,11 +43,7 @@ def _if(s: If, ranges: dict[Var, Interval]) -> Stmt:
     if known is False:
         return seq() if s.orelse is None else _stmt(s.orelse, ranges)
     then = _stmt(s.then, narrowed(ranges, cond, holds=True))
-    orelse = (
-        None
-        if s.orelse is None
-        else _stmt(s.orelse, narrowed(ranges, cond, holds=False))
-    )
+    orelse = None if s.orelse is None else _stmt(s.orelse, narrowed(ranges, cond, holds=False))
     if orelse is not None and lp.is_empty(orelse):
         orelse = None
     if lp.is_empty(then) and orelse is None:
@@ -70,9 +66,7 @@ def _for(s: For, ranges: dict[Var, Interval]) -> Stmt:
     return For(s.var, extent, s.kind, body, s.thread, s.pragmas)
 
 
-def narrowed(
-    ranges: dict[Var, Interval], cond: Expr, *, holds: bool
-) -> dict[Var, Interval]:
+def narrowed(ranges: dict[Var, Interval], cond: Expr, *, holds: bool) -> dict[Var, Interval]:
     """Return `ranges` with what a comparison of one variable with a constant tells."""
     if not isinstance(cond, ex.Binary):
         return ranges
@@ -85,20 +79,8 @@ def narrowed(
     if bound is None:
         return ranges
     old = ranges[cond.a]
-    low = (
-        bound.lo
-        if old.lo is None
-        else old.lo
-        if bound.lo is None
-        else max(old.lo, bound.lo)
-    )
-    high = (
-        bound.hi
-        if old.hi is None
-        else old.hi
-        if bound.hi is None
-        else min(old.hi, bound.hi)
-    )
+    low = bound.lo if old.lo is None else old.lo if bound.lo is None else max(old.lo, bound.lo)
+    high = bound.hi if old.hi is None else old.hi if bound.hi is None else min(old.hi, bound.hi)
     return {**ranges, cond.a: Interval(low, high)}
 
 

@@ -173,9 +173,7 @@ class Stage:
         e = convert(value)  # type: ignore[arg-type]
         number = int_value(e)
         if isinstance(e, Const) and (number is None or number < 1):
-            raise self._error(
-                f"split of {axis.name} needs a positive integer {what}, got {e}"
-            )
+            raise self._error(f"split of {axis.name} needs a positive integer {what}, got {e}")
         return e
 
     def fuse(self, *args: IterVar) -> IterVar:
@@ -195,9 +193,7 @@ class Stage:
                 "reorder them first, the inner right after the outer",
             )
         if outer.kind != inner.kind:
-            raise self._error(
-                f"cannot fuse {outer.kind} axis {outer.name} with {inner.name}"
-            )
+            raise self._error(f"cannot fuse {outer.kind} axis {outer.name} with {inner.name}")
         fused = IterVar(f"{outer.name}.{inner.name}.fused", kind=outer.kind)
         self.relations.append(Fuse(outer, inner, fused))
         self.leaf_iter_vars[at : at + 2] = [fused]
@@ -254,14 +250,10 @@ class Stage:
         self._set_kind(ivar, "thread")
         self.notes[ivar].thread = thread_ivar
 
-    def pragma(
-        self, var: IterVar, pragma_type: str, pragma_value: object = True
-    ) -> None:
+    def pragma(self, var: IterVar, pragma_type: str, pragma_value: object = True) -> None:
         """Attach a note for the code generator to an axis, such as ("unroll", 4)."""
         self._leaf(var, "pragma")
-        self.notes.setdefault(var, AxisNote()).pragmas.append(
-            (pragma_type, pragma_value)
-        )
+        self.notes.setdefault(var, AxisNote()).pragmas.append((pragma_type, pragma_value))
         self._say("pragma", var, pragma_type, pragma_value)
 
     def peel(self, axis: IterVar, begin: int, end: int) -> None:
@@ -275,9 +267,7 @@ class Stage:
             raise self._error(f"peel of {axis.name} must come before it is split")
         extent = int_value(axis.extent)
         if extent is None or not 0 <= begin < end <= extent:
-            raise self._error(
-                f"peel of {axis.name} needs 0 <= begin < end <= {axis.extent}"
-            )
+            raise self._error(f"peel of {axis.name} needs 0 <= begin < end <= {axis.extent}")
         self.peeled[axis] = (begin, end)
         self._say("peel", axis, begin, end)
 
@@ -358,9 +348,7 @@ class Stage:
     def _set_kind(self, var: IterVar, kind: LoopKind) -> None:
         self._leaf(var, kind)
         self.notes.setdefault(var, AxisNote()).kind = kind
-        self._say(
-            {"vectorized": "vectorize", "unrolled": "unroll"}.get(kind, kind), var
-        )
+        self._say({"vectorized": "vectorize", "unrolled": "unroll"}.get(kind, kind), var)
 
     def _no_placeholder(self, primitive: str) -> None:
         if isinstance(self.op, PlaceholderOp):
@@ -401,16 +389,12 @@ class Schedule:
         stage = self._stage_of.get(id(op))
         if stage is None:
             names = ", ".join(s.name for s in self.stages)
-            raise ScheduleError(
-                f"{op.name} is not part of this schedule; its stages are {names}"
-            )
+            raise ScheduleError(f"{op.name} is not part of this schedule; its stages are {names}")
         return stage
 
     def readers(self, stage: Stage) -> list[Stage]:
         """Return the stages that read a result of `stage`."""
-        return [
-            s for s in self.stages if any(self[t] is stage for t in s.op.input_tensors)
-        ]
+        return [s for s in self.stages if any(self[t] is stage for t in s.op.input_tensors)]
 
     def cache_write(self, tensor: Tensor, scope: Scope = "local") -> Tensor:
         """Compute `tensor` into a buffer of its own first; the tensor becomes a copy of it.
@@ -422,9 +406,7 @@ class Schedule:
         if not isinstance(op, ComputeOp):
             raise stage._error("cache_write: an input is not written here")
         if stage.relations:
-            raise stage._error(
-                "cache_write must come before the loops of the stage are changed"
-            )
+            raise stage._error("cache_write must come before the loops of the stage are changed")
         fresh = [IterVar(f"{a.name}.c", extent=a.extent) for a in op.axis]
         mapping: dict[Expr, Expr] = dict(zip(op.axis, fresh, strict=True))
         body = tuple(_substitute(b, mapping) for b in op.body)
@@ -499,9 +481,7 @@ class Schedule:
         stage._leaf(axis, "rfactor")
         if axis.kind != "reduce":
             raise stage._error(f"rfactor: {axis.name} is not a reduction loop")
-        if any(
-            r.parent.kind != "reduce" for r in stage.relations if isinstance(r, Split)
-        ):
+        if any(r.parent.kind != "reduce" for r in stage.relations if isinstance(r, Split)):
             raise stage._error("rfactor must come before the data axes are split")
         partial = _partial_op(stage, op, axis, factor_axis)
         final_axis = IterVar(axis.name, extent=stage.extents()[axis], kind="reduce")
@@ -529,9 +509,7 @@ def _substitute(body: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
     return body.with_children(tuple(ex.substitute(c, mapping) for c in body.children))
 
 
-def _partial_op(
-    stage: Stage, op: ComputeOp, axis: IterVar, factor_axis: int
-) -> ComputeOp:
+def _partial_op(stage: Stage, op: ComputeOp, axis: IterVar, factor_axis: int) -> ComputeOp:
     extents = stage.extents()
     factored = IterVar(axis.name, extent=extents[axis])
     rest = [a for a in stage.leaf_iter_vars if a.kind == "reduce" and a is not axis]
@@ -553,25 +531,20 @@ def _partial_op(
         if not guards:
             condition = ex.substitute(b.condition, mapping)
         bodies.append(
-            Reduce(
-                b.combiner, sources, tuple(fresh.values()), condition, b.index, b.dtype
-            )
+            Reduce(b.combiner, sources, tuple(fresh.values()), condition, b.index, b.dtype)
         )
     axes = [*data[:factor_axis], factored, *data[factor_axis:]]
     return ComputeOp(f"{op.name}.rf", tuple(axes), tuple(bodies), op.tag)
 
 
-def _final_op(
-    op: ComputeOp, partial: ComputeOp, axis: IterVar, factor_axis: int
-) -> ComputeOp:
+def _final_op(op: ComputeOp, partial: ComputeOp, axis: IterVar, factor_axis: int) -> ComputeOp:
     index = [*op.axis[:factor_axis], axis, *op.axis[factor_axis:]]
     sources = tuple(t[tuple(index)] for t in partial.outputs)
     true = Const.of(True, "bool")
     first = op.body[0]
     assert isinstance(first, Reduce)
     bodies = tuple(
-        Reduce(first.combiner, sources, (axis,), true, i, s.dtype)
-        for i, s in enumerate(sources)
+        Reduce(first.combiner, sources, (axis,), true, i, s.dtype) for i, s in enumerate(sources)
     )
     return ComputeOp(op.name, op.axis, bodies, op.tag, op.attrs)
 
@@ -608,9 +581,7 @@ def _producers_first(outputs: Sequence[Operation]) -> list[Operation]:
             seen[id(op)] = op
             continue
         stack.append((op, True))
-        stack.extend(
-            (t.op, False) for t in reversed(op.input_tensors) if id(t.op) not in seen
-        )
+        stack.extend((t.op, False) for t in reversed(op.input_tensors) if id(t.op) not in seen)
     return list(seen.values())
 
 

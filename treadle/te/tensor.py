@@ -53,9 +53,7 @@ class Combiner:
 
     def combine(self, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
         """Return the combination of two tuples of values."""
-        mapping: dict[Expr, Expr] = dict(
-            zip(self.lhs + self.rhs, (*a, *b), strict=True)
-        )
+        mapping: dict[Expr, Expr] = dict(zip(self.lhs + self.rhs, (*a, *b), strict=True))
         return tuple(nodes.substitute(r, mapping) for r in self.results)
 
 
@@ -81,18 +79,12 @@ class Reduce(Expr):
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         *sources, condition = children
-        return Reduce(
-            self.combiner, tuple(sources), self.axes, condition, self.index, self.dtype
-        )
+        return Reduce(self.combiner, tuple(sources), self.axes, condition, self.index, self.dtype)
 
     def __str__(self) -> str:
         axes = ", ".join(f"{a.name}: {a.extent}" for a in self.axes)
         sources = ", ".join(map(str, self.sources))
-        where = (
-            ""
-            if nodes.int_value(self.condition) is True
-            else f", where={self.condition}"
-        )
+        where = "" if nodes.int_value(self.condition) is True else f", where={self.condition}"
         return f"{self.combiner.name}({sources}, [{axes}]{where})"
 
 
@@ -157,9 +149,7 @@ class ComputeOp:
         """The tensors this operation makes, one per body expression."""
         if not self._outputs:
             shape = self.shape
-            self._outputs = tuple(
-                Tensor(self, i, shape, b.dtype) for i, b in enumerate(self.body)
-            )
+            self._outputs = tuple(Tensor(self, i, shape, b.dtype) for i, b in enumerate(self.body))
         return self._outputs
 
     def output(self, index: int) -> Tensor:
@@ -199,11 +189,7 @@ class Tensor:
     @property
     def name(self) -> str:
         """The operation's name, with `.vK` for a further output."""
-        return (
-            self.op.name
-            if self.value_index == 0
-            else f"{self.op.name}.v{self.value_index}"
-        )
+        return self.op.name if self.value_index == 0 else f"{self.op.name}.v{self.value_index}"
 
     @property
     def ndim(self) -> int:
@@ -228,9 +214,7 @@ class Tensor:
         return self[indices]
 
     def __iter__(self) -> Iterator[Expr]:
-        raise TypeError(
-            "a te.Tensor is not iterable; index it with all its axes: T[i, j]"
-        )
+        raise TypeError("a te.Tensor is not iterable; index it with all its axes: T[i, j]")
 
     def __repr__(self) -> str:
         shape = ", ".join(map(str, self.shape))
@@ -255,18 +239,12 @@ def size_var(name: str = "size", dtype: str = dt.INDEX) -> Var:
     return var(name, dtype)
 
 
-def placeholder(
-    shape: Shape, dtype: str | None = None, name: str = "placeholder"
-) -> Tensor:
+def placeholder(shape: Shape, dtype: str | None = None, name: str = "placeholder") -> Tensor:
     """Return an input tensor of `shape` (ints or symbolic sizes); float32 unless said."""
-    return PlaceholderOp(
-        name, _as_shape(shape), dt.check_dtype(dtype or "float32")
-    ).output(0)
+    return PlaceholderOp(name, _as_shape(shape), dt.check_dtype(dtype or "float32")).output(0)
 
 
-def reduce_axis(
-    dom: tuple[ExprLike, ExprLike], name: str = "rv", thread_tag: str = ""
-) -> IterVar:
+def reduce_axis(dom: tuple[ExprLike, ExprLike], name: str = "rv", thread_tag: str = "") -> IterVar:
     """Return a reduction axis over [dom[0], dom[1])."""
     lo, hi = convert(dom[0], dt.INDEX), convert(dom[1], dt.INDEX)
     extent = hi if nodes.int_value(lo) == 0 else hi - lo
@@ -307,15 +285,11 @@ def compute(
     dims = _as_shape(shape)
     axis = tuple(
         IterVar(axis_name, extent=extent)
-        for axis_name, extent in zip(
-            _axis_names(fcompute, len(dims)), dims, strict=True
-        )
+        for axis_name, extent in zip(_axis_names(fcompute, len(dims)), dims, strict=True)
     )
     result = fcompute(*axis)
     bodies = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    op = ComputeOp(
-        name, axis, tuple(_check_body(convert(b), name) for b in bodies), tag
-    )
+    op = ComputeOp(name, axis, tuple(_check_body(convert(b), name) for b in bodies), tag)
     op.attrs = dict(attrs or {})
     return op.outputs if isinstance(result, (tuple, list)) else op.output(0)
 
@@ -394,9 +368,7 @@ def comm_reducer(
         axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
         for a in axes:
             if not isinstance(a, IterVar) or a.kind != "reduce":
-                raise TypeMismatch(
-                    f"{a} is not a reduction axis", hint="make it by te.reduce_axis"
-                )
+                raise TypeMismatch(f"{a} is not a reduction axis", hint="make it by te.reduce_axis")
         identity = fidentity(*(s.dtype for s in sources))
         values = identity if several else (identity,)
         combiner = _combiner(
@@ -407,8 +379,7 @@ def comm_reducer(
         )
         condition = Const.of(True, "bool") if where is None else convert(where)
         made = tuple(
-            Reduce(combiner, sources, axes, condition, i, s.dtype)
-            for i, s in enumerate(sources)
+            Reduce(combiner, sources, axes, condition, i, s.dtype) for i, s in enumerate(sources)
         )
         return made if several else made[0]
 
@@ -430,9 +401,7 @@ def _single(
         return result
 
     reduce_.__name__ = name
-    reduce_.__doc__ = (
-        f"Return the {name} of `expr` over reduction axes (where a condition holds)."
-    )
+    reduce_.__doc__ = f"Return the {name} of `expr` over reduction axes (where a condition holds)."
     return reduce_
 
 
@@ -511,9 +480,7 @@ def _intrinsic(name: str) -> Callable[[ExprLike], Expr]:
 
 exp, log, log2, log1p, expm1 = map(_intrinsic, ("exp", "log", "log2", "log1p", "expm1"))
 sqrt, rsqrt, erf, sigmoid = map(_intrinsic, ("sqrt", "rsqrt", "erf", "sigmoid"))
-sin, cos, tan, sinh, cosh, tanh = map(
-    _intrinsic, ("sin", "cos", "tan", "sinh", "cosh", "tanh")
-)
+sin, cos, tan, sinh, cosh, tanh = map(_intrinsic, ("sin", "cos", "tan", "sinh", "cosh", "tanh"))
 asin, acos, atan = map(_intrinsic, ("asin", "acos", "atan"))
 asinh, acosh, atanh = map(_intrinsic, ("asinh", "acosh", "atanh"))
 floor, ceil, trunc, round = map(_intrinsic, ("floor", "ceil", "trunc", "round"))  # noqa: A001
