@@ -83,3 +83,16 @@ def check_operator(
         assert reference.shape == expected.shape
         np.testing.assert_allclose(reference, expected, rtol=rtol, atol=atol)
     return reference
+
+
+def onnx_window(attrs: dict[str, object]) -> dict[str, object]:
+    """Return Treadle's convolution attributes under ONNX's names."""
+    made: dict[str, object] = {}
+    for name, value in attrs.items():
+        if name not in ("pads_before", "pads_after"):
+            made["group" if name == "groups" else name] = value
+    before, after = attrs.get("pads_before", ()), attrs.get("pads_after", ())
+    if before or after:
+        zeros = (0,) * max(len(before), len(after))  # type: ignore[arg-type]
+        made["pads"] = [*(before or zeros), *(after or zeros)]  # type: ignore[misc]
+    return made

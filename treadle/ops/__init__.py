@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators, one module per family; importing this package registers all of them."""
 
-from treadle.ops import elementwise
+from treadle.ops import elementwise, movement
 
-__all__ = ["elementwise"]
+__all__ = ["elementwise", "movement"]

@@ -21,6 +21,7 @@ from treadle.ops.window import (
     dims_of,
     grown,
     kernel_axes,
+    known,
     scaled,
     shifted,
     tap_views,
@@ -224,8 +225,8 @@ def _padded_for(
 ) -> np.ndarray:
     """Return `x` with its last dimensions padded so that every window can be read."""
     width = [(0, 0)] * (x.ndim - len(axes))
-    for axis, count in zip(axes, outputs, strict=True):
-        needed = (count - 1) * axis.stride + axis.extent - axis.before - int(str(axis.size))
+    for axis, size, count in zip(axes, known(a.size for a in axes), outputs, strict=True):
+        needed = (count - 1) * axis.stride + axis.extent - axis.before - size
         width.append((axis.before, max(axis.after, needed)))
     return np.pad(x, width, constant_values=value)  # type: ignore[call-overload, no-any-return]
 
@@ -233,7 +234,7 @@ def _padded_for(
 def _reference_max_pool(attrs: PoolAttrs, x: np.ndarray) -> np.ndarray:
     data = _moved(attrs, x)
     axes = pool_axes(attrs, data.shape[data.ndim - len(attrs.kernel) :])
-    outputs = [int(str(o)) for o in _outputs(attrs, axes)]
+    outputs = known(_outputs(attrs, axes))
     lowest = dt.min_value(dt.from_numpy(x.dtype))
     data = _padded_for(axes, outputs, data, lowest)
     result = np.full((*data.shape[: -len(axes)], *outputs), lowest, x.dtype)
@@ -245,7 +246,7 @@ def _reference_max_pool(attrs: PoolAttrs, x: np.ndarray) -> np.ndarray:
 def _reference_avg_pool(attrs: PoolAttrs, x: np.ndarray) -> np.ndarray:
     data = _moved(attrs, x)
     axes = pool_axes(attrs, data.shape[data.ndim - len(attrs.kernel) :])
-    outputs = [int(str(o)) for o in _outputs(attrs, axes)]
+    outputs = known(_outputs(attrs, axes))
     counted = np.ones(data.shape[data.ndim - len(axes) :])
     if attrs.count_include_pad:
         counted = np.pad(counted, [(a.before, a.after) for a in axes], constant_values=1.0)
