@@ -357,7 +357,8 @@ def _layer_norm(a: LayerNormAttrs, x: Tensor, scale: Tensor, bias: Tensor) -> li
 def _numpy_layer_norm(
     a: LayerNormAttrs, x: np.ndarray, scale: np.ndarray, bias: np.ndarray
 ) -> np.ndarray:
-    return _numpy_normalised(x, tuple(range(a.axis, x.ndim)), a.epsilon) * scale + bias
+    y = _numpy_normalised(x, tuple(range(a.axis, x.ndim)), a.epsilon)
+    return np.asarray(y * scale + bias)
 
 
 layer_norm: Operator[LayerNormAttrs] = register(
@@ -373,7 +374,14 @@ layer_norm: Operator[LayerNormAttrs] = register(
             Example(((2, 3, 768), (768,), (768,)), {"axis": 2}),
             Example(((2, 3, 4, 5), (3, 4, 5), (3, 4, 5)), {"axis": 1, "epsilon": 1e-12}),
             Example(((2, 20, 30), (30,), ()), {"axis": 1}),
-            Example(((2, 6), (6,), (6,)), {"axis": 1}, low=999.0, high=1001.0, atol=2e-3),
+            Example(
+                ((2, 6), (1,), ()),
+                {"axis": 1},
+                low=998.0,
+                high=1002.0,
+                inputs={1: np.ones(1, np.float32), 2: np.zeros((), np.float32)},
+                atol=2e-3,
+            ),
             Example(((3, 4), (3, 4), (3, 4)), {"axis": 0}, ("float64",) * 3),
             *half_examples(((2, 3, 96), (96,), (96,)), axis=2),
         ),
