@@ -35,7 +35,8 @@ def check_dtype(name: str) -> str:
     """Return `name` if it is an element type, else raise TypeMismatch with the list of types."""
     if name not in _BITS:
         raise TypeMismatch(
-            f"{name!r} is not an element type", hint=f"element types are {', '.join(NAMES)}"
+            f"{name!r} is not an element type",
+            hint=f"element types are {', '.join(NAMES)}",
         )
     return name
 

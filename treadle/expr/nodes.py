@@ -477,6 +477,8 @@ def _common_dtype(a: str, b: str) -> str:
 
 
 def _binary(op: BinaryOp, a: Expr, b: Expr) -> Binary:
+    if a.lanes != b.lanes:
+        a, b = broadcast(a, b.lanes), broadcast(b, a.lanes)
     dtype = "bool" if op in COMPARE_OPS or op in LOGIC_OPS else a.dtype
     return _intern((Binary, op, a, b), lambda: Binary(op, a, b, dtype, a.lanes))
 
@@ -595,7 +597,9 @@ def broadcast(value: ExprLike, lanes: int) -> Expr:
 
 
 def rewrite(
-    root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, Expr] | None = None
+    root: Expr,
+    rule: Callable[[Expr], Expr | None],
+    memo: dict[Expr, Expr] | None = None,
 ) -> Expr:
     """Return `root` with `rule` applied to every node, operands first.
 

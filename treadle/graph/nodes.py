@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -50,9 +50,9 @@ class Constant:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """`op(args)` with attributes; `op` is an operator or a (fused) function. Use `Operator(...)`."""
+    """`op(args)` with attributes; `op` is an operator or a (fused) function."""
 
-    op: Operator | Function
+    op: Operator[Any] | Function
     args: tuple[Node, ...]
     attrs: Attrs | None
     type: Type
@@ -178,14 +178,16 @@ def users(roots: Iterable[Node]) -> dict[Node, list[Node]]:
 
 
 def rewrite(
-    function: Function, rule: Callable[[Node], Node | None], params: Mapping[Var, Var] | None = None
+    function: Function,
+    rule: Callable[[Node], Node | None],
+    params: Mapping[Var, Var] | None = None,
 ) -> Function:
     """Return `function` with `rule` applied to every node, operands first.
 
     `rule` gets a node whose operands are already rewritten; it returns the replacement, or None to
     keep the node. Parameters are kept unless `params` maps them.
     """
-    done: dict[Node, Node] = dict(params or {})
+    done: dict[Node, Node] = {old: new for old, new in (params or {}).items()}
     for node in topological([function.body]):
         if node in done:
             continue

@@ -52,7 +52,8 @@ class TensorType:
         """The shape as ints. Raises TypeMismatch when a dimension is symbolic."""
         if not self.is_static:
             raise TypeMismatch(
-                f"the shape of {self} must be known here", hint="give the sizes with --input-shapes"
+                f"the shape of {self} must be known here",
+                hint="give the sizes with --input-shapes",
             )
         return tuple(d for d in self.shape if isinstance(d, int))
 

@@ -115,7 +115,13 @@ class PrimFunc:
     def with_body(self, body: Stmt) -> PrimFunc:
         """Return this function with another body."""
         return PrimFunc(
-            self.name, self.params, self.sizes, body, self.outputs, self.workspace_bytes, self.attrs
+            self.name,
+            self.params,
+            self.sizes,
+            body,
+            self.outputs,
+            self.workspace_bytes,
+            self.attrs,
         )
 
     def __str__(self) -> str:

@@ -1,6 +1,594 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules: stages of a tensor expression and the list of steps that shape their loops."""
+"""Schedules: the stages of a tensor expression and the list of steps that shape their loops.
+
+A schedule is data. Every step is checked when it is said and written to `Schedule.steps`; nothing
+is lowered before `treadle.loop.from_schedule` reads the whole list once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal
+
+from treadle.errors import ScheduleError
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import Const, Expr, ExprLike, convert, int_value
+from treadle.te.tensor import (
+    ComputeOp,
+    IterVar,
+    Operation,
+    PlaceholderOp,
+    Reduce,
+    Tensor,
+)
+
+LoopKind = Literal["serial", "vectorized", "unrolled", "parallel", "thread"]
+Scope = Literal["", "global", "local", "shared", "workspace"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """`parent` becomes `outer` times `factor` plus `inner`."""
+
+    parent: IterVar
+    outer: IterVar
+    inner: IterVar
+    factor: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fuse:
+    """`outer` and `inner` become the single axis `fused` (inner fastest)."""
+
+    outer: IterVar
+    inner: IterVar
+    fused: IterVar
+
+
+Relation = Split | Fuse
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attach:
+    """Where a stage is computed: at root, inlined, or inside axis `axis` of `stage`."""
+
+    kind: Literal["root", "inline", "at"]
+    stage: Stage | None = None
+    axis: IterVar | None = None
+
+
+ROOT = Attach("root")
+INLINE = Attach("inline")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One schedule step as data: what was said, to which stage, with which arguments."""
+
+    stage: str
+    primitive: str
+    args: tuple[object, ...]
+
+    def __str__(self) -> str:
+        return f"s[{self.stage}].{self.primitive}({', '.join(map(str, self.args))})"
+
+
+@dataclass(slots=True)
+class AxisNote:
+    """How one axis is run: its loop kind, the hardware axis it is bound to, and pragmas."""
+
+    kind: LoopKind = "serial"
+    thread: IterVar | None = None
+    pragmas: list[tuple[str, object]] = field(default_factory=list)
+
+
+def ceil_div(a: Expr, b: Expr) -> Expr:
+    """Return ceil(a / b) for positive b, folded where both are constants."""
+    x, y = int_value(a), int_value(b)
+    if x is not None and y is not None:
+        return Const.of(-(-x // y))
+    return ex.binary("floordiv", a + (b - 1), b)
+
+
+def _product(a: Expr, b: Expr) -> Expr:
+    x, y = int_value(a), int_value(b)
+    if x is not None and y is not None:
+        return Const.of(x * y)
+    return a * b
+
+
+def divides(factor: Expr, extent: Expr) -> bool:
+    """True when `extent` is certainly a multiple of `factor`."""
+    f, n = int_value(factor), int_value(extent)
+    return f is not None and n is not None and n % f == 0
+
+
+class Stage:
+    """One operation of a schedule and the loops it will run as.
+
+    `leaf_iter_vars` are the loops, outermost first.
+    """
+
+    def __init__(self, op: Operation, schedule: Schedule) -> None:
+        self.op = op
+        self.schedule = schedule
+        self.relations: list[Relation] = []
+        self.notes: dict[IterVar, AxisNote] = {}
+        self.attach = ROOT
+        self.scope: Scope = ""
+        self.peeled: dict[IterVar, tuple[int, int]] = {}
+        self.is_output = False
+        self._reset_loops()
+
+    def _reset_loops(self) -> None:
+        op = self.op
+        roots = (*op.axis, *op.reduce_axis) if isinstance(op, ComputeOp) else ()
+        self.root_iter_vars: tuple[IterVar, ...] = roots
+        self.leaf_iter_vars: list[IterVar] = list(roots)
+        self.relations.clear()
+        self.notes.clear()
+
+    @property
+    def name(self) -> str:
+        """The operation's name."""
+        return self.op.name
+
+    def __repr__(self) -> str:
+        return f"stage({self.name}, [{', '.join(a.name for a in self.leaf_iter_vars)}])"
+
+    # -- loop structure ----------------------------------------------------------------------
+
+    def split(
+        self,
+        parent: IterVar,
+        factor: ExprLike | None = None,
+        nparts: ExprLike | None = None,
+    ) -> tuple[IterVar, IterVar]:
+        """Split an axis in two; the inner has extent `factor`, or the outer has `nparts`.
+
+        A factor that does not divide the extent is fine: the remainder becomes a tile of its own.
+
+        before: for i in range(n)  ->  after: for io in range(n // factor): for ii in range(factor)
+        """
+        position = self._leaf(parent, "split")
+        if (factor is None) == (nparts is None):
+            raise self._error(f"split of {parent.name} takes either factor or nparts")
+        extent = self.extents()[parent]
+        if nparts is not None:
+            parts = self._positive(nparts, "nparts", parent)
+            inner_extent = ceil_div(extent, parts)
+            self._say("split", parent, f"nparts={parts}")
+        else:
+            inner_extent = self._positive(factor, "factor", parent)
+            self._say("split", parent, f"factor={inner_extent}")
+        outer = IterVar(f"{parent.name}.outer", kind=parent.kind)
+        inner = IterVar(f"{parent.name}.inner", kind=parent.kind)
+        self.relations.append(Split(parent, outer, inner, inner_extent))
+        self.leaf_iter_vars[position : position + 1] = [outer, inner]
+        return outer, inner
+
+    def _positive(self, value: ExprLike | None, what: str, axis: IterVar) -> Expr:
+        e = convert(value)  # type: ignore[arg-type]
+        number = int_value(e)
+        if isinstance(e, Const) and (number is None or number < 1):
+            raise self._error(f"split of {axis.name} needs a positive integer {what}, got {e}")
+        return e
+
+    def fuse(self, *args: IterVar) -> IterVar:
+        """Fuse neighbouring axes into one, the last running fastest."""
+        if not args:
+            raise self._error("fuse takes at least one axis")
+        fused = args[0]
+        for inner in args[1:]:
+            fused = self._fuse_two(fused, inner)
+        return fused
+
+    def _fuse_two(self, outer: IterVar, inner: IterVar) -> IterVar:
+        at, after = self._leaf(outer, "fuse"), self._leaf(inner, "fuse")
+        if after != at + 1:
+            raise self._error(
+                f"{outer.name} and {inner.name} are not neighbours, the order is {self._order()}",
+                "reorder them first, the inner right after the outer",
+            )
+        if outer.kind != inner.kind:
+            raise self._error(f"cannot fuse {outer.kind} axis {outer.name} with {inner.name}")
+        fused = IterVar(f"{outer.name}.{inner.name}.fused", kind=outer.kind)
+        self.relations.append(Fuse(outer, inner, fused))
+        self.leaf_iter_vars[at : at + 2] = [fused]
+        self._say("fuse", outer, inner)
+        return fused
+
+    def reorder(self, *args: IterVar) -> None:
+        """Put the given axes in this order; axes not named keep their places."""
+        places = sorted(self._leaf(a, "reorder") for a in args)
+        if len(set(places)) != len(args):
+            raise self._error("reorder names an axis twice")
+        for place, axis in zip(places, args, strict=True):
+            self.leaf_iter_vars[place] = axis
+        self._say("reorder", *args)
+
+    def tile(
+        self,
+        x_parent: IterVar,
+        y_parent: IterVar,
+        x_factor: ExprLike,
+        y_factor: ExprLike,
+    ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
+        """Split two axes and order them x.outer, y.outer, x.inner, y.inner."""
+        xo, xi = self.split(x_parent, factor=x_factor)
+        yo, yi = self.split(y_parent, factor=y_factor)
+        self.reorder(xo, yo, xi, yi)
+        return xo, yo, xi, yi
+
+    def vectorize(self, var: IterVar) -> None:
+        """Run an axis as SIMD lanes; its extent must be constant."""
+        if var.kind == "reduce":
+            raise self._error(
+                f"reduction axis {var.name} cannot be vectorized",
+                "use rfactor, then vectorize",
+            )
+        self._set_kind(var, "vectorized")
+
+    def unroll(self, var: IterVar) -> None:
+        """Write the iterations of an axis one after the other; its extent must be constant."""
+        self._set_kind(var, "unrolled")
+
+    def parallel(self, var: IterVar) -> None:
+        """Spread the iterations of an axis over the threads."""
+        if var.kind == "reduce":
+            raise self._error(
+                f"reduction axis {var.name} cannot run in parallel", "use rfactor on it"
+            )
+        self._set_kind(var, "parallel")
+
+    def bind(self, ivar: IterVar, thread_ivar: IterVar) -> None:
+        """Bind an axis to a hardware axis made by te.thread_axis."""
+        if thread_ivar.kind != "thread":
+            raise self._error(f"{thread_ivar.name} is not a thread axis")
+        self._set_kind(ivar, "thread")
+        self.notes[ivar].thread = thread_ivar
+
+    def pragma(self, var: IterVar, pragma_type: str, pragma_value: object = True) -> None:
+        """Attach a note for the code generator to an axis, such as ("unroll", 4)."""
+        self._leaf(var, "pragma")
+        self.notes.setdefault(var, AxisNote()).pragmas.append((pragma_type, pragma_value))
+        self._say("pragma", var, pragma_type, pragma_value)
+
+    def peel(self, axis: IterVar, begin: int, end: int) -> None:
+        """Let the scheduled loops cover [begin, end) of a root axis; plain loops cover the rest.
+
+        For tensors with a border (padding): the hot loops see the inside only.
+        """
+        if not isinstance(self.op, ComputeOp) or axis not in self.op.axis:
+            raise self._error(f"{axis.name} is not a data axis of {self.name}")
+        if any(isinstance(r, Split) and r.parent is axis for r in self.relations):
+            raise self._error(f"peel of {axis.name} must come before it is split")
+        extent = int_value(axis.extent)
+        if extent is None or not 0 <= begin < end <= extent:
+            raise self._error(f"peel of {axis.name} needs 0 <= begin < end <= {axis.extent}")
+        self.peeled[axis] = (begin, end)
+        self._say("peel", axis, begin, end)
+
+    # -- where the stage is computed -----------------------------------------------------------
+
+    def compute_at(self, parent: Stage, scope: IterVar) -> None:
+        """Compute what `parent` needs inside its axis `scope`, afresh in each iteration."""
+        if parent is self:
+            raise self._error("a stage cannot be computed at itself")
+        if self.is_output:
+            raise self._error("an output is always computed at root")
+        parent._leaf(scope, "compute_at")
+        self._no_placeholder("compute_at")
+        self.attach = Attach("at", parent, scope)
+        self._say("compute_at", f"s[{parent.name}]", scope)
+
+    def compute_inline(self) -> None:
+        """Replace every read of this stage by its expression."""
+        self._no_placeholder("compute_inline")
+        if self.is_output:
+            raise self._error("an output cannot be inlined")
+        if isinstance(self.op, ComputeOp) and self.op.reduce_axis:
+            raise self._error("a reduction cannot be inlined", "use compute_at")
+        self.attach = INLINE
+        self._say("compute_inline")
+
+    def compute_root(self) -> None:
+        """Compute the whole stage before its users (the default)."""
+        self.attach = ROOT
+        self._say("compute_root")
+
+    def set_scope(self, scope: Scope) -> None:
+        """Choose the memory this stage's result lives in."""
+        self.scope = scope
+        self._say("set_scope", repr(scope))
+
+    # -- facts -----------------------------------------------------------------------------------
+
+    def extents(
+        self,
+        roots: Mapping[IterVar, Expr] | None = None,
+        overrides: Mapping[IterVar, Expr] | None = None,
+    ) -> dict[IterVar, Expr]:
+        """Return the extent of every axis, given those of the root axes.
+
+        `overrides` fixes extents of inner axes of splits (in a tail they are smaller).
+        """
+        extents: dict[IterVar, Expr] = {}
+        for axis in self.root_iter_vars:
+            extents[axis] = (roots or {}).get(axis, axis.extent)
+        for r in self.relations:
+            if isinstance(r, Split):
+                whole, factor = extents[r.parent], r.factor
+                n, f = int_value(whole), int_value(factor)
+                inner = whole if n is not None and f is not None and n < f else factor
+                extents[r.inner] = inner
+                extents[r.outer] = ceil_div(whole, factor)
+                if overrides is not None and r.inner in overrides:
+                    extents[r.inner] = overrides[r.inner]
+            else:
+                extents[r.fused] = _product(extents[r.outer], extents[r.inner])
+        return extents
+
+    def _leaf(self, axis: IterVar, primitive: str) -> int:
+        for position, leaf in enumerate(self.leaf_iter_vars):
+            if leaf is axis:
+                return position
+        name = getattr(axis, "name", repr(axis))
+        close = get_close_matches(name, [a.name for a in self.leaf_iter_vars], 1)
+        raise self._error(
+            f"{primitive}: {name} is not a loop of this stage; its loops are {self._order()}",
+            f"do you mean {close[0]}?" if close and close[0] != name else "",
+        )
+
+    def _order(self) -> str:
+        return ", ".join(a.name for a in self.leaf_iter_vars) or "none"
+
+    def _set_kind(self, var: IterVar, kind: LoopKind) -> None:
+        self._leaf(var, kind)
+        self.notes.setdefault(var, AxisNote()).kind = kind
+        self._say({"vectorized": "vectorize", "unrolled": "unroll"}.get(kind, kind), var)
+
+    def _no_placeholder(self, primitive: str) -> None:
+        if isinstance(self.op, PlaceholderOp):
+            raise self._error(f"{primitive}: an input is not computed")
+
+    def _error(self, problem: str, hint: str = "") -> ScheduleError:
+        return ScheduleError(problem, at=f"schedule of stage {self.name}", hint=hint)
+
+    def _say(self, primitive: str, *args: object) -> None:
+        self.schedule.steps.append(Step(self.name, primitive, args))
 
 
 class Schedule:
-    """Stages and steps."""
+    """The stages of a tensor expression, producers first; `s[T]` is the stage of tensor T."""
+
+    def __init__(self, outputs: Sequence[Operation]) -> None:
+        self.outputs = list(outputs)
+        self.steps: list[Step] = []
+        self.stages: list[Stage] = []
+        self._stage_of: dict[int, Stage] = {}
+        self._kept: list[Operation] = []
+        for op in _producers_first(outputs):
+            self._add(Stage(op, self), len(self.stages))
+        for op in outputs:
+            self[op].is_output = True
+
+    def _add(self, stage: Stage, position: int) -> Stage:
+        self.stages.insert(position, stage)
+        self._map(stage.op, stage)
+        return stage
+
+    def _map(self, op: Operation, stage: Stage) -> None:
+        self._stage_of[id(op)] = stage
+        self._kept.append(op)
+
+    def __getitem__(self, key: Tensor | Operation) -> Stage:
+        op = key.op if isinstance(key, Tensor) else key
+        stage = self._stage_of.get(id(op))
+        if stage is None:
+            names = ", ".join(s.name for s in self.stages)
+            raise ScheduleError(f"{op.name} is not part of this schedule; its stages are {names}")
+        return stage
+
+    def readers(self, stage: Stage) -> list[Stage]:
+        """Return the stages that read a result of `stage`."""
+        return [s for s in self.stages if any(self[t] is stage for t in s.op.input_tensors)]
+
+    def cache_write(self, tensor: Tensor, scope: Scope = "local") -> Tensor:
+        """Compute `tensor` into a buffer of its own first; the tensor becomes a copy of it.
+
+        before: C[i] = f(i)   ->   after: C.local[i] = f(i); C[i] = C.local[i]
+        """
+        stage = self[tensor]
+        op = stage.op
+        if not isinstance(op, ComputeOp):
+            raise stage._error("cache_write: an input is not written here")
+        if stage.relations:
+            raise stage._error("cache_write must come before the loops of the stage are changed")
+        fresh = [IterVar(f"{a.name}.c", extent=a.extent) for a in op.axis]
+        mapping: dict[Expr, Expr] = dict(zip(op.axis, fresh, strict=True))
+        body = tuple(_substitute(b, mapping) for b in op.body)
+        cached = ComputeOp(f"{op.name}.{scope}", tuple(fresh), body, op.tag, op.attrs)
+        copies = tuple(t[tuple(op.axis)] for t in cached.outputs)
+        stage.op = ComputeOp(op.name, op.axis, copies, op.tag, op.attrs)
+        self._map(stage.op, stage)
+        if op in self.outputs:
+            self.outputs[self.outputs.index(op)] = stage.op
+        stage._reset_loops()
+        made = self._add(Stage(cached, self), self.stages.index(stage))
+        made.scope = scope
+        stage._say("cache_write", repr(scope))
+        return cached.output(tensor.value_index)
+
+    def cache_read(
+        self,
+        tensor: Tensor,
+        scope: Scope,
+        readers: Tensor | Operation | Iterable[Tensor],
+    ) -> Tensor:
+        """Let `readers` read a copy of `tensor` in memory `scope`.
+
+        before: C[i] = f(A[i])   ->   after: A.shared[i] = A[i]; C[i] = f(A.shared[i])
+        """
+        source = self[tensor]
+        one = isinstance(readers, (Tensor, PlaceholderOp, ComputeOp))
+        targets = [self[r] for r in ([readers] if one else readers)]  # type: ignore[list-item, union-attr]
+        axes = [IterVar(f"ax{i}", extent=d) for i, d in enumerate(tensor.shape)]
+        body = (source.op.output(tensor.value_index)[tuple(axes)],)
+        copy = ComputeOp(f"{tensor.name}.{scope}", tuple(axes), body)
+        for reader in targets:
+            self._redirect(reader, source, tensor.value_index, copy.output(0))
+        stage = self._add(Stage(copy, self), self.stages.index(source) + 1)
+        stage.scope = scope
+        source._say("cache_read", repr(scope), [t.name for t in targets])
+        return copy.output(0)
+
+    def _redirect(self, reader: Stage, source: Stage, index: int, to: Tensor) -> None:
+        op = reader.op
+        if not isinstance(op, ComputeOp):
+            raise reader._error("cache_read: an input reads nothing")
+
+        def rule(e: Expr) -> Expr | None:
+            if (
+                isinstance(e, ex.Load)
+                and isinstance(e.source, Tensor)
+                and self[e.source] is source
+                and e.source.value_index == index
+            ):
+                return ex.load(to, e.indices)
+            return None
+
+        body = tuple(ex.rewrite(b, rule) for b in op.body)
+        if all(a is b for a, b in zip(body, op.body, strict=True)):
+            raise reader._error(f"cache_read: it does not read {source.name}")
+        reader.op = ComputeOp(op.name, op.axis, body, op.tag, op.attrs)
+        self._map(reader.op, reader)
+        if op in self.outputs:
+            self.outputs[self.outputs.index(op)] = reader.op
+
+    def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Tensor:
+        """Reduce in two steps: partial results along reduction loop `axis`, then over it.
+
+        before: B[i] = sum(A[i, k], k) with k split into ko, ki
+        after:  B.rf[ki, i] = sum(A[i, ko * f + ki], ko); B[i] = sum(B.rf[ki, i], ki)
+        """
+        stage = self[tensor]
+        op = stage.op
+        if not isinstance(op, ComputeOp) or not isinstance(op.body[0], Reduce):
+            raise stage._error("rfactor: not a reduction")
+        stage._leaf(axis, "rfactor")
+        if axis.kind != "reduce":
+            raise stage._error(f"rfactor: {axis.name} is not a reduction loop")
+        if any(r.parent.kind != "reduce" for r in stage.relations if isinstance(r, Split)):
+            raise stage._error("rfactor must come before the data axes are split")
+        partial = _partial_op(stage, op, axis, factor_axis)
+        final_axis = IterVar(axis.name, extent=stage.extents()[axis], kind="reduce")
+        stage.op = _final_op(op, partial, final_axis, factor_axis)
+        self._map(stage.op, stage)
+        if op in self.outputs:
+            self.outputs[self.outputs.index(op)] = stage.op
+        stage._reset_loops()
+        self._add(Stage(partial, self), self.stages.index(stage))
+        stage._say("rfactor", axis, factor_axis)
+        return partial.output(tensor.value_index)
+
+    def normalize(self) -> Schedule:
+        """Return the schedule itself (kept for scripts that call it)."""
+        return self
+
+    def text(self) -> str:
+        """Return the steps, one a line."""
+        return "\n".join(map(str, self.steps))
+
+
+def _substitute(body: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
+    if not isinstance(body, Reduce):
+        return ex.substitute(body, mapping)
+    return body.with_children(tuple(ex.substitute(c, mapping) for c in body.children))
+
+
+def _partial_op(stage: Stage, op: ComputeOp, axis: IterVar, factor_axis: int) -> ComputeOp:
+    extents = stage.extents()
+    factored = IterVar(axis.name, extent=extents[axis])
+    rest = [a for a in stage.leaf_iter_vars if a.kind == "reduce" and a is not axis]
+    fresh = {a: IterVar(a.name, extent=extents[a], kind="reduce") for a in rest}
+    leaves: dict[IterVar, Expr] = {a: fresh[a] for a in rest}
+    leaves[axis] = factored
+    values, guards = root_values(stage, leaves, extents)
+    data = [IterVar(a.name, extent=a.extent) for a in op.axis]
+    mapping: dict[Expr, Expr] = dict(zip(op.axis, data, strict=True))
+    for root in op.reduce_axis:
+        mapping[root] = values[root] if root not in leaves else leaves[root]
+        if int_value(root.start) != 0:
+            mapping[root] = mapping[root] + root.start
+    bodies: list[Expr] = []
+    for b in op.body:
+        assert isinstance(b, Reduce)
+        sources = tuple(ex.substitute(s, mapping) for s in b.sources)
+        condition = ex.all_of([*guards, ex.substitute(b.condition, mapping)])
+        if not guards:
+            condition = ex.substitute(b.condition, mapping)
+        bodies.append(
+            Reduce(b.combiner, sources, tuple(fresh.values()), condition, b.index, b.dtype)
+        )
+    axes = [*data[:factor_axis], factored, *data[factor_axis:]]
+    return ComputeOp(f"{op.name}.rf", tuple(axes), tuple(bodies), op.tag)
+
+
+def _final_op(op: ComputeOp, partial: ComputeOp, axis: IterVar, factor_axis: int) -> ComputeOp:
+    index = [*op.axis[:factor_axis], axis, *op.axis[factor_axis:]]
+    sources = tuple(t[tuple(index)] for t in partial.outputs)
+    true = Const.of(True, "bool")
+    first = op.body[0]
+    assert isinstance(first, Reduce)
+    bodies = tuple(
+        Reduce(first.combiner, sources, (axis,), true, i, s.dtype) for i, s in enumerate(sources)
+    )
+    return ComputeOp(op.name, op.axis, bodies, op.tag, op.attrs)
+
+
+def root_values(
+    stage: Stage, leaves: Mapping[IterVar, Expr], extents: Mapping[IterVar, Expr]
+) -> tuple[dict[IterVar, Expr], list[Expr]]:
+    """Return the value of every axis given those of loops, and the guards of uneven splits.
+
+    Only axes whose loops are all in `leaves` are in the result.
+    """
+    values: dict[IterVar, Expr] = dict(leaves)
+    guards: list[Expr] = []
+    for r in reversed(stage.relations):
+        if isinstance(r, Split):
+            if r.outer in values and r.inner in values:
+                values[r.parent] = values[r.outer] * r.factor + values[r.inner]
+                if not divides(r.factor, extents[r.parent]):
+                    guards.append(values[r.parent] < extents[r.parent])
+        elif r.fused in values:
+            values[r.outer] = values[r.fused] // extents[r.inner]
+            values[r.inner] = values[r.fused] % extents[r.inner]
+    return values, guards
+
+
+def _producers_first(outputs: Sequence[Operation]) -> list[Operation]:
+    seen: dict[int, Operation] = {}
+    stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(outputs)]
+    while stack:
+        op, ready = stack.pop()
+        if id(op) in seen:
+            continue
+        if ready:
+            seen[id(op)] = op
+            continue
+        stack.append((op, True))
+        stack.extend((t.op, False) for t in reversed(op.input_tensors) if id(t.op) not in seen)
+    return list(seen.values())
+
+
+def create_schedule(ops: Operation | Tensor | Sequence[Operation | Tensor]) -> Schedule:
+    """Return the default schedule of operations: every stage at root, loops as declared."""
+    items = ops if isinstance(ops, (list, tuple)) else [ops]
+    return Schedule([o.op if isinstance(o, Tensor) else o for o in items])  # type: ignore[union-attr]
+
+
+__all__ = ["Attach", "Fuse", "Schedule", "Split", "Stage", "Step", "create_schedule"]

@@ -255,7 +255,9 @@ def reduce_axis(dom: tuple[ExprLike, ExprLike], name: str = "rv", thread_tag: st
 
 
 def thread_axis(
-    dom: ExprLike | tuple[ExprLike, ExprLike] | str | None = None, tag: str = "", name: str = ""
+    dom: ExprLike | tuple[ExprLike, ExprLike] | str | None = None,
+    tag: str = "",
+    name: str = "",
 ) -> IterVar:
     """Return a hardware axis: `te.thread_axis("blockIdx.x")` or `te.thread_axis((0, 64), tag)`."""
     if isinstance(dom, str):
@@ -293,7 +295,10 @@ def compute(
 
 
 def compute_one(
-    shape: Shape, fcompute: Callable[..., ExprLike], name: str = "compute", tag: str = ""
+    shape: Shape,
+    fcompute: Callable[..., ExprLike],
+    name: str = "compute",
+    tag: str = "",
 ) -> Tensor:
     """Return `compute` of a single-valued function, typed as one tensor."""
     result = compute(shape, fcompute, name, tag)
@@ -327,7 +332,10 @@ def _check_body(body: Expr, name: str) -> Expr:
 
 
 def _combiner(
-    name: str, dtypes: Sequence[str], fcombine: Callable[..., object], identity: Sequence[Expr]
+    name: str,
+    dtypes: Sequence[str],
+    fcombine: Callable[..., object],
+    identity: Sequence[Expr],
 ) -> Combiner:
     lhs = tuple(Var(f"x{i}", d) for i, d in enumerate(dtypes))
     rhs = tuple(Var(f"y{i}", d) for i, d in enumerate(dtypes))
@@ -340,7 +348,9 @@ def _combiner(
 
 
 def comm_reducer(
-    fcombine: Callable[..., object], fidentity: Callable[..., object], name: str = "reduce"
+    fcombine: Callable[..., object],
+    fidentity: Callable[..., object],
+    name: str = "reduce",
 ) -> Callable[..., Expr | tuple[Expr, ...]]:
     """Return a reduction function made from a combination and its identity.
 
@@ -377,7 +387,9 @@ def comm_reducer(
 
 
 def _single(
-    name: str, fcombine: Callable[[Expr, Expr], Expr], fidentity: Callable[[str], object]
+    name: str,
+    fcombine: Callable[[Expr, Expr], Expr],
+    fidentity: Callable[[str], object],
 ) -> Callable[..., Expr]:
     reducer = comm_reducer(fcombine, fidentity, name)
 
@@ -400,7 +412,9 @@ _min_reduce = _single("min", nodes.minimum, lambda t: Const.of(dt.max_value(t), 
 
 
 def max(  # noqa: A001
-    expr: ExprLike, axis: IterVar | Sequence[IterVar] | ExprLike, where: ExprLike | None = None
+    expr: ExprLike,
+    axis: IterVar | Sequence[IterVar] | ExprLike,
+    where: ExprLike | None = None,
 ) -> Expr:
     """Return the maximum over reduction axes, or of two values: te.max(a, b)."""
     if _is_axes(axis):
@@ -409,7 +423,9 @@ def max(  # noqa: A001
 
 
 def min(  # noqa: A001
-    expr: ExprLike, axis: IterVar | Sequence[IterVar] | ExprLike, where: ExprLike | None = None
+    expr: ExprLike,
+    axis: IterVar | Sequence[IterVar] | ExprLike,
+    where: ExprLike | None = None,
 ) -> Expr:
     """Return the minimum over reduction axes, or of two values: te.min(a, b)."""
     if _is_axes(axis):

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make demo` and `make test` need nothing but Python 3.10 or later; each sets up what it uses.
+
+.PHONY: help demo test check clean
+
+help:
+	@echo "make demo   set up, compile a digit classifier, compare it with onnxruntime"
+	@echo "make test   set up, run the tests"
+	@echo "make check  set up, run what every commit must pass: format, lint, types, quick tests"
+	@echo "make clean  remove .venv and all build output"
+
+demo:
+	@scripts/setup
+	@.venv/bin/python -m examples.digits.demo
+
+test:
+	@scripts/setup
+	@echo "==> Running the tests"
+	@.venv/bin/python -m pytest -n auto -m "not slow and not torch"
+
+check:
+	@scripts/setup
+	@PYTHON=.venv/bin/python scripts/check
+
+clean:
+	rm -rf .venv build dist treadle/_native *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis

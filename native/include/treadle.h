@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The native runtime of Treadle: everything needed to run a compiled model, in plain C11.
+ *
+ * Conventions
+ *  - A function that can fail returns a td_status and fills the td_error it is given (which may be
+ *    NULL). Nothing is printed, nothing aborts, nothing throws.
+ *  - Handles are opaque. Text returned by a query belongs to its handle.
+ *  - Kernels are machine code: a compiled artifact must be trusted like a program. Everything else
+ *    in an artifact (archive, manifest, plan, weights) is validated before use.
+ *  - Every function may be called from any thread. Runs of one executor happen one after another.
+ */
+#ifndef TREADLE_H_
+#define TREADLE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TD_API __attribute__((visibility("default")))
+#else
+#define TD_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+typedef enum {
+  TD_OK = 0,
+  TD_ARGUMENT = 1,    /* the caller broke this header's rules */
+  TD_INPUT = 2,       /* an input or output buffer of a run is missing or overlaps another */
+  TD_PLAN = 3,        /* the execution plan contradicts itself */
+  TD_ARTIFACT = 4,    /* the artifact is damaged, unsafe, or made for another machine */
+  TD_UNSUPPORTED = 5, /* made for a newer runtime or for CPU features that are missing here */
+  TD_MEMORY = 6,      /* not enough memory */
+  TD_SYSTEM = 7,      /* the operating system refuses */
+  TD_KERNEL = 8       /* a kernel reports failure */
+} td_status;
+
+typedef struct {
+  int32_t code;    /* a td_status */
+  char text[1024]; /* what is wrong, with the offending values */
+  char hint[512];  /* the next action; may be empty */
+} td_error;
+
+/* The version of this runtime, "major.minor.patch". */
+TD_API const char* td_version(void);
+
+/* ---- the kernel ABI -------------------------------------------------------------------------- */
+
+typedef struct td_env td_env;
+
+/* One piece of a parallel loop: iterations [begin, end), executed by participant `worker`. */
+typedef int32_t (*td_body)(const td_env* env, void* closure, int64_t begin, int64_t end,
+                           int32_t worker);
+
+/* What a kernel may use. The order of the fields is part of the ABI. */
+struct td_env {
+  /* Runs `body` over [0, count), cut into pieces that the pool's threads take as they are free.
+   * Returns the first non-zero result. A call from inside a body runs serially. */
+  int32_t (*parallel)(const td_env* env, td_body body, void* closure, int64_t count);
+  int32_t num_threads; /* participants a parallel loop may use; worker is below it */
+  int32_t reserved;
+  void* pool; /* private to the runtime */
+};
+
+/* One kernel call: `buffers` holds one 64-byte aligned pointer per buffer parameter in order
+ * (inputs, outputs, then one workspace if the kernel needs it); `dims` one value per symbolic size
+ * (NULL when there is none). Returns 0 or a non-zero code of the kernel's own. */
+typedef int32_t (*td_kernel)(const td_env* env, void* const* buffers, const int64_t* dims);
+
+/* Calls `kernel` once. */
+TD_API int32_t td_kernel_call(td_kernel kernel, const td_env* env, void* const* buffers,
+                              const int64_t* dims, td_error* error);
+
+/* Calls `kernel` `number` times in a row and stores the elapsed time in nanoseconds. */
+TD_API int32_t td_kernel_time(td_kernel kernel, const td_env* env, void* const* buffers,
+                              const int64_t* dims, int64_t number, int64_t* elapsed_ns,
+                              td_error* error);
+
+/* ---- machine --------------------------------------------------------------------------------- */
+
+/* CPUs this process may use: the affinity mask, cut by the cgroup's CPU quota rounded up. `root`
+ * is put in front of the paths under /proc and /sys (NULL for the machine itself). */
+TD_API int32_t td_usable_cpus(const char* root);
+
+/* 1 if the CPU and the system offer the feature (LLVM's name for it), 0 if not, -1 if unknown. */
+TD_API int32_t td_cpu_has(const char* feature);
+
+/* The features td_cpu_has confirms, separated by commas. The text lives as long as the process. */
+TD_API const char* td_cpu_features(void);
+
+/* Memory aligned to 64 bytes; from 2 MiB on aligned to 2 MiB and offered to the system's huge
+ * pages. NULL with an error if there is not enough. Release with td_free. */
+TD_API void* td_alloc(size_t bytes, td_error* error);
+TD_API void td_free(void* memory);
+
+/* Monotonic clock in nanoseconds. */
+TD_API int64_t td_now_ns(void);
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+/* Threads used by environments that do not say otherwise: td_set_num_threads, else the variable
+ * TREADLE_NUM_THREADS, else td_usable_cpus. */
+TD_API int32_t td_num_threads(void);
+
+/* Sets that number; 0 returns to the default. */
+TD_API int32_t td_set_num_threads(int32_t count, td_error* error);
+
+/* Fills an environment for up to `num_threads` threads (0: td_num_threads). All environments share
+ * one pool of threads, which starts on first need and survives fork. */
+TD_API int32_t td_env_init(td_env* env, int32_t num_threads, td_error* error);
+
+/* ---- content hashes -------------------------------------------------------------------------- */
+
+/* SHA-256 in hexadecimal. */
+TD_API void td_sha256(const void* data, size_t bytes, char hex[65]);
+
+/* A fast 64-bit content check in hexadecimal (finds damage, is no defence against intent). */
+TD_API void td_hash64(const void* data, size_t bytes, char hex[17]);
+
+/* ---- machine code ---------------------------------------------------------------------------- */
+
+typedef struct td_library td_library;
+
+/* Loads a shared object after checking that it is one for this machine. */
+TD_API int32_t td_library_open(const char* path, td_library** library, td_error* error);
+
+/* The same from memory, without leaving a file behind. */
+TD_API int32_t td_library_open_memory(const void* data, size_t bytes, td_library** library,
+                                      td_error* error);
+
+/* The address of a kernel, or NULL. */
+TD_API td_kernel td_library_kernel(const td_library* library, const char* name);
+TD_API void td_library_close(td_library* library);
+
+/* ---- executors ------------------------------------------------------------------------------- */
+
+typedef struct td_executor td_executor;
+
+typedef struct {
+  const char* name;
+  td_kernel kernel;
+} td_symbol;
+
+typedef struct {
+  const char* name;
+  const void* data; /* used in place when 64-byte aligned, else copied once */
+  size_t bytes;
+} td_constant;
+
+typedef struct {
+  const char* name;
+  const char* dtype;
+  const int64_t* shape;
+  int32_t ndim;
+  size_t bytes;
+} td_tensor_info;
+
+typedef struct {
+  const char* op;     /* "call" or "copy" */
+  const char* kernel; /* "" for a copy */
+  const char* origin; /* the names of the model's nodes behind it */
+} td_instruction_info;
+
+/* Makes an executor from a plan (JSON text), kernels by name and constants by name. The plan is
+ * checked as a whole before any pointer is used. Kernels and constants must outlive the executor.
+ * Names and plan are copied. */
+TD_API int32_t td_executor_create(const char* plan, size_t plan_bytes, const td_symbol* kernels,
+                                  size_t num_kernels, const td_constant* constants,
+                                  size_t num_constants, td_executor** executor, td_error* error);
+
+/* Makes an executor from an artifact (a tar of mod.so, mod.json, mod.params). Nothing is written
+ * to the file system where the system offers anonymous files. */
+TD_API int32_t td_open(const char* path, td_executor** executor, td_error* error);
+
+TD_API void td_close(td_executor* executor);
+
+/* Runs the plan once. inputs[i] points to td_executor_input(i).bytes bytes. outputs (or any
+ * outputs[i]) may be NULL: the result is then kept in the executor, see td_executor_output_data.
+ * Buffers aligned to 64 bytes are used in place, others are copied. */
+TD_API int32_t td_run(td_executor* executor, const void* const* inputs, void* const* outputs,
+                      td_error* error);
+
+TD_API int32_t td_executor_num_inputs(const td_executor* executor);
+TD_API int32_t td_executor_num_outputs(const td_executor* executor);
+
+/* Describes one input or output. */
+TD_API int32_t td_executor_input(const td_executor* executor, int32_t index, td_tensor_info* info,
+                                 td_error* error);
+TD_API int32_t td_executor_output(const td_executor* executor, int32_t index,
+                                  td_tensor_info* info, td_error* error);
+
+/* The position of an input or output by name, or -1. */
+TD_API int32_t td_executor_find_input(const td_executor* executor, const char* name);
+TD_API int32_t td_executor_find_output(const td_executor* executor, const char* name);
+
+/* The executor's own buffer of one output (NULL before a run that left the output to it). Valid
+ * until td_close; the next such run overwrites it. */
+TD_API const void* td_executor_output_data(const td_executor* executor, int32_t index);
+
+/* The target the plan was compiled for, and its memory in bytes. */
+TD_API const char* td_executor_target(const td_executor* executor);
+TD_API size_t td_executor_arena_bytes(const td_executor* executor);
+TD_API size_t td_executor_constant_bytes(const td_executor* executor);
+
+TD_API int32_t td_executor_num_threads(const td_executor* executor);
+TD_API int32_t td_executor_set_num_threads(td_executor* executor, int32_t count, td_error* error);
+
+TD_API int32_t td_executor_num_instructions(const td_executor* executor);
+TD_API int32_t td_executor_instruction(const td_executor* executor, int32_t index,
+                                       td_instruction_info* info, td_error* error);
+
+/* From start to stop every run adds to two numbers per instruction: nanoseconds and runs. Start
+ * sets them to zero. */
+TD_API void td_profile_start(td_executor* executor);
+TD_API void td_profile_stop(td_executor* executor);
+TD_API int32_t td_profile_read(td_executor* executor, uint64_t* nanoseconds, uint64_t* runs,
+                               td_error* error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TREADLE_H_ */

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Artifacts: a tar of mod.so, mod.json and mod.params becomes an executor. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define MAX_MANIFEST_BYTES ((uint64_t)64 << 20)
+#define MAX_CODE_BYTES ((uint64_t)1 << 30)
+#define MAX_PARAMS_BYTES ((uint64_t)1 << 44)
+
+enum { CODE, MANIFEST, PARAMS, NUM_MEMBERS };
+
+/* What is open while an artifact is loaded. */
+typedef struct {
+  int fd;
+  td_wanted members[NUM_MEMBERS];
+  td_zone json_zone, zone;
+  const td_json* manifest;
+  td_plan plan;
+  td_params params;
+  td_library* library;
+  td_error* error;
+} loading;
+
+static int32_t read_manifest(loading* l) {
+  const td_member* member = &l->members[MANIFEST].member;
+  char* text = malloc((size_t)member->bytes + 1);
+  if (text == NULL) return td_fail(l->error, TD_MEMORY, "not enough memory to read mod.json");
+  td_json* root;
+  int32_t code = td_read_at(l->fd, text, (size_t)member->bytes, member->offset, l->error);
+  if (code == TD_OK)
+    code = td_json_parse(text, (size_t)member->bytes, &l->json_zone, &root, l->error);
+  free(text);
+  if (code != TD_OK) return code;
+  l->manifest = root;
+  if (td_json_get(root, "treadle") != NULL) return TD_OK;
+  return td_hint(l->error,
+                 td_fail(l->error, TD_ARTIFACT, "the manifest (mod.json) has no execution plan"),
+                 "this archive was not written by Treadle: compile the model with treadle compile");
+}
+
+static bool is_hex(const char* text, size_t digits) {
+  return strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
+}
+
+/* The hash of a member in one of the manifest's tables; NULL if it is not there. */
+static const char* expected_hash(const loading* l, const char* table, const char* member,
+                                 size_t digits) {
+  const td_json* hash = td_json_get(td_json_get(l->manifest, table), member);
+  if (hash == NULL || hash->type != TD_JSON_STRING || !is_hex(hash->text, digits)) return NULL;
+  return hash->text;
+}
+
+static int32_t load_weights(loading* l) {
+  const char* sha256 = expected_hash(l, "hashes", "mod.params", 64);
+  const char* hash64 = expected_hash(l, "checksums", "mod.params", 16);
+  if (sha256 == NULL && hash64 == NULL)
+    return td_fail(l->error, TD_ARTIFACT, "the manifest (mod.json) has no hash of mod.params");
+  return td_params_read(l->fd, &l->members[PARAMS].member, &l->plan, sha256, hash64, &l->zone,
+                        &l->params, l->error);
+}
+
+static int32_t load_code(loading* l) {
+  const char* sha256 = expected_hash(l, "hashes", "mod.so", 64);
+  const td_member* member = &l->members[CODE].member;
+  if (sha256 == NULL)
+    return td_fail(l->error, TD_ARTIFACT, "the manifest (mod.json) has no SHA-256 of mod.so");
+  return td_library_open_range(l->fd, member->offset, (size_t)member->bytes, sha256, &l->library,
+                               l->error);
+}
+
+static int32_t build(loading* l, td_executor** executor) {
+  td_symbol* symbols = td_zone_alloc(&l->zone, l->plan.num_kernels, sizeof *symbols);
+  if (symbols == NULL) return td_fail(l->error, TD_MEMORY, "not enough memory for the executor");
+  for (uint32_t i = 0; i < l->plan.num_kernels; i++)
+    symbols[i] = (td_symbol){l->plan.kernels[i],
+                             td_library_kernel(l->library, l->plan.kernels[i])};
+  return td_executor_build(&l->zone, &l->plan, symbols, l->plan.num_kernels, l->params.constants,
+                           l->params.count, l->params.block, l->library, executor, l->error);
+}
+
+/* The cheap checks first, the machine code last: dlopen may run code of the artifact. */
+static int32_t load_all(loading* l, td_executor** executor) {
+  int32_t code = td_tar_find(l->fd, l->members, NUM_MEMBERS, l->error);
+  if (code == TD_OK) code = read_manifest(l);
+  if (code == TD_OK)
+    code = td_plan_read(td_json_get(l->manifest, "treadle"), &l->zone, &l->plan, l->error);
+  if (code == TD_OK) code = td_check_features(l->plan.features, l->plan.num_features, l->error);
+  if (code == TD_OK) code = load_weights(l);
+  if (code == TD_OK) code = load_code(l);
+  if (code == TD_OK) code = build(l, executor);
+  return code;
+}
+
+int32_t td_open(const char* path, td_executor** executor, td_error* error) {
+  *executor = NULL;
+  loading l = {.members = {{"mod.so", MAX_CODE_BYTES, {0, 0, false}},
+                           {"mod.json", MAX_MANIFEST_BYTES, {0, 0, false}},
+                           {"mod.params", MAX_PARAMS_BYTES, {0, 0, false}}},
+               .error = error};
+  l.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (l.fd < 0) return td_fail(error, TD_SYSTEM, "cannot open %.400s: %s", path, strerror(errno));
+  int32_t code = load_all(&l, executor);
+  close(l.fd);
+  td_zone_free(&l.json_zone);
+  if (code == TD_OK) return TD_OK;
+  td_free(l.params.block);
+  td_library_close(l.library);
+  td_zone_free(&l.zone);
+  return code;
+}

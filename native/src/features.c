@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CPU features under LLVM's names, asked of the CPU and the system. */
+#include <pthread.h>
+#include <string.h>
+
+#include "internal.h"
+
+#if defined(__x86_64__)
+
+#include <cpuid.h>
+
+enum { EAX, EBX, ECX, EDX };
+/* State the system must save for the feature to be usable: XCR0 bits. */
+enum { NONE = 0, AVX = 0x6, AVX512 = 0xe6, AMX = 0x60000 };
+
+typedef struct {
+  const char* name;
+  uint32_t leaf, subleaf;
+  uint8_t reg, bit;
+  uint32_t state;
+} feature;
+
+static const feature FEATURES[] = {
+    {"64bit", 0x80000001, 0, EDX, 29, NONE},
+    {"cx8", 1, 0, EDX, 8, NONE},
+    {"cmov", 1, 0, EDX, 15, NONE},
+    {"mmx", 1, 0, EDX, 23, NONE},
+    {"fxsr", 1, 0, EDX, 24, NONE},
+    {"sse", 1, 0, EDX, 25, NONE},
+    {"sse2", 1, 0, EDX, 26, NONE},
+    {"sse3", 1, 0, ECX, 0, NONE},
+    {"pclmul", 1, 0, ECX, 1, NONE},
+    {"ssse3", 1, 0, ECX, 9, NONE},
+    {"fma", 1, 0, ECX, 12, AVX},
+    {"cx16", 1, 0, ECX, 13, NONE},
+    {"sse4.1", 1, 0, ECX, 19, NONE},
+    {"sse4.2", 1, 0, ECX, 20, NONE},
+    {"crc32", 1, 0, ECX, 20, NONE},
+    {"movbe", 1, 0, ECX, 22, NONE},
+    {"popcnt", 1, 0, ECX, 23, NONE},
+    {"aes", 1, 0, ECX, 25, NONE},
+    {"xsave", 1, 0, ECX, 27, NONE},
+    {"avx", 1, 0, ECX, 28, AVX},
+    {"f16c", 1, 0, ECX, 29, AVX},
+    {"rdrnd", 1, 0, ECX, 30, NONE},
+    {"fsgsbase", 7, 0, EBX, 0, NONE},
+    {"sgx", 7, 0, EBX, 2, NONE},
+    {"bmi", 7, 0, EBX, 3, NONE},
+    {"avx2", 7, 0, EBX, 5, AVX},
+    {"bmi2", 7, 0, EBX, 8, NONE},
+    {"invpcid", 7, 0, EBX, 10, NONE},
+    {"rtm", 7, 0, EBX, 11, NONE},
+    {"avx512f", 7, 0, EBX, 16, AVX512},
+    {"avx512dq", 7, 0, EBX, 17, AVX512},
+    {"rdseed", 7, 0, EBX, 18, NONE},
+    {"adx", 7, 0, EBX, 19, NONE},
+    {"avx512ifma", 7, 0, EBX, 21, AVX512},
+    {"clflushopt", 7, 0, EBX, 23, NONE},
+    {"clwb", 7, 0, EBX, 24, NONE},
+    {"avx512cd", 7, 0, EBX, 28, AVX512},
+    {"sha", 7, 0, EBX, 29, NONE},
+    {"avx512bw", 7, 0, EBX, 30, AVX512},
+    {"avx512vl", 7, 0, EBX, 31, AVX512},
+    {"avx512vbmi", 7, 0, ECX, 1, AVX512},
+    {"pku", 7, 0, ECX, 4, NONE},
+    {"waitpkg", 7, 0, ECX, 5, NONE},
+    {"avx512vbmi2", 7, 0, ECX, 6, AVX512},
+    {"shstk", 7, 0, ECX, 7, NONE},
+    {"gfni", 7, 0, ECX, 8, NONE},
+    {"vaes", 7, 0, ECX, 9, AVX},
+    {"vpclmulqdq", 7, 0, ECX, 10, AVX},
+    {"avx512vnni", 7, 0, ECX, 11, AVX512},
+    {"avx512bitalg", 7, 0, ECX, 12, AVX512},
+    {"avx512vpopcntdq", 7, 0, ECX, 14, AVX512},
+    {"rdpid", 7, 0, ECX, 22, NONE},
+    {"cldemote", 7, 0, ECX, 25, NONE},
+    {"movdiri", 7, 0, ECX, 27, NONE},
+    {"movdir64b", 7, 0, ECX, 28, NONE},
+    {"enqcmd", 7, 0, ECX, 29, NONE},
+    {"uintr", 7, 0, EDX, 5, NONE},
+    {"avx512vp2intersect", 7, 0, EDX, 8, AVX512},
+    {"serialize", 7, 0, EDX, 14, NONE},
+    {"tsxldtrk", 7, 0, EDX, 16, NONE},
+    {"pconfig", 7, 0, EDX, 18, NONE},
+    {"amx-bf16", 7, 0, EDX, 22, AMX},
+    {"avx512fp16", 7, 0, EDX, 23, AVX512},
+    {"amx-tile", 7, 0, EDX, 24, AMX},
+    {"amx-int8", 7, 0, EDX, 25, AMX},
+    {"sha512", 7, 1, EAX, 0, AVX},
+    {"sm3", 7, 1, EAX, 1, AVX},
+    {"sm4", 7, 1, EAX, 2, AVX},
+    {"raoint", 7, 1, EAX, 3, NONE},
+    {"avxvnni", 7, 1, EAX, 4, AVX},
+    {"avx512bf16", 7, 1, EAX, 5, AVX512},
+    {"cmpccxadd", 7, 1, EAX, 7, NONE},
+    {"amx-fp16", 7, 1, EAX, 21, AMX},
+    {"hreset", 7, 1, EAX, 22, NONE},
+    {"avxifma", 7, 1, EAX, 23, AVX},
+    {"avxvnniint8", 7, 1, EDX, 4, AVX},
+    {"avxneconvert", 7, 1, EDX, 5, AVX},
+    {"amx-complex", 7, 1, EDX, 8, AMX},
+    {"avxvnniint16", 7, 1, EDX, 10, AVX},
+    {"prefetchi", 7, 1, EDX, 14, NONE},
+    {"usermsr", 7, 1, EDX, 15, NONE},
+    {"avx10.1", 7, 1, EDX, 19, AVX512},
+    {"xsaveopt", 0xd, 1, EAX, 0, NONE},
+    {"xsavec", 0xd, 1, EAX, 1, NONE},
+    {"xsaves", 0xd, 1, EAX, 3, NONE},
+    {"ptwrite", 0x14, 0, EBX, 4, NONE},
+    {"sahf", 0x80000001, 0, ECX, 0, NONE},
+    {"lzcnt", 0x80000001, 0, ECX, 5, NONE},
+    {"sse4a", 0x80000001, 0, ECX, 6, NONE},
+    {"prfchw", 0x80000001, 0, ECX, 8, NONE},
+    {"xop", 0x80000001, 0, ECX, 11, AVX},
+    {"lwp", 0x80000001, 0, ECX, 15, NONE},
+    {"fma4", 0x80000001, 0, ECX, 16, AVX},
+    {"tbm", 0x80000001, 0, ECX, 21, NONE},
+    {"mwaitx", 0x80000001, 0, ECX, 29, NONE},
+    {"clzero", 0x80000008, 0, EBX, 0, NONE},
+    {"rdpru", 0x80000008, 0, EBX, 4, NONE},
+    {"wbnoinvd", 0x80000008, 0, EBX, 9, NONE},
+};
+
+static uint64_t saved_state(void) {
+  uint32_t a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || (c & (1u << 27)) == 0) return 0;
+  __asm__ __volatile__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+  return ((uint64_t)d << 32) | a;
+}
+
+static bool has(const feature* f) {
+  uint32_t regs[4] = {0, 0, 0, 0};
+  if (!__get_cpuid_count(f->leaf, f->subleaf, &regs[EAX], &regs[EBX], &regs[ECX], &regs[EDX]))
+    return false;
+  return (regs[f->reg] >> f->bit & 1) != 0 && (saved_state() & f->state) == f->state;
+}
+
+#elif defined(__aarch64__) && defined(__linux__)
+
+#include <sys/auxv.h>
+
+typedef struct {
+  const char* name;
+  int type; /* AT_HWCAP or AT_HWCAP2 */
+  int bit;
+} feature;
+
+static const feature FEATURES[] = {
+    {"fp-armv8", AT_HWCAP, 0},  {"neon", AT_HWCAP, 1},      {"aes", AT_HWCAP, 3},
+    {"pmull", AT_HWCAP, 4},     {"sha2", AT_HWCAP, 6},      {"crc", AT_HWCAP, 7},
+    {"lse", AT_HWCAP, 8},       {"fullfp16", AT_HWCAP, 10}, {"rdm", AT_HWCAP, 12},
+    {"jsconv", AT_HWCAP, 13},   {"complxnum", AT_HWCAP, 14}, {"rcpc", AT_HWCAP, 15},
+    {"ccpp", AT_HWCAP, 16},     {"sha3", AT_HWCAP, 17},     {"sm4", AT_HWCAP, 19},
+    {"dotprod", AT_HWCAP, 20},  {"sve", AT_HWCAP, 22},      {"fp16fml", AT_HWCAP, 23},
+    {"dit", AT_HWCAP, 24},      {"flagm", AT_HWCAP, 27},    {"ssbs", AT_HWCAP, 28},
+    {"sb", AT_HWCAP, 29},       {"pauth", AT_HWCAP, 30},    {"ccdp", AT_HWCAP2, 0},
+    {"sve2", AT_HWCAP2, 1},     {"sve2-aes", AT_HWCAP2, 2}, {"sve2-bitperm", AT_HWCAP2, 4},
+    {"sve2-sha3", AT_HWCAP2, 5}, {"sve2-sm4", AT_HWCAP2, 6}, {"altnzcv", AT_HWCAP2, 7},
+    {"fptoint", AT_HWCAP2, 8},  {"i8mm", AT_HWCAP2, 13},    {"bf16", AT_HWCAP2, 14},
+    {"rand", AT_HWCAP2, 16},    {"bti", AT_HWCAP2, 17},     {"mte", AT_HWCAP2, 18},
+    {"sme", AT_HWCAP2, 23},
+};
+
+static bool has(const feature* f) {
+  return (getauxval((unsigned long)f->type) >> f->bit & 1) != 0;
+}
+
+#else
+
+typedef struct {
+  const char* name;
+} feature;
+
+#if defined(__aarch64__)
+static const feature FEATURES[] = {{"fp-armv8"}, {"neon"}}; /* part of the base architecture */
+static bool has(const feature* f) { return f != NULL; }
+#else
+static const feature FEATURES[] = {{""}};
+static bool has(const feature* f) { return f == NULL; }
+#endif
+
+#endif
+
+#define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
+
+int32_t td_cpu_has(const char* name) {
+  for (size_t i = 0; i < NUM_FEATURES; i++)
+    if (strcmp(FEATURES[i].name, name) == 0) return has(&FEATURES[i]) ? 1 : 0;
+  return -1;
+}
+
+static char feature_list[NUM_FEATURES * 20 + 1];
+
+static void fill_feature_list(void) {
+  char* at = feature_list;
+  for (size_t i = 0; i < NUM_FEATURES; i++) {
+    if (!has(&FEATURES[i])) continue;
+    size_t bytes = strlen(FEATURES[i].name);
+    if (at != feature_list) *at++ = ',';
+    memcpy(at, FEATURES[i].name, bytes);
+    at += bytes;
+  }
+  *at = '\0';
+}
+
+const char* td_cpu_features(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, fill_feature_list);
+  return feature_list;
+}
+
+/* Appends a name to a list in a buffer; drops what does not fit. */
+static void append(char* list, size_t size, const char* name) {
+  size_t used = strlen(list), bytes = strlen(name);
+  if (used + bytes + 3 > size) return;
+  if (used > 0) {
+    memcpy(list + used, ", ", 2);
+    used += 2;
+  }
+  memcpy(list + used, name, bytes + 1);
+}
+
+int32_t td_check_features(const char* const* features, uint32_t count, td_error* error) {
+  char missing[400] = "", unknown[400] = "";
+  for (uint32_t i = 0; i < count; i++) {
+    int32_t answer = td_cpu_has(features[i]);
+    if (answer == 0) append(missing, sizeof missing, features[i]);
+    if (answer < 0) append(unknown, sizeof unknown, features[i]);
+  }
+  if (missing[0] != '\0')
+    return td_hint(error,
+                   td_fail(error, TD_UNSUPPORTED, "the model is compiled for CPU features this "
+                           "machine lacks: %s", missing),
+                   "compile it for this machine, or for a plainer one with -mcpu");
+  if (unknown[0] != '\0')
+    return td_hint(error,
+                   td_fail(error, TD_UNSUPPORTED, "the model needs CPU features this runtime "
+                           "cannot check: %s", unknown),
+                   "use a newer runtime, or compile without these features");
+  return TD_OK;
+}

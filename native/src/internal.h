@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the runtime share among themselves; nothing here is public. */
+#ifndef TREADLE_INTERNAL_H_
+#define TREADLE_INTERNAL_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "treadle.h"
+
+#define TD_ALIGNMENT ((size_t)64)
+#define TD_HUGE_PAGE ((size_t)2 << 20)
+#define TD_MAX_THREADS 512
+#define TD_MAX_NDIM 32
+
+/* ---- error.c --------------------------------------------------------------------------------- */
+
+#if defined(__GNUC__)
+#define TD_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
+#else
+#define TD_PRINTF(text, first)
+#endif
+
+/* Fills `error` (if any) and returns `code`. */
+int32_t td_fail(td_error* error, td_status code, const char* format, ...) TD_PRINTF(3, 4);
+
+/* Adds the next action to an error. Returns the error's code. */
+int32_t td_hint(td_error* error, int32_t code, const char* format, ...) TD_PRINTF(3, 4);
+
+/* ---- zone.c: memory released all at once ----------------------------------------------------- */
+
+typedef struct td_zone_block td_zone_block;
+
+typedef struct {
+  td_zone_block* blocks;
+  size_t used; /* bytes of the newest block */
+} td_zone;
+
+/* Zeroed memory aligned for any type; NULL when there is none left. */
+void* td_zone_alloc(td_zone* zone, size_t count, size_t item_bytes);
+char* td_zone_text(td_zone* zone, const char* text);
+void td_zone_free(td_zone* zone);
+
+/* Names with positions, sorted for look-up. */
+typedef struct {
+  const char* name;
+  size_t position;
+} td_name;
+
+void td_names_sort(td_name* names, size_t count);
+/* The entry of that name, or NULL. */
+const td_name* td_names_find(const td_name* names, size_t count, const char* name);
+/* A name that occurs twice, or NULL. */
+const char* td_names_duplicate(const td_name* names, size_t count);
+
+/* ---- json.c ---------------------------------------------------------------------------------- */
+
+typedef enum {
+  TD_JSON_NULL,
+  TD_JSON_BOOL,
+  TD_JSON_INTEGER,
+  TD_JSON_REAL, /* a number with fraction or exponent, or beyond int64: kept as text only */
+  TD_JSON_STRING,
+  TD_JSON_ARRAY,
+  TD_JSON_OBJECT
+} td_json_type;
+
+typedef struct td_json td_json;
+struct td_json {
+  td_json_type type;
+  uint32_t count;   /* members of an array or object */
+  const char* key;  /* in an object */
+  const char* text; /* of a string or real */
+  int64_t integer;  /* of an integer or bool */
+  td_json* child;
+  td_json* next;
+};
+
+/* Parses strict JSON (RFC 8259; no duplicate keys, valid UTF-8, no NUL, depth and size capped). */
+int32_t td_json_parse(const char* text, size_t bytes, td_zone* zone, td_json** root,
+                      td_error* error);
+const td_json* td_json_get(const td_json* object, const char* key);
+const char* td_json_type_name(td_json_type type);
+
+/* ---- dtype.c --------------------------------------------------------------------------------- */
+
+typedef struct {
+  const char* name;
+  uint8_t code, bits; /* DLPack */
+  uint8_t bytes;
+} td_dtype;
+
+const td_dtype* td_dtype_by_name(const char* name);
+const td_dtype* td_dtype_by_code(unsigned code, unsigned bits);
+/* Bytes of a tensor; false on a negative size or when the number does not fit. */
+bool td_tensor_bytes(const td_dtype* dtype, const int64_t* shape, int32_t ndim, size_t* bytes);
+
+/* ---- plan.c ---------------------------------------------------------------------------------- */
+
+typedef enum { TD_VALUE_INPUT, TD_VALUE_OUTPUT, TD_VALUE_CONSTANT, TD_VALUE_ARENA,
+               TD_VALUE_WORKSPACE } td_value_kind;
+
+typedef struct {
+  td_value_kind kind;
+  const td_dtype* dtype;
+  const int64_t* shape;
+  int32_t ndim;
+  size_t bytes;
+  size_t offset;     /* arena and workspace */
+  const char* param; /* constant */
+} td_value;
+
+typedef enum { TD_OP_CALL, TD_OP_COPY } td_op;
+
+typedef struct {
+  td_op op;
+  uint32_t kernel; /* position in td_plan.kernels (call) */
+  uint32_t num_args, num_dims;
+  const uint32_t* args; /* value ids; for a copy: from, to */
+  const int64_t* dims;
+  const char* origin;
+} td_instruction;
+
+typedef struct {
+  const char* name;
+  uint32_t value;
+} td_port;
+
+typedef struct {
+  const char* target;
+  const char** features;
+  td_value* values;
+  td_port* inputs;
+  td_port* outputs;
+  const char** kernels; /* distinct names, in order of first use */
+  td_instruction* instructions;
+  uint32_t num_features, num_values, num_inputs, num_outputs, num_kernels, num_instructions;
+  size_t arena_bytes;
+} td_plan;
+
+/* Reads and checks a plan; all its memory comes from `zone`, nothing points into `root`. */
+int32_t td_plan_read(const td_json* root, td_zone* zone, td_plan* plan, td_error* error);
+
+/* ---- executor.c ------------------------------------------------------------------------------ */
+
+/* Builds an executor; takes over `zone`, `block` (weights, may be NULL) and `library` (may be
+ * NULL) on success. */
+int32_t td_executor_build(td_zone* zone, const td_plan* plan, const td_symbol* kernels,
+                          size_t num_kernels, const td_constant* constants, size_t num_constants,
+                          void* block, td_library* library, td_executor** executor,
+                          td_error* error);
+
+/* ---- threads.c, machine.c -------------------------------------------------------------------- */
+
+/* Physical memory in bytes; SIZE_MAX if unknown. */
+size_t td_physical_memory(void);
+/* Refuses features this machine lacks or this runtime does not know. */
+int32_t td_check_features(const char* const* features, uint32_t count, td_error* error);
+
+/* ---- hash.c ---------------------------------------------------------------------------------- */
+
+typedef struct {
+  uint32_t state[8];
+  uint64_t bytes;
+  uint8_t tail[64];
+} td_sha256_state;
+
+void td_sha256_start(td_sha256_state* s);
+void td_sha256_add(td_sha256_state* s, const void* data, size_t bytes);
+void td_sha256_hex(td_sha256_state* s, char hex[65]);
+
+typedef struct {
+  uint64_t lanes[4];
+  uint64_t bytes;
+  uint8_t tail[32];
+} td_hash64_state;
+
+void td_hash64_start(td_hash64_state* s);
+void td_hash64_add(td_hash64_state* s, const void* data, size_t bytes);
+void td_hash64_hex(td_hash64_state* s, char hex[17]);
+
+/* ---- library.c ------------------------------------------------------------------------------- */
+
+/* Loads `bytes` bytes at `offset` of a file after comparing them with a SHA-256 (NULL: none). */
+int32_t td_library_open_range(int fd, uint64_t offset, size_t bytes, const char* sha256,
+                              td_library** library, td_error* error);
+
+/* ---- tar.c, params.c ------------------------------------------------------------------------- */
+
+typedef struct {
+  uint64_t offset, bytes;
+  bool found;
+} td_member;
+
+typedef struct {
+  const char* name;
+  uint64_t limit; /* largest acceptable size */
+  td_member member;
+} td_wanted;
+
+/* Finds the wanted members of a tar; refuses an archive with anything else in it. */
+int32_t td_tar_find(int fd, td_wanted* wanted, size_t count, td_error* error);
+/* Reads exactly `bytes` at `offset`. */
+int32_t td_read_at(int fd, void* data, size_t bytes, uint64_t offset, td_error* error);
+
+typedef struct {
+  td_constant* constants; /* from the zone; data points into block */
+  size_t count;
+  void* block; /* release with td_free */
+} td_params;
+
+/* Reads the weights a plan uses, checking every size against plan and member. Exactly one of
+ * `sha256` and `hash64` is given. */
+int32_t td_params_read(int fd, const td_member* member, const td_plan* plan, const char* sha256,
+                       const char* hash64, td_zone* zone, td_params* params, td_error* error);
+
+#endif /* TREADLE_INTERNAL_H_ */

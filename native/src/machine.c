@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The machine: usable CPUs, memory, the clock. */
+#if defined(__linux__)
+#define _GNU_SOURCE
+#endif
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <sched.h>
+#include <sys/mman.h>
+#endif
+
+#include "internal.h"
+
+int64_t td_now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+size_t td_physical_memory(void) {
+  long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : SIZE_MAX;
+}
+
+void* td_alloc(size_t bytes, td_error* error) {
+  size_t alignment = bytes >= TD_HUGE_PAGE ? TD_HUGE_PAGE : TD_ALIGNMENT;
+  void* memory = NULL;
+  if (bytes > SIZE_MAX / 2 || bytes > td_physical_memory() ||
+      posix_memalign(&memory, alignment, bytes > 0 ? bytes : 1) != 0) {
+    td_fail(error, TD_MEMORY, "%zu bytes of memory are not available (this machine has %zu)", bytes,
+            td_physical_memory());
+    return NULL;
+  }
+#if defined(MADV_HUGEPAGE)
+  /* Advice only: without it the memory works, slower. */
+  if (bytes >= TD_HUGE_PAGE) (void)madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+  return memory;
+}
+
+void td_free(void* memory) { free(memory); }
+
+/* ---- usable CPUs ----------------------------------------------------------------------------- */
+
+#define PATH_BYTES 4096
+
+/* Reads a small text file. False if there is none. */
+static bool read_text(const char* path, char* text, size_t size) {
+  FILE* file = fopen(path, "r");
+  if (file == NULL) return false;
+  size_t bytes = fread(text, 1, size - 1, file);
+  fclose(file);
+  text[bytes] = '\0';
+  return bytes > 0;
+}
+
+/* CPUs a quota allows, rounded up; 0 for "no limit". */
+static int64_t quota_cpus(long long quota, long long period) {
+  return quota > 0 && period > 0 ? (quota + period - 1) / period : 0;
+}
+
+static int64_t quota_of_v2(const char* folder) {
+  char path[PATH_BYTES], text[128];
+  long long quota, period;
+  if (snprintf(path, sizeof path, "%s/cpu.max", folder) >= (int)sizeof path) return 0;
+  if (!read_text(path, text, sizeof text)) return 0;
+  return sscanf(text, "%lld %lld", &quota, &period) == 2 ? quota_cpus(quota, period) : 0;
+}
+
+static int64_t quota_of_v1(const char* folder) {
+  char path[PATH_BYTES], text[128];
+  if (snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder) >= (int)sizeof path) return 0;
+  if (!read_text(path, text, sizeof text)) return 0;
+  long long quota = strtoll(text, NULL, 10);
+  if (snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder) >= (int)sizeof path) return 0;
+  if (!read_text(path, text, sizeof text)) return 0;
+  return quota_cpus(quota, strtoll(text, NULL, 10));
+}
+
+static int64_t smaller_quota(int64_t a, int64_t b) { return a == 0 || (b != 0 && b < a) ? b : a; }
+
+/* The smallest quota from `group` up to the root of the hierarchy mounted at `mount`. Inside a
+ * container the group's own path is often not mounted: then only the root answers. */
+static int64_t quota_up(const char* mount, char* group, int64_t (*quota_of)(const char*)) {
+  char folder[PATH_BYTES];
+  int64_t smallest = quota_of(mount);
+  for (char* slash; (slash = strrchr(group, '/')) != NULL; *slash = '\0')
+    if (slash[1] != '\0' &&
+        snprintf(folder, sizeof folder, "%s%s", mount, group) < (int)sizeof folder)
+      smallest = smaller_quota(smallest, quota_of(folder));
+  return smallest;
+}
+
+static bool lists_cpu_controller(const char* controllers) {
+  for (const char* at = controllers; at != NULL; at = strchr(at, ',')) {
+    at += *at == ',';
+    if (strncmp(at, "cpu", 3) == 0 && (at[3] == ',' || at[3] == '\0')) return true;
+  }
+  return false;
+}
+
+/* One line of /proc/self/cgroup: "0::/path" (v2) or "4:cpu,cpuacct:/path" (v1). */
+static int64_t quota_of_line(const char* root, char* line) {
+  char* controllers = strchr(line, ':');
+  char* group = controllers == NULL ? NULL : strchr(controllers + 1, ':');
+  if (group == NULL) return 0;
+  *group++ = '\0';
+  controllers++;
+  char mount[PATH_BYTES];
+  bool v2 = *controllers == '\0';
+  if (!v2 && !lists_cpu_controller(controllers)) return 0;
+  const char* format = v2 ? "%s/sys/fs/cgroup" : "%s/sys/fs/cgroup/cpu";
+  if (snprintf(mount, sizeof mount, format, root) >= (int)sizeof mount) return 0;
+  return quota_up(mount, group, v2 ? quota_of_v2 : quota_of_v1);
+}
+
+static int64_t cgroup_cpus(const char* root) {
+  char path[PATH_BYTES], line[PATH_BYTES];
+  if (snprintf(path, sizeof path, "%s/proc/self/cgroup", root) >= (int)sizeof path) return 0;
+  FILE* file = fopen(path, "r");
+  if (file == NULL) return 0;
+  int64_t smallest = 0;
+  while (fgets(line, sizeof line, file) != NULL) {
+    line[strcspn(line, "\n")] = '\0';
+    smallest = smaller_quota(smallest, quota_of_line(root, line));
+  }
+  fclose(file);
+  return smallest;
+}
+
+/* CPUs in the affinity mask. */
+static int64_t affinity_cpus(void) {
+#if defined(__linux__)
+  for (int cpus = 1024; cpus <= (1 << 18); cpus *= 4) {
+    cpu_set_t* set = CPU_ALLOC((size_t)cpus);
+    if (set == NULL) break;
+    size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
+    int count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (count > 0) return count;
+  }
+#endif
+  long online = sysconf(_SC_NPROCESSORS_ONLN);
+  return online > 0 ? online : 1;
+}
+
+int32_t td_usable_cpus(const char* root) {
+  int64_t allowed = affinity_cpus();
+  int64_t quota = cgroup_cpus(root == NULL ? "" : root);
+  return (int32_t)(quota > 0 && quota < allowed ? quota : allowed);
+}

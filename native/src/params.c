@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weights (mod.params): the list-of-arrays format, read into one block of memory.
+ *
+ * The file is walked twice. The first walk reads headers only and checks every length and type; it
+ * decides where each array goes. The second walk reads everything in order, arrays directly to
+ * their place, and compares the content hash.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+#define LIST_MAGIC 0xF7E58D4F05049CB7ULL
+#define ARRAY_MAGIC 0xDD5E40F096B4A13FULL
+#define MAX_ARRAYS 1000000u
+#define MAX_NAME_BYTES 4096u
+#define PIECE ((size_t)256 << 10)
+#define HEADER_PIECE ((size_t)8 << 10) /* more than MAX_NAME_BYTES */
+
+/* ---- a cursor over the member ---------------------------------------------------------------- */
+
+typedef struct {
+  int fd;
+  uint64_t at, end; /* in the file */
+  uint64_t buffered_at;
+  size_t buffered;
+  unsigned char* buffer; /* PIECE bytes */
+  td_error* error;
+  int32_t code;
+} cursor;
+
+static bool fail(cursor* c, const char* what) {
+  c->code = td_fail(c->error, TD_ARTIFACT, "the weights (mod.params) are damaged: %s", what);
+  return false;
+}
+
+/* Fills the buffer with what follows `at`. */
+static bool refill(cursor* c) {
+  uint64_t left = c->end - c->at;
+  c->buffered = left < HEADER_PIECE ? (size_t)left : HEADER_PIECE;
+  c->buffered_at = c->at;
+  c->code = td_read_at(c->fd, c->buffer, c->buffered, c->at, c->error);
+  return c->code == TD_OK;
+}
+
+static bool read_bytes(cursor* c, void* data, size_t bytes) {
+  if (bytes > c->end - c->at) return fail(c, "they are cut off");
+  uint64_t inside = c->at - c->buffered_at;
+  if (c->at < c->buffered_at || inside > c->buffered || c->buffered - inside < bytes) {
+    if (!refill(c)) return false;
+    inside = 0;
+  }
+  memcpy(data, c->buffer + inside, bytes);
+  c->at += bytes;
+  return true;
+}
+
+/* The next little-endian number. */
+static bool read_u64(cursor* c, uint64_t* value) {
+  unsigned char raw[8];
+  if (!read_bytes(c, raw, sizeof raw)) return false;
+  *value = 0;
+  for (int i = 7; i >= 0; i--) *value = *value << 8 | raw[i];
+  return true;
+}
+
+/* ---- first walk: headers --------------------------------------------------------------------- */
+
+typedef struct {
+  const char* name;
+  const td_dtype* dtype;
+  int64_t shape[TD_MAX_NDIM];
+  int32_t ndim;
+  uint64_t offset; /* of the data in the file */
+  size_t bytes;
+  unsigned char* place; /* NULL: not needed by the plan */
+} array;
+
+typedef struct {
+  cursor in;
+  td_zone* zone;
+  array* arrays;
+  size_t count;
+} walk;
+
+static bool no_memory(walk* w) {
+  w->in.code = td_fail(w->in.error, TD_MEMORY, "not enough memory to read the weights");
+  return false;
+}
+
+static bool read_name(walk* w, const char** name) {
+  uint64_t bytes;
+  if (!read_u64(&w->in, &bytes)) return false;
+  if (bytes == 0 || bytes > MAX_NAME_BYTES) return fail(&w->in, "a name has an impossible length");
+  char* text = td_zone_alloc(w->zone, (size_t)bytes + 1, 1);
+  if (text == NULL) return no_memory(w);
+  if (!read_bytes(&w->in, text, (size_t)bytes)) return false;
+  if (memchr(text, '\0', (size_t)bytes) != NULL) return fail(&w->in, "a name holds a NUL");
+  *name = text;
+  return true;
+}
+
+static bool read_names(walk* w) {
+  uint64_t magic, reserved, count;
+  if (!read_u64(&w->in, &magic) || !read_u64(&w->in, &reserved) || !read_u64(&w->in, &count))
+    return false;
+  if (magic != LIST_MAGIC) return fail(&w->in, "they do not start with the format's mark");
+  if (count > MAX_ARRAYS || count > (w->in.end - w->in.at) / 8)
+    return fail(&w->in, "they claim an impossible number of arrays");
+  w->arrays = td_zone_alloc(w->zone, (size_t)count, sizeof *w->arrays);
+  td_name* names = td_zone_alloc(w->zone, (size_t)count, sizeof *names);
+  if (w->arrays == NULL || names == NULL) return no_memory(w);
+  w->count = (size_t)count;
+  for (size_t i = 0; i < w->count; i++) {
+    if (!read_name(w, &w->arrays[i].name)) return false;
+    names[i].name = w->arrays[i].name;
+  }
+  td_names_sort(names, w->count);
+  if (td_names_duplicate(names, w->count) != NULL) return fail(&w->in, "a name occurs twice");
+  return true;
+}
+
+static bool read_type(walk* w, array* a) {
+  unsigned char raw[16]; /* i32 device type, i32 device id, i32 ndim, u8 code, u8 bits, u16 lanes */
+  if (!read_bytes(&w->in, raw, sizeof raw)) return false;
+  uint32_t device = raw[0] | (uint32_t)raw[1] << 8 | (uint32_t)raw[2] << 16 |
+                    (uint32_t)raw[3] << 24;
+  uint32_t ndim = raw[8] | (uint32_t)raw[9] << 8 | (uint32_t)raw[10] << 16 |
+                  (uint32_t)raw[11] << 24;
+  if (device != 1) return fail(&w->in, "an array is not in CPU memory");
+  if (ndim > TD_MAX_NDIM) return fail(&w->in, "an array has too many dimensions");
+  a->ndim = (int32_t)ndim;
+  a->dtype = td_dtype_by_code(raw[12], raw[13]);
+  if (a->dtype == NULL || raw[14] != 1 || raw[15] != 0)
+    return fail(&w->in, "an array has an unknown element type");
+  return true;
+}
+
+static bool read_array_header(walk* w, array* a) {
+  uint64_t magic, reserved, bytes, size;
+  size_t expected;
+  if (!read_u64(&w->in, &magic) || !read_u64(&w->in, &reserved)) return false;
+  if (magic != ARRAY_MAGIC) return fail(&w->in, "an array does not start with the format's mark");
+  if (!read_type(w, a)) return false;
+  for (int32_t i = 0; i < a->ndim; i++) {
+    if (!read_u64(&w->in, &size)) return false;
+    if (size > INT64_MAX) return fail(&w->in, "an array has a negative size");
+    a->shape[i] = (int64_t)size;
+  }
+  if (!read_u64(&w->in, &bytes)) return false;
+  if (!td_tensor_bytes(a->dtype, a->shape, a->ndim, &expected) || expected != bytes)
+    return fail(&w->in, "the length of an array contradicts its shape");
+  if (bytes > w->in.end - w->in.at) return fail(&w->in, "they are cut off");
+  a->bytes = (size_t)bytes;
+  a->offset = w->in.at;
+  w->in.at += bytes;
+  return true;
+}
+
+static bool read_headers(walk* w) {
+  uint64_t count;
+  if (!read_names(w) || !read_u64(&w->in, &count)) return false;
+  if (count != w->count) return fail(&w->in, "there are not as many arrays as names");
+  for (size_t i = 0; i < w->count; i++)
+    if (!read_array_header(w, &w->arrays[i])) return false;
+  return w->in.at == w->in.end || fail(&w->in, "there is something after the last array");
+}
+
+/* ---- against the plan ------------------------------------------------------------------------ */
+
+static bool same_type(const array* a, const td_value* value) {
+  return a->dtype == value->dtype && a->ndim == value->ndim &&
+         memcmp(a->shape, value->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
+}
+
+/* Marks the arrays the plan uses and checks their types. Returns the bytes they need. */
+static bool match_plan(walk* w, const td_plan* plan, size_t* bytes) {
+  static unsigned char needed; /* an address that means "wanted, place not known yet" */
+  td_name* names = td_zone_alloc(w->zone, w->count, sizeof *names);
+  if (names == NULL) return no_memory(w);
+  for (size_t i = 0; i < w->count; i++) names[i] = (td_name){w->arrays[i].name, i};
+  td_names_sort(names, w->count);
+  for (uint32_t v = 0; v < plan->num_values; v++) {
+    const td_value* value = &plan->values[v];
+    if (value->kind != TD_VALUE_CONSTANT) continue;
+    const td_name* name = td_names_find(names, w->count, value->param);
+    if (name == NULL || !same_type(&w->arrays[name->position], value)) {
+      w->in.code = td_fail(w->in.error, TD_ARTIFACT, "constant \"%.200s\" of the plan %s", value->param,
+                           name == NULL ? "is not among the weights (mod.params)"
+                                        : "differs in type or shape from the weights (mod.params)");
+      return false;
+    }
+    w->arrays[name->position].place = &needed;
+  }
+  *bytes = 0;
+  for (size_t i = 0; i < w->count; i++)
+    if (w->arrays[i].place != NULL)
+      *bytes += (w->arrays[i].bytes + TD_ALIGNMENT - 1) & ~(TD_ALIGNMENT - 1);
+  return true;
+}
+
+static bool place_arrays(walk* w, size_t bytes, td_params* params) {
+  unsigned char* at = params->block = td_alloc(bytes, w->in.error);
+  if (at == NULL) {
+    w->in.code = TD_MEMORY;
+    return false;
+  }
+  params->constants = td_zone_alloc(w->zone, w->count, sizeof *params->constants);
+  if (params->constants == NULL) return no_memory(w);
+  for (size_t i = 0; i < w->count; i++) {
+    array* a = &w->arrays[i];
+    if (a->place == NULL) continue;
+    a->place = at;
+    at += (a->bytes + TD_ALIGNMENT - 1) & ~(TD_ALIGNMENT - 1);
+    params->constants[params->count++] = (td_constant){a->name, a->place, a->bytes};
+  }
+  return true;
+}
+
+/* ---- second walk: data ----------------------------------------------------------------------- */
+
+typedef struct {
+  const char* sha256; /* expected; NULL if the other one is */
+  const char* hash64;
+  td_sha256_state sha256_state;
+  td_hash64_state hash64_state;
+} check;
+
+static void check_add(check* c, const void* data, size_t bytes) {
+  if (c->hash64 != NULL) td_hash64_add(&c->hash64_state, data, bytes);
+  else td_sha256_add(&c->sha256_state, data, bytes);
+}
+
+static bool check_holds(check* c) {
+  char hex[65];
+  if (c->hash64 != NULL) td_hash64_hex(&c->hash64_state, hex);
+  else td_sha256_hex(&c->sha256_state, hex);
+  return strcmp(hex, c->hash64 != NULL ? c->hash64 : c->sha256) == 0;
+}
+
+/* Reads [at, at + bytes) into `place`, or only hashes it if there is none, piece by piece so that
+ * the hash finds the bytes in the cache. */
+static bool read_range(walk* w, uint64_t at, uint64_t bytes, unsigned char* place, check* c) {
+  while (bytes > 0) {
+    size_t piece = bytes < PIECE ? (size_t)bytes : PIECE;
+    unsigned char* to = place != NULL ? place : w->in.buffer;
+    w->in.code = td_read_at(w->in.fd, to, piece, at, w->in.error);
+    if (w->in.code != TD_OK) return false;
+    check_add(c, to, piece);
+    at += piece;
+    bytes -= piece;
+    if (place != NULL) place += piece;
+  }
+  return true;
+}
+
+static bool read_data(walk* w, const td_member* member, check* c) {
+  uint64_t at = member->offset;
+  for (size_t i = 0; i < w->count; i++) {
+    array* a = &w->arrays[i];
+    if (!read_range(w, at, a->offset - at, NULL, c)) return false;
+    if (!read_range(w, a->offset, a->bytes, a->place, c)) return false;
+    at = a->offset + a->bytes;
+  }
+  if (!read_range(w, at, member->offset + member->bytes - at, NULL, c)) return false;
+  if (check_holds(c)) return true;
+  w->in.code = td_fail(w->in.error, TD_ARTIFACT, "the weights (mod.params) do not match their hash "
+                       "in the manifest: the artifact is damaged");
+  return false;
+}
+
+int32_t td_params_read(int fd, const td_member* member, const td_plan* plan, const char* sha256,
+                       const char* hash64, td_zone* zone, td_params* params, td_error* error) {
+  memset(params, 0, sizeof *params);
+  walk w = {.in = {.fd = fd, .at = member->offset, .end = member->offset + member->bytes,
+                   .error = error, .buffer = malloc(PIECE)},
+            .zone = zone};
+  check c = {.sha256 = sha256, .hash64 = hash64};
+  td_sha256_start(&c.sha256_state);
+  td_hash64_start(&c.hash64_state);
+  size_t bytes;
+  if (w.in.buffer == NULL) no_memory(&w);
+  else if (read_headers(&w) && match_plan(&w, plan, &bytes) && place_arrays(&w, bytes, params))
+    (void)read_data(&w, member, &c);
+  free(w.in.buffer);
+  if (w.in.code == TD_OK) return TD_OK;
+  td_free(params->block);
+  params->block = NULL;
+  return w.in.code;
+}

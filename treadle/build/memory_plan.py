@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where every value of a fused graph lives: aliases, concatenations written in place, one arena.
+
+Values whose lives do not overlap share memory. A life runs from the step that makes a value to the
+last step that reads it (or a view of it). Placement is greedy by size: the largest value takes the
+lowest offset that is free during its whole life (Pisarchyk and Lee, "Efficient memory management
+for deep neural net inference", 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from treadle.dtype import itemsize
+from treadle.graph import nodes as g
+from treadle.graph.nodes import Function, Node
+from treadle.graph.types import TensorType, TupleType, tensor_type
+
+ALIGN = 64
+"""Every value starts at a multiple of this many bytes."""
+
+Kind = Literal["input", "output", "constant", "arena", "workspace"]
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """One buffer of the plan; `root` and `offset` place a view inside another value."""
+
+    type: TensorType
+    kind: Kind
+    name: str = ""
+    offset: int = 0
+    root: Value | None = None
+    first: int = 0
+    last: int = 0
+    index: int = -1
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return self.type.nbytes
+
+    @property
+    def address(self) -> tuple[Value, int]:
+        """Return the owner and the byte offset from the start of the arena (or of the owner)."""
+        owner, offset = self.place()
+        return owner, offset + (owner.offset if owner.kind in ("arena", "workspace") else 0)
+
+    def place(self) -> tuple[Value, int]:
+        """Return the value that owns the memory and the byte offset inside it."""
+        owner, offset = self, 0
+        while owner.root is not None:
+            offset += owner.offset
+            owner = owner.root
+        return owner, offset
+
+
+@dataclass(slots=True)
+class Step:
+    """One instruction: a kernel call, or (with an empty kernel name) a copy of one value."""
+
+    kernel: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    origin: str = ""
+    workspace: Value | None = None
+    node: g.Call | None = None
+
+    @property
+    def is_copy(self) -> bool:
+        """True when the step copies `inputs[0]` to `outputs[0]`."""
+        return not self.kernel
+
+    @property
+    def args(self) -> tuple[Value, ...]:
+        """All values in the order of the kernel's buffers."""
+        scratch = () if self.workspace is None else (self.workspace,)
+        return (*self.inputs, *self.outputs, *scratch)
+
+
+@dataclass(slots=True)
+class MemoryPlan:
+    """All values, the steps over them, and the sizes that the summary prints."""
+
+    values: list[Value]
+    inputs: list[tuple[str, Value]]
+    outputs: list[tuple[str, Value]]
+    steps: list[Step]
+    constants: dict[str, np.ndarray]
+    arena_bytes: int = 0
+    naive_bytes: int = 0
+    """The sum of all intermediate values, none sharing memory."""
+
+
+def plan_memory(
+    main: Function, kernels: Mapping[g.Call, tuple[str, int]], output_names: Sequence[str]
+) -> MemoryPlan:
+    """Return the plan of a fused function.
+
+    `kernels` gives for each call its kernel's name and workspace size in bytes; calls that are pure
+    aliases (reshape alone) or in-place concatenations need none.
+    """
+    return _Planner(main, kernels, output_names).run()
+
+
+def is_alias(call: g.Call) -> bool:
+    """True for a group that only renames its input: one reshape."""
+    inner = sole_call(call)
+    return inner is not None and _op_name(inner) == "reshape" and isinstance(inner.args[0], g.Var)
+
+
+def sole_call(call: g.Call) -> g.Call | None:
+    """Return the only operator call of a group, None where there are several."""
+    if not isinstance(call.op, Function) or not isinstance(call.op.body, g.Call):
+        return None
+    inner = call.op.body
+    return None if any(isinstance(a, g.Call) for a in inner.args) else inner
+
+
+def _op_name(call: g.Call) -> str:
+    return "" if isinstance(call.op, Function) else call.op.name
+
+
+def concat_parts(call: g.Call) -> list[Node] | None:
+    """Return the operands of a group that is one concatenation of whole blocks of memory.
+
+    That is so when every dimension before the axis has extent 1, and each part starts at a
+    multiple of ALIGN bytes.
+    """
+    inner = sole_call(call)
+    if inner is None or _op_name(inner) != "concat":
+        return None
+    axis: int = inner.attrs.axis  # type: ignore[union-attr]  # concat's attributes have an axis
+    result = tensor_type(inner.type)
+    if prod(result.static_shape[:axis]) != 1:
+        return None
+    assert isinstance(call.op, Function)
+    position = {p: i for i, p in enumerate(call.op.params)}
+    parts: list[Node] = []
+    offset = 0
+    for a in inner.args:
+        if not isinstance(a, g.Var) or offset % ALIGN:
+            return None
+        parts.append(call.args[position[a]])
+        offset += tensor_type(a.type).nbytes
+    return parts
+
+
+class _Planner:
+    def __init__(
+        self,
+        main: Function,
+        kernels: Mapping[g.Call, tuple[str, int]],
+        output_names: Sequence[str],
+    ) -> None:
+        self.main = main
+        self.kernels = kernels
+        self.plan = MemoryPlan([], [], [], [], {})
+        self.values: dict[tuple[Node, int], Value] = {}
+        self.names = list(output_names)
+        self.order = g.topological([main.body])
+        self.results = {r: None for r in g.outputs_of(main.body)}
+
+    def run(self) -> MemoryPlan:
+        for param in self.main.params:
+            value = self._add(Value(tensor_type(param.type), "input", param.name), (param, 0))
+            self.plan.inputs.append((param.name, value))
+        for node in self.order:
+            self._node(node)
+        self._outputs()
+        self._place()
+        return self.plan
+
+    def _add(self, value: Value, key: tuple[Node, int] | None = None) -> Value:
+        value.index = len(self.plan.values)
+        self.plan.values.append(value)
+        if key is not None:
+            self.values[key] = value
+        return value
+
+    def _node(self, node: Node) -> None:
+        if isinstance(node, g.Constant):
+            name = f"p{len(self.plan.constants)}"
+            self.plan.constants[name] = node.value
+            self._add(Value(node.type, "constant", name), (node, 0))
+        elif isinstance(node, g.TupleItem):
+            self.values[node, 0] = self.values[node.value, node.index]
+        elif isinstance(node, g.Call):
+            self._call(node)
+
+    def _call(self, node: g.Call) -> None:
+        args = [self.values[a, 0] for a in node.args]
+        if is_alias(node):
+            view = Value(tensor_type(node.type), "arena", root=args[0])
+            self._add(view, (node, 0))
+            return
+        parts = concat_parts(node)
+        if parts is not None:
+            self._concat(node, [self.values[p, 0] for p in parts])
+            return
+        types = node.type.fields if isinstance(node.type, TupleType) else (node.type,)
+        results = [Value(tensor_type(t), "arena") for t in types]
+        for i, result in enumerate(results):
+            self._add(result, (node, i))
+        name, workspace = self.kernels[node]
+        step = Step(name, tuple(args), tuple(results), node.origin, node=node)
+        if workspace:
+            step.workspace = self._add(Value(TensorType((workspace,), "uint8"), "workspace"))
+        self.plan.steps.append(step)
+
+    def _concat(self, node: g.Call, parts: list[Value]) -> None:
+        whole = self._add(Value(tensor_type(node.type), "arena"), (node, 0))
+        offset = 0
+        for part in parts:
+            owner, _ = part.place()
+            free = owner is part and part.kind == "arena"
+            if free and owner is not whole and not self._is_result(part):
+                part.root, part.offset = whole, offset
+            else:
+                view = Value(part.type, "arena", root=whole, offset=offset)
+                self._add(view)
+                self.plan.steps.append(Step("", (part,), (view,), node.origin))
+            offset += part.nbytes
+
+    def _is_result(self, value: Value) -> bool:
+        return any(self.values.get((r, 0)) is value for r in self.results)
+
+    def _outputs(self) -> None:
+        names = self.names or [f"output_{i}" for i in range(len(self.results))]
+        taken: dict[Value, None] = {}
+        for name, node in zip(names, g.outputs_of(self.main.body), strict=True):
+            value = self.values[node, 0]
+            owner = value.place()[0]
+            has_parts = any(v.root is value and v.offset for v in self.plan.values)
+            if owner is value and value.kind == "arena" and value not in taken and not has_parts:
+                value.kind = "output"
+                value.name = name
+                taken[value] = None
+                self.plan.outputs.append((name, value))
+                continue
+            made = self._add(Value(value.type, "output", name))
+            self.plan.steps.append(Step("", (value,), (made,), f"output {name}"))
+            self.plan.outputs.append((name, made))
+
+    # -- placement -----------------------------------------------------------------------------
+
+    def _place(self) -> None:
+        owners = self._lives()
+        self.plan.naive_bytes = sum(_round(v.nbytes) for v in owners if v.kind == "arena")
+        self.plan.arena_bytes = assign_offsets(owners)
+
+    def _lives(self) -> list[Value]:
+        """Set first and last use of every owner of arena memory; return the owners."""
+        seen: dict[Value, None] = {}
+        for position, step in enumerate(self.plan.steps):
+            for value in step.args:
+                owner, _ = value.place()
+                if owner.kind not in ("arena", "workspace"):
+                    continue
+                if owner not in seen:
+                    seen[owner] = None
+                    owner.first = position
+                owner.last = position
+        return list(seen)
+
+
+def _round(nbytes: int) -> int:
+    return -(-max(nbytes, 1) // ALIGN) * ALIGN
+
+
+def assign_offsets(values: Sequence[Value]) -> int:
+    """Give values with lives [first, last] offsets; return the bytes they take together."""
+    order = sorted(values, key=lambda v: (-v.nbytes, v.first))
+    count = len(order)
+    first, last = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for i, value in enumerate(order):
+        clash = np.nonzero((first[:i] <= value.last) & (last[:i] >= value.first))[0]
+        clash = clash[np.argsort(low[clash], kind="stable")]
+        size, offset = _round(value.nbytes), 0
+        for k in clash:
+            if offset + size <= low[k]:
+                break
+            offset = max(offset, int(high[k]))
+        value.offset = offset
+        first[i], last[i], low[i], high[i] = value.first, value.last, offset, offset + size
+    return int(high.max()) if count else 0

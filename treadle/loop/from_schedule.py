@@ -1,0 +1,616 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a schedule to a loop nest: bound inference and loop construction in one walk from outside in.
+
+Every loop is made where its extent is known. A split that does not divide its axis becomes an `If`
+as soon as the outer loop's value is known: a full tile in one branch, the smaller remainder in the
+other, both with exact extents (`lower.partition_loops` then turns the `If` into two loops). What a
+stage computed at an axis must provide is the union of what the stages inside that axis read; its
+buffer holds just that region.
+
+The regions follow the classic interval propagation of Halide (Ragan-Kelley et al., PLDI 2013).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from treadle.errors import InternalError, ScheduleError
+from treadle.expr import nodes as ex
+from treadle.expr.bounds import Interval, interval, prove
+from treadle.expr.nodes import Const, Expr, Var, int_value
+from treadle.expr.simplify import simplify
+from treadle.loop import nodes as lp
+from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
+from treadle.loop.regions import Box, Span, index_span, union
+from treadle.te.schedule import Schedule, Split, Stage, root_values
+from treadle.te.tensor import (
+    ComputeOp,
+    IterVar,
+    PlaceholderOp,
+    Reduce,
+    Tensor,
+    read_tensors,
+)
+
+Phase = Literal["whole", "init", "update"]
+ZERO = Const.of(0)
+
+
+@dataclass(slots=True)
+class _Nest:
+    """How far the loops of one stage have been opened."""
+
+    base: dict[IterVar, Expr]
+    """Where each root axis starts."""
+    roots: dict[IterVar, Expr]
+    """The extent of each root axis."""
+    bound: dict[IterVar, Expr] = field(default_factory=dict)
+    """The value of each loop already opened."""
+    overrides: dict[IterVar, Expr] = field(default_factory=dict)
+    """Extents of inner axes of uneven splits whose case is decided."""
+    guarded: frozenset[int] = frozenset()
+    """Uneven splits that are guarded by a condition already."""
+    phase: Phase = "whole"
+
+
+def schedule_to_func(
+    schedule: Schedule, args: Sequence[Tensor | Var], name: str = "main"
+) -> PrimFunc:
+    """Return the loop nest of a schedule as a function of `args`.
+
+    Tensors among `args` become buffer parameters in their order (outputs are told by the schedule),
+    variables size parameters; sizes that only occur in shapes are added.
+
+    Raises:
+        ScheduleError: a stage is computed where its users cannot see it, or an input is missing.
+    """
+    return _Builder(schedule, args, name).build()
+
+
+class _Builder:
+    def __init__(self, schedule: Schedule, args: Sequence[Tensor | Var], name: str) -> None:
+        self.schedule = schedule
+        self.name = name
+        self.tensors = [a for a in args if isinstance(a, Tensor)]
+        self.sizes = _size_params(args)
+        self.bodies = inline_bodies(schedule)
+        self.buffers: dict[tuple[int, int], Buffer] = {}
+        self.offsets: dict[int, tuple[Expr, ...]] = {}
+        self.ranges: dict[Var, Interval] = {v: Interval(0, None) for v in self.sizes}
+        self.names: dict[str, int] = {}
+        self.attached: dict[tuple[int, int], list[Stage]] = {}
+        for stage in schedule.stages:
+            if stage.attach.kind == "at":
+                key = (id(stage.attach.stage), id(stage.attach.axis))
+                self.attached.setdefault(key, []).append(stage)
+
+    # -- the function --------------------------------------------------------------------------
+
+    def build(self) -> PrimFunc:
+        params = self._params()
+        live = [s for s in self.schedule.stages if id(s) in self.bodies]
+        roots = [s for s in live if s.attach.kind == "root"]
+        temporaries: list[Buffer] = []
+        for stage in roots:
+            temporaries += self._root_buffers(stage)
+        body = seq(*(self._whole_stage(s) for s in roots))
+        for buffer in reversed(temporaries):
+            body = Allocate(buffer, body)
+        outputs = sum(self.schedule[t].is_output for t in self.tensors)
+        return PrimFunc(self.name, tuple(params), tuple(self.sizes), body, outputs)
+
+    def _params(self) -> list[Buffer]:
+        params = []
+        for tensor in self.tensors:
+            stage = self.schedule[tensor]
+            shape = tuple(simplify(d, self.ranges) for d in tensor.shape)
+            buffer = Buffer(self._unique(tensor.name), tensor.dtype, shape)
+            self.buffers[id(stage), tensor.value_index] = buffer
+            params.append(buffer)
+        for stage in self.schedule.stages:
+            missing = isinstance(stage.op, PlaceholderOp) or stage.is_output
+            if missing and (id(stage), 0) not in self.buffers and self._is_used(stage):
+                raise ScheduleError(
+                    f"tensor {stage.name} is not among the arguments of {self.name}",
+                    hint="pass every input and output tensor to lower or build",
+                )
+        return params
+
+    def _is_used(self, stage: Stage) -> bool:
+        if stage.is_output:
+            return True
+        return any(self.schedule[t] is stage for b in self.bodies.values() for t in read_tensors(b))
+
+    def _root_buffers(self, stage: Stage) -> list[Buffer]:
+        made = []
+        for tensor in stage.op.outputs:
+            key = (id(stage), tensor.value_index)
+            if key not in self.buffers:
+                name = self._unique(tensor.name)
+                scope: lp.Scope = "workspace" if stage.scope in ("", "global") else stage.scope
+                if scope == "local" and any(int_value(d) is None for d in tensor.shape):
+                    scope = "workspace"
+                buffer = Buffer(name, tensor.dtype, tuple(tensor.shape), scope)
+                self.buffers[key] = buffer
+                made.append(buffer)
+        return made
+
+    def _unique(self, name: str) -> str:
+        count = self.names.get(name, 0)
+        self.names[name] = count + 1
+        return name if count == 0 else f"{name}_{count}"
+
+    # -- one stage -----------------------------------------------------------------------------
+
+    def _whole_stage(self, stage: Stage) -> Stmt:
+        op = stage.op
+        if not isinstance(op, ComputeOp):
+            return seq()
+        box = {a: Span(ZERO, self._simplify(a.extent)) for a in op.axis}
+        if not stage.peeled:
+            return self._stage(stage, box)
+        inner = dict(box)
+        borders: list[Stmt] = []
+        for axis, (begin, end) in stage.peeled.items():
+            extent = int_value(axis.extent)
+            assert extent is not None  # checked by Stage.peel
+            for low, high in ((0, begin), (end, extent)):
+                if low < high:
+                    strip = {**inner, axis: Span(Const.of(low), Const.of(high - low))}
+                    borders.append(self._plain_nest(stage, strip))
+            inner[axis] = Span(Const.of(begin), Const.of(end - begin))
+        return seq(*borders, self._stage(stage, inner))
+
+    def _stage(self, stage: Stage, box: Box) -> Stmt:
+        op = stage.op
+        assert isinstance(op, ComputeOp)
+        nest = _Nest(
+            base={a: s.start for a, s in box.items()} | {a: a.start for a in op.reduce_axis},
+            roots={a: s.extent for a, s in box.items()}
+            | {a: self._simplify(a.extent) for a in op.reduce_axis},
+        )
+        return self._open(stage, 0, nest)
+
+    def _plain_nest(self, stage: Stage, box: Box) -> Stmt:
+        """Loops over a box in the declared order, the schedule's loops left aside."""
+        op = stage.op
+        assert isinstance(op, ComputeOp)
+        values: dict[IterVar, Expr] = {}
+        opened: list[tuple[Var, Expr]] = []
+        for axis, span in box.items():
+            if int_value(span.extent) == 1:
+                values[axis] = span.start
+                continue
+            var = Var(self._unique(axis.name))
+            self.ranges[var] = self._index_range(span.extent)
+            opened.append((var, span.extent))
+            values[axis] = self._simplify(span.start + var)
+        if isinstance(self.bodies[id(stage)][0], Reduce):
+            raise ScheduleError("a reduction cannot be peeled", at=f"stage {stage.name}")
+        body = self._store(stage, values, "whole")
+        for position, (var, extent) in enumerate(reversed(opened)):
+            lanes = int_value(extent)
+            wide = position == 0 and lanes is not None and lanes <= 64
+            body = For(var, extent, "vectorized" if wide else "serial", body)
+            del self.ranges[var]
+        return body
+
+    # -- opening loops -------------------------------------------------------------------------
+
+    def _open(self, stage: Stage, k: int, nest: _Nest) -> Stmt:
+        leaves = stage.leaf_iter_vars
+        reducing = isinstance(self.bodies[id(stage)][0], Reduce)
+        starts_reduction = k == len(leaves) or leaves[k].kind == "reduce"
+        if reducing and nest.phase == "whole" and starts_reduction:
+            init = self._open(stage, k, replace(nest, phase="init"))
+            return seq(init, self._open(stage, k, replace(nest, phase="update")))
+        if k == len(leaves):
+            return self._innermost(stage, nest)
+        leaf = leaves[k]
+        if nest.phase == "init" and leaf.kind == "reduce":
+            return self._open(stage, k + 1, nest)
+        extent = self._simplify(stage.extents(nest.roots, nest.overrides)[leaf])
+        note = stage.notes.get(leaf)
+        if int_value(extent) == 1 and (note is None or note.thread is None):
+            return self._decide(stage, k, replace(nest, bound={**nest.bound, leaf: ZERO}))
+        return self._loop(stage, k, nest, leaf, extent)
+
+    def _loop(self, stage: Stage, k: int, nest: _Nest, leaf: IterVar, extent: Expr) -> Stmt:
+        note = stage.notes.get(leaf)
+        var = Var(self._unique(leaf.name))
+        with self._range(var, extent):
+            body = self._decide(stage, k, replace(nest, bound={**nest.bound, leaf: var}))
+        if note is None:
+            return For(var, extent, "serial", body)
+        kind = note.kind
+        if kind in ("vectorized", "unrolled") and int_value(extent) is None:
+            kind = "serial"
+        thread = note.thread.tag if note.thread is not None else ""
+        return For(var, extent, kind, body, thread, tuple(note.pragmas))
+
+    @contextmanager
+    def _range(self, var: Var, extent: Expr) -> Iterator[None]:
+        self.ranges[var] = self._index_range(extent)
+        yield
+        del self.ranges[var]
+
+    def _index_range(self, extent: Expr) -> Interval:
+        high = interval(extent, self.ranges).hi
+        return Interval(0, None if high is None else max(0, high - 1))
+
+    def _decide(self, stage: Stage, k: int, nest: _Nest) -> Stmt:
+        """Settle the uneven splits whose outer value has just become known, then go inwards."""
+        extents = stage.extents(nest.roots, nest.overrides)
+        values, _ = root_values(stage, nest.bound, extents)
+        for r in stage.relations:
+            if not isinstance(r, Split) or r.outer not in values or id(r) in nest.guarded:
+                continue
+            whole = extents[r.parent]
+            if r.inner in nest.overrides or self._is_even(whole, r.factor):
+                continue
+            settled = replace(nest, guarded=nest.guarded | {id(r)})
+            if r.inner in values:
+                inside = self._simplify(values[r.outer] * r.factor + values[r.inner] < whole)
+                return self._branch(inside, self._decide(stage, k, settled), None)
+            if _is_started(stage, r.inner, nest.bound):
+                continue
+            return self._tail(stage, k, settled, r, values[r.outer], whole)
+        return self._attach(stage, k, nest)
+
+    def _is_even(self, whole: Expr, factor: Expr) -> bool:
+        return int_value(self._simplify(whole % factor)) == 0
+
+    def _tail(self, stage: Stage, k: int, nest: _Nest, r: Split, outer: Expr, whole: Expr) -> Stmt:
+        def with_extent(extent: Expr) -> Stmt:
+            overrides = {**nest.overrides, r.inner: extent}
+            return self._decide(stage, k, replace(nest, overrides=overrides))
+
+        fits = self._simplify((outer + 1) * r.factor <= whole)
+        known = prove(fits, self.ranges)
+        if known:
+            return with_extent(r.factor)
+        n, f = int_value(whole), int_value(r.factor)
+        if n is not None and f is not None:
+            rest: Expr = Const.of(n - (-(-n // f) - 1) * f)
+        else:
+            rest = self._simplify(whole - outer * r.factor)
+        if known is False:
+            return with_extent(rest)
+        return self._branch(fits, with_extent(r.factor), with_extent(rest))
+
+    def _branch(self, cond: Expr, then: Stmt, orelse: Stmt | None) -> Stmt:
+        known = prove(cond, self.ranges)
+        if known is None:
+            return If(cond, then, orelse)
+        return then if known else (orelse if orelse is not None else seq())
+
+    # -- stages computed inside ----------------------------------------------------------------
+
+    def _attach(self, stage: Stage, k: int, nest: _Nest) -> Stmt:
+        leaf = stage.leaf_iter_vars[k]
+        here = self.attached.get((id(stage), id(leaf)), [])
+        if not here or nest.phase == "init":
+            return self._open(stage, k + 1, nest)
+        boxes = self._required(stage, k, nest)
+        parts: list[Stmt] = []
+        made: list[Buffer] = []
+        for producer in here:
+            box = boxes[id(producer)]
+            made += self._local_buffers(producer, box)
+            parts.append(self._stage(producer, box))
+        body = seq(*parts, self._open(stage, k + 1, nest))
+        for buffer in reversed(made):
+            body = Allocate(buffer, body)
+        return body
+
+    def _local_buffers(self, stage: Stage, box: Box) -> list[Buffer]:
+        shape = []
+        for axis, span in box.items():
+            high = interval(span.extent, self.ranges).hi
+            if high is None:
+                raise ScheduleError(
+                    f"the part of {stage.name} needed here has no constant bound along "
+                    f"{axis.name}: {span.extent}",
+                    at=f"stage {stage.name}",
+                    hint="compute it further out, or at root",
+                )
+            shape.append(Const.of(max(high, 1)))
+        self.offsets[id(stage)] = tuple(s.start for s in box.values())
+        made = []
+        for tensor in stage.op.outputs:
+            scope = stage.scope if stage.scope not in ("", "global") else "local"
+            buffer = Buffer(self._unique(tensor.name), tensor.dtype, tuple(shape), scope)
+            self.buffers[id(stage), tensor.value_index] = buffer
+            made.append(buffer)
+        return made
+
+    def _required(self, stage: Stage, k: int, nest: _Nest) -> dict[int, Box]:
+        """Return the box of every stage computed inside leaf `k` of `stage`, users first."""
+        boxes: dict[int, Box] = {id(stage): self._relax(stage, nest)}
+        inside = self._subtree(stage, k)
+        for producer in reversed(self.schedule.stages):
+            if id(producer) not in inside:
+                continue
+            boxes[id(producer)] = self._box_of(producer, boxes)
+        return boxes
+
+    def _subtree(self, stage: Stage, k: int) -> set[int]:
+        found: set[int] = set()
+        queue = [p for a in stage.leaf_iter_vars[k:] for p in self._at(stage, a)]
+        while queue:
+            producer = queue.pop()
+            found.add(id(producer))
+            queue += [p for a in producer.leaf_iter_vars for p in self._at(producer, a)]
+        return found
+
+    def _at(self, stage: Stage, axis: IterVar) -> list[Stage]:
+        return self.attached.get((id(stage), id(axis)), [])
+
+    def _box_of(self, producer: Stage, boxes: dict[int, Box]) -> Box:
+        op = producer.op
+        assert isinstance(op, ComputeOp)
+        spans: list[Span | None] = [None] * len(op.axis)
+        for reader in self.schedule.stages:
+            if id(reader) not in self.bodies:
+                continue
+            for indices in self._reads(reader, producer):
+                if id(reader) not in boxes:
+                    raise ScheduleError(
+                        f"stage {producer.name} is computed inside a loop, but stage "
+                        f"{reader.name} outside that loop reads it too",
+                        at=f"stage {producer.name}",
+                        hint="compute it at a loop that encloses all its readers, or at root",
+                    )
+                for d, index in enumerate(indices):
+                    span = self._span(reader, index, boxes[id(reader)], op.axis[d].extent)
+                    spans[d] = union(spans[d], span, self.ranges)
+        whole = (Span(ZERO, a.extent) for a in op.axis)
+        return {
+            a: (s if s is not None else w) for a, s, w in zip(op.axis, spans, whole, strict=True)
+        }
+
+    def _reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
+        for body in self.bodies[id(reader)]:
+            for n in ex.walk(body):
+                if isinstance(n, ex.Load) and isinstance(n.source, Tensor):
+                    if self.schedule[n.source] is producer:
+                        yield n.indices
+
+    def _span(self, reader: Stage, index: Expr, box: Box, extent: Expr) -> Span:
+        span = index_span(index, box, extent, self.ranges)
+        return span if self._stays_inside(reader, index, extent) else self._clamped(span, extent)
+
+    def _stays_inside(self, reader: Stage, index: Expr, extent: Expr) -> bool:
+        """True when no point of the reader's whole domain reads outside [0, extent)."""
+        if isinstance(index, IterVar):
+            return int_value(index.start) == 0 and self._simplify(index.extent) is extent
+        ranges = dict(self.ranges)
+        for axis in reader.root_iter_vars:
+            low = interval(axis.start, self.ranges).lo
+            high = interval(axis.start + axis.extent - 1, self.ranges).hi
+            ranges[axis] = Interval(low, high)
+        return bool(prove(index >= 0, ranges)) and bool(prove(index < extent, ranges))
+
+    def _clamped(self, span: Span, extent: Expr) -> Span:
+        end = self._simplify(span.start + span.extent)
+        start = span.start
+        if prove(start >= 0, self.ranges) is not True:
+            start = self._simplify(ex.maximum(start, 0))
+        if prove(end <= extent, self.ranges) is not True:
+            end = self._simplify(ex.minimum(end, extent))
+        if start is span.start and end is self._simplify(span.start + span.extent):
+            return span
+        return Span(start, self._bounded(self._simplify(end - start), span.extent))
+
+    def _bounded(self, extent: Expr, limit: Expr) -> Expr:
+        """Return `extent`, with `limit` (a constant it cannot exceed) kept provable."""
+        n = int_value(limit)
+        high = interval(extent, self.ranges).hi
+        if n is None or (high is not None and high <= n):
+            return ex.maximum(extent, 0) if int_value(extent) is None else extent
+        return ex.maximum(ex.minimum(extent, limit), 0)
+
+    def _relax(self, stage: Stage, nest: _Nest) -> Box:
+        """Return what every root axis still runs over, given the loops opened so far."""
+        extents = {
+            a: self._simplify(e) for a, e in stage.extents(nest.roots, nest.overrides).items()
+        }
+        spans: dict[IterVar, Span] = {}
+        full: set[IterVar] = set()
+        for leaf in stage.leaf_iter_vars:
+            if leaf in nest.bound:
+                spans[leaf] = Span(nest.bound[leaf], Const.of(1))
+            else:
+                spans[leaf] = Span(ZERO, extents[leaf])
+                full.add(leaf)
+        for r in reversed(stage.relations):
+            if isinstance(r, Split):
+                if r.outer in full and r.inner in full:
+                    full.add(r.parent)
+                    spans[r.parent] = Span(ZERO, extents[r.parent])
+                    continue
+                o, i = spans[r.outer], spans[r.inner]
+                start = self._simplify(o.start * r.factor + i.start)
+                extent = self._simplify((o.extent - 1) * r.factor + i.extent)
+                spans[r.parent] = Span(start, extent)
+            elif r.fused in full:
+                full.update((r.outer, r.inner))
+                spans[r.outer] = Span(ZERO, extents[r.outer])
+                spans[r.inner] = Span(ZERO, extents[r.inner])
+            else:
+                spans.update(self._unfuse(r.outer, r.inner, spans[r.fused], extents[r.inner]))
+        return {
+            a: Span(self._simplify(nest.base[a] + spans[a].start), spans[a].extent)
+            for a in stage.root_iter_vars
+        }
+
+    def _unfuse(
+        self, outer: IterVar, inner: IterVar, span: Span, width: Expr
+    ) -> dict[IterVar, Span]:
+        n, w = int_value(span.extent), int_value(width)
+        row = self._simplify(span.start // width)
+        if n == 1 or (n is not None and w is not None and w % n == 0):
+            column = self._simplify(span.start % width)
+            return {outer: Span(row, Const.of(1)), inner: Span(column, span.extent)}
+        if n is not None and w is not None and n % w == 0:
+            return {outer: Span(row, Const.of(n // w)), inner: Span(ZERO, width)}
+        rows = self._simplify((span.extent + width - 2) // width + 1)
+        return {outer: Span(row, rows), inner: Span(ZERO, width)}
+
+    # -- the innermost statement ---------------------------------------------------------------
+
+    def _innermost(self, stage: Stage, nest: _Nest) -> Stmt:
+        extents = stage.extents(nest.roots, nest.overrides)
+        values, _ = root_values(stage, nest.bound, extents)
+        at = {
+            a: self._simplify(nest.base[a] + values[a]) for a in stage.root_iter_vars if a in values
+        }
+        return self._store(stage, at, nest.phase)
+
+    def _store(self, stage: Stage, at: dict[IterVar, Expr], phase: Phase) -> Stmt:
+        op = stage.op
+        assert isinstance(op, ComputeOp)
+        offsets = self.offsets.get(id(stage))
+        indices = tuple(
+            at[a] if offsets is None else self._simplify(at[a] - offsets[d])
+            for d, a in enumerate(op.axis)
+        )
+        bodies = self.bodies[id(stage)]
+        targets = [self.buffers[id(stage), i] for i in range(len(bodies))]
+        mapping: dict[Expr, Expr] = dict(at)
+        if isinstance(bodies[0], Reduce):
+            return self._reduce(bodies[0], targets, indices, mapping, phase)
+        values = [self._value(b, mapping) for b in bodies]
+        return seq(*(Store(t, indices, v) for t, v in zip(targets, values, strict=True)))
+
+    def _reduce(
+        self,
+        body: Reduce,
+        targets: list[Buffer],
+        indices: tuple[Expr, ...],
+        mapping: dict[Expr, Expr],
+        phase: Phase,
+    ) -> Stmt:
+        if phase == "init":
+            start = body.combiner.identity
+            return seq(*(Store(t, indices, v) for t, v in zip(targets, start, strict=True)))
+        sources = [self._value(s, mapping) for s in body.sources]
+        current = [ex.load(t, indices) for t in targets]
+        results = _combine(body, current, sources)
+        update = self._store_all(targets, indices, results)
+        condition = self._value(body.condition, mapping)
+        return self._branch(condition, update, None)
+
+    def _store_all(
+        self, targets: list[Buffer], indices: tuple[Expr, ...], values: Sequence[Expr]
+    ) -> Stmt:
+        if len(targets) == 1:
+            return Store(targets[0], indices, values[0])
+        held = [
+            Buffer(self._unique(f"{t.name}.next"), t.dtype, (Const.of(1),), "local")
+            for t in targets
+        ]
+        first = [Store(h, (ZERO,), v) for h, v in zip(held, values, strict=True)]
+        then = [Store(t, indices, ex.load(h, (ZERO,))) for t, h in zip(targets, held, strict=True)]
+        stmt = seq(*first, *then)
+        for h in held:
+            stmt = Allocate(h, stmt)
+        return stmt
+
+    def _value(self, body: Expr, mapping: dict[Expr, Expr]) -> Expr:
+        return simplify(self._to_buffers(ex.substitute(body, mapping)), self.ranges)
+
+    def _to_buffers(self, e: Expr) -> Expr:
+        def rule(n: Expr) -> Expr | None:
+            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                return None
+            stage = self.schedule[n.source]
+            buffer = self.buffers.get((id(stage), n.source.value_index))
+            if buffer is None:
+                raise ScheduleError(
+                    f"stage {stage.name} is read before it is computed",
+                    at=f"kernel {self.name}",
+                )
+            offsets = self.offsets.get(id(stage))
+            if offsets is None:
+                return ex.load(buffer, n.indices)
+            return ex.load(buffer, [i - o for i, o in zip(n.indices, offsets, strict=True)])
+
+        return ex.rewrite(e, rule)
+
+    def _simplify(self, e: Expr) -> Expr:
+        return simplify(e, self.ranges)
+
+
+def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> Sequence[Expr]:
+    """Return the combined values; a float sum of products is accumulated by fma."""
+    source = sources[0]
+    is_product = isinstance(source, ex.Binary) and source.op == "mul"
+    if body.combiner.name == "sum" and is_product and source.dtype in ("float32", "float64"):
+        assert isinstance(source, ex.Binary)
+        return [ex.call("fma", source.a, source.b, current[0])]
+    return body.combiner.combine(current, sources)
+
+
+def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
+    """Return by stage id the body of every stage that is computed, inlined stages put in place."""
+    bodies: dict[int, tuple[Expr, ...]] = {}
+    inlined: dict[int, Stage] = {id(s): s for s in schedule.stages if s.attach.kind == "inline"}
+
+    def rule(n: Expr) -> Expr | None:
+        if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+            return None
+        stage = schedule[n.source]
+        if id(stage) not in inlined:
+            return None
+        op = stage.op
+        assert isinstance(op, ComputeOp)
+        mapping: dict[Expr, Expr] = dict(zip(op.axis, n.indices, strict=True))
+        return ex.substitute(bodies[id(stage)][n.source.value_index], mapping)
+
+    for stage in schedule.stages:
+        if isinstance(stage.op, ComputeOp):
+            bodies[id(stage)] = tuple(ex.rewrite(b, rule) for b in stage.op.body)
+    kept = _reachable(schedule, bodies)
+    return {k: v for k, v in bodies.items() if k not in inlined and k in kept}
+
+
+def _reachable(schedule: Schedule, bodies: dict[int, tuple[Expr, ...]]) -> set[int]:
+    found: set[int] = set()
+    queue = [s for s in schedule.stages if s.is_output]
+    while queue:
+        stage = queue.pop()
+        if id(stage) in found:
+            continue
+        found.add(id(stage))
+        if id(stage) in bodies:
+            queue += [schedule[t] for t in read_tensors(bodies[id(stage)])]
+    return found
+
+
+def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
+    sizes: dict[Var, None] = {}
+    for a in args:
+        if isinstance(a, Tensor):
+            for d in a.shape:
+                sizes.update(dict.fromkeys(ex.free_vars(d)))
+        elif isinstance(a, Var):
+            sizes.setdefault(a)
+        else:
+            raise InternalError(f"an argument must be a tensor or a size, not {a!r}")
+    return list(sizes)
+
+
+def _is_started(stage: Stage, axis: IterVar, bound: dict[IterVar, Expr]) -> bool:
+    """True when a loop that `axis` was divided into is open already."""
+    parts = [axis]
+    for r in stage.relations:
+        if isinstance(r, Split):
+            if any(r.parent is p for p in parts):
+                parts += [r.outer, r.inner]
+        elif any(r.outer is p or r.inner is p for p in parts):
+            parts.append(r.fused)
+    return any(p in bound for p in parts)

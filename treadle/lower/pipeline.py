@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""THE list of passes over loop nests, in order, and why the order is this one."""
+
+from __future__ import annotations
+
+from treadle.loop.nodes import PrimFunc, func_text, verify
+from treadle.lower.expand_loops import unroll_loops, vectorize_loops
+from treadle.lower.expand_math import expand_math
+from treadle.lower.flatten_buffers import flatten_buffers
+from treadle.lower.partition_loops import partition_loops
+from treadle.lower.plan_workspace import plan_workspace
+from treadle.lower.simplify_loops import simplify_loops
+from treadle.passes import pipeline
+
+LOOPS = pipeline(
+    "loops",
+    (
+        # Constants and single-turn loops first: partitioning then sees bare conditions.
+        ("simplify_loops", simplify_loops),
+        # While indices still have their dimensions, so that the text stays readable.
+        ("partition_loops", partition_loops),
+    ),
+    verify=verify,
+    text=func_text,
+)
+"""What a person reads: multi-dimensional buffers, loops with their kinds."""
+
+LOWER = pipeline(
+    "lower",
+    (
+        # One index per access, so that a vector of lanes is a ramp of one expression.
+        ("flatten_buffers", flatten_buffers),
+        # Before unrolling: vector statements are copied, not rebuilt, by it.
+        ("vectorize_loops", vectorize_loops),
+        ("unroll_loops", unroll_loops),
+        # Unrolled variables are constants now: offsets fold, conditions are decided.
+        ("simplify_loops", simplify_loops),
+        ("plan_workspace", plan_workspace),
+        # Last: what follows is arithmetic that every target has.
+        ("expand_math", expand_math),
+    ),
+    verify=verify,
+    text=func_text,
+)
+"""What targets take: flat buffers, serial and parallel loops, vector expressions."""

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Give every buffer that all threads share an offset in the one workspace of a kernel.
+
+Buffers whose lives do not overlap share memory; a life runs from the first to the last top-level
+statement that mentions the buffer. Placement is greedy by size (Pisarchyk and Lee, 2020).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from treadle.dtype import itemsize
+from treadle.errors import ScheduleError
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import int_value
+from treadle.loop import nodes as lp
+from treadle.loop.nodes import Allocate, Buffer, PrimFunc, Seq, Stmt, Store
+
+_ALIGN = 64
+
+
+@dataclass(slots=True)
+class _Life:
+    buffer: Buffer
+    nbytes: int
+    first: int
+    last: int
+    offset: int = 0
+
+
+def plan_workspace(func: PrimFunc) -> PrimFunc:
+    """Return `func` with `workspace_bytes` and attrs["workspace_offsets"] set.
+
+    Raises:
+        ScheduleError: the size of a shared buffer is not known at compile time.
+    """
+    buffers, body = _outermost(func.body)
+    found = [
+        s.buffer
+        for s in lp.walk_stmts(func.body)
+        if isinstance(s, Allocate) and s.buffer.scope == "workspace"
+    ]
+    if not found:
+        return func
+    parts = body.stmts if isinstance(body, Seq) else (body,)
+    lives = [_life(b, parts, outermost=any(b is o for o in buffers)) for b in found]
+    total = _place(lives)
+    offsets = {life.buffer.name: life.offset for life in lives}
+    attrs = {**func.attrs, "workspace_offsets": offsets}
+    return replace(func, workspace_bytes=total, attrs=attrs)
+
+
+def _outermost(body: Stmt) -> tuple[list[Buffer], Stmt]:
+    buffers = []
+    while isinstance(body, Allocate):
+        buffers.append(body.buffer)
+        body = body.body
+    return buffers, body
+
+
+def _life(buffer: Buffer, parts: tuple[Stmt, ...], *, outermost: bool) -> _Life:
+    count = int_value(buffer.shape[0])
+    if count is None:
+        raise ScheduleError(
+            f"the temporary {buffer.name} has a size that is only known at run time",
+            hint="compute it inside a loop of its user, or give constant sizes",
+        )
+    uses = [i for i, part in enumerate(parts) if _mentions(part, buffer)]
+    first, last = (uses[0], uses[-1]) if uses and outermost else (0, len(parts))
+    nbytes = max(count, 1) * itemsize(buffer.dtype)
+    return _Life(buffer, -(-nbytes // _ALIGN) * _ALIGN, first, last)
+
+
+def _mentions(stmt: Stmt, buffer: Buffer) -> bool:
+    for s in lp.walk_stmts(stmt):
+        if isinstance(s, Store) and s.buffer is buffer:
+            return True
+        for e in lp.stmt_exprs(s):
+            if any(isinstance(n, ex.Load) and n.source is buffer for n in ex.walk(e)):
+                return True
+    return False
+
+
+def _place(lives: list[_Life]) -> int:
+    placed: list[_Life] = []
+    for life in sorted(lives, key=lambda x: -x.nbytes):
+        taken = sorted(
+            (o.offset, o.offset + o.nbytes)
+            for o in placed
+            if o.first <= life.last and life.first <= o.last
+        )
+        offset = 0
+        for low, high in taken:
+            if offset + life.nbytes <= low:
+                break
+            offset = max(offset, high)
+        life.offset = offset
+        placed.append(life)
+    return max(o.offset + o.nbytes for o in placed)
