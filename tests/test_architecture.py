@@ -119,6 +119,12 @@ def test_the_layer_rule_finds_each_kind_of_violation() -> None:
     assert "root package" in str(layer_violation("treadle.te.tensor", "treadle"))
 
 
+def test_the_documented_layers_are_these() -> None:
+    document = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    table = document.split("```text\n")[1].split("```")[0]
+    assert tuple(tuple(line.split()) for line in table.splitlines()) == LAYERS
+
+
 def test_layers() -> None:
     violations = [
         f"{path.relative_to(ROOT)}:{line}: {problem}"
@@ -259,7 +265,9 @@ def source_files() -> list[Path]:
     return [
         path
         for path in (*inside, *ROOT.glob("*"))
-        if path.is_file() and (path.suffix in SOURCE_SUFFIXES or path.name in SOURCE_NAMES)
+        if "_native" not in path.parts  # build output
+        and path.is_file()
+        and (path.suffix in SOURCE_SUFFIXES or path.name in SOURCE_NAMES)
     ]
 
 

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays: aligned memory with an element type and a shape, shared with NumPy and DLPack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from treadle import dtype as dtypes
+from treadle.errors import InputError, TypeMismatch, UsageError
+from treadle.runtime import native
+
+_DLPACK_CPU = 1
+
+
+@dataclass(frozen=True)
+class Device:
+    """A place where arrays live and kernels run."""
+
+    kind: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.index})"
+
+
+def cpu(index: int = 0) -> Device:
+    """Return the CPU as a device."""
+    return Device("cpu", index)
+
+
+@runtime_checkable
+class SupportsDLPack(Protocol):
+    """Anything that hands out its memory as a DLPack capsule."""
+
+    def __dlpack__(self, **options: Any) -> Any:  # Any: the protocol's own looseness
+        """Return a capsule."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return (device type, device number)."""
+
+
+class NDArray:
+    """An array in CPU memory; memory made by Treadle is 64-byte aligned.
+
+    `numpy()` and DLPack share the memory, and keep it alive.
+    """
+
+    __slots__ = ("_view", "device", "dtype")
+    __array_priority__ = 10.0
+
+    def __init__(self, view: np.ndarray, device: Device | None = None) -> None:
+        """Wrap a NumPy array without a copy. Raises: InputError for object arrays and the like."""
+        self._view = view
+        self.dtype = _element_type(view)
+        self.device = device or cpu()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the dimensions."""
+        return self._view.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self._view.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._view.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self._view.nbytes
+
+    @property
+    def pointer(self) -> int:
+        """Address of the first element."""
+        return address_of(self._view)
+
+    @property
+    def is_aligned(self) -> bool:
+        """True if a kernel can use the memory in place."""
+        return is_ready(self._view)
+
+    def numpy(self) -> np.ndarray:
+        """Return a NumPy view of the same memory."""
+        return self._view
+
+    def copyfrom(self, source: ArrayLike) -> NDArray:
+        """Copy elements of the same shape and type from `source`; return self."""
+        given = as_numpy(source, "the source")
+        if given.shape != self.shape or _element_type(given) != self.dtype:
+            raise InputError(
+                f"{describe(given)} cannot be copied to {describe(self._view)}",
+                hint="both must have the same shape and element type",
+            )
+        np.copyto(self._view, given)
+        return self
+
+    def copyto(self, target: NDArray) -> NDArray:
+        """Copy the elements to `target`; return `target`."""
+        return target.copyfrom(self)
+
+    def __dlpack__(self, **options: Any) -> Any:  # Any: a PyCapsule
+        if self.dtype != "bfloat16":
+            return self._view.__dlpack__(**options)
+        capsule = self._view.view(np.uint16).__dlpack__(**options)
+        native.dlpack_uint16_to_bfloat16(capsule)
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (_DLPACK_CPU, 0)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:  # Any: NumPy's
+        if dtype is not None and np.dtype(dtype) != self._view.dtype:
+            return self._view.astype(dtype)
+        return self._view.copy() if copy else self._view
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __repr__(self) -> str:
+        return f"NDArray({self._view!s}, shape={self.shape}, {self.dtype}, {self.device})"
+
+
+ArrayLike = NDArray | np.ndarray | np.generic | SupportsDLPack
+
+# ---- making arrays -------------------------------------------------------------------------------
+
+
+def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    sizes = tuple(int(size) for size in shape)
+    if any(size < 0 for size in sizes):
+        raise UsageError(f"a shape has no negative sizes: {sizes}")
+    return sizes
+
+
+def empty_numpy(shape: Sequence[int], dtype: str) -> np.ndarray:
+    """Return a NumPy array over fresh aligned memory, its elements undefined."""
+    kind = dtypes.to_numpy(dtype)
+    block = native.Block(math.prod(shape) * kind.itemsize)
+    return np.asarray(block).view(kind).reshape(shape)
+
+
+def _check_device(device: Device | None) -> None:
+    if device is not None and device.kind != "cpu":
+        raise UsageError(f"arrays on {device} are not possible", hint="use treadle.cpu()")
+
+
+def empty(
+    shape: Sequence[int] | int, dtype: str = "float32", device: Device | None = None
+) -> NDArray:
+    """Return an array of that shape with undefined elements."""
+    _check_device(device)
+    sizes = _check_shape((shape,) if isinstance(shape, int) else shape)
+    return NDArray(empty_numpy(sizes, dtypes.check_dtype(dtype)), device)
+
+
+def from_numpy(source: np.ndarray, device: Device | None = None) -> NDArray:
+    """Copy a NumPy array into aligned memory (native byte order, C order)."""
+    _check_device(device)
+    view = empty_numpy(source.shape, _element_type(source))
+    np.copyto(view, source)
+    return NDArray(view, device)
+
+
+def array(source: Any, dtype: str | None = None, device: Device | None = None) -> NDArray:
+    """Copy anything array-like (lists and scalars too) into an array.
+
+    Any: whatever np.asarray takes. Python floats become float32 unless `dtype` says otherwise.
+    """
+    is_array = isinstance(source, (NDArray, np.ndarray, np.generic, SupportsDLPack))
+    given = as_numpy(source, "the source") if is_array else np.asarray(source)
+    if dtype is None and not is_array and given.dtype == np.float64:
+        dtype = "float32"
+    if dtype is not None:
+        given = given.astype(dtypes.to_numpy(dtype))
+    return from_numpy(given, device)
+
+
+# ---- DLPack --------------------------------------------------------------------------------------
+
+
+class _Exchange:
+    """Stands between NumPy and the owner of a capsule: relabels bfloat16, which NumPy refuses."""
+
+    def __init__(self, owner: SupportsDLPack) -> None:
+        self._owner = owner
+        self.is_bfloat16 = False
+
+    def __dlpack__(self, **options: Any) -> Any:  # Any: a PyCapsule
+        capsule = self._owner.__dlpack__(**options)
+        self.is_bfloat16 = native.dlpack_bfloat16_to_uint16(capsule)
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._owner.__dlpack_device__()
+
+
+def _numpy_from_dlpack(source: SupportsDLPack, what: str) -> np.ndarray:
+    kind = int(source.__dlpack_device__()[0])
+    if kind != _DLPACK_CPU:
+        raise InputError(
+            f"{what} is on a device of DLPack type {kind}, not in CPU memory",
+            hint="move it to the CPU first, for example with .cpu()",
+        )
+    exchange = _Exchange(source)
+    try:
+        view = np.from_dlpack(exchange)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{what} cannot be shared through DLPack: {error}",
+            hint="detach it, and convert it to an element type Treadle has",
+        ) from None
+    return view.view(dtypes.to_numpy("bfloat16")) if exchange.is_bfloat16 else view
+
+
+def from_dlpack(source: SupportsDLPack) -> NDArray:
+    """Return an array over the memory of another library's tensor, without a copy.
+
+    The memory stays alive as long as the array. Raises: InputError when it is not CPU memory.
+    """
+    if not isinstance(source, SupportsDLPack):
+        raise InputError(f"{type(source).__name__} does not speak DLPack")
+    return NDArray(_numpy_from_dlpack(source, "the tensor"))
+
+
+# ---- looking at what a caller gives --------------------------------------------------------------
+
+
+def _element_type(view: np.ndarray) -> str:
+    try:
+        return dtypes.from_numpy(view.dtype)
+    except TypeMismatch:
+        pass
+    holds = "Python objects" if view.dtype.hasobject else f"elements of type {view.dtype}"
+    raise InputError(
+        f"the array holds {holds}",
+        hint=f"element types are {', '.join(dtypes.NAMES)}",
+    )
+
+
+def as_numpy(source: ArrayLike, what: str) -> np.ndarray:
+    """Return `source` as a NumPy array in native byte order, without a copy where possible.
+
+    `what` names it in messages. Raises: InputError.
+    """
+    if isinstance(source, NDArray):
+        return source.numpy()
+    if isinstance(source, (np.ndarray, np.generic)):
+        view = np.asarray(source)
+    elif isinstance(source, SupportsDLPack):
+        view = _numpy_from_dlpack(source, what)
+    else:
+        raise InputError(
+            f"{what} is a {type(source).__name__}, not an array",
+            hint="give a NumPy array, a treadle NDArray, or a tensor that speaks DLPack",
+        )
+    if view.dtype.hasobject:
+        raise InputError(f"{what} holds Python objects", hint="convert it to a numeric array")
+    return view if view.dtype.isnative else view.astype(view.dtype.newbyteorder("="))
+
+
+def describe(view: np.ndarray) -> str:
+    """Return the element type and shape of an array in the words of error messages."""
+    return f"{view.dtype.name}[{', '.join(str(size) for size in view.shape)}]"
+
+
+def address_of(view: np.ndarray) -> int:
+    """Return the address of the first element."""
+    return int(view.__array_interface__["data"][0])
+
+
+def is_ready(view: np.ndarray) -> bool:
+    """True if a kernel can use the memory in place: aligned, C order."""
+    return address_of(view) % native.ALIGNMENT == 0 and view.flags.c_contiguous
+
+
+def ready_copy(view: np.ndarray) -> np.ndarray:
+    """Return the elements in fresh aligned memory."""
+    copy = empty_numpy(view.shape, _element_type(view))
+    np.copyto(copy, view)
+    return copy

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executors: whole compiled models, run with one native call per inference."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+
+from treadle import dtype as dtypes
+from treadle import settings
+from treadle.errors import InputError, UsageError
+from treadle.runtime import native
+from treadle.runtime.array import (
+    ArrayLike,
+    NDArray,
+    address_of,
+    as_numpy,
+    describe,
+    empty_numpy,
+)
+from treadle.runtime.native import TensorInfo
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """Time of one instruction: seconds in all, and over how many runs."""
+
+    kernel: str
+    origin: str
+    seconds: float
+    runs: int
+
+    @property
+    def mean(self) -> float:
+        """Seconds per run."""
+        return self.seconds / self.runs if self.runs else 0.0
+
+
+def _text(info: TensorInfo) -> str:
+    return f"{info.dtype}[{', '.join(str(size) for size in info.shape)}]"
+
+
+class Executor:
+    """A compiled model with its memory. Runs of one executor happen one after another."""
+
+    def __init__(self, handle: native.ExecutorHandle, keep_alive: object = None) -> None:
+        """Use `open` or `from_plan` instead."""
+        self._handle = handle
+        self._keep_alive = keep_alive
+        self.inputs: tuple[TensorInfo, ...] = handle.inputs()
+        self.outputs: tuple[TensorInfo, ...] = handle.outputs()
+        self._input_index = {info.name: i for i, info in enumerate(self.inputs)}
+        self._output_index = {info.name: i for i, info in enumerate(self.outputs)}
+        self._set: dict[str, np.ndarray] = {}
+        self._results: list[NDArray] | None = None
+        threads = settings.get().num_threads
+        if threads is not None:
+            handle.set_num_threads(threads)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Executor:
+        """Load an artifact (a tar of mod.so, mod.json, mod.params).
+
+        Raises: ArtifactError when it is damaged, unsafe, or made for another machine.
+        """
+        return cls(native.ExecutorHandle.open(path))
+
+    @classmethod
+    def from_plan(
+        cls,
+        plan: Mapping[str, object] | str | bytes,
+        constants: Mapping[str, ArrayLike],
+        kernels: Mapping[str, int],
+        keep_alive: object = None,
+    ) -> Executor:
+        """Make an executor in memory.
+
+        Constants are used in place when contiguous and 64-byte aligned. `kernels` are addresses by
+        name, valid as long as `keep_alive` lives.
+        """
+        if isinstance(plan, str):
+            plan = plan.encode()
+        text = plan if isinstance(plan, bytes) else json.dumps(plan).encode()
+        held = {
+            name: np.ascontiguousarray(as_numpy(value, f"constant {name!r}"))
+            for name, value in constants.items()
+        }
+        places = {name: (address_of(view), view.nbytes) for name, view in held.items()}
+        handle = native.ExecutorHandle.create(text, kernels, places)
+        return cls(handle, (keep_alive, held))
+
+    # ---- inputs ----------------------------------------------------------------------------------
+
+    def _name_of(self, key: str | int) -> str:
+        if isinstance(key, int):
+            if not 0 <= key < len(self.inputs):
+                raise InputError(f"input {key} does not exist; the model has {len(self.inputs)}")
+            return self.inputs[key].name
+        if key in self._input_index:
+            return key
+        close = difflib.get_close_matches(key, self._input_index, 1)
+        names = ", ".join(self._input_index) or "none"
+        hint = f"did you mean {close[0]!r}?" if close else f"the model's inputs are {names}"
+        raise InputError(f"the model has no input {key!r}", hint=hint)
+
+    def _check(self, name: str, value: ArrayLike) -> np.ndarray:
+        info = self.inputs[self._input_index[name]]
+        view = as_numpy(value, f"input {name!r}")
+        if view.dtype != dtypes.to_numpy(info.dtype):
+            raise InputError(
+                f"input {name!r} is {describe(view)} but {_text(info)} is expected",
+                hint=f"convert it with .astype({info.dtype!r})",
+            )
+        if view.ndim != len(info.shape):
+            raise InputError(
+                f"input {name!r} has {view.ndim} dimensions ({describe(view)}) but {_text(info)} "
+                "is expected"
+            )
+        if view.shape != info.shape:
+            raise InputError(f"input {name!r} is {describe(view)} but {_text(info)} is expected")
+        return np.ascontiguousarray(view).reshape(info.shape)
+
+    def set_input(self, key: str | int, value: ArrayLike) -> None:
+        """Keep an input for the runs that do not give it (no copy is made)."""
+        name = self._name_of(key)
+        self._set[name] = self._check(name, value)
+
+    def _gather(
+        self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None
+    ) -> list[np.ndarray]:
+        given = dict(self._set)
+        if isinstance(inputs, Mapping):
+            given |= {n: self._check(self._name_of(n), value) for n, value in inputs.items()}
+        elif inputs is not None:
+            if len(inputs) > len(self.inputs):
+                raise InputError(
+                    f"the model has {len(self.inputs)} inputs but is given {len(inputs)}"
+                )
+            for index, value in enumerate(inputs):
+                given[self.inputs[index].name] = self._check(self.inputs[index].name, value)
+        missing = [info for info in self.inputs if info.name not in given]
+        if missing:
+            listed = ", ".join(f"{info.name}: {_text(info)}" for info in missing)
+            raise InputError(
+                f"{len(missing)} of {len(self.inputs)} inputs are not given",
+                hint=f"give {listed}",
+            )
+        return [given[info.name] for info in self.inputs]
+
+    # ---- runs ------------------------------------------------------------------------------------
+
+    def _outputs(self, outputs: Sequence[NDArray] | None) -> list[NDArray]:
+        if outputs is None:
+            return [NDArray(empty_numpy(info.shape, info.dtype)) for info in self.outputs]
+        if len(outputs) != len(self.outputs):
+            raise InputError(
+                f"the model has {len(self.outputs)} outputs but is given {len(outputs)} arrays"
+            )
+        for info, array in zip(self.outputs, outputs, strict=True):
+            view = array.numpy()
+            if array.dtype != info.dtype or array.shape != info.shape:
+                raise InputError(
+                    f"the array for output {info.name!r} is {describe(view)} but {_text(info)} is "
+                    "expected"
+                )
+            if not view.flags.c_contiguous or not view.flags.writeable:
+                raise InputError(f"the array for output {info.name!r} cannot be written in place")
+        return list(outputs)
+
+    def run(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        outputs: Sequence[NDArray] | None = None,
+    ) -> list[NDArray]:
+        """Run the model; return its outputs in order.
+
+        `inputs` by name or in order; what is missing comes from `set_input`. Inputs that are
+        contiguous and 64-byte aligned are used in place. `outputs` are arrays to write to
+        (default: fresh ones). Raises: InputError.
+        """
+        given = self._gather(inputs)
+        results = self._outputs(outputs)
+        self._handle.run([address_of(view) for view in given], [array.pointer for array in results])
+        self._results = results
+        return results
+
+    def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
+        """Run with inputs in order, by name, or both."""
+        if len(args) > len(self.inputs):
+            raise InputError(f"the model has {len(self.inputs)} inputs but is given {len(args)}")
+        by_name = {self.inputs[i].name: value for i, value in enumerate(args)}
+        twice = sorted(by_name.keys() & named.keys())
+        if twice:
+            raise InputError(f"input {twice[0]!r} is given twice, in order and by name")
+        return self.run({**by_name, **named})
+
+    def get_output(self, key: str | int = 0) -> NDArray:
+        """Return an output of the last run."""
+        if self._results is None:
+            raise UsageError("the model has not run yet", hint="call run() first")
+        index = self._output_index.get(key, -1) if isinstance(key, str) else key
+        if not 0 <= index < len(self._results):
+            names = ", ".join(self._output_index)
+            raise UsageError(f"the model has no output {key!r}", hint=f"its outputs are {names}")
+        return self._results[index]
+
+    # ---- facts -----------------------------------------------------------------------------------
+
+    @property
+    def num_threads(self) -> int:
+        """Threads the kernels may use."""
+        return self._handle.num_threads
+
+    @num_threads.setter
+    def num_threads(self, count: int) -> None:
+        self._handle.set_num_threads(count)
+
+    @property
+    def target(self) -> str:
+        """The target the model was compiled for."""
+        return self._handle.target
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of working memory."""
+        return self._handle.arena_bytes
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of weights."""
+        return self._handle.constant_bytes
+
+    def profile(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        runs: int = 10,
+    ) -> list[ProfileRow]:
+        """Run the model once to warm up and `runs` times; return the time of every instruction."""
+        outputs = self.run(inputs)
+        self._handle.profile_start()
+        try:
+            for _ in range(runs):
+                self.run(inputs, outputs)
+        finally:
+            self._handle.profile_stop()
+        times = self._handle.profile_read()
+        return [
+            ProfileRow(info.kernel or info.op, info.origin, seconds, count)
+            for info, (seconds, count) in zip(self._handle.instructions(), times, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Release memory and machine code now."""
+        self._handle.close()
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

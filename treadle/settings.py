@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every TREADLE_* variable: name, type, default, help; the only reader of the environment."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from treadle.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values in force. `None` means: not set, the program decides."""
+
+    debug: int
+    dump: Path | None
+    dump_only: str
+    override: Path | None
+    verify: int
+    time: bool
+    num_threads: int | None
+    cache: Path
+    compile_workers: int | None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the table: how a value is read, and what it is for."""
+
+    name: str
+    read: Callable[[str], object]
+    default: Callable[[], object]
+    wanted: str
+    help: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return f"TREADLE_{self.name.upper()}"
+
+
+# ---- reading one value ---------------------------------------------------------------------------
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(text)
+        return value
+
+    return read
+
+
+def _bool(text: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True}
+    words |= {"0": False, "false": False, "no": False, "off": False}
+    if text.lower() not in words:
+        raise ValueError(text)
+    return words[text.lower()]
+
+
+def _folder(text: str) -> Path:
+    path = Path(text).expanduser()
+    if path.exists() and not path.is_dir():
+        raise ValueError(text)
+    return path
+
+
+def _default_cache() -> Path:
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(named):
+        return Path(named) / "treadle"
+    try:
+        return Path.home() / ".cache" / "treadle"
+    except RuntimeError:  # a user without a home
+        return Path(tempfile.gettempdir()) / f"treadle-{os.getuid()}"
+
+
+def _none() -> None:
+    return None
+
+
+TABLE = (
+    Setting("debug", _integer(0, 7), lambda: 0, "a number from 0 to 7", "how much to print"),
+    Setting("dump", _folder, _none, "a folder", "write every stage's text there"),
+    Setting("dump_only", str, lambda: "*", "a name pattern", "dump only matching kernels"),
+    Setting("override", _folder, _none, "a folder", "compile the edited dumps found there"),
+    Setting("verify", _integer(0, 2), lambda: 1, "0, 1 or 2", "how much to check between passes"),
+    Setting("time", _bool, lambda: False, "0 or 1", "print the time of every pass"),
+    Setting(
+        "num_threads",
+        _integer(1, 512),
+        _none,
+        "a number from 1 to 512",
+        "threads of the native runtime (default: the CPUs this process may use)",
+    ),
+    Setting(
+        "cache", _folder, _default_cache, "a folder", "compiled kernels (default: ~/.cache/treadle)"
+    ),
+    Setting(
+        "compile_workers",
+        _integer(1, 512),
+        _none,
+        "a number from 1 to 512",
+        "processes that compile kernels (default: the CPUs this process may use)",
+    ),
+)
+
+_BY_NAME = {setting.name: setting for setting in TABLE}
+
+
+def _read(setting: Setting, text: str, said: str) -> object:
+    try:
+        return setting.read(text)
+    except ValueError:
+        raise SettingError(
+            f"{said} is {text!r}; it must be {setting.wanted}",
+            hint=f"unset it or correct it: {setting.help}",
+        ) from None
+
+
+# ---- what is in force ----------------------------------------------------------------------------
+
+
+def _from_environment() -> Settings:
+    values: dict[str, object] = {}
+    for setting in TABLE:
+        text = os.environ.get(setting.variable, "")
+        values[setting.name] = _read(setting, text, setting.variable) if text else setting.default()
+    return Settings(**values)  # type: ignore[arg-type]  # the table's rows are typed by Settings
+
+
+_no_changes: Mapping[str, object] = {}
+_changes: ContextVar[Mapping[str, object]] = ContextVar("treadle_settings", default=_no_changes)
+
+
+def get() -> Settings:
+    """Return the settings in force: the environment's, changed by the `use` blocks around.
+
+    Raises: SettingError when a variable has a value it cannot have.
+    """
+    changes = _changes.get()
+    settings = _from_environment()
+    return replace(settings, **changes) if changes else settings  # type: ignore[arg-type]
+
+
+def _check_change(name: str, value: object) -> object:
+    setting = _BY_NAME.get(name)
+    if setting is None:
+        close = difflib.get_close_matches(name, _BY_NAME, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"settings are {', '.join(_BY_NAME)}"
+        raise SettingError(f"{name!r} is not a setting", hint=hint)
+    if value is None:
+        return setting.default()
+    return _read(setting, str(int(value) if isinstance(value, bool) else value), name)
+
+
+@contextmanager
+def use(**changes: object) -> Iterator[Settings]:
+    """Change settings inside a `with` block (this thread or task only); None means the default.
+
+    Example: `with settings.use(debug=3, num_threads=1): ...`
+    """
+    checked = {name: _check_change(name, value) for name, value in changes.items()}
+    token = _changes.set({**_changes.get(), **checked})
+    try:
+        yield get()
+    finally:
+        _changes.reset(token)
+
+
+def describe() -> list[tuple[str, str, str]]:
+    """Return (variable, value in force, help) of every setting."""
+    now = get()
+    names = [field.name for field in fields(now)]
+    return [(_BY_NAME[n].variable, str(getattr(now, n)), _BY_NAME[n].help) for n in names]
