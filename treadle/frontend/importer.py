@@ -72,7 +72,8 @@ class ConverterTable(Generic[F]):
             version = max(older, default=version)
         for entry in reversed(entries):
             if version in entry.since:
-                return entry.function
+                found: F = entry.function
+                return found
         return None
 
     def versions(self, domain: str, name: str) -> tuple[int, ...]:

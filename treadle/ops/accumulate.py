@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from treadle import dtype as dt
 from treadle.expr.nodes import Expr, cast
+from treadle.graph.operator import Example
 from treadle.te import tensor as te
 
 
@@ -34,3 +37,7 @@ def widened(array: np.ndarray) -> np.ndarray:
     if dt.is_float(dt.from_numpy(array.dtype)):
         return array.astype(np.float64)
     return array
+
+
+product_example = partial(Example, atol=1e-4)
+"""An example of sums of products: they may cancel, so the absolute error counts."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr
-from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
+from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.types import (
     Dim,
     TensorType,
@@ -19,7 +19,7 @@ from treadle.graph.types import (
     same_dim,
     tensor_type,
 )
-from treadle.ops.accumulate import narrowed, product, widened
+from treadle.ops.accumulate import narrowed, product, product_example, widened
 from treadle.ops.window import dims_of
 from treadle.te import tensor as te
 
@@ -94,20 +94,24 @@ matmul: Operator[Attrs] = register(
         fusion=Fusion.ANCHOR,
         flops=_flops_matmul,
         examples=(
-            Example(((4, 5), (5, 3))),
-            Example(((1, 1), (1, 1))),
-            Example(((1, 17), (17, 33))),
-            Example(((33, 64), (64, 48))),
-            Example(((2, 3, 4, 5), (2, 3, 5, 6))),
-            Example(((2, 1, 4, 5), (3, 5, 2))),
-            Example(((4, 5), (2, 3, 5, 6))),
-            Example(((3, 0), (0, 2))),
-            Example(((3, 5), (5, 4)), dtypes=("float64", "float64")),
-            Example(((3, 40), (40, 4)), dtypes=("float16", "float16"), rtol=1e-3, atol=1e-3),
-            Example(((3, 40), (40, 4)), dtypes=("bfloat16", "bfloat16"), rtol=8e-3, atol=8e-3),
-            Example(((3, 5), (5, 4)), dtypes=("int32", "int32"), low=-9, high=9),
-            Example(((3, 50), (50, 4)), dtypes=("int8", "int8"), low=-100, high=100),
-            Example(((3, 5), (5, 4)), dtypes=("uint64", "uint64"), low=0, high=9),
+            product_example(((4, 5), (5, 3))),
+            product_example(((1, 1), (1, 1))),
+            product_example(((1, 17), (17, 33))),
+            product_example(((33, 64), (64, 48))),
+            product_example(((2, 3, 4, 5), (2, 3, 5, 6))),
+            product_example(((2, 1, 4, 5), (3, 5, 2))),
+            product_example(((4, 5), (2, 3, 5, 6))),
+            product_example(((3, 0), (0, 2))),
+            product_example(((3, 5), (5, 4)), dtypes=("float64", "float64")),
+            product_example(
+                ((3, 40), (40, 4)), dtypes=("float16", "float16"), rtol=1e-3, atol=1e-3
+            ),
+            product_example(
+                ((3, 40), (40, 4)), dtypes=("bfloat16", "bfloat16"), rtol=8e-3, atol=8e-3
+            ),
+            product_example(((3, 5), (5, 4)), dtypes=("int32", "int32"), low=-9, high=9),
+            product_example(((3, 50), (50, 4)), dtypes=("int8", "int8"), low=-100, high=100),
+            product_example(((3, 5), (5, 4)), dtypes=("uint64", "uint64"), low=0, high=9),
         ),
     )
 )
@@ -165,12 +169,14 @@ dense_packed: Operator[DensePackedAttrs] = register(
         fusion=Fusion.ANCHOR,
         flops=_flops_dense_packed,
         examples=(
-            Example(((4, 5), (2, 5, 8)), {"n": 16}),
-            Example(((4, 5), (2, 5, 8)), {"n": 11}),
-            Example(((1, 32), (3, 32, 16)), {"n": 48}),
-            Example(((2, 3, 7), (1, 7, 16)), {"n": 10}),
-            Example(((3, 9), (2, 9, 4)), {"n": 7}, ("float16", "float16"), rtol=1e-3, atol=1e-3),
-            Example(((3, 9), (2, 9, 4)), {"n": 7}, ("float64", "float64")),
+            product_example(((4, 5), (2, 5, 8)), {"n": 16}),
+            product_example(((4, 5), (2, 5, 8)), {"n": 11}),
+            product_example(((1, 32), (3, 32, 16)), {"n": 48}),
+            product_example(((2, 3, 7), (1, 7, 16)), {"n": 10}),
+            product_example(
+                ((3, 9), (2, 9, 4)), {"n": 7}, ("float16", "float16"), rtol=1e-3, atol=1e-3
+            ),
+            product_example(((3, 9), (2, 9, 4)), {"n": 7}, ("float64", "float64")),
         ),
     )
 )

@@ -45,6 +45,7 @@ def _scaled_target(shape: Sequence[int], scales: Sequence[float]) -> _Target:
 @converter("Upsample", since=(1, 7, 9))
 def upsample(node: OnnxNode) -> Node:
     """Convert a scaling up: nearest pixel below, or linear, from the top left corner."""
+    scales: tuple[float, ...]
     if node.version == 1:
         scales = (1.0, 1.0, node.number("height_scale"), node.number("width_scale"))
     elif node.version == 7:
