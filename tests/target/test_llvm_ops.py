@@ -283,9 +283,7 @@ def test_float_classes_and_signs(dtype: str) -> None:
     for lanes in (1, 8):
         same(apply(lambda e: ex.call("isnan", e), x, lanes=lanes), np.isnan(x))
         same(apply(lambda e: ex.call("isinf", e), x, lanes=lanes), np.isinf(x))
-        same(
-            apply(lambda e, f: ex.call("copysign", e, f), x, y, lanes=lanes), np.copysign(x, y)
-        )
+        same(apply(lambda e, f: ex.call("copysign", e, f), x, y, lanes=lanes), np.copysign(x, y))
 
 
 @pytest.mark.parametrize("dtype", INTS)
