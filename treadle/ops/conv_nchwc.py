@@ -25,7 +25,8 @@ from treadle.ops.conv import (
     reference_conv,
     stages,
 )
-from treadle.ops.window import dims_of, kernel_axes, positions
+from treadle.ops.numeric import dims_of
+from treadle.ops.window import kernel_axes, positions
 from treadle.te import tensor as te
 
 
