@@ -1,7 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators, one module per family; importing this package registers all of them."""
 
-from treadle.ops import conv, conv_nchwc, elementwise, from_scalar, image, matmul, movement, pool
+from treadle.ops import (
+    conv,
+    conv_nchwc,
+    elementwise,
+    from_scalar,
+    image,
+    matmul,
+    movement,
+    norm,
+    pool,
+    reduce,
+)
 
 __all__ = [
     "conv",
@@ -11,5 +22,7 @@ __all__ = [
     "image",
     "matmul",
     "movement",
+    "norm",
     "pool",
+    "reduce",
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from treadle.errors import InternalError
 from treadle.graph.nodes import Function
+from treadle.graph.parse import parse
+from treadle.graph.text import function_text, listed_constants
 from treadle.optimize.canonicalize import canonicalize, expand_tuples
 from treadle.optimize.fuse import fuse
 from treadle.optimize.verify import verify
@@ -30,7 +32,11 @@ def graph_pipeline(target: Target, opt_level: int = 3) -> Pipeline[Function]:
             # Last: it hides operators inside functions.
             ("fuse", fuse),
         ]
-    return pipeline("optimize", passes, verify=verify)
+    return pipeline("optimize", passes, verify=verify, text=function_text, parse=_parse)
+
+
+def _parse(text: str, function: Function) -> Function:
+    return parse(text, constants=listed_constants(function))
 
 
 def optimize(function: Function, target: Target, opt_level: int = 3) -> Function:
