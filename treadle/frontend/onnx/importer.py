@@ -303,9 +303,7 @@ class _Importer:
         )
 
 
-def _free_inputs(
-    graph: onnx.GraphProto, values: Mapping[str, Node]
-) -> list[onnx.ValueInfoProto]:
+def _free_inputs(graph: onnx.GraphProto, values: Mapping[str, Node]) -> list[onnx.ValueInfoProto]:
     seen: set[str] = set()
     for declared in graph.input:
         if declared.name in seen:
@@ -467,9 +465,7 @@ def _located(place: str, action: Callable[[], _T]) -> _T:
     except RuntimeValueError as e:
         error = RuntimeValueError(e.problem, at=place, hint=e.hint)
         if e.source is not None:
-            error.inputs = tuple(
-                n.name for n in topological([e.source]) if isinstance(n, Var)
-            )
+            error.inputs = tuple(n.name for n in topological([e.source]) if isinstance(n, Var))
         raise error from None
     except ModelError as e:
         raise type(e)(e.problem, at=place, hint=e.hint) from None
