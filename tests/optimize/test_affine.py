@@ -11,7 +11,7 @@ import pytest
 from tests.optimize.cases import constant, function, var
 from tests.optimize.conftest import Check
 from treadle.graph.nodes import Call, Constant, Function, Node
-from treadle.ops.conv import conv
+from treadle.ops.conv import conv, conv_transpose
 from treadle.ops.elementwise import add, divide, multiply, relu, subtract
 from treadle.ops.matmul import matmul
 from treadle.optimize import affine
@@ -42,6 +42,9 @@ CASES: dict[str, Callable[[], Function]] = {
     ),
     "merge_shifts": lambda: function(add(_channels("a"), add(_conv(), _channels("b"))), params=[x]),
     "subtract_to_add": lambda: function(subtract(x, constant(5)), params=[x]),
+    "multiply_conv_transpose": lambda: function(
+        multiply(conv_transpose(x, constant(4, 3, 3, 3), groups=2), _channels()), params=[x]
+    ),
     "multiply_matmul": lambda: function(
         multiply(matmul(m, constant(4, 6)), constant(6)), params=[m]
     ),
