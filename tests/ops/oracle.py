@@ -18,9 +18,16 @@ from treadle.te import tensor as te
 
 
 def run_onnx_node(
-    kind: str, arrays: list[np.ndarray | None], attrs: dict[str, object], opset: int = 22
+    kind: str,
+    arrays: list[np.ndarray | None],
+    attrs: dict[str, object],
+    opset: int = 22,
+    result_type: int | None = None,
 ) -> np.ndarray:
-    """Return the first output of one ONNX operator run by onnxruntime; None is a left-out input."""
+    """Return the first output of one ONNX operator run by onnxruntime; None is a left-out input.
+
+    `result_type` is the ONNX element type of the output where it is not that of the first input.
+    """
     names = ["" if a is None else f"x{k}" for k, a in enumerate(arrays)]
     inputs = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
@@ -28,7 +35,8 @@ def run_onnx_node(
         if a is not None
     ]
     node = helper.make_node(kind, names, ["y"], **attrs)
-    output = helper.make_tensor_value_info("y", inputs[0].type.tensor_type.elem_type, None)
+    elements = result_type or inputs[0].type.tensor_type.elem_type
+    output = helper.make_tensor_value_info("y", elements, None)
     graph = helper.make_graph([node], "one", inputs, [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = min(model.ir_version, 10)

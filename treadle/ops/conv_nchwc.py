@@ -25,8 +25,9 @@ from treadle.ops.conv import (
     reference_conv,
     stages,
 )
+from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.conv import schedule_conv2d_nchwc, schedule_depthwise_nchwc
-from treadle.ops.window import dims_of, kernel_axes, positions
+from treadle.ops.window import kernel_axes, positions
 from treadle.te import tensor as te
 
 

@@ -18,8 +18,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, any_of, cast, select
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
-from treadle.ops.accumulate import sum_dtype
-from treadle.ops.window import dims_of
+from treadle.ops.numeric import accumulator, dims_of
 from treadle.te import tensor as te
 
 Mode = Literal["nearest", "linear", "cubic"]
@@ -409,7 +408,7 @@ def _weighted(
 ) -> te.Tensor:
     """Return `x` with one axis replaced by weighted sums of its elements."""
     k = axis.dimension
-    wide = sum_dtype(x.dtype) if dt.is_float(x.dtype) else "float32"
+    wide = accumulator(x.dtype) if dt.is_float(x.dtype) else "float32"
 
     def term(i: Sequence[Expr], t: Expr) -> Expr:
         value = x[(*i[:k], index[i[k], t], *i[k + 1 :])]
