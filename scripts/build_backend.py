@@ -49,6 +49,7 @@ def build_wheel(
 ) -> str:
     """Build the native library, then the wheel that holds it."""
     _build_native()
+    _copy_native_sources()
     return str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
 
 
@@ -72,5 +73,11 @@ def _build_native() -> None:
     subprocess.run(
         [sys.executable, str(_ROOT / "scripts" / "build_native.py")], cwd=_ROOT, check=True
     )
-    # C programs find the header beside the library they link.
-    shutil.copy(_ROOT / "native" / "include" / "treadle.h", _ROOT / "treadle" / "_native")
+
+
+def _copy_native_sources() -> None:
+    """Put the C sources beside the library: for its header, and to build it anew elsewhere."""
+    copy = _ROOT / "treadle" / "_native" / "source"
+    shutil.rmtree(copy, ignore_errors=True)
+    for folder in ("include", "src"):
+        shutil.copytree(_ROOT / "native" / folder, copy / folder)

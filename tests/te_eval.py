@@ -60,6 +60,8 @@ def _run(op: ComputeOp, values: Mapping[Tensor, np.ndarray]) -> list[np.ndarray]
         for k, (a, n) in enumerate(zip(op.axis, shape, strict=True))
     }
     first = op.body[0]
+    if 0 in shape:
+        return [np.zeros(shape, dt.to_numpy(b.dtype)) for b in op.body]
     if isinstance(first, Reduce):
         return _reduce(op, first, shape, grid, values)
     frame = _Frame(grid, values)

@@ -3,21 +3,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnxruntime
 from onnx import helper
 
-from tests.ops.te_arrays import evaluate
+from tests.te_eval import evaluate
 from treadle import dtype as dt
 from treadle.graph.nodes import Var
-from treadle.graph.operator import Example, Operator
+from treadle.graph.operator import Attrs, Example, Operator
 from treadle.graph.types import TensorType
+from treadle.te import tensor as te
 
 
 def run_onnx_node(
-    kind: str, arrays: list[np.ndarray | None], attrs: dict[str, object], opset: int = 22
+    kind: str,
+    arrays: list[np.ndarray | None],
+    attrs: dict[str, object],
+    opset: int = 22,
+    result_type: int | None = None,
 ) -> np.ndarray:
-    """Return the first output of one ONNX operator run by onnxruntime; None is a left-out input."""
+    """Return the first output of one ONNX operator run by onnxruntime; None is a left-out input.
+
+    `result_type` is the ONNX element type of the output where it is not that of the first input.
+    """
     names = ["" if a is None else f"x{k}" for k, a in enumerate(arrays)]
     inputs = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
@@ -25,7 +35,8 @@ def run_onnx_node(
         if a is not None
     ]
     node = helper.make_node(kind, names, ["y"], **attrs)
-    output = helper.make_tensor_value_info("y", inputs[0].type.tensor_type.elem_type, None)
+    elements = result_type or inputs[0].type.tensor_type.elem_type
+    output = helper.make_tensor_value_info("y", elements, None)
     graph = helper.make_graph([node], "one", inputs, [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = min(model.ir_version, 10)
@@ -59,8 +70,19 @@ def example_arrays(example: Example) -> list[np.ndarray]:
     return [example.inputs.get(k, a) for k, a in enumerate(made)]
 
 
+def te_result(operator: Operator[Any], attrs: Attrs | None, arrays: list[np.ndarray]) -> np.ndarray:
+    """Return what an operator's te compute means for arrays."""
+    inputs = [
+        te.placeholder(a.shape, dt.from_numpy(a.dtype), name=f"x{k}") for k, a in enumerate(arrays)
+    ]
+    assert operator.compute is not None
+    made = operator.compute(attrs, *inputs)
+    last = made if isinstance(made, te.Tensor) else made[-1]
+    return evaluate([last], dict(zip(inputs, arrays, strict=True)))[0]
+
+
 def check_operator(
-    operator: Operator,
+    operator: Operator[Any],
     arrays: list[np.ndarray],
     attrs: dict[str, object],
     *,
@@ -72,7 +94,7 @@ def check_operator(
     types = [TensorType(a.shape, dt.from_numpy(a.dtype)) for a in arrays]
     call = operator(*(Var(f"x{k}", t) for k, t in enumerate(types)), **attrs)
     reference = operator.reference(call.attrs, *arrays)
-    computed = evaluate(operator, arrays, attrs)
+    computed = te_result(operator, call.attrs, arrays)
     for result in (reference, computed):
         assert result.shape == call.type.static_shape
         assert dt.from_numpy(result.dtype) == call.type.dtype
@@ -83,3 +105,16 @@ def check_operator(
         assert reference.shape == expected.shape
         np.testing.assert_allclose(reference, expected, rtol=rtol, atol=atol)
     return reference
+
+
+def onnx_window(attrs: dict[str, object]) -> dict[str, object]:
+    """Return Treadle's convolution attributes under ONNX's names."""
+    made: dict[str, object] = {}
+    for name, value in attrs.items():
+        if name not in ("pads_before", "pads_after"):
+            made["group" if name == "groups" else name] = value
+    before, after = attrs.get("pads_before", ()), attrs.get("pads_after", ())
+    if before or after:
+        zeros = (0,) * max(len(before), len(after))  # type: ignore[arg-type]
+        made["pads"] = [*(before or zeros), *(after or zeros)]  # type: ignore[misc]
+    return made

@@ -365,7 +365,7 @@ class _Builder:
                         hint="compute it at a loop that encloses all its readers, or at root",
                     )
                 for d, index in enumerate(indices):
-                    span = self._clamped(index, boxes[id(reader)], op.axis[d].extent)
+                    span = self._span(reader, index, boxes[id(reader)], op.axis[d].extent)
                     spans[d] = union(spans[d], span, self.ranges)
         whole = (Span(ZERO, a.extent) for a in op.axis)
         return {
@@ -379,8 +379,22 @@ class _Builder:
                     if self.schedule[n.source] is producer:
                         yield n.indices
 
-    def _clamped(self, index: Expr, box: Box, extent: Expr) -> Span:
+    def _span(self, reader: Stage, index: Expr, box: Box, extent: Expr) -> Span:
         span = index_span(index, box, extent, self.ranges)
+        return span if self._stays_inside(reader, index, extent) else self._clamped(span, extent)
+
+    def _stays_inside(self, reader: Stage, index: Expr, extent: Expr) -> bool:
+        """True when no point of the reader's whole domain reads outside [0, extent)."""
+        if isinstance(index, IterVar):
+            return int_value(index.start) == 0 and self._simplify(index.extent) is extent
+        ranges = dict(self.ranges)
+        for axis in reader.root_iter_vars:
+            low = interval(axis.start, self.ranges).lo
+            high = interval(axis.start + axis.extent - 1, self.ranges).hi
+            ranges[axis] = Interval(low, high)
+        return bool(prove(index >= 0, ranges)) and bool(prove(index < extent, ranges))
+
+    def _clamped(self, span: Span, extent: Expr) -> Span:
         end = self._simplify(span.start + span.extent)
         start = span.start
         if prove(start >= 0, self.ranges) is not True:
@@ -588,3 +602,15 @@ def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
         else:
             raise InternalError(f"an argument must be a tensor or a size, not {a!r}")
     return list(sizes)
+
+
+def _is_started(stage: Stage, axis: IterVar, bound: dict[IterVar, Expr]) -> bool:
+    """True when a loop that `axis` was divided into is open already."""
+    parts = [axis]
+    for r in stage.relations:
+        if isinstance(r, Split):
+            if any(r.parent is p for p in parts):
+                parts += [r.outer, r.inner]
+        elif any(r.outer is p or r.inner is p for p in parts):
+            parts.append(r.fused)
+    return any(p in bound for p in parts)

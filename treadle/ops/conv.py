@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions: plain, transposed, and in the channel-blocked layout NCHWc.
+"""Convolutions and transposed convolutions over any number of spatial axes.
 
 No convolution here takes a bias: it is an addition of its own, which fusion puts on the sums.
 """
@@ -13,16 +13,23 @@ from math import prod
 import numpy as np
 
 from treadle.errors import TypeMismatch
+from treadle.expr import nodes
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
-from treadle.ops.accumulate import narrowed, product, widened
+from treadle.ops.accumulate import narrowed, product, product_example
+from treadle.ops.numeric import dims_of, in_float64
 from treadle.ops.window import (
     WindowAxis,
-    dims_of,
+    grown,
     kernel_axes,
+    known,
     pad_array,
     pad_stage,
+    per_axis,
+    positions,
+    scaled,
+    shifted,
     tap_views,
     window_axes,
 )
@@ -49,7 +56,8 @@ def conv_axes(
     )
 
 
-def _check_factors(x: TensorType, w: TensorType, x_ndim: int, w_ndim: int, layout: str) -> None:
+def check_factors(x: TensorType, w: TensorType, x_ndim: int, w_ndim: int, layout: str) -> None:
+    """Raise TypeMismatch unless data and weights have these ranks and one numeric type."""
     if x.ndim != x_ndim or w.ndim != w_ndim:
         raise TypeMismatch(f"the data {x} and weights {w} are not {layout}")
     if x.dtype != w.dtype:
@@ -58,14 +66,16 @@ def _check_factors(x: TensorType, w: TensorType, x_ndim: int, w_ndim: int, layou
         raise TypeMismatch("a convolution of bool values is not defined", hint="cast them first")
 
 
-def _check_groups(groups: int, channels: int, filters: int) -> None:
+def check_groups(groups: int, channels: int, filters: int) -> None:
+    """Raise TypeMismatch unless channels (or blocks of them) split into groups."""
     if groups < 1 or channels % groups or filters % groups:
         raise TypeMismatch(
             f"{channels} input and {filters} output channels do not split into {groups} groups"
         )
 
 
-def _known(x: TensorType, dimension: int, what: str) -> int:
+def known_extent(x: TensorType, dimension: int, what: str) -> int:
+    """Return an extent that must be an int; `what` names it in the error."""
     extent = x.shape[dimension]
     if not isinstance(extent, int):
         raise TypeMismatch(f"the {what} of {x} must be a known number, not {extent}")
@@ -75,10 +85,10 @@ def _known(x: TensorType, dimension: int, what: str) -> int:
 def _infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
     data, weights = tensor_type(x), tensor_type(w)
     rank = max(data.ndim, 3)
-    _check_factors(data, weights, rank, rank, "[n, c, *spatial] and [oc, c/groups, *kernel]")
+    check_factors(data, weights, rank, rank, "[n, c, *spatial] and [oc, c/groups, *kernel]")
     filters, per_group, *kernel = weights.static_shape
-    channels = _known(data, 1, "channels")
-    _check_groups(attrs.groups, channels, filters)
+    channels = known_extent(data, 1, "channels")
+    check_groups(attrs.groups, channels, filters)
     if channels != per_group * attrs.groups:
         raise TypeMismatch(
             f"the weights {weights} take {per_group} channels in each of {attrs.groups} groups, "
@@ -88,20 +98,15 @@ def _infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
     return data.with_shape((data.shape[0], filters, *(a.out for a in axes)))
 
 
-def _positions(
-    axes: Sequence[WindowAxis], windows: Sequence[Expr], taps: Sequence[Expr]
-) -> tuple[Expr, ...]:
-    return tuple(a.position(o, k) for a, o, k in zip(axes, windows, taps, strict=True))
-
-
-def _padded(x: te.Tensor, axes: Sequence[WindowAxis], *, trailing: int = 0) -> te.Tensor | None:
+def padded(x: te.Tensor, axes: Sequence[WindowAxis], *, trailing: int = 0) -> te.Tensor | None:
     """Return the pad stage of [n, c, *spatial] data with `trailing` further dimensions."""
     before = (0, 0, *(a.before for a in axes), *(0,) * trailing)
     after = (0, 0, *(a.after for a in axes), *(0,) * trailing)
     return pad_stage(x, before, after)
 
 
-def _stages(pad: te.Tensor | None, total: te.Tensor, dtype: str) -> list[te.Tensor]:
+def stages(pad: te.Tensor | None, total: te.Tensor, dtype: str) -> list[te.Tensor]:
+    """Return the stages of a convolution: padding if any, the sum, the cast to `dtype` if any."""
     rest = narrowed(total, dtype, f"{total.name}_cast")
     return rest if pad is None else [pad, *rest]
 
@@ -109,41 +114,35 @@ def _stages(pad: te.Tensor | None, total: te.Tensor, dtype: str) -> list[te.Tens
 def _compute_conv(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
     filters, per_group, *kernel = TensorType(w.shape, w.dtype).static_shape
     axes = conv_axes(attrs, dims_of(x)[2:], kernel)
-    pad = _padded(x, axes)
+    pad = padded(x, axes)
     source = x if pad is None else pad
     ic = te.reduce_axis((0, per_group), "ic")
     taps = kernel_axes(kernel)
 
     def element(n: Expr, oc: Expr, *o: Expr) -> Expr:
-        channel = _group_start(oc, filters, attrs.groups, per_group)
-        at = (n, _plus(channel, ic, per_group), *_positions(axes, o, taps))
+        channel = input_channel(oc, ic, filters, attrs.groups, per_group)
+        at = (n, channel, *positions(axes, o, taps))
         return te.sum(product(source[at], w[(oc, ic, *taps)]), axis=[ic, *taps])
 
     total = te.compute_one((x.shape[0], filters, *(a.out for a in axes)), element, name="conv")
-    return _stages(pad, total, x.dtype)
+    return stages(pad, total, x.dtype)
 
 
-def _group_start(oc: Expr, filters: int, groups: int, per_group: int) -> Expr | None:
-    """Return the first input channel that output channel `oc` reads; None for channel 0."""
+def input_channel(oc: Expr, ic: Expr, filters: int, groups: int, per_group: int) -> Expr:
+    """Return the input channel that output channel `oc` reads as number `ic` of its group."""
     if groups == 1:
-        return None
+        return ic
     group = oc if filters == groups else te.floordiv(oc, filters // groups)
-    return group if per_group == 1 else group * per_group
+    return group if per_group == 1 else group * per_group + ic
 
 
-def _plus(start: Expr | None, offset: Expr, extent: int) -> Expr:
-    """Return start + offset where offset runs over [0, extent)."""
-    if start is None:
-        return offset
-    return start if extent == 1 else start + offset
-
-
-def _reference_conv(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+def reference_conv(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return the convolution of arrays: one matrix product per tap of the window."""
     axes = conv_axes(attrs, x.shape[2:], w.shape[2:])
-    outputs = [int(str(a.out)) for a in axes]
+    outputs = known(a.out for a in axes)
     g = attrs.groups
-    data = pad_array(widened(x), 2, axes, 0)
-    weights = widened(w).reshape(g, w.shape[0] // g, *w.shape[1:])
+    data = pad_array(in_float64(x), 2, axes, 0)
+    weights = in_float64(w).reshape(g, w.shape[0] // g, *w.shape[1:])
     result = np.zeros((x.shape[0], g, w.shape[0] // g, prod(outputs)), data.dtype)
     for tap, view in tap_views(data, axes, outputs):
         rows = np.ascontiguousarray(view).reshape(x.shape[0], g, w.shape[1], prod(outputs))
@@ -166,25 +165,28 @@ def _conv_examples() -> tuple[Example, ...]:
     same = {"pads_before": (1, 1), "pads_after": (1, 1)}
     f16, f64 = ("float16", "float16"), ("float64", "float64")
     return (
-        Example(((1, 3, 8, 8), (4, 3, 3, 3))),
-        Example(((1, 1, 1, 1), (1, 1, 1, 1))),
-        Example(((2, 3, 9, 7), (5, 3, 3, 3)), same),
-        Example(((1, 3, 17, 17), (8, 3, 7, 7)), {**_pads(3), "strides": (2, 2)}),
-        Example(((1, 16, 7, 7), (8, 16, 1, 1))),
-        Example(((1, 16, 7, 7), (8, 16, 1, 1)), {"strides": (2, 2)}),
-        Example(((1, 4, 11, 9), (6, 2, 3, 2)), {"groups": 2, "dilations": (2, 3)}),
-        Example(((2, 6, 8, 8), (6, 1, 3, 3)), {**same, "groups": 6}),
-        Example(((1, 3, 8, 8), (6, 1, 3, 3)), {**same, "groups": 3, "strides": (2, 1)}),
-        Example(((1, 2, 5, 6), (3, 2, 3, 2)), {"pads_before": (0, 1), "pads_after": (2, 0)}),
-        Example(((2, 3, 12), (4, 3, 5)), {"pads_before": (2,), "pads_after": (2,)}),
-        Example(((1, 2, 5, 6, 7), (3, 2, 3, 2, 3)), {"strides": (1, 2, 2)}),
-        Example(((1, 4, 6, 6), (4, 4, 3, 3)), same, f16, rtol=2e-3, atol=2e-3),
-        Example(((1, 4, 6, 6), (4, 4, 3, 3)), same, f64),
-        Example(((1, 4, 6, 6), (4, 4, 3, 3)), same, ("int32", "int32"), low=-9, high=9),
+        product_example(((1, 3, 8, 8), (4, 3, 3, 3))),
+        product_example(((1, 1, 1, 1), (1, 1, 1, 1))),
+        product_example(((2, 3, 9, 7), (5, 3, 3, 3)), same),
+        product_example(((1, 3, 17, 17), (8, 3, 7, 7)), {**padding(3), "strides": (2, 2)}),
+        product_example(((1, 16, 7, 7), (8, 16, 1, 1))),
+        product_example(((1, 16, 7, 7), (8, 16, 1, 1)), {"strides": (2, 2)}),
+        product_example(((1, 4, 11, 9), (6, 2, 3, 2)), {"groups": 2, "dilations": (2, 3)}),
+        product_example(((2, 6, 8, 8), (6, 1, 3, 3)), {**same, "groups": 6}),
+        product_example(((1, 3, 8, 8), (6, 1, 3, 3)), {**same, "groups": 3, "strides": (2, 1)}),
+        product_example(
+            ((1, 2, 5, 6), (3, 2, 3, 2)), {"pads_before": (0, 1), "pads_after": (2, 0)}
+        ),
+        product_example(((2, 3, 12), (4, 3, 5)), {"pads_before": (2,), "pads_after": (2,)}),
+        product_example(((1, 2, 5, 6, 7), (3, 2, 3, 2, 3)), {"strides": (1, 2, 2)}),
+        product_example(((1, 4, 6, 6), (4, 4, 3, 3)), same, f16, rtol=2e-3, atol=2e-3),
+        product_example(((1, 4, 6, 6), (4, 4, 3, 3)), same, f64),
+        product_example(((1, 4, 6, 6), (4, 4, 3, 3)), same, ("int32", "int32"), low=-9, high=9),
     )
 
 
-def _pads(amount: int) -> dict[str, tuple[int, int]]:
+def padding(amount: int) -> dict[str, tuple[int, int]]:
+    """Return the attributes of two spatial axes padded alike on all sides (for examples)."""
     return {"pads_before": (amount, amount), "pads_after": (amount, amount)}
 
 
@@ -192,11 +194,232 @@ conv: Operator[ConvAttrs] = register(
     Operator(
         name="conv",
         infer=_infer_conv,
-        reference=_reference_conv,
+        reference=reference_conv,
         compute=_compute_conv,
         attrs_type=ConvAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops_conv,
         examples=_conv_examples(),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvTransposeAttrs(Attrs):
+    """As `ConvAttrs`, of the convolution that this is the gradient of.
+
+    Pads take away from the output (negative ones add to it); `output_padding` adds to its end.
+    """
+
+    strides: tuple[int, ...] = ()
+    pads_before: tuple[int, ...] = ()
+    pads_after: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    groups: int = 1
+    output_padding: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TransposedAxis:
+    """One spatial axis of a transposed convolution, written as a gather.
+
+    Output o is touched by tap k of input i where o + before = i * stride + k * dilation. So of a
+    kernel only each stride-th tap meets an output: `phase + t * stride`, where `phase` is
+    (o + before) mod stride; no product with a zero put between inputs is ever made. With both a
+    stride and a dilation the taps are first spread out (`spread`) and then have no dilation.
+    """
+
+    size: Dim
+    kernel: int
+    stride: int
+    before: int
+    after: int
+    dilation: int
+    more: int
+
+    @property
+    def out(self) -> Dim:
+        """The extent of the output."""
+        rest = (self.kernel - 1) * self.dilation + 1 - self.before - self.after + self.more
+        if isinstance(self.size, int):
+            extent = (self.size - 1) * self.stride + rest
+            if extent < 1:
+                raise TypeMismatch(
+                    f"pads of {self.before} and {self.after} leave nothing of an output axis",
+                    hint="pads must be smaller than the output",
+                )
+            return extent
+        return grown(scaled(self.size, self.stride), rest - self.stride)
+
+    @property
+    def spread(self) -> int:
+        """The distance of the taps in the kernel that is read."""
+        return self.dilation if self.stride > 1 else 1
+
+    @property
+    def taps(self) -> int:
+        """How many taps of the kernel meet one output."""
+        return -(-((self.kernel - 1) * self.spread + 1) // self.stride)
+
+    @property
+    def step(self) -> int:
+        """How many inputs lie between two taps that meet one output."""
+        return self.dilation if self.stride == 1 else 1
+
+    @property
+    def pads(self) -> tuple[int, int]:
+        """The zeros the input needs at its ends so that every read is inside."""
+        last = self.kernel * self.dilation - self.dilation - self.after + self.more
+        before = max(0, (self.taps - 1) * self.step - self.before // self.stride)
+        return before, max(0, last // self.stride)
+
+    @property
+    def spread_kernel(self) -> int:
+        """The extent of the kernel that is read: whole strides of taps, zeros between and after."""
+        return self.taps * self.stride
+
+    def reads(self, output: Expr, tap: Expr) -> tuple[Expr, Expr]:
+        """Return which padded input and which kernel element meet in an output for `tap`."""
+        at = output if self.before == 0 else output + self.before
+        if self.stride == 1:
+            return shifted(at - scaled(tap, self.step), -self.pads[0]), tap
+        first = te.floordiv(at, self.stride) - tap
+        return shifted(first, -self.pads[0]), te.floormod(at, self.stride) + tap * self.stride
+
+
+def _transposed_axes(
+    attrs: ConvTransposeAttrs, sizes: Sequence[Dim], kernel: Sequence[int]
+) -> tuple[TransposedAxis, ...]:
+    n = len(sizes)
+    return tuple(
+        map(
+            TransposedAxis,
+            sizes,
+            per_axis("kernel", kernel, n, least=1),
+            per_axis("strides", attrs.strides, n, least=1),
+            per_axis("pads_before", attrs.pads_before, n, least=None),
+            per_axis("pads_after", attrs.pads_after, n, least=None),
+            per_axis("dilations", attrs.dilations, n, least=1),
+            per_axis("output_padding", attrs.output_padding, n, least=0),
+        )
+    )
+
+
+def _infer_conv_transpose(attrs: ConvTransposeAttrs, x: Type, w: Type) -> TensorType:
+    data, weights = tensor_type(x), tensor_type(w)
+    rank = max(data.ndim, 3)
+    check_factors(data, weights, rank, rank, "[n, c, *spatial] and [c, oc/groups, *kernel]")
+    channels, per_group, *kernel = weights.static_shape
+    check_groups(attrs.groups, channels, per_group * attrs.groups)
+    if channels != known_extent(data, 1, "channels"):
+        raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
+    axes = _transposed_axes(attrs, data.shape[2:], kernel)
+    return data.with_shape((data.shape[0], per_group * attrs.groups, *(a.out for a in axes)))
+
+
+def _spread_weights(w: te.Tensor, axes: Sequence[TransposedAxis]) -> te.Tensor | None:
+    """Return the stage that puts zeros between and after the taps; None where there are none."""
+    if all(a.spread_kernel == a.kernel for a in axes):
+        return None
+
+    def element(c: Expr, oc: Expr, *k: Expr) -> Expr:
+        checks: list[Expr] = []
+        at: list[Expr] = []
+        for axis, tap in zip(axes, k, strict=True):
+            own = tap if axis.spread == 1 else te.floordiv(tap, axis.spread)
+            if axis.spread > 1:
+                checks.append(nodes.binary("eq", te.floormod(tap, axis.spread), 0))
+            if axis.spread_kernel > axis.kernel:
+                checks.append(own < axis.kernel)
+            at.append(own)
+        return te.if_then_else(te.all(*checks), w[(c, oc, *at)], te.const(0, w.dtype))
+
+    shape = [*w.shape[:2], *(te.const(a.spread_kernel) for a in axes)]
+    return te.compute_one(shape, element, name="spread_weights")
+
+
+def _compute_conv_transpose(
+    attrs: ConvTransposeAttrs, x: te.Tensor, w: te.Tensor
+) -> list[te.Tensor]:
+    channels, per_group, *kernel = TensorType(w.shape, w.dtype).static_shape
+    axes = _transposed_axes(attrs, dims_of(x)[2:], kernel)
+    pad = pad_stage(x, (0, 0, *(a.pads[0] for a in axes)), (0, 0, *(a.pads[1] for a in axes)))
+    spread = _spread_weights(w, axes)
+    source, weights = x if pad is None else pad, w if spread is None else spread
+    inputs, filters = channels // attrs.groups, per_group * attrs.groups
+    ic = te.reduce_axis((0, inputs), "ic")
+    taps = kernel_axes([a.taps for a in axes])
+
+    def element(n: Expr, oc: Expr, *o: Expr) -> Expr:
+        c = input_channel(oc, ic, filters, attrs.groups, inputs)
+        reads = [a.reads(i, t) for a, i, t in zip(axes, o, taps, strict=True)]
+        value = source[(n, c, *(r[0] for r in reads))]
+        own = oc if attrs.groups == 1 else te.floormod(oc, per_group)
+        return te.sum(product(value, weights[(c, own, *(r[1] for r in reads))]), axis=[ic, *taps])
+
+    shape = (x.shape[0], filters, *(a.out for a in axes))
+    total = te.compute_one(shape, element, name="conv_transpose")
+    return ([] if spread is None else [spread]) + stages(pad, total, x.dtype)
+
+
+def _reference_conv_transpose(
+    attrs: ConvTransposeAttrs, x: np.ndarray, w: np.ndarray
+) -> np.ndarray:
+    axes = _transposed_axes(attrs, x.shape[2:], w.shape[2:])
+    n, g, filters = x.shape[0], attrs.groups, w.shape[1]
+    data = in_float64(x).reshape(n, g, x.shape[1] // g, -1)
+    weights = in_float64(w).reshape(g, w.shape[0] // g, *w.shape[1:])
+    windows = [
+        WindowAxis((s - 1) * a.stride + (a.kernel - 1) * a.dilation + 1, a.kernel, a.stride, 0, 0,
+                   a.dilation)
+        for s, a in zip(x.shape[2:], axes, strict=True)
+    ]  # fmt: skip
+    full = np.zeros((n, g, filters, *known(a.size for a in windows)), data.dtype)
+    for tap, view in tap_views(full, windows, x.shape[2:]):
+        view += (_at_tap(weights, tap).swapaxes(1, 2) @ data).reshape(view.shape)
+    full = full.reshape(n, g * filters, *full.shape[3:])
+    before = [(0, 0), (0, 0), *((max(0, -a.before), max(0, a.more - a.after)) for a in axes)]
+    starts = [max(0, a.before) for a in axes]
+    kept = [slice(s, s + o) for s, o in zip(starts, known(a.out for a in axes), strict=True)]
+    return np.pad(full, before)[(slice(None), slice(None), *kept)].astype(x.dtype)
+
+
+def _flops_conv_transpose(attrs: ConvTransposeAttrs, x: Type, w: Type) -> int:
+    return 2 * tensor_type(x).size * prod(tensor_type(w).static_shape[1:])
+
+
+conv_transpose: Operator[ConvTransposeAttrs] = register(
+    Operator(
+        name="conv_transpose",
+        infer=_infer_conv_transpose,
+        reference=_reference_conv_transpose,
+        compute=_compute_conv_transpose,
+        attrs_type=ConvTransposeAttrs,
+        fusion=Fusion.ANCHOR,
+        flops=_flops_conv_transpose,
+        examples=(
+            product_example(((1, 3, 5, 6), (3, 4, 3, 3))),
+            product_example(((2, 3, 5, 6), (3, 4, 2, 2)), {"strides": (2, 2)}),
+            product_example(
+                ((1, 4, 5, 5), (4, 2, 4, 4)), {"strides": (2, 2), **padding(1), "groups": 2}
+            ),
+            product_example(
+                ((1, 2, 4, 4), (2, 3, 3, 3)),
+                {"strides": (2, 2), **padding(1), "output_padding": (1, 1)},
+            ),
+            product_example(((1, 2, 4, 4), (2, 1, 2, 3)), {"strides": (3, 2), "dilations": (2, 1)}),
+            product_example(
+                ((1, 2, 4, 5), (2, 3, 3, 2)), {"dilations": (2, 3), "pads_before": (1, 0)}
+            ),
+            product_example(((1, 4, 7), (4, 1, 3)), {"groups": 4, "pads_after": (1,)}),
+            product_example(((1, 2, 3, 3, 2), (2, 2, 2, 2, 2)), {"strides": (1, 2, 2)}),
+            product_example(
+                ((1, 4, 4, 4), (4, 4, 3, 3)),
+                {"strides": (2, 2)},
+                ("float16", "float16"),
+                rtol=2e-3,
+                atol=2e-3,
+            ),
+        ),
     )
 )

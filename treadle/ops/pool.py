@@ -15,12 +15,12 @@ from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast, int_value
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
-from treadle.ops.accumulate import sum_dtype, widened
+from treadle.ops.numeric import accumulator, dims_of, in_float64
 from treadle.ops.window import (
     WindowAxis,
-    dims_of,
     grown,
     kernel_axes,
+    known,
     scaled,
     shifted,
     tap_views,
@@ -169,7 +169,7 @@ def _compute_max_pool(attrs: PoolAttrs, x: te.Tensor) -> te.Tensor:
 
 def _compute_avg_pool(attrs: PoolAttrs, x: te.Tensor) -> list[te.Tensor]:
     windows = _Windows(attrs, x)
-    wide = sum_dtype(x.dtype)
+    wide = accumulator(x.dtype)
 
     def summed(*i: Expr) -> Expr:
         value = windows.read(i, te.const(0.0, x.dtype))
@@ -224,8 +224,8 @@ def _padded_for(
 ) -> np.ndarray:
     """Return `x` with its last dimensions padded so that every window can be read."""
     width = [(0, 0)] * (x.ndim - len(axes))
-    for axis, count in zip(axes, outputs, strict=True):
-        needed = (count - 1) * axis.stride + axis.extent - axis.before - int(str(axis.size))
+    for axis, size, count in zip(axes, known(a.size for a in axes), outputs, strict=True):
+        needed = (count - 1) * axis.stride + axis.extent - axis.before - size
         width.append((axis.before, max(axis.after, needed)))
     return np.pad(x, width, constant_values=value)  # type: ignore[call-overload, no-any-return]
 
@@ -233,7 +233,7 @@ def _padded_for(
 def _reference_max_pool(attrs: PoolAttrs, x: np.ndarray) -> np.ndarray:
     data = _moved(attrs, x)
     axes = pool_axes(attrs, data.shape[data.ndim - len(attrs.kernel) :])
-    outputs = [int(str(o)) for o in _outputs(attrs, axes)]
+    outputs = known(_outputs(attrs, axes))
     lowest = dt.min_value(dt.from_numpy(x.dtype))
     data = _padded_for(axes, outputs, data, lowest)
     result = np.full((*data.shape[: -len(axes)], *outputs), lowest, x.dtype)
@@ -245,7 +245,7 @@ def _reference_max_pool(attrs: PoolAttrs, x: np.ndarray) -> np.ndarray:
 def _reference_avg_pool(attrs: PoolAttrs, x: np.ndarray) -> np.ndarray:
     data = _moved(attrs, x)
     axes = pool_axes(attrs, data.shape[data.ndim - len(attrs.kernel) :])
-    outputs = [int(str(o)) for o in _outputs(attrs, axes)]
+    outputs = known(_outputs(attrs, axes))
     counted = np.ones(data.shape[data.ndim - len(axes) :])
     if attrs.count_include_pad:
         counted = np.pad(counted, [(a.before, a.after) for a in axes], constant_values=1.0)
@@ -253,7 +253,7 @@ def _reference_avg_pool(attrs: PoolAttrs, x: np.ndarray) -> np.ndarray:
         counted = _padded_for(inner, outputs, counted, 0.0)
     else:
         counted = _padded_for(axes, outputs, counted, 0.0)
-    data = _padded_for(axes, outputs, widened(data), 0.0)
+    data = _padded_for(axes, outputs, in_float64(data), 0.0)
     total = np.zeros((*data.shape[: -len(axes)], *outputs))
     count = np.zeros(tuple(outputs))
     for _, view in tap_views(data, axes, outputs):

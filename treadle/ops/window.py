@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -11,7 +11,8 @@ import numpy as np
 
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr
-from treadle.graph.types import Dim, as_dim
+from treadle.graph.types import Dim, TensorType
+from treadle.ops.numeric import dims_of
 from treadle.te import tensor as te
 
 
@@ -59,11 +60,6 @@ class WindowAxis:
         last = (outputs - 1) * self.stride + 1
         starts = [k * self.dilation for k in range(self.kernel)]
         return [slice(s, s + last if outputs else s, self.stride) for s in starts]
-
-
-def dims_of(x: te.Tensor) -> tuple[Dim, ...]:
-    """Return the shape of a te tensor with known extents as ints."""
-    return tuple(map(as_dim, x.shape))
 
 
 def grown(size: Dim, amount: int) -> Dim:
@@ -152,6 +148,18 @@ def pad_stage(x: te.Tensor, before: Sequence[int], after: Sequence[int]) -> te.T
         return te.if_then_else(te.all(*checks), value, Const.of(0, x.dtype))
 
     return te.compute_one(shape, element, name="pad")
+
+
+def known(dims: Iterable[Dim]) -> tuple[int, ...]:
+    """Return extents that must be ints, such as those of arrays."""
+    return TensorType(tuple(dims), "bool").static_shape
+
+
+def positions(
+    axes: Sequence[WindowAxis], windows: Sequence[Expr], taps: Sequence[Expr]
+) -> tuple[Expr, ...]:
+    """Return the index into the padded axes of a tap of a window."""
+    return tuple(a.position(o, k) for a, o, k in zip(axes, windows, taps, strict=True))
 
 
 def kernel_axes(kernel: Sequence[int], name: str = "k") -> tuple[te.IterVar, ...]:

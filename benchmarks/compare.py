@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares Treadle with its peers on the benchmark networks: a table, and a JSON file.
+
+    python -m benchmarks.compare [network or file ...] [--threads 1,2] [--peers onnxruntime]
+
+Each network and number of threads is measured in a process of its own; within it the engines take
+turns, so that whatever else the machine does meets all of them. Only ratios within one row count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import engines, machine
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass
+class Row:
+    """One network at one number of threads: per engine its figures, or else why there are none."""
+
+    network: str
+    threads: int
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+    failure: str = ""
+
+    def ratio(self, peer: str) -> float:
+        """Return how many times faster Treadle is than `peer`."""
+        return self.figures[peer]["median_ms"] / self.figures["treadle"]["median_ms"]
+
+
+def measure_apart(model: Path, threads: int, names: list[str], seconds: float) -> Row:
+    """Measure in a child process; a failure there becomes the row's text."""
+    command = [sys.executable, "-m", "benchmarks.measure", str(model.resolve())]
+    command += ["--threads", str(threads), "--engines", ",".join(names), "--seconds", str(seconds)]
+    row = Row(model.stem, threads)
+    limit = 300 + 20 * seconds * len(names)
+    environment = {**os.environ, "TREADLE_NUM_THREADS": str(threads)}
+    try:
+        child = subprocess.run(
+            command,
+            cwd=FOLDER.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        row.failure = f"took more than {limit:.0f} s"
+        return row
+    if child.returncode:
+        lines = child.stderr.strip().splitlines()
+        row.failure = lines[-1] if lines else f"ended with code {child.returncode}"
+    else:
+        row.figures = json.loads(child.stdout.splitlines()[-1])
+    return row
+
+
+def table_of(rows: list[Row], peers: list[str]) -> Table:
+    """Return the rows as a table: times in ms, ratios above 1 where Treadle is faster."""
+    table = Table(title="medians in ms; ratio = peer / treadle; error against the last peer")
+    table.add_column("network", no_wrap=True)
+    for heading in ("threads", "treadle", *peers, *(f"ratio {peer}" for peer in peers), "error"):
+        table.add_column(heading, justify="right")
+    table.add_column("compile s", justify="right")
+    for row in rows:
+        if row.failure:
+            table.add_row(row.network, str(row.threads), "[red]failed")
+            continue
+        ours = row.figures["treadle"]
+        table.add_row(
+            row.network,
+            str(row.threads),
+            f"{ours['median_ms']:.2f}",
+            *(f"{row.figures[peer]['median_ms']:.2f}" for peer in peers),
+            *(f"{row.ratio(peer):.2f}" for peer in peers),
+            f"{ours['max_relative_error']:.1e}",
+            f"{ours['open_seconds']:.1f}",
+        )
+    return table
+
+
+def models_of(names: list[str], zoo: Path) -> list[Path]:
+    """Return the files that the names on the command line mean; without names, all of the zoo."""
+    if not names:
+        return sorted(zoo.glob("*.onnx"))
+    return [Path(name) if name.endswith(".onnx") else zoo / f"{name}.onnx" for name in names]
+
+
+def main() -> None:
+    """Measure what the command line says; end with code 1 where something failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare")
+    parser.add_argument("networks", nargs="*", help="names in the zoo, or .onnx files")
+    parser.add_argument("--zoo", type=Path, default=FOLDER / "zoo", help="where the networks are")
+    parser.add_argument("--threads", default="1,2", help="numbers of threads, as in 1,2")
+    parser.add_argument("--peers", default="onnxruntime", help="as in openvino,onnxruntime")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each row, at least")
+    parser.add_argument("--json", type=Path, default=FOLDER / "results" / "compare.json")
+    arguments = parser.parse_args()
+    peers = arguments.peers.split(",")
+    if unknown := [name for name in peers if name not in engines.ENGINES]:
+        parser.error(f"unknown peer {', '.join(unknown)}; peers are {', '.join(engines.ENGINES)}")
+    models = models_of(arguments.networks, arguments.zoo)
+    if missing := [str(path) for path in models if not path.is_file()]:
+        parser.error(
+            f"no such file: {', '.join(missing)}; python -m benchmarks.networks makes them"
+        )
+    if not models:
+        parser.error(f"no network in {arguments.zoo}; python -m benchmarks.networks makes them")
+
+    console = Console()
+    rows = []
+    for model in models:
+        for threads in map(int, arguments.threads.split(",")):
+            with console.status(f"{model.stem}, {threads} threads"):
+                row = measure_apart(model, threads, ["treadle", *peers], arguments.seconds)
+            rows.append(row)
+    console.print(table_of(rows, peers))
+    for row in rows:
+        if row.failure:
+            console.print(f"{row.network}, {row.threads} threads: {row.failure}", markup=False)
+    here = machine.describe()
+    report = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": here,
+        "rows": [asdict(row) for row in rows],
+    }
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    console.print(f"{here['cpu']}; figures in {arguments.json}")
+    sys.exit(any(row.failure for row in rows))
+
+
+if __name__ == "__main__":
+    main()

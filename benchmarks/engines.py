@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One way to open a network in Treadle and in each of its peers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays: TypeAlias = dict[str, NDArray[np.generic]]
+Run: TypeAlias = Callable[[], list[NDArray[np.generic]]]
+"""One inference on inputs given beforehand."""
+
+
+def open_treadle(model: Path, inputs: Arrays, threads: int) -> Run:
+    """Compile `model` with Treadle."""
+    os.environ["TREADLE_NUM_THREADS"] = str(threads)
+    import treadle
+
+    executable = treadle.compile(model, opt_level=3)
+    return lambda: [np.asarray(output) for output in executable.run(inputs)]
+
+
+def open_onnxruntime(model: Path, inputs: Arrays, threads: int) -> Run:
+    """Open `model` in onnxruntime, in float32, on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Its threads spin while it works; after a run they must leave the cores to the next engine.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return lambda: [np.asarray(output) for output in session.run(None, inputs)]
+
+
+def open_openvino(model: Path, inputs: Arrays, threads: int) -> Run:
+    """Open `model` in OpenVINO, held to float32: its default is bfloat16 where the CPU has it."""
+    import openvino
+
+    settings = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+    }
+    compiled = openvino.Core().compile_model(model, "CPU", settings)
+    request = compiled.create_infer_request()
+    return lambda: list(request.infer(inputs, share_outputs=True).values())
+
+
+ENGINES: dict[str, Callable[[Path, Arrays, int], Run]] = {
+    "treadle": open_treadle,
+    "onnxruntime": open_onnxruntime,
+    "openvino": open_openvino,
+}
+
+
+def random_inputs(model: Path) -> Arrays:
+    """Return one seeded random input per input of `model`; an unknown size counts as 1."""
+    import onnx
+
+    graph = onnx.load(model, load_external_data=False).graph
+    stored = {tensor.name for tensor in graph.initializer}
+    random = np.random.default_rng(0)
+    inputs: Arrays = {}
+    for value in graph.input:
+        if value.name in stored:
+            continue
+        tensor = value.type.tensor_type
+        shape = [dim.dim_value or 1 for dim in tensor.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if np.issubdtype(dtype, np.floating):
+            inputs[value.name] = random.standard_normal(shape).astype(dtype)
+        else:
+            inputs[value.name] = random.integers(0, 2, shape).astype(dtype)
+    return inputs

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures one network in several engines at one number of threads; `compare` runs it as a child.
+
+    python -m benchmarks.measure model.onnx --threads 1 --engines treadle,onnxruntime --seconds 5
+
+Prints one JSON object: per engine the median time, the time to open the network, and the error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.engines import ENGINES, Run, random_inputs
+
+RUNS_PER_TURN = 3
+"""Timed runs of one engine before the next has its turn; one untimed run comes before them."""
+
+LEAST_TURNS = 5
+
+
+def measure(model: Path, engines: list[str], threads: int, seconds: float) -> dict[str, object]:
+    """Return the figures of each engine; the last engine is the reference of the errors."""
+    inputs = random_inputs(model)
+    runs: dict[str, Run] = {}
+    opening: dict[str, float] = {}
+    for name in engines:
+        start = time.perf_counter()
+        runs[name] = ENGINES[name](model, inputs, threads)
+        opening[name] = time.perf_counter() - start
+    reference = [np.array(output) for output in runs[engines[-1]]()]
+    times = take_turns(runs, seconds)
+    return {
+        name: {
+            "median_ms": 1e3 * statistics.median(times[name]),
+            "fastest_ms": 1e3 * min(times[name]),
+            "runs": len(times[name]),
+            "open_seconds": opening[name],
+            "max_relative_error": largest_error(runs[name](), reference),
+        }
+        for name in engines
+    }
+
+
+def take_turns(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
+    """Return the times of each engine's runs, in seconds; the engines take turns."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    start = time.perf_counter()
+    turns = 0
+    while turns < LEAST_TURNS or time.perf_counter() - start < seconds:
+        for name, run in runs.items():
+            run()
+            for _ in range(RUNS_PER_TURN):
+                before = time.perf_counter()
+                run()
+                times[name].append(time.perf_counter() - before)
+        turns += 1
+    return times
+
+
+def largest_error(
+    outputs: list[NDArray[np.generic]], reference: list[NDArray[np.generic]]
+) -> float:
+    """Return the largest relative error (of the norms) of all outputs; infinite where NaN."""
+    errors = [_relative_error(a, b) for a, b in zip(outputs, reference, strict=True)]
+    return max(errors) if np.isfinite(errors).all() else float("inf")
+
+
+def _relative_error(value: NDArray[np.generic], reference: NDArray[np.generic]) -> float:
+    if value.shape != reference.shape:
+        return float("inf")
+    exact = reference.astype(np.float64)
+    distance = np.linalg.norm(value.astype(np.float64) - exact)
+    return float(distance / max(float(np.linalg.norm(exact)), 1e-30))
+
+
+def main() -> None:
+    """Measure what the command line says and print it as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.measure")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--engines", default="treadle,onnxruntime")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    arguments = parser.parse_args()
+    engines = arguments.engines.split(",")
+    print(json.dumps(measure(arguments.model, engines, arguments.threads, arguments.seconds)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measuring programs: turns, errors, the table, failures, the peak kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from benchmarks import compare, engines, machine, measure, networks, peak
+
+
+def text_of(rows: list[compare.Row], peers: list[str]) -> str:
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(compare.table_of(rows, peers))
+    return capture.get()
+
+
+def figures(median_ms: float) -> dict[str, float]:
+    return {"median_ms": median_ms, "max_relative_error": 1e-6, "open_seconds": 0.5}
+
+
+def test_engines_take_turns() -> None:
+    calls: list[str] = []
+
+    def run_of(name: str) -> engines.Run:
+        return lambda: calls.append(name) or []
+
+    times = measure.take_turns({"a": run_of("a"), "b": run_of("b")}, seconds=0)
+    turn = 1 + measure.RUNS_PER_TURN
+    assert calls == (["a"] * turn + ["b"] * turn) * measure.LEAST_TURNS
+    assert len(times["a"]) == len(times["b"]) == measure.RUNS_PER_TURN * measure.LEAST_TURNS
+
+
+def test_error_is_the_largest_of_all_outputs() -> None:
+    reference = [np.ones(4, np.float32), np.full(4, 2, np.float32)]
+    assert measure.largest_error(reference, reference) == 0
+    assert measure.largest_error([reference[0], reference[1] * 1.5], reference) == 0.5
+    assert measure.largest_error([reference[0], reference[1][:2]], reference) == float("inf")
+    assert measure.largest_error([reference[0] * np.nan, reference[1]], reference) == float("inf")
+
+
+def test_table_shows_ratios_and_failures() -> None:
+    good = compare.Row("net", 1, {"treadle": figures(2.0), "onnxruntime": figures(3.0)})
+    bad = compare.Row("broken", 2, failure="it broke")
+    text = text_of([good, bad], ["onnxruntime"])
+    assert "1.50" in text
+    assert "failed" in text
+
+
+def test_failure_of_a_child_is_told(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"not a model")
+    row = compare.measure_apart(broken, 1, ["onnxruntime"], seconds=0)
+    assert row.failure
+    assert not row.figures
+
+
+def test_a_network_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "squeezenet.onnx"
+    networks.write(networks.build("squeezenet"), path)
+    row = compare.measure_apart(path, 1, ["onnxruntime"], seconds=0)
+    assert row.failure == ""
+    assert row.figures["onnxruntime"]["median_ms"] > 0
+    assert row.figures["onnxruntime"]["max_relative_error"] == 0
+
+
+def test_fma_kernel_computes_what_is_counted() -> None:
+    lanes = peak.vector_lanes()
+    types = (ctypes.c_int64, ctypes.c_float, ctypes.c_float)
+    kernel = peak.compile_kernel(peak.fma_kernel(lanes), ctypes.c_float, *types)
+    value = 1.0
+    for _ in range(5):
+        value = value * 0.5 + 1.0
+    assert kernel.call(5, 0.5, 1.0) == pytest.approx(value * lanes * peak.ACCUMULATORS)
+
+
+def test_read_kernel_reads_everything() -> None:
+    lanes = peak.vector_lanes()
+    kernel = peak.compile_kernel(
+        peak.read_kernel(lanes), ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
+    )
+    block = lanes * peak.ACCUMULATORS
+    values = np.zeros(3 * block + 64, np.int32)
+    start = -values.ctypes.data % 64 // 4
+    used = values[start : start + 3 * block]
+    used[:] = np.random.default_rng(0).integers(0, 1 << 30, used.size)
+    assert kernel.call(3, used.ctypes.data) == np.bitwise_xor.reduce(used)
+
+
+def test_machine_has_no_name() -> None:
+    described = machine.describe()
+    assert set(described) == {
+        *("cpu", "llvm_cpu", "cores", "features", "system", "python", "packages")
+    }
+    assert machine.usable_cores() >= 1

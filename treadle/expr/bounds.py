@@ -1,0 +1,685 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be proved of integer expressions: affine form, value intervals, truth of conditions.
+
+Exactness: `decompose` holds modulo 2**bits of the type; an interval is of the exact value, and
+falls back to the range of the type wherever arithmetic could wrap. Values without a known bound
+(`None`) are those of indices and sizes, which are assumed not to overflow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, cast
+
+from treadle.dtype import INDEX, bits, is_integer, max_value, min_value
+from treadle.expr.nodes import (
+    COMPARE_OPS,
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    Select,
+    Var,
+    binary,
+    broadcast,
+    ramp,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The integers from `lo` to `hi`, both included; None is no bound on that side."""
+
+    lo: int | None = None
+    hi: int | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"[{'-inf' if self.lo is None else self.lo}, {'inf' if self.hi is None else self.hi}]"
+        )
+
+    @property
+    def value(self) -> int | None:
+        """The only element, or None where there are more."""
+        return self.lo if self.lo == self.hi else None
+
+    def contains(self, other: Interval) -> bool:
+        """True when every element of `other` is in this interval."""
+        above = self.lo is None or (other.lo is not None and other.lo >= self.lo)
+        below = self.hi is None or (other.hi is not None and other.hi <= self.hi)
+        return above and below
+
+    def intersect(self, other: Interval) -> Interval:
+        """Return the elements of both (one of them where they are disjoint: dead code)."""
+        lo, hi = _largest(self.lo, other.lo), _smallest(self.hi, other.hi)
+        return self if lo is not None and hi is not None and lo > hi else Interval(lo, hi)
+
+    def union(self, other: Interval) -> Interval:
+        """Return the smallest interval with the elements of both."""
+        lo = None if self.lo is None or other.lo is None else min(self.lo, other.lo)
+        hi = None if self.hi is None or other.hi is None else max(self.hi, other.hi)
+        return Interval(lo, hi)
+
+    def shift(self, by: int) -> Interval:
+        """Return the interval of x + by."""
+        return Interval(
+            None if self.lo is None else self.lo + by,
+            None if self.hi is None else self.hi + by,
+        )
+
+    def scale(self, by: int) -> Interval:
+        """Return the interval of x * by."""
+        lo = None if self.lo is None else self.lo * by
+        hi = None if self.hi is None else self.hi * by
+        if by == 0:
+            return _ZERO
+        return Interval(lo, hi) if by > 0 else Interval(hi, lo)
+
+
+Ranges: TypeAlias = Mapping[Var, Interval]
+"""Known bounds of variables. Bounds of other nodes are honoured too (facts from conditions)."""
+
+ANY = Interval()
+_ZERO = Interval(0, 0)
+_BOOL = Interval(0, 1)
+_TRUE = Interval(1, 1)
+
+
+def _largest(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else max(a, b)
+
+
+def _smallest(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
+def dtype_interval(dtype: str) -> Interval:
+    """Return the values an integer or bool type can hold (no bounds for floats)."""
+    if dtype == "bool":
+        return _BOOL
+    if not is_integer(dtype):
+        return ANY
+    return Interval(int(min_value(dtype)), int(max_value(dtype)))
+
+
+def fits(value: Interval, dtype: str) -> bool:
+    """True when values in the interval are exact in `dtype` (an index without bound fits)."""
+    limit = dtype_interval(dtype)
+    if dtype != INDEX:
+        return limit.contains(value)
+    low = value.lo is None or limit.lo is None or value.lo >= limit.lo
+    return low and (value.hi is None or limit.hi is None or value.hi <= limit.hi)
+
+
+# ---------------------------------------------------------------------------- affine form
+
+
+@dataclass(slots=True)
+class Affine:
+    """const + sum of coefficient * atom, modulo 2**bits of `dtype`.
+
+    Atoms are nodes that are not sums: variables, quotients, products of variables, ... In a vector
+    (lanes > 1) scalar atoms stand for their broadcast and `ramp(0, s, lanes)` for lane * s.
+    """
+
+    terms: dict[Expr, int] = field(default_factory=dict)
+    const: int = 0
+    dtype: str = INDEX
+    lanes: int = 1
+
+    def like(self, terms: dict[Expr, int], const: int) -> Affine:
+        """Return another value of the same type."""
+        return Affine(terms, const, self.dtype, self.lanes)
+
+    def plus(self, other: Affine, times: int = 1) -> Affine:
+        """Return self + times * other."""
+        terms = dict(self.terms)
+        for atom, coef in other.terms.items():
+            total = terms.get(atom, 0) + times * coef
+            if total:
+                terms[atom] = total
+            else:
+                terms.pop(atom, None)
+        return self.like(terms, self.const + times * other.const)
+
+    def times(self, factor: int) -> Affine:
+        """Return self * factor."""
+        if factor == 0:
+            return self.like({}, 0)
+        return self.like({a: c * factor for a, c in self.terms.items()}, self.const * factor)
+
+    @property
+    def value(self) -> int | None:
+        """The integer this is, or None where it has terms."""
+        return None if self.terms else self.const
+
+    def to_expr(self) -> Expr:
+        """Return the sum as an expression; equal sums give the same node.
+
+        Larger coefficients come first, then text order; subtractions after additions.
+        """
+        if self.lanes == 1:
+            return self._scalar(self.terms, self.const)
+        base: dict[Expr, int] = {}
+        strides: dict[Expr, int] = {}
+        vectors: dict[Expr, int] = {}
+        stride = 0
+        for atom, coef in self.terms.items():
+            if atom.lanes == 1:
+                base[atom] = coef
+            elif not isinstance(atom, Ramp) or not is_lane_ramp(atom):
+                vectors[atom] = coef
+            elif isinstance(atom.stride, Const):
+                stride += coef * int(atom.stride.value)
+            else:
+                strides[atom.stride] = coef
+        start = self._scalar(base, self.const)
+        if strides or stride:
+            whole = ramp(start, self._scalar(strides, stride), self.lanes)
+        else:
+            whole = broadcast(start, self.lanes)
+        if not vectors:
+            return whole
+        rest = _sum(_ordered(vectors), 0)
+        if isinstance(whole, Ramp) or base:
+            return binary("add", whole, rest)
+        return binary("add", rest, whole) if self.const else rest
+
+    def _scalar(self, terms: dict[Expr, int], const: int) -> Expr:
+        if not terms:
+            return Const.of(const, self.dtype)
+        return _sum(_ordered(terms), const)
+
+
+def is_lane_ramp(e: Ramp) -> bool:
+    """True for a ramp from 0: an atom where its stride is 1 or an atom."""
+    return isinstance(e.base, Const) and e.base.value == 0
+
+
+def _sum(terms: list[tuple[Expr, int]], offset: int) -> Expr:
+    total: Expr | None = None
+    if terms[0][1] < 0 < offset:
+        total, offset = Const.of(offset, terms[0][0].dtype), 0
+    for atom, coef in terms:
+        if total is None:
+            total = _scaled(atom, coef)
+        elif coef < 0:
+            total = binary("sub", total, _scaled(atom, -coef))
+        else:
+            total = binary("add", total, _scaled(atom, coef))
+    if total is None or not offset:
+        return Const.of(0) if total is None else total
+    if offset > 0:
+        return binary("add", total, Const.of(offset, total.dtype))
+    return binary("sub", total, Const.of(-offset, total.dtype))
+
+
+def _scaled(atom: Expr, coef: int) -> Expr:
+    return atom if coef == 1 else binary("mul", atom, Const.of(coef, atom.dtype))
+
+
+def _ordered(terms: dict[Expr, int]) -> list[tuple[Expr, int]]:
+    if len(terms) == 1:
+        return list(terms.items())
+
+    def key(term: tuple[Expr, int]) -> tuple[bool, int, str]:
+        return term[1] < 0, -abs(term[1]), brief_text(term[0])
+
+    return sorted(terms.items(), key=key)
+
+
+def brief_text(e: Expr, depth: int = 6) -> str:
+    """Return the text of an expression cut off below `depth`: a stable key for ordering."""
+    children = e.children
+    if not children:
+        return str(e)
+    if depth == 0:
+        return "..."
+    head = getattr(e, "op", None) or getattr(e, "name", None) or type(e).__name__
+    inner = ", ".join(brief_text(c, depth - 1) for c in children)
+    return f"{head}({inner})"
+
+
+def decompose(e: Expr) -> Affine:
+    """Return an integer expression as a sum of coefficient * atom.
+
+    i * 8 + (j - 2) * 4  ->  Affine({i: 8, j: 4}, -8)
+    """
+    coefs = {e: 1}
+    terms: dict[Expr, int] = {}
+    result = Affine(terms, 0, e.dtype, e.lanes)
+    if not is_integer(e.dtype):
+        terms[e] = 1
+        return result
+    for node in reversed(_sum_nodes(e)):
+        coef = coefs.pop(node)
+        parts = _sum_parts(node)
+        if parts is None:
+            terms[node] = terms.get(node, 0) + coef
+            continue
+        if isinstance(node, Const):
+            result.const += coef * int(node.value)
+        for part, factor in parts:
+            coefs[part] = coefs.get(part, 0) + coef * factor
+    for atom in [a for a, c in terms.items() if not c]:
+        del terms[atom]
+    return result
+
+
+def _sum_nodes(e: Expr) -> list[Expr]:
+    """Return the nodes of the sum `e` down to its atoms, operands before users."""
+    if _sum_parts(e) is None:
+        return [e]
+    order: dict[Expr, None] = {}
+    stack: list[tuple[Expr, bool]] = [(e, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order[node] = None
+        elif node not in order:
+            stack.append((node, True))
+            for part, _ in _sum_parts(node) or ():
+                if part not in order:
+                    stack.append((part, False))
+    return list(order)
+
+
+def _sum_parts(e: Expr) -> tuple[tuple[Expr, int], ...] | None:
+    """Return the summands of a node with their factors, None for an atom."""
+    if isinstance(e, Binary):
+        if e.op == "add":
+            return (e.b, 1), (e.a, 1)
+        if e.op == "sub":
+            return (e.b, -1), (e.a, 1)
+        if e.op == "mul":
+            return _product_parts(e)
+        return None
+    if isinstance(e, Const):
+        return ()
+    if isinstance(e, Broadcast):
+        return ((e.value, 1),)
+    return _ramp_parts(e) if isinstance(e, Ramp) else None
+
+
+def _product_parts(e: Binary) -> tuple[tuple[Expr, int], ...] | None:
+    factor = splat_value(e.b)
+    if factor is not None:
+        return ((e.a, factor),)
+    factor = splat_value(e.a)
+    return None if factor is None else ((e.b, factor),)
+
+
+def splat_value(e: Expr) -> int | None:
+    """Return the integer of a constant or of the broadcast of one, else None."""
+    if isinstance(e, Broadcast):
+        e = e.value
+    return int(e.value) if isinstance(e, Const) and isinstance(e.value, int) else None
+
+
+def _ramp_parts(e: Ramp) -> tuple[tuple[Expr, int], ...] | None:
+    if is_lane_ramp(e) and (e.stride is Const.of(1, e.dtype) or not is_sum(e.stride)):
+        return None
+    stride = decompose(e.stride)
+    lanes = [(_lane_ramp(s, e), c) for s, c in stride.terms.items()]
+    if stride.const:
+        lanes.append((_lane_ramp(Const.of(1, e.dtype), e), stride.const))
+    return (*lanes, (e.base, 1))
+
+
+def _lane_ramp(stride: Expr, like: Ramp) -> Expr:
+    return ramp(Const.of(0, like.dtype), stride, like.lanes)
+
+
+def is_sum(e: Expr) -> bool:
+    """True when `decompose` looks inside the node: sums, multiples, constants, most ramps."""
+    return _sum_parts(e) is not None
+
+
+# ---------------------------------------------------------------------------- intervals
+
+
+def interval(e: Expr, ranges: Ranges, memo: dict[Expr, Interval] | None = None) -> Interval:
+    """Return bounds of an integer or bool expression (every lane of a vector).
+
+    `memo` may be shared between calls with the same `ranges`.
+    """
+    return Bounds(ranges, memo).of(e)
+
+
+def prove(cond: Expr, ranges: Ranges) -> bool | None:
+    """Return whether a condition always (True) or never (False) holds, None where unknown.
+
+    Comparisons are decided on the difference of their sides: i + 1 > i holds for any i.
+    """
+    return Bounds(ranges).prove(cond)
+
+
+class Bounds:
+    """Intervals of expressions under fixed bounds of variables, remembered per node."""
+
+    def __init__(self, ranges: Ranges, memo: dict[Expr, Interval] | None = None) -> None:
+        self.facts = cast(Mapping[Expr, Interval], ranges)
+        self.memo: dict[Expr, Interval] = {} if memo is None else memo
+        self._sums: dict[Expr, Affine] = {}
+
+    def prove(self, cond: Expr) -> bool | None:
+        """Return True or False where the condition is certain, else None."""
+        found = self.of(cond)
+        return True if found.lo == 1 else False if found.hi == 0 else None
+
+    def of(self, e: Expr) -> Interval:
+        """Return the interval of an expression."""
+        memo = self.memo
+        if e in memo:
+            return memo[e]
+        stack = [e]
+        while stack:
+            node = stack[-1]
+            if node in memo:
+                stack.pop()
+                continue
+            waiting = [p for p in self._needs(node) if p not in memo]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            found = self._evaluate(node)
+            fact = self.facts.get(node)
+            memo[node] = found if fact is None else found.intersect(fact)
+        return memo[e]
+
+    def of_sum(self, affine: Affine) -> Interval:
+        """Return the interval of the exact value of a sum (which may not fit its dtype)."""
+        lo: int | None = affine.const
+        hi: int | None = affine.const
+        for atom, coef in affine.terms.items():
+            part = self.of(atom).scale(coef)
+            lo = None if lo is None or part.lo is None else lo + part.lo
+            hi = None if hi is None or part.hi is None else hi + part.hi
+        return Interval(lo, hi)
+
+    def is_exact(self, affine: Affine) -> bool:
+        """True when the sum cannot wrap in its dtype."""
+        return fits(self.of_sum(affine), affine.dtype)
+
+    def _sum_of(self, e: Expr) -> Affine:
+        found = self._sums.get(e)
+        if found is None:
+            found = self._sums[e] = decompose(e)
+        return found
+
+    def _needs(self, e: Expr) -> Iterable[Expr]:
+        """Return the nodes whose intervals `_evaluate` reads."""
+        if isinstance(e, Binary) and e.op in COMPARE_OPS:
+            if not is_integer(e.a.dtype):
+                return e.children if e.a.dtype == "bool" else ()
+            a, b = self._sum_of(e.a), self._sum_of(e.b)
+            return (e.a, e.b, *a.terms, *b.terms)
+        if is_integer(e.dtype) and is_sum(e):
+            return self._sum_of(e).terms
+        if not isinstance(e, Load) and (e.dtype == "bool" or is_integer(e.dtype)):
+            return [c for c in e.children if c.dtype == "bool" or is_integer(c.dtype)]
+        return ()
+
+    def _evaluate(self, e: Expr) -> Interval:
+        if isinstance(e, Const):
+            return ANY if isinstance(e.value, float) else Interval(int(e.value), int(e.value))
+        if isinstance(e, Var):
+            return ANY if e.dtype == INDEX else dtype_interval(e.dtype)
+        if not is_integer(e.dtype) and e.dtype != "bool":
+            return ANY
+        if isinstance(e, Binary) and e.op in COMPARE_OPS:
+            return self._compare(e)
+        if is_integer(e.dtype) and is_sum(e):
+            found = self.of_sum(self._sum_of(e))
+        else:
+            found = self._node(e)
+        return found if fits(found, e.dtype) else dtype_interval(e.dtype)
+
+    def _node(self, e: Expr) -> Interval:
+        """Return the interval of a node that is not a sum from those of its operands."""
+        memo = self.memo
+        if isinstance(e, Binary):
+            rule = _BINARY.get(e.op)
+            return rule(memo[e.a], memo[e.b]) if rule else dtype_interval(e.dtype)
+        if isinstance(e, Select):
+            cond = memo[e.cond]
+            if cond.value is not None:
+                return memo[e.then if cond.value else e.other]
+            return memo[e.then].union(memo[e.other])
+        if isinstance(e, Cast):
+            return self._cast(e)
+        if isinstance(e, Broadcast):
+            return memo[e.value]
+        if isinstance(e, Ramp):
+            lanes = _multiply(memo[e.stride], Interval(0, e.lanes - 1))
+            return _add(memo[e.base], lanes)
+        return self._call(e) if isinstance(e, Call) else dtype_interval(e.dtype)
+
+    def _cast(self, e: Cast) -> Interval:
+        source = e.value.dtype
+        if not is_integer(source) and source != "bool":
+            return dtype_interval(e.dtype)
+        found = self.memo[e.value]
+        if e.dtype != "bool":
+            return found
+        if found == _ZERO:
+            return _ZERO
+        return _TRUE if _excludes_zero(found) else _BOOL
+
+    def _call(self, e: Call) -> Interval:
+        if e.name in ("popcount", "clz"):
+            return Interval(0, bits(e.args[0].dtype))
+        if e.name == "not":
+            return self.memo[e.args[0]].scale(-1).shift(1)
+        if e.name == "abs" and is_integer(e.dtype):
+            return _absolute(self.memo[e.args[0]])
+        return dtype_interval(e.dtype)
+
+    def _compare(self, e: Binary) -> Interval:
+        if not is_integer(e.a.dtype):
+            if e.a.dtype != "bool":
+                return _BOOL
+            return _truth(_decide(e.op, _subtract(self.memo[e.a], self.memo[e.b])))
+        a, b = self._sum_of(e.a), self._sum_of(e.b)
+        if not self.is_exact(a) or not self.is_exact(b):
+            return _truth(_decide(e.op, _subtract(self.memo[e.a], self.memo[e.b])))
+        difference = a.plus(b, -1)
+        if e.op in ("eq", "ne") and _never_zero(difference):
+            return _truth(e.op == "ne")
+        return _truth(_decide(e.op, self.of_sum(difference)))
+
+
+def _never_zero(sum_: Affine) -> bool:
+    divisor = math.gcd(*sum_.terms.values())
+    return divisor > 1 and sum_.const % divisor != 0
+
+
+def _truth(known: bool | None) -> Interval:
+    return _BOOL if known is None else _TRUE if known else _ZERO
+
+
+def _decide(op: str, d: Interval) -> bool | None:
+    """Return the truth of `d op 0`."""
+    if op in ("ge", "gt", "ne"):
+        opposite = _decide({"ge": "lt", "gt": "le", "ne": "eq"}[op], d)
+        return None if opposite is None else not opposite
+    if op == "eq":
+        return True if d.value == 0 else False if _excludes_zero(d) else None
+    limit = -1 if op == "lt" else 0
+    if d.hi is not None and d.hi <= limit:
+        return True
+    return False if d.lo is not None and d.lo > limit else None
+
+
+def _excludes_zero(a: Interval) -> bool:
+    return (a.lo is not None and a.lo > 0) or (a.hi is not None and a.hi < 0)
+
+
+# ---------------------------------------------------------------------------- interval arithmetic
+
+
+def _add(a: Interval, b: Interval) -> Interval:
+    lo = None if a.lo is None or b.lo is None else a.lo + b.lo
+    return Interval(lo, None if a.hi is None or b.hi is None else a.hi + b.hi)
+
+
+def _subtract(a: Interval, b: Interval) -> Interval:
+    return _add(a, b.scale(-1))
+
+
+def _multiply(a: Interval, b: Interval) -> Interval:
+    """x * y, bounded on the sides where no infinite corner takes part."""
+    if a == _ZERO or b == _ZERO:
+        return _ZERO
+    corners: list[int] = []
+    below = above = False  # is there a corner at -inf, +inf
+    for x, x_sign in ((a.lo, -1), (a.hi, 1)):
+        for y, y_sign in ((b.lo, -1), (b.hi, 1)):
+            if x is not None and y is not None:
+                corners.append(x * y)
+                continue
+            sign = (x_sign if x is None else _sign(x)) * (y_sign if y is None else _sign(y))
+            below, above = below or sign < 0, above or sign > 0
+            if not sign:
+                corners.append(0)
+    lo = None if below or not corners else min(corners)
+    return Interval(lo, None if above or not corners else max(corners))
+
+
+def _sign(x: int) -> int:
+    return (x > 0) - (x < 0)
+
+
+def _largest_size(a: Interval) -> int | None:
+    return None if a.lo is None or a.hi is None else max(abs(a.lo), abs(a.hi))
+
+
+def _absolute(a: Interval) -> Interval:
+    if a.lo is not None and a.lo >= 0:
+        return a
+    if a.hi is not None and a.hi <= 0:
+        return a.scale(-1)
+    return Interval(0, _largest_size(a))
+
+
+def _positive(b: Interval) -> tuple[int, int | None] | None:
+    """Return the bounds of a divisor that is never negative (and never 0: that is undefined)."""
+    if b.lo is None or b.lo < 0 or b.hi == 0:
+        return None
+    return max(b.lo, 1), b.hi
+
+
+def _floordiv(a: Interval, b: Interval) -> Interval:
+    divisor = _positive(b)
+    if divisor is None:
+        flipped = _positive(b.scale(-1))
+        if flipped is not None:
+            return _floordiv(a.scale(-1), b.scale(-1))
+        size = _largest_size(a)
+        return ANY if size is None else Interval(-size, size)
+    small, large = divisor
+    lo = a.lo
+    if lo is not None:
+        far = small if lo < 0 else large
+        lo = 0 if far is None else lo // far
+    hi = a.hi
+    if hi is not None:
+        far = small if hi >= 0 else large
+        hi = -1 if far is None else hi // far
+    return Interval(lo, hi)
+
+
+def _floormod(a: Interval, b: Interval) -> Interval:
+    divisor = _positive(b)
+    if divisor is None:
+        low = None if b.lo is None else min(b.lo + 1, 0)
+        return Interval(low, None if b.hi is None else max(b.hi - 1, 0))
+    small, large = divisor
+    if a.lo is not None and a.hi is not None and a.lo // small == a.hi // small:
+        if small == large:
+            return Interval(a.lo % small, a.hi % small)
+        if a.lo // small == 0:
+            return a
+    hi = None if large is None else large - 1
+    return Interval(0, hi if a.lo is None or a.lo < 0 else _smallest(hi, a.hi))
+
+
+def _truncdiv(a: Interval, b: Interval) -> Interval:
+    if a.lo is not None and a.lo >= 0 and _positive(b):
+        return _floordiv(a, b)
+    size = _largest_size(a)
+    return ANY if size is None else Interval(-size, size)
+
+
+def _truncmod(a: Interval, b: Interval) -> Interval:
+    if a.lo is not None and a.lo >= 0 and _positive(b):
+        return _floormod(a, b)
+    most = _largest_size(b)
+    limit = None if most is None else max(most - 1, 0)
+    below = 0 if a.lo is not None and a.lo >= 0 else None
+    above = 0 if a.hi is not None and a.hi <= 0 else None
+    lo = below if below is not None else _largest(a.lo, None if limit is None else -limit)
+    return Interval(lo, above if above is not None else _smallest(a.hi, limit))
+
+
+def _minimum(a: Interval, b: Interval) -> Interval:
+    lo = None if a.lo is None or b.lo is None else min(a.lo, b.lo)
+    return Interval(lo, _smallest(a.hi, b.hi))
+
+
+def _maximum(a: Interval, b: Interval) -> Interval:
+    hi = None if a.hi is None or b.hi is None else max(a.hi, b.hi)
+    return Interval(_largest(a.lo, b.lo), hi)
+
+
+def _bitand(a: Interval, b: Interval) -> Interval:
+    tops = [x.hi for x in (a, b) if x.lo is not None and x.lo >= 0]
+    if not tops:
+        return ANY
+    known = [t for t in tops if t is not None]
+    return Interval(0, min(known) if known else None)
+
+
+def _bitor(a: Interval, b: Interval) -> Interval:
+    if a.lo is None or b.lo is None or a.lo < 0 or b.lo < 0:
+        return ANY
+    if a.hi is None or b.hi is None:
+        return Interval(0, None)
+    return Interval(0, (1 << max(a.hi, b.hi).bit_length()) - 1)
+
+
+def _shift_left(a: Interval, b: Interval) -> Interval:
+    if b.lo is None or b.hi is None or b.lo < 0 or b.hi > 63:
+        return ANY
+    return _multiply(a, Interval(1 << b.lo, 1 << b.hi))
+
+
+def _shift_right(a: Interval, b: Interval) -> Interval:
+    if b.lo is None or b.hi is None or b.lo < 0 or b.hi > 63:
+        return ANY
+    return _floordiv(a, Interval(1 << b.lo, 1 << b.hi))
+
+
+_BINARY: Mapping[str, Callable[[Interval, Interval], Interval]] = {
+    "mul": _multiply,
+    "floordiv": _floordiv,
+    "floormod": _floormod,
+    "truncdiv": _truncdiv,
+    "truncmod": _truncmod,
+    "min": _minimum,
+    "max": _maximum,
+    "bitand": _bitand,
+    "bitor": _bitor,
+    "bitxor": _bitor,
+    "shl": _shift_left,
+    "shr": _shift_right,
+    "and": _minimum,
+    "or": _maximum,
+}

@@ -1,0 +1,575 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simplifier: sums in normal form, division by ranges, and the table of rules.py.
+
+Index arithmetic (int64) is brought to the affine form of bounds.py at every maximal sum, which
+makes equal index expressions one node. Other types keep the order their author wrote.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from treadle.dtype import INDEX, bits, is_float, is_integer, is_signed
+from treadle.expr.bounds import (
+    Affine,
+    Bounds,
+    Interval,
+    Ranges,
+    brief_text,
+    decompose,
+    fits,
+    is_lane_ramp,
+    is_sum,
+    splat_value,
+)
+from treadle.expr.fold import fold_binary, fold_call, fold_cast
+from treadle.expr.nodes import (
+    COMPARE_OPS,
+    Binary,
+    BinaryOp,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Ramp,
+    Select,
+    binary,
+    broadcast,
+    call,
+    ramp,
+)
+from treadle.expr.nodes import cast as cast_expr
+from treadle.expr.rules import apply_rules
+
+_NO_RANGES: Ranges = {}
+_COMMUTATIVE = frozenset(
+    {"add", "mul", "min", "max", "bitand", "bitor", "bitxor", "eq", "ne", "and", "or"}
+)
+_MAX_PRODUCT_TERMS = 8
+_MAX_DIVISOR = 1 << 62
+
+
+def simplify(e: Expr, ranges: Ranges = _NO_RANGES) -> Expr:
+    """Return an expression with the same value for all variables within `ranges`.
+
+    (i * 8 + j) // 8  ->  i        where j is in [0, 7]
+    """
+    return Simplifier(ranges).run(e)
+
+
+class Simplifier:
+    """Simplifies expressions under fixed bounds of variables; results are remembered per node."""
+
+    def __init__(self, ranges: Ranges = _NO_RANGES) -> None:
+        self.ranges = ranges
+        self.bounds = Bounds(ranges)
+        self.memo: dict[Expr, Expr] = {}
+
+    def run(self, e: Expr) -> Expr:
+        """Return the simplified expression."""
+        memo = self.memo
+        stack = [e]
+        while stack:
+            node = stack[-1]
+            if node in memo:
+                stack.pop()
+                continue
+            waiting = [o for o in _operands(node) if o not in memo]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            result = self._node(node)
+            memo[node] = result
+            memo.setdefault(result, result)
+        return memo[e]
+
+    def prove(self, cond: Expr) -> bool | None:
+        """Return True or False where the condition is certain under the ranges, else None."""
+        return self.bounds.prove(cond)
+
+    def _node(self, node: Expr) -> Expr:
+        """Return the simplified form of a node whose operands are in the memo."""
+        memo = self.memo
+        if node.dtype == INDEX and is_sum(node):
+            return self._sum(node)
+        children = node.children
+        if not children:
+            return node
+        mapped = tuple([memo[c] for c in children])
+        if any(m is not c for m, c in zip(mapped, children, strict=True)):
+            node = node.with_children(mapped)
+        return self._rules(node)
+
+    def _rules(self, node: Expr) -> Expr:
+        """Apply rules at a node with simplified operands until none fits."""
+        for _ in range(16):
+            fresh = self._once(node)
+            if fresh is None or fresh is node:
+                return node
+            node = fresh
+            if not node.children:
+                return node
+        return node
+
+    def _once(self, node: Expr) -> Expr | None:
+        if isinstance(node, Binary):
+            return self._binary(node)
+        if isinstance(node, Call):
+            return self._call(node)
+        if isinstance(node, Select):
+            return self._select(node)
+        if isinstance(node, Cast):
+            return _cast(node)
+        if isinstance(node, Ramp) and splat_value(node.stride) == 0:
+            return broadcast(node.base, node.lanes)
+        return None
+
+    def _call(self, e: Call) -> Expr | None:
+        folded = fold_call(e)
+        if folded is not None:
+            return folded
+        if e.lanes > 1 and all(isinstance(a, Broadcast) for a in e.args):
+            values = [cast(Broadcast, a).value for a in e.args]
+            return broadcast(self._rules(call(e.name, *values, dtype=e.dtype)), e.lanes)
+        return apply_rules(e)
+
+    def _binary(self, e: Binary) -> Expr | None:
+        folded = fold_binary(e)
+        if folded is not None:
+            return folded
+        if isinstance(e.a, Broadcast) and isinstance(e.b, Broadcast):
+            return broadcast(self._rules(binary(e.op, e.a.value, e.b.value)), e.lanes)
+        if e.op in _COMMUTATIVE and _is_constant(e.a) and not _is_constant(e.b):
+            return binary(e.op, e.b, e.a)
+        if is_integer(e.a.dtype):
+            fresh = self._integer(e)
+            if fresh is not None and fresh is not e:
+                return fresh
+        return apply_rules(e)
+
+    def _integer(self, e: Binary) -> Expr | None:
+        if e.op in COMPARE_OPS:
+            return self._compare(e)
+        if e.op in ("min", "max"):
+            return self._extreme(e)
+        if e.op in ("floordiv", "floormod", "truncdiv", "truncmod"):
+            return self._division(e)
+        if e.dtype == INDEX and e.op in ("add", "sub", "mul"):
+            return self._sum(e) if is_sum(e) else self._product(e)
+        return None
+
+    # ------------------------------------------------------------------ sums
+
+    def _sum(self, node: Expr) -> Expr:
+        """Return a maximal sum in normal form; its atoms are simplified first."""
+        source = decompose(node)
+        total = source.like({}, source.const)
+        for atom, coef in source.terms.items():
+            total = total.plus(decompose(self.memo.get(atom, atom)), coef)
+        return self._recombine(total).to_expr()
+
+    def _recombine(self, s: Affine) -> Affine:
+        """(x // c) * c + x % c  ->  x, and the same for x // c * c * k + x % c * k."""
+        changed = True
+        while changed:
+            changed = False
+            for atom, coef in s.terms.items():
+                merged = self._merge_remainder(s, atom, coef)
+                if merged is not None:
+                    s, changed = merged, True
+                    break
+        return s
+
+    def _merge_remainder(self, s: Affine, atom: Expr, coef: int) -> Affine | None:
+        if not isinstance(atom, Binary) or atom.op != "floormod":
+            return None
+        divisor = splat_value(atom.b)
+        if divisor is None or divisor <= 0:
+            return None
+        quotient = self._divide(decompose(atom.a), divisor)
+        if quotient.const or len(quotient.terms) != 1:
+            return None
+        (partner, inner), *_ = quotient.terms.items()
+        return self._merge_pair(s, atom, coef, partner, inner, divisor)
+
+    def _merge_pair(
+        self,
+        s: Affine,
+        atom: Binary,
+        coef: int,
+        partner: Expr,
+        inner: int,
+        divisor: int,
+    ) -> Affine | None:
+        """Merge atom = x % divisor with a term of x // divisor = partner * inner."""
+        have = s.terms.get(partner)
+        if have is not None and have == coef * divisor * inner:
+            rest = {a: c for a, c in s.terms.items() if a is not atom and a is not partner}
+            return s.like(rest, s.const).plus(decompose(atom.a), coef)
+        if inner != 1:
+            return None
+        for other, have in s.terms.items():
+            if have != coef * divisor or not isinstance(other, Binary) or other.op != "floormod":
+                continue
+            outer = splat_value(other.b)
+            if other.a is partner and outer is not None and outer > 0:
+                rest = {a: c for a, c in s.terms.items() if a is not atom and a is not other}
+                whole = self._modulo(decompose(atom.a), divisor * outer)
+                return s.like(rest, s.const).plus(whole, coef)
+        return None
+
+    def _product(self, e: Binary) -> Expr | None:
+        """Multiply out a product of short sums: (i + 1) * n  ->  i * n + n."""
+        a, b = decompose(e.a), decompose(e.b)
+        if (len(a.terms) + bool(a.const)) * (len(b.terms) + bool(b.const)) > _MAX_PRODUCT_TERMS:
+            return None
+        total = a.times(b.const).plus(b.like(b.terms, 0), a.const)
+        for x, k in a.terms.items():
+            for y, m in b.terms.items():
+                total = total.plus(_monomial(x, y, a), k * m)
+        return total.to_expr()
+
+    # ------------------------------------------------------------------ division
+
+    def _division(self, e: Binary) -> Expr | None:
+        op = e.op
+        if op in ("truncdiv", "truncmod"):
+            if not (self._is_natural(e.a) and self._is_natural(e.b)):
+                return None
+            return binary("floordiv" if op == "truncdiv" else "floormod", e.a, e.b)
+        if e.dtype != INDEX:
+            return self._data_division(e)
+        divisor = splat_value(e.b)
+        a = decompose(e.a)
+        if divisor is None:
+            return self._symbolic_division(e, a)
+        if divisor == 0:
+            return None
+        if divisor < 0:
+            return self._negative_division(e, a, divisor)
+        result = self._divide if op == "floordiv" else self._modulo
+        return self._recombine(result(a, divisor)).to_expr()
+
+    def _data_division(self, e: Binary) -> Expr | None:
+        """x // c and x % c of other types where every x has the same quotient."""
+        divisor, x = splat_value(e.b), self.bounds.of(e.a)
+        if divisor is None or divisor <= 0 or x.lo is None or x.hi is None:
+            return None
+        quotient = x.lo // divisor
+        if quotient != x.hi // divisor:
+            return None
+        if e.op == "floordiv":
+            return broadcast(Const.of(quotient, e.dtype), e.lanes)
+        return e.a if quotient == 0 else None
+
+    def _negative_division(self, e: Binary, a: Affine, divisor: int) -> Expr | None:
+        """x // -c  ->  -x // c  and  x % -c  ->  -(-x % c)."""
+        flipped = a.times(-1)
+        if not self.bounds.is_exact(a) or not self.bounds.is_exact(flipped):
+            return None
+        if e.op == "floordiv":
+            return self._divide(flipped, -divisor).to_expr()
+        return self._modulo(flipped, -divisor).times(-1).to_expr()
+
+    def _is_natural(self, e: Expr) -> bool:
+        lo = self.bounds.of(e).lo
+        return lo is not None and lo >= 0
+
+    def _divide(self, n: Affine, c: int) -> Affine:
+        """Return n // c as a sum (c > 0)."""
+        if c == 1:
+            return n
+        if not self.bounds.is_exact(n):
+            return _atom("floordiv", n, c)
+        whole = n.like({a: k // c for a, k in n.terms.items() if k % c == 0}, n.const // c)
+        rest = n.like({a: k for a, k in n.terms.items() if k % c}, n.const % c)
+        if not rest.terms:
+            return whole
+        span = self.bounds.of_sum(rest)
+        if not fits(span, n.dtype):
+            return _atom("floordiv", n, c)
+        if span.lo is not None and span.hi is not None and span.lo // c == span.hi // c:
+            return whole.plus(n.like({}, span.lo // c))
+        reduced = self._reduced_quotient(rest, c)
+        if reduced is not None:
+            return whole.plus(reduced)
+        return whole.plus(_atom("floordiv", rest, c))
+
+    def _reduced_quotient(self, rest: Affine, c: int) -> Affine | None:
+        found = self._small_part(rest, c)
+        if found is not None:  # (g * x + s) // c -> x // (c / g) where 0 <= s < g
+            big, _, g = found
+            return self._divide(big, c // g)
+        atom, coef = next(iter(rest.terms.items()))
+        if len(rest.terms) > 1 or coef != 1 or not isinstance(atom, Binary):
+            return None
+        inner = splat_value(atom.b)
+        if inner is None or inner <= 0:
+            return None
+        if atom.op == "floordiv" and inner * c < _MAX_DIVISOR:
+            # (x // d + r) // c -> (x + r * d) // (d * c)
+            top = decompose(atom.a).plus(rest.like({}, rest.const * inner))
+            return self._divide(top, inner * c) if self.bounds.is_exact(top) else None
+        if atom.op == "floormod" and inner % c == 0 and rest.const == 0:
+            # x % (c * d) // c -> x // c % d
+            return self._modulo(self._divide(decompose(atom.a), c), inner // c)
+        return None
+
+    def _small_part(self, n: Affine, c: int) -> tuple[Affine, Affine, int] | None:
+        """Split n = g * big + small with g a divisor of c and small in [0, g)."""
+        for g in sorted({math.gcd(k, c) for k in n.terms.values()}, reverse=True):
+            if g == 1:
+                return None
+            big = n.like({a: k // g for a, k in n.terms.items() if k % g == 0}, n.const // g)
+            small = n.like({a: k for a, k in n.terms.items() if k % g}, n.const % g)
+            span = self.bounds.of_sum(small)
+            if Interval(0, g - 1).contains(span) and self.bounds.is_exact(big):
+                return big, small, g
+        return None
+
+    def _modulo(self, n: Affine, c: int) -> Affine:
+        """Return n % c as a sum (c > 0)."""
+        if c == 1:
+            return n.like({}, 0)
+        if not self.bounds.is_exact(n):
+            return _atom("floormod", n, c)
+        rest = self._drop_multiples(n, c)
+        if not rest.terms:
+            return rest
+        span = self.bounds.of_sum(rest)
+        if not fits(span, n.dtype):
+            return _atom("floormod", n, c)
+        if span.lo is not None and span.hi is not None and span.lo // c == span.hi // c:
+            return rest.plus(n.like({}, -(span.lo // c) * c))
+        found = self._small_part(rest, c)
+        if found is not None:  # (g * x + s) % c -> x % (c / g) * g + s where 0 <= s < g
+            big, small, g = found
+            return self._modulo(big, c // g).times(g).plus(small)
+        return _atom("floormod", rest, c)
+
+    def _drop_multiples(self, n: Affine, c: int) -> Affine:
+        """Drop multiples of c from n, also those hidden in x % (c * d)."""
+        terms: dict[Expr, int] = {}
+        result = n.like(terms, n.const % c)
+        hidden = n.like({}, 0)
+        for atom, k in n.terms.items():
+            if k % c == 0:
+                continue
+            inside = _dividend(atom, k, c)
+            if inside is None:
+                terms[atom] = k % c if k > 0 else -(-k % c)
+            else:
+                hidden = hidden.plus(inside, k)
+        if not hidden.terms and not hidden.const:
+            return result
+        whole = result.plus(hidden)
+        return self._drop_multiples(whole, c) if self.bounds.is_exact(whole) else n
+
+    def _symbolic_division(self, e: Binary, a: Affine) -> Expr | None:
+        """(n * x + r) // n  ->  x, and % n  ->  r, where n > 0 and 0 <= r < n are certain."""
+        n = decompose(e.b)
+        size = self.bounds.of(e.b)
+        if size.lo is None or size.lo < 0 or not self.bounds.is_exact(a):
+            return None
+        whole, rest = a.like({}, 0), a.like({}, a.const)
+        for atom, k in a.terms.items():
+            factor = _cofactor(atom, e.b)
+            if factor is None:
+                rest.terms[atom] = k
+            else:
+                whole = whole.plus(decompose(factor), k)
+        low = self.bounds.of_sum(rest)
+        high = self.bounds.of_sum(rest.plus(n, -1))
+        inside = low.lo is not None and low.lo >= 0 and high.hi is not None and high.hi < 0
+        if not rest.terms and not rest.const:
+            inside = True
+        if not whole.terms and not whole.const and not inside:
+            return None
+        if e.op == "floormod":
+            return rest.to_expr() if inside else binary("floormod", rest.to_expr(), e.b)
+        quotient = a.like({}, 0) if inside else decompose(binary("floordiv", rest.to_expr(), e.b))
+        return whole.plus(quotient).to_expr()
+
+    # ------------------------------------------------------------------ comparisons, min, max
+
+    def _extreme(self, e: Binary) -> Expr | None:
+        a, b = decompose(e.a), decompose(e.b)
+        if not self.bounds.is_exact(a) or not self.bounds.is_exact(b):
+            return None
+        gap = self.bounds.of_sum(a.plus(b, -1))
+        smaller, larger = (e.a, e.b) if e.op == "min" else (e.b, e.a)
+        if gap.hi is not None and gap.hi <= 0:
+            return smaller
+        return larger if gap.lo is not None and gap.lo >= 0 else None
+
+    def _compare(self, e: Binary) -> Expr | None:
+        known = self.bounds.prove(e)
+        if known is not None:
+            return broadcast(Const.of(known, "bool"), e.lanes)
+        if e.a.dtype != INDEX:
+            return None
+        if e.op in ("gt", "ge"):
+            return binary("lt" if e.op == "gt" else "le", e.b, e.a)
+        a, b = decompose(e.a), decompose(e.b)
+        if not self.bounds.is_exact(a) or not self.bounds.is_exact(b):
+            return None
+        difference = a.plus(b, -1)
+        if e.op == "le":
+            difference = difference.plus(a.like({}, -1))
+        op: BinaryOp = "lt" if e.op == "le" else e.op
+        return self._against_zero(op, self._tightened(op, difference))
+
+    def _tightened(self, op: BinaryOp, d: Affine) -> Affine:
+        """Divide `d op 0` by the common factor, leaving out a part too small to matter."""
+        divisor = math.gcd(*d.terms.values())
+        if divisor > 1 and (op == "lt" or d.const % divisor == 0):
+            d = d.like({a: k // divisor for a, k in d.terms.items()}, d.const // divisor)
+        if op != "lt":
+            return d
+        for g in sorted({abs(k) for k in d.terms.values()}, reverse=True):
+            if g == 1:
+                break
+            small = d.like({a: k for a, k in d.terms.items() if k % g}, d.const % g)
+            if small.terms and Interval(0, g - 1).contains(self.bounds.of_sum(small)):
+                big = {a: k // g for a, k in d.terms.items() if k % g == 0}
+                return self._tightened(op, d.like(big, d.const // g))
+        return d
+
+    def _against_zero(self, op: BinaryOp, d: Affine) -> Expr | None:
+        """Return `d op 0` with positive terms on the left and negative ones on the right."""
+        left = d.like({a: k for a, k in d.terms.items() if k > 0}, 0)
+        right = d.like({a: -k for a, k in d.terms.items() if k < 0}, 0)
+        if op != "lt" and not left.terms:
+            left, right = right, d.like({}, d.const)
+        elif left.terms and (d.const <= 0 or not right.terms):
+            right.const = -d.const
+        else:
+            left.const = d.const
+        if not self.bounds.is_exact(left) or not self.bounds.is_exact(right):
+            return None
+        return binary(op, left.to_expr(), right.to_expr())
+
+    # ------------------------------------------------------------------ choice
+
+    def _select(self, e: Select) -> Expr | None:
+        parts = (e.cond, e.then, e.other)
+        if e.lanes > 1 and all(isinstance(p, Broadcast) for p in parts):
+            values = tuple(cast(Broadcast, p).value for p in parts)
+            return broadcast(self._rules(e.with_children(values)), e.lanes)
+        return apply_rules(e)
+
+
+def _operands(node: Expr) -> Iterable[Expr]:
+    """Return what must be simplified before a node: its children, or the atoms of a sum."""
+    if node.dtype == INDEX and is_sum(node):
+        return decompose(node).terms
+    return node.children
+
+
+def _is_constant(e: Expr) -> bool:
+    return isinstance(e, Const) or (isinstance(e, Broadcast) and isinstance(e.value, Const))
+
+
+def _atom(op: BinaryOp, n: Affine, c: int) -> Affine:
+    if all(a.lanes == 1 for a in n.terms):
+        scalar = Affine(n.terms, n.const, n.dtype)
+        return n.like({binary(op, scalar.to_expr(), c): 1}, 0)
+    return n.like({binary(op, n.to_expr(), c): 1}, 0)
+
+
+def _dividend(atom: Expr, coef: int, c: int) -> Affine | None:
+    """Return x of atom = x % m where coef * m is a multiple of c."""
+    if not isinstance(atom, Binary) or atom.op != "floormod":
+        return None
+    m = splat_value(atom.b)
+    return decompose(atom.a) if m is not None and m > 0 and coef * m % c == 0 else None
+
+
+def _monomial(x: Expr, y: Expr, like: Affine) -> Affine:
+    """Return the product of two atoms; equal products give the same node."""
+    if x.lanes == y.lanes:
+        factors = sorted(_factors(x) + _factors(y), key=brief_text)
+        product = factors[0]
+        for factor in factors[1:]:
+            product = binary("mul", product, factor)
+        return like.like({product: 1}, 0)
+    scalar, vector = (x, y) if x.lanes == 1 else (y, x)
+    if isinstance(vector, Ramp) and is_lane_ramp(vector):
+        stride = Affine({}, 0, x.dtype)
+        for atom, k in decompose(vector.stride).terms.items():
+            stride = stride.plus(_monomial(scalar, atom, stride), k)
+        stride = stride.plus(Affine({scalar: 1}, 0, x.dtype), decompose(vector.stride).const)
+        return decompose(ramp(vector.base, stride.to_expr(), vector.lanes))
+    return like.like({binary("mul", vector, scalar): 1}, 0)
+
+
+def _factors(e: Expr) -> list[Expr]:
+    if isinstance(e, Binary) and e.op == "mul":
+        return _factors(e.a) + _factors(e.b)
+    return [e]
+
+
+def _cofactor(atom: Expr, n: Expr) -> Expr | None:
+    """Return x where atom is the product x * n."""
+    if atom is n:
+        return Const.of(1, n.dtype)
+    if isinstance(atom, Binary) and atom.op == "mul":
+        if atom.a is n:
+            return atom.b
+        if atom.b is n:
+            return atom.a
+    return None
+
+
+def _cast(e: Cast) -> Expr | None:
+    """Fold constants, lift broadcasts, and drop a widening that a second cast makes invisible."""
+    folded = fold_cast(e)
+    if folded is not None:
+        return folded
+    value = e.value
+    if isinstance(value, Broadcast):
+        inner = cast_expr(value.value, e.dtype)
+        fresh = _cast(inner) if isinstance(inner, Cast) else None
+        return broadcast(inner if fresh is None else fresh, e.lanes)
+    if not isinstance(value, Cast):
+        return None
+    source = value.value.dtype
+    if _is_exact_cast(source, value.dtype) or _is_truncation(source, value.dtype, e.dtype):
+        return cast_expr(value.value, e.dtype)
+    return None
+
+
+_FLOAT_SHAPE: Mapping[str, tuple[int, int]] = {
+    "float16": (11, 5),
+    "bfloat16": (8, 8),
+    "float32": (24, 8),
+    "float64": (53, 11),
+}
+"""Significant bits and exponent bits."""
+
+
+def _is_exact_cast(source: str, target: str) -> bool:
+    """True when every value of `source` is one of `target`."""
+    if source == target or source == "bool":
+        return True
+    if target == "bool" or (is_float(source) and not is_float(target)):
+        return False
+    if is_float(source):
+        (p, x), (q, y) = _FLOAT_SHAPE[source], _FLOAT_SHAPE[target]
+        return p <= q and x <= y
+    value_bits = bits(source) - is_signed(source)
+    if is_float(target):
+        return value_bits <= _FLOAT_SHAPE[target][0] and value_bits < 16
+    if is_signed(source) and not is_signed(target):
+        return False
+    return value_bits <= bits(target) - is_signed(target)
+
+
+def _is_truncation(source: str, middle: str, target: str) -> bool:
+    """True for integers cut down twice: only the last cut counts."""
+    integers = is_integer(source) and is_integer(middle) and is_integer(target)
+    return integers and bits(target) <= bits(middle)

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions in the channel-blocked layout NCHWc, and the moves into and out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from treadle.errors import TypeMismatch
+from treadle.expr.nodes import Expr
+from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
+from treadle.graph.types import TensorType, Type, same_dim, tensor_type
+from treadle.ops.accumulate import product, product_example
+from treadle.ops.conv import (
+    ConvAttrs,
+    check_factors,
+    check_groups,
+    conv_axes,
+    input_channel,
+    known_extent,
+    padded,
+    padding,
+    reference_conv,
+    stages,
+)
+from treadle.ops.numeric import dims_of
+from treadle.ops.schedules.conv import schedule_conv2d_nchwc, schedule_depthwise_nchwc
+from treadle.ops.window import kernel_axes, positions
+from treadle.te import tensor as te
+
+
+@dataclass(frozen=True, slots=True)
+class PackAttrs(Attrs):
+    """`block`: how many channels lie next to each other in memory."""
+
+    block: int
+
+
+def _infer_pack(attrs: PackAttrs, x: Type) -> TensorType:
+    data = tensor_type(x)
+    if data.ndim < 2 or attrs.block < 1:
+        raise TypeMismatch(f"the channels of {data} do not pack into blocks of {attrs.block}")
+    chunks = -(-known_extent(data, 1, "channels") // attrs.block)
+    return data.with_shape((data.shape[0], chunks, *data.shape[2:], attrs.block))
+
+
+def _compute_pack(attrs: PackAttrs, x: te.Tensor) -> te.Tensor:
+    shape = _infer_pack(attrs, TensorType(x.shape, x.dtype)).shape
+    channels = known_extent(TensorType(x.shape, x.dtype), 1, "channels")
+
+    def element(n: Expr, chunk: Expr, *i: Expr) -> Expr:
+        c = chunk * attrs.block + i[-1]
+        value = x[(n, c, *i[:-1])]
+        if channels % attrs.block == 0:
+            return value
+        return te.if_then_else(c < channels, value, te.const(0, x.dtype))
+
+    return te.compute_one(shape, element, name="pack_nchwc")
+
+
+def _reference_pack(attrs: PackAttrs, x: np.ndarray) -> np.ndarray:
+    missing = -x.shape[1] % attrs.block
+    full = np.pad(x, [(0, 0), (0, missing), *[(0, 0)] * (x.ndim - 2)])
+    split = full.reshape(x.shape[0], full.shape[1] // attrs.block, attrs.block, *x.shape[2:])
+    return np.ascontiguousarray(np.moveaxis(split, 2, -1))
+
+
+pack_nchwc: Operator[PackAttrs] = register(
+    Operator(
+        name="pack_nchwc",
+        infer=_infer_pack,
+        reference=_reference_pack,
+        compute=_compute_pack,
+        attrs_type=PackAttrs,
+        fusion=Fusion.INJECTIVE,
+        examples=(
+            Example(((1, 16, 5, 7),), {"block": 8}),
+            Example(((2, 3, 4, 4),), {"block": 3}),
+            Example(((1, 5, 3, 3),), {"block": 4}),
+            Example(((1, 1, 1, 1),), {"block": 16}),
+            Example(((2, 9, 5),), {"block": 4}, ("int8",), -9, 9),
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackAttrs(Attrs):
+    """`channels`: how many channels to keep; the last block may have more."""
+
+    channels: int
+
+
+def _infer_unpack(attrs: UnpackAttrs, x: Type) -> TensorType:
+    data = tensor_type(x)
+    if data.ndim < 3:
+        raise TypeMismatch(f"{data} has no blocked channels [n, c/b, *spatial, b]")
+    chunks, block = known_extent(data, 1, "channel blocks"), known_extent(data, -1, "block")
+    if not (chunks - 1) * block < attrs.channels <= chunks * block:
+        raise TypeMismatch(f"{chunks} blocks of {block} do not hold {attrs.channels} channels")
+    return data.with_shape((data.shape[0], attrs.channels, *data.shape[2:-1]))
+
+
+def _compute_unpack(attrs: UnpackAttrs, x: te.Tensor) -> te.Tensor:
+    shape = _infer_unpack(attrs, TensorType(x.shape, x.dtype)).shape
+    block = x.shape[-1]
+
+    def element(n: Expr, c: Expr, *i: Expr) -> Expr:
+        return x[(n, te.floordiv(c, block), *i, te.floormod(c, block))]
+
+    return te.compute_one(shape, element, name="unpack_nchwc")
+
+
+def _reference_unpack(attrs: UnpackAttrs, x: np.ndarray) -> np.ndarray:
+    split = np.moveaxis(x, -1, 2)
+    full = split.reshape(x.shape[0], x.shape[1] * x.shape[-1], *x.shape[2:-1])
+    return np.ascontiguousarray(full[:, : attrs.channels])
+
+
+unpack_nchwc: Operator[UnpackAttrs] = register(
+    Operator(
+        name="unpack_nchwc",
+        infer=_infer_unpack,
+        reference=_reference_unpack,
+        compute=_compute_unpack,
+        attrs_type=UnpackAttrs,
+        fusion=Fusion.INJECTIVE,
+        examples=(
+            Example(((1, 2, 5, 7, 8),), {"channels": 16}),
+            Example(((1, 2, 3, 3, 4),), {"channels": 5}),
+            Example(((1, 1, 1, 1, 16),), {"channels": 1}),
+            Example(((2, 3, 5, 4),), {"channels": 9}, ("int8",), -9, 9),
+        ),
+    )
+)
+
+
+def _infer_conv2d_nchwc(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
+    data, weights = tensor_type(x), tensor_type(w)
+    layout = "[n, ic/ib, h, w, ib] and [oc/ob, ic/groups/ib, kh, kw, ib, ob]"
+    check_factors(data, weights, 5, 6, layout)
+    filters, per_group, kh, kw, ib, ob = weights.static_shape
+    chunks = known_extent(data, 1, "channel blocks")
+    check_groups(attrs.groups, chunks, filters)
+    if chunks != per_group * attrs.groups or not same_dim(data.shape[4], ib):
+        raise TypeMismatch(
+            f"the weights {weights} take {per_group} blocks of {ib} channels in each of "
+            f"{attrs.groups} groups, the data is {data}"
+        )
+    axes = conv_axes(attrs, data.shape[2:4], (kh, kw))
+    return data.with_shape((data.shape[0], filters, *(a.out for a in axes), ob))
+
+
+def _compute_conv2d_nchwc(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
+    filters, per_group, *kernel, ib, ob = TensorType(w.shape, w.dtype).static_shape
+    axes = conv_axes(attrs, dims_of(x)[2:4], kernel)
+    pad = padded(x, axes, trailing=1)
+    source = x if pad is None else pad
+    ic, icb = te.reduce_axis((0, per_group), "ic"), te.reduce_axis((0, ib), "icb")
+    kh, kw = kernel_axes(kernel)
+
+    def element(n: Expr, oc: Expr, oh: Expr, ow: Expr, ocb: Expr) -> Expr:
+        chunk = input_channel(oc, ic, filters, attrs.groups, per_group)
+        value = source[(n, chunk, *positions(axes, (oh, ow), (kh, kw)), icb)]
+        return te.sum(product(value, w[oc, ic, kh, kw, icb, ocb]), axis=[ic, kh, kw, icb])
+
+    shape = (x.shape[0], filters, *(a.out for a in axes), ob)
+    total = te.compute_one(shape, element, name="conv2d_nchwc")
+    return stages(pad, total, x.dtype)
+
+
+def _reference_conv2d_nchwc(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    chunks, per_group, kh, kw, ib, ob = w.shape
+    plain = w.transpose(0, 5, 1, 4, 2, 3).reshape(chunks * ob, per_group * ib, kh, kw)
+    data = _reference_unpack(UnpackAttrs(x.shape[1] * ib), x)
+    return _reference_pack(PackAttrs(ob), reference_conv(attrs, data, plain))
+
+
+def _flops_conv2d_nchwc(attrs: ConvAttrs, x: Type, w: Type) -> int:
+    out = _infer_conv2d_nchwc(attrs, x, w)
+    return 2 * out.size * prod(tensor_type(w).static_shape[1:5])
+
+
+conv2d_nchwc: Operator[ConvAttrs] = register(
+    Operator(
+        name="conv2d_nchwc",
+        schedule={"cpu": schedule_conv2d_nchwc},
+        infer=_infer_conv2d_nchwc,
+        reference=_reference_conv2d_nchwc,
+        compute=_compute_conv2d_nchwc,
+        attrs_type=ConvAttrs,
+        fusion=Fusion.ANCHOR,
+        flops=_flops_conv2d_nchwc,
+        examples=(
+            product_example(((1, 2, 7, 9, 4), (3, 2, 3, 3, 4, 8)), padding(1)),
+            product_example(((2, 2, 5, 5, 4), (1, 2, 1, 1, 4, 4))),
+            product_example(
+                ((1, 1, 17, 17, 3), (1, 1, 7, 7, 3, 16)), {**padding(3), "strides": (2, 2)}
+            ),
+            product_example(
+                ((1, 4, 6, 6, 4), (2, 2, 3, 2, 4, 4)), {"groups": 2, "dilations": (2, 1)}
+            ),
+            product_example(
+                ((1, 2, 6, 6, 4), (2, 1, 3, 3, 4, 4)), {"groups": 2, "pads_before": (0, 2)}
+            ),
+            product_example(
+                ((1, 2, 5, 5, 4), (1, 2, 3, 3, 4, 4)),
+                {},
+                ("float16", "float16"),
+                rtol=2e-3,
+                atol=2e-3,
+            ),
+        ),
+    )
+)
+
+
+def _infer_depthwise(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
+    data, weights = tensor_type(x), tensor_type(w)
+    check_factors(data, weights, 5, 4, "[n, c/b, h, w, b] and [c/b, kh, kw, b]")
+    chunks, kh, kw, block = weights.static_shape
+    if not (same_dim(data.shape[1], chunks) and same_dim(data.shape[4], block)):
+        raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
+    axes = conv_axes(attrs, data.shape[2:4], (kh, kw))
+    return data.with_shape((data.shape[0], chunks, *(a.out for a in axes), block))
+
+
+def _compute_depthwise(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
+    chunks, *kernel, block = TensorType(w.shape, w.dtype).static_shape
+    axes = conv_axes(attrs, dims_of(x)[2:4], kernel)
+    pad = padded(x, axes, trailing=1)
+    source = x if pad is None else pad
+    kh, kw = kernel_axes(kernel)
+
+    def element(n: Expr, oc: Expr, oh: Expr, ow: Expr, ocb: Expr) -> Expr:
+        value = source[(n, oc, *positions(axes, (oh, ow), (kh, kw)), ocb)]
+        return te.sum(product(value, w[oc, kh, kw, ocb]), axis=[kh, kw])
+
+    shape = (x.shape[0], chunks, *(a.out for a in axes), block)
+    total = te.compute_one(shape, element, name="depthwise_conv2d_nchwc")
+    return stages(pad, total, x.dtype)
+
+
+def _reference_depthwise(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    chunks, kh, kw, block = w.shape
+    channels = chunks * block
+    plain = w.transpose(0, 3, 1, 2).reshape(channels, 1, kh, kw)
+    data = _reference_unpack(UnpackAttrs(channels), x)
+    made = reference_conv(replace(attrs, groups=channels), data, plain)
+    return _reference_pack(PackAttrs(block), made)
+
+
+def _flops_depthwise(attrs: ConvAttrs, x: Type, w: Type) -> int:
+    return 2 * _infer_depthwise(attrs, x, w).size * prod(tensor_type(w).static_shape[1:3])
+
+
+depthwise_conv2d_nchwc: Operator[ConvAttrs] = register(
+    # One filter per channel; the attribute `groups` is not read.
+    Operator(
+        name="depthwise_conv2d_nchwc",
+        schedule={"cpu": schedule_depthwise_nchwc},
+        infer=_infer_depthwise,
+        reference=_reference_depthwise,
+        compute=_compute_depthwise,
+        attrs_type=ConvAttrs,
+        fusion=Fusion.ANCHOR,
+        flops=_flops_depthwise,
+        examples=(
+            product_example(((1, 2, 7, 9, 8), (2, 3, 3, 8)), padding(1)),
+            product_example(((2, 3, 8, 8, 4), (3, 3, 3, 4)), {**padding(1), "strides": (2, 2)}),
+            product_example(
+                ((1, 1, 9, 9, 4), (1, 5, 3, 4)),
+                {"dilations": (2, 1), "pads_after": (1, 0)},
+                atol=1e-4,
+            ),
+            product_example(((1, 2, 1, 1, 4), (2, 1, 1, 4))),
+        ),
+    )
+)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring a graph into one form per meaning: constants folded, weights scaled, moves merged.
+
+The rules stand in tables, one per module: arithmetic, batch_norm, affine, moves, windows. Rules
+are exact, up to the rounding of weights that are scaled once at compile time instead of results at run time.
+"""
+
+from __future__ import annotations
+
+from treadle.graph.nodes import Function
+from treadle.optimize import affine, arithmetic, batch_norm, moves, windows
+from treadle.optimize.fold import ConstantFolder, merge_equal
+from treadle.optimize.rule import Rule, apply_rules
+
+RULES: tuple[Rule, ...] = (
+    *arithmetic.RULES,
+    *batch_norm.RULES,
+    *affine.RULES,
+    *moves.RULES,
+    *windows.RULES,
+)
+"""Every rule; of two that apply to one call the earlier one wins."""
+
+
+def canonicalize(function: Function) -> Function:
+    """Return `function` with constants folded and all rules applied until none applies.
+
+    What is no longer used disappears: a graph is what its results depend on.
+    """
+    return merge_equal(apply_rules(function, RULES, ConstantFolder()))
+
+
+def expand_tuples(function: Function) -> Function:
+    """Return `function` without operators that give tuples, as far as rules replace them."""
+    return apply_rules(function, [r for r in moves.RULES if r.name == "split_to_slices"])

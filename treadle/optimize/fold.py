@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluate calls of constants at compile time, and compute equal values once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from treadle.errors import InternalError, ModelError
+from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, rewrite
+from treadle.graph.operator import Operator
+from treadle.graph.types import TensorType, Type
+
+GROWTH_LIMIT = 64 << 20
+"""Bytes: the largest result folding makes, unless the operands are larger than the result."""
+
+TOTAL_LIMIT = 512 << 20
+"""Bytes: how much folding may grow one graph altogether."""
+
+FLOPS_LIMIT = 4 << 30
+"""Floating point operations: the dearest call that is folded."""
+
+EQUAL_LIMIT = 16
+"""Elements: constants up to this size are compared by value, larger ones by identity."""
+
+
+class ConstantFolder:
+    """The rule `operator(constants) -> constant`, by the operators' NumPy references.
+
+    Limits keep a small hostile model from growing without bound. A call over a limit stays in the
+    graph and runs on the device.
+    """
+
+    def __init__(self) -> None:
+        self.grown = 0
+
+    def __call__(self, call: Call, uses: object = None) -> Node | None:
+        """Return the value of a call whose operands are constants, None for any other call.
+
+        Raises:
+            ModelError: the operator cannot be evaluated for these operands.
+        """
+        if not isinstance(call.op, Operator) or not call.args:
+            return None
+        if not all(isinstance(a, Constant) for a in call.args):
+            return None
+        arrays = [a.value for a in call.args if isinstance(a, Constant)]
+        size = _nbytes(call.type)
+        if size is None or not self._is_affordable(call, size, sum(a.nbytes for a in arrays)):
+            return None
+        return _as_node(_evaluate(call, arrays), call.type, call.origin)
+
+    def _is_affordable(self, call: Call, size: int, given: int) -> bool:
+        if isinstance(call.op, Operator) and call.op.flops is not None:
+            flops = call.op.flops(call.attrs, *(a.type for a in call.args))
+            if flops > FLOPS_LIMIT:
+                return False
+        if size <= given:
+            return True
+        if size > GROWTH_LIMIT or self.grown + size > TOTAL_LIMIT:
+            return False
+        self.grown += size
+        return True
+
+
+def fold_constants(function: Function) -> Function:
+    """Return `function` with every call of constants replaced by its value."""
+    folder = ConstantFolder()
+    return rewrite(function, lambda n: folder(n) if isinstance(n, Call) else None)
+
+
+def merge_equal(function: Function) -> Function:
+    """Return `function` with equal values computed once.
+
+    Two calls are equal when operator, attributes and operands are; small constants when their
+    elements are, bit by bit.
+    """
+    known: dict[tuple[object, ...], Node] = {}
+
+    def merge(node: Node) -> Node | None:
+        key = _value_key(node)
+        return None if key is None else known.setdefault(key, node)
+
+    return rewrite(function, merge)
+
+
+def _value_key(node: Node) -> tuple[object, ...] | None:
+    if isinstance(node, Constant):
+        if node.value.size > EQUAL_LIMIT:
+            return None
+        return ("constant", node.type, node.value.tobytes())
+    if isinstance(node, Call):
+        # The repr tells 0.0 from -0.0 and True from 1, which are equal but not the same.
+        return ("call", node.op, node.attrs, repr(node.attrs), node.args)
+    if isinstance(node, TupleItem):
+        return ("item", node.value, node.index)
+    return None
+
+
+def _evaluate(call: Call, arrays: list[np.ndarray]) -> Any:  # an array or a tuple of arrays
+    reference: Callable[..., Any] = call.op.reference if isinstance(call.op, Operator) else _fail
+    try:
+        with np.errstate(all="ignore"):
+            return reference(call.attrs, *arrays)
+    except (ArithmeticError, LookupError, ValueError) as e:
+        raise ModelError(
+            f"operator {call.op} cannot be evaluated: {e}",
+            at=f"node {call.origin}" if call.origin else "",
+            hint="its operands are constants of the model: check their values",
+        ) from e
+
+
+def _fail(*args: object) -> None:
+    raise InternalError("only operators have a reference")
+
+
+def _as_node(value: Any, type_: Type, origin: str) -> Node:
+    if isinstance(type_, TensorType):
+        array = np.asarray(value)
+        constant = Constant.of(array, origin=origin)
+        if constant.type != type_:
+            raise InternalError(
+                f"the reference gives {constant.type} for {type_}", at=f"node {origin}"
+            )
+        return constant
+    return Tuple.of((_as_node(v, t, origin) for v, t in zip(value, type_.fields, strict=True)))
+
+
+def _nbytes(type_: Type) -> int | None:
+    """Return the size of a value in bytes, None where it is not known."""
+    if isinstance(type_, TensorType):
+        return type_.nbytes if type_.is_static else None
+    sizes = [_nbytes(f) for f in type_.fields]
+    return None if any(s is None for s in sizes) else sum(s for s in sizes if s is not None)

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partition a graph into groups of calls that become one kernel each.
+
+Every group has one result: the value of its last call, its sink. All other calls of the group are
+used inside it only, so a group can wait for nothing that waits for it and no cycle can arise. Who
+joins follows from the operators' `Fusion` kinds:
+
+1. A tail: the element-wise users of an anchor join it as long as every path from the anchor to
+   the outside runs through them (the nearest such user is the immediate post-dominator; Cooper,
+   Harvey, Kennedy, "A Simple, Fast Dominance Algorithm", 2001) and they keep its shape. Their
+   other operands come from outside, residual sums included. The last anchor of a sum takes it.
+2. With `fuse_pad`, one constant padding with zeros may end the tail of an anchor: the kernel then
+   writes straight into the padded buffer of the next one.
+3. Reductions take a tail likewise.
+4. What is left, element-wise calls and moves, joins its users where all of them are in one group
+   of such calls, or are the reduction of a group or what is computed before it. A call that would
+   be evaluated more often than it has elements stays alone, unless it only moves.
+5. Reshapes and concatenations stay alone: they cost nothing once memory is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from treadle.graph.nodes import Call, Function, Node, operands, topological
+from treadle.graph.operator import Fusion, Operator
+from treadle.graph.types import TensorType, same_dim
+from treadle.ops.movement import concat, pad, reshape
+from treadle.optimize.outline import outline
+
+GROUP_LIMIT = 64
+"""The largest number of calls in a group: bounds the size of a kernel and its compile time."""
+
+_POINTWISE = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
+_LIGHT = _POINTWISE | {Fusion.INJECTIVE}
+_ALONE = frozenset({reshape, concat})
+
+
+def fuse(function: Function, *, limit: int = GROUP_LIMIT, fuse_pad: bool = False) -> Function:
+    """Return `function` with every call of an operator inside a function of its own.
+
+    `limit` bounds the calls of a group; with 1 every call is a group.
+    """
+    partition = _Partition(function, limit, fuse_pad)
+    partition.grow_tails(Fusion.ANCHOR)
+    partition.grow_tails(Fusion.REDUCE)
+    partition.join_producers()
+    return outline(function, partition.calls_by_sink())
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Calls to be one kernel. `heavy` is the anchor or reduction, if there is one."""
+
+    sink: Call
+    heavy: Call | None = None
+    members: list[Call] = field(default_factory=list)
+    before: set[Call] = field(default_factory=set)
+    """The members that are computed before the reduction."""
+    evaluations: dict[Call, int | None] = field(default_factory=dict)
+    """How often a light member is evaluated when it is inlined; None where sizes are symbolic."""
+
+
+class _Partition:
+    def __init__(self, function: Function, limit: int, fuse_pad: bool) -> None:
+        self.order = topological([function.body])
+        self.users = _users(self.order)
+        self.root = function.body
+        self.limit = limit
+        self.fuse_pad = fuse_pad
+        self.group_of: dict[Call, _Group] = {}
+        self.post_dominator = _immediate_post_dominators(self.order, self.users, self.root)
+
+    def calls_by_sink(self) -> dict[Call, list[Call]]:
+        """Return the calls of each group in topological order, by the group's sink."""
+        found: dict[Call, list[Call]] = {}
+        for node in self.order:
+            if isinstance(node, Call) and node in self.group_of:
+                found.setdefault(self.group_of[node].sink, []).append(node)
+        return found
+
+    def grow_tails(self, kind: Fusion) -> None:
+        """Start a group at every call of `kind` and let its element-wise users join (1 to 3)."""
+        for node in reversed(self.order):
+            if isinstance(node, Call) and _kind(node) is kind:
+                self._grow_tail(node)
+
+    def _grow_tail(self, heavy: Call) -> None:
+        group = _Group(heavy, heavy, [heavy])
+        self.group_of[heavy] = group
+        while (more := self._next_of_tail(group)) is not None:
+            self._append(group, more)
+        if self.fuse_pad and _kind(heavy) is Fusion.ANCHOR:
+            last = self.users[group.sink]
+            if len(last) == 1 and self._is_free(last[0]) and _is_zero_padding(last[0]):
+                self._append(group, [last[0]])
+
+    def _append(self, group: _Group, calls: Sequence[Node]) -> None:
+        for call in calls:
+            if isinstance(call, Call) and len(group.members) < self.limit:
+                self.group_of[call] = group
+                group.members.append(call)
+                group.sink = call
+
+    def _next_of_tail(self, group: _Group) -> list[Node] | None:
+        """Return the calls from the sink to its post-dominator, the latter last; None: no more."""
+        end = self.post_dominator.get(group.sink)
+        if end is None:
+            return None
+        between: dict[Node, None] = {}
+        stack = [u for u in self.users[group.sink] if u is not end]
+        room = self.limit - len(group.members)
+        while stack:
+            node = stack.pop()
+            if node in between:
+                continue
+            if len(between) + 1 >= room or not self._fits_tail(node, group):
+                return None
+            between[node] = None
+            stack.extend(u for u in self.users[node] if u is not end)
+        if len(between) + 1 > room or not self._fits_tail(end, group):
+            return None
+        return [*between, end]
+
+    def _fits_tail(self, node: Node, group: _Group) -> bool:
+        return (
+            self._is_free(node)
+            and _kind(node) in _POINTWISE
+            and group.heavy is not None
+            and _same_shape(node, group.heavy)
+        )
+
+    def _is_free(self, node: Node) -> bool:
+        return isinstance(node, Call) and node not in self.group_of
+
+    def join_producers(self) -> None:
+        """Let every call that is left join its users, users first, or start a group (4 and 5)."""
+        for node in reversed(self.order):
+            if not isinstance(node, Call) or isinstance(node.op, Function):
+                continue
+            if node in self.group_of:
+                self._note_evaluations(node)
+                continue
+            group = self._common_group(node)
+            if group is None or not self._may_join(node, group):
+                group = _Group(node)
+            self._join(node, group)
+
+    def _join(self, node: Call, group: _Group) -> None:
+        group.members.append(node)
+        self.group_of[node] = group
+        if group.heavy is not None:
+            group.before.add(node)
+        self._note_evaluations(node)
+
+    def _note_evaluations(self, node: Call) -> None:
+        group = self.group_of[node]
+        group.evaluations[node] = (
+            _size(node) if node is group.sink else self._evaluations(node, group)
+        )
+
+    def _common_group(self, node: Call) -> _Group | None:
+        """Return the group all users of a node are in, None if they differ or the user sees it."""
+        found: _Group | None = None
+        if node is self.root:
+            return None
+        for user in self.users[node]:
+            group = self.group_of.get(user) if isinstance(user, Call) else None
+            if group is None or (found is not None and group is not found):
+                return None
+            found = group
+        return found
+
+    def _may_join(self, node: Call, group: _Group) -> bool:
+        kind = _kind(node)
+        if kind not in _LIGHT or len(group.members) >= self.limit or _is_alone(group):
+            return False
+        if group.heavy is not None and not self._is_before_reduction(node, group):
+            return False
+        if kind is Fusion.INJECTIVE:
+            return True
+        count, size = self._evaluations(node, group), _size(node)
+        if count is None or size is None:
+            return all(
+                _kind(u) is not Fusion.BROADCAST or _same_shape(u, node) for u in self.users[node]
+            )
+        return count <= size
+
+    def _is_before_reduction(self, node: Call, group: _Group) -> bool:
+        heavy = group.heavy
+        return (
+            heavy is not None
+            and _kind(heavy) is Fusion.REDUCE
+            and all(u is heavy or u in group.before for u in self.users[node])
+        )
+
+    def _evaluations(self, node: Call, group: _Group) -> int | None:
+        """Return how often `node` is computed when inlined into its users, at most."""
+        most = 0
+        for user in self.users[node]:
+            if not isinstance(user, Call):
+                continue
+            count = _size(node) if user is group.heavy else group.evaluations.get(user)
+            if count is None:
+                return None
+            most = max(most, count)
+        return most
+
+
+def _kind(node: Node) -> Fusion:
+    """Return how a node may join a group; what has no plain tensor as its result never does."""
+    if not isinstance(node, Call) or not isinstance(node.op, Operator) or node.op in _ALONE:
+        return Fusion.OPAQUE
+    return node.op.fusion if isinstance(node.type, TensorType) else Fusion.OPAQUE
+
+
+def _is_alone(group: _Group) -> bool:
+    return _kind(group.sink) is Fusion.OPAQUE
+
+
+def _is_zero_padding(node: Node) -> bool:
+    if not isinstance(node, Call) or node.op is not pad:
+        return False
+    attrs = node.attrs
+    return (
+        getattr(attrs, "mode", "") == "constant"
+        and getattr(attrs, "value", None) == 0
+        and all(k >= 0 for k in (*getattr(attrs, "before", ()), *getattr(attrs, "after", ())))
+    )
+
+
+def _same_shape(a: Node, b: Node) -> bool:
+    if not isinstance(a.type, TensorType) or not isinstance(b.type, TensorType):
+        return False
+    return a.type.ndim == b.type.ndim and all(
+        same_dim(x, y) for x, y in zip(a.type.shape, b.type.shape, strict=True)
+    )
+
+
+def _size(node: Call) -> int | None:
+    type_ = node.type
+    return type_.size if isinstance(type_, TensorType) and type_.is_static else None
+
+
+def _users(order: Sequence[Node]) -> dict[Node, list[Node]]:
+    """Return the distinct users of every node in topological order."""
+    found: dict[Node, dict[Node, None]] = {n: {} for n in order}
+    for node in order:
+        for operand in operands(node):
+            found[operand][node] = None
+    return {n: list(u) for n, u in found.items()}
+
+
+def _immediate_post_dominators(
+    order: Sequence[Node], users: dict[Node, list[Node]], root: Node
+) -> dict[Node, Node | None]:
+    """Return for every node the nearest one that all its paths to `root` meet; None for `root`."""
+    parent: dict[Node, Node | None] = {}
+    depth: dict[Node, int] = {}
+    for node in reversed(order):
+        nearest = None if node is root else _meet(users[node], parent, depth)
+        parent[node] = nearest
+        depth[node] = 0 if nearest is None else depth[nearest] + 1
+    return parent
+
+
+def _meet(
+    nodes: Sequence[Node], parent: dict[Node, Node | None], depth: dict[Node, int]
+) -> Node | None:
+    """Return the deepest common ancestor of `nodes` in the post-dominator tree."""
+    found: Node | None = nodes[0]
+    for other in nodes[1:]:
+        a: Node | None = found
+        b: Node | None = other
+        while a is not b and a is not None and b is not None:
+            if depth[a] >= depth[b]:
+                a = parent[a]
+            else:
+                b = parent[b]
+        found = a if a is b else None
+    return found

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about operators that only move elements: what cancels, merges or turns into a reshape.
+
+1. reshape of a reshape          -> one reshape
+2. reshape to the same shape     -> its operand
+3. transpose of a transpose      -> one transpose
+4. transpose that keeps the order of all axes longer than 1 -> reshape (or its operand)
+5. slice of everything           -> its operand
+6. pad by nothing                -> its operand
+7. concat of one value           -> its operand
+8. concat of a concat on the same axis, used once -> one concat
+9. split                         -> a tuple of slices
+10. broadcast to the same shape  -> its operand
+11. an operand broadcast for an operator that broadcasts -> the operand itself
+"""
+
+from __future__ import annotations
+
+from treadle.graph.nodes import Call, Constant, Node, Tuple
+from treadle.graph.operator import Fusion, Operator
+from treadle.graph.types import Dim, TensorType, same_dim, tensor_type
+from treadle.ops import elementwise
+from treadle.ops.movement import (
+    SliceAttrs,
+    broadcast_to,
+    concat,
+    pad,
+    reshape,
+    slice_,
+    split,
+    transpose,
+)
+from treadle.optimize.rule import Rule, Uses, attrs_of
+
+
+def shape_of(node: Node) -> tuple[Dim, ...]:
+    """Return the shape of a tensor value."""
+    return tensor_type(node.type).shape
+
+
+def has_same_shape(a: Node, b: Node) -> bool:
+    """True when two tensors certainly have one shape."""
+    x, y = shape_of(a), shape_of(b)
+    return len(x) == len(y) and all(map(same_dim, x, y))
+
+
+def reshaped(value: Node, shape: tuple[Dim, ...], origin: str) -> Node:
+    """Return `value` with another shape: a constant, the value itself, or a reshape."""
+    known = tuple(d for d in shape if isinstance(d, int))
+    if isinstance(value, Constant) and len(known) == len(shape):
+        return Constant.of(value.value.reshape(known), origin=value.origin)
+    result = reshape(value, shape=shape, origin=origin)
+    return value if has_same_shape(result, value) else result
+
+
+def _merge_reshapes(call: Call, uses: Uses) -> Node | None:
+    inner = call.args[0]
+    if isinstance(inner, Call) and inner.op is reshape:
+        return reshape(inner.args[0], shape=shape_of(call), origin=call.origin)
+    return None
+
+
+def _drop_same_shape(call: Call, uses: Uses) -> Node | None:
+    return call.args[0] if has_same_shape(call, call.args[0]) else None
+
+
+def _merge_transposes(call: Call, uses: Uses) -> Node | None:
+    inner = call.args[0]
+    if not isinstance(inner, Call) or inner.op is not transpose:
+        return None
+    first, second = attrs_of(inner).perm, attrs_of(call).perm
+    return transpose(inner.args[0], perm=tuple(first[k] for k in second), origin=call.origin)
+
+
+def _transpose_to_reshape(call: Call, uses: Uses) -> Node | None:
+    value = call.args[0]
+    perm = attrs_of(call).perm
+    if list(perm) == sorted(perm):
+        return value
+    shape = shape_of(value)
+    moved = [k for k in perm if not (isinstance(shape[k], int) and shape[k] == 1)]
+    if moved != sorted(moved):
+        return None
+    return reshaped(value, shape_of(call), call.origin)
+
+
+def _drop_full_slice(call: Call, uses: Uses) -> Node | None:
+    value = call.args[0]
+    taken = attrs_of(call).ranges().values()
+    if not has_same_shape(call, value) or any(r.step != 1 and len(r) > 1 for r in taken):
+        return None
+    return value
+
+
+def _drop_empty_pad(call: Call, uses: Uses) -> Node | None:
+    attrs = attrs_of(call)
+    return None if any(attrs.before) or any(attrs.after) else call.args[0]
+
+
+def _drop_single_concat(call: Call, uses: Uses) -> Node | None:
+    return call.args[0] if len(call.args) == 1 else None
+
+
+def _merge_concats(call: Call, uses: Uses) -> Node | None:
+    axis = attrs_of(call).axis
+    flat: list[Node] = []
+    for arg in call.args:
+        same = isinstance(arg, Call) and arg.op is concat and attrs_of(arg).axis == axis
+        flat.extend(arg.args if isinstance(arg, Call) and same and uses.is_single(arg) else (arg,))
+    if len(flat) == len(call.args):
+        return None
+    return concat(*flat, axis=axis, origin=call.origin)
+
+
+def _split_to_slices(call: Call, uses: Uses) -> Node | None:
+    attrs, begin = attrs_of(call), 0
+    parts: list[Node] = []
+    for size in attrs.sections:
+        taken = SliceAttrs((begin,), (begin + size,), axes=(attrs.axis,))
+        parts.append(slice_.call(taken, call.args, origin=call.origin))
+        begin += size
+    return Tuple.of(parts, call.origin)
+
+
+def _drop_operand_broadcast(call: Call, uses: Uses) -> Node | None:
+    bare = tuple(
+        a.args[0] if isinstance(a, Call) and a.op is broadcast_to else a for a in call.args
+    )
+    if not isinstance(call.op, Operator) or all(map(lambda a, b: a is b, bare, call.args)):
+        return None
+    for count in range(len(bare)):
+        mixed = tuple(bare[k] if k <= count else a for k, a in enumerate(call.args))
+        if all(map(lambda a, b: a is b, mixed, call.args)):
+            continue
+        fresh = call.op.call(call.attrs, mixed, origin=call.origin)
+        if isinstance(fresh.type, TensorType) and has_same_shape(fresh, call):
+            return fresh
+    return None
+
+
+_BROADCASTING = tuple(
+    op
+    for op in vars(elementwise).values()
+    if isinstance(op, Operator) and op.fusion is Fusion.BROADCAST
+)
+
+RULES = (
+    Rule("merge_reshapes", (reshape,), _merge_reshapes),
+    Rule("drop_reshape", (reshape,), _drop_same_shape),
+    Rule("merge_transposes", (transpose,), _merge_transposes),
+    Rule("transpose_to_reshape", (transpose,), _transpose_to_reshape),
+    Rule("drop_full_slice", (slice_,), _drop_full_slice),
+    Rule("drop_empty_pad", (pad,), _drop_empty_pad),
+    Rule("drop_single_concat", (concat,), _drop_single_concat),
+    Rule("merge_concats", (concat,), _merge_concats),
+    Rule("split_to_slices", (split,), _split_to_slices),
+    Rule("drop_broadcast", (broadcast_to,), _drop_same_shape),
+    Rule("drop_operand_broadcast", _BROADCASTING, _drop_operand_broadcast),
+)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The passes over the graph, in order, per optimisation level."""
+
+from __future__ import annotations
+
+from treadle.errors import InternalError
+from treadle.graph.nodes import Function
+from treadle.graph.parse import parse
+from treadle.graph.text import function_text, listed_constants
+from treadle.optimize.canonicalize import canonicalize, expand_tuples
+from treadle.optimize.fuse import fuse
+from treadle.optimize.layout import choose_layouts
+from treadle.optimize.verify import verify
+from treadle.passes import Pipeline, pipeline
+from treadle.target.base import Target
+
+
+def graph_pipeline(target: Target, opt_level: int = 3) -> Pipeline[Function]:
+    """Return THE list of passes.
+
+    Level 0 runs every operator as its own kernel, for debugging; 1 canonicalises and fuses.
+    """
+    if opt_level <= 0:
+        passes = [
+            # A kernel has one result here too, so operators with several are taken apart.
+            ("expand_tuples", expand_tuples),
+            ("outline", lambda f: fuse(f, limit=1)),
+        ]
+    else:
+        passes = [
+            # First, so that all later passes see one form of everything.
+            ("canonicalize", canonicalize),
+            # Before fusion: the packing of weights and the padding it makes take part in it.
+            ("choose_layouts", lambda f: choose_layouts(f, target)),
+            # What the layouts left next to each other: transforms that cancel, dead constants.
+            ("canonicalize", canonicalize),
+            # Last: it hides operators inside functions. A producer writes into a padded buffer.
+            ("fuse", lambda f: fuse(f, fuse_pad=True)),
+        ]
+    return pipeline("optimize", passes, verify=verify, text=function_text, parse=_parse)
+
+
+def _parse(text: str, function: Function) -> Function:
+    return parse(text, constants=listed_constants(function))
+
+
+def optimize(function: Function, target: Target, opt_level: int = 3) -> Function:
+    """Return `function` as calls of fused functions, each of which becomes a kernel.
+
+    Raises:
+        ModelError: constants of the model cannot be evaluated.
+        InternalError: a pass breaks the graph or changes the type of the result.
+    """
+    result = graph_pipeline(target, opt_level).run(function, label=function.name or "main")
+    if result.type != function.type:
+        raise InternalError(f"the passes turn a {function.type} into a {result.type}")
+    return result

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LLVM as a library: IR text in, optimised object code or assembly out, in this process.
+
+LLVM options are global to a process and its Python binding holds one lock, so whole models are
+compiled by the processes of treadle.target.workers, which run this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import llvmlite.binding as llvm
+
+_SPEED_LEVEL = 3
+
+
+class CompileError(Exception):
+    """LLVM refuses a module; the text is LLVM's."""
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@cache
+def disable_machine_scheduler() -> None:
+    """Switch LLVM's machine scheduler off: it spills register tiles. Holds for the process."""
+    _initialize()
+    llvm.set_option("", "-enable-misched=false")
+
+
+def _read(pattern: str, ir_text: str) -> str:
+    found = re.search(pattern, ir_text, re.MULTILINE)
+    return "" if found is None else found[1]
+
+
+def _target_machine(ir_text: str) -> llvm.TargetMachine:
+    """Make the target machine for the triple, CPU and features the module names."""
+    triple = _read(r'^target triple = "([^"]*)"', ir_text)
+    if not triple:
+        raise CompileError("the module names no target triple")
+    features = _read(r'"target-features"="([^"]*)"', ir_text)
+    hard_floats = triple.startswith("riscv64") and "+d" in features.split(",")
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=_read(r'"target-cpu"="([^"]*)"', ir_text),
+        features=features,
+        opt=_SPEED_LEVEL,
+        reloc="pic",
+        codemodel="default",
+        abiname="lp64d" if hard_floats else "",
+    )
+
+
+@contextmanager
+def _optimized(ir_text: str) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
+    """Parse, verify and optimise a module; yields it with its target machine."""
+    _initialize()
+    try:
+        machine = _target_machine(ir_text)
+        module = llvm.parse_assembly(ir_text, llvm.create_context())
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(str(error)) from error
+    options = llvm.create_pipeline_tuning_options(speed_level=_SPEED_LEVEL)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    yield module, machine
+
+
+def compile_ir(ir_text: str) -> bytes:
+    """Return the object file of a module for the CPU its attributes name.
+
+    Raises: CompileError when LLVM refuses the module.
+    """
+    with _optimized(ir_text) as (module, machine):
+        return bytes(machine.emit_object(module))
+
+
+def asm_text(ir_text: str) -> str:
+    """Return the assembly of a module. Raises CompileError when LLVM refuses it."""
+    with _optimized(ir_text) as (module, machine):
+        return str(machine.emit_assembly(module))
+
+
+def optimized_text(ir_text: str) -> str:
+    """Return the IR of a module after the optimiser."""
+    with _optimized(ir_text) as (module, _):
+        return str(module)
+
+
+_SPILL = re.compile(
+    r"\b[xyz]mm\d+\b.*\((%rsp|%rbp)|\((%rsp|%rbp)\).*\b[xyz]mm\d+\b"  # x86, AT&T order
+    r"|\bv?(ld|st)[rp]\s+[qdv]\d+.*\[(sp|x29)"  # aarch64
+)
+_LABEL = re.compile(r"^\s*([.A-Za-z_][\w.$]*):")
+_JUMP = re.compile(r"^\s+(?:j\w+|b(?:\.\w+)?|t?b?cbn?z\s+\w+,|tbn?z\s+\w+,[^,]+,)\s+([.\w$]+)")
+
+
+def spill_count(asm: str) -> int:
+    """Return how many accesses of vector registers to the stack stand inside loops.
+
+    A loop is the text between a label and a later jump back to it.
+    """
+    lines = asm.splitlines()
+    labels: dict[str, int] = {}
+    inside: set[int] = set()
+    for number, line in enumerate(lines):
+        if label := _LABEL.match(line):
+            labels[label[1]] = number
+        elif (jump := _JUMP.match(line)) and jump[1] in labels:
+            inside.update(range(labels[jump[1]], number))
+    return sum(1 for n in inside if _SPILL.search(lines[n]))

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about expressions and statements that the LLVM generator asks for again and again."""
+
+from __future__ import annotations
+
+from treadle.dtype import is_integer
+from treadle.errors import InternalError
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var
+from treadle.loop.nodes import Allocate, Buffer, For, Stmt, Store, stmt_exprs, walk_stmts
+
+_DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod", "div"})
+
+
+def buffer_of(source: object) -> Buffer:
+    """Return the loop-level buffer a load reads."""
+    if not isinstance(source, Buffer):
+        raise InternalError(f"a load of {source!r} reaches code generation unlowered")
+    return source
+
+
+def flat_size(buffer: Buffer) -> int | None:
+    """Return the number of elements of a buffer, None when it is symbolic."""
+    total = 1
+    for extent in buffer.shape:
+        value = ex.int_value(extent)
+        if value is None:
+            return None
+        total *= value
+    return total
+
+
+class Facts:
+    """Memoised questions about expressions: may it trap, and which buffers does it read."""
+
+    def __init__(self) -> None:
+        self._hazards: dict[Expr, bool] = {}
+        self._reads: dict[Expr, frozenset[int]] = {}
+
+    def has_hazard(self, e: Expr) -> bool:
+        """True when evaluating `e` needlessly could trap: it loads, or divides integers."""
+        if e not in self._hazards:
+            for node in ex.walk(e):
+                if node not in self._hazards:
+                    known = any(self._hazards[c] for c in node.children)
+                    self._hazards[node] = known or _is_hazard(node)
+        return self._hazards[e]
+
+    def reads(self, e: Expr) -> frozenset[int]:
+        """Return the ids of the buffers that `e` reads."""
+        if e not in self._reads:
+            for node in ex.walk(e):
+                if node not in self._reads:
+                    self._reads[node] = self._node_reads(node)
+        return self._reads[e]
+
+    def _node_reads(self, node: Expr) -> frozenset[int]:
+        below = frozenset().union(*(self._reads[c] for c in node.children))
+        return below | {id(node.source)} if isinstance(node, Load) else below
+
+
+def _is_hazard(node: Expr) -> bool:
+    if isinstance(node, Load):
+        return not _is_inside(node)
+    if isinstance(node, Binary) and node.op in _DIVISIONS and is_integer(node.dtype):
+        divisor = node.b.value if isinstance(node.b, Broadcast) else node.b
+        return not (isinstance(divisor, Const) and divisor.value != 0)
+    return False
+
+
+def _is_inside(node: Load) -> bool:
+    """True for a load at a constant place inside its buffer."""
+    index, size = node.indices[0], flat_size(buffer_of(node.source))
+    first, step = ex.int_value(index), 0
+    if isinstance(index, Ramp) and isinstance(index.stride, Const):
+        first, step = ex.int_value(index.base), int(index.stride.value)
+    if first is None or size is None:
+        return False
+    last = first + step * (node.lanes - 1)
+    return min(first, last) >= 0 and max(first, last) < size
+
+
+def stored_buffers(stmt: Stmt) -> dict[int, Buffer]:
+    """Return the buffers a statement writes, by id, in order of first use."""
+    found: dict[int, Buffer] = {}
+    for s in walk_stmts(stmt):
+        if isinstance(s, Store):
+            found.setdefault(id(s.buffer), s.buffer)
+    return found
+
+
+def captures(stmt: Stmt) -> tuple[list[Buffer], list[Var]]:
+    """Return the buffers and variables a statement uses but does not define, in order of use.
+
+    Workspace buffers count as defined outside: their place is known from the start.
+    """
+    buffers: dict[int, Buffer] = {}
+    variables: dict[Var, None] = {}
+    inner_buffers: set[int] = set()
+    inner_vars: set[Var] = set()
+    seen: set[Expr] = set()
+    for s in walk_stmts(stmt):
+        if isinstance(s, Allocate) and s.buffer.scope != "workspace":
+            inner_buffers.add(id(s.buffer))
+        if isinstance(s, For):
+            inner_vars.add(s.var)
+        if isinstance(s, Store):
+            buffers.setdefault(id(s.buffer), s.buffer)
+        for root in stmt_exprs(s):
+            for node in ex.walk(root) if root not in seen else ():
+                if isinstance(node, Load):
+                    source = buffer_of(node.source)
+                    buffers.setdefault(id(source), source)
+                elif isinstance(node, Var):
+                    variables.setdefault(node)
+            seen.add(root)
+    outer = [b for key, b in buffers.items() if key not in inner_buffers]
+    return outer, [v for v in variables if v not in inner_vars]
+
+
+def linear_parts(index: Expr) -> tuple[Expr, Expr] | None:
+    """Return (base, stride) of a vector index that is base + stride * lane, else None."""
+    if isinstance(index, Ramp):
+        return index.base, index.stride
+    if isinstance(index, Broadcast):
+        return index.value, Const.of(0)
+    if not isinstance(index, Binary) or index.op not in ("add", "sub", "mul"):
+        return None
+    a, b = linear_parts(index.a), linear_parts(index.b)
+    if a is None or b is None:
+        return None
+    if index.op == "mul":
+        if ex.int_value(a[1]) != 0:
+            a, b = b, a
+        if ex.int_value(a[1]) != 0:
+            return None
+        return _fold("mul", a[0], b[0]), _fold("mul", a[0], b[1])
+    return _fold(index.op, a[0], b[0]), _fold(index.op, a[1], b[1])
+
+
+def _fold(op: ex.BinaryOp, a: Expr, b: Expr) -> Expr:
+    x, y = ex.int_value(a), ex.int_value(b)
+    if x is not None and y is not None:
+        return Const.of(x + y if op == "add" else x - y if op == "sub" else x * y)
+    if op == "mul" and (x == 0 or y == 0):
+        return Const.of(0)
+    if y == (1 if op == "mul" else 0):
+        return a
+    if x == (1 if op == "mul" else 0) and op != "sub":
+        return b
+    return ex.binary(op, a, b)
+
+
+def scalar_of(e: Expr) -> Expr | None:
+    """Return the scalar every lane of a vector condition equals, None where lanes may differ."""
+    if e.lanes == 1:
+        return e
+    if isinstance(e, Broadcast):
+        return e.value
+    if isinstance(e, Binary):
+        a, b = scalar_of(e.a), scalar_of(e.b)
+        return None if a is None or b is None else ex.binary(e.op, a, b)
+    if isinstance(e, ex.Call) and e.name == "not":
+        inner = scalar_of(e.args[0])
+        return None if inner is None else ex.call("not", inner)
+    if isinstance(e, Select):
+        parts = [scalar_of(c) for c in e.children]
+        if any(p is None for p in parts):
+            return None
+        return ex.select(*parts, lazy=e.lazy)  # type: ignore[arg-type]  # none is None
+    return None
