@@ -77,4 +77,3 @@ class Kernel:
         """Drop the intermediate forms; they are made again when asked for."""
         for name in ("_scheduled", "loops", "lowered", "_ir"):
             self.__dict__.pop(name, None)
-

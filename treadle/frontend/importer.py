@@ -53,9 +53,7 @@ class ConverterTable(Generic[F]):
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], list[Converter[F]]] = {}
 
-    def converter(
-        self, *names: str, since: Sequence[int], domain: str = ""
-    ) -> Callable[[F], F]:
+    def converter(self, *names: str, since: Sequence[int], domain: str = "") -> Callable[[F], F]:
         """Return a decorator that registers a converter of `names` for the versions `since`."""
 
         def add(function: F) -> F:
@@ -192,4 +190,3 @@ class Folder:
         if isinstance(node, Call) and not isinstance(node.op, Operator):
             return False
         return isinstance(node, (Call, TupleItem)) and self._is_small(node)
-

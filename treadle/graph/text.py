@@ -143,7 +143,7 @@ class _Printer:
         if isinstance(node, Tuple):
             return _fields(node, names) + _origin_text(node.origin)
         if isinstance(node, TupleItem):
-            return f"{names[node.value]}.{node.index}{_origin_text(node.origin)}"
+            return f"{names[node.value]}[{node.index}]{_origin_text(node.origin)}"
         if not isinstance(node, Call):
             raise InternalError(f"a {type(node).__name__} is no statement")
         parts = [names[a] for a in node.args]

@@ -17,10 +17,10 @@ from treadle.expr import nodes
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
-from treadle.ops.accumulate import narrowed, product, product_example, widened
+from treadle.ops.accumulate import narrowed, product, product_example
+from treadle.ops.numeric import dims_of, in_float64
 from treadle.ops.window import (
     WindowAxis,
-    dims_of,
     grown,
     kernel_axes,
     known,
@@ -141,8 +141,8 @@ def reference_conv(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray
     axes = conv_axes(attrs, x.shape[2:], w.shape[2:])
     outputs = known(a.out for a in axes)
     g = attrs.groups
-    data = pad_array(widened(x), 2, axes, 0)
-    weights = widened(w).reshape(g, w.shape[0] // g, *w.shape[1:])
+    data = pad_array(in_float64(x), 2, axes, 0)
+    weights = in_float64(w).reshape(g, w.shape[0] // g, *w.shape[1:])
     result = np.zeros((x.shape[0], g, w.shape[0] // g, prod(outputs)), data.dtype)
     for tap, view in tap_views(data, axes, outputs):
         rows = np.ascontiguousarray(view).reshape(x.shape[0], g, w.shape[1], prod(outputs))
@@ -367,8 +367,8 @@ def _reference_conv_transpose(
 ) -> np.ndarray:
     axes = _transposed_axes(attrs, x.shape[2:], w.shape[2:])
     n, g, filters = x.shape[0], attrs.groups, w.shape[1]
-    data = widened(x).reshape(n, g, x.shape[1] // g, -1)
-    weights = widened(w).reshape(g, w.shape[0] // g, *w.shape[1:])
+    data = in_float64(x).reshape(n, g, x.shape[1] // g, -1)
+    weights = in_float64(w).reshape(g, w.shape[0] // g, *w.shape[1:])
     windows = [
         WindowAxis((s - 1) * a.stride + (a.kernel - 1) * a.dilation + 1, a.kernel, a.stride, 0, 0,
                    a.dilation)

@@ -25,7 +25,9 @@ from treadle.ops.conv import (
     reference_conv,
     stages,
 )
-from treadle.ops.window import dims_of, kernel_axes, positions
+from treadle.ops.numeric import dims_of
+from treadle.ops.schedules.conv import schedule_conv2d_nchwc, schedule_depthwise_nchwc
+from treadle.ops.window import kernel_axes, positions
 from treadle.te import tensor as te
 
 
@@ -184,6 +186,7 @@ def _flops_conv2d_nchwc(attrs: ConvAttrs, x: Type, w: Type) -> int:
 conv2d_nchwc: Operator[ConvAttrs] = register(
     Operator(
         name="conv2d_nchwc",
+        schedule={"cpu": schedule_conv2d_nchwc},
         infer=_infer_conv2d_nchwc,
         reference=_reference_conv2d_nchwc,
         compute=_compute_conv2d_nchwc,
@@ -257,6 +260,7 @@ depthwise_conv2d_nchwc: Operator[ConvAttrs] = register(
     # One filter per channel; the attribute `groups` is not read.
     Operator(
         name="depthwise_conv2d_nchwc",
+        schedule={"cpu": schedule_depthwise_nchwc},
         infer=_infer_depthwise,
         reference=_reference_depthwise,
         compute=_compute_depthwise,

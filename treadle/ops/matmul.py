@@ -3,24 +3,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Expr
+from treadle.expr.nodes import Expr, ExprLike, int_value
 from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.types import (
     Dim,
     TensorType,
     Type,
     broadcast_shapes,
-    same_dim,
     tensor_type,
 )
-from treadle.ops.accumulate import narrowed, product, product_example, widened
-from treadle.ops.window import dims_of
+from treadle.ops.accumulate import narrowed, product, product_example
+from treadle.ops.numeric import dims_of, in_float64
 from treadle.te import tensor as te
 
 
@@ -50,15 +50,11 @@ def _infer_matmul(attrs: Attrs, a: Type, b: Type) -> TensorType:
     return x.with_shape((*batch, x.shape[-2], y.shape[-1]))
 
 
-def _batch_index(x: te.Tensor, batch: tuple[Expr, ...], dims: tuple[Dim, ...]) -> tuple[Expr, ...]:
+def _batch_index(x: te.Tensor, batch: Sequence[Expr]) -> tuple[ExprLike, ...]:
     """Return where `x` is read for a batch index of the result: 0 where it is broadcast."""
-    own = dims_of(x)[:-2]
+    own = x.shape[:-2]
     skip = len(batch) - len(own)
-    zero = te.const(0)
-    return tuple(
-        zero if isinstance(d, int) and d == 1 and not same_dim(d, full) else i
-        for i, d, full in zip(batch[skip:], own, dims[skip:], strict=True)
-    )
+    return tuple(0 if int_value(d) == 1 else i for d, i in zip(own, batch[skip:], strict=True))
 
 
 def _compute_matmul(attrs: Attrs, a: te.Tensor, b: te.Tensor) -> list[te.Tensor]:
@@ -67,8 +63,8 @@ def _compute_matmul(attrs: Attrs, a: te.Tensor, b: te.Tensor) -> list[te.Tensor]
 
     def element(*i: Expr) -> Expr:
         lead, row, column = i[:-2], i[-2], i[-1]
-        left = a[(*_batch_index(a, lead, batch), row, k)]
-        right = b[(*_batch_index(b, lead, batch), k, column)]
+        left = a[(*_batch_index(a, lead), row, k)]
+        right = b[(*_batch_index(b, lead), k, column)]
         return te.sum(product(left, right), axis=k)
 
     total = te.compute_one((*batch, a.shape[-2], b.shape[-1]), element, name="matmul")
@@ -76,7 +72,7 @@ def _compute_matmul(attrs: Attrs, a: te.Tensor, b: te.Tensor) -> list[te.Tensor]
 
 
 def _reference_matmul(attrs: Attrs, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.matmul(widened(a), widened(b))
+    result: np.ndarray = np.matmul(in_float64(a), in_float64(b))
     return result.astype(a.dtype)
 
 
@@ -151,7 +147,7 @@ def _compute_dense_packed(attrs: DensePackedAttrs, a: te.Tensor, w: te.Tensor) -
 
 def _reference_dense_packed(attrs: DensePackedAttrs, a: np.ndarray, w: np.ndarray) -> np.ndarray:
     matrix = w.transpose(1, 0, 2).reshape(w.shape[1], -1)[:, : attrs.n]
-    result: np.ndarray = np.matmul(widened(a), widened(matrix))
+    result: np.ndarray = np.matmul(in_float64(a), in_float64(matrix))
     return result.astype(a.dtype)
 
 

@@ -15,10 +15,9 @@ from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast, int_value
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
-from treadle.ops.accumulate import sum_dtype, widened
+from treadle.ops.numeric import accumulator, dims_of, in_float64
 from treadle.ops.window import (
     WindowAxis,
-    dims_of,
     grown,
     kernel_axes,
     known,
@@ -170,7 +169,7 @@ def _compute_max_pool(attrs: PoolAttrs, x: te.Tensor) -> te.Tensor:
 
 def _compute_avg_pool(attrs: PoolAttrs, x: te.Tensor) -> list[te.Tensor]:
     windows = _Windows(attrs, x)
-    wide = sum_dtype(x.dtype)
+    wide = accumulator(x.dtype)
 
     def summed(*i: Expr) -> Expr:
         value = windows.read(i, te.const(0.0, x.dtype))
@@ -254,7 +253,7 @@ def _reference_avg_pool(attrs: PoolAttrs, x: np.ndarray) -> np.ndarray:
         counted = _padded_for(inner, outputs, counted, 0.0)
     else:
         counted = _padded_for(axes, outputs, counted, 0.0)
-    data = _padded_for(axes, outputs, widened(data), 0.0)
+    data = _padded_for(axes, outputs, in_float64(data), 0.0)
     total = np.zeros((*data.shape[: -len(axes)], *outputs))
     count = np.zeros(tuple(outputs))
     for _, view in tap_views(data, axes, outputs):

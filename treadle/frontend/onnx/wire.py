@@ -61,7 +61,9 @@ def split_weights(data: memoryview) -> Split:
     return split
 
 
-def _graph_without_weights(data: memoryview, graph: _Field, weights: dict[int, memoryview]) -> bytes:
+def _graph_without_weights(
+    data: memoryview, graph: _Field, weights: dict[int, memoryview]
+) -> bytes:
     parts: list[bytes] = []
     index = 0
     for f in _fields(data, graph.body, graph.end):
