@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from onnx import helper
 
@@ -21,15 +22,30 @@ def run_onnx_node(
     kind: str, arrays: list[np.ndarray | None], attrs: dict[str, object], opset: int = 22
 ) -> np.ndarray:
     """Return the first output of one ONNX operator run by onnxruntime; None is a left-out input."""
+    return run_onnx_outputs(kind, arrays, attrs, ["y"], opset)[0]
+
+
+def run_onnx_outputs(
+    kind: str,
+    arrays: list[np.ndarray | None],
+    attrs: dict[str, object],
+    outputs: list[str],
+    opset: int = 22,
+) -> list[np.ndarray]:
+    """Return the named outputs of one ONNX operator run by onnxruntime."""
     names = ["" if a is None else f"x{k}" for k, a in enumerate(arrays)]
     inputs = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in zip(names, arrays, strict=True)
         if a is not None
     ]
-    node = helper.make_node(kind, names, ["y"], **attrs)
-    output = helper.make_tensor_value_info("y", inputs[0].type.tensor_type.elem_type, None)
-    graph = helper.make_graph([node], "one", inputs, [output])
+    node = helper.make_node(kind, names, outputs, **attrs)
+    first = inputs[0].type.tensor_type.elem_type
+    types = [first] + [onnx.TensorProto.INT64] * (len(outputs) - 1)
+    results = [
+        helper.make_tensor_value_info(n, t, None) for n, t in zip(outputs, types, strict=True)
+    ]
+    graph = helper.make_graph([node], "one", inputs, results)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = min(model.ir_version, 10)
     options = onnxruntime.SessionOptions()
@@ -40,8 +56,8 @@ def run_onnx_node(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     feeds = {n: a for n, a in zip(names, arrays, strict=True) if a is not None}
-    result: np.ndarray = session.run(None, feeds)[0]
-    return result
+    made: list[np.ndarray] = session.run(None, feeds)
+    return made
 
 
 def random_array(shape: tuple[int, ...], dtype: str, low: float, high: float) -> np.ndarray:
