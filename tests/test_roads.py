@@ -58,7 +58,7 @@ def check(probabilities: object, expected: np.ndarray) -> None:
 
 def test_numpy_by_position_and_by_name(image: np.ndarray, expected: np.ndarray) -> None:
     executable = treadle.compile(MODEL, shapes=SHAPES)
-    check(executable(image), expected)
+    check(executable(image)[0], expected)
     check(executable.run({"image": image})[0], expected)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 from onnx import helper
 
@@ -19,32 +18,36 @@ from treadle.te import tensor as te
 
 
 def run_onnx_node(
-    kind: str, arrays: list[np.ndarray | None], attrs: dict[str, object], opset: int = 22
+    kind: str,
+    arrays: list[np.ndarray | None],
+    attrs: dict[str, object],
+    opset: int = 22,
+    result_type: int | None = None,
 ) -> np.ndarray:
-    """Return the first output of one ONNX operator run by onnxruntime; None is a left-out input."""
-    return run_onnx_outputs(kind, arrays, attrs, ["y"], opset)[0]
+    """Return the first output of one ONNX operator run by onnxruntime; None is a left-out input.
+
+    `result_type` is the ONNX element type of the output where it is not that of the first input.
+    """
+    return run_onnx_outputs(kind, arrays, attrs, {"y": result_type}, opset)[0]
 
 
 def run_onnx_outputs(
     kind: str,
     arrays: list[np.ndarray | None],
     attrs: dict[str, object],
-    outputs: list[str],
+    outputs: dict[str, int | None],
     opset: int = 22,
 ) -> list[np.ndarray]:
-    """Return the named outputs of one ONNX operator run by onnxruntime."""
+    """Return the outputs of one ONNX operator: their names, and types as in `run_onnx_node`."""
     names = ["" if a is None else f"x{k}" for k, a in enumerate(arrays)]
     inputs = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in zip(names, arrays, strict=True)
         if a is not None
     ]
-    node = helper.make_node(kind, names, outputs, **attrs)
+    node = helper.make_node(kind, names, list(outputs), **attrs)
     first = inputs[0].type.tensor_type.elem_type
-    types = [first] + [onnx.TensorProto.INT64] * (len(outputs) - 1)
-    results = [
-        helper.make_tensor_value_info(n, t, None) for n, t in zip(outputs, types, strict=True)
-    ]
+    results = [helper.make_tensor_value_info(n, t or first, None) for n, t in outputs.items()]
     graph = helper.make_graph([node], "one", inputs, results)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = min(model.ir_version, 10)

@@ -104,5 +104,3 @@ def pool_of(chunks: int, calls: list[tuple[int, int]], fail_at: int | None = Non
         return 0
 
     return Env(PARALLEL(parallel), chunks, 0, None)
-
-

@@ -117,9 +117,9 @@ def _read(
         return model
     from treadle.frontend.onnx.importer import import_onnx
 
-    module, notes = import_onnx(model, shapes)
-    report.notes += notes
-    return module
+    imported = import_onnx(model, shapes)
+    report.notes += imported.notes
+    return imported.module
 
 
 def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call, Kernel]]:

@@ -21,10 +21,10 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import TensorType, tensor_type
-from treadle.ops.conv import conv
+from treadle.ops.conv import conv, conv_transpose
 from treadle.ops.elementwise import add, divide, multiply, subtract
 from treadle.ops.matmul import matmul
-from treadle.optimize.rule import Rule, Uses
+from treadle.optimize.rule import Rule, Uses, attrs_of
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 """One float64 per channel."""
@@ -67,7 +67,7 @@ def _channel_axis(call: Call) -> int:
 
 def _weights(call: Call) -> np.ndarray | None:
     """Return the constant floating-point weights of a linear call, None for any other call."""
-    if call.op not in (conv, matmul):
+    if call.op not in (conv, conv_transpose, matmul):
         return None
     weights = call.args[1]
     if not isinstance(weights, Constant) or not dt.is_float(weights.type.dtype):
@@ -82,6 +82,8 @@ def _scaled(call: Call, scale: Vector) -> Call | None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         factor = scale.reshape(_weight_shape(call, weights, scale))
+        if call.op is conv_transpose:
+            factor = np.repeat(factor, weights.shape[0] // factor.shape[0], axis=0)
         product = (weights.astype(np.float64) * factor).astype(weights.dtype)
     if not np.isfinite(product).all():
         return None
@@ -97,7 +99,10 @@ def _weight_shape(call: Call, weights: np.ndarray, scale: Vector) -> tuple[int, 
     """Return the shape in which a vector per output channel multiplies the weights."""
     if call.op is matmul:
         return (1, scale.size)
-    return (scale.size,) + (1,) * (weights.ndim - 1)
+    ones = (1,) * (weights.ndim - 2)
+    if call.op is conv_transpose:  # [c, oc/groups, *k]: the rows of a group share its channels
+        return (attrs_of(call).groups, weights.shape[1], *ones)
+    return (scale.size, 1, *ones)
 
 
 def channel_constant(vector: Vector, type_: TensorType, axis: int) -> Constant | None:

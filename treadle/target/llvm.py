@@ -95,3 +95,27 @@ def optimized_text(ir_text: str) -> str:
     """Return the IR of a module after the optimiser."""
     with _optimized(ir_text) as (module, _):
         return str(module)
+
+
+_SPILL = re.compile(
+    r"\b[xyz]mm\d+\b.*\((%rsp|%rbp)|\((%rsp|%rbp)\).*\b[xyz]mm\d+\b"  # x86, AT&T order
+    r"|\bv?(ld|st)[rp]\s+[qdv]\d+.*\[(sp|x29)"  # aarch64
+)
+_LABEL = re.compile(r"^\s*([.A-Za-z_][\w.$]*):")
+_JUMP = re.compile(r"^\s+(?:j\w+|b(?:\.\w+)?|t?b?cbn?z\s+\w+,|tbn?z\s+\w+,[^,]+,)\s+([.\w$]+)")
+
+
+def spill_count(asm: str) -> int:
+    """Return how many accesses of vector registers to the stack stand inside loops.
+
+    A loop is the text between a label and a later jump back to it.
+    """
+    lines = asm.splitlines()
+    labels: dict[str, int] = {}
+    inside: set[int] = set()
+    for number, line in enumerate(lines):
+        if label := _LABEL.match(line):
+            labels[label[1]] = number
+        elif (jump := _JUMP.match(line)) and jump[1] in labels:
+            inside.update(range(labels[jump[1]], number))
+    return sum(1 for n in inside if _SPILL.search(lines[n]))

@@ -7,8 +7,8 @@ from treadle.frontend.importer import ConverterTable
 from treadle.frontend.onnx import (
     constants,
     conv,
-    elementwise,
     einsum,
+    elementwise,
     matmul,
     movement,
     norm,

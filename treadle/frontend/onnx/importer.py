@@ -32,7 +32,7 @@ from treadle.frontend.onnx.resolve import (
     domain_of,
 )
 from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
-from treadle.graph.nodes import Constant, Function, Module, Node, Var, topological
+from treadle.graph.nodes import Call, Constant, Function, Module, Node, Var, topological
 from treadle.graph.nodes import Tuple as TupleNode
 from treadle.graph.types import TensorType
 
@@ -190,9 +190,10 @@ class _Importer:
                 place, lambda: self._inline(function, frame, proto, inputs, origin)
             )
         else:
-            function = _located(place, lambda: _expand(meaning, proto, inputs))
+            full = _located(place, lambda: _with_all_attributes(meaning, frame, proto))
+            function = _located(place, lambda: _expand(meaning, full, inputs))
             frame_above = _located(
-                place, lambda: self._inline(function, frame, proto, inputs, origin)
+                place, lambda: self._inline(function, frame, full, inputs, origin)
             )
         self._stack.append(frame_above)
 
@@ -239,8 +240,8 @@ class _Importer:
         results = list(converted) if isinstance(converted, Sequence) else [converted]
         _check_complete(node, results)
         given = [i for i in inputs if i is not None]
-        if all(isinstance(i, Constant) for i in given):
-            results = [self._folder.fold(r) for r in results]
+        known = all(isinstance(i, Constant) for i in given)
+        results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
         stamp_origin(results, given, origin)
         return results
 
@@ -301,6 +302,10 @@ class _Importer:
             attributes=frame.attributes,
             defined=set(own),
         )
+
+
+def _is_constant_call(node: Node) -> bool:
+    return isinstance(node, Call) and all(isinstance(a, Constant) for a in node.args)
 
 
 def _free_inputs(graph: onnx.GraphProto, values: Mapping[str, Node]) -> list[onnx.ValueInfoProto]:
@@ -390,6 +395,23 @@ def _without_absent(
     return nodes
 
 
+def _with_all_attributes(
+    meaning: Expansion, frame: _Frame, proto: onnx.NodeProto
+) -> onnx.NodeProto:
+    """Return a node with its attributes resolved and the defaults of its schema written out."""
+    given = _attributes(proto, frame.attributes)
+    defaults = {
+        name: a.default_value
+        for name, a in meaning.schema.attributes.items()
+        if a.default_value.name and name not in given
+    }
+    full = onnx.NodeProto()
+    full.CopyFrom(proto)
+    del full.attribute[:]
+    full.attribute.extend([*given.values(), *defaults.values()])
+    return full
+
+
 def _expand(
     meaning: Expansion, proto: onnx.NodeProto, inputs: Sequence[Node | None]
 ) -> onnx.FunctionProto:
@@ -404,6 +426,9 @@ def _expand(
     else:
         body = schema.get_function_with_opset_version(opset)
     function.ParseFromString(body)
+    if not any(domain_of(o.domain) == "" for o in function.opset_import):
+        core = opset if not schema.domain else onnx.defs.onnx_opset_version()
+        function.opset_import.add(domain="", version=core)
     return function
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import broadcast, reshaped, scalar_like, transposed
+from treadle.frontend.onnx.build import broadcast, reshaped, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.graph.types import broadcast_shapes, tensor_type
@@ -164,42 +164,54 @@ def pad_by_attributes(node: OnnxNode) -> Node:
 @converter("Pad", since=(11, 13, 18, 19, 21, 23, 24, 25))
 def pad_by_inputs(node: OnnxNode) -> Node:
     """Convert a padding whose amounts, value and axes are inputs."""
-    pads = node.constant_ints(1, "pads")
-    value = node.optional_constant(2, "constant_value")
-    ndim = node.type(0).ndim
+    pads, ndim = node.constant_ints(1, "pads"), node.type(0).ndim
     axes = node.constant_ints(3, "axes") if node.has_input(3) else range(ndim)
-    fill = 0.0 if value is None or value.size == 0 else value.reshape(-1)[0].item()
-    return _padded(node, pads, fill, node.axes(axes, ndim))
+    value, at = node.optional(2), node.axes(axes, ndim)
+    if value is None or isinstance(value, Constant):
+        fill = value.value.reshape(-1)[0].item() if value is not None and value.value.size else 0.0
+        return _padded(node, pads, fill, at)
+    inside = np.ones(node.shape(0), dtype=bool)
+    before, after = _amounts(node, pads, at)
+    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+    mask = Constant.of(np.pad(inside[_kept(inside.shape, before, after)], widths))
+    if node.text("mode", "constant") != "constant":
+        return _padded(node, pads, 0.0, at)
+    return elementwise.where(mask, _padded(node, pads, 0.0, at), reshaped(value, ()))
+
+
+def _kept(shape: Sequence[int], before: Sequence[int], after: Sequence[int]) -> tuple[slice, ...]:
+    """Return what negative pads leave of a shape."""
+    zipped = zip(shape, before, after, strict=True)
+    return tuple(slice(-min(b, 0), d + min(a, 0)) for d, b, a in zipped)
+
+
+def _amounts(
+    node: OnnxNode, pads: Sequence[int], axes: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Return the elements to add before and after every axis."""
+    if len(pads) != 2 * len(axes):
+        raise ModelError(f"Pad has {len(pads)} amounts for {len(axes)} axes; it needs two each")
+    before, after = [0] * node.type(0).ndim, [0] * node.type(0).ndim
+    for k, axis in enumerate(axes):
+        before[axis], after[axis] = pads[k], pads[k + len(axes)]
+    return before, after
 
 
 def _padded(node: OnnxNode, pads: Sequence[int], value: float, axes: Sequence[int]) -> Node:
     mode = node.text("mode", "constant")
     if mode not in _PAD_MODES:
         raise ModelError(f"the mode of Pad is {mode!r}, not one of {', '.join(_PAD_MODES)}")
-    if len(pads) != 2 * len(axes):
-        raise ModelError(f"Pad has {len(pads)} amounts for {len(axes)} axes; it needs two each")
-    ndim = node.type(0).ndim
-    before, after = [0] * ndim, [0] * ndim
-    for k, axis in enumerate(axes):
-        before[axis], after[axis] = pads[k], pads[k + len(axes)]
+    before, after = _amounts(node, pads, axes)
     return padded(node.input(0), before, after, mode, value)
 
 
 def padded(
     x: Node, before: Sequence[int], after: Sequence[int], mode: str = "constant", value: float = 0.0
 ) -> Node:
-    """Return `x` padded on every axis; negative amounts cut elements off first."""
-    shape = tensor_type(x.type).static_shape
-    kept = [(-min(b, 0), d + min(a, 0)) for d, b, a in zip(shape, before, after, strict=True)]
-    if any(b > e for b, e in kept):
-        raise ModelError(f"the pads cut more off than the shape {list(shape)} has")
-    inner = cut(x, kept, (1,) * len(shape), range(len(shape)))
-    grow_before, grow_after = [max(b, 0) for b in before], [max(a, 0) for a in after]
-    if not any(grow_before) and not any(grow_after):
-        return inner
-    return movement.pad(
-        inner, before=tuple(grow_before), after=tuple(grow_after), mode=mode, value=float(value)
-    )
+    """Return `x` padded on every axis; negative amounts cut elements off."""
+    if not any(before) and not any(after):
+        return x
+    return movement.pad(x, before=tuple(before), after=tuple(after), mode=mode, value=float(value))
 
 
 @converter("Gather", since=(1, 11, 13))
@@ -321,15 +333,8 @@ def _image(node: OnnxNode) -> tuple[int, int, int, int]:
 @converter("Trilu", since=(14,))
 def triangle(node: OnnxNode) -> Node:
     """Convert the upper or lower triangle of matrices; the rest is zero."""
-    rows, columns = node.shape(0)[-2:] if node.type(0).ndim > 1 else (0, 0)
-    if node.type(0).ndim < 2:
-        raise ModelError(f"matrices are expected, not {node.type(0)}")
     diagonal = int(node.constant(1, "diagonal").reshape(())) if node.has_input(1) else 0
-    ones = np.ones((rows, columns), dtype=bool)
-    upper = node.flag("upper", True)
-    kept = np.triu(ones, diagonal) if upper else np.tril(ones, diagonal)
-    x = node.input(0)
-    return elementwise.where(Constant.of(kept), x, scalar_like(0, x))
+    return movement.trilu(node.input(0), upper=node.flag("upper", True), k=diagonal)
 
 
 @converter("ReverseSequence", since=(10, 28))

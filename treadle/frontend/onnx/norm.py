@@ -11,7 +11,6 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.onnx.build import (
-    broadcast,
     converted,
     in_float32,
     per_channel,
@@ -20,7 +19,7 @@ from treadle.frontend.onnx.build import (
     shape_of,
 )
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.graph.nodes import Call, Constant, Node
+from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import tensor_type
 from treadle.ops import elementwise, norm
 from treadle.ops import reduce as reductions
