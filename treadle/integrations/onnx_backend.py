@@ -130,6 +130,9 @@ class TreadleRep(BackendRep):
 
 
 def _is_static(declared: onnx.ValueInfoProto) -> bool:
+    """True when the data an input is given tells nothing new about its shape."""
+    if declared.type.WhichOneof("value") != "tensor_type":
+        return True  # and an error when it is imported
     tensor = declared.type.tensor_type
     return tensor.HasField("shape") and all(
         d.WhichOneof("value") == "dim_value" and d.dim_value >= 0 for d in tensor.shape.dim

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import broadcast, reshaped, transposed
+from treadle.frontend.onnx.build import broadcast, reshaped, shape_of, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.graph.types import broadcast_shapes, tensor_type
@@ -31,13 +31,18 @@ def transpose(node: OnnxNode) -> Node:
 
 @converter("Concat", since=(1, 4, 11, 13))
 def concat(node: OnnxNode) -> Node:
-    """Convert a concatenation; the axis defaults to 1 before opset 4."""
+    """Convert a concatenation (empty parts left out); the axis defaults to 1 before opset 4."""
     values = node.all_inputs()
     axis = node.integer("axis", 1 if node.version == 1 else None)
     if node.type(0).ndim == 0:
         raise ModelError("scalars cannot be concatenated")
     at = node.axis(axis, node.type(0).ndim)
-    return values[0] if len(values) == 1 else movement.concat(*values, axis=at)
+    parts = [
+        v for v, s in zip(values, map(shape_of, values), strict=True) if 0 not in s[at : at + 1]
+    ]
+    if len(parts) < 2:
+        return parts[0] if parts else values[0]
+    return movement.concat(*parts, axis=at)
 
 
 @converter("Split", since=(1, 2, 11, 13, 18))
