@@ -205,7 +205,8 @@ def fmod_float(x: Expr, y: Expr, lite: bool) -> Expr:
     rest, unit = size * shrink, divisor * shrink
     for step in reversed(range(steps)):
         rest = _reduced(rest, unit * 2.0 ** (step * width), lite)
-    rest = where(rest < unit, rest / shrink, NAN, x)
+    covered = size * shrink < unit * 2.0 ** (steps * width)
+    rest = where(covered, rest / shrink, NAN, x)
     result = where(divisor < INF, with_sign_of(rest, x), x, x)
     defined = binary("and", size < INF, divisor > 0.0)
     return where(defined, result, where(call("isnan", y), y, NAN, x), x)
