@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from treadle.target.cpus import implied_features
+
 Family = Literal["cpu", "gpu"]
 
 
@@ -34,3 +36,29 @@ class Target:
     def lanes(self, dtype_bits: int = 32) -> int:
         """Return how many elements of that many bits fill one vector register."""
         return max(1, self.vector_bits // dtype_bits)
+
+    def has(self, feature: str) -> bool:
+        """True when an LLVM feature such as "avx512vnni" is on."""
+        return feature in self.features
+
+    @property
+    def architecture(self) -> str:
+        """The first part of the triple: "x86_64", "aarch64", ..."""
+        return self.triple.partition("-")[0]
+
+    def feature_string(self) -> str:
+        """Return the features as LLVM reads them beside the CPU name: "+avx2,-avx512f"."""
+        implied = implied_features(self.triple, self.cpu)
+        off = sorted(implied.difference(self.features))
+        return ",".join([*(f"+{f}" for f in self.features), *(f"-{f}" for f in off)])
+
+    def __str__(self) -> str:
+        """Return the text parse_target reads back into this target."""
+        implied = implied_features(self.triple, self.cpu)
+        changes = [f"+{f}" for f in self.features if f not in implied]
+        changes += [f"-{f}" for f in sorted(implied.difference(self.features))]
+        words = [self.kind]
+        words += [f"-mtriple={self.triple}"] if self.triple else []
+        words += [f"-mcpu={self.cpu}"] if self.cpu else []
+        words += [f"-mattr={','.join(changes)}"] if changes else []
+        return " ".join([*words, f"-num-cores={self.cores}"])

@@ -34,24 +34,35 @@ def disable_machine_scheduler() -> None:
     llvm.set_option("", "-enable-misched=false")
 
 
-def triple_of(ir_text: str) -> str:
-    """Return the target triple a module names."""
-    found = re.search(r'^target triple = "([^"]*)"', ir_text, re.MULTILINE)
-    if found is None:
+def _read(pattern: str, ir_text: str) -> str:
+    found = re.search(pattern, ir_text, re.MULTILINE)
+    return "" if found is None else found[1]
+
+
+def _target_machine(ir_text: str) -> llvm.TargetMachine:
+    """Make the target machine for the triple, CPU and features the module names."""
+    triple = _read(r'^target triple = "([^"]*)"', ir_text)
+    if not triple:
         raise CompileError("the module names no target triple")
-    return found[1]
+    features = _read(r'"target-features"="([^"]*)"', ir_text)
+    hard_floats = triple.startswith("riscv64") and "+d" in features.split(",")
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=_read(r'"target-cpu"="([^"]*)"', ir_text),
+        features=features,
+        opt=_SPEED_LEVEL,
+        reloc="pic",
+        codemodel="default",
+        abiname="lp64d" if hard_floats else "",
+    )
 
 
 @contextmanager
-def _optimized(ir_text: str, cpu: str, features: str) -> Iterator[tuple[object, object]]:
+def _optimized(ir_text: str) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
     """Parse, verify and optimise a module; yields it with its target machine."""
     _initialize()
-    context = llvm.create_context()
     try:
-        machine = llvm.Target.from_triple(triple_of(ir_text)).create_target_machine(
-            cpu=cpu, features=features, opt=_SPEED_LEVEL, reloc="pic", codemodel="default"
-        )
-        module = llvm.parse_assembly(ir_text, context)
+        machine = _target_machine(ir_text)
+        module = llvm.parse_assembly(ir_text, llvm.create_context())
         module.data_layout = str(machine.target_data)
         module.verify()
     except RuntimeError as error:
@@ -65,19 +76,46 @@ def _optimized(ir_text: str, cpu: str, features: str) -> Iterator[tuple[object, 
     yield module, machine
 
 
-def compile_ir(ir_text: str, cpu: str = "", features: str = "") -> bytes:
-    """Return the object file of a module. Raises CompileError when LLVM refuses it."""
-    with _optimized(ir_text, cpu, features) as (module, machine):
-        return bytes(machine.emit_object(module))  # type: ignore[attr-defined]
+def compile_ir(ir_text: str) -> bytes:
+    """Return the object file of a module for the CPU its attributes name.
+
+    Raises: CompileError when LLVM refuses the module.
+    """
+    with _optimized(ir_text) as (module, machine):
+        return bytes(machine.emit_object(module))
 
 
-def asm_text(ir_text: str, cpu: str = "", features: str = "") -> str:
+def asm_text(ir_text: str) -> str:
     """Return the assembly of a module. Raises CompileError when LLVM refuses it."""
-    with _optimized(ir_text, cpu, features) as (module, machine):
-        return str(machine.emit_assembly(module))  # type: ignore[attr-defined]
+    with _optimized(ir_text) as (module, machine):
+        return str(machine.emit_assembly(module))
 
 
-def optimized_text(ir_text: str, cpu: str = "", features: str = "") -> str:
+def optimized_text(ir_text: str) -> str:
     """Return the IR of a module after the optimiser."""
-    with _optimized(ir_text, cpu, features) as (module, _):
+    with _optimized(ir_text) as (module, _):
         return str(module)
+
+
+_SPILL = re.compile(
+    r"\b[xyz]mm\d+\b.*\((%rsp|%rbp)|\((%rsp|%rbp)\).*\b[xyz]mm\d+\b"  # x86, AT&T order
+    r"|\bv?(ld|st)[rp]\s+[qdv]\d+.*\[(sp|x29)"  # aarch64
+)
+_LABEL = re.compile(r"^\s*([.A-Za-z_][\w.$]*):")
+_JUMP = re.compile(r"^\s+(?:j\w+|b(?:\.\w+)?|t?b?cbn?z\s+\w+,|tbn?z\s+\w+,[^,]+,)\s+([.\w$]+)")
+
+
+def spill_count(asm: str) -> int:
+    """Return how many accesses of vector registers to the stack stand inside loops.
+
+    A loop is the text between a label and a later jump back to it.
+    """
+    lines = asm.splitlines()
+    labels: dict[str, int] = {}
+    inside: set[int] = set()
+    for number, line in enumerate(lines):
+        if label := _LABEL.match(line):
+            labels[label[1]] = number
+        elif (jump := _JUMP.match(line)) and jump[1] in labels:
+            inside.update(range(labels[jump[1]], number))
+    return sum(1 for n in inside if _SPILL.search(lines[n]))

@@ -111,7 +111,8 @@ class Machine:
             )
         if architecture in ("aarch64", "arm64"):
             return Machine(False, True, True, True, "fullfp16" in on, True)
-        return Machine(False, "f" in on or "vfp4" in on, False, False, False, False)
+        fused = architecture.startswith("riscv") and "f" in on
+        return Machine(False, fused or "vfp4" in on, False, False, False, False)
 
 
 @dataclass(slots=True)

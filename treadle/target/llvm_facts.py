@@ -77,7 +77,7 @@ def _is_inside(node: Load) -> bool:
     if first is None or size is None:
         return False
     last = first + step * (node.lanes - 1)
-    return 0 <= min(first, last) and max(first, last) < size
+    return min(first, last) >= 0 and max(first, last) < size
 
 
 def stored_buffers(stmt: Stmt) -> dict[int, Buffer]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from treadle.dtype import itemsize
 from treadle.errors import InternalError, TargetError
 from treadle.expr import nodes as ex
-from treadle.expr.nodes import Expr, Var
+from treadle.expr.nodes import Var
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, walk_stmts
 from treadle.target.base import Target
 from treadle.target.llvm_builder import Builder, Machine, memory_type, vector
@@ -73,7 +73,7 @@ class _Module:
         return "\n\n".join(parts) + "\n" + "".join(f"{m}\n" for m in self.metadata)
 
     def _attributes(self) -> str:
-        features = ",".join(f"+{f}" for f in self.target.features)
+        features = self.target.feature_string()
         words = ["nounwind", '"no-builtins"']
         if self.target.cpu:
             words.append(f'"target-cpu"="{self.target.cpu}"')

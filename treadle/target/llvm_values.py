@@ -176,6 +176,8 @@ class Values:
         return self.b.splat(self._ready(e.value), element_type(e.dtype), e.lanes)
 
     def _ramp(self, e: Ramp) -> str:
+        if e.lanes == 1:
+            return self._ready(e.base)
         element, type_ = element_type(e.dtype), register_type(e.dtype, e.lanes)
         base = self.b.splat(self._ready(e.base), element, e.lanes)
         stride = ex.int_value(e.stride)

@@ -118,3 +118,35 @@ def lanes_of(stage: Stage, target: Target) -> int:
     """Return how many elements of the stage's result fill a vector."""
     dtype = stage.op.outputs[0].dtype
     return target.lanes(max(bits(dtype), 32))
+
+
+def border_box(stage: Stage) -> dict[IterVar, tuple[int, int]]:
+    """Return per axis the range where a padded result is not the padding; {} if it is not padded.
+
+    Padded is an element `if_then_else(conditions on axes, value, constant)`.
+    """
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    body = op.body[0]
+    if not isinstance(body, ex.Select) or not body.lazy or not isinstance(body.other, ex.Const):
+        return {}
+    box: dict[IterVar, tuple[int, int]] = {a: (0, known(a)) for a in op.axis}
+    for check in _conjuncts(body.cond):
+        limit = int_value(check.b) if isinstance(check, ex.Binary) else None
+        if not isinstance(check, ex.Binary) or limit is None or check.a not in op.axis:
+            return {}
+        axis = next(a for a in op.axis if a is check.a)
+        begin, end = box[axis]
+        if check.op == "ge":
+            box[axis] = (max(begin, limit), end)
+        elif check.op == "lt":
+            box[axis] = (begin, min(end, limit))
+        else:
+            return {}
+    return box if all(b < e for b, e in box.values()) else {}
+
+
+def _conjuncts(e: Expr) -> list[Expr]:
+    if isinstance(e, ex.Binary) and e.op == "and":
+        return _conjuncts(e.a) + _conjuncts(e.b)
+    return [e]

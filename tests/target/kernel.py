@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs hand-built lowered kernels on NumPy arrays, through a pool or without one."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+
+from treadle.dtype import to_numpy
+from treadle.expr.nodes import Const
+from treadle.loop.nodes import Buffer, PrimFunc, Stmt
+from treadle.target.base import Target
+from treadle.target.jit import JitModule
+from treadle.target.llvm import compile_ir, disable_machine_scheduler
+from treadle.target.llvm_ir import emit
+from treadle.target.parse import parse_target
+
+BODY = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_int32,
+)
+PARALLEL = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+)
+KERNEL = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
+)
+
+
+class Env(ctypes.Structure):
+    _fields_ = (
+        ("parallel", PARALLEL),
+        ("num_threads", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("pool", ctypes.c_void_p),
+    )
+
+
+@cache
+def native() -> Target:
+    disable_machine_scheduler()
+    return parse_target("llvm -num-cores=2")
+
+
+def flat(name: str, dtype: str, size: int, scope: str = "global") -> Buffer:
+    return Buffer(name, dtype, (Const.of(size),), scope)  # type: ignore[arg-type]
+
+
+def aligned(size: int, dtype: str, offset: int = 0) -> np.ndarray:
+    """Return zeros whose address is a multiple of 64 bytes plus `offset`."""
+    item = to_numpy(dtype).itemsize
+    raw = np.zeros(size * item + 128, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    return raw[start : start + size * item].view(to_numpy(dtype))
+
+
+def load_kernel(func: PrimFunc, target: Target | None = None) -> tuple[JitModule, KERNEL]:
+    module = JitModule([compile_ir(emit(func, target or native()))])
+    return module, KERNEL(module.address(func.name))
+
+
+def run(
+    func: PrimFunc,
+    arrays: Sequence[np.ndarray],
+    dims: Sequence[int] = (),
+    *,
+    env: Env | None = None,
+    target: Target | None = None,
+    workspace: int = 0,
+) -> int:
+    """Call a kernel on copies of the arrays with the right alignment; results are copied back."""
+    _module, kernel = load_kernel(func, target)
+    placed = [aligned(a.size, str(a.dtype)) for a in arrays]
+    for mine, theirs in zip(placed, arrays, strict=True):
+        mine[:] = theirs.ravel()
+    if workspace:
+        placed.append(aligned(workspace, "uint8"))
+    pointers = (ctypes.c_void_p * len(placed))(*[a.ctypes.data for a in placed])
+    sizes = (ctypes.c_int64 * max(1, len(dims)))(*dims)
+    result = kernel(ctypes.addressof(env) if env else None, pointers, ctypes.addressof(sizes))
+    for mine, theirs in zip(placed, arrays, strict=False):
+        theirs.ravel()[:] = mine
+    return int(result)
+
+
+def pool_of(chunks: int, calls: list[tuple[int, int]], fail_at: int | None = None) -> Env:
+    """Return an environment whose pool runs chunks one after the other and notes their ranges."""
+
+    def parallel(env: int, body: int, closure: int, count: int) -> int:
+        step = -(-count // chunks)
+        for worker, begin in enumerate(range(0, count, step)):
+            end = min(begin + step, count)
+            calls.append((begin, end))
+            result = BODY(body)(env, closure, begin, end, worker)
+            if result or worker == fail_at:
+                return result or 7
+        return 0
+
+    return Env(PARALLEL(parallel), chunks, 0, None)

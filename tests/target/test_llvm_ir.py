@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels as a whole: loops, symbolic sizes, parallel bodies, local and workspace memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.target.kernel import flat, native, pool_of, run
+from treadle.errors import InternalError, TargetError
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import Const, Var
+from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Store, seq
+from treadle.target.llvm import asm_text, spill_count
+from treadle.target.llvm_ir import emit, symbol
+from treadle.target.parse import parse_target
+
+ZERO = Const.of(0)
+
+
+def row_sums(kind: str = "parallel") -> PrimFunc:
+    """out[i] = sum over j of x[i, j] for m rows of n: sizes known only when called."""
+    m, n = Var("m"), Var("n")
+    x, out = Buffer("x", "float32", (m * n,)), Buffer("out", "float32", (m,))
+    total = flat("total", "float32", 1, "local")
+    i, j = Var("i"), Var("j")
+    add = Store(total, (ZERO,), ex.load(total, [ZERO]) + ex.load(x, [i * n + j]))
+    body = Allocate(
+        total,
+        seq(
+            Store(total, (ZERO,), Const.of(0.0, "float32")),
+            For(j, n, "serial", add),
+            Store(out, (i,), ex.load(total, [ZERO])),
+        ),
+    )
+    return PrimFunc("row_sums", (x, out), (m, n), For(i, m, kind, body))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+@pytest.mark.parametrize(("m", "n"), [(5, 7), (1, 1), (3, 0), (0, 4)])
+def test_symbolic_sizes(kind: str, m: int, n: int) -> None:
+    x = np.arange(max(1, m * n), dtype=np.float32)
+    out = np.full(max(1, m), -1, np.float32)
+    assert run(row_sums(kind), [x, out], [m, n]) == 0
+    np.testing.assert_array_equal(out[:m], x[: m * n].reshape(m, n).sum(1))
+    assert (out[m:] == -1).all()
+
+
+def test_a_parallel_loop_goes_to_the_pool_in_chunks() -> None:
+    calls: list[tuple[int, int]] = []
+    x, out = np.arange(70, dtype=np.float32), np.zeros(10, np.float32)
+    assert run(row_sums(), [x, out], [10, 7], env=pool_of(3, calls)) == 0
+    assert calls == [(0, 4), (4, 8), (8, 10)]
+    np.testing.assert_array_equal(out, x.reshape(10, 7).sum(1))
+
+
+def test_a_failing_chunk_ends_the_kernel_with_its_code() -> None:
+    first, second = flat("first", "float32", 4), flat("second", "float32", 4)
+    i = Var("i")
+    one = Const.of(1.0, "float32")
+    body = seq(
+        For(i, Const.of(4), "parallel", Store(first, (i,), one)),
+        For(i, Const.of(4), "parallel", Store(second, (i,), one)),
+    )
+    a, b = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    assert run(PrimFunc("k", (first, second), (), body), [a, b], env=pool_of(2, [], 1)) == 7
+    assert a.sum() == 4
+    assert b.sum() == 0
+
+
+def test_parallel_bodies_see_outer_variables_and_local_buffers() -> None:
+    out = flat("out", "float32", 24)
+    factors = flat("factors", "float32", 4, "local")
+    step, i, j = Var("step"), Var("i"), Var("j")
+    inner = For(
+        j,
+        Const.of(4),
+        "parallel",  # inside a parallel loop: runs serially
+        Store(out, (step * 12 + i * 4 + j,), ex.load(factors, [j]) * ex.cast(i + 1, "float32")),
+    )
+    fill = For(j, Const.of(4), "serial", Store(factors, (j,), ex.cast(j + step * 10, "float32")))
+    body = Allocate(
+        factors,
+        For(step, Const.of(2), "serial", seq(fill, For(i, Const.of(3), "parallel", inner))),
+    )
+    func = PrimFunc("k", (out,), (), body)
+    want = np.array(
+        [[[(j + s * 10) * (i + 1) for j in range(4)] for i in range(3)] for s in range(2)]
+    )
+    for env in (None, pool_of(2, [])):
+        result = np.zeros(24, np.float32)
+        assert run(func, [result], env=env) == 0
+        np.testing.assert_array_equal(result, want.ravel())
+
+
+def two_stages(offsets: dict[str, int], bytes_: int) -> PrimFunc:
+    """out = (x + 1) * 2 with the sum in workspace memory, and a second buffer beside it."""
+    x, out = flat("x", "float32", 32), flat("out", "float32", 32)
+    a, b = flat("a", "float32", 32, "workspace"), flat("b", "float32", 32, "workspace")
+    i = Var("i")
+    n = Const.of(32)
+    body = Allocate(
+        a,
+        seq(
+            For(i, n, "parallel", Store(a, (i,), ex.load(x, [i]) + 1.0)),
+            Allocate(
+                b,
+                seq(
+                    For(i, n, "parallel", Store(b, (i,), ex.load(a, [i]) * 2.0)),
+                    For(i, n, "parallel", Store(out, (i,), ex.load(b, [i]))),
+                ),
+            ),
+        ),
+    )
+    return PrimFunc(
+        "k", (x, out), (), body, 1, workspace_bytes=bytes_, attrs={"workspace_offsets": offsets}
+    )
+
+
+def test_workspace_buffers_lie_at_their_offsets() -> None:
+    func = two_stages({"a": 0, "b": 128}, 256)
+    for env in (None, pool_of(2, [])):
+        x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+        assert run(func, [x, out], env=env, workspace=256) == 0
+        np.testing.assert_array_equal(out, (x + 1) * 2)
+
+
+def test_workspace_buffers_that_share_memory_may_alias() -> None:
+    apart = emit(two_stages({"a": 0, "b": 128}, 256), native())
+    shared = emit(two_stages({"a": 0, "b": 64}, 256), native())
+    assert apart.count("noalias") > shared.count("noalias")
+
+
+def test_a_workspace_buffer_without_a_place_is_refused() -> None:
+    with pytest.raises(InternalError, match="workspace buffer b has no offset"):
+        emit(two_stages({"a": 0}, 256), native())
+    with pytest.raises(InternalError, match="not aligned to 64 bytes"):
+        emit(two_stages({"a": 0, "b": 132}, 512), native())
+
+
+def test_the_same_kernel_gives_the_same_text() -> None:
+    assert emit(row_sums(), native()) == emit(row_sums(), native())
+
+
+def test_buffers_are_noalias_and_inputs_readonly() -> None:
+    text = emit(row_sums(), native())
+    assert "ptr noalias readonly align 64 %b0" in text
+    assert "ptr noalias align 64 %b1" in text
+
+
+def test_names_become_c_identifiers() -> None:
+    assert symbol("conv/1.relu:0") == "conv_1_relu_0"
+    assert symbol("0_first") == "_0_first"
+
+
+@pytest.mark.parametrize("kind", ["thread", "unrolled", "vectorized"])
+def test_unlowered_loops_are_refused(kind: str) -> None:
+    out = flat("out", "float32", 4)
+    i = Var("i")
+    thread = "threadIdx.x" if kind == "thread" else ""
+    body = For(i, Const.of(4), kind, Store(out, (i,), Const.of(0.0, "float32")), thread)  # type: ignore[arg-type]
+    error = TargetError if kind == "thread" else InternalError
+    with pytest.raises(error, match="loop i is"):
+        emit(PrimFunc("k", (out,), (), body), native())
+
+
+def test_a_huge_local_buffer_is_refused() -> None:
+    out, local = flat("out", "float32", 4), flat("tile", "float32", 1 << 19, "local")
+    body = Allocate(local, Store(out, (ZERO,), Const.of(0.0, "float32")))
+    with pytest.raises(InternalError, match="tile: float32"):
+        emit(PrimFunc("k", (out,), (), body), native())
+
+
+def test_an_unroll_pragma_reaches_llvm() -> None:
+    x, out = flat("x", "float32", 64), flat("out", "float32", 1)
+    i = Var("i")
+    add = Store(out, (ZERO,), ex.load(out, [ZERO]) + ex.load(x, [i]))
+    pragmas = (("unroll", 8),)
+    func = PrimFunc("k", (x, out), (), For(i, Const.of(64), "serial", add, pragmas=pragmas))
+    assert '!"llvm.loop.unroll.count", i32 8' in emit(func, native())
+    plain = PrimFunc("k", (x, out), (), For(i, Const.of(64), "serial", add))
+    assert asm_text(emit(func, native())).count("addss") == 8
+    assert asm_text(emit(plain, native())).count("addss") == 1
+
+
+# -- what reaches the machine
+
+
+def copy_of(value: str, lanes: int) -> PrimFunc:
+    x, out = flat("x", "float32", 64), flat("out", "float32", 64)
+    i = Var("i")
+    at = ex.ramp(i * lanes, 1, lanes)
+    loaded = ex.load(x, [at])
+    result = ex.maximum(loaded, 0.0) if value == "relu" else loaded
+    body = For(i, Const.of(64 // lanes), "serial", Store(out, (at,), result))
+    return PrimFunc("k", (x, out), (), body)
+
+
+def loop_lines(asm: str) -> list[str]:
+    """Return the vector instructions of an assembly text, without moves of constants."""
+    return [s.strip() for s in asm.splitlines() if s.strip().startswith("v")]
+
+
+@pytest.mark.parametrize(("cpu", "lanes"), [("haswell", 8), ("skylake-avx512", 16)])
+def test_relu_is_one_instruction(cpu: str, lanes: int) -> None:
+    asm = asm_text(emit(copy_of("relu", lanes), parse_target(f"llvm -mcpu={cpu}")))
+    lines = [s for s in loop_lines(asm) if not s.startswith(("vxorps", "vzeroupper"))]
+    assert [s.split()[0] for s in lines] == ["vmaxps", "vmovaps"]
+
+
+def fill(value: float) -> PrimFunc:
+    out, i = flat("out", "float32", 4096), Var("i")
+    body = For(i, Const.of(4096), "serial", Store(out, (i,), Const.of(value, "float32")))
+    return PrimFunc("k", (out,), (), body)
+
+
+@pytest.mark.parametrize("func", [fill(0.0), copy_of("copy", 1)], ids=["fill", "copy"])
+def test_copies_and_fills_call_no_library(func: PrimFunc) -> None:
+    asm = asm_text(emit(func, native()))
+    assert "memset" not in asm
+    assert "memcpy" not in asm
+
+
+def tile(rows: int, vectors: int, lanes: int) -> PrimFunc:
+    """A register tile of a matrix product: rows x (vectors * lanes), reduced over 256."""
+    depth, width = 256, vectors * lanes
+    a, b = flat("a", "float32", rows * depth), flat("b", "float32", depth * width)
+    c, acc = flat("c", "float32", rows * width), flat("acc", "float32", rows * width, "local")
+    k = Var("k")
+    slots = [
+        (r, v, ex.ramp(r * width + v * lanes, 1, lanes))
+        for r in range(rows)
+        for v in range(vectors)
+    ]
+    zero = ex.broadcast(Const.of(0.0, "float32"), lanes)
+    update = [
+        Store(
+            acc,
+            (at,),
+            ex.call(
+                "fma",
+                ex.broadcast(ex.load(a, [k + r * depth]), lanes),
+                ex.load(b, [ex.ramp(k * width + v * lanes, 1, lanes)]),
+                ex.load(acc, [at]),
+            ),
+        )
+        for r, v, at in slots
+    ]
+    body = Allocate(
+        acc,
+        seq(
+            *(Store(acc, (at,), zero) for _, _, at in slots),
+            For(k, Const.of(depth), "serial", seq(*update)),
+            *(Store(c, (at,), ex.load(acc, [at])) for _, _, at in slots),
+        ),
+    )
+    return PrimFunc("tile", (a, b, c), (), body)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "vectors", "lanes"),
+    [
+        ("-mcpu=skylake-avx512", 12, 2, 16),
+        ("-mcpu=skylake-avx512", 6, 4, 16),
+        ("-mcpu=haswell", 6, 2, 8),
+        ("-mtriple=aarch64-linux-gnu", 8, 3, 4),
+    ],
+)
+def test_register_tiles_stay_in_registers(
+    options: str, rows: int, vectors: int, lanes: int
+) -> None:
+    asm = asm_text(emit(tile(rows, vectors, lanes), parse_target(f"llvm {options}")))
+    assert spill_count(asm) == 0
+    fused = [s for s in asm.splitlines() if s.strip().startswith(("vfmadd", "fmla"))]
+    assert len(fused) == rows * vectors
+
+
+def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:
+    asm = asm_text(emit(tile(12, 2, 16), parse_target("llvm -mcpu=haswell")))
+    assert spill_count(asm) > 10
+
+
+def test_the_tile_computes_a_product() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(12, 256)), rng.normal(size=(256, 32))
+    out = np.zeros(12 * 32, np.float32)
+    assert run(tile(12, 2, 16), [a.astype(np.float32), b.astype(np.float32), out]) == 0
+    np.testing.assert_allclose(out.reshape(12, 32), a @ b, rtol=1e-4, atol=1e-4)

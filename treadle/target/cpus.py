@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU names and instruction-set features LLVM knows, as far as numeric kernels depend on them.
+
+The tables hold facts about LLVM 22. A feature line reads `name(features it needs)`, a CPU line
+`names: features`, where `@name` stands for the features of another CPU. Features that numeric code
+never uses (cryptography, transactions, tuning flags) are left out or only accepted by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+_X86_FEATURES = """
+cmov; sse; sse2(sse); sse3(sse2); ssse3(sse3); sse4.1(ssse3); sse4.2(sse4.1); popcnt; lzcnt; bmi;
+bmi2; movbe; avx(sse4.2); f16c(avx); fma(avx); fma4(avx); xop(fma4); avx2(avx); gfni(sse2);
+avxvnni(avx2); avxvnniint8(avx2); avxvnniint16(avx2); avxneconvert(avx2); avxifma(avx2);
+avx512f(f16c fma avx2); avx512cd(avx512f); avx512dq(avx512f); avx512bw(avx512f);
+avx512vl(avx512f); avx512ifma(avx512f); avx512vbmi(avx512bw); avx512vbmi2(avx512bw);
+avx512vnni(avx512f); avx512bitalg(avx512bw); avx512vpopcntdq(avx512f); avx512bf16(avx512bw);
+avx512fp16(avx512bw);
+avx10.1(avx512cd avx512dq avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg
+  avx512vpopcntdq avx512bf16 avx512fp16);
+avx10.2(avx10.1); amx-tile; amx-int8(amx-tile); amx-bf16(amx-tile); amx-fp16(amx-tile)
+"""
+_X86_CPUS = """
+generic i386 i486 i586 pentium:
+i686 pentium2 pentiumpro: cmov
+pentium3 pentium3m: @i686 sse
+athlon64 athlon-fx k8 opteron pentium4 pentium-m x86-64: @i686 sse2
+athlon64-sse3 k8-sse3 nocona opteron-sse3 prescott yonah: @i686 sse3
+core2: @i686 ssse3
+amdfam10 barcelona: @athlon64-sse3 popcnt lzcnt
+atom bonnell: @core2 movbe
+penryn: @i686 sse4.1
+btver1: @amdfam10 ssse3
+corei7 nehalem westmere x86-64-v2: @i686 sse4.2 popcnt
+atom_sse4_2_movbe goldmont goldmont-plus silvermont slm: @corei7 movbe
+sandybridge: @corei7 avx
+ivybridge: @corei7 f16c
+tremont: @atom_sse4_2_movbe gfni
+bdver1: @amdfam10 xop
+btver2: @amdfam10 bmi movbe f16c
+bdver2 bdver3: @bdver1 bmi f16c fma
+broadwell haswell skylake x86-64-v3 znver1 znver2 znver3: @btver2 bmi2 fma avx2
+alderlake gracemont meteorlake raptorlake: @broadwell gfni avxvnni
+bdver4: @broadwell xop
+knl: @broadwell avx512cd
+knm: @knl avx512vpopcntdq
+arrowlake grandridge sierraforest: @alderlake avxvnniint8 avxneconvert avxifma
+skx skylake-avx512 x86-64-v4: @knl avx512dq avx512bw avx512vl
+arrowlake-s clearwaterforest lunarlake pantherlake wildcatlake: @arrowlake avxvnniint16
+cascadelake: @skx avx512vnni
+cannonlake: @skx avx512ifma avx512vbmi
+cooperlake: @cascadelake avx512bf16
+icelake-client icelake-server rocketlake tigerlake: @cannonlake gfni avx512vbmi2 avx512vnni
+  avx512bitalg avx512vpopcntdq
+znver4: @icelake-client avx512bf16
+znver5: @znver4 avxvnni
+emeraldrapids sapphirerapids: @znver5 avx512fp16 amx-int8 amx-bf16
+graniterapids graniterapids-d: @emeraldrapids amx-fp16
+novalake: @arrowlake-s avx10.2
+diamondrapids: @novalake amx-int8 amx-bf16 amx-fp16
+"""
+_AARCH64_FEATURES = """
+fp-armv8; neon(fp-armv8); lse; rdm(neon); dotprod(neon); fullfp16(fp-armv8);
+fp16fml(neon fullfp16); bf16(neon); i8mm(neon); f32mm(sve); f64mm(sve); sve(fullfp16); sve2(sve);
+sve2p1(sve2); sme(fullfp16 bf16); sme2(sme); jsconv(fp-armv8); complxnum(neon); v8a(neon);
+v8.1a(lse rdm v8a); v8.2a(v8.1a); v8.3a(jsconv complxnum v8.2a); v8.4a(dotprod v8.3a);
+v8.5a(v8.4a); v8.6a(bf16 i8mm v8.5a); v8.7a(v8.6a); v8.8a(v8.7a); v8.9a(v8.8a); v9a(sve2 v8.5a);
+v9.1a(v8.6a v9a); v9.2a(v8.7a v9.1a); v9.3a(v8.8a v9.2a); v9.4a(sve2p1 v8.9a v9.3a)
+"""
+_AARCH64_CPUS = """
+generic: neon
+apple-a7 apple-a8 apple-a9 cortex-a34 cortex-a35 cortex-a53 cortex-a57 cortex-a72 cortex-a73
+  cyclone exynos-m3 kryo thunderx thunderxt81 thunderxt83 thunderxt88: @generic v8a
+apple-a10 falkor: @apple-a7 rdm
+thunderx2t99: @generic v8.1a
+apple-a11 carmel: @generic fullfp16 v8.2a
+cortex-a55 cortex-a65 cortex-a65ae cortex-a75 cortex-a76 cortex-a76ae cortex-a77 cortex-a78
+  cortex-a78ae cortex-a78c cortex-x1 cortex-x1c exynos-m4 exynos-m5 neoverse-e1 neoverse-n1:
+  @apple-a11 dotprod
+cortex-r82 cortex-r82ae: @generic lse rdm dotprod fp16fml jsconv complxnum
+a64fx: @apple-a11 sve complxnum
+thunderx3t110: @generic v8.3a
+apple-a12 apple-s4 apple-s5: @apple-a11 v8.3a
+saphira: @generic v8.4a
+tsv110: @cortex-r82 v8.2a
+apple-a13 apple-a14 apple-m1 apple-s6 apple-s7 apple-s8: @cortex-r82 v8.4a
+ampere1 ampere1a: @apple-a11 v8.6a
+neoverse-512tvb neoverse-v1: @apple-a13 bf16 i8mm sve
+ampere1b: @apple-a11 v8.7a
+apple-a15 apple-a16 apple-a17 apple-m2 apple-m3 apple-s10 apple-s9 oryon-1: @cortex-r82 v8.6a
+cobalt-100 cortex-a510 cortex-a710 cortex-a715 cortex-x2 cortex-x3 grace neoverse-n2 neoverse-v2:
+  @neoverse-512tvb v9a
+apple-a18 apple-a19 apple-m4 apple-m5: @cortex-r82 sme2 v8.7a
+ampere1c cortex-a320 cortex-a520 cortex-a520ae cortex-a720 cortex-a720ae cortex-a725 cortex-x4
+  cortex-x925 gb10 neoverse-n3 neoverse-v3 neoverse-v3ae olympus: @cortex-r82 v9.2a
+fujitsu-monaka: @cortex-r82 v9.3a
+c1-nano c1-premium c1-pro c1-ultra: @fujitsu-monaka sme2
+"""
+_ARM_FEATURES = """
+vfp2; vfp3d16(vfp2); vfp3(vfp3d16); neon(vfp3); fp16; vfp4d16(vfp3d16 fp16); vfp4(vfp3 vfp4d16);
+fp-armv8(vfp4); fullfp16(fp16); fp16fml(fullfp16); dotprod(neon); bf16(neon); i8mm(neon); hwdiv;
+hwdiv-arm; thumb2; dsp; v6; v7(thumb2 v6); v8(v7); v8.2a(v8)
+"""
+_ARM_CPUS = """
+generic:
+arm1176jz-s: v6
+arm1176jzf-s: @arm1176jz-s vfp2
+cortex-a8: @arm1176jz-s neon dsp v7
+cortex-a9: @cortex-a8 fp16
+cortex-a5: @cortex-a8 vfp4
+cortex-a12 cortex-a15 cortex-a17 cortex-a7 krait swift: @cortex-a5 hwdiv hwdiv-arm
+cortex-a32 cortex-a35 cortex-a53 cortex-a57 cortex-a72 cortex-a73 cyclone exynos-m3 kryo:
+  @cortex-a12 fp-armv8 v8
+cortex-a55 cortex-a75 neoverse-n1: @cortex-a32 dotprod v8.2a
+cortex-a76 cortex-a76ae cortex-a77 cortex-a78 cortex-a78ae cortex-a78c cortex-x1 cortex-x1c
+  exynos-m4 exynos-m5: @cortex-a55 fullfp16
+neoverse-v1: @cortex-a76 bf16 i8mm
+cortex-a510 cortex-a710 neoverse-n2: @neoverse-v1 fp16fml
+"""
+_RISCV_FEATURES = """
+m; a; zicsr; f(zicsr); d(f); c; zba; zbb; zbs; b(zba zbb zbs); zfhmin(f); zfh(zfhmin); zvl128b;
+zve64d(d); v(zvl128b zve64d); zvl256b(zvl128b); zvl512b(zvl256b); zvfhmin(f);
+zvfh(zfhmin zvfhmin); zvfbfmin(f); zvfbfwma(zvfbfmin)
+"""
+_RISCV_CPUS = """
+andes-45-series generic generic-ooo generic-rv32 generic-rv64 rocket sifive-7-series:
+rocket-rv32 rocket-rv64: zicsr
+syntacore-scr1-base: @rocket-rv32 c
+sifive-e20 syntacore-scr1-max syntacore-scr3-rv32: @syntacore-scr1-base m
+sifive-e21 sifive-e31 sifive-s21 sifive-s51 syntacore-scr3-rv64: @sifive-e20 a
+sifive-e24 sifive-e34 sifive-e76: @sifive-e21 f
+syntacore-scr4-rv32: @sifive-e20 d
+andes-a25 andes-a45 andes-ax25 andes-ax45 andes-n45 andes-nx45 sifive-s54 sifive-s76 sifive-u54
+  sifive-u74 syntacore-scr4-rv64 syntacore-scr5-rv32 syntacore-scr5-rv64: @sifive-e21 d
+rp2350-hazard3: @sifive-e21 zba zbb zbs
+mips-p8700 sifive-p550: @andes-a25 zba zbb
+andes-ax45mpv: @sifive-e21 v
+veyron-v1 xiangshan-nanhu: @rp2350-hazard3 d
+sifive-p450: @andes-a25 b zfhmin
+syntacore-scr7: @rp2350-hazard3 v
+sifive-p470 sifive-p670: @sifive-p450 v
+sifive-x280: @mips-p8700 zfh v zvl512b zvfh
+xiangshan-kunminghu: @sifive-p470 zfh zvfh
+spacemit-x60: @xiangshan-kunminghu zvl256b
+sifive-p870: @xiangshan-kunminghu zvfbfwma
+tt-ascalon-d8: @sifive-p870 zvl256b
+sifive-x390: @sifive-p870 zvl512b
+"""
+
+_OTHER_FEATURES: Mapping[str, str] = {
+    "x86": "64bit adx aes cx16 fsgsbase mmx pclmul sha sse4a vaes vpclmulqdq x87 xsave "
+    "prefer-128-bit prefer-256-bit",
+    "aarch64": "aes crc crypto outline-atomics sha2 sha3 sm4",
+    "arm": "aes armv7-a armv8-a armv8.2-a crc crypto sha2 soft-float thumb-mode",
+    "riscv": "64bit e i relax zfa zicond zicsr zifencei zvl1024b",
+    "wasm": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A family of CPUs: `features` maps each feature to those it needs, `cpus` to those it has."""
+
+    name: str
+    features: Mapping[str, tuple[str, ...]]
+    others: frozenset[str]
+    cpus: Mapping[str, frozenset[str]]
+
+    def closure(self, features: Iterable[str]) -> frozenset[str]:
+        """Return features with all they need."""
+        found: set[str] = set()
+        waiting = list(features)
+        while waiting:
+            feature = waiting.pop()
+            if feature not in found:
+                found.add(feature)
+                waiting.extend(self.features.get(feature, ()))
+        return frozenset(found)
+
+    def without(self, features: Iterable[str], off: Iterable[str]) -> frozenset[str]:
+        """Return features without those in `off` and without all that need one of them."""
+        gone = set(off)
+        return frozenset(f for f in features if gone.isdisjoint(self.closure((f,))))
+
+
+_TABLES = {
+    "x86": (_X86_FEATURES, _X86_CPUS),
+    "aarch64": (_AARCH64_FEATURES, _AARCH64_CPUS),
+    "arm": (_ARM_FEATURES, _ARM_CPUS),
+    "riscv": (_RISCV_FEATURES, _RISCV_CPUS),
+    "wasm": (
+        "simd128; relaxed-simd(simd128); bulk-memory",
+        "generic mvp: \nbleeding-edge: simd128",
+    ),
+}
+
+_TRIPLES = {
+    "x86_64": "x86", "amd64": "x86", "i386": "x86", "i486": "x86", "i586": "x86", "i686": "x86",
+    "aarch64": "aarch64", "arm64": "aarch64", "arm": "arm", "armv7": "arm", "armv7a": "arm",
+    "armv7l": "arm", "armv8l": "arm", "thumbv7": "arm", "riscv64": "riscv", "riscv32": "riscv",
+    "wasm32": "wasm", "wasm64": "wasm",
+}  # fmt: skip
+
+
+def architecture_names() -> tuple[str, ...]:
+    """Return the first parts of the triples that are known."""
+    return tuple(_TRIPLES)
+
+
+def architecture_of(triple: str) -> Architecture | None:
+    """Return the architecture of a triple, None when it is not known here."""
+    name = _TRIPLES.get(triple.partition("-")[0])
+    return None if name is None else _architecture(name)
+
+
+@cache
+def _architecture(name: str) -> Architecture:
+    feature_text, cpu_text = _TABLES[name]
+    features: dict[str, tuple[str, ...]] = {}
+    for item in feature_text.replace("\n", " ").split(";"):
+        feature, _, needs = item.strip().rstrip(")").partition("(")
+        features[feature] = tuple(needs.split())
+    others = frozenset(_OTHER_FEATURES[name].split())
+    result = Architecture(name, features, others, {})
+    cpus: dict[str, frozenset[str]] = {}
+    for line in cpu_text.replace("\n  ", " ").strip().splitlines():
+        names, _, has = line.partition(":")
+        on: set[str] = set()
+        for word in has.split():
+            on |= cpus[word[1:]] if word.startswith("@") else result.closure((word,))
+        cpus.update(dict.fromkeys(names.split(), frozenset(on)))
+    return Architecture(name, features, others, cpus)
+
+
+def implied_features(triple: str, cpu: str) -> frozenset[str]:
+    """Return the features a CPU has by its name (none for an unknown one)."""
+    architecture = architecture_of(triple)
+    return frozenset() if architecture is None else architecture.cpus.get(cpu, frozenset())
