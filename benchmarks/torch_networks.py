@@ -117,7 +117,7 @@ def build(name: str, opset: int | None = None) -> onnx.ModelProto:
     )
     if program is None:
         raise RuntimeError(f"torch.onnx.export gave no program for {name}")
-    model = program.model_proto
+    model: onnx.ModelProto = program.model_proto
     _drop_traces(model)
     return model
 

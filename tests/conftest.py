@@ -10,10 +10,15 @@ import tempfile
 import zlib
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 
 _CACHE = "TREADLE_CACHE"
+# The same examples on every run and machine, however slow it is.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repeatable")
+
 _owned_cache = pytest.StashKey[str]()
 
 

@@ -12,11 +12,12 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from treadle import settings
 from treadle.errors import InternalError, TreadleError
 
 T = TypeVar("T")
@@ -25,28 +26,6 @@ _REPORT = (
     "this is a defect of the compiler, not of the model; please report it with the command line and"
     " the text dumped by TREADLE_DUMP=<folder>"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """How closely a pipeline is watched (the TREADLE_* variables of the same names).
-
-    `verify`: 0 never; 1 the program handed in and the result (where the result is wrong the passes
-    run again, verified one by one, to find the culprit); 2 after every pass. `debug` from 6 on
-    prints the program after every pass, `time` prints seconds per pass, both to standard error.
-    """
-
-    verify: int = 1
-    dump: Path | None = None
-    dump_only: str = ""
-    override: Path | None = None
-    time: bool = False
-    debug: int = 0
-
-
-def current_inspection() -> Inspection:
-    """Return the inspection the settings ask for."""
-    return Inspection()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,15 +51,18 @@ class Pipeline(Generic[T]):
     text: Callable[[T], str] = str
     parse: Callable[[str, T], T] | None = None
 
-    def run(self, program: T, *, label: str = "", inspection: Inspection | None = None) -> T:
-        """Return `program` after all passes; `label` names it in dumps (a kernel's name).
+    def run(self, program: T, *, label: str = "") -> T:
+        """Return `program` after all passes, watched as the settings say.
+
+        `label` names the program in dumps (a kernel's name). The setting `verify` is 0 for never;
+        1 for the program handed in and the result (where the result is malformed the passes run
+        again, verified one by one, to find the culprit); 2 for after every pass.
 
         Raises:
             TreadleError: a pass found a mistake of the user's.
             InternalError: a pass failed or returned a malformed program; the error names it.
         """
-        watch = current_inspection() if inspection is None else inspection
-        return _Run(self, label or self.name, watch).run(program)
+        return _Run(self, label or self.name, settings.get()).run(program)
 
 
 def pipeline(
@@ -100,7 +82,7 @@ def pipeline(
 class _Run(Generic[T]):
     pipeline: Pipeline[T]
     label: str
-    watch: Inspection
+    watch: settings.Settings
     done: list[str] = field(default_factory=list)
     seconds: list[tuple[str, float]] = field(default_factory=list)
     last_text: str | None = None
@@ -166,7 +148,8 @@ class _Run(Generic[T]):
         try:
             self.pipeline.verify(result)
         except InternalError as e:
-            _Run(self.pipeline, self.label, Inspection(verify=2)).run(program)
+            quiet = replace(self.watch, verify=2, dump=None, time=False, debug=0)
+            _Run(self.pipeline, self.label, quiet).run(program)
             raise self._culprit(self.done[-1], e.problem, e.at) from e
 
     def _record(self, program: T, number: int, name: str) -> None:
@@ -188,7 +171,7 @@ class _Run(Generic[T]):
 
     def _is_selected(self, name: str) -> bool:
         pattern = self.watch.dump_only
-        return not pattern or fnmatchcase(name, pattern) or fnmatchcase(self.label, pattern)
+        return fnmatchcase(name, pattern) or fnmatchcase(self.label, pattern)
 
     def _stage_path(self, folder: Path, number: int, name: str) -> Path:
         return folder / _file_name(self.label) / f"{number:02d}_{_file_name(name)}.txt"

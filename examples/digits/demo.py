@@ -70,7 +70,7 @@ def compile_with_treadle(console: Console, count: int) -> tuple[Classify, Classi
         )
         single = treadle.load(artifact)
     batch = treadle.compile(MODEL, shapes={"image": (count, 1, 8, 8)})
-    return (lambda x: np.asarray(single(x))), (lambda x: np.asarray(batch(x)))
+    return (lambda x: np.asarray(single(x)[0])), (lambda x: np.asarray(batch(x)[0]))
 
 
 def open_with_onnxruntime() -> Classify:

@@ -183,18 +183,15 @@ static bool has(const feature* f) { return f == NULL; }
 
 #define NUM_FEATURES (sizeof FEATURES / sizeof FEATURES[0])
 
-int32_t td_cpu_has(const char* name) {
-  for (size_t i = 0; i < NUM_FEATURES; i++)
-    if (strcmp(FEATURES[i].name, name) == 0) return has(&FEATURES[i]) ? 1 : 0;
-  return -1;
-}
-
+/* Asked once: under a hypervisor the question takes microseconds. */
+static bool answers[NUM_FEATURES];
 static char feature_list[NUM_FEATURES * 20 + 1];
 
-static void fill_feature_list(void) {
+static void ask(void) {
   char* at = feature_list;
   for (size_t i = 0; i < NUM_FEATURES; i++) {
-    if (!has(&FEATURES[i])) continue;
+    answers[i] = has(&FEATURES[i]);
+    if (!answers[i]) continue;
     size_t bytes = strlen(FEATURES[i].name);
     if (at != feature_list) *at++ = ',';
     memcpy(at, FEATURES[i].name, bytes);
@@ -203,9 +200,20 @@ static void fill_feature_list(void) {
   *at = '\0';
 }
 
-const char* td_cpu_features(void) {
+static void ask_once(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, fill_feature_list);
+  pthread_once(&once, ask);
+}
+
+int32_t td_cpu_has(const char* name) {
+  ask_once();
+  for (size_t i = 0; i < NUM_FEATURES; i++)
+    if (strcmp(FEATURES[i].name, name) == 0) return answers[i] ? 1 : 0;
+  return -1;
+}
+
+const char* td_cpu_features(void) {
+  ask_once();
   return feature_list;
 }
 

@@ -87,10 +87,19 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void blocks_sha(uint32_t stat
 }
 #endif
 
+#if defined(HAS_SHA_INSTRUCTIONS)
+/* Asked once: under a hypervisor the question takes microseconds. */
+static bool has_sha_instructions(void) {
+  static _Atomic int answer = -1;
+  if (answer < 0)
+    answer = td_cpu_has("sha") == 1 && td_cpu_has("ssse3") == 1 && td_cpu_has("sse4.1") == 1;
+  return answer > 0;
+}
+#endif
+
 static void add_blocks(uint32_t state[8], const uint8_t* data, size_t blocks) {
 #if defined(HAS_SHA_INSTRUCTIONS)
-  if (blocks > 4 && td_cpu_has("sha") == 1 && td_cpu_has("ssse3") == 1 &&
-      td_cpu_has("sse4.1") == 1) {
+  if (has_sha_instructions()) {
     blocks_sha(state, data, blocks);
     return;
   }

@@ -3,30 +3,52 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnxruntime
 from onnx import helper
 
-from tests.ops.te_arrays import evaluate
+from tests.te_eval import evaluate
 from treadle import dtype as dt
 from treadle.graph.nodes import Var
-from treadle.graph.operator import Example, Operator
+from treadle.graph.operator import Attrs, Example, Operator
 from treadle.graph.types import TensorType
+from treadle.te import tensor as te
 
 
 def run_onnx_node(
-    kind: str, arrays: list[np.ndarray | None], attrs: dict[str, object], opset: int = 22
+    kind: str,
+    arrays: list[np.ndarray | None],
+    attrs: dict[str, object],
+    opset: int = 22,
+    result_type: int | None = None,
 ) -> np.ndarray:
-    """Return the first output of one ONNX operator run by onnxruntime; None is a left-out input."""
+    """Return the first output of one ONNX operator run by onnxruntime; None is a left-out input.
+
+    `result_type` is the ONNX element type of the output where it is not that of the first input.
+    """
+    return run_onnx_outputs(kind, arrays, attrs, {"y": result_type}, opset)[0]
+
+
+def run_onnx_outputs(
+    kind: str,
+    arrays: list[np.ndarray | None],
+    attrs: dict[str, object],
+    outputs: dict[str, int | None],
+    opset: int = 22,
+) -> list[np.ndarray]:
+    """Return the outputs of one ONNX operator: their names, and types as in `run_onnx_node`."""
     names = ["" if a is None else f"x{k}" for k, a in enumerate(arrays)]
     inputs = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in zip(names, arrays, strict=True)
         if a is not None
     ]
-    node = helper.make_node(kind, names, ["y"], **attrs)
-    output = helper.make_tensor_value_info("y", inputs[0].type.tensor_type.elem_type, None)
-    graph = helper.make_graph([node], "one", inputs, [output])
+    node = helper.make_node(kind, names, list(outputs), **attrs)
+    first = inputs[0].type.tensor_type.elem_type
+    results = [helper.make_tensor_value_info(n, t or first, None) for n, t in outputs.items()]
+    graph = helper.make_graph([node], "one", inputs, results)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = min(model.ir_version, 10)
     options = onnxruntime.SessionOptions()
@@ -37,8 +59,8 @@ def run_onnx_node(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     feeds = {n: a for n, a in zip(names, arrays, strict=True) if a is not None}
-    result: np.ndarray = session.run(None, feeds)[0]
-    return result
+    made: list[np.ndarray] = session.run(None, feeds)
+    return made
 
 
 def random_array(shape: tuple[int, ...], dtype: str, low: float, high: float) -> np.ndarray:
@@ -59,8 +81,19 @@ def example_arrays(example: Example) -> list[np.ndarray]:
     return [example.inputs.get(k, a) for k, a in enumerate(made)]
 
 
+def te_result(operator: Operator[Any], attrs: Attrs | None, arrays: list[np.ndarray]) -> np.ndarray:
+    """Return what an operator's te compute means for arrays."""
+    inputs = [
+        te.placeholder(a.shape, dt.from_numpy(a.dtype), name=f"x{k}") for k, a in enumerate(arrays)
+    ]
+    assert operator.compute is not None
+    made = operator.compute(attrs, *inputs)
+    last = made if isinstance(made, te.Tensor) else made[-1]
+    return evaluate([last], dict(zip(inputs, arrays, strict=True)))[0]
+
+
 def check_operator(
-    operator: Operator,
+    operator: Operator[Any],
     arrays: list[np.ndarray],
     attrs: dict[str, object],
     *,
@@ -72,7 +105,7 @@ def check_operator(
     types = [TensorType(a.shape, dt.from_numpy(a.dtype)) for a in arrays]
     call = operator(*(Var(f"x{k}", t) for k, t in enumerate(types)), **attrs)
     reference = operator.reference(call.attrs, *arrays)
-    computed = evaluate(operator, arrays, attrs)
+    computed = te_result(operator, call.attrs, arrays)
     for result in (reference, computed):
         assert result.shape == call.type.static_shape
         assert dt.from_numpy(result.dtype) == call.type.dtype

@@ -12,7 +12,7 @@ VERSION = 1
 Json = dict[str, object]
 
 
-def plan_to_json(plan: MemoryPlan, target: Target, target_text: str) -> Json:
+def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
     """Return the plan in the form of docs/design/plan.md."""
     table = _ValueTable()
     inputs = [{"name": n, "value": table.add(v)} for n, v in plan.inputs]
@@ -20,7 +20,7 @@ def plan_to_json(plan: MemoryPlan, target: Target, target_text: str) -> Json:
     outputs = [{"name": n, "value": table.add(v)} for n, v in plan.outputs]
     return {
         "version": VERSION,
-        "target": target_text,
+        "target": str(target),
         "triple": target.triple,
         "cpu_features": list(target.features),
         "values": table.rows,

@@ -40,7 +40,9 @@ class Interval:
     hi: int | None = None
 
     def __str__(self) -> str:
-        return f"[{'-inf' if self.lo is None else self.lo}, {'inf' if self.hi is None else self.hi}]"
+        return (
+            f"[{'-inf' if self.lo is None else self.lo}, {'inf' if self.hi is None else self.hi}]"
+        )
 
     @property
     def value(self) -> int | None:
@@ -56,9 +58,7 @@ class Interval:
     def intersect(self, other: Interval) -> Interval:
         """Return the elements of both (one of them where they are disjoint: dead code)."""
         lo, hi = _largest(self.lo, other.lo), _smallest(self.hi, other.hi)
-        return (
-            self if lo is not None and hi is not None and lo > hi else Interval(lo, hi)
-        )
+        return self if lo is not None and hi is not None and lo > hi else Interval(lo, hi)
 
     def union(self, other: Interval) -> Interval:
         """Return the smallest interval with the elements of both."""
@@ -152,9 +152,7 @@ class Affine:
         """Return self * factor."""
         if factor == 0:
             return self.like({}, 0)
-        return self.like(
-            {a: c * factor for a, c in self.terms.items()}, self.const * factor
-        )
+        return self.like({a: c * factor for a, c in self.terms.items()}, self.const * factor)
 
     @property
     def value(self) -> int | None:
@@ -189,8 +187,9 @@ class Affine:
         if not vectors:
             return whole
         rest = _sum(_ordered(vectors), 0)
-        bare = not base and not self.const and not isinstance(whole, Ramp)
-        return rest if bare else binary("add", whole, rest)
+        if isinstance(whole, Ramp) or base:
+            return binary("add", whole, rest)
+        return binary("add", rest, whole) if self.const else rest
 
     def _scalar(self, terms: dict[Expr, int], const: int) -> Expr:
         if not terms:
@@ -345,9 +344,7 @@ def is_sum(e: Expr) -> bool:
 # ---------------------------------------------------------------------------- intervals
 
 
-def interval(
-    e: Expr, ranges: Ranges, memo: dict[Expr, Interval] | None = None
-) -> Interval:
+def interval(e: Expr, ranges: Ranges, memo: dict[Expr, Interval] | None = None) -> Interval:
     """Return bounds of an integer or bool expression (every lane of a vector).
 
     `memo` may be shared between calls with the same `ranges`.
@@ -366,9 +363,7 @@ def prove(cond: Expr, ranges: Ranges) -> bool | None:
 class Bounds:
     """Intervals of expressions under fixed bounds of variables, remembered per node."""
 
-    def __init__(
-        self, ranges: Ranges, memo: dict[Expr, Interval] | None = None
-    ) -> None:
+    def __init__(self, ranges: Ranges, memo: dict[Expr, Interval] | None = None) -> None:
         self.facts = cast(Mapping[Expr, Interval], ranges)
         self.memo: dict[Expr, Interval] = {} if memo is None else memo
         self._sums: dict[Expr, Affine] = {}
@@ -434,11 +429,7 @@ class Bounds:
 
     def _evaluate(self, e: Expr) -> Interval:
         if isinstance(e, Const):
-            return (
-                ANY
-                if isinstance(e.value, float)
-                else Interval(int(e.value), int(e.value))
-            )
+            return ANY if isinstance(e.value, float) else Interval(int(e.value), int(e.value))
         if isinstance(e, Var):
             return ANY if e.dtype == INDEX else dtype_interval(e.dtype)
         if not is_integer(e.dtype) and e.dtype != "bool":
@@ -554,9 +545,7 @@ def _multiply(a: Interval, b: Interval) -> Interval:
             if x is not None and y is not None:
                 corners.append(x * y)
                 continue
-            sign = (x_sign if x is None else _sign(x)) * (
-                y_sign if y is None else _sign(y)
-            )
+            sign = (x_sign if x is None else _sign(x)) * (y_sign if y is None else _sign(y))
             below, above = below or sign < 0, above or sign > 0
             if not sign:
                 corners.append(0)
@@ -636,11 +625,7 @@ def _truncmod(a: Interval, b: Interval) -> Interval:
     limit = None if most is None else max(most - 1, 0)
     below = 0 if a.lo is not None and a.lo >= 0 else None
     above = 0 if a.hi is not None and a.hi <= 0 else None
-    lo = (
-        below
-        if below is not None
-        else _largest(a.lo, None if limit is None else -limit)
-    )
+    lo = below if below is not None else _largest(a.lo, None if limit is None else -limit)
     return Interval(lo, above if above is not None else _smallest(a.hi, limit))
 
 

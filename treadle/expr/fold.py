@@ -122,9 +122,7 @@ def fold_cast(e: Cast) -> Const | None:
         if math.isnan(value):
             return Const.of(0, e.dtype)
         low, high = int(min_value(e.dtype)), int(max_value(e.dtype))
-        whole = (
-            math.trunc(value) if math.isfinite(value) else (low if value < 0 else high)
-        )
+        whole = math.trunc(value) if math.isfinite(value) else (low if value < 0 else high)
         return Const.of(min(max(whole, low), high), e.dtype)
     return Const.of(value, e.dtype)
 
@@ -188,11 +186,7 @@ _PACK = {"float16": "<e", "float32": "<f", "float64": "<d"}
 
 def _fold_bitcast(e: Call, value: Number) -> Const | None:
     source = e.args[0].dtype
-    if (
-        bits(source) != bits(e.dtype)
-        or "bfloat16" in (source, e.dtype)
-        or math.isnan(value)
-    ):
+    if bits(source) != bits(e.dtype) or "bfloat16" in (source, e.dtype) or math.isnan(value):
         return None
     width = bits(source) // 8
     if is_float(source):

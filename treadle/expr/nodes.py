@@ -428,9 +428,7 @@ def convert(value: ExprLike, dtype: str | None = None) -> Expr:
     item = getattr(value, "item", None)
     if item is not None and not getattr(value, "shape", ()):
         return convert(item(), dtype)
-    raise TypeMismatch(
-        f"{value!r} of type {type(value).__name__} is not a scalar expression"
-    )
+    raise TypeMismatch(f"{value!r} of type {type(value).__name__} is not a scalar expression")
 
 
 def match(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
@@ -475,9 +473,7 @@ def _common_dtype(a: str, b: str) -> str:
         return b if a == "bool" else a
     if bits(a) != bits(b):
         return max(a, b, key=bits)
-    raise TypeMismatch(
-        f"operands of types {a} and {b} do not mix", hint="cast one with .astype"
-    )
+    raise TypeMismatch(f"operands of types {a} and {b} do not mix", hint="cast one with .astype")
 
 
 def _binary(op: BinaryOp, a: Expr, b: Expr) -> Binary:
@@ -533,9 +529,7 @@ def any_of(conditions: Iterable[Expr]) -> Expr:
     return Const.of(False, "bool") if result is None else result
 
 
-def select(
-    cond: ExprLike, then: ExprLike, other: ExprLike, *, lazy: bool = False
-) -> Expr:
+def select(cond: ExprLike, then: ExprLike, other: ExprLike, *, lazy: bool = False) -> Expr:
     """Return `then` where `cond` holds, else `other`; lazy evaluates only the chosen branch."""
     test = convert(cond)
     if test.dtype != "bool":
@@ -554,9 +548,7 @@ def cast(value: ExprLike, dtype: str) -> Expr:
     x = convert(value, None if isinstance(value, Expr) else dtype)
     if x.dtype == check_dtype(dtype):
         return x
-    if isinstance(x, Const) and not (
-        isinstance(x.value, float) and not is_float(dtype)
-    ):
+    if isinstance(x, Const) and not (isinstance(x.value, float) and not is_float(dtype)):
         return Const.of(x.value, dtype)
     return _intern((Cast, dtype, x), lambda: Cast(x, dtype, x.lanes))
 
@@ -572,9 +564,7 @@ def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
     if name in ("isnan", "isinf", "not"):
         dtype = "bool"
     result = dtype or first.dtype
-    return _intern(
-        (Call, name, result, nodes), lambda: Call(name, nodes, result, lanes)
-    )
+    return _intern((Call, name, result, nodes), lambda: Call(name, nodes, result, lanes))
 
 
 def load(source: Source, indices: Iterable[ExprLike]) -> Expr:
@@ -602,9 +592,7 @@ def broadcast(value: ExprLike, lanes: int) -> Expr:
     if x.lanes == lanes or lanes == 1:
         return x
     if x.lanes != 1:
-        raise TypeMismatch(
-            f"a vector of {x.lanes} lanes cannot become one of {lanes}: {x}"
-        )
+        raise TypeMismatch(f"a vector of {x.lanes} lanes cannot become one of {lanes}: {x}")
     return _intern((Broadcast, lanes, x), lambda: Broadcast(x, lanes, x.dtype))
 
 

@@ -38,9 +38,7 @@ Row = tuple[Domain, str, str] | tuple[Domain, str, str, Callable[..., bool]]
 
 def _has_exact_reciprocal(c1: float) -> bool:
     mantissa, exponent = math.frexp(c1) if math.isfinite(c1) else (0.0, 0)
-    return (
-        abs(mantissa) == 0.5 and -10 < exponent < 12
-    )  # 1 / c1 is normal in every float type
+    return abs(mantissa) == 0.5 and -10 < exponent < 12  # 1 / c1 is normal in every float type
 
 
 RULES: tuple[Row, ...] = (
@@ -187,17 +185,13 @@ class Rule:
     def _holds(self, env: Env) -> bool:
         if self.condition is None:
             return True
-        names = self.condition.__code__.co_varnames[
-            : self.condition.__code__.co_argcount
-        ]
+        names = self.condition.__code__.co_varnames[: self.condition.__code__.co_argcount]
         return self.condition(*(_constant_of(env[n]) for n in names))
 
 
 def apply_rules(e: Expr) -> Expr | None:
     """Return the node the first fitting rule makes of `e` (operands done), None where none fits."""
-    head = (
-        e.op if isinstance(e, Binary) else e.name if isinstance(e, Call) else _head(e)
-    )
+    head = e.op if isinstance(e, Binary) else e.name if isinstance(e, Call) else _head(e)
     table = _INDEX.get((head, _domain(e)))
     for rule in table or ():
         result = rule.apply(e)
@@ -276,9 +270,7 @@ def _matcher(node: ast.expr) -> Matcher:
     if head == "select":
         return _match_select(parts)
     if head == "not":
-        return lambda e, env: (
-            isinstance(e, Call) and e.name == "not" and parts[0](e.args[0], env)
-        )
+        return lambda e, env: isinstance(e, Call) and e.name == "not" and parts[0](e.args[0], env)
     left, right = parts
     return lambda e, env: (
         isinstance(e, Binary) and e.op == head and left(e.a, env) and right(e.b, env)
@@ -290,9 +282,7 @@ def _match_select(parts: list[Matcher]) -> Matcher:
         if not isinstance(e, Select):
             return False
         outer = cast(Select | None, env.setdefault("select", e))
-        same = (
-            isinstance(outer, Select) and outer.lazy == e.lazy
-        )  # strict must not become lazy
+        same = isinstance(outer, Select) and outer.lazy == e.lazy  # strict must not become lazy
         return same and all(
             p(c, env) for p, c in zip(parts, (e.cond, e.then, e.other), strict=True)
         )
@@ -311,14 +301,12 @@ def _match_name(name: str) -> Matcher:
     return match
 
 
-def _match_number(number: int | float | bool) -> Matcher:
+def _match_number(number: float | bool) -> Matcher:
     def match(e: Expr, env: Env) -> bool:
         value = _constant_of(e)
         if value is None or value != number:
             return False
-        return not isinstance(value, float) or math.copysign(1, value) == math.copysign(
-            1, number
-        )
+        return not isinstance(value, float) or math.copysign(1, value) == math.copysign(1, number)
 
     return match
 

@@ -208,24 +208,16 @@ class Simplifier:
         """Merge atom = x % divisor with a term of x // divisor = partner * inner."""
         have = s.terms.get(partner)
         if have is not None and have == coef * divisor * inner:
-            rest = {
-                a: c for a, c in s.terms.items() if a is not atom and a is not partner
-            }
+            rest = {a: c for a, c in s.terms.items() if a is not atom and a is not partner}
             return s.like(rest, s.const).plus(decompose(atom.a), coef)
         if inner != 1:
             return None
         for other, have in s.terms.items():
-            if (
-                have != coef * divisor
-                or not isinstance(other, Binary)
-                or other.op != "floormod"
-            ):
+            if have != coef * divisor or not isinstance(other, Binary) or other.op != "floormod":
                 continue
             outer = splat_value(other.b)
             if other.a is partner and outer is not None and outer > 0:
-                rest = {
-                    a: c for a, c in s.terms.items() if a is not atom and a is not other
-                }
+                rest = {a: c for a, c in s.terms.items() if a is not atom and a is not other}
                 whole = self._modulo(decompose(atom.a), divisor * outer)
                 return s.like(rest, s.const).plus(whole, coef)
         return None
@@ -233,9 +225,7 @@ class Simplifier:
     def _product(self, e: Binary) -> Expr | None:
         """Multiply out a product of short sums: (i + 1) * n  ->  i * n + n."""
         a, b = decompose(e.a), decompose(e.b)
-        if (len(a.terms) + bool(a.const)) * (
-            len(b.terms) + bool(b.const)
-        ) > _MAX_PRODUCT_TERMS:
+        if (len(a.terms) + bool(a.const)) * (len(b.terms) + bool(b.const)) > _MAX_PRODUCT_TERMS:
             return None
         total = a.times(b.const).plus(b.like(b.terms, 0), a.const)
         for x, k in a.terms.items():
@@ -295,9 +285,7 @@ class Simplifier:
             return n
         if not self.bounds.is_exact(n):
             return _atom("floordiv", n, c)
-        whole = n.like(
-            {a: k // c for a, k in n.terms.items() if k % c == 0}, n.const // c
-        )
+        whole = n.like({a: k // c for a, k in n.terms.items() if k % c == 0}, n.const // c)
         rest = n.like({a: k for a, k in n.terms.items() if k % c}, n.const % c)
         if not rest.terms:
             return whole
@@ -336,9 +324,7 @@ class Simplifier:
         for g in sorted({math.gcd(k, c) for k in n.terms.values()}, reverse=True):
             if g == 1:
                 return None
-            big = n.like(
-                {a: k // g for a, k in n.terms.items() if k % g == 0}, n.const // g
-            )
+            big = n.like({a: k // g for a, k in n.terms.items() if k % g == 0}, n.const // g)
             small = n.like({a: k for a, k in n.terms.items() if k % g}, n.const % g)
             span = self.bounds.of_sum(small)
             if Interval(0, g - 1).contains(span) and self.bounds.is_exact(big):
@@ -398,20 +384,14 @@ class Simplifier:
                 whole = whole.plus(decompose(factor), k)
         low = self.bounds.of_sum(rest)
         high = self.bounds.of_sum(rest.plus(n, -1))
-        inside = (
-            low.lo is not None and low.lo >= 0 and high.hi is not None and high.hi < 0
-        )
+        inside = low.lo is not None and low.lo >= 0 and high.hi is not None and high.hi < 0
         if not rest.terms and not rest.const:
             inside = True
         if not whole.terms and not whole.const and not inside:
             return None
         if e.op == "floormod":
             return rest.to_expr() if inside else binary("floormod", rest.to_expr(), e.b)
-        quotient = (
-            a.like({}, 0)
-            if inside
-            else decompose(binary("floordiv", rest.to_expr(), e.b))
-        )
+        quotient = a.like({}, 0) if inside else decompose(binary("floordiv", rest.to_expr(), e.b))
         return whole.plus(quotient).to_expr()
 
     # ------------------------------------------------------------------ comparisons, min, max
@@ -447,9 +427,7 @@ class Simplifier:
         """Divide `d op 0` by the common factor, leaving out a part too small to matter."""
         divisor = math.gcd(*d.terms.values())
         if divisor > 1 and (op == "lt" or d.const % divisor == 0):
-            d = d.like(
-                {a: k // divisor for a, k in d.terms.items()}, d.const // divisor
-            )
+            d = d.like({a: k // divisor for a, k in d.terms.items()}, d.const // divisor)
         if op != "lt":
             return d
         for g in sorted({abs(k) for k in d.terms.values()}, reverse=True):
@@ -493,9 +471,7 @@ def _operands(node: Expr) -> Iterable[Expr]:
 
 
 def _is_constant(e: Expr) -> bool:
-    return isinstance(e, Const) or (
-        isinstance(e, Broadcast) and isinstance(e.value, Const)
-    )
+    return isinstance(e, Const) or (isinstance(e, Broadcast) and isinstance(e.value, Const))
 
 
 def _atom(op: BinaryOp, n: Affine, c: int) -> Affine:
@@ -526,9 +502,7 @@ def _monomial(x: Expr, y: Expr, like: Affine) -> Affine:
         stride = Affine({}, 0, x.dtype)
         for atom, k in decompose(vector.stride).terms.items():
             stride = stride.plus(_monomial(scalar, atom, stride), k)
-        stride = stride.plus(
-            Affine({scalar: 1}, 0, x.dtype), decompose(vector.stride).const
-        )
+        stride = stride.plus(Affine({scalar: 1}, 0, x.dtype), decompose(vector.stride).const)
         return decompose(ramp(vector.base, stride.to_expr(), vector.lanes))
     return like.like({binary("mul", vector, scalar): 1}, 0)
 
@@ -564,9 +538,7 @@ def _cast(e: Cast) -> Expr | None:
     if not isinstance(value, Cast):
         return None
     source = value.value.dtype
-    if _is_exact_cast(source, value.dtype) or _is_truncation(
-        source, value.dtype, e.dtype
-    ):
+    if _is_exact_cast(source, value.dtype) or _is_truncation(source, value.dtype, e.dtype):
         return cast_expr(value.value, e.dtype)
     return None
 

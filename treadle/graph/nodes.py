@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -50,9 +50,9 @@ class Constant:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """`op(args)` with attributes; `op` is an operator or a (fused) function. Use `Operator(...)`."""
+    """`op(args)` with attributes; `op` is an operator or a (fused) function."""
 
-    op: Operator | Function
+    op: Operator[Any] | Function
     args: tuple[Node, ...]
     attrs: Attrs | None
     type: Type
@@ -187,7 +187,7 @@ def rewrite(
     `rule` gets a node whose operands are already rewritten; it returns the replacement, or None to
     keep the node. Parameters are kept unless `params` maps them.
     """
-    done: dict[Node, Node] = dict(params or {})
+    done: dict[Node, Node] = {old: new for old, new in (params or {}).items()}
     for node in topological([function.body]):
         if node in done:
             continue

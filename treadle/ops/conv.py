@@ -17,10 +17,10 @@ from treadle.expr import nodes
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
-from treadle.ops.accumulate import narrowed, product, widened
+from treadle.ops.accumulate import narrowed, product, product_example
+from treadle.ops.numeric import dims_of, in_float64
 from treadle.ops.window import (
     WindowAxis,
-    dims_of,
     grown,
     kernel_axes,
     known,
@@ -141,8 +141,8 @@ def reference_conv(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray
     axes = conv_axes(attrs, x.shape[2:], w.shape[2:])
     outputs = known(a.out for a in axes)
     g = attrs.groups
-    data = pad_array(widened(x), 2, axes, 0)
-    weights = widened(w).reshape(g, w.shape[0] // g, *w.shape[1:])
+    data = pad_array(in_float64(x), 2, axes, 0)
+    weights = in_float64(w).reshape(g, w.shape[0] // g, *w.shape[1:])
     result = np.zeros((x.shape[0], g, w.shape[0] // g, prod(outputs)), data.dtype)
     for tap, view in tap_views(data, axes, outputs):
         rows = np.ascontiguousarray(view).reshape(x.shape[0], g, w.shape[1], prod(outputs))
@@ -165,21 +165,23 @@ def _conv_examples() -> tuple[Example, ...]:
     same = {"pads_before": (1, 1), "pads_after": (1, 1)}
     f16, f64 = ("float16", "float16"), ("float64", "float64")
     return (
-        Example(((1, 3, 8, 8), (4, 3, 3, 3))),
-        Example(((1, 1, 1, 1), (1, 1, 1, 1))),
-        Example(((2, 3, 9, 7), (5, 3, 3, 3)), same),
-        Example(((1, 3, 17, 17), (8, 3, 7, 7)), {**padding(3), "strides": (2, 2)}),
-        Example(((1, 16, 7, 7), (8, 16, 1, 1))),
-        Example(((1, 16, 7, 7), (8, 16, 1, 1)), {"strides": (2, 2)}),
-        Example(((1, 4, 11, 9), (6, 2, 3, 2)), {"groups": 2, "dilations": (2, 3)}),
-        Example(((2, 6, 8, 8), (6, 1, 3, 3)), {**same, "groups": 6}),
-        Example(((1, 3, 8, 8), (6, 1, 3, 3)), {**same, "groups": 3, "strides": (2, 1)}),
-        Example(((1, 2, 5, 6), (3, 2, 3, 2)), {"pads_before": (0, 1), "pads_after": (2, 0)}),
-        Example(((2, 3, 12), (4, 3, 5)), {"pads_before": (2,), "pads_after": (2,)}),
-        Example(((1, 2, 5, 6, 7), (3, 2, 3, 2, 3)), {"strides": (1, 2, 2)}),
-        Example(((1, 4, 6, 6), (4, 4, 3, 3)), same, f16, rtol=2e-3, atol=2e-3),
-        Example(((1, 4, 6, 6), (4, 4, 3, 3)), same, f64),
-        Example(((1, 4, 6, 6), (4, 4, 3, 3)), same, ("int32", "int32"), low=-9, high=9),
+        product_example(((1, 3, 8, 8), (4, 3, 3, 3))),
+        product_example(((1, 1, 1, 1), (1, 1, 1, 1))),
+        product_example(((2, 3, 9, 7), (5, 3, 3, 3)), same),
+        product_example(((1, 3, 17, 17), (8, 3, 7, 7)), {**padding(3), "strides": (2, 2)}),
+        product_example(((1, 16, 7, 7), (8, 16, 1, 1))),
+        product_example(((1, 16, 7, 7), (8, 16, 1, 1)), {"strides": (2, 2)}),
+        product_example(((1, 4, 11, 9), (6, 2, 3, 2)), {"groups": 2, "dilations": (2, 3)}),
+        product_example(((2, 6, 8, 8), (6, 1, 3, 3)), {**same, "groups": 6}),
+        product_example(((1, 3, 8, 8), (6, 1, 3, 3)), {**same, "groups": 3, "strides": (2, 1)}),
+        product_example(
+            ((1, 2, 5, 6), (3, 2, 3, 2)), {"pads_before": (0, 1), "pads_after": (2, 0)}
+        ),
+        product_example(((2, 3, 12), (4, 3, 5)), {"pads_before": (2,), "pads_after": (2,)}),
+        product_example(((1, 2, 5, 6, 7), (3, 2, 3, 2, 3)), {"strides": (1, 2, 2)}),
+        product_example(((1, 4, 6, 6), (4, 4, 3, 3)), same, f16, rtol=2e-3, atol=2e-3),
+        product_example(((1, 4, 6, 6), (4, 4, 3, 3)), same, f64),
+        product_example(((1, 4, 6, 6), (4, 4, 3, 3)), same, ("int32", "int32"), low=-9, high=9),
     )
 
 
@@ -365,8 +367,8 @@ def _reference_conv_transpose(
 ) -> np.ndarray:
     axes = _transposed_axes(attrs, x.shape[2:], w.shape[2:])
     n, g, filters = x.shape[0], attrs.groups, w.shape[1]
-    data = widened(x).reshape(n, g, x.shape[1] // g, -1)
-    weights = widened(w).reshape(g, w.shape[0] // g, *w.shape[1:])
+    data = in_float64(x).reshape(n, g, x.shape[1] // g, -1)
+    weights = in_float64(w).reshape(g, w.shape[0] // g, *w.shape[1:])
     windows = [
         WindowAxis((s - 1) * a.stride + (a.kernel - 1) * a.dilation + 1, a.kernel, a.stride, 0, 0,
                    a.dilation)
@@ -396,21 +398,28 @@ conv_transpose: Operator[ConvTransposeAttrs] = register(
         fusion=Fusion.ANCHOR,
         flops=_flops_conv_transpose,
         examples=(
-            Example(((1, 3, 5, 6), (3, 4, 3, 3))),
-            Example(((2, 3, 5, 6), (3, 4, 2, 2)), {"strides": (2, 2)}),
-            Example(((1, 4, 5, 5), (4, 2, 4, 4)), {"strides": (2, 2), **padding(1), "groups": 2}),
-            Example(
+            product_example(((1, 3, 5, 6), (3, 4, 3, 3))),
+            product_example(((2, 3, 5, 6), (3, 4, 2, 2)), {"strides": (2, 2)}),
+            product_example(
+                ((1, 4, 5, 5), (4, 2, 4, 4)), {"strides": (2, 2), **padding(1), "groups": 2}
+            ),
+            product_example(
                 ((1, 2, 4, 4), (2, 3, 3, 3)),
                 {"strides": (2, 2), **padding(1), "output_padding": (1, 1)},
             ),
-            Example(((1, 2, 4, 4), (2, 1, 2, 3)), {"strides": (3, 2), "dilations": (2, 1)}),
-            Example(((1, 2, 4, 5), (2, 3, 3, 2)), {"dilations": (2, 3), "pads_before": (1, 0)}),
-            Example(((1, 4, 7), (4, 1, 3)), {"groups": 4, "pads_after": (1,)}),
-            Example(((1, 2, 3, 3, 2), (2, 2, 2, 2, 2)), {"strides": (1, 2, 2)}),
-            Example(
-                ((1, 4, 4, 4), (4, 4, 3, 3)), {"strides": (2, 2)}, ("float16", "float16"),
-                rtol=2e-3, atol=2e-3,
+            product_example(((1, 2, 4, 4), (2, 1, 2, 3)), {"strides": (3, 2), "dilations": (2, 1)}),
+            product_example(
+                ((1, 2, 4, 5), (2, 3, 3, 2)), {"dilations": (2, 3), "pads_before": (1, 0)}
+            ),
+            product_example(((1, 4, 7), (4, 1, 3)), {"groups": 4, "pads_after": (1,)}),
+            product_example(((1, 2, 3, 3, 2), (2, 2, 2, 2, 2)), {"strides": (1, 2, 2)}),
+            product_example(
+                ((1, 4, 4, 4), (4, 4, 3, 3)),
+                {"strides": (2, 2)},
+                ("float16", "float16"),
+                rtol=2e-3,
+                atol=2e-3,
             ),
         ),
     )
-)  # fmt: skip
+)

@@ -186,6 +186,11 @@ class HardSigmoidAttrs(Attrs):
     beta: float = 0.5
 
 
+def _check_gelu(a: GeluAttrs) -> None:
+    if a.approximate not in ("none", "tanh"):
+        raise TypeMismatch(f"{a.approximate!r} is not an approximation of gelu: none, tanh")
+
+
 _TANH_GELU = 2.0 * math.sqrt(2.0 / math.pi)
 
 
@@ -227,12 +232,20 @@ selu = unary(
     attrs_type=SeluAttrs,
     variety=({}, {"alpha": 1.5, "gamma": 0.9}),
 )
+
+
+def _check_celu(a: AlphaAttrs) -> None:
+    if a.alpha == 0:
+        raise TypeMismatch("alpha is 0, and celu divides by it")
+
+
 celu = unary(
     "celu",
     lambda a, x: _select(x < 0, te.expm1(x / a.alpha) * a.alpha, x),
     lambda a, x: np.where(x < 0, np.expm1(x / a.alpha) * a.alpha, x),
     attrs_type=AlphaAttrs,
     variety=({}, {"alpha": 2.0}),
+    check=_check_celu,
 )
 gelu = unary(
     "gelu",
@@ -240,6 +253,7 @@ gelu = unary(
     _numpy_gelu,
     attrs_type=GeluAttrs,
     variety=({}, {"approximate": "tanh"}),
+    check=_check_gelu,
 )
 hard_sigmoid = unary(
     "hard_sigmoid",
@@ -266,6 +280,11 @@ class ClipAttrs(Attrs):
 
     min: float | None = None
     max: float | None = None
+
+
+def _check_clip(a: ClipAttrs) -> None:
+    if any(bound is not None and math.isnan(bound) for bound in (a.min, a.max)):
+        raise TypeMismatch(f"a bound is NaN in min={a.min}, max={a.max}")
 
 
 def _integer_bounds(a: ClipAttrs, dtype: str) -> tuple[int, int]:
@@ -298,6 +317,7 @@ clip = unary(
     NUMBERS,
     attrs_type=ClipAttrs,
     variety=({}, {"min": 0.0, "max": 6.0}, {"max": 1.5}, {"min": -1.25}, {"min": 2.0, "max": 1.0}),
+    check=_check_clip,
 )
 
 

@@ -76,13 +76,16 @@ def unary(
     attrs_type: type[Attrs] = Attrs,
     variety: tuple[dict[str, object], ...] = ({},),
     bounds: tuple[float, float] = (-4.0, 4.0),
+    check: Callable[[Any], None] = lambda attrs: None,
 ) -> Operator[Any]:
     """Register and return an operator of one input that keeps shape and element type.
 
-    `variety` are attribute values to test with, `bounds` the range of random inputs.
+    `variety` are attribute values to test with, `bounds` the range of random inputs; `check`
+    raises TypeMismatch for impossible attributes.
     """
 
     def infer(attrs: Attributes, x: Type) -> Type:
+        check(attrs)
         return check_elements(x, allowed)
 
     return register(

@@ -11,7 +11,8 @@ import numpy as np
 
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr
-from treadle.graph.types import Dim, TensorType, as_dim
+from treadle.graph.types import Dim, TensorType
+from treadle.ops.numeric import dims_of
 from treadle.te import tensor as te
 
 
@@ -59,11 +60,6 @@ class WindowAxis:
         last = (outputs - 1) * self.stride + 1
         starts = [k * self.dilation for k in range(self.kernel)]
         return [slice(s, s + last if outputs else s, self.stride) for s in starts]
-
-
-def dims_of(x: te.Tensor) -> tuple[Dim, ...]:
-    """Return the shape of a te tensor with known extents as ints."""
-    return tuple(map(as_dim, x.shape))
 
 
 def grown(size: Dim, amount: int) -> Dim:

@@ -5,13 +5,10 @@ Below, L is a convolution or matrix product with constant floating-point weights
 uses, b and c are constants that vary along the channel axis only, and L*c is L with its weights
 scaled. All arithmetic on constants runs in float64 and is rounded once, to the weights' type.
 
-1. batch_norm(L)              -> L*s + t       where s = scale / sqrt(var + epsilon)
-2. batch_norm(L + b)          -> L*s + (b*s + t)     and t = bias - mean*s
-3. batch_norm(x)              -> x * s + t
-4. L * c, L / c               -> L*c, L*(1/c)
-5. (L + b) * c                -> L*c + b*c
-6. (L + b) + c                -> L + (b + c)
-7. x - c                      -> x + (-c)      which is exact for floating point
+1. L * c, L / c               -> L*c, L*(1/c)
+2. (L + b) * c, (L + b) / c   -> L*c + b*c, L*(1/c) + b/c
+3. (L + b) + c                -> L + (b + c)
+4. x - c                      -> x + (-c)      which is exact for floating point
 """
 
 from __future__ import annotations
@@ -27,15 +24,18 @@ from treadle.graph.types import TensorType, tensor_type
 from treadle.ops.conv import conv, conv_transpose
 from treadle.ops.elementwise import add, divide, multiply, subtract
 from treadle.ops.matmul import matmul
-from treadle.ops.norm import batch_norm
 from treadle.optimize.rule import Rule, Uses, attrs_of
+
+FOLDED_TYPES = frozenset({"float32", "float64"})
+"""Where rounding a scaled weight costs no more than rounding a scaled result does. Half-precision
+operators compute in float32 and round once, which rounded weights would spoil."""
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 """One float64 per channel."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Linear:
+class Linear:
     """A convolution or product with constant weights, plus `shift` per channel if there is one."""
 
     call: Call
@@ -54,6 +54,10 @@ class _Linear:
         extent = self.type.shape[self.axis]
         return extent if isinstance(extent, int) else None
 
+    def vector_of(self, node: Node) -> Vector | None:
+        """Return a constant operand as one value per channel, None where it is anything else."""
+        return channel_vector(node, self.type, self.axis)
+
     def with_affine(self, scale: Vector | None, shift: Vector | None, origin: str) -> Node | None:
         """Return L*scale + shift, or None where that leaves the range of the weights' type."""
         call = self.call if scale is None else _scaled(self.call, scale)
@@ -61,7 +65,7 @@ class _Linear:
             return None
         if shift is None:
             return call
-        constant = _channel_constant(shift, self.type, self.axis)
+        constant = channel_constant(shift, self.type, self.axis)
         return None if constant is None else add(call, constant, origin=origin)
 
 
@@ -74,7 +78,7 @@ def _weights(call: Call) -> np.ndarray | None:
     if call.op not in (conv, conv_transpose, matmul):
         return None
     weights = call.args[1]
-    if not isinstance(weights, Constant) or not dt.is_float(weights.type.dtype):
+    if not isinstance(weights, Constant) or weights.type.dtype not in FOLDED_TYPES:
         return None
     is_plain = weights.value.ndim == 2 and tensor_type(call.type).ndim >= 2
     return weights.value if is_plain or call.op is not matmul else None
@@ -104,13 +108,13 @@ def _weight_shape(call: Call, weights: np.ndarray, scale: Vector) -> tuple[int, 
     if call.op is matmul:
         return (1, scale.size)
     ones = (1,) * (weights.ndim - 2)
-    if call.op is conv_transpose:  # [c, oc/groups, *k]: rows of one group share its channels
+    if call.op is conv_transpose:  # [c, oc/groups, *k]: the rows of a group share its channels
         return (attrs_of(call).groups, weights.shape[1], *ones)
     return (scale.size, 1, *ones)
 
 
-def _channel_constant(vector: Vector, type_: TensorType, axis: int) -> Constant | None:
-    """Return `vector` as a constant that broadcasts along `axis` of `type_`; None if it overflows."""
+def channel_constant(vector: Vector, type_: TensorType, axis: int) -> Constant | None:
+    """Return `vector` as a constant along `axis` of `type_`; None if it overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         array = vector.astype(dt.to_numpy(type_.dtype))
     if not np.isfinite(array).all():
@@ -120,83 +124,44 @@ def _channel_constant(vector: Vector, type_: TensorType, axis: int) -> Constant 
     return Constant.of(array.reshape(shape))
 
 
-def _channel_vector(node: Node, linear: _Linear) -> Vector | None:
-    """Return a constant that varies along the channels only as one value per channel."""
-    if not isinstance(node, Constant) or linear.channels is None:
+def channel_vector(node: Node, type_: TensorType, axis: int) -> Vector | None:
+    """Return a constant that varies along `axis` of `type_` only as one value per channel."""
+    channels = type_.shape[axis]
+    if not isinstance(node, Constant) or not isinstance(channels, int):
         return None
-    ndim = linear.type.ndim
-    if node.value.ndim > ndim:
+    if node.value.ndim > type_.ndim:
         return None
-    shape = (1,) * (ndim - node.value.ndim) + node.value.shape
-    if any(d != 1 for k, d in enumerate(shape) if k != linear.axis):
+    shape = (1,) * (type_.ndim - node.value.ndim) + node.value.shape
+    if any(d != 1 for k, d in enumerate(shape) if k != axis):
         return None
     flat = node.value.astype(np.float64).reshape(-1)
-    if flat.size not in (1, linear.channels):
+    if flat.size not in (1, channels):
         return None
-    return np.ascontiguousarray(np.broadcast_to(flat, (linear.channels,)))
+    return np.ascontiguousarray(np.broadcast_to(flat, (channels,)))
 
 
-def _linear(node: Node, uses: Uses) -> _Linear | None:
+def linear_of(node: Node, uses: Uses) -> Linear | None:
     """Return `node` as L or L + b, None where it is neither or is used elsewhere too."""
     if not isinstance(node, Call) or not uses.is_single(node):
         return None
     if _weights(node) is not None:
-        return _Linear(node, None)
+        return Linear(node, None)
     if node.op is not add:
         return None
     for value, other in (node.args, node.args[::-1]):
         if isinstance(value, Call) and uses.is_single(value) and _weights(value) is not None:
-            bare = _Linear(value, None)
-            shift = _channel_vector(other, bare)
+            shift = Linear(value, None).vector_of(other)
             if shift is not None and value.type == node.type:
-                return _Linear(value, shift)
+                return Linear(value, shift)
     return None
-
-
-def _constants(nodes: tuple[Node, ...]) -> list[Vector] | None:
-    arrays = [n.value.astype(np.float64) for n in nodes if isinstance(n, Constant)]
-    return arrays if len(arrays) == len(nodes) else None
-
-
-def _fold_batch_norm(call: Call, uses: Uses) -> Node | None:
-    factors = _batch_norm_factors(call)
-    if factors is None:
-        return None
-    scale, shift = factors
-    linear = _linear(call.args[0], uses)
-    if linear is not None and linear.axis == 1 and linear.channels == scale.size:
-        before = 0.0 if linear.shift is None else linear.shift * scale
-        folded = linear.with_affine(scale, shift + before, call.origin)
-        if folded is not None:
-            return folded
-    return _scale_and_shift(call, scale, shift)
-
-
-def _batch_norm_factors(call: Call) -> tuple[Vector, Vector] | None:
-    values = _constants(call.args[1:])
-    if values is None or not dt.is_float(tensor_type(call.type).dtype):
-        return None
-    scale, bias, mean, var = values
-    with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(var + attrs_of(call).epsilon)
-        return factor, bias - mean * factor
-
-
-def _scale_and_shift(call: Call, scale: Vector, shift: Vector) -> Node | None:
-    type_ = tensor_type(call.type)
-    a, b = _channel_constant(scale, type_, 1), _channel_constant(shift, type_, 1)
-    if a is None or b is None:
-        return None
-    product = multiply(call.args[0], a, origin=call.origin)
-    return add(product, b, origin=call.origin)
 
 
 def _fold_multiply(call: Call, uses: Uses) -> Node | None:
     for value, other in (call.args, call.args[::-1]):
-        linear = _linear(value, uses)
+        linear = linear_of(value, uses)
         if linear is None or value.type != call.type:
             continue
-        scale = _channel_vector(other, linear)
+        scale = linear.vector_of(other)
         if scale is not None and np.isfinite(scale).all():
             shift = None if linear.shift is None else linear.shift * scale
             return linear.with_affine(scale, shift, call.origin)
@@ -205,10 +170,10 @@ def _fold_multiply(call: Call, uses: Uses) -> Node | None:
 
 def _fold_divide(call: Call, uses: Uses) -> Node | None:
     value, other = call.args
-    linear = _linear(value, uses)
+    linear = linear_of(value, uses)
     if linear is None or value.type != call.type:
         return None
-    divisor = _channel_vector(other, linear)
+    divisor = linear.vector_of(other)
     if divisor is None or not np.isfinite(divisor).all() or not divisor.all():
         return None
     shift = None if linear.shift is None else linear.shift / divisor
@@ -217,10 +182,10 @@ def _fold_divide(call: Call, uses: Uses) -> Node | None:
 
 def _merge_shifts(call: Call, uses: Uses) -> Node | None:
     for value, other in (call.args, call.args[::-1]):
-        linear = _linear(value, uses)
+        linear = linear_of(value, uses)
         if linear is None or linear.shift is None or value.type != call.type:
             continue
-        shift = _channel_vector(other, linear)
+        shift = linear.vector_of(other)
         if shift is not None:
             return linear.with_affine(None, linear.shift + shift, call.origin)
     return None
@@ -234,7 +199,6 @@ def _subtract_to_add(call: Call, uses: Uses) -> Node | None:
 
 
 RULES = (
-    Rule("fold_batch_norm", (batch_norm,), _fold_batch_norm),
     Rule("fold_multiply", (multiply,), _fold_multiply),
     Rule("fold_divide", (divide,), _fold_divide),
     Rule("merge_shifts", (add,), _merge_shifts),

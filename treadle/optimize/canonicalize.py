@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bring a graph into one form per meaning: constants folded, weights scaled, moves merged.
 
-The rules stand in tables, one per module: moves, arithmetic, affine, windows. Rules are exact, up
-to the rounding of weights that are scaled once at compile time instead of results at run time.
+The rules stand in tables, one per module: arithmetic, batch_norm, affine, moves, windows. They are
+exact, up to the rounding of weights scaled at compile time instead of results at run time.
 """
 
 from __future__ import annotations
 
 from treadle.graph.nodes import Function
-from treadle.optimize import affine, arithmetic, moves, windows
+from treadle.optimize import affine, arithmetic, batch_norm, moves, windows
 from treadle.optimize.fold import ConstantFolder, merge_equal
 from treadle.optimize.rule import Rule, apply_rules
 
-RULES: tuple[Rule, ...] = (*arithmetic.RULES, *affine.RULES, *moves.RULES, *windows.RULES)
+RULES: tuple[Rule, ...] = (
+    *arithmetic.RULES,
+    *batch_norm.RULES,
+    *affine.RULES,
+    *moves.RULES,
+    *windows.RULES,
+)
 """Every rule; of two that apply to one call the earlier one wins."""
 
 
@@ -21,7 +27,9 @@ def canonicalize(function: Function) -> Function:
 
     What is no longer used disappears: a graph is what its results depend on.
     """
-    return merge_equal(apply_rules(function, RULES, ConstantFolder()))
+    folder = ConstantFolder()
+    settled = apply_rules(function, RULES, folder)
+    return merge_equal(apply_rules(settled, (*batch_norm.EXPANSION, *RULES), folder))
 
 
 def expand_tuples(function: Function) -> Function:

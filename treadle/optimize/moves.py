@@ -20,7 +20,16 @@ from treadle.graph.nodes import Call, Constant, Node, Tuple
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import Dim, TensorType, same_dim, tensor_type
 from treadle.ops import elementwise
-from treadle.ops.movement import broadcast_to, concat, pad, reshape, slice_, split, transpose
+from treadle.ops.movement import (
+    SliceAttrs,
+    broadcast_to,
+    concat,
+    pad,
+    reshape,
+    slice_,
+    split,
+    transpose,
+)
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
 
@@ -35,15 +44,11 @@ def has_same_shape(a: Node, b: Node) -> bool:
     return len(x) == len(y) and all(map(same_dim, x, y))
 
 
-def is_call_of(node: Node, *ops: Operator) -> bool:
-    """True when `node` is a call of one of `ops`."""
-    return isinstance(node, Call) and node.op in ops
-
-
 def reshaped(value: Node, shape: tuple[Dim, ...], origin: str) -> Node:
     """Return `value` with another shape: a constant, the value itself, or a reshape."""
-    if isinstance(value, Constant) and all(isinstance(d, int) for d in shape):
-        return Constant.of(value.value.reshape(shape), origin=value.origin)
+    known = tuple(d for d in shape if isinstance(d, int))
+    if isinstance(value, Constant) and len(known) == len(shape):
+        return Constant.of(value.value.reshape(known), origin=value.origin)
     result = reshape(value, shape=shape, origin=origin)
     return value if has_same_shape(result, value) else result
 
@@ -80,14 +85,10 @@ def _transpose_to_reshape(call: Call, uses: Uses) -> Node | None:
 
 
 def _drop_full_slice(call: Call, uses: Uses) -> Node | None:
-    value, attrs = call.args[0], attrs_of(call)
-    if not has_same_shape(call, value):
+    value = call.args[0]
+    taken = attrs_of(call).ranges().values()
+    if not has_same_shape(call, value) or any(r.step != 1 and len(r) > 1 for r in taken):
         return None
-    shape = shape_of(value)
-    for axis, stride in zip(attrs.axes, attrs.strides, strict=True):
-        extent = shape[axis]
-        if stride != 1 and not (isinstance(extent, int) and extent <= 1):
-            return None
     return value
 
 
@@ -115,8 +116,8 @@ def _split_to_slices(call: Call, uses: Uses) -> Node | None:
     attrs, begin = attrs_of(call), 0
     parts: list[Node] = []
     for size in attrs.sections:
-        window = {"begin": (begin,), "end": (begin + size,), "strides": (1,), "axes": (attrs.axis,)}
-        parts.append(slice_(call.args[0], origin=call.origin, **window))
+        taken = SliceAttrs((begin,), (begin + size,), axes=(attrs.axis,))
+        parts.append(slice_.call(taken, call.args, origin=call.origin))
         begin += size
     return Tuple.of(parts, call.origin)
 

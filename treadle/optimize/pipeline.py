@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from treadle.errors import InternalError
 from treadle.graph.nodes import Function
+from treadle.graph.parse import parse
+from treadle.graph.text import function_text, listed_constants
 from treadle.optimize.canonicalize import canonicalize, expand_tuples
 from treadle.optimize.fuse import fuse
+from treadle.optimize.layout import choose_layouts
 from treadle.optimize.verify import verify
 from treadle.passes import Pipeline, pipeline
 from treadle.target.base import Target
@@ -27,10 +30,18 @@ def graph_pipeline(target: Target, opt_level: int = 3) -> Pipeline[Function]:
         passes = [
             # First, so that all later passes see one form of everything.
             ("canonicalize", canonicalize),
-            # Last: it hides operators inside functions.
-            ("fuse", fuse),
+            # Before fusion: the packing of weights and the padding it makes take part in it.
+            ("choose_layouts", lambda f: choose_layouts(f, target)),
+            # What the layouts left next to each other: transforms that cancel, dead constants.
+            ("canonicalize", canonicalize),
+            # Last: it hides operators inside functions. A producer writes into a padded buffer.
+            ("fuse", lambda f: fuse(f, fuse_pad=True)),
         ]
-    return pipeline("optimize", passes, verify=verify)
+    return pipeline("optimize", passes, verify=verify, text=function_text, parse=_parse)
+
+
+def _parse(text: str, function: Function) -> Function:
+    return parse(text, constants=listed_constants(function))
 
 
 def optimize(function: Function, target: Target, opt_level: int = 3) -> Function:

@@ -67,19 +67,12 @@ def _pad_into_avg_pool(call: Call, uses: Uses) -> Node | None:
         attrs,
         pads_before=_sum(attrs.pads_before, zeros[0]),
         pads_after=_sum(attrs.pads_after, zeros[1]),
-        out_sizes=attrs.out_sizes or _known_sizes(call),
         count_include_pad=True,
     )
     pads = zip(merged.kernel, merged.pads_before, merged.pads_after, strict=True)
     if any(max(b, a) >= k for k, b, a in pads):
         return None
     return avg_pool.call(merged, (call.args[0].args[0],), origin=call.origin)
-
-
-def _known_sizes(call: Call) -> tuple[int, ...]:
-    sizes = shape_of(call)[2:]
-    known = tuple(d for d in sizes if isinstance(d, int))
-    return known if len(known) == len(sizes) else ()
 
 
 def _conv_to_two_axes(call: Call, uses: Uses) -> Node | None:

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread pool: every iteration once, on as many threads as allowed, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.runtime import artifacts
+from tests.runtime.artifacts import ROOT
+from treadle import settings
+from treadle.errors import InternalError, SettingError, UsageError
+from treadle.runtime import native
+from treadle.runtime.array import address_of
+
+
+def call(name: str, threads: int, buffers: list[np.ndarray], dims: list[int]) -> None:
+    address = artifacts.kernel_addresses(name)[name]
+    addresses = [address_of(buffer) for buffer in buffers]
+    native.KernelCall(address, native.env(threads), addresses, dims).run()
+
+
+def run_python(code: str, **variables: str) -> str:
+    """Run code in a fresh interpreter with the test kernels at hand; return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8, 40])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 64, 1000, 100_003])
+def test_every_iteration_runs_exactly_once(threads: int, count: int) -> None:
+    counts = np.zeros(count + 1, np.int32)
+    workers = np.full(count + 1, -1, np.int32)
+    for _ in range(20):
+        call("cover", threads, [counts, workers], [count])
+    assert (counts[:count] == 20).all()
+    assert counts[count] == 0
+    assert (workers[:count] >= 0).all()
+    assert (workers[:count] < threads).all()
+
+
+def test_the_threads_run_at_the_same_time() -> None:
+    for threads in (2, 3, 5):
+        arrived = np.zeros(1, np.int32)
+        call("meet", threads, [arrived], [])
+        assert arrived[0] == threads
+
+
+def test_many_loops_in_a_row_with_changing_numbers_of_threads(random: np.random.Generator) -> None:
+    counts = np.zeros(300, np.int32)
+    workers = np.zeros(300, np.int32)
+    for count in random.integers(1, 300, 3000):
+        counts[:] = 0
+        threads = int(random.integers(1, 6))
+        call("cover", threads, [counts, workers], [int(count)])
+        assert (counts[:count] == 1).all()
+        assert workers[:count].max() < threads
+
+
+def test_a_loop_inside_a_loop_runs_serially_and_completely() -> None:
+    counts = np.zeros((37, 11), np.int32)
+    workers = np.full((37, 11), -1, np.int32)
+    call("nested", 4, [counts, workers], [37, 11])
+    assert (counts == 1).all()
+    assert (workers == workers[:, :1]).all()
+
+
+def test_the_first_failure_is_returned_and_the_pool_goes_on() -> None:
+    for threads in (1, 4):
+        for bad in (0, 500, 999):
+            with pytest.raises(InternalError, match="the kernel returns code 42"):
+                call("fail_at", threads, [], [1000, bad])
+        call("fail_at", threads, [], [1000, 1000])
+
+
+def test_callers_on_several_threads_all_get_their_results() -> None:
+    problems: list[str] = []
+
+    def work(seed: int) -> None:
+        counts = np.zeros(997, np.int32)
+        workers = np.zeros(997, np.int32)
+        for _ in range(300):
+            call("cover", 3, [counts, workers], [997])
+        if not (counts == 300).all():
+            problems.append(f"caller {seed}: {np.unique(counts)}")
+
+    callers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    assert not problems
+    assert not any(caller.is_alive() for caller in callers)
+
+
+FORKED = """
+import os, signal
+import numpy as np
+from tests.native.test_threads import call
+def check():
+    counts, workers = np.zeros(1000, np.int32), np.zeros(1000, np.int32)
+    call("cover", 3, [counts, workers], [1000])
+    call("meet", 3, [np.zeros(1, np.int32)], [])
+    assert (counts == 1).all()
+check()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    check()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+check()
+print("done")
+"""
+
+
+def test_a_forked_child_gets_a_pool_of_its_own() -> None:
+    assert run_python(FORKED) == "done\n"
+
+
+def test_the_process_ends_while_workers_sleep_or_spin() -> None:
+    code = """
+import numpy as np
+from tests.native.test_threads import call
+call("meet", 4, [np.zeros(1, np.int32)], [])
+print("done")
+"""
+    assert run_python(code) == "done\n"
+
+
+# ---- how many threads ----------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity masks here")
+def test_the_affinity_mask_limits_the_threads() -> None:
+    code = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from treadle.runtime import native
+print(native.usable_cpus(), native.num_threads(), native.env().num_threads)
+"""
+    assert run_python(code) == "1 1 1\n"
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/cpu"
+
+QUOTAS: dict[str, tuple[dict[str, str], int | None]] = {
+    "none": ({}, None),
+    "v2 without limit": ({"proc/self/cgroup": "0::/a\n", f"{V2}/a/cpu.max": "max 100000\n"}, None),
+    "v2": ({"proc/self/cgroup": "0::/a\n", f"{V2}/a/cpu.max": "100000 100000\n"}, 1),
+    "v2 rounded up": ({"proc/self/cgroup": "0::/a\n", f"{V2}/a/cpu.max": "50000 100000\n"}, 1),
+    "v2 of a parent": (
+        {"proc/self/cgroup": "0::/a/b\n", f"{V2}/a/cpu.max": "90000 100000\n"},
+        1,
+    ),
+    "v2 in a container": ({"proc/self/cgroup": "0::/x/y\n", f"{V2}/cpu.max": "1000 100000\n"}, 1),
+    "v2 larger than the machine": (
+        {"proc/self/cgroup": "0::/\n", f"{V2}/cpu.max": "100000000 100000\n"},
+        None,
+    ),
+    "v1": (
+        {
+            "proc/self/cgroup": "5:memory:/a\n4:cpu,cpuacct:/a\n",
+            f"{V1}/a/cpu.cfs_quota_us": "80000\n",
+            f"{V1}/a/cpu.cfs_period_us": "100000\n",
+        },
+        1,
+    ),
+    "v1 without limit": (
+        {
+            "proc/self/cgroup": "4:cpuacct,cpu:/\n",
+            f"{V1}/cpu.cfs_quota_us": "-1\n",
+            f"{V1}/cpu.cfs_period_us": "100000\n",
+        },
+        None,
+    ),
+    "v1 of cpuset only": (
+        {
+            "proc/self/cgroup": "4:cpuset:/a\n",
+            f"{V1}/a/cpu.cfs_quota_us": "80000\n",
+            f"{V1}/a/cpu.cfs_period_us": "100000\n",
+        },
+        None,
+    ),
+    "nonsense": ({"proc/self/cgroup": "hello\n::\n0::/\n", f"{V2}/cpu.max": "lots\n"}, None),
+}
+
+
+@pytest.mark.parametrize("name", QUOTAS)
+def test_the_quota_of_the_control_group_limits_the_threads(tmp_path: Path, name: str) -> None:
+    files, limit = QUOTAS[name]
+    for path, text in files.items():
+        write(tmp_path / path, text)
+    unlimited = native.usable_cpus(str(tmp_path / "nothing"))
+    assert native.usable_cpus(str(tmp_path)) == (limit or unlimited)
+
+
+def test_the_variable_sets_the_number_of_threads() -> None:
+    code = "from treadle.runtime import native; print(native.num_threads())"
+    assert run_python(code, TREADLE_NUM_THREADS="3") == "3\n"
+
+
+def test_the_setting_sets_the_number_of_threads() -> None:
+    with settings.use(num_threads=5):
+        assert native.num_threads() == 5
+        assert native.env().num_threads == 5
+    assert native.env(2).num_threads == 2
+
+
+def test_the_process_can_set_the_number_of_threads() -> None:
+    native.set_num_threads(7)
+    try:
+        assert native.env().num_threads == 7
+    finally:
+        native.set_num_threads(0)
+    assert native.env().num_threads == native.num_threads()
+
+
+@pytest.mark.parametrize("count", [-1, 513])
+def test_impossible_numbers_of_threads_are_refused(count: int) -> None:
+    with pytest.raises(UsageError, match=f"{count} is not a number of threads"):
+        native.set_num_threads(count)
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-2", "1000000", "2.5"])
+def test_a_bad_variable_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TREADLE_NUM_THREADS", text)
+    with pytest.raises(SettingError, match=f"TREADLE_NUM_THREADS is '{text}'"):
+        native.num_threads()

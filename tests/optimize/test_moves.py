@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about moves: each has a text before and after, and gives the very same elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.optimize.cases import constant, function, var
+from tests.optimize.conftest import Check
+from treadle.expr.nodes import Var as Symbol
+from treadle.graph.nodes import Function, TupleItem
+from treadle.ops.elementwise import add, relu
+from treadle.ops.movement import (
+    broadcast_to,
+    concat,
+    pad,
+    reshape,
+    slice_,
+    split,
+    transpose,
+)
+from treadle.optimize import moves
+from treadle.optimize.rule import apply_rules
+
+x = var("x", 2, 3, 4)
+y = var("y", 2, 1, 1, 3)
+
+
+def _merge_concats() -> Function:
+    inner = concat(x, relu(x), axis=1)
+    return function(concat(x, inner, axis=1), params=[x])
+
+
+def _split() -> Function:
+    parts = split(x, sections=(1, 3), axis=2)
+    return function(TupleItem.of(parts, 1), TupleItem.of(parts, 0), params=[x])
+
+
+CASES: dict[str, Callable[[], Function]] = {
+    "merge_reshapes": lambda: function(
+        reshape(reshape(x, shape=(6, 4)), shape=(-1, 2)), params=[x]
+    ),
+    "drop_reshape": lambda: function(reshape(x, shape=(2, 3, -1)), params=[x]),
+    "merge_transposes": lambda: function(
+        transpose(transpose(x, perm=(1, 2, 0)), perm=(0, 2, 1)), params=[x]
+    ),
+    "cancel_transposes": lambda: function(
+        relu(transpose(transpose(x, perm=(1, 2, 0)), perm=(2, 0, 1))), params=[x]
+    ),
+    "transpose_to_reshape": lambda: function(transpose(y, perm=(1, 0, 3, 2)), params=[y]),
+    "drop_full_slice": lambda: function(
+        slice_(x, begin=(0, 0), end=(2, 4), axes=(0, 2)), params=[x]
+    ),
+    "drop_reversed_slice_of_one": lambda: function(
+        slice_(y, begin=(0,), end=(-1,), strides=(-1,), axes=(1,)), params=[y]
+    ),
+    "drop_empty_pad": lambda: function(pad(x, before=(0, 0, 0), after=(0, 0, 0)), params=[x]),
+    "drop_single_concat": lambda: function(concat(x, axis=1), params=[x]),
+    "merge_concats": _merge_concats,
+    "split_to_slices": _split,
+    "drop_broadcast": lambda: function(broadcast_to(x, shape=(2, 3, 4)), params=[x]),
+    "drop_operand_broadcast": lambda: function(
+        add(x, broadcast_to(constant(3, 1), shape=(2, 3, 4))), params=[x]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rule(name: str, check_rule: Check) -> None:
+    check_rule(f"moves_{name}", CASES[name](), moves.RULES)
+
+
+UNCHANGED: dict[str, Callable[[], Function]] = {
+    "a reversed axis": lambda: function(
+        slice_(x, begin=(3,), end=(-1,), strides=(-1,), axes=(2,)), params=[x]
+    ),
+    "axes that move": lambda: function(transpose(x, perm=(0, 2, 1)), params=[x]),
+    "negative padding": lambda: function(pad(x, before=(0, 0, -1), after=(0, 0, 1)), params=[x]),
+    "concats on two axes": lambda: function(
+        concat(concat(x, x, axis=1), concat(x, x, axis=1), axis=0), params=[x]
+    ),
+    "a broadcast that decides the shape": lambda: function(
+        add(broadcast_to(var("b", 1, 4), shape=(3, 4)), var("c", 4)),
+        params=[],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_unchanged(name: str) -> None:
+    before = UNCHANGED[name]()
+    assert apply_rules(before, moves.RULES) is before
+
+
+def test_concat_used_twice_stays() -> None:
+    inner = concat(x, x, axis=1)
+    before = function(concat(inner, x, axis=1), relu(inner), params=[x])
+    assert apply_rules(before, moves.RULES) is before
+
+
+def test_symbolic_sizes() -> None:
+    n = Symbol("n")
+    s = var("s", n, 6)
+    before = function(relu(reshape(reshape(s, shape=(n, 2, 3)), shape=(n, 6))), params=[s])
+    after = apply_rules(before, moves.RULES)
+    assert after.body.args == (s,)  # type: ignore[union-attr]

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole way from a model or a te schedule to something that runs; the only place that knows it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from treadle.build.executable import Executable
+from treadle.build.kernel import Kernel
+from treadle.build.memory_plan import concat_parts, is_alias, plan_memory
+from treadle.build.plan_json import plan_to_json
+from treadle.errors import InternalError, UsageError
+from treadle.graph import nodes as g
+from treadle.graph.nodes import Function
+from treadle.optimize.pipeline import optimize
+from treadle.target.base import Target
+from treadle.target.compile_kernels import compile_kernels
+from treadle.target.parse import parse_target
+
+if TYPE_CHECKING:
+    import onnx
+
+Model = "str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module"
+
+
+@dataclass(slots=True)
+class Report:
+    """What happened while compiling: seconds per stage, notes, and a call-back for progress.
+
+    `on_progress(stage, done, total)` is called as stages start and kernels finish.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    on_progress: Callable[[str, int, int], None] | None = None
+
+    def progress(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """Tell that `done` of `total` parts of a stage are finished."""
+        if self.on_progress is not None:
+            self.on_progress(stage, done, total)
+
+
+class _Timer:
+    def __init__(self, report: Report, stage: str) -> None:
+        self.report, self.stage = report, stage
+
+    def __enter__(self) -> None:
+        self.report.progress(self.stage)
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        spent = time.perf_counter() - self.start
+        self.report.seconds[self.stage] = self.report.seconds.get(self.stage, 0.0) + spent
+
+
+def compile_model(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module,
+    *,
+    target: str | Target = "llvm",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    opt_level: int = 3,
+    report: Report | None = None,
+) -> Executable:
+    """Return a model compiled for `target`.
+
+    `model` is an ONNX file (path or bytes), a ModelProto, or a graph module. `shapes` gives sizes
+    to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, 3 does
+    everything.
+
+    Raises:
+        ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
+        TargetError: the target is not known. UsageError: an option is out of range.
+
+    >>> exe = treadle.compile("resnet50.onnx")
+    >>> prob, = exe(image)
+    """
+    if opt_level not in range(5):
+        raise UsageError(f"opt_level is {opt_level}", hint="it is one of 0, 1, 2, 3, 4")
+    notes = Report() if report is None else report
+    machine = parse_target(target) if isinstance(target, str) else target
+    with _Timer(notes, "read"):
+        module = _read(model, shapes, notes)
+    nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
+    with _Timer(notes, "optimize"):
+        main = optimize(module.main, machine, opt_level)
+    kernels, calls = _kernels(main, machine)
+    with _Timer(notes, "build"):
+        objects = _build(kernels, notes)
+    with _Timer(notes, "plan"):
+        sizes = {c: (k.name, objects[k.name].workspace_bytes) for c, k in calls.items()}
+        plan = plan_memory(main, sizes, module.output_names)
+    return Executable(
+        module=g.Module(main, module.output_names, module.name),
+        kernels=kernels,
+        objects={name: o.code for name, o in objects.items()},
+        plan=plan_to_json(plan, machine),
+        memory=plan,
+        target=machine,
+        nodes=nodes,
+        seconds=notes.seconds,
+        notes=tuple(notes.notes),
+    )
+
+
+def _read(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module,
+    shapes: Mapping[str, Sequence[int]] | None,
+    report: Report,
+) -> g.Module:
+    if isinstance(model, g.Module):
+        return model
+    from treadle.frontend.onnx.importer import import_onnx
+
+    imported = import_onnx(model, shapes)
+    report.notes += imported.notes
+    return imported.module
+
+
+def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call, Kernel]]:
+    """Return the distinct kernels of a fused function and the kernel of each call."""
+    by_function: dict[Function, Kernel] = {}
+    by_name: dict[str, Kernel] = {}
+    calls: dict[g.Call, Kernel] = {}
+    for node in g.topological([main.body]):
+        if not isinstance(node, g.Call) or is_alias(node) or concat_parts(node) is not None:
+            continue
+        if not isinstance(node.op, Function):
+            raise InternalError(f"operator {node.op.name} is left outside of every group")
+        if node.op not in by_function:
+            made = Kernel(node.op, target)
+            by_function[node.op] = by_name.setdefault(made.name, made)
+        kernel = by_function[node.op]
+        kernel.origins.append(node.origin)
+        calls[node] = kernel
+    return list(by_name.values()), calls
+
+
+@dataclass(slots=True)
+class _Object:
+    code: bytes
+    workspace_bytes: int
+
+
+def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, _Object]:
+    total = len(kernels)
+    workspaces: dict[str, int] = {}
+
+    def jobs() -> list[tuple[str, str]]:
+        made = []
+        for i, k in enumerate(kernels):
+            made.append((k.name, k.llvm()))
+            workspaces[k.name] = k.lowered.workspace_bytes
+            k.release()
+            report.progress("lower", i + 1, total)
+        return made
+
+    done = 0
+
+    def finished(_: str) -> None:
+        nonlocal done
+        done += 1
+        report.progress("build", done, total)
+
+    if not kernels:
+        return {}
+    codes = compile_kernels(jobs(), kernels[0].target, finished)
+    return {name: _Object(code, workspaces[name]) for name, code in codes.items()}
+
+
+def constants_bytes(constants: Mapping[str, np.ndarray]) -> int:
+    """Return the bytes of all weights."""
+    return sum(v.nbytes for v in constants.values())

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled model: call it, time it, look inside it, save it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from treadle.build.kernel import Kernel
+from treadle.build.memory_plan import MemoryPlan
+from treadle.errors import UsageError
+from treadle.graph.nodes import Module
+from treadle.graph.text import function_text
+from treadle.runtime.array import ArrayLike, NDArray
+from treadle.runtime.executor import Executor, ProfileRow
+from treadle.runtime.module import BenchmarkResult, measure
+from treadle.target.base import Target
+from treadle.target.jit import JitModule
+
+
+class GraphView:
+    """The optimised graph of a compiled model."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    def text(self) -> str:
+        """Return the graph as text, fused functions first."""
+        return function_text(self.module.main)
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+class Runnable:
+    """What a compiled model and a loaded artifact have in common: running and timing."""
+
+    @property
+    def executor(self) -> Executor:
+        """The native executor."""
+        raise NotImplementedError
+
+    @property
+    def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """Name, dtype and shape of every input."""
+        return [(i.name, i.dtype, tuple(i.shape)) for i in self.executor.inputs]
+
+    @property
+    def outputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """Name, dtype and shape of every output."""
+        return [(o.name, o.dtype, tuple(o.shape)) for o in self.executor.outputs]
+
+    def run(self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike]) -> list[NDArray]:
+        """Return the outputs for inputs by name or by position (NumPy or DLPack arrays).
+
+        Raises:
+            InputError: an input is missing, unknown, or has the wrong dtype or shape.
+        """
+        return self.executor.run(inputs)
+
+    def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
+        if len(args) == 1 and isinstance(args[0], Mapping) and not named:
+            return self.run(args[0])
+        return self.executor(*args, **named)
+
+    def benchmark(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike],
+        *,
+        number: int = 1,
+        repeat: int = 10,
+        min_repeat_ms: float = 0,
+    ) -> BenchmarkResult:
+        """Return the seconds of `repeat` measurements, each the mean of `number` runs."""
+        self.run(inputs)
+        return measure(lambda: self.run(inputs), number, repeat, min_repeat_ms)
+
+    def profile(
+        self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike], repeat: int = 10
+    ) -> list[ProfileRow]:
+        """Return the time of every instruction, summed over `repeat` runs."""
+        return self.executor.profile(inputs, repeat)
+
+
+@dataclass(eq=False)
+class Executable(Runnable):
+    """A model compiled in this process.
+
+    `kernels` shows every kernel at every stage; `memory` where values live; `seconds` the time per
+    compile stage; `nodes` how many calls the model had before fusion.
+    """
+
+    module: Module
+    kernels: list[Kernel]
+    objects: dict[str, bytes]
+    plan: dict[str, object]
+    memory: MemoryPlan
+    target: Target
+    nodes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    _executor: Executor | None = None
+
+    @property
+    def graph(self) -> GraphView:
+        """The optimised graph."""
+        return GraphView(self.module)
+
+    @property
+    def executor(self) -> Executor:
+        """The native executor, made at the first use."""
+        if self._executor is None:
+            jit = JitModule(self.objects.values())
+            addresses = {name: jit.address(name) for name in self.objects}
+            self._executor = Executor.from_plan(
+                self.plan, self.memory.constants, addresses, keep_alive=jit
+            )
+        return self._executor
+
+    @property
+    def weight_bytes(self) -> int:
+        """The bytes of all weights."""
+        return sum(v.nbytes for v in self.memory.constants.values())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as a tar of mod.so, mod.json and mod.params.
+
+        Raises:
+            ToolchainError: there is no linker. UsageError: the folder does not exist.
+        """
+        from treadle.build.artifact import save_artifact
+
+        save_artifact(self, path)
+
+    def __repr__(self) -> str:
+        return f"Executable({self.module.name}, {len(self.kernels)} kernels, {self.target})"
+
+
+class LoadedExecutable(Runnable):
+    """A saved model, loaded: it runs as the compiled one did."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        if not self.path:
+            raise UsageError("the artifact's path is empty")
+        self._executor = Executor.open(path)
+
+    @property
+    def executor(self) -> Executor:
+        """The native executor."""
+        return self._executor
+
+    def __repr__(self) -> str:
+        return f"LoadedExecutable({self.path})"

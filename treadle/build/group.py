@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a fused function to a te group, and from that to a scheduled loop nest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from treadle.errors import InternalError, TreadleError
+from treadle.expr.nodes import Const
+from treadle.graph import nodes as g
+from treadle.graph.nodes import Function, Node
+from treadle.graph.operator import Fusion, Group, Operator, ScheduleFn, Variant
+from treadle.graph.types import TensorType, tensor_type
+from treadle.loop.from_schedule import schedule_to_func
+from treadle.loop.nodes import PrimFunc
+from treadle.ops.schedules.default import schedule_default
+from treadle.target.base import Target
+from treadle.te import tensor as te
+from treadle.te.schedule import create_schedule
+
+_RANK = {Fusion.ANCHOR: 3, Fusion.OPAQUE: 3, Fusion.REDUCE: 2}
+
+
+def build_group(function: Function, target: Target) -> tuple[Group, ScheduleFn]:
+    """Return the te group of a fused function and the schedule function for it.
+
+    The anchor is the heaviest call (anchor, then reduction); without one the default schedule
+    applies.
+    """
+    builder = _GroupBuilder(function, target)
+    return builder.build()
+
+
+def lower_group(function: Function, target: Target, name: str) -> tuple[Group, PrimFunc]:
+    """Return the scheduled group of a fused function and its loop nest, called `name`."""
+    group, apply = build_group(function, target)
+    try:
+        apply(group, target)
+        func = schedule_to_func(group.schedule, [*group.inputs, *group.outputs], name)
+    except TreadleError as e:
+        raise InternalError(
+            f"the schedule of kernel {name} does not apply: {e}", at=f"function {function.name}"
+        ) from e
+    return group, func
+
+
+class _GroupBuilder:
+    def __init__(self, function: Function, target: Target) -> None:
+        self.function = function
+        self.target = target
+        self.tensors: dict[Node, tuple[te.Tensor, ...]] = {}
+        self.anchor: g.Call | None = None
+        self.anchor_stages: tuple[te.Tensor, ...] = ()
+        self.schedule: ScheduleFn = schedule_default
+        self.names: dict[str, int] = {}
+
+    def build(self) -> tuple[Group, ScheduleFn]:
+        inputs = [self._placeholder(p) for p in self.function.params]
+        for node in g.topological([self.function.body]):
+            if node not in self.tensors:
+                self._node(node)
+        outputs = [t for o in g.outputs_of(self.function.body) for t in self.tensors[o]]
+        outputs = [self._owned(t) for t in outputs]
+        schedule = create_schedule([o.op for o in dict.fromkeys(outputs)])
+        attrs: Any = self.anchor.attrs if self.anchor is not None else None
+        group = Group(schedule, tuple(inputs), self.anchor_stages, tuple(outputs), attrs)
+        return group, self.schedule
+
+    def _placeholder(self, param: g.Var) -> te.Tensor:
+        type_ = tensor_type(param.type)
+        tensor = te.placeholder(type_.shape, type_.dtype, param.name)
+        self.tensors[param] = (tensor,)
+        return tensor
+
+    def _owned(self, tensor: te.Tensor) -> te.Tensor:
+        """A result that is an input itself is copied."""
+        if isinstance(tensor.op, te.ComputeOp):
+            return tensor
+        return te.compute_one(tensor.shape, lambda *i: tensor[i], name="copy")
+
+    def _node(self, node: Node) -> None:
+        if isinstance(node, g.Constant):
+            self.tensors[node] = (_constant(node),)
+        elif isinstance(node, g.Tuple):
+            self.tensors[node] = tuple(t for f in node.fields for t in self.tensors[f])
+        elif isinstance(node, g.TupleItem):
+            self.tensors[node] = (self.tensors[node.value][node.index],)
+        elif isinstance(node, g.Call):
+            self._call(node)
+
+    def _call(self, node: g.Call) -> None:
+        operator = node.op
+        if isinstance(operator, Function):
+            raise InternalError(f"function {operator.name} is called inside a fused group")
+        args = [self.tensors[a][0] for a in node.args]
+        variant = self._variant(operator, node)
+        compute = operator.compute if variant is None else variant.compute
+        if compute is None:
+            raise InternalError(f"operator {operator.name} has no compute")
+        made = compute(node.attrs, *args)
+        stages = tuple(made) if isinstance(made, Sequence) else (made,)
+        fields = node.type.fields if not isinstance(node.type, TensorType) else None
+        self.tensors[node] = stages[-1:] if fields is None else stages[-len(fields) :]
+        self._consider(node, operator, variant, stages)
+
+    def _variant(self, operator: Operator[Any], node: g.Call) -> Variant[Any] | None:
+        types = [a.type for a in node.args]
+        for variant in operator.variants:
+            if variant.when(node.attrs, types, self.target):
+                return variant
+        return None
+
+    def _consider(
+        self,
+        node: g.Call,
+        operator: Operator[Any],
+        variant: Variant[Any] | None,
+        stages: tuple[te.Tensor, ...],
+    ) -> None:
+        rank = _RANK.get(operator.fusion, 0)
+        best = 0
+        if self.anchor is not None and not isinstance(self.anchor.op, Function):
+            best = _RANK.get(self.anchor.op.fusion, 0)
+        if rank <= best:
+            return
+        self.anchor, self.anchor_stages = node, stages
+        schedules = operator.schedule if variant is None else variant.schedule
+        self.schedule = schedules.get(self.target.family, schedule_default)
+
+
+def _constant(node: g.Constant) -> te.Tensor:
+    if node.value.size != 1:
+        raise InternalError(f"a constant of type {node.type} is inside a fused group")
+    value = Const.of(node.value.reshape(-1)[0].item(), node.type.dtype)
+    return te.compute_one(node.type.shape, lambda *i: value, name="const")

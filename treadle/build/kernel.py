@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One kernel of a compiled model: its graph, schedule, loops, LLVM IR and assembly, made on demand."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+
+from treadle.graph.nodes import Function
+from treadle.graph.operator import Group
+from treadle.graph.text import function_text
+from treadle.build.group import lower_group
+from treadle.loop.nodes import PrimFunc, func_text
+from treadle.lower.pipeline import LOOPS, LOWER
+from treadle.target.base import Target
+from treadle.target.llvm import asm_text
+from treadle.target.llvm_ir import emit
+
+
+class Kernel:
+    """A fused function on its way to machine code; every stage is text that can be read.
+
+    `name` is its symbol in the machine code, the same for the same content in every model;
+    `origins` are the nodes of the user's model that run in it.
+    """
+
+    def __init__(self, function: Function, target: Target) -> None:
+        self.function = function
+        self.target = target
+        self.origins: list[str] = []
+        digest = hashlib.sha256(self.graph_text().encode()).hexdigest()
+        self.name = f"{function.name or 'kernel'}_{digest[:12]}"
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.name})"
+
+    def graph_text(self) -> str:
+        """Return the fused function as graph text (without origins)."""
+        return function_text(self.function)
+
+    @cached_property
+    def _scheduled(self) -> tuple[Group, PrimFunc]:
+        return lower_group(self.function, self.target, self.name)
+
+    @property
+    def schedule(self) -> str:
+        """The schedule steps, one a line."""
+        return self._scheduled[0].schedule.text()
+
+    @cached_property
+    def loops(self) -> PrimFunc:
+        """The loop nest with multi-dimensional buffers."""
+        return LOOPS.run(self._scheduled[1], label=self.name)
+
+    @cached_property
+    def lowered(self) -> PrimFunc:
+        """The loop nest that is handed to the code generator."""
+        return LOWER.run(self.loops, label=self.name)
+
+    def loop_text(self) -> str:
+        """Return the loop nest as Python-like text."""
+        return func_text(self.loops)
+
+    @cached_property
+    def _ir(self) -> str:
+        return emit(self.lowered, self.target)
+
+    def llvm(self) -> str:
+        """Return the LLVM IR before optimisation."""
+        return self._ir
+
+    def asm(self) -> str:
+        """Return the assembly of the target."""
+        return asm_text(self._ir)
+
+    def release(self) -> None:
+        """Drop the intermediate forms; they are made again when asked for."""
+        for name in ("_scheduled", "loops", "lowered", "_ir"):
+            self.__dict__.pop(name, None)

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all importers share: names and origins, the converter table, the list of what is missing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from treadle.errors import UnsupportedOperators
+from treadle.graph.interpret import evaluate
+from treadle.graph.nodes import (
+    Call,
+    Constant,
+    Function,
+    Module,
+    Node,
+    TupleItem,
+    operands,
+    topological,
+)
+from treadle.graph.operator import Operator
+from treadle.graph.types import TupleType
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Imported(NamedTuple):
+    """A model as a graph, with the notes a user should read (choices made for them)."""
+
+    module: Module
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Converter(Generic[F]):
+    """A function that turns one operator of a framework into graph nodes.
+
+    `since` are the operator versions it implements (a version names the opset it appeared in).
+    """
+
+    function: F
+    since: tuple[int, ...]
+
+
+class ConverterTable(Generic[F]):
+    """Converters by operator domain and name; the one table an importer speaks."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], list[Converter[F]]] = {}
+
+    def converter(self, *names: str, since: Sequence[int], domain: str = "") -> Callable[[F], F]:
+        """Return a decorator that registers a converter of `names` for the versions `since`."""
+
+        def add(function: F) -> F:
+            for name in names:
+                entry = Converter(function, tuple(since))
+                self._known.setdefault((domain, name), []).append(entry)
+            return function
+
+        return add
+
+    def find(self, domain: str, name: str, version: int, *, exact: bool) -> F | None:
+        """Return the converter of an operator version; the newest up to it unless `exact`."""
+        entries = self._known.get((domain, name), [])
+        if not exact:
+            older = [s for e in entries for s in e.since if s <= version]
+            version = max(older, default=version)
+        for entry in reversed(entries):
+            if version in entry.since:
+                found: F = entry.function
+                return found
+        return None
+
+    def versions(self, domain: str, name: str) -> tuple[int, ...]:
+        """Return the operator versions that have a converter."""
+        return tuple(sorted({s for e in self._known.get((domain, name), []) for s in e.since}))
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return every (domain, name) that has a converter, sorted."""
+        return sorted(self._known)
+
+
+@dataclass(slots=True)
+class _Missing:
+    count: int
+    first: str
+    reason: str
+
+
+class UnsupportedList:
+    """Collects every operator without a conversion, so that the user sees all of them at once."""
+
+    def __init__(self) -> None:
+        self._missing: dict[tuple[str, str, int], _Missing] = {}
+
+    def add(self, domain: str, op: str, version: int, origin: str, reason: str = "") -> None:
+        """Count one use of a missing operator; the first use keeps its node name."""
+        found = self._missing.setdefault((domain, op, version), _Missing(0, origin, reason))
+        found.count += 1
+
+    def raise_if_any(self, at: str) -> None:
+        """Raise UnsupportedOperators that lists everything collected."""
+        if not self._missing:
+            return
+        rows = sorted(self._missing.items(), key=lambda kv: (-kv[1].count, kv[0]))
+        lines = [_missing_line(key, found) for key, found in rows]
+        total = sum(found.count for _, found in rows)
+        raise UnsupportedOperators(
+            f"{len(rows)} operators ({total} nodes) of this model are not supported:\n"
+            + "\n".join(lines),
+            at=at,
+            hint="register a converter for each (docs/how-to/add_operator.md), or export the "
+            "model without them",
+        )
+
+
+def _missing_line(key: tuple[str, str, int], found: _Missing) -> str:
+    domain, op, version = key
+    reason = f" ({found.reason})" if found.reason else ""
+    uses = f"{found.count} node" + ("s" if found.count > 1 else "")
+    return f"  {domain or 'ai.onnx'}.{op}-{version}: {uses}, first {found.first}{reason}"
+
+
+def origin_of(name: str, op: str, index: int) -> str:
+    """Return what a node is called in messages and kernels: its name, else `Conv_12`."""
+    return name or f"{op}_{index}"
+
+
+def did_you_mean(name: str, options: Iterable[str]) -> str:
+    """Return `did you mean 'x'?`, or the list of options where none is close."""
+    known = list(options)
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known names are {', '.join(known) or '(none)'}"
+
+
+def stamp_origin(results: Iterable[Node], sources: Iterable[Node], origin: str) -> None:
+    """Give the nodes made between `sources` and `results` their origin (only where they have none).
+
+    This is part of making a node: converters build nodes, the importer says where they come from.
+    """
+    seen: set[int] = {id(s) for s in sources}
+    stack = list(results)
+    while stack:
+        node = stack.pop()
+        if id(node) in seen or node.origin:
+            continue
+        seen.add(id(node))
+        node.origin = origin
+        stack.extend(operands(node))
+
+
+class Folder:
+    """Evaluates small constant subgraphs at import, so that shape arithmetic becomes numbers.
+
+    Results over `limit` bytes stay in the graph, as does everything after `budget` bytes.
+    """
+
+    def __init__(self, limit: int = 1 << 20, budget: int = 64 << 20) -> None:
+        self.limit = limit
+        self.budget = budget
+
+    def fold(self, node: Node) -> Node:
+        """Return `node` as a Constant when all it depends on is constant and small."""
+        if not isinstance(node, (Call, TupleItem)) or not self._is_small(node):
+            return node
+        if not all(self._can_fold(n) for n in topological([node])):
+            return node
+        with np.errstate(all="ignore"):
+            value = evaluate(Function((), node), [])
+        if not isinstance(value, np.ndarray):
+            return node
+        self.budget -= value.nbytes
+        return Constant.of(value, origin=node.origin)
+
+    def _is_small(self, node: Node) -> bool:
+        kind = node.type
+        if isinstance(kind, TupleType):
+            return True
+        return kind.is_static and kind.nbytes <= min(self.limit, self.budget)
+
+    def _can_fold(self, node: Node) -> bool:
+        if isinstance(node, Constant):
+            return node.value.nbytes <= self.limit
+        if isinstance(node, Call) and not isinstance(node.op, Operator):
+            return False
+        return isinstance(node, (Call, TupleItem)) and self._is_small(node)

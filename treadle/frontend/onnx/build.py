@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small graph-building steps the ONNX converters share: constants, reshapes, channel vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.errors import ModelError
+from treadle.frontend.onnx.node import OnnxNode
+from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import TensorType, broadcast_shapes, tensor_type
+from treadle.ops import elementwise, movement
+
+
+def scalar_like(value: float, x: Node) -> Constant:
+    """Return a rank-0 constant of the element type of `x`."""
+    return Constant.of(value, tensor_type(x.type).dtype)
+
+
+def shape_of(x: Node) -> tuple[int, ...]:
+    """Return the shape of a graph value as ints. Raises TypeMismatch when it is symbolic."""
+    return tensor_type(x.type).static_shape
+
+
+def reshaped(x: Node, shape: Sequence[int]) -> Node:
+    """Return `x` with another shape; itself where it has it, a view where it is constant."""
+    target = tuple(shape)
+    if isinstance(x, Constant) and x.value.size == np.prod(target, dtype=object):
+        return Constant(x.value.reshape(target), TensorType(target, x.type.dtype), x.origin)
+    if tensor_type(x.type).shape == target:
+        return x
+    return movement.reshape(x, shape=target)
+
+
+def broadcast(x: Node, shape: Sequence[int]) -> Node:
+    """Return `x` broadcast to exactly `shape`; itself where it has it."""
+    target = tuple(shape)
+    return x if shape_of(x) == target else movement.broadcast_to(x, shape=target)
+
+
+def converted(x: Node, dtype: str) -> Node:
+    """Return `x` with elements of type `dtype`; itself where they are."""
+    return x if tensor_type(x.type).dtype == dtype else elementwise.cast(x, dtype=dtype)
+
+
+def transposed(x: Node, perm: Sequence[int]) -> Node:
+    """Return `x` with permuted axes; itself where nothing moves."""
+    axes = tuple(perm)
+    return x if axes == tuple(range(len(axes))) else movement.transpose(x, perm=axes)
+
+
+def per_channel(x: Node, ndim: int) -> Node:
+    """Return a vector [c] as [1, c, 1, ...] of rank `ndim`."""
+    shape = shape_of(x)
+    if len(shape) != 1:
+        raise ModelError(f"a vector with one value per channel is expected, not {x.type}")
+    return reshaped(x, (1, shape[0], *(1,) * (ndim - 2)))
+
+
+def in_float32(x: Node) -> tuple[Node, str]:
+    """Return a half-precision `x` widened to float32, and the type to go back to."""
+    dtype = tensor_type(x.type).dtype
+    wide = converted(x, "float32") if dt.is_float(dtype) and dt.bits(dtype) == 16 else x
+    return wide, dtype
+
+
+def broadcast_legacy(node: OnnxNode) -> tuple[Node, Node]:
+    """Return the two inputs of a binary operator, aligned as opsets before 7 say.
+
+    Before opset 7 shapes must agree unless `broadcast` is set; `axis` then says where in `a` the
+    dimensions of `b` start.
+    """
+    a, b = node.input(0), node.input(1)
+    node.without_effect("consumed_inputs")
+    if not node.flag("broadcast"):
+        if node.shape(0) != node.shape(1):
+            raise ModelError(
+                f"the shapes {list(node.shape(0))} and {list(node.shape(1))} differ, "
+                f"and {node.op}-{node.version} broadcasts only where `broadcast` is 1"
+            )
+        return a, b
+    left, right = node.shape(0), node.shape(1)
+    axis = node.axis(node.integer("axis", len(left) - len(right)), max(len(left), 1))
+    trailing = len(left) - axis - len(right)
+    if trailing < 0:
+        raise ModelError(f"the shape {list(right)} does not fit into {list(left)} at axis {axis}")
+    return a, reshaped(b, (*right, *(1,) * trailing))
+
+
+def broadcast_all(values: Sequence[Node]) -> tuple[int, ...]:
+    """Return the shape that all `values` broadcast to."""
+    shape = broadcast_shapes(*(shape_of(v) for v in values))
+    return tuple(d for d in shape if isinstance(d, int))

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of operators that make tensors from numbers: constants, ranges, one-hot vectors."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.errors import ModelError
+from treadle.frontend.onnx.build import broadcast, converted, reshaped, shape_of
+from treadle.frontend.onnx.movement import cut
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.frontend.onnx.tensors import dtype_of
+from treadle.graph.nodes import Constant, Node
+from treadle.ops import elementwise
+
+BYTE_LIMIT = 64 << 20
+"""Tensors computed from numbers while importing may have this many bytes."""
+
+FILL_LIMIT = 1 << 30
+"""Tensors filled with one value (at run time) may have this many bytes."""
+
+
+@converter("Constant", since=(1, 9, 11, 12, 13, 19, 21, 23, 24, 25))
+def constant(node: OnnxNode) -> Node:
+    """Convert a tensor, a number or a list of numbers written in the node."""
+    given = sorted(node.attributes)
+    if len(given) != 1:
+        raise ModelError(f"a Constant has one value, this one has {given or 'none'}")
+    return Constant.of(_value(node, given[0]), origin=node.origin)
+
+
+def _value(node: OnnxNode, kind: str) -> np.ndarray:
+    value: np.ndarray | None = None
+    if kind == "value":
+        value = node.tensor("value")
+    elif kind == "sparse_value":
+        value = node.sparse_tensor("sparse_value")
+    elif kind == "value_float":
+        value = np.array(node.number("value_float"), dtype="float32")
+    elif kind == "value_floats":
+        value = np.array(node.numbers("value_floats"), dtype="float32")
+    elif kind == "value_int":
+        value = np.array(node.integer("value_int"), dtype="int64")
+    elif kind == "value_ints":
+        value = np.array(node.integers("value_ints"), dtype="int64")
+    if value is None:
+        raise ModelError(f"a Constant of {kind} is not supported")
+    return value
+
+
+@converter("ConstantOfShape", since=(9, 20, 21, 23, 24, 25))
+def constant_of_shape(node: OnnxNode) -> Node:
+    """Convert a tensor filled with one value."""
+    shape = node.constant_ints(0, "shape")
+    if any(d < 0 for d in shape):
+        raise ModelError(f"the shape {list(shape)} has a negative dimension")
+    value = node.tensor("value")
+    fill = np.zeros(1, dtype="float32") if value is None else value
+    if fill.size != 1:
+        raise ModelError(f"the value of ConstantOfShape has {fill.size} elements, not 1")
+    _check_size(shape, fill.itemsize, FILL_LIMIT)
+    return broadcast(Constant.of(fill.reshape(())), shape)
+
+
+@converter("Range", since=(11, 27))
+def value_range(node: OnnxNode) -> Node:
+    """Convert start, start + delta, … below limit, from constants."""
+    node.without_effect("stash_type")
+    start, limit, delta = (
+        node.constant(k, w).reshape(()) for k, w in enumerate(("start", "limit", "delta"))
+    )
+    if delta == 0:
+        raise ModelError("the delta of Range is 0")
+    first, last, step = (_exact(v) for v in (start, limit, delta))
+    count = max(ceil((last - first) / step), 0)
+    _check_size((count,), start.itemsize)
+    if dt.is_float(start.dtype.name) and start.itemsize == 2:
+        values = first + np.arange(count, dtype="float32") * np.float32(step)
+    else:
+        values = start + np.arange(count).astype(start.dtype) * delta
+    return Constant.of(np.asarray(values).astype(start.dtype))
+
+
+def _exact(value: np.ndarray) -> int | float:
+    return int(value) if value.dtype.kind in "iu" else float(value)
+
+
+@converter("EyeLike", since=(9, 22))
+def eye_like(node: OnnxNode) -> Node:
+    """Convert a matrix with ones on one diagonal, of the shape of the input."""
+    shape = node.shape(0)
+    if len(shape) != 2:
+        raise ModelError(f"EyeLike makes matrices, not {node.type(0)}")
+    number = node.integer("dtype", 0)
+    dtype = dtype_of(number) if number else node.type(0).dtype
+    _check_size(shape, dt.itemsize(dtype))
+    eye = np.eye(shape[0], shape[1], k=node.integer("k", 0), dtype="int8")
+    return Constant.of(eye.astype(dt.to_numpy(dtype)))
+
+
+@converter("OneHot", since=(9, 11, 28))
+def one_hot(node: OnnxNode) -> Node:
+    """Convert indices to vectors with one "on" value; negative indices count from the end."""
+    indices, values = node.input(0), node.input(2)
+    depth = int(node.constant(1, "depth").reshape(()))
+    if depth < 1:
+        raise ModelError(f"the depth of OneHot is {depth}, at least 1 is needed")
+    ndim = node.type(0).ndim
+    axis = node.axis(node.integer("axis", -1), ndim + 1)
+    shape = list(shape_of(indices))
+    spread = reshaped(converted(indices, "int64"), (*shape[:axis], 1, *shape[axis:]))
+    _check_size((*shape, depth), dt.itemsize(node.type(2).dtype))
+    places = np.arange(depth, dtype="int64").reshape(depth, *(1,) * (ndim - axis))
+    here = elementwise.logical_or(
+        elementwise.equal(spread, Constant.of(places)),
+        elementwise.equal(spread, Constant.of(places - depth)),
+    )
+    off, on = (_element(values, k) for k in (0, 1))
+    return elementwise.where(here, on, off)
+
+
+def _element(values: Node, index: int) -> Node:
+    return reshaped(cut(values, [(index, index + 1)], (1,), (0,)), ())
+
+
+def _check_size(shape: tuple[int, ...], itemsize: int, limit: int = BYTE_LIMIT) -> None:
+    if prod(shape) * itemsize > limit:
+        raise ModelError(f"a constant of shape {list(shape)} is larger than {limit >> 20} MB")

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of convolutions and transposed convolutions."""
+
+from __future__ import annotations
+
+from treadle.errors import ModelError
+from treadle.frontend.onnx.build import per_channel
+from treadle.frontend.onnx.movement import padded
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.frontend.onnx.window import per_axis, read_kernel, read_pads, read_window, split_pads
+from treadle.graph.nodes import Node
+from treadle.ops import conv as convolution
+from treadle.ops import elementwise
+
+
+@converter("Conv", since=(1, 11, 22))
+def conv(node: OnnxNode) -> Node:
+    """Convert a convolution; its bias becomes an addition."""
+    x, w = node.input(0), node.input(1)
+    weights = _weight_shape(node)
+    window = read_window(node, read_kernel(node, weights[2:]), node.shape(0)[2:])
+    before, after = window.before, window.after
+    if min((*before, *after), default=0) < 0:
+        x = padded(x, (0, 0, *(min(p, 0) for p in before)), (0, 0, *(min(p, 0) for p in after)))
+        before, after = (tuple(max(p, 0) for p in pads) for pads in (before, after))
+    result = convolution.conv(
+        x,
+        w,
+        strides=window.strides,
+        pads_before=before,
+        pads_after=after,
+        dilations=window.dilations,
+        groups=node.integer("group", 1),
+    )
+    return _with_bias(node, result)
+
+
+@converter("ConvTranspose", since=(1, 11, 22))
+def conv_transpose(node: OnnxNode) -> Node:
+    """Convert a transposed convolution; pads may follow from the wanted output shape."""
+    weights = _weight_shape(node)
+    n = len(weights) - 2
+    kernel = read_kernel(node, weights[2:])
+    strides, dilations = per_axis(node, "strides", n), per_axis(node, "dilations", n)
+    extra = node.integers("output_padding") or (0,) * n
+    if len(extra) != n or min(extra) < 0:
+        raise ModelError(f"output_padding {list(extra)} must be a number for each of {n} axes")
+    mode, pads = read_pads(node, n)
+    full = [
+        (d - 1) * s + (k - 1) * g + 1 + e
+        for d, s, k, g, e in zip(node.shape(0)[2:], strides, kernel, dilations, extra, strict=True)
+    ]
+    wanted = node.integers("output_shape")
+    if wanted is not None:
+        sizes = wanted[-n:]
+        if len(wanted) not in (n, n + 2):
+            raise ModelError(f"output_shape {list(wanted)} must have {n} entries")
+        pads = split_pads([f - w for f, w in zip(full, sizes, strict=True)], _side(mode))
+    elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = tuple(d * s for d, s in zip(node.shape(0)[2:], strides, strict=True))
+        pads = split_pads([max(f - w, 0) for f, w in zip(full, sizes, strict=True)], mode)
+    result = convolution.conv_transpose(
+        node.input(0),
+        node.input(1),
+        strides=strides,
+        pads_before=pads[:n],
+        pads_after=pads[n:],
+        dilations=dilations,
+        groups=node.integer("group", 1),
+        output_padding=extra,
+    )
+    return _with_bias(node, result)
+
+
+def _side(mode: str) -> str:
+    """Return where the odd element of a padding goes when an output shape is asked for."""
+    return "SAME_UPPER" if mode == "SAME_UPPER" else "SAME_LOWER"
+
+
+def _weight_shape(node: OnnxNode) -> tuple[int, ...]:
+    shape = node.shape(1)
+    if len(shape) < 3 or len(shape) != node.type(0).ndim:
+        raise ModelError(f"{node.op} takes data [n, c, ...], not {node.type(0)} by {node.type(1)}")
+    return shape
+
+
+def _with_bias(node: OnnxNode, result: Node) -> Node:
+    bias = node.optional(2)
+    if bias is None:
+        return result
+    return elementwise.add(result, per_channel(bias, node.type(0).ndim))

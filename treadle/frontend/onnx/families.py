@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of converter files; a file that is not listed here converts nothing."""
+
+from __future__ import annotations
+
+from treadle.frontend.importer import ConverterTable
+from treadle.frontend.onnx import (
+    constants,
+    conv,
+    einsum,
+    elementwise,
+    matmul,
+    movement,
+    norm,
+    pool,
+    quantize,
+    reduce,
+    resize,
+    shape,
+)
+from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
+
+FAMILIES = (
+    constants, conv, einsum, elementwise, matmul, movement,
+    norm, pool, quantize, reduce, resize, shape,
+)  # fmt: skip
+
+
+def converters() -> ConverterTable[ConvertFn]:
+    """Return the converter table, filled by every family."""
+    return CONVERTERS

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX model to graph module: walks the nodes, inlines functions and branches, names values."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+
+from treadle.errors import ModelError
+from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
+from treadle.frontend.onnx.check import check_complete, check_form, placed, undefined
+from treadle.frontend.onnx.files import Source, open_model
+from treadle.frontend.onnx.functions import (
+    attributes_of,
+    expand,
+    with_all_attributes,
+    without_absent,
+)
+from treadle.frontend.onnx.inputs import InputTypes
+from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
+from treadle.frontend.onnx.resolve import (
+    Branching,
+    Conversion,
+    Inlining,
+    Meaning,
+    Missing,
+    Resolver,
+    domain_of,
+)
+from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
+from treadle.graph.nodes import Call, Constant, Function, Module, Node
+from treadle.graph.nodes import Tuple as TupleNode
+from treadle.graph.types import TensorType
+
+
+def import_onnx(
+    model: onnx.ModelProto | str | Path | bytes,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dynamic: bool = False,
+) -> Imported:
+    """Return an ONNX model as a graph module, with notes on the choices made.
+
+    `shapes` gives the shapes of inputs by name. An unknown first dimension becomes 1 with a note;
+    with `dynamic` unknown dimensions stay symbolic. Weights are referenced, not copied.
+
+    Raises:
+        ModelError: the file is unreadable, breaks a rule of ONNX, or leaves sizes open.
+        UnsupportedOperators: operators without a conversion, all of them with counts.
+        InputError: `shapes` does not fit the model.
+    """
+    source = open_model(model)
+    try:
+        return _Importer(source).run(shapes, dynamic)
+    except ModelError as e:
+        if e.at:
+            raise
+        raise type(e)(e.problem, at=source.name, hint=e.hint) from None
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A node list being converted: the main graph, a function body or a branch.
+
+    `targets` are the names its `results` get in the frame below it on the stack. `defined` are
+    the names assigned in this frame; `values` may hold those of an outer graph too.
+    """
+
+    nodes: Sequence[onnx.NodeProto]
+    values: MutableMapping[str, Node]
+    opsets: Mapping[str, int]
+    results: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    prefix: str = ""
+    attributes: Mapping[str, onnx.AttributeProto] | None = None
+    position: int = 0
+    defined: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """One node about to be converted: where it stands and what it is given."""
+
+    proto: onnx.NodeProto
+    frame: _Frame
+    origin: str
+    place: str
+    inputs: tuple[Node | None, ...]
+
+
+class _Importer:
+    """One import: the stack of frames and the values named so far."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._resolver = Resolver(source.model)
+        self._folder = Folder()
+        self._stack: list[_Frame] = []
+
+    def run(self, shapes: Mapping[str, Sequence[int]] | None, dynamic: bool) -> Imported:
+        graph = self._source.model.graph
+        self._resolver.check(self._source.model, self._source.name)
+        values = self._initializers(graph, self._source.weights)
+        inputs = InputTypes(_free_inputs(graph, values), shapes, dynamic)
+        params = inputs.params()
+        values.update(params)
+        self._convert(_Frame(graph.node, values, self._resolver.opsets, defined=set(values)))
+        outputs = [_output(o, values) for o in graph.output]
+        body = outputs[0] if len(outputs) == 1 else TupleNode.of(outputs)
+        main = Function(tuple(params.values()), body)
+        names = tuple(o.name for o in graph.output)
+        return Imported(Module(main, names, graph.name or "model"), tuple(inputs.notes))
+
+    def _initializers(
+        self, graph: onnx.GraphProto, weights: Mapping[int, memoryview]
+    ) -> dict[str, Node]:
+        external = self._source.external
+        found: dict[str, Node] = {}
+        for index, tensor in enumerate(graph.initializer):
+            with placed(f"{self._source.name}, initializer {tensor.name}"):
+                array = to_array(tensor, external, weights.get(index))
+            _define(found, tensor.name, Constant.of(array, origin=tensor.name))
+        for sparse in graph.sparse_initializer:
+            name = sparse.values.name
+            with placed(f"{self._source.name}, sparse initializer {name}"):
+                array = sparse_to_array(sparse, external)
+            _define(found, name, Constant.of(array, origin=name))
+        return found
+
+    def _convert(self, main: _Frame) -> None:
+        self._stack = [main]
+        while self._stack:
+            frame = self._stack[-1]
+            if frame.position == len(frame.nodes):
+                self._finish(self._stack.pop())
+                continue
+            proto = frame.nodes[frame.position]
+            frame.position += 1
+            self._step(frame, proto)
+
+    def _finish(self, frame: _Frame) -> None:
+        """Hand the results of a function or branch to the node it stands for."""
+        if not self._stack:
+            return
+        with placed(f"{self._source.name}, node {frame.prefix.rstrip('/')}"):
+            for result, target in zip(frame.results, frame.targets, strict=False):
+                if target and result not in frame.values:
+                    raise ModelError(f"the result {result!r} is computed by no node")
+                if target:
+                    _bind(self._stack[-1], target, frame.values[result])
+
+    def _step(self, frame: _Frame, proto: onnx.NodeProto) -> None:
+        index = frame.position - 1
+        origin = frame.prefix + origin_of(proto.name, proto.op_type, index)
+        place = f"{self._source.name}, node {origin} (index {index}), operator {proto.op_type}"
+        with placed(place):
+            inputs = _inputs(frame, proto)
+        meaning = self._resolver.meaning(proto, frame.opsets)
+        use = _Use(proto, frame, origin, place + _signature(meaning, frame, proto, inputs), inputs)
+        with placed(use.place):
+            self._apply(meaning, use)
+
+    def _apply(self, meaning: Meaning, use: _Use) -> None:
+        if isinstance(meaning, Missing):
+            missing = UnsupportedList()
+            domain, op = domain_of(use.proto.domain), use.proto.op_type
+            missing.add(domain, op, meaning.version, use.origin, meaning.reason)
+            missing.raise_if_any(use.place)
+        elif isinstance(meaning, Conversion):
+            results = self._call(meaning, use)
+            for name, value in zip(use.proto.output, results, strict=False):
+                if name:
+                    _bind(use.frame, name, value)
+        elif isinstance(meaning, Branching):
+            self._stack.append(self._branch(use))
+        elif isinstance(meaning, Inlining):
+            self._stack.append(self._inline(meaning.function, use.proto, use))
+        else:
+            full = with_all_attributes(meaning, use.proto, use.frame.attributes)
+            self._stack.append(self._inline(expand(meaning, full, use.inputs), full, use))
+
+    def _call(self, meaning: Conversion, use: _Use) -> Sequence[Node]:
+        attributes = attributes_of(use.proto, use.frame.attributes)
+        if meaning.schema is not None:
+            check_form(meaning.schema, attributes, use.inputs, use.proto)
+        node = OnnxNode(
+            op=use.proto.op_type,
+            version=meaning.version,
+            origin=use.origin,
+            inputs=use.inputs,
+            outputs=tuple(use.proto.output),
+            attributes=attributes,
+            external=self._source.external,
+        )
+        converted = meaning.function(node)
+        results = list(converted) if isinstance(converted, Sequence) else [converted]
+        check_complete(node, results)
+        given = [i for i in use.inputs if i is not None]
+        known = all(isinstance(i, Constant) for i in given)
+        results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
+        stamp_origin(results, given, use.origin)
+        return results
+
+    def _inline(self, function: onnx.FunctionProto, call: onnx.NodeProto, use: _Use) -> _Frame:
+        inputs = use.inputs
+        if len(inputs) > len(function.input):
+            raise ModelError(
+                f"the function {function.name} takes {len(function.input)} inputs, "
+                f"{len(inputs)} are given"
+            )
+        given = attributes_of(call, use.frame.attributes)
+        values = {n: v for n, v in zip(function.input, inputs, strict=False) if v is not None}
+        return _Frame(
+            nodes=without_absent(function, len(inputs), inputs),
+            values=values,
+            opsets=self._resolver.imports(function),
+            results=tuple(function.output),
+            targets=tuple(call.output),
+            prefix=use.origin + "/",
+            attributes={a.name: a for a in function.attribute_proto} | given,
+            defined=set(values),
+        )
+
+    def _branch(self, use: _Use) -> _Frame:
+        condition = use.inputs[0] if use.inputs else None
+        if not isinstance(condition, Constant) or condition.value.size != 1:
+            error = RuntimeValueError(
+                "an If whose condition is computed at run time is not supported",
+                hint="export the model for inference with fixed input shapes",
+            )
+            error.source = condition
+            raise error
+        wanted = "then_branch" if bool(condition.value.reshape(())) else "else_branch"
+        graphs = [a.g for a in use.proto.attribute if a.name == wanted]
+        if not graphs:
+            raise ModelError(f"an If lacks its attribute {wanted!r}")
+        own = self._initializers(graphs[0], {})
+        return _Frame(
+            nodes=graphs[0].node,
+            values=ChainMap(own, use.frame.values),
+            opsets=use.frame.opsets,
+            results=tuple(o.name for o in graphs[0].output),
+            targets=tuple(use.proto.output),
+            prefix=use.origin + "/",
+            attributes=use.frame.attributes,
+            defined=set(own),
+        )
+
+
+def _free_inputs(graph: onnx.GraphProto, values: Mapping[str, Node]) -> list[onnx.ValueInfoProto]:
+    """Return the inputs a user gives: those that are no initialisers."""
+    seen: set[str] = set()
+    for declared in graph.input:
+        if declared.name in seen:
+            raise ModelError(f"the graph has two inputs named {declared.name!r}")
+        seen.add(declared.name)
+    return [i for i in graph.input if i.name not in values]
+
+
+def _inputs(frame: _Frame, proto: onnx.NodeProto) -> tuple[Node | None, ...]:
+    names = list(proto.input)
+    while names and not names[-1]:
+        names.pop()
+    for name in names:
+        if name and name not in frame.values:
+            raise undefined(name, frame.nodes, frame.position - 1)
+    return tuple(frame.values[n] if n else None for n in names)
+
+
+def _bind(frame: _Frame, name: str, value: Node) -> None:
+    if name in frame.defined:
+        raise ModelError(
+            f"the value {name!r} is defined twice",
+            hint="names in an ONNX graph are assigned once; check how it was exported",
+        )
+    frame.defined.add(name)
+    frame.values[name] = value
+
+
+def _define(values: dict[str, Node], name: str, value: Node) -> None:
+    if name in values:
+        raise ModelError(f"the graph has two initializers named {name!r}")
+    values[name] = value
+
+
+def _output(declared: onnx.ValueInfoProto, values: Mapping[str, Node]) -> Node:
+    if declared.name not in values:
+        raise ModelError(
+            f"the graph output {declared.name!r} is computed by no node",
+            hint="the model is incomplete; check how it was exported",
+        )
+    node = values[declared.name]
+    wanted = DTYPES.get(declared.type.tensor_type.elem_type)
+    if wanted and isinstance(node.type, TensorType) and node.type.dtype != wanted:
+        raise ModelError(
+            f"the graph output {declared.name!r} is declared as {wanted}, "
+            f"the graph computes {node.type}"
+        )
+    return node
+
+
+def _is_constant_call(node: Node) -> bool:
+    return isinstance(node, Call) and all(isinstance(a, Constant) for a in node.args)
+
+
+def _signature(
+    meaning: Meaning, frame: _Frame, proto: onnx.NodeProto, inputs: Sequence[Node | None]
+) -> str:
+    """Return the operator version, opset and input types, as they follow the name in messages."""
+    version = f"-{meaning.version}" if isinstance(meaning, Conversion) else ""
+    opset = frame.opsets.get(domain_of(proto.domain), 0)
+    types = ", ".join("-" if i is None else str(i.type) for i in inputs)
+    return f"{version}, opset {opset}, inputs ({types})"

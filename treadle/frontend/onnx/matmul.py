@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of matrix products."""
+
+from __future__ import annotations
+
+from treadle.errors import ModelError
+from treadle.frontend.onnx.build import converted, reshaped, scalar_like, shape_of, transposed
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.graph.nodes import Node
+from treadle.graph.types import broadcast_shapes
+from treadle.ops import elementwise, matmul
+
+
+def product(a: Node, b: Node) -> Node:
+    """Return NumPy's matmul of two values: vectors are a row on the left, a column on the right."""
+    left, right = shape_of(a), shape_of(b)
+    if not left or not right:
+        raise ModelError("a matrix product of scalars is not defined")
+    rows = reshaped(a, (1, *left)) if len(left) == 1 else a
+    columns = reshaped(b, (*right, 1)) if len(right) == 1 else b
+    result: Node = matmul.matmul(rows, columns)
+    shape = shape_of(result)
+    if len(left) == 1:
+        shape = (*shape[:-2], shape[-1])
+    return reshaped(result, shape[:-1] if len(right) == 1 else shape)
+
+
+@converter("MatMul", since=(1, 9, 13))
+def matrix_product(node: OnnxNode) -> Node:
+    """Convert a matrix product with NumPy's rules for vectors and stacks of matrices."""
+    return product(node.input(0), node.input(1))
+
+
+@converter("Gemm", since=(1, 6, 7, 9, 11, 13))
+def gemm(node: OnnxNode) -> Node:
+    """Convert alpha * A' B' + beta * C."""
+    a, b = node.input(0), node.input(1)
+    if node.type(0).ndim != 2 or node.type(1).ndim != 2:
+        raise ModelError(f"Gemm multiplies matrices, not {node.type(0)} and {node.type(1)}")
+    a = transposed(a, (1, 0)) if node.flag("transA") else a
+    b = transposed(b, (1, 0)) if node.flag("transB") else b
+    result = _scaled(matmul.matmul(a, b), node.number("alpha", 1.0))
+    beta, c = node.number("beta", 1.0), node.optional(2)
+    if node.version < 7:
+        node.flag("broadcast")
+    if c is None or beta == 0.0:
+        return result
+    if broadcast_shapes(shape_of(result), shape_of(c)) != shape_of(result):
+        raise ModelError(f"C of type {c.type} does not broadcast to {result.type}")
+    return elementwise.add(result, _scaled(c, beta))
+
+
+def _scaled(x: Node, factor: float) -> Node:
+    return x if factor == 1.0 else elementwise.multiply(x, scalar_like(factor, x))
+
+
+@converter("MatMulInteger", since=(10,))
+def integer_product(node: OnnxNode) -> Node:
+    """Convert a product of 8-bit integers, summed in 32 bits."""
+    return product(_without_zero_point(node, 0, 2), _without_zero_point(node, 1, 3))
+
+
+def _without_zero_point(node: OnnxNode, index: int, zero: int) -> Node:
+    wide = converted(node.input(index), "int32")
+    point = node.optional(zero)
+    if point is None:
+        return wide
+    shape = shape_of(point)
+    by_row = index == 0 and len(shape) == 1 and shape[0] > 1
+    aligned = reshaped(point, (*shape, 1)) if by_row else point
+    if len(shape) == 1 and shape[0] == 1:
+        aligned = reshaped(point, ())
+    return elementwise.subtract(wide, converted(aligned, "int32"))

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of operators that move elements: transpose, slice, pad, concat, split, gather, …"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from treadle.errors import ModelError
+from treadle.frontend.onnx.build import broadcast, reshaped, transposed
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.graph.nodes import Constant, Node, TupleItem
+from treadle.graph.types import broadcast_shapes, tensor_type
+from treadle.ops import elementwise, movement
+
+_PAD_MODES = ("constant", "reflect", "edge", "wrap")
+
+
+@converter("Transpose", since=(1, 13, 21, 23, 24, 25))
+def transpose(node: OnnxNode) -> Node:
+    """Convert a permutation of the axes; without `perm` they are reversed."""
+    ndim = node.type(0).ndim
+    perm = node.integers("perm")
+    if perm is None:
+        return transposed(node.input(0), tuple(reversed(range(ndim))))
+    if sorted(node.axes(perm, ndim)) != list(range(ndim)):
+        raise ModelError(f"perm {list(perm)} is no permutation of {ndim} axes")
+    return transposed(node.input(0), node.axes(perm, ndim))
+
+
+@converter("Concat", since=(1, 4, 11, 13))
+def concat(node: OnnxNode) -> Node:
+    """Convert a concatenation; the axis defaults to 1 before opset 4."""
+    values = node.all_inputs()
+    axis = node.integer("axis", 1 if node.version == 1 else None)
+    if node.type(0).ndim == 0:
+        raise ModelError("scalars cannot be concatenated")
+    at = node.axis(axis, node.type(0).ndim)
+    return values[0] if len(values) == 1 else movement.concat(*values, axis=at)
+
+
+@converter("Split", since=(1, 2, 11, 13, 18))
+def split(node: OnnxNode) -> list[Node]:
+    """Convert a split into parts of given sizes, or of (nearly) equal ones."""
+    x = node.input(0)
+    axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
+    extent = node.shape(0)[axis]
+    sections = _sections(node, extent)
+    if any(s < 0 for s in sections) or sum(sections) != extent:
+        raise ModelError(f"the parts {list(sections)} do not add up to {extent} on axis {axis}")
+    if len(node.outputs) > len(sections):
+        raise ModelError(f"{len(node.outputs)} outputs for {len(sections)} parts")
+    if len(sections) == 1:
+        return [x]
+    parts = movement.split(x, axis=axis, sections=sections)
+    return [TupleItem.of(parts, k) for k in range(len(sections))]
+
+
+def _sections(node: OnnxNode, extent: int) -> tuple[int, ...]:
+    sizes = node.integers("split") if node.version < 13 else None
+    if node.has_input(1):
+        sizes = node.constant_ints(1, "sizes of the parts")
+    count = node.integer("num_outputs", len(node.outputs)) if node.version >= 18 else None
+    if sizes is not None:
+        return sizes
+    if count is None:
+        count = len(node.outputs)
+        if extent % count:
+            raise ModelError(f"{extent} elements do not split into {count} equal parts")
+    if count < 1:
+        raise ModelError(f"num_outputs is {count}, at least 1 is needed")
+    part = -(-extent // count)
+    return (*(part,) * (count - 1), extent - part * (count - 1))
+
+
+@converter("Slice", since=(1,))
+def slice_by_attributes(node: OnnxNode) -> Node:
+    """Convert a slice whose bounds are attributes; the step is 1."""
+    starts, ends = node.integers("starts") or (), node.integers("ends") or ()
+    axes = node.integers("axes")
+    return _sliced(node, starts, ends, range(len(starts)) if axes is None else axes, None)
+
+
+@converter("Slice", since=(10, 11, 13))
+def slice_by_inputs(node: OnnxNode) -> Node:
+    """Convert a slice whose bounds, axes and steps are inputs."""
+    starts, ends = node.constant_ints(1, "starts"), node.constant_ints(2, "ends")
+    axes = node.constant_ints(3, "axes") if node.has_input(3) else range(len(starts))
+    steps = node.constant_ints(4, "steps") if node.has_input(4) else None
+    return _sliced(node, starts, ends, axes, steps)
+
+
+def _sliced(
+    node: OnnxNode,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int],
+    steps: Sequence[int] | None,
+) -> Node:
+    strides = (1,) * len(starts) if steps is None else tuple(steps)
+    if not len(starts) == len(ends) == len(axes) == len(strides):
+        raise ModelError(
+            f"Slice has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and "
+            f"{len(strides)} steps"
+        )
+    if 0 in strides:
+        raise ModelError("a step of Slice is 0")
+    shape = node.shape(0)
+    at = node.axes(axes, len(shape))
+    bounds = [
+        slice_bounds(shape[a], b, e, s)
+        for a, b, e, s in zip(at, starts, ends, strides, strict=True)
+    ]
+    return cut(node.input(0), bounds, strides, at)
+
+
+def slice_bounds(extent: int, start: int, end: int, step: int) -> tuple[int, int]:
+    """Return start and end clamped as ONNX says: negative ones count from the end.
+
+    A range that walks backwards to the front ends at -1.
+    """
+    if step > 0:
+        low, high = 0, extent
+    else:
+        low, high = -1, extent - 1
+    begin = start + extent if start < 0 else start
+    stop = end + extent if end < 0 else end
+    first = min(max(begin, 0), high if step < 0 else extent)
+    return first, min(max(stop, low), high)
+
+
+def cut(
+    x: Node,
+    bounds: Sequence[tuple[int, int]],
+    strides: Sequence[int],
+    axes: Sequence[int],
+) -> Node:
+    """Return a slice of `x`; itself where the slice is everything."""
+    shape = tensor_type(x.type).static_shape
+    whole = all(
+        (b, e, s) == ((0, shape[a], 1)) for a, (b, e), s in zip(axes, bounds, strides, strict=True)
+    )
+    if whole:
+        return x
+    return movement.slice_(
+        x,
+        begin=tuple(b for b, _ in bounds),
+        end=tuple(e for _, e in bounds),
+        strides=tuple(strides),
+        axes=tuple(axes),
+    )
+
+
+@converter("Pad", since=(1, 2))
+def pad_by_attributes(node: OnnxNode) -> Node:
+    """Convert a padding whose amounts are attributes."""
+    pads = node.integers("paddings" if node.version == 1 else "pads") or ()
+    value = node.number("value", 0.0)
+    ndim = node.type(0).ndim
+    return _padded(node, pads, value, range(ndim))
+
+
+@converter("Pad", since=(11, 13, 18, 19, 21, 23, 24, 25))
+def pad_by_inputs(node: OnnxNode) -> Node:
+    """Convert a padding whose amounts, value and axes are inputs."""
+    pads, ndim = node.constant_ints(1, "pads"), node.type(0).ndim
+    axes = node.constant_ints(3, "axes") if node.has_input(3) else range(ndim)
+    value, at = node.optional(2), node.axes(axes, ndim)
+    if value is None or isinstance(value, Constant):
+        fill = value.value.reshape(-1)[0].item() if value is not None and value.value.size else 0.0
+        return _padded(node, pads, fill, at)
+    inside = np.ones(node.shape(0), dtype=bool)
+    before, after = _amounts(node, pads, at)
+    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+    mask = Constant.of(np.pad(inside[_kept(inside.shape, before, after)], widths))
+    if node.text("mode", "constant") != "constant":
+        return _padded(node, pads, 0.0, at)
+    return elementwise.where(mask, _padded(node, pads, 0.0, at), reshaped(value, ()))
+
+
+def _kept(shape: Sequence[int], before: Sequence[int], after: Sequence[int]) -> tuple[slice, ...]:
+    """Return what negative pads leave of a shape."""
+    zipped = zip(shape, before, after, strict=True)
+    return tuple(slice(-min(b, 0), d + min(a, 0)) for d, b, a in zipped)
+
+
+def _amounts(
+    node: OnnxNode, pads: Sequence[int], axes: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Return the elements to add before and after every axis."""
+    if len(pads) != 2 * len(axes):
+        raise ModelError(f"Pad has {len(pads)} amounts for {len(axes)} axes; it needs two each")
+    before, after = [0] * node.type(0).ndim, [0] * node.type(0).ndim
+    for k, axis in enumerate(axes):
+        before[axis], after[axis] = pads[k], pads[k + len(axes)]
+    return before, after
+
+
+def _padded(node: OnnxNode, pads: Sequence[int], value: float, axes: Sequence[int]) -> Node:
+    mode = node.text("mode", "constant")
+    if mode not in _PAD_MODES:
+        raise ModelError(f"the mode of Pad is {mode!r}, not one of {', '.join(_PAD_MODES)}")
+    before, after = _amounts(node, pads, axes)
+    return padded(node.input(0), before, after, mode, value)
+
+
+def padded(
+    x: Node, before: Sequence[int], after: Sequence[int], mode: str = "constant", value: float = 0.0
+) -> Node:
+    """Return `x` padded on every axis; negative amounts cut elements off."""
+    if not any(before) and not any(after):
+        return x
+    return movement.pad(x, before=tuple(before), after=tuple(after), mode=mode, value=float(value))
+
+
+@converter("Gather", since=(1, 11, 13))
+def gather(node: OnnxNode) -> Node:
+    """Convert a selection of slices by index."""
+    axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
+    return movement.gather(node.input(0), node.input(1), axis=axis)
+
+
+@converter("GatherElements", since=(11, 13))
+def gather_elements(node: OnnxNode) -> Node:
+    """Convert a selection of single elements along an axis."""
+    axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
+    return movement.gather_elements(node.input(0), node.input(1), axis=axis)
+
+
+@converter("GatherND", since=(11, 12, 13))
+def gather_nd(node: OnnxNode) -> Node:
+    """Convert a selection by index tuples."""
+    return movement.gather_nd(
+        node.input(0), node.input(1), batch_dims=node.integer("batch_dims", 0)
+    )
+
+
+@converter("Compress", since=(9, 11, 28))
+def compress(node: OnnxNode) -> Node:
+    """Convert a selection by a constant list of truth values."""
+    keep = np.flatnonzero(node.constant(1, "condition"))
+    axis = node.attributes.get("axis")
+    if axis is None:
+        node.without_effect("axis")
+        flat = reshaped(node.input(0), (int(np.prod(node.shape(0), dtype=object)),))
+        return movement.gather(flat, Constant.of(keep), axis=0)
+    at = node.axis(node.integer("axis"), node.type(0).ndim)
+    return movement.gather(node.input(0), Constant.of(keep), axis=at)
+
+
+@converter("Tile", since=(1,))
+def tile_along_axis(node: OnnxNode) -> Node:
+    """Convert a repetition along one axis."""
+    (tiles,), (axis,) = node.constant_ints(1, "tiles"), node.constant_ints(2, "axis")
+    repeats = [1] * node.type(0).ndim
+    repeats[node.axis(axis, len(repeats))] = tiles
+    return _tiled(node, repeats)
+
+
+@converter("Tile", since=(6, 13))
+def tile(node: OnnxNode) -> Node:
+    """Convert a repetition along every axis."""
+    return _tiled(node, node.constant_ints(1, "repeats"))
+
+
+def _tiled(node: OnnxNode, repeats: Sequence[int]) -> Node:
+    if len(repeats) != node.type(0).ndim or any(r < 0 for r in repeats):
+        raise ModelError(f"the repeats {list(repeats)} do not fit {node.type(0)}")
+    if all(r == 1 for r in repeats):
+        return node.input(0)
+    return movement.tile(node.input(0), repeats=tuple(repeats))
+
+
+@converter("Expand", since=(8, 13))
+def expand(node: OnnxNode) -> Node:
+    """Convert a broadcast; dimensions of 1 in the target keep the input's size."""
+    target = broadcast_shapes(node.shape(0), node.constant_ints(1, "shape"))
+    return broadcast(node.input(0), tuple(d for d in target if isinstance(d, int)))
+
+
+@converter("DepthToSpace", since=(1, 11, 13, 28))
+def depth_to_space(node: OnnxNode) -> Node:
+    """Convert channels to blocks of pixels: depth-column-row (DCR) or column-row-depth (CRD)."""
+    block, mode = _block(node), _block_mode(node)
+    n, c, h, w = _image(node)
+    if c % (block * block):
+        raise ModelError(f"{c} channels are not a multiple of {block} * {block}")
+    depth = c // (block * block)
+    if mode == "DCR":
+        parts, perm = (n, block, block, depth, h, w), (0, 3, 4, 1, 5, 2)
+    else:
+        parts, perm = (n, depth, block, block, h, w), (0, 1, 4, 2, 5, 3)
+    moved = transposed(reshaped(node.input(0), parts), perm)
+    return reshaped(moved, (n, depth, h * block, w * block))
+
+
+@converter("SpaceToDepth", since=(1, 13, 28))
+def space_to_depth(node: OnnxNode) -> Node:
+    """Convert blocks of pixels to channels: depth-column-row (DCR) or column-row-depth (CRD)."""
+    block = _block(node)
+    mode = _block_mode(node) if node.version >= 28 else "DCR"
+    n, c, h, w = _image(node)
+    if h % block or w % block:
+        raise ModelError(f"{h} x {w} pixels do not divide into blocks of {block}")
+    parts = reshaped(node.input(0), (n, c, h // block, block, w // block, block))
+    perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return reshaped(transposed(parts, perm), (n, c * block * block, h // block, w // block))
+
+
+def _block(node: OnnxNode) -> int:
+    block = node.integer("blocksize")
+    if block < 1:
+        raise ModelError(f"the blocksize is {block}, at least 1 is needed")
+    return block
+
+
+def _block_mode(node: OnnxNode) -> str:
+    mode = node.text("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise ModelError(f"the mode is {mode!r}, not DCR or CRD")
+    return mode
+
+
+def _image(node: OnnxNode) -> tuple[int, int, int, int]:
+    shape = node.shape(0)
+    if len(shape) != 4:
+        raise ModelError(f"a tensor [n, c, h, w] is expected, not {node.type(0)}")
+    n, c, h, w = shape
+    return n, c, h, w
+
+
+@converter("Trilu", since=(14,))
+def triangle(node: OnnxNode) -> Node:
+    """Convert the upper or lower triangle of matrices; the rest is zero."""
+    diagonal = int(node.constant(1, "diagonal").reshape(())) if node.has_input(1) else 0
+    return movement.trilu(node.input(0), upper=node.flag("upper", True), k=diagonal)
+
+
+@converter("ReverseSequence", since=(10, 28))
+def reverse_sequence(node: OnnxNode) -> Node:
+    """Convert a reversal of the first elements of every sequence, by constant lengths."""
+    x, ndim = node.input(0), node.type(0).ndim
+    lengths = node.constant_ints(1, "sequence_lens")
+    time = node.axis(node.integer("time_axis", 0), ndim)
+    batch = node.axis(node.integer("batch_axis", 1), ndim)
+    steps, count = node.shape(0)[time], node.shape(0)[batch]
+    if {time, batch} != {0, 1} or len(lengths) != count or not _fit(lengths, steps):
+        raise ModelError(f"the sequence lengths {list(lengths)[:8]} do not fit {node.type(0)}")
+    order = np.tile(np.arange(steps, dtype="int64"), (count, 1))
+    for row, length in zip(order, lengths, strict=True):
+        row[:length] = row[:length][::-1]
+    order = order if batch == 0 else order.T
+    spread = reshaped(Constant.of(order), (*order.shape, *(1,) * (ndim - 2)))
+    return movement.gather_elements(x, broadcast(spread, node.shape(0)), axis=time)
+
+
+def _fit(lengths: Sequence[int], steps: int) -> bool:
+    return all(0 <= n <= steps for n in lengths)

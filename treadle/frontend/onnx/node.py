@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One ONNX node as a converter sees it (typed inputs, checked attributes), and the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import onnx
+
+from treadle.errors import ModelError
+from treadle.frontend.importer import ConverterTable
+from treadle.frontend.onnx.external import ExternalFiles
+from treadle.frontend.onnx.tensors import sparse_to_array, to_array
+from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import TensorType, tensor_type
+
+_A = onnx.AttributeProto
+_T = TypeVar("_T")
+
+
+class RuntimeValueError(ModelError):
+    """A parameter that must be known when compiling is computed or given at run time.
+
+    `inputs` names the graph inputs it depends on; fixing their values makes the model importable.
+    `source` is the value that had to be known.
+    """
+
+    inputs: tuple[str, ...] = ()
+    source: Node | None = None
+
+
+@dataclass(slots=True)
+class OnnxNode:
+    """A node of the model with its inputs already converted.
+
+    `version` is the opset in which this form of the operator appeared.
+    An attribute that is present and never read is an error, so nothing is ignored by accident.
+    """
+
+    op: str
+    version: int
+    origin: str
+    inputs: tuple[Node | None, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, onnx.AttributeProto]
+    external: ExternalFiles
+    read: set[str] = field(default_factory=set)
+
+    def has_input(self, index: int) -> bool:
+        """True when the optional input `index` is given."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def input(self, index: int) -> Node:
+        """Return input `index`. Raises ModelError when it is missing."""
+        node = self.inputs[index] if index < len(self.inputs) else None
+        if node is None:
+            raise ModelError(f"{self.op} lacks its input {index}")
+        return node
+
+    def optional(self, index: int) -> Node | None:
+        """Return input `index`, or None when it is not given."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def all_inputs(self) -> list[Node]:
+        """Return the inputs of a variadic operator. Raises ModelError for a gap or none."""
+        return [self.input(k) for k in range(max(1, len(self.inputs)))]
+
+    def type(self, index: int) -> TensorType:
+        """Return the type of input `index`."""
+        return tensor_type(self.input(index).type)
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Return the shape of input `index` as ints. Raises TypeMismatch when it is symbolic."""
+        return self.type(index).static_shape
+
+    def wants(self, output: int) -> bool:
+        """True when output `output` has a name, so somebody may use it."""
+        return output < len(self.outputs) and bool(self.outputs[output])
+
+    def constant(self, index: int, what: str) -> np.ndarray:
+        """Return the value of input `index`, called `what` in the error.
+
+        Raises:
+            RuntimeValueError: the value is not known when the model is compiled.
+        """
+        node = self.input(index)
+        if isinstance(node, Constant):
+            return node.value
+        error = RuntimeValueError(
+            f"the {what} of {self.op} must be known when the model is compiled; "
+            "a value computed at run time is not supported here",
+            hint="make it an initializer, or fold it with onnxsim or the exporter's "
+            "constant folding",
+        )
+        error.source = node
+        raise error
+
+    def optional_constant(self, index: int, what: str) -> np.ndarray | None:
+        """Return the value of input `index`, or None when it is not given."""
+        return self.constant(index, what) if self.has_input(index) else None
+
+    def constant_ints(self, index: int, what: str) -> tuple[int, ...]:
+        """Return the value of a 1-D (or scalar) integer input as ints."""
+        value = self.constant(index, what)
+        if value.ndim > 1 or value.dtype.kind not in "iu":
+            raise ModelError(
+                f"the {what} of {self.op} must be a list of integers, "
+                f"not {value.dtype}{list(value.shape)}"
+            )
+        return tuple(int(v) for v in np.atleast_1d(value))
+
+    def _attribute(self, name: str, kind: int) -> onnx.AttributeProto | None:
+        self.read.add(name)
+        found = self.attributes.get(name)
+        if found is None:
+            return None
+        if found.type != kind:
+            kinds = {v: k for k, v in _A.AttributeType.items()}
+            raise ModelError(
+                f"attribute {name!r} of {self.op} must be of type {kinds[kind]}, "
+                f"not {kinds.get(found.type, found.type)}"
+            )
+        return found
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """Return an integer attribute; without a default it is required."""
+        found = self._attribute(name, _A.INT)
+        return int(found.i) if found else self._required(name, default)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return an integer attribute as a truth value."""
+        return bool(self.integer(name, int(default)))
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """Return a float attribute; without a default it is required."""
+        found = self._attribute(name, _A.FLOAT)
+        return float(found.f) if found else self._required(name, default)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return a string attribute; without a default it is required."""
+        found = self._attribute(name, _A.STRING)
+        return _text(found.s) if found else self._required(name, default)
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """Return a list-of-integers attribute, or None when it is absent."""
+        found = self._attribute(name, _A.INTS)
+        return tuple(int(v) for v in found.ints) if found else None
+
+    def numbers(self, name: str) -> tuple[float, ...] | None:
+        """Return a list-of-floats attribute, or None when it is absent."""
+        found = self._attribute(name, _A.FLOATS)
+        return tuple(float(v) for v in found.floats) if found else None
+
+    def tensor(self, name: str) -> np.ndarray | None:
+        """Return a tensor attribute, or None when it is absent."""
+        found = self._attribute(name, _A.TENSOR)
+        return to_array(found.t, self.external) if found else None
+
+    def sparse_tensor(self, name: str) -> np.ndarray | None:
+        """Return a sparse tensor attribute written out, or None when it is absent."""
+        found = self._attribute(name, _A.SPARSE_TENSOR)
+        return sparse_to_array(found.sparse_tensor, self.external) if found else None
+
+    def without_effect(self, *names: str) -> None:
+        """Declare attributes that do not change the result of inference."""
+        self.read.update(names)
+
+    def _required(self, name: str, default: _T | None) -> _T:
+        if default is None:
+            raise ModelError(f"{self.op} lacks its attribute {name!r}")
+        return default
+
+    def axis(self, value: int, ndim: int) -> int:
+        """Return an axis of a rank-`ndim` tensor counted from the front."""
+        if not -ndim <= value < ndim:
+            raise ModelError(f"axis {value} of {self.op} is outside a tensor of rank {ndim}")
+        return value % ndim
+
+    def axes(self, values: Sequence[int], ndim: int) -> tuple[int, ...]:
+        """Return axes counted from the front. Raises ModelError for one given twice."""
+        found = tuple(self.axis(v, ndim) for v in values)
+        if len(set(found)) != len(found):
+            raise ModelError(f"the axes {list(values)} of {self.op} name one axis twice")
+        return found
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ModelError(f"a string attribute is not text: {value[:40]!r}") from None
+
+
+Result: TypeAlias = Node | Sequence[Node]
+ConvertFn: TypeAlias = Callable[[OnnxNode], Result]
+CONVERTERS: ConverterTable[ConvertFn] = ConverterTable()
+converter = CONVERTERS.converter

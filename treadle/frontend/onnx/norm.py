@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of normalisations and of softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.errors import ModelError
+from treadle.frontend.onnx.build import (
+    converted,
+    in_float32,
+    per_channel,
+    reshaped,
+    scalar_like,
+    shape_of,
+)
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import tensor_type
+from treadle.ops import elementwise, norm
+from treadle.ops import reduce as reductions
+
+
+@converter("BatchNormalization", since=(1, 6, 7, 9, 14, 15))
+def batch_normalization(node: OnnxNode) -> Node:
+    """Convert a batch normalisation with known mean and variance."""
+    node.without_effect("consumed_inputs", "momentum", "is_test")
+    if (node.version >= 14 and node.flag("training_mode")) or any(map(node.wants, range(1, 5))):
+        raise ModelError(
+            "BatchNormalization in training mode is not supported",
+            hint="export the model for inference (model.eval())",
+        )
+    epsilon = node.number("epsilon", 1e-5)
+    x, *rest = (node.input(k) for k in range(5))
+    if node.version < 9 and not node.flag("spatial", True):
+        return _normalized_per_element(x, rest, epsilon)
+    dtype = node.type(0).dtype
+    return norm.batch_norm(x, *(converted(r, dtype) for r in rest), epsilon=epsilon)
+
+
+def _normalized_per_element(x: Node, parameters: list[Node], epsilon: float) -> Node:
+    """Return a normalisation whose parameters have a value per element, not per channel."""
+    scale, bias, mean, variance = parameters
+    spread = elementwise.sqrt(elementwise.add(variance, scalar_like(epsilon, variance)))
+    factor = elementwise.divide(scale, spread)
+    return elementwise.add(elementwise.multiply(elementwise.subtract(x, mean), factor), bias)
+
+
+@converter("InstanceNormalization", since=(1, 6, 22))
+def instance_normalization(node: OnnxNode) -> Node:
+    """Convert a normalisation of every channel of every image by itself."""
+    node.without_effect("consumed_inputs")
+    epsilon = node.number("epsilon", 1e-5)
+    return norm.instance_norm(node.input(0), node.input(1), node.input(2), epsilon=epsilon)
+
+
+@converter("GroupNormalization", since=(18, 21))
+def group_normalization(node: OnnxNode) -> Node:
+    """Convert a normalisation of groups of channels; scale is per group before opset 21."""
+    node.without_effect("stash_type")
+    x, shape = node.input(0), node.shape(0)
+    groups, epsilon = node.integer("num_groups"), node.number("epsilon", 1e-5)
+    if len(shape) < 3 or groups < 1 or shape[1] % groups:
+        raise ModelError(f"{node.type(0)} does not split into {groups} groups of channels")
+    wide, dtype = in_float32(reshaped(x, (shape[0], groups, prod(shape[1:]) // groups)))
+    normal = _centred_and_scaled(wide, (2,), epsilon)[0]
+    if node.version < 21:
+        scale, bias = (_per_group(converted(node.input(k), "float32")) for k in (1, 2))
+        scaled = elementwise.add(elementwise.multiply(normal, scale), bias)
+        return converted(reshaped(scaled, shape), dtype)
+    scale, bias = (per_channel(node.input(k), len(shape)) for k in (1, 2))
+    back = converted(reshaped(normal, shape), dtype)
+    return elementwise.add(elementwise.multiply(back, scale), bias)
+
+
+def _per_group(x: Node) -> Node:
+    return reshaped(x, (1, *shape_of(x), 1))
+
+
+@converter("LayerNormalization", since=(17,))
+def layer_normalization(node: OnnxNode) -> list[Node]:
+    """Convert a normalisation over the last axes, from `axis` on."""
+    node.without_effect("stash_type")
+    x, shape = node.input(0), node.shape(0)
+    axis = node.axis(node.integer("axis", -1), len(shape))
+    epsilon = node.number("epsilon", 1e-5)
+    plain = node.shape(1) == shape[axis:] and not node.wants(1) and not node.wants(2)
+    if plain and (not node.has_input(2) or node.shape(2) == shape[axis:]):
+        bias = node.optional(2) or Constant.of(
+            np.zeros(shape[axis:], dtype=dt.to_numpy(node.type(0).dtype))
+        )
+        return [norm.layer_norm(x, node.input(1), bias, axis=axis, epsilon=epsilon)]
+    return _layer_normalized(node, tuple(range(axis, len(shape))), epsilon)
+
+
+def _layer_normalized(node: OnnxNode, axes: tuple[int, ...], epsilon: float) -> list[Node]:
+    """Return the normalised data with the mean and inverse deviation it used."""
+    wide, dtype = in_float32(node.input(0))
+    normal, mean, inverse = _centred_and_scaled(wide, axes, epsilon)
+    result: Node = elementwise.multiply(converted(normal, dtype), node.input(1))
+    if node.has_input(2):
+        result = elementwise.add(result, node.input(2))
+    return [result, mean, inverse]
+
+
+def _centred_and_scaled(x: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node, Node]:
+    """Return (x - mean) / deviation over `axes`, the mean, and one over the deviation."""
+    mean = reductions.mean(x, axes=axes, keepdims=True)
+    centred = elementwise.subtract(x, mean)
+    variance = reductions.mean(elementwise.multiply(centred, centred), axes=axes, keepdims=True)
+    inverse = elementwise.rsqrt(elementwise.add(variance, scalar_like(epsilon, x)))
+    return elementwise.multiply(centred, inverse), mean, inverse
+
+
+@converter("RMSNormalization", since=(23,))
+def rms_normalization(node: OnnxNode) -> Node:
+    """Convert a division by the root mean square over the last axes."""
+    node.without_effect("stash_type")
+    ndim = node.type(0).ndim
+    axes = tuple(range(node.axis(node.integer("axis", -1), ndim), ndim))
+    wide, dtype = in_float32(node.input(0))
+    power = reductions.mean(elementwise.multiply(wide, wide), axes=axes, keepdims=True)
+    epsilon = scalar_like(node.number("epsilon", 1e-5), wide)
+    normal = elementwise.multiply(wide, elementwise.rsqrt(elementwise.add(power, epsilon)))
+    return elementwise.multiply(converted(normal, dtype), node.input(1))
+
+
+@converter("MeanVarianceNormalization", since=(9, 13))
+def mean_variance_normalization(node: OnnxNode) -> Node:
+    """Convert (x - mean) / (deviation + 1e-9) over the given axes."""
+    x, ndim = node.input(0), node.type(0).ndim
+    axes = node.axes(node.integers("axes") or (0, 2, 3), ndim)
+    centred = elementwise.subtract(x, reductions.mean(x, axes=axes, keepdims=True))
+    power = reductions.mean(elementwise.multiply(centred, centred), axes=axes, keepdims=True)
+    spread = elementwise.add(elementwise.sqrt(power), scalar_like(1e-9, x))
+    return elementwise.divide(centred, spread)
+
+
+@converter("LpNormalization", since=(1, 22))
+def lp_normalization(node: OnnxNode) -> Node:
+    """Convert a division by the 1-norm or 2-norm along an axis; a norm of 0 gives 0."""
+    x, p = node.input(0), node.integer("p", 2)
+    if p not in (1, 2):
+        raise ModelError(f"the p of LpNormalization is {p}, not 1 or 2")
+    axes = (node.axis(node.integer("axis", -1), node.type(0).ndim),)
+    if p == 1:
+        size: Node = reductions.sum_(elementwise.abs(x), axes=axes, keepdims=True)
+    else:
+        squares = elementwise.multiply(x, x)
+        size = elementwise.sqrt(reductions.sum_(squares, axes=axes, keepdims=True))
+    is_zero = elementwise.equal(size, scalar_like(0, size))
+    return elementwise.divide(x, elementwise.where(is_zero, scalar_like(1, size), size))
+
+
+@converter("LRN", since=(1, 13))
+def local_response_normalization(node: OnnxNode) -> Node:
+    """Convert a normalisation across neighbouring channels."""
+    return norm.lrn(
+        node.input(0),
+        size=node.integer("size"),
+        alpha=node.number("alpha", 1e-4),
+        beta=node.number("beta", 0.75),
+        bias=node.number("bias", 1.0),
+    )
+
+
+def _over_last_axes(node: OnnxNode, op: Callable[[Node, int], Node]) -> Node:
+    """Apply `op(x, axis)`; before opset 13 all axes from `axis` on count as one."""
+    x, shape = node.input(0), node.shape(0)
+    axis = node.axis(node.integer("axis", 1 if node.version < 13 else -1), max(len(shape), 1))
+    if node.version >= 13 or axis == len(shape) - 1:
+        return op(x, axis) if shape else reshaped(op(reshaped(x, (1,)), 0), ())
+    matrix = reshaped(x, (prod(shape[:axis]), prod(shape[axis:])))
+    return reshaped(op(matrix, 1), shape)
+
+
+@converter("Softmax", since=(1, 11, 13))
+def softmax(node: OnnxNode) -> Node:
+    """Convert a softmax."""
+    return _over_last_axes(node, lambda x, axis: norm.softmax(x, axis=axis))
+
+
+@converter("LogSoftmax", since=(1, 11, 13))
+def log_softmax(node: OnnxNode) -> Node:
+    """Convert the logarithm of a softmax."""
+    return _over_last_axes(node, lambda x, axis: norm.log_softmax(x, axis=axis))
+
+
+@converter("Hardmax", since=(1, 11, 13))
+def hardmax(node: OnnxNode) -> Node:
+    """Convert a vector with 1 at the first maximum and 0 elsewhere."""
+    return _over_last_axes(node, _first_maximum)
+
+
+def _first_maximum(x: Node, axis: int) -> Node:
+    shape = shape_of(x)
+    first = reductions.argmax(x, axis=axis, keepdims=True, select_last=False)
+    places = np.arange(shape[axis], dtype="int64").reshape(-1, *(1,) * (len(shape) - axis - 1))
+    return converted(elementwise.equal(Constant.of(places), first), tensor_type(x.type).dtype)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of pools over windows and over whole images."""
+
+from __future__ import annotations
+
+from math import prod
+
+from treadle.errors import ModelError
+from treadle.frontend.onnx.build import scalar_like
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.frontend.onnx.window import Window, read_kernel, read_window
+from treadle.graph.nodes import Node
+from treadle.ops import elementwise, pool
+from treadle.ops import reduce as reductions
+
+
+def _window(node: OnnxNode) -> Window:
+    return read_window(node, read_kernel(node, None), node.shape(0)[2:])
+
+
+def _out_sizes(node: OnnxNode, window: Window) -> tuple[int, ...]:
+    """Return how many windows there are in ceil mode; empty without it.
+
+    The last window may hang over the padded end, but starts inside the data or the pad before it.
+    """
+    if not node.flag("ceil_mode"):
+        return ()
+    sizes = []
+    for k, d in enumerate(node.shape(0)[2:]):
+        stride, start = window.strides[k], d + window.before[k]
+        count = -(-(start + window.after[k] - window.extents[k]) // stride) + 1
+        sizes.append(count - 1 if count > 1 and (count - 1) * stride >= start else count)
+    return tuple(sizes)
+
+
+@converter("MaxPool", since=(1, 8, 10, 11, 12, 22))
+def max_pool(node: OnnxNode) -> Node:
+    """Convert a pool of the largest value; the indices of the values are not supported."""
+    if node.wants(1):
+        raise ModelError("the output Indices of MaxPool is not supported")
+    node.without_effect("storage_order")  # orders the indices
+    window = _window(node)
+    return pool.max_pool(
+        node.input(0),
+        kernel=window.kernel,
+        strides=window.strides,
+        pads_before=window.before,
+        pads_after=window.after,
+        dilations=window.dilations,
+        out_sizes=_out_sizes(node, window),
+    )
+
+
+@converter("AveragePool", since=(1, 7, 10, 11, 19, 22))
+def average_pool(node: OnnxNode) -> Node:
+    """Convert a pool of the mean; the padding counts only with `count_include_pad`."""
+    return _average(node, node.input(0), node.flag("count_include_pad"))
+
+
+def _average(node: OnnxNode, x: Node, include_pad: bool) -> Node:
+    window = _window(node)
+    return pool.avg_pool(
+        x,
+        kernel=window.kernel,
+        strides=window.strides,
+        pads_before=window.before,
+        pads_after=window.after,
+        dilations=window.dilations,
+        out_sizes=_out_sizes(node, window),
+        count_include_pad=include_pad,
+    )
+
+
+@converter("LpPool", since=(1, 2, 11, 18, 22))
+def lp_pool(node: OnnxNode) -> Node:
+    """Convert a pool of the p-norm, as the root of a mean of powers."""
+    p = _norm_order(node)
+    if node.flag("ceil_mode"):
+        raise ModelError("LpPool with ceil_mode = 1 is not supported")
+    kernel = read_kernel(node, None)
+    means = _average(node, _power(elementwise.abs(node.input(0)), p), True)
+    total = elementwise.multiply(means, scalar_like(prod(kernel), means))
+    return _power(total, 1.0 / p)
+
+
+@converter("GlobalAveragePool", since=(1, 22))
+def global_average_pool(node: OnnxNode) -> Node:
+    """Convert the mean of every channel."""
+    return reductions.mean(node.input(0), axes=_spatial(node), keepdims=True)
+
+
+@converter("GlobalMaxPool", since=(1, 22))
+def global_max_pool(node: OnnxNode) -> Node:
+    """Convert the maximum of every channel."""
+    return reductions.max_(node.input(0), axes=_spatial(node), keepdims=True)
+
+
+@converter("GlobalLpPool", since=(1, 2, 22))
+def global_lp_pool(node: OnnxNode) -> Node:
+    """Convert the p-norm of every channel."""
+    p = _norm_order(node)
+    powers = _power(elementwise.abs(node.input(0)), p)
+    return _power(reductions.sum_(powers, axes=_spatial(node), keepdims=True), 1.0 / p)
+
+
+def _norm_order(node: OnnxNode) -> float:
+    p = node.number("p", 2.0) if node.version == 1 else float(node.integer("p", 2))
+    if p < 1:
+        raise ModelError(f"the p of {node.op} is {p}, at least 1 is needed")
+    return p
+
+
+def _power(x: Node, p: float) -> Node:
+    if p == 1.0:
+        return x
+    if p == 2.0:
+        return elementwise.multiply(x, x)
+    return elementwise.sqrt(x) if p == 0.5 else elementwise.power(x, scalar_like(p, x))
+
+
+def _spatial(node: OnnxNode) -> tuple[int, ...]:
+    if node.type(0).ndim < 3:
+        raise ModelError(f"{node.op} takes data [n, c, ...], not {node.type(0)}")
+    return tuple(range(2, node.type(0).ndim))

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole graph as text; treadle.graph.parse reads it back.
+
+    const[0]: float32[64, 3, 7, 7] sha 5d0c6f1e20a3  # origin "w"
+
+    fn fused_conv_relu(%p0: float32[n, 3, 224, 224], %p1: float32[64, 3, 7, 7]) [primitive=True] {
+      %0 = conv(%p0, %p1, strides=(2, 2)) : float32[n, 64, 109, 109]  # origin "conv1"
+      %1 = relu(%0) : float32[n, 64, 109, 109]
+      return %1
+    }
+
+    fn main(%data: float32[n, 3, 224, 224]) {
+      %0 = fused_conv_relu(%data, const[0]) : float32[n, 64, 109, 109]  # origin "conv1"
+      return %0
+    }
+
+Attributes at their defaults are left out. Constants of few elements stand where they are used, as
+`float32[2]{0.5, 1.0}`; larger ones are numbered and only described.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, fields
+from typing import Literal
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.errors import InternalError
+from treadle.expr import nodes as ex
+from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, Var, topological
+from treadle.graph.operator import Attrs
+from treadle.graph.types import Dim, TensorType, Type
+
+INLINE_LIMIT = 16
+"""Elements: constants up to this size are spelled out."""
+
+HASHED_BYTES = 1 << 20
+"""Larger constants are told apart by a hash of this many of their bytes, evenly spread."""
+
+RESERVED = frozenset({"inf", "nan", "None", "True", "False", "min", "max", "truncdiv", "truncmod"})
+"""Words that cannot name a symbolic size."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+ConstantStyle = Literal["elide", "inline"]
+
+
+def function_text(function: Function, constants: ConstantStyle = "elide") -> str:
+    """Return a function and the functions it calls as text; "inline" spells all constants out."""
+    return _Printer(function, constants).text()
+
+
+def listed_constants(function: Function) -> list[np.ndarray]:
+    """Return the constants the text of `function` numbers: what `parse` needs back."""
+    return [c.value for c in _listed(functions_of(function))]
+
+
+def functions_of(function: Function) -> list[Function]:
+    """Return `function` and every function it calls, callees before callers."""
+    found: dict[Function, None] = {}
+    stack: list[tuple[Function, bool]] = [(function, False)]
+    while stack:
+        current, ready = stack.pop()
+        if current in found:
+            continue
+        if ready:
+            found[current] = None
+            continue
+        stack.append((current, True))
+        callees = [n.op for n in topological([current.body]) if isinstance(n, Call)]
+        stack.extend((c, False) for c in reversed(callees) if isinstance(c, Function))
+    return list(found)
+
+
+def _listed(functions: Iterable[Function]) -> list[Constant]:
+    found: dict[Constant, None] = {}
+    for function in functions:
+        for node in topological([function.body]):
+            if isinstance(node, Constant) and node.value.size > INLINE_LIMIT:
+                found[node] = None
+    return list(found)
+
+
+def constant_digest(value: np.ndarray) -> str:
+    """Return a short hash of an array's elements (of a sample, for a large array)."""
+    raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    digest = hashlib.sha256(str(raw.size).encode())
+    if raw.size <= HASHED_BYTES:
+        digest.update(raw.data)
+    else:
+        blocks, length = 16, HASHED_BYTES // 16
+        for start in np.linspace(0, raw.size - length, blocks).astype(np.int64):
+            digest.update(raw[start : start + length].data)
+    return digest.hexdigest()[:12]
+
+
+class _Printer:
+    def __init__(self, function: Function, style: ConstantStyle) -> None:
+        self.functions = functions_of(function)
+        listed = _listed(self.functions) if style == "elide" else []
+        self.constants = {c: k for k, c in enumerate(listed)}
+        names = _unique([f.name or "main" for f in self.functions])
+        self.function_names = dict(zip(self.functions, names, strict=True))
+        self.symbols: dict[ex.Expr, ex.Expr] = {}
+        self.symbol_names: set[str] = set(RESERVED)
+
+    def text(self) -> str:
+        table = "".join(self._constant_line(c, k) for c, k in self.constants.items())
+        bodies = [self._function(f, n) for f, n in self.function_names.items()]
+        return "\n".join([table, *bodies] if table else bodies)
+
+    def _constant_line(self, constant: Constant, number: int) -> str:
+        head = f"const[{number}]: {self._type(constant.type)} sha {constant_digest(constant.value)}"
+        return f"{head}{_origin_text(constant.origin)}\n"
+
+    def _function(self, function: Function, name: str) -> str:
+        names: dict[Node, str] = {p: f"%{_quoted(p.name)}" for p in function.params}
+        params = ", ".join(f"{names[p]}: {self._type(p.type)}" for p in function.params)
+        attrs = ", ".join(f"{k}={self._value(v)}" for k, v in function.attrs.items())
+        lines = [f"fn {name}({params}){f' [{attrs}]' if attrs else ''} {{"]
+        number = 0
+        for node in topological([function.body]):
+            if isinstance(node, Var):
+                names.setdefault(node, f"%{_quoted(node.name)}")
+            elif isinstance(node, Constant):
+                names[node] = self._constant(node)
+            elif not (isinstance(node, Tuple) and node is function.body):
+                names[node] = f"%{number}"
+                number += 1
+                lines.append(f"  {names[node]} = {self._statement(node, names)}")
+        lines.append(f"  return {self._result(function.body, names)}")
+        return "\n".join([*lines, "}", ""])
+
+    def _result(self, body: Node, names: dict[Node, str]) -> str:
+        return _fields(body, names) if isinstance(body, Tuple) else names[body]
+
+    def _statement(self, node: Node, names: dict[Node, str]) -> str:
+        if isinstance(node, Tuple):
+            return _fields(node, names) + _origin_text(node.origin)
+        if isinstance(node, TupleItem):
+            return f"{names[node.value]}[{node.index}]{_origin_text(node.origin)}"
+        if not isinstance(node, Call):
+            raise InternalError(f"a {type(node).__name__} is no statement")
+        parts = [names[a] for a in node.args]
+        if node.attrs is not None:
+            parts += [f"{k}={self._value(v)}" for k, v in _set_fields(node.attrs)]
+        call = f"{self._callee(node)}({', '.join(parts)})"
+        return f"{call} : {self._type(node.type)}{_origin_text(node.origin)}"
+
+    def _callee(self, call: Call) -> str:
+        if isinstance(call.op, Function):
+            return self.function_names[call.op]
+        return call.op.name
+
+    def _constant(self, node: Constant) -> str:
+        if node in self.constants:
+            return f"const[{self.constants[node]}]"
+        return f"{self._type(node.type)}{{{', '.join(map(str, _elements(node.value)))}}}"
+
+    def _type(self, type_: Type) -> str:
+        if isinstance(type_, TensorType):
+            return f"{type_.dtype}[{', '.join(map(self._dim, type_.shape))}]"
+        return f"({', '.join(map(self._type, type_.fields))})"
+
+    def _dim(self, dim: Dim) -> str:
+        if not isinstance(dim, ex.Expr):
+            return str(dim)
+        for symbol in ex.free_vars(dim):
+            if symbol not in self.symbols:
+                self.symbols[symbol] = self._named(symbol)
+        return str(ex.substitute(dim, self.symbols))
+
+    def _named(self, symbol: ex.Var) -> ex.Var:
+        """Return `symbol`, or a variable with a name that is readable and not taken yet."""
+        base = symbol.name if _SYMBOL.match(symbol.name) else "size"
+        name, number = base, 0
+        while name in self.symbol_names:
+            number += 1
+            name = f"{base}_{number}"
+        self.symbol_names.add(name)
+        return symbol if name == symbol.name else ex.Var(name)
+
+    def _value(self, value: object) -> str:
+        if isinstance(value, ex.Expr):
+            return self._dim(value)
+        if isinstance(value, str):
+            return json.dumps(value)
+        if isinstance(value, (tuple, list)):
+            inner = [self._value(v) for v in value]
+            return f"({inner[0]},)" if len(inner) == 1 else f"({', '.join(inner)})"
+        if value is None or isinstance(value, (bool, int, float)):
+            return repr(value)
+        raise InternalError(f"an attribute of type {type(value).__name__} cannot be printed")
+
+
+def _set_fields(attrs: Attrs) -> list[tuple[str, object]]:
+    """Return the fields of a record that differ from their defaults (0.0 differs from -0.0)."""
+    found: list[tuple[str, object]] = []
+    for f in fields(attrs):
+        value = getattr(attrs, f.name)
+        if f.default is MISSING or repr(value) != repr(f.default):
+            found.append((f.name, value))
+    return found
+
+
+def _elements(value: np.ndarray) -> list[object]:
+    """Return the elements of an array as objects whose str() is exact."""
+    if dt.is_float(dt.from_numpy(value.dtype)):
+        return list(value.reshape(-1))
+    elements: list[object] = value.reshape(-1).tolist()
+    return elements
+
+
+def _fields(node: Tuple, names: dict[Node, str]) -> str:
+    inner = [names[f] for f in node.fields]
+    return f"({inner[0]},)" if len(inner) == 1 else f"({', '.join(inner)})"
+
+
+def _origin_text(origin: str) -> str:
+    return f"  # origin {json.dumps(origin)}" if origin else ""
+
+
+def _quoted(name: str) -> str:
+    return name if _NAME.match(name) else json.dumps(name)
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Return `names` with a number added where one is taken or is not an identifier."""
+    taken: set[str] = set()
+    result: list[str] = []
+    for name in names:
+        base = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        base = base if _SYMBOL.match(base) else f"f{base}"
+        fresh, number = base, 0
+        while fresh in taken:
+            number += 1
+            fresh = f"{base}_{number}"
+        taken.add(fresh)
+        result.append(fresh)
+    return result

@@ -1,0 +1,458 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions along axes, and the blocked te reductions that normalisations share.
+
+Long reductions are cut into interleaved parts: part b of `parts` combines elements b, b + parts,
+b + 2 parts, ... Adding few numbers at a time keeps the rounding error of a sum small in any loop
+order, and parts lie side by side, so the innermost loop of every stage runs over contiguous data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.errors import TypeMismatch
+from treadle.expr import nodes
+from treadle.expr.nodes import Expr, ExprLike
+from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
+from treadle.graph.types import Dim, TensorType, Type, as_dim
+from treadle.ops.numeric import (
+    ANY,
+    BOOL,
+    NUMBERS,
+    accumulator,
+    check_axis,
+    check_elements,
+    dims_of,
+    half_examples,
+    in_float64,
+)
+from treadle.te import tensor as te
+from treadle.te.tensor import Tensor
+
+Read = Callable[..., Expr]
+"""read(*indices) -> element: a tensor, or a formula over tensors."""
+
+Combine = Callable[[Expr, list[te.IterVar]], Expr]
+"""te.sum, te.prod, te.max or te.min."""
+
+_LANES = 16
+"""Parts of a short contiguous run: as many as the elements of a wide vector register."""
+_SHORT = 64
+"""Contiguous runs below this length are combined in one go."""
+_TERMS = 128
+"""How many elements one accumulator takes in at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceAttrs(Attrs):
+    """Axes to combine (none: nothing changes); kept as extents of 1 with `keepdims`."""
+
+    axes: tuple[int, ...] = ()
+    keepdims: bool = False
+
+
+# Blocked reductions in te.
+
+
+@dataclass(slots=True)
+class _Run:
+    """A reduction on its way: what is left to combine, read by `read` over `shape`."""
+
+    read: Read
+    shape: list[Dim]
+    stages: list[Tensor]
+
+    def is_contiguous(self, axis: int) -> bool:
+        """True when neighbours along `axis` are neighbours in memory."""
+        return all(nodes.int_value(d) == 1 for d in self.shape[axis + 1 :])
+
+
+def reduce_stages(
+    combine: Combine,
+    read: Read,
+    shape: Sequence[Dim],
+    axes: Sequence[int],
+    name: str,
+    keepdims: bool = True,
+) -> list[Tensor]:
+    """Return the stages that combine `axes` of what `read` reads over `shape`; the result last."""
+    run = _Run(read, list(shape), [])
+    pending = sorted(axes)
+    while pending:
+        _cut(run, combine, pending[0], name)
+        group = _group(run, pending)
+        pending = pending[len(group) :]
+        if pending:
+            _combine(run, combine, group, [], f"{name}.part")
+        else:
+            _combine(run, combine, group, [] if keepdims else sorted(axes), name)
+    return run.stages
+
+
+def _group(run: _Run, pending: Sequence[int]) -> list[int]:
+    """Return the outermost pending axes that one accumulator can take in together.
+
+    A long contiguous axis stays out, so that the loop over it can be the innermost one.
+    """
+    group, terms = [pending[0]], run.shape[pending[0]]
+    for axis in pending[1:]:
+        extent = run.shape[axis]
+        if not isinstance(terms, int) or not isinstance(extent, int):
+            break
+        terms *= extent
+        if terms > _TERMS or (run.is_contiguous(axis) and extent >= _LANES):
+            break
+        group.append(axis)
+    return group
+
+
+def _parts(extent: int, contiguous: bool) -> int:
+    """Return into how many parts to cut an axis; 1 for no cut."""
+    if extent <= (_SHORT if contiguous else _TERMS):
+        return 1
+    step = _LANES if contiguous else 1
+    least = step * math.ceil(extent / (step * _TERMS))
+    return next((p for p in range(least, 2 * least, step) if extent % p == 0), least)
+
+
+def _cut(run: _Run, combine: Combine, axis: int, name: str) -> None:
+    """Combine interleaved elements of a long axis until it is short."""
+    while isinstance(extent := run.shape[axis], int):
+        parts = _parts(extent, run.is_contiguous(axis))
+        if parts == 1:
+            return
+        rows, rest = divmod(extent, parts)
+        made = _interleaved(run, combine, axis, (rows, parts), f"{name}.part")
+        run.stages.append(made)
+        if rest:
+            run.read = _followed_by_rest(made, run.read, axis, (parts, rows * parts))
+        else:
+            run.read = _reader(made)
+        run.shape[axis] = parts + rest
+
+
+def _interleaved(run: _Run, combine: Combine, axis: int, cut: tuple[int, int], name: str) -> Tensor:
+    """Return part[b] = read(b) + read(b + parts) + ..., `rows` terms each, along `axis`."""
+    read, (rows, parts) = run.read, cut
+    r = te.reduce_axis((0, rows), "r")
+
+    def body(*i: Expr) -> Expr:
+        return combine(read(*i[:axis], r * parts + i[axis], *i[axis + 1 :]), [r])
+
+    return te.compute_one([*run.shape[:axis], parts, *run.shape[axis + 1 :]], body, name)
+
+
+def _reader(tensor: Tensor) -> Read:
+    return lambda *i: tensor[i]
+
+
+def _followed_by_rest(made: Tensor, whole: Read, axis: int, at: tuple[int, int]) -> Read:
+    """Return a reader along `axis` of the parts in `made`, then of `whole` from `start` on."""
+    parts, start = at
+
+    def read(*i: ExprLike) -> Expr:
+        here = nodes.convert(i[axis])
+        rest = whole(*i[:axis], here + (start - parts), *i[axis + 1 :])
+        return te.if_then_else(here < parts, made[i], rest)
+
+    return read
+
+
+def _combine(
+    run: _Run, combine: Combine, group: Sequence[int], dropped: Sequence[int], name: str
+) -> None:
+    """Combine everything along the axes in `group`; they become extents of 1, or are dropped."""
+    read, ndim = run.read, len(run.shape)
+    axes = {k: te.reduce_axis((0, run.shape[k]), f"r{k}") for k in group}
+    kept = [k for k in range(ndim) if k not in dropped]
+
+    def body(*i: Expr) -> Expr:
+        at: list[ExprLike] = [0] * ndim
+        for k, v in zip(kept, i, strict=True):
+            at[k] = v
+        for k, r in axes.items():
+            at[k] = r
+        return combine(read(*at), list(axes.values()))
+
+    run.shape = [1 if k in axes else d for k, d in enumerate(run.shape)]
+    made = te.compute_one([run.shape[k] for k in kept], body, name)
+    run.stages.append(made)
+    run.read = _reader(made)
+
+
+def reduce_count(shape: Sequence[Dim], axes: Sequence[int]) -> Dim:
+    """Return how many elements one result combines."""
+    count: Dim = 1
+    for k in axes:
+        count = shape[k] if isinstance(count, int) and count == 1 else as_dim(count * shape[k])
+    return count
+
+
+def mean_of(total: Expr, count: Dim) -> Expr:
+    """Return total / count; integers truncate, and the integer mean of nothing is 0."""
+    if dt.is_float(total.dtype):
+        return total / nodes.cast(count, total.dtype)
+    if isinstance(count, int) and count == 0:
+        return nodes.cast(0, total.dtype)
+    return nodes.truncdiv(total, nodes.cast(count, total.dtype))
+
+
+# The operators.
+
+
+def _infer(allowed: tuple[str, ...]) -> Callable[..., Type]:
+    def infer(a: ReduceAttrs, x: Type) -> Type:
+        source = check_elements(x, allowed)
+        if len(set(a.axes)) != len(a.axes):
+            raise TypeMismatch(f"axes={a.axes} name an axis twice")
+        for axis in a.axes:
+            check_axis(axis, source.ndim)
+        return source.with_shape(_reduced_shape(source.shape, a.axes, a.keepdims))
+
+    return infer
+
+
+def _reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> list[Dim]:
+    if keepdims:
+        return [1 if k in axes else d for k, d in enumerate(shape)]
+    return [d for k, d in enumerate(shape) if k not in axes]
+
+
+def _compute(
+    name: str,
+    combine: Combine,
+    widen: Callable[[str], str],
+    finish: Callable[[Expr, Dim], Expr] | None = None,
+) -> Callable[..., list[Tensor]]:
+    """Return a compute: elements as type `widen(dtype)`, combined, finished, converted back."""
+
+    def compute(a: ReduceAttrs, x: Tensor) -> list[Tensor]:
+        dims, wide = dims_of(x), widen(x.dtype)
+        stages = reduce_stages(
+            combine, lambda *i: nodes.cast(x[i], wide), dims, a.axes, name, a.keepdims
+        )
+        if stages and wide == x.dtype and finish is None:
+            return stages
+        total = stages[-1] if stages else x
+        count = reduce_count(dims, a.axes)
+
+        def result(*i: Expr) -> Expr:
+            value = nodes.cast(total[i], wide)
+            return nodes.cast(value if finish is None else finish(value, count), x.dtype)
+
+        return [*stages, te.compute_one(total.shape, result, name)]
+
+    return compute
+
+
+def _reference(
+    function: Callable[..., Any], initial: Callable[[str], Any], finish: Any = None
+) -> Callable[..., np.ndarray]:
+    """Return a NumPy reduction: floats in float64, integers in 64 bits, converted back."""
+
+    def reference(a: ReduceAttrs, x: np.ndarray) -> np.ndarray:
+        name = dt.from_numpy(x.dtype)
+        wide = in_float64(x)
+        if dt.is_integer(name):
+            wide = x.astype(np.uint64 if dt.is_unsigned(name) else np.int64)
+        with np.errstate(all="ignore"):
+            total = np.asarray(
+                function(wide, axis=a.axes, keepdims=a.keepdims, initial=initial(name))
+            )
+            if finish is not None:
+                total = finish(total, math.prod(x.shape[k] for k in a.axes))
+            return total.astype(x.dtype)
+
+    return reference
+
+
+def _numpy_mean(total: np.ndarray, count: int) -> np.ndarray:
+    if total.dtype.kind == "f":
+        return np.asarray(total / np.float64(count))
+    whole, rest = np.divmod(total, total.dtype.type(count))
+    return np.asarray(whole + ((rest != 0) & (total < 0)).astype(total.dtype))
+
+
+_EXAMPLES = (
+    Example(((3, 5),), {"axes": (1,)}),
+    Example(((3, 5),), {"axes": (0,), "keepdims": True}),
+    Example(((2, 3, 4),), {"axes": (0, 2)}),
+    Example(((2, 3, 4),), {"axes": (2, 1, 0), "keepdims": True}),
+    Example(((),), {"axes": ()}),
+    Example(((2, 3),), {"axes": ()}),
+    Example(((2, 768),), {"axes": (1,)}),
+    Example(((3, 197),), {"axes": (1,), "keepdims": True}),
+    Example(((1000, 3),), {"axes": (0,)}),
+    Example(((2, 3, 14, 30),), {"axes": (2, 3), "keepdims": True}),
+    Example(((1, 4, 7, 7),), {"axes": (2, 3)}),
+    Example(((40003,),), {"axes": (0,)}),
+    Example(((2, 3),), {"axes": (1,)}, ("float64",)),
+    Example(((2, 5),), {"axes": (1,)}, ("int32",), -9, 9),
+    Example(((2, 5),), {"axes": (0,)}, ("int64",), -9, 9),
+    Example(((2, 5),), {"axes": (1,)}, ("uint8",), 0, 99),
+    *half_examples(((2, 300),), axes=(1,)),
+)
+
+
+def _flops(a: ReduceAttrs, x: TensorType) -> int:
+    return x.size
+
+
+def _reduction(
+    name: str,
+    combine: Combine,
+    reference: Callable[..., np.ndarray],
+    allowed: tuple[str, ...],
+    widen: Callable[[str], str] = lambda dtype: dtype,
+    finish: Callable[[Expr, Dim], Expr] | None = None,
+    extra: tuple[Example, ...] = (),
+) -> Operator[ReduceAttrs]:
+    return register(
+        Operator(
+            name=name,
+            infer=_infer(allowed),
+            reference=reference,
+            compute=_compute(name, combine, widen, finish),
+            attrs_type=ReduceAttrs,
+            fusion=Fusion.REDUCE,
+            examples=_EXAMPLES + extra,
+            flops=_flops,
+        )
+    )
+
+
+def _mean_accumulator(dtype: str) -> str:
+    if dt.is_integer(dtype):
+        return "uint64" if dt.is_unsigned(dtype) else "int64"
+    return accumulator(dtype)
+
+
+def _no_bool(dtype: str) -> str:
+    return "uint8" if dtype == "bool" else dtype
+
+
+_EMPTY = Example(((0, 2),), {"axes": (0,)})
+_BOOLS = (
+    Example(((3, 4),), {"axes": (1,)}, ("bool",)),
+    Example(((3, 0),), {"axes": (1,)}, ("bool",)),
+)
+_NAN = Example(
+    ((2, 3),), {"axes": (1,)}, inputs={0: np.array([[1, np.nan, 2], [0, -1, 5]], np.float32)}
+)
+
+sum_ = _reduction(
+    "sum", te.sum, _reference(np.sum, lambda t: 0), NUMBERS, accumulator, extra=(_EMPTY, _NAN)
+)
+mean = _reduction(
+    "mean",
+    te.sum,
+    _reference(np.sum, lambda t: 0, _numpy_mean),
+    NUMBERS,
+    _mean_accumulator,
+    mean_of,
+    (_EMPTY, _NAN),
+)
+"""The sum divided by the number of elements; integers truncate towards zero."""
+prod = _reduction(
+    "prod", te.prod, _reference(np.prod, lambda t: 1), NUMBERS, accumulator, extra=(_EMPTY,)
+)
+max_ = _reduction(
+    "max", te.max, _reference(np.max, dt.min_value), ANY, _no_bool, extra=(_EMPTY, _NAN, *_BOOLS)
+)
+min_ = _reduction(
+    "min", te.min, _reference(np.min, dt.max_value), ANY, _no_bool, extra=(_EMPTY, _NAN, *_BOOLS)
+)
+"""Of nothing: the type's largest value. A NaN wins."""
+
+
+# argmax and argmin
+
+
+@dataclass(frozen=True, slots=True)
+class ArgAttrs(Attrs):
+    """The axis searched; ties go to the first position, or the last with `select_last`."""
+
+    axis: int = 0
+    keepdims: bool = False
+    select_last: bool = False
+
+
+def _infer_arg(a: ArgAttrs, x: Type) -> Type:
+    source = check_elements(x, NUMBERS + BOOL)
+    if nodes.int_value(source.shape[check_axis(a.axis, source.ndim)]) == 0:
+        raise TypeMismatch(f"axis {a.axis} of {source} has no element to find")
+    return TensorType(tuple(_reduced_shape(source.shape, (a.axis,), a.keepdims)), dt.INDEX)
+
+
+def _compute_arg(best: Combine, name: str) -> Callable[..., list[Tensor]]:
+    """Return a compute in two reductions: the best value, then the first position that has it.
+
+    Both are plain reductions of one value, which is faster than one reduction of pairs.
+    """
+
+    def compute(a: ArgAttrs, x: Tensor) -> list[Tensor]:
+        dims, wide = dims_of(x), _no_bool(x.dtype)
+        values = reduce_stages(
+            best, lambda *i: nodes.cast(x[i], wide), dims, [a.axis], f"{name}.value"
+        )
+        missing, pick = (-1, te.max) if a.select_last else (dt.max_value(dt.INDEX), te.min)
+
+        def position(*i: ExprLike) -> Expr:
+            value = nodes.cast(x[i], wide)
+            found = value == values[-1][(*i[: a.axis], 0, *i[a.axis + 1 :])]
+            if dt.is_float(wide):
+                found = found | te.isnan(value)
+            return nodes.select(found, i[a.axis], missing)
+
+        return values + reduce_stages(pick, position, dims, [a.axis], name, a.keepdims)
+
+    return compute
+
+
+def _reference_arg(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
+    def reference(a: ArgAttrs, x: np.ndarray) -> np.ndarray:
+        if not a.select_last:
+            found = function(in_float64(x), axis=a.axis, keepdims=a.keepdims)
+        else:
+            turned = function(in_float64(np.flip(x, a.axis)), axis=a.axis, keepdims=a.keepdims)
+            found = x.shape[a.axis] - 1 - turned
+        return np.asarray(found, np.int64)
+
+    return reference
+
+
+def _arg(name: str, best: Combine, function: Callable[..., Any]) -> Operator[ArgAttrs]:
+    ties = np.array([[1, 3, 3, 0], [np.nan, 1, np.nan, 0], [-np.inf] * 4], np.float32)
+    return register(
+        Operator(
+            name=name,
+            infer=_infer_arg,
+            reference=_reference_arg(function),
+            compute=_compute_arg(best, name),
+            attrs_type=ArgAttrs,
+            fusion=Fusion.REDUCE,
+            examples=(
+                Example(((3, 5),), {"axis": 1}),
+                Example(((3, 5, 2),), {"axis": 1, "keepdims": True}),
+                Example(((2, 1000),), {"axis": 1}),
+                Example(((3, 4),), {"axis": 1}, inputs={0: ties}),
+                Example(((3, 4),), {"axis": 1, "select_last": True}, inputs={0: ties}),
+                Example(((4, 6),), {"axis": 0, "select_last": True}, ("int32",), -2, 2),
+                Example(((4, 6),), {"axis": 1}, ("uint8",), 0, 3),
+                Example(((4, 6),), {"axis": 1}, ("bool",)),
+                Example(((4, 90),), {"axis": 1}, ("float16",)),
+            ),
+            flops=_flops,
+        )
+    )
+
+
+argmax = _arg("argmax", te.max, np.argmax)
+argmin = _arg("argmin", te.min, np.argmin)
+"""A NaN wins, as in NumPy. The result is int64."""

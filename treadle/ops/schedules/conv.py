@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of convolutions in the blocked layout: register tiles, the tail on the sums."""
+
+from __future__ import annotations
+
+from treadle.expr.nodes import int_value
+from treadle.graph.operator import Group
+from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.stages import border_box, inline_moves, known, live_stages
+from treadle.ops.schedules.tiles import best_tile
+from treadle.target.base import Target
+from treadle.te.schedule import Stage
+from treadle.te.tensor import ComputeOp, IterVar
+
+
+def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
+    """Tile output channels and positions into registers; reduce; apply the tail; store.
+
+    parallel over (n, channel tile, row): for each tile of positions: sums in registers over
+    (ic, kh, kw, icb), two vectors of weights against a broadcast input, then the element-wise tail.
+    """
+    total = _prepare(group, target)
+    s = group.schedule
+    result = s[group.outputs[0]]
+    _peel_border(result)
+    n, oc, oh, ow, ocb = _axes(result)
+    tile = best_tile(_inside(result, ow), known(oc), target)
+    oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
+    ow_outer, ow_inner = result.split(ow, factor=tile.rows)
+    result.reorder(n, oc_outer, oh, ow_outer, oc_inner, ow_inner, ocb)
+    result.parallel(result.fuse(n, oc_outer, oh))
+    result.unroll(oc_inner)
+    result.unroll(ow_inner)
+    result.vectorize(ocb)
+    total.compute_at(result, ow_outer)
+    _register_sums(total)
+
+
+def _register_sums(total: Stage) -> None:
+    """Order the loops of the sums: reduction outside, positions, then vectors.
+
+    One broadcast input value meets all weight vectors before the next is loaded: so only the sums,
+    the weights and one value are live.
+    """
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    n, oc, oh, ow, ocb = op.axis
+    total.reorder(*op.reduce_axis, n, oh, ow, oc, ocb)
+    for axis in (n, oh, ow, oc):
+        total.unroll(axis)
+    total.vectorize(ocb)
+
+
+def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
+    """Keep a row of sums in registers; every tap of the window reads a vector of channels."""
+    total = _prepare(group, target)
+    s = group.schedule
+    result = s[group.outputs[0]]
+    _peel_border(result)
+    n, oc, oh, ow, ocb = _axes(result)
+    tile = _row_tile(_inside(result, ow), target)
+    ow_outer, ow_inner = result.split(ow, factor=tile)
+    result.reorder(n, oc, oh, ow_outer, ow_inner, ocb)
+    result.parallel(result.fuse(n, oc, oh))
+    result.unroll(ow_inner)
+    result.vectorize(ocb)
+    total.compute_at(result, ow_outer)
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    total.reorder(*op.reduce_axis, *op.axis)
+    for axis in (*op.reduce_axis, *op.axis[:-1]):
+        total.unroll(axis)
+    total.vectorize(op.axis[-1])
+
+
+def _row_tile(width: int, target: Target) -> int:
+    limit = min(width, max(4, (target.vector_registers - 4) // 3))
+    return best_tile(width, 1, target).rows if limit >= width else min(limit, 8)
+
+
+def _prepare(group: Group, target: Target) -> Stage:
+    """Inline the tail; return the stage of the sums, made a stage of its own if it is the result."""
+    inline_moves(group)
+    s = group.schedule
+    sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
+    if sums.is_output:
+        sums = s[s.cache_write(sums.op.outputs[0], "local")]
+    for stage in live_stages(s):
+        if stage is not sums and not stage.is_output:
+            injective(s, stage, target)
+    return sums
+
+
+def _axes(stage: Stage) -> tuple[IterVar, ...]:
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    return op.axis
+
+
+def _inside(stage: Stage, axis: IterVar) -> int:
+    """The extent the scheduled loops cover."""
+    if axis in stage.peeled:
+        begin, end = stage.peeled[axis]
+        return end - begin
+    return int_value(axis.extent) or 1
+
+
+def _peel_border(result: Stage) -> None:
+    """Where the result is the sums with zeros around them, let the tiles cover the inside only."""
+    for axis, (begin, end) in border_box(result).items():
+        if (begin, end) != (0, known(axis)):
+            result.peel(axis, begin, end)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schedule of element-wise operators, moves and plain reductions, and of anything unknown."""
+
+from __future__ import annotations
+
+from treadle.expr import nodes as ex
+from treadle.expr.bounds import decompose
+from treadle.expr.nodes import int_value
+from treadle.graph.operator import Group
+from treadle.ops.schedules.stages import (
+    PARALLEL_WORK,
+    inline_moves,
+    is_reduction,
+    known,
+    lanes_of,
+    live_stages,
+    reads_in_order,
+    size_of,
+)
+from treadle.target.base import Target
+from treadle.te.schedule import Schedule, Stage
+from treadle.te.tensor import ComputeOp, IterVar, Tensor
+
+
+def schedule_default(group: Group, target: Target) -> None:
+    """Inline what can be, vectorise along memory, spread the rest over the threads."""
+    inline_moves(group)
+    for stage in live_stages(group.schedule):
+        schedule_stage(group.schedule, stage, target)
+
+
+def schedule_stage(s: Schedule, stage: Stage, target: Target) -> None:
+    """Schedule one stage that is computed at root."""
+    if is_reduction(stage):
+        _reduction(s, stage, target)
+    else:
+        injective(s, stage, target)
+
+
+def injective(s: Schedule, stage: Stage, target: Target) -> None:
+    """One vectorised loop where reads are in order, else rows in parallel and the last axis wide.
+
+    before: for i: for j: C[i, j] = f   ->   after: parallel for i.j.outer: C[ramp] = f
+    """
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    axes = list(op.axis)
+    if not axes:
+        return
+    lanes = lanes_of(stage, target)
+    if len(axes) > 1 and reads_in_order(stage, s):
+        axes = [stage.fuse(*axes)]
+    wide = _wide_axis(axes, lanes)
+    rows = [a for a in axes if a is not wide]
+    total = size_of(op.shape)
+    many = total is None or total >= PARALLEL_WORK
+    outer, inner = _strip(stage, wide, lanes)
+    if not rows:
+        if many and outer is not None:
+            stage.parallel(outer)
+        return
+    stage.reorder(*rows, *([outer] if outer is not None else []), inner)
+    fused = stage.fuse(*rows)
+    if many:
+        stage.parallel(fused)
+
+
+def _wide_axis(axes: list[IterVar], lanes: int) -> IterVar:
+    """The axis to run as vectors: the last, unless it is too short and the one before is not."""
+    return axes[-1] if known(axes[-1]) != 1 or len(axes) == 1 else _last_long(axes)
+
+
+def _last_long(axes: list[IterVar]) -> IterVar:
+    return next((a for a in reversed(axes) if known(a) != 1), axes[-1])
+
+
+def _strip(stage: Stage, axis: IterVar, lanes: int) -> tuple[IterVar | None, IterVar]:
+    extent = int_value(stage.extents()[axis])
+    if extent is not None and extent <= 2 * lanes:
+        stage.vectorize(axis)
+        return None, axis
+    outer, inner = stage.split(axis, factor=lanes)
+    stage.vectorize(inner)
+    return outer, inner
+
+
+def _reduction(s: Schedule, stage: Stage, target: Target) -> None:
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    lanes = lanes_of(stage, target)
+    if op.axis and _walks_along(stage, op.axis[-1]) and known(op.axis[-1]) != 1:
+        _columns(s, stage, target, lanes)
+    elif len(op.body) == 1 and op.reduce_axis and _walks_along(stage, op.reduce_axis[-1]):
+        _rows(s, stage, target, lanes)
+    else:
+        _plain(stage)
+
+
+def _walks_along(stage: Stage, axis: IterVar) -> bool:
+    """True when neighbours along `axis` are neighbours in memory in some tensor that is read."""
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    for body in op.body:
+        for n in ex.walk(body):
+            if isinstance(n, ex.Load) and isinstance(n.source, Tensor) and n.indices:
+                if decompose(n.indices[-1]).terms.get(axis) == 1:
+                    return True
+    return False
+
+
+def _columns(s: Schedule, stage: Stage, target: Target, lanes: int) -> None:
+    """Vectors along the last data axis, sums in a register; the reduction loops inside."""
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    if len(op.body) > 1:
+        _plain(stage)
+        return
+    total = s.cache_write(op.output(0), "local")
+    result = s[op]
+    axes = list(result.op.axis)  # type: ignore[union-attr]  # cache_write leaves a compute
+    outer, inner = _strip(result, axes[-1], lanes)
+    rows = axes[:-1] + ([outer] if outer is not None else [])
+    place = inner
+    if rows:
+        result.reorder(*rows, inner)
+        place = result.fuse(*rows)
+        if (size_of(op.shape) or PARALLEL_WORK) * _turns(op) >= PARALLEL_WORK:
+            result.parallel(place)
+        local = s[total]
+        local.compute_at(result, place)
+        _vector_inside(local)
+
+
+def _turns(op: ComputeOp) -> int:
+    return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
+
+
+def _vector_inside(local: Stage) -> None:
+    op = local.op
+    assert isinstance(op, ComputeOp)
+    local.reorder(*op.reduce_axis, *op.axis)
+    local.vectorize(op.axis[-1])
+
+
+def _rows(s: Schedule, stage: Stage, target: Target, lanes: int) -> None:
+    """Partial results in the lanes of a vector along the last reduction axis, then their sum."""
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    last = op.reduce_axis[-1]
+    if known(last) < 2 * lanes and int_value(last.extent) is not None:
+        _plain(stage)
+        return
+    _, inner = stage.split(last, factor=lanes)
+    partial = s.rfactor(op.output(0), inner, factor_axis=len(op.axis))
+    result = s[op]
+    axes = list(result.op.axis)  # type: ignore[union-attr]  # rfactor leaves a compute
+    part = s[partial]
+    lane = part.op.axis[-1]  # type: ignore[union-attr]
+    if axes:
+        place = result.fuse(*axes)
+        if (size_of(op.shape) or PARALLEL_WORK) * _turns(op) >= PARALLEL_WORK:
+            result.parallel(place)
+        part.compute_at(result, place)
+    part.reorder(*part.op.axis[:-1], *part.op.reduce_axis, lane)  # type: ignore[union-attr]
+    part.vectorize(lane)
+
+
+def _plain(stage: Stage) -> None:
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    work = size_of(tuple(a.extent for a in (*op.axis, *op.reduce_axis)))
+    if op.axis and (work is None or work >= PARALLEL_WORK):
+        stage.parallel(stage.fuse(*op.axis))

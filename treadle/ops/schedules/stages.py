@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What schedule functions ask of stages: reads, sizes, who may be inlined, plain loops."""
+
+from __future__ import annotations
+
+from math import prod
+
+from treadle.dtype import bits
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import Expr, int_value
+from treadle.graph.operator import Group
+from treadle.loop.from_schedule import inline_bodies
+from treadle.target.base import Target
+from treadle.te.schedule import Schedule, Stage
+from treadle.te.tensor import ComputeOp, IterVar, Reduce, Tensor
+
+PARALLEL_WORK = 16384
+"""Elements below which a stage is not worth waking other threads for."""
+
+_COSTLY = frozenset(
+    {"exp", "log", "log1p", "expm1", "erf", "tanh", "sigmoid", "pow", "sin", "cos", "tan",
+     "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2", "sqrt", "rsqrt"}
+)  # fmt: skip
+
+
+def is_reduction(stage: Stage) -> bool:
+    """True when the stage combines elements."""
+    return isinstance(stage.op, ComputeOp) and isinstance(stage.op.body[0], Reduce)
+
+
+def is_guarded(stage: Stage) -> bool:
+    """True when the stage tests an index (padding)."""
+    op = stage.op
+    return isinstance(op, ComputeOp) and any(
+        isinstance(n, ex.Select) and n.lazy for b in op.body for n in ex.walk(b)
+    )
+
+
+def is_costly(stage: Stage) -> bool:
+    """True when an element takes a division or a transcendental function."""
+    op = stage.op
+    return isinstance(op, ComputeOp) and any(
+        (isinstance(n, ex.Call) and n.name in _COSTLY)
+        or (isinstance(n, ex.Binary) and n.op in ("div", "floordiv") and n.dtype[0] in "fb")
+        for b in op.body
+        for n in ex.walk(b)
+    )
+
+
+def size_of(shape: tuple[Expr, ...]) -> int | None:
+    """Return the number of elements, None where a size is symbolic."""
+    dims = [int_value(d) for d in shape]
+    return None if any(d is None for d in dims) else prod(d for d in dims if d is not None)
+
+
+def known(axis: IterVar) -> int:
+    """Return the extent of an axis, 0 where it is symbolic."""
+    return int_value(axis.extent) or 0
+
+
+def inline_moves(group: Group) -> None:
+    """Inline every stage that can be evaluated where it is read at no extra cost.
+
+    Kept: results, reductions, guarded reads under a reduction, and costly elements that would be
+    evaluated more than once.
+    """
+    s = group.schedule
+    for stage in s.stages:
+        op = stage.op
+        if not isinstance(op, ComputeOp) or stage.is_output or is_reduction(stage):
+            continue
+        readers = s.readers(stage)
+        reduced = any(is_reduction(r) for r in readers)
+        if reduced and is_guarded(stage):
+            continue
+        if is_costly(stage) and (len(readers) > 1 or any(_repeats(stage, r) for r in readers)):
+            continue
+        stage.compute_inline()
+
+
+def _repeats(stage: Stage, reader: Stage) -> bool:
+    """True when `reader` evaluates an element of `stage` more than once (by size)."""
+    if not isinstance(reader.op, ComputeOp) or not isinstance(stage.op, ComputeOp):
+        return False
+    reads = size_of(tuple(a.extent for a in (*reader.op.axis, *reader.op.reduce_axis)))
+    have = size_of(stage.op.shape)
+    return reads is None or have is None or reads > have
+
+
+def live_stages(s: Schedule) -> list[Stage]:
+    """Return the stages that are computed on their own, producers first."""
+    return [x for x in s.stages if isinstance(x.op, ComputeOp) and x.attach.kind == "root"]
+
+
+def reads_in_order(stage: Stage, s: Schedule) -> bool:
+    """True when every read is of a scalar or of the very element that is written."""
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    for body in _inlined(stage, s):
+        for n in ex.walk(body):
+            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                continue
+            if size_of(n.source.shape) == 1:
+                continue
+            if len(n.indices) != len(op.axis):
+                return False
+            pairs = zip(n.indices, op.axis, strict=True)
+            if any(i is not a and int_value(a.extent) != 1 for i, a in pairs):
+                return False
+    return True
+
+
+def _inlined(stage: Stage, s: Schedule) -> tuple[Expr, ...]:
+    return inline_bodies(s)[id(stage)]
+
+
+def lanes_of(stage: Stage, target: Target) -> int:
+    """Return how many elements of the stage's result fill a vector."""
+    dtype = stage.op.outputs[0].dtype
+    return target.lanes(max(bits(dtype), 32))
+
+
+def border_box(stage: Stage) -> dict[IterVar, tuple[int, int]]:
+    """Return per axis the range where a padded result is not the padding; {} if it is not padded.
+
+    Padded is an element `if_then_else(conditions on axes, value, constant)`.
+    """
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    body = op.body[0]
+    if not isinstance(body, ex.Select) or not body.lazy or not isinstance(body.other, ex.Const):
+        return {}
+    box: dict[IterVar, tuple[int, int]] = {a: (0, known(a)) for a in op.axis}
+    for check in _conjuncts(body.cond):
+        limit = int_value(check.b) if isinstance(check, ex.Binary) else None
+        if not isinstance(check, ex.Binary) or limit is None or check.a not in op.axis:
+            return {}
+        axis = next(a for a in op.axis if a is check.a)
+        begin, end = box[axis]
+        if check.op == "ge":
+            box[axis] = (max(begin, limit), end)
+        elif check.op == "lt":
+            box[axis] = (begin, min(end, limit))
+        else:
+            return {}
+    return box if all(b < e for b, e in box.values()) else {}
+
+
+def _conjuncts(e: Expr) -> list[Expr]:
+    if isinstance(e, ex.Binary) and e.op == "and":
+        return _conjuncts(e.a) + _conjuncts(e.b)
+    return [e]
