@@ -12,7 +12,7 @@ from tests.optimize.cases import constant, data, function, var
 from tests.optimize.conftest import Check
 from treadle.graph.nodes import Constant, Function, Node
 from treadle.ops.conv import conv, conv_transpose
-from treadle.ops.elementwise import add, relu
+from treadle.ops.elementwise import add, multiply, relu
 from treadle.ops.matmul import matmul
 from treadle.ops.norm import batch_norm
 from treadle.optimize import affine
@@ -43,13 +43,19 @@ CASES: dict[str, Callable[[], Function]] = {
     ),
     "matmul": lambda: function(_normalised(matmul(m, constant(4, 6))), params=[m]),
     "alone": lambda: function(_normalised(relu(_conv())), params=[x]),
+    "absorbs_factor": lambda: function(
+        multiply(constant(6, 1, 1, key="f"), _normalised(relu(_conv()))), params=[x]
+    ),
+    "absorbs_term": lambda: function(
+        add(_normalised(relu(_conv())), constant(6, 1, 1, key="f")), params=[x]
+    ),
     "twice": lambda: function(_normalised(_normalised(_conv())), params=[x]),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str, check_rule: Check) -> None:
-    table = [*rules.RULES, *affine.RULES]
+    table = [*rules.RULES, *affine.RULES, *rules.EXPANSION]
     check_rule(f"batch_norm_{name}", CASES[name](), table, rtol=2e-6)
 
 
@@ -63,10 +69,18 @@ def test_shared_convolution_is_not_computed_twice() -> None:
 def test_statistics_that_are_computed_stay() -> None:
     v = var("v", 6)
     before = function(batch_norm(_conv(), v, v, v, v), params=[x, v])
-    assert apply_rules(before, rules.RULES) is before
+    assert apply_rules(before, [*rules.RULES, *rules.EXPANSION]) is before
 
 
 def test_impossible_variance_stays() -> None:
     """A negative variance gives NaN at run time, as the operator says; weights are not harmed."""
     before = function(_normalised(_conv(), variance=-5.0), params=[x])
-    assert apply_rules(before, rules.RULES) is before
+    assert apply_rules(before, [*rules.RULES, *rules.EXPANSION]) is before
+
+
+def test_half_precision_stays() -> None:
+    """It computes in float32 and rounds once; scaled weights would be rounded before."""
+    h = var("h", 2, 6, dtype="float16")
+    parameters = [Constant.of(np.abs(data(6, key=k))) for k in "sbmv"]
+    before = function(batch_norm(h, *parameters), params=[h])
+    assert apply_rules(before, [*rules.RULES, *rules.EXPANSION]) is before

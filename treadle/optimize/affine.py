@@ -26,6 +26,10 @@ from treadle.ops.elementwise import add, divide, multiply, subtract
 from treadle.ops.matmul import matmul
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
+FOLDED_TYPES = frozenset({"float32", "float64"})
+"""Where rounding a scaled weight costs no more than rounding a scaled result does. Half-precision
+operators compute in float32 and round once, which rounded weights would spoil."""
+
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 """One float64 per channel."""
 
@@ -50,6 +54,10 @@ class Linear:
         extent = self.type.shape[self.axis]
         return extent if isinstance(extent, int) else None
 
+    def vector_of(self, node: Node) -> Vector | None:
+        """Return a constant operand as one value per channel, None where it is anything else."""
+        return channel_vector(node, self.type, self.axis)
+
     def with_affine(self, scale: Vector | None, shift: Vector | None, origin: str) -> Node | None:
         """Return L*scale + shift, or None where that leaves the range of the weights' type."""
         call = self.call if scale is None else _scaled(self.call, scale)
@@ -70,7 +78,7 @@ def _weights(call: Call) -> np.ndarray | None:
     if call.op not in (conv, conv_transpose, matmul):
         return None
     weights = call.args[1]
-    if not isinstance(weights, Constant) or not dt.is_float(weights.type.dtype):
+    if not isinstance(weights, Constant) or weights.type.dtype not in FOLDED_TYPES:
         return None
     is_plain = weights.value.ndim == 2 and tensor_type(call.type).ndim >= 2
     return weights.value if is_plain or call.op is not matmul else None
@@ -116,20 +124,20 @@ def channel_constant(vector: Vector, type_: TensorType, axis: int) -> Constant |
     return Constant.of(array.reshape(shape))
 
 
-def _channel_vector(node: Node, linear: Linear) -> Vector | None:
-    """Return a constant that varies along the channels only as one value per channel."""
-    if not isinstance(node, Constant) or linear.channels is None:
+def channel_vector(node: Node, type_: TensorType, axis: int) -> Vector | None:
+    """Return a constant that varies along `axis` of `type_` only as one value per channel."""
+    channels = type_.shape[axis]
+    if not isinstance(node, Constant) or not isinstance(channels, int):
         return None
-    ndim = linear.type.ndim
-    if node.value.ndim > ndim:
+    if node.value.ndim > type_.ndim:
         return None
-    shape = (1,) * (ndim - node.value.ndim) + node.value.shape
-    if any(d != 1 for k, d in enumerate(shape) if k != linear.axis):
+    shape = (1,) * (type_.ndim - node.value.ndim) + node.value.shape
+    if any(d != 1 for k, d in enumerate(shape) if k != axis):
         return None
     flat = node.value.astype(np.float64).reshape(-1)
-    if flat.size not in (1, linear.channels):
+    if flat.size not in (1, channels):
         return None
-    return np.ascontiguousarray(np.broadcast_to(flat, (linear.channels,)))
+    return np.ascontiguousarray(np.broadcast_to(flat, (channels,)))
 
 
 def linear_of(node: Node, uses: Uses) -> Linear | None:
@@ -142,8 +150,7 @@ def linear_of(node: Node, uses: Uses) -> Linear | None:
         return None
     for value, other in (node.args, node.args[::-1]):
         if isinstance(value, Call) and uses.is_single(value) and _weights(value) is not None:
-            bare = Linear(value, None)
-            shift = _channel_vector(other, bare)
+            shift = Linear(value, None).vector_of(other)
             if shift is not None and value.type == node.type:
                 return Linear(value, shift)
     return None
@@ -154,7 +161,7 @@ def _fold_multiply(call: Call, uses: Uses) -> Node | None:
         linear = linear_of(value, uses)
         if linear is None or value.type != call.type:
             continue
-        scale = _channel_vector(other, linear)
+        scale = linear.vector_of(other)
         if scale is not None and np.isfinite(scale).all():
             shift = None if linear.shift is None else linear.shift * scale
             return linear.with_affine(scale, shift, call.origin)
@@ -166,7 +173,7 @@ def _fold_divide(call: Call, uses: Uses) -> Node | None:
     linear = linear_of(value, uses)
     if linear is None or value.type != call.type:
         return None
-    divisor = _channel_vector(other, linear)
+    divisor = linear.vector_of(other)
     if divisor is None or not np.isfinite(divisor).all() or not divisor.all():
         return None
     shift = None if linear.shift is None else linear.shift / divisor
@@ -178,7 +185,7 @@ def _merge_shifts(call: Call, uses: Uses) -> Node | None:
         linear = linear_of(value, uses)
         if linear is None or linear.shift is None or value.type != call.type:
             continue
-        shift = _channel_vector(other, linear)
+        shift = linear.vector_of(other)
         if shift is not None:
             return linear.with_affine(None, linear.shift + shift, call.origin)
     return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bring a graph into one form per meaning: constants folded, weights scaled, moves merged.
 
-The rules stand in tables, one per module: arithmetic, batch_norm, affine, moves, windows. Rules
-are exact, up to the rounding of weights that are scaled once at compile time instead of results at run time.
+The rules stand in tables, one per module: arithmetic, batch_norm, affine, moves, windows. They are
+exact, up to the rounding of weights scaled at compile time instead of results at run time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def canonicalize(function: Function) -> Function:
 
     What is no longer used disappears: a graph is what its results depend on.
     """
-    return merge_equal(apply_rules(function, RULES, ConstantFolder()))
+    folder = ConstantFolder()
+    settled = apply_rules(function, RULES, folder)
+    return merge_equal(apply_rules(settled, (*batch_norm.EXPANSION, *RULES), folder))
 
 
 def expand_tuples(function: Function) -> Function:
