@@ -1,2 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Treadle: a deep-learning compiler."""
+"""Treadle: a deep-learning compiler. This module is the public surface; it holds no logic."""
+
+from treadle import te
+from treadle.build.compile import compile_model as compile  # noqa: A004
+from treadle.build.executable import Executable, LoadedExecutable
+from treadle.build.load import load
+from treadle.build.te_build import build, lower
+from treadle.errors import (
+    ArtifactError,
+    InputError,
+    InternalError,
+    ModelError,
+    ScheduleError,
+    TargetError,
+    ToolchainError,
+    TreadleError,
+    TypeMismatch,
+    UnsupportedOperators,
+    UsageError,
+)
+from treadle.runtime.array import Device, NDArray, array, cpu, empty, from_dlpack
+from treadle.settings import use as settings
+from treadle.target.base import Target
+from treadle.target.parse import parse_target
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArtifactError", "Device", "Executable", "InputError", "InternalError", "LoadedExecutable",
+    "ModelError", "NDArray", "ScheduleError", "Target", "TargetError", "ToolchainError",
+    "TreadleError", "TypeMismatch", "UnsupportedOperators", "UsageError",
+    "array", "build", "compile", "cpu", "empty", "from_dlpack", "load", "lower", "parse_target",
+    "settings", "te",
+]  # fmt: skip

@@ -11,7 +11,7 @@
 
 const char* td_version(void) { return TD_VERSION; }
 
-int32_t td_fail(td_error* error, td_status code, const char* format, ...) {
+int32_t td_fail(td_error* error, int32_t code, const char* format, ...) {
   if (error == NULL) return code;
   va_list arguments;
   va_start(arguments, format);

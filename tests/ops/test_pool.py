@@ -7,14 +7,21 @@ import itertools
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
-from tests.ops.oracle import check_operator, example_arrays, random_array, run_onnx_node
+from tests.ops.oracle import (
+    check_operator,
+    example_arrays,
+    random_array,
+    run_onnx_node,
+    run_onnx_outputs,
+)
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
 from treadle.graph.operator import Example, Operator
 from treadle.graph.types import TensorType
-from treadle.ops.pool import PoolAttrs, avg_pool, ceil_size, max_pool, pool_axes
+from treadle.ops.pool import PoolAttrs, avg_pool, ceil_size, max_pool, max_pool_indices, pool_axes
 from treadle.te import tensor as te
 
 EXAMPLES = [(op, e) for op in (max_pool, avg_pool) for e in op.examples]
@@ -115,3 +122,27 @@ def test_avg_pool_refuses_integers() -> None:
     x = Var("x", TensorType((1, 2, 8, 8), "int32"))
     with pytest.raises(TypeMismatch, match="mean of int32"):
         avg_pool(x, kernel=(2, 2))
+
+
+@pytest.mark.parametrize("column_major", [False, True])
+@pytest.mark.parametrize("pads", [((0, 0), (0, 0)), ((1, 0), (0, 1))])
+def test_indices_agree_with_onnxruntime(
+    column_major: bool, pads: tuple[tuple[int, int], tuple[int, int]]
+) -> None:
+    x = random_array((2, 3, 7, 9), "float32", -2, 2)
+    attrs = {"kernel": (3, 2), "strides": (2, 2), "pads_before": pads[0], "pads_after": pads[1]}
+    record = max_pool_indices.make_attrs({**attrs, "column_major": column_major})
+    values, places = max_pool_indices.reference(record, x)
+    onnx_attrs: dict[str, object] = {
+        "kernel_shape": (3, 2), "strides": (2, 2), "pads": pads[0] + pads[1],
+        "storage_order": int(column_major),
+    }  # fmt: skip
+    expected = run_onnx_outputs("MaxPool", [x], onnx_attrs, {"y": None, "i": TensorProto.INT64})
+    np.testing.assert_array_equal(values, expected[0])
+    np.testing.assert_array_equal(places, expected[1])
+
+
+def test_of_equal_values_the_first_has_the_index() -> None:
+    record = max_pool_indices.make_attrs({"kernel": (2, 2)})
+    _, places = max_pool_indices.reference(record, np.zeros((1, 1, 3, 3), np.float32))
+    np.testing.assert_array_equal(places[0, 0], [[0, 1], [3, 4]])

@@ -71,7 +71,7 @@ class Kernel:
 
     def asm(self) -> str:
         """Return the assembly of the target."""
-        return asm_text(self._ir, self.target.cpu, self.target.feature_string())
+        return asm_text(self._ir)
 
     def release(self) -> None:
         """Drop the intermediate forms; they are made again when asked for."""

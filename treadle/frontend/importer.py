@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,8 +28,7 @@ from treadle.graph.types import TupleType
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(NamedTuple):
     """A model as a graph, with the notes a user should read (choices made for them)."""
 
     module: Module
@@ -72,7 +71,8 @@ class ConverterTable(Generic[F]):
             version = max(older, default=version)
         for entry in reversed(entries):
             if version in entry.since:
-                return entry.function
+                found: F = entry.function
+                return found
         return None
 
     def versions(self, domain: str, name: str) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ read outside its tensor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -51,11 +52,25 @@ class ShapeAttrs(Attrs):
 # reshape
 
 
-def _product(dims: Iterable[Dim]) -> Dim:
-    result: Dim = 1
+def _factors(dims: Iterable[Dim]) -> tuple[int, list[Expr]]:
+    """Return the known part of a product of extents, and its symbolic factors."""
+    number, symbols = 1, []
     for d in dims:
-        result = d if isinstance(result, int) and result == 1 else result * d
-    return result
+        if isinstance(d, int):
+            number *= d
+        else:
+            symbols.append(d)
+    return number, symbols
+
+
+def _product(dims: Iterable[Dim]) -> Dim:
+    number, symbols = _factors(dims)
+    if not symbols or number == 0:
+        return number
+    result = symbols[0]
+    for s in symbols[1:]:
+        result = result * s
+    return result if number == 1 else result * number
 
 
 def _cancel(above: Sequence[Dim], below: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
@@ -75,18 +90,20 @@ def _resolve_shape(source: Sequence[Dim], wanted: Sequence[Dim]) -> tuple[Dim, .
     holes = [k for k, d in enumerate(wanted) if int_value(d) == -1]
     if len(holes) > 1:
         raise TypeMismatch(f"the shape {list(wanted)} has more than one -1")
-    rest = [d for d in wanted if int_value(d) != -1]
-    above, below = map(_product, _cancel(source, rest))
+    above, below = _cancel(source, [d for d in wanted if int_value(d) != -1])
+    (have, more), (need, fewer) = _factors(above), _factors(below)
     text = f"{list(source)} cannot be reshaped to {list(wanted)}"
     if not holes:
-        if isinstance(above, int) and isinstance(below, int) and above != below:
-            raise TypeMismatch(f"{text}: {above} elements against {below}")
+        if not more and not fewer and have != need:
+            raise TypeMismatch(f"{text}: {have} elements against {need}")
         return tuple(wanted)
-    if isinstance(below, int) and below == 0:
+    if need == 0:
         raise TypeMismatch(f"{text}: with an extent of 0 the -1 may be anything")
-    if isinstance(above, int) and isinstance(below, int) and above % below:
-        raise TypeMismatch(f"{text}: {above} elements do not divide by {below}")
-    hole = above if isinstance(below, int) and below == 1 else above // below
+    if have % need and not more and not fewer:
+        raise TypeMismatch(f"{text}: {have} elements do not divide by {need}")
+    shared = math.gcd(have, need)
+    hole, divisor = _product([have // shared, *more]), _product([need // shared, *fewer])
+    hole = hole if int_value(divisor) == 1 else hole // divisor
     return tuple(hole if k in holes else d for k, d in enumerate(wanted))
 
 
@@ -684,8 +701,7 @@ def _infer_gather(a: AxisAttrs, data: Type, indices: Type) -> Type:
 def _position(index: Expr, extent: Dim) -> Expr:
     """Return an index from data as a position: negative ones wrap, the rest is clamped."""
     at = nodes.cast(index, dt.INDEX)
-    if not dt.is_unsigned(index.dtype):
-        at = nodes.select(at < 0, at + extent, at)
+    at = nodes.select(at < 0, at + extent, at)
     return te.max(te.min(at, extent - 1), 0)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling: the largest value or the mean of every window."""
+"""Pooling: the largest value of every window (and where it is), or the mean."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
@@ -12,9 +12,10 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
+from treadle.expr import nodes
 from treadle.expr.nodes import Expr, cast, int_value
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import Dim, TensorType, Type, tensor_type
+from treadle.graph.types import Dim, TensorType, TupleType, Type, tensor_type
 from treadle.ops.numeric import accumulator, dims_of, in_float64
 from treadle.ops.window import (
     WindowAxis,
@@ -114,11 +115,7 @@ def _infer_avg_pool(attrs: PoolAttrs, x: Type) -> TensorType:
     return out
 
 
-def _overhang(axis: WindowAxis, outputs: Dim) -> bool:
-    """True when the last window may read behind the data."""
-    if not (isinstance(outputs, int) and isinstance(axis.size, int)):
-        return axis.after > 0
-    return (outputs - 1) * axis.stride + axis.extent > axis.size + axis.before
+Element = Callable[[tuple[Expr, ...]], Expr]
 
 
 class _Windows:
@@ -135,8 +132,11 @@ class _Windows:
         end = 2 + len(self.axes)
         return index[:2], index[2:end], index[end:]
 
-    def read(self, index: Sequence[Expr], outside: Expr) -> Expr:
-        """Return the element the taps read for a window; `outside` where there is none."""
+    def read(self, index: Sequence[Expr], outside: Expr, element: Element | None = None) -> Expr:
+        """Return the element the taps read for a window; `outside` where there is none.
+
+        `element` says what stands for the element at an index of the tensor.
+        """
         lead, windows, tail = self.split(index)
         at: list[Expr] = []
         checks: list[Expr] = []
@@ -147,7 +147,8 @@ class _Windows:
             if _hangs_over(axis, count):
                 checks.append(position < grown(axis.size, axis.before))
             at.append(shifted(position, axis.before))
-        value = self.x[(*lead, *at, *tail)]
+        source = (*lead, *at, *tail)
+        value = self.x[source] if element is None else element(source)
         return te.if_then_else(te.all(*checks), value, outside) if checks else value
 
 
@@ -165,6 +166,90 @@ def _compute_max_pool(attrs: PoolAttrs, x: te.Tensor) -> te.Tensor:
         return te.max(windows.read(i, te.min_value(x.dtype)), axis=list(windows.taps))
 
     return te.compute_one(windows.shape, element, name="max_pool")
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPoolIndicesAttrs(Attrs):
+    """As `PoolAttrs`; `column_major` counts positions with the first spatial axis fastest."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...] = ()
+    pads_before: tuple[int, ...] = ()
+    pads_after: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    out_sizes: tuple[int, ...] = ()
+    column_major: bool = False
+
+    @property
+    def pool(self) -> PoolAttrs:
+        """The attributes of the pooling alone."""
+        return PoolAttrs(
+            self.kernel,
+            self.strides,
+            self.pads_before,
+            self.pads_after,
+            self.dilations,
+            self.out_sizes,
+        )
+
+
+def _infer_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: Type) -> TupleType:
+    values = _infer_pool(attrs.pool, x)
+    known(tensor_type(x).shape[2:])
+    return TupleType((values, values.with_dtype(dt.INDEX)))
+
+
+def _weights(attrs: MaxPoolIndicesAttrs, sizes: Sequence[int]) -> list[int]:
+    """Return what a step along each spatial axis adds to a position."""
+    if attrs.column_major:
+        return [prod(sizes[:k]) for k in range(len(sizes))]
+    return [prod(sizes[k + 1 :]) for k in range(len(sizes))]
+
+
+def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> list[te.Tensor]:
+    """Return the largest values, then the first position in each window that has it."""
+    values = _compute_max_pool(attrs.pool, x)
+    windows = _Windows(attrs.pool, x)
+    sizes = known(dims_of(x)[2:])
+    weights = _weights(attrs, sizes)
+    missing = te.max_value(dt.INDEX)
+
+    def position(*i: Expr) -> Expr:
+        def one(at: tuple[Expr, ...]) -> Expr:
+            n, c, *s = at
+            place = (n * x.shape[1] + c) * prod(sizes)
+            for k, weight in zip(s, weights, strict=True):
+                place = place + scaled(k, weight)
+            found = nodes.binary("eq", x[at], values[i])
+            if dt.is_float(x.dtype):
+                found = found | te.isnan(x[at])
+            return nodes.select(found, place, missing)
+
+        return te.min(windows.read(i, missing, one), axis=list(windows.taps))
+
+    return [values, te.compute_one(windows.shape, position, name="max_pool_indices")]
+
+
+def _reference_max_pool_indices(
+    attrs: MaxPoolIndicesAttrs, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    values = _reference_max_pool(attrs.pool, x)
+    spatial = np.arange(prod(x.shape[2:])).reshape(
+        x.shape[2:], order="F" if attrs.column_major else "C"
+    )
+    start = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2]) * spatial.size
+    places = start.reshape(*start.shape, *[1] * spatial.ndim) + spatial
+    axes = pool_axes(attrs.pool, x.shape[2:])
+    outputs = known(_outputs(attrs.pool, axes))
+    missing = np.iinfo(np.int64).max
+    data = _padded_for(axes, outputs, x, dt.min_value(dt.from_numpy(x.dtype)))
+    places = _padded_for(axes, outputs, places, missing)
+    result = np.full(values.shape, missing)
+    at_all = zip(tap_views(data, axes, outputs), tap_views(places, axes, outputs), strict=True)
+    for (_, value), (_, place) in at_all:
+        found = (value == values) | np.isnan(value)
+        result = np.minimum(result, np.where(found, place, missing))
+    return values, result
 
 
 def _compute_avg_pool(attrs: PoolAttrs, x: te.Tensor) -> list[te.Tensor]:
@@ -298,6 +383,24 @@ max_pool: Operator[PoolAttrs] = register(
         fusion=Fusion.ANCHOR,
         flops=_flops_pool,
         examples=_examples("float16", "float64", "int8", "int32"),
+    )
+)
+
+max_pool_indices: Operator[MaxPoolIndicesAttrs] = register(
+    # The second result is where the value stands in the flattened input.
+    Operator(
+        name="max_pool_indices",
+        infer=_infer_max_pool_indices,
+        reference=_reference_max_pool_indices,
+        compute=_compute_max_pool_indices,
+        attrs_type=MaxPoolIndicesAttrs,
+        fusion=Fusion.OPAQUE,
+        examples=(
+            Example(((2, 2, 7, 9),), {"kernel": (3, 3), "strides": (2, 2), "pads_before": (1, 1)}),
+            Example(((1, 2, 6, 8),), {"kernel": (2, 2), "column_major": True}),
+            Example(((1, 2, 9),), {"kernel": (3,), "dilations": (2,), "pads_after": (2,)}),
+            Example(((1, 2, 6, 6),), {"kernel": (2, 2)}, ("int8",), -3, 3),
+        ),
     )
 )
 

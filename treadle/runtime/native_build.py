@@ -28,6 +28,7 @@ FLAGS = (
     "-fvisibility=hidden",
     "-D_POSIX_C_SOURCE=200809L",
     "-D_DEFAULT_SOURCE",
+    "-D_DARWIN_C_SOURCE",
 )
 STRICT_FLAGS = ("-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wpedantic", "-Werror")
 _TIMEOUT_S = 600

@@ -15,6 +15,6 @@ def compile_kernels(
     """Return the object file of every (name, IR) job; `on_done(name)` as each is finished."""
     made = {}
     for name, ir in jobs:
-        made[name] = compile_ir(ir, target.cpu, target.feature_string())
+        made[name] = compile_ir(ir)
         on_done(name)
     return made

@@ -36,13 +36,12 @@ class RuntimeValueError(ModelError):
 class OnnxNode:
     """A node of the model with its inputs already converted.
 
-    `version` is the opset in which this form of the operator appeared, `opset` the model's.
+    `version` is the opset in which this form of the operator appeared.
     An attribute that is present and never read is an error, so nothing is ignored by accident.
     """
 
     op: str
     version: int
-    opset: int
     origin: str
     inputs: tuple[Node | None, ...]
     outputs: tuple[str, ...]

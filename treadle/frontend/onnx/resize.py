@@ -45,6 +45,7 @@ def _scaled_target(shape: Sequence[int], scales: Sequence[float]) -> _Target:
 @converter("Upsample", since=(1, 7, 9))
 def upsample(node: OnnxNode) -> Node:
     """Convert a scaling up: nearest pixel below, or linear, from the top left corner."""
+    scales: tuple[float, ...]
     if node.version == 1:
         scales = (1.0, 1.0, node.number("height_scale"), node.number("width_scale"))
     elif node.version == 7:
@@ -102,30 +103,23 @@ def resize(node: OnnxNode) -> Node:
         raise ModelError(f"the mode of Resize is {mode!r}, not nearest, linear or cubic")
     if coordinates not in _COORDINATES:
         raise ModelError(f"the coordinate transformation {coordinates!r} is not supported")
-    antialias = node.flag("antialias") if node.version >= 18 else False
     target = _target(node)
-    attributes = {
-        "nearest_mode": node.text("nearest_mode", "round_prefer_floor"),
-        "cubic_coeff_a": node.number("cubic_coeff_a", -0.75),
-        "exclude_outside": node.flag("exclude_outside"),
-        "extrapolation_value": node.number("extrapolation_value", 0.0),
-        "antialias": antialias,
-        "roi": _region(node) if coordinates == "tf_crop_and_resize" else (),
-    }
-    if (
-        not attributes["roi"]
-        and target.sizes == shape_of(x)
-        and all(s == 1.0 for s in target.scales)
-    ):
-        return x
-    return image.resize(
+    roi = _region(node) if coordinates == "tf_crop_and_resize" else ()
+    resized = image.resize(
         x,
         sizes=target.sizes,
         scales=target.scales,
         mode=mode,
         coordinate_transformation_mode=coordinates,
-        **attributes,
+        nearest_mode=node.text("nearest_mode", "round_prefer_floor"),
+        cubic_coeff_a=node.number("cubic_coeff_a", -0.75),
+        exclude_outside=node.flag("exclude_outside"),
+        extrapolation_value=node.number("extrapolation_value", 0.0),
+        antialias=node.flag("antialias") if node.version >= 18 else False,
+        roi=roi,
     )
+    unchanged = target.sizes == shape_of(x) and all(s == 1.0 for s in target.scales)
+    return x if unchanged and not roi else resized
 
 
 def _axes(node: OnnxNode) -> tuple[int, ...]:

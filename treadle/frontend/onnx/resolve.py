@@ -197,11 +197,16 @@ def _operator_meaning(domain: str, op: str, opset: int) -> Meaning:
     found = converters().find(domain, op, schema.since_version, exact=True)
     if found is not None:
         return Conversion(found, schema.since_version, schema)
-    if schema.has_function or schema.has_context_dependent_function:
+    if _has_body(schema):
         return Expansion(schema, opset)
     versions = converters().versions(domain, op)
     known = f"known versions: {', '.join(map(str, versions))}" if versions else ""
     return Missing(schema.since_version, known)
+
+
+def _has_body(schema: OpSchema) -> bool:
+    # the stubs of the onnx package leave these two out
+    return bool(schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]
 
 
 def _expanded_sizes(calls: Mapping[Key, Sequence[Key]], own: Mapping[Key, int]) -> dict[Key, int]:

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with a node and where: checks against ONNX's definitions, and placed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import onnx
+
+from treadle.errors import ModelError, TreadleError
+from treadle.frontend.importer import origin_of
+from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
+from treadle.graph.nodes import Node, Var, topological
+
+
+@contextmanager
+def placed(place: str) -> Iterator[None]:
+    """Give whatever goes wrong inside the place it happened at, as a ModelError."""
+    try:
+        yield
+    except RuntimeValueError as e:
+        error = RuntimeValueError(e.problem, at=e.at or place, hint=e.hint)
+        if e.source is not None:
+            error.inputs = tuple(n.name for n in topological([e.source]) if isinstance(n, Var))
+        raise error from None
+    except ModelError as e:
+        raise type(e)(e.problem, at=e.at or place, hint=e.hint) from None
+    except TreadleError as e:
+        raise ModelError(e.problem, at=place, hint=e.hint) from None
+    except (ArithmeticError, LookupError, ValueError, TypeError) as e:
+        raise ModelError(
+            f"this node cannot be converted: {type(e).__name__}: {e}",
+            at=place,
+            hint="the model may break a rule of ONNX; try onnx.checker.check_model on it",
+        ) from e
+
+
+def check_form(
+    schema: onnx.defs.OpSchema,
+    attributes: Mapping[str, onnx.AttributeProto],
+    inputs: Sequence[Node | None],
+    proto: onnx.NodeProto,
+) -> None:
+    """Check a node against ONNX's definition: attribute names, number of inputs and outputs."""
+    for name in attributes:
+        if name not in schema.attributes:
+            known = ", ".join(sorted(schema.attributes)) or "none"
+            raise ModelError(
+                f"{schema.name}-{schema.since_version} has no attribute {name!r}",
+                hint=f"its attributes are {known}",
+            )
+    for name, definition in schema.attributes.items():
+        if definition.required and name not in attributes:
+            raise ModelError(f"{schema.name} lacks its attribute {name!r}")
+    if not schema.min_input <= len(inputs) <= schema.max_input:
+        few, many = schema.min_input, schema.max_input
+        wanted = f"{few}" if few == many else f"{few} to {many}"
+        raise ModelError(f"{schema.name} has {len(inputs)} inputs; it takes {wanted}")
+    if len(proto.output) > schema.max_output:
+        raise ModelError(f"{schema.name} has {len(proto.output)} outputs")
+
+
+def check_complete(node: OnnxNode, results: Sequence[Node]) -> None:
+    """Check that a converter read every attribute and made every output that is wanted."""
+    unread = sorted(set(node.attributes) - node.read)
+    if unread:
+        raise ModelError(f"the attribute {unread[0]!r} of {node.op} is not supported")
+    for k, name in enumerate(node.outputs):
+        if name and k >= len(results):
+            raise ModelError(f"the output {k} ({name!r}) of {node.op} is not supported")
+
+
+def undefined(name: str, nodes: Sequence[onnx.NodeProto], reader: int) -> ModelError:
+    """Say why node number `reader` does not find a name: computed later, a cycle, or nowhere."""
+    makers = {o: k for k, n in enumerate(nodes) for o in n.output if o}
+    if name not in makers:
+        return ModelError(
+            f"the input {name!r} is no graph input, initializer or result of a node",
+            hint="the model is incomplete; check how it was exported",
+        )
+    if _depends_on(nodes, makers, makers[name], reader):
+        return ModelError(f"the graph has a cycle: {name!r} depends on a result of this node")
+    maker = nodes[makers[name]]
+    return ModelError(
+        f"{name!r} is used before node "
+        f"{origin_of(maker.name, maker.op_type, makers[name])} computes it",
+        hint="the nodes of an ONNX graph must be sorted; re-export or sort the model",
+    )
+
+
+def _depends_on(
+    nodes: Sequence[onnx.NodeProto], makers: Mapping[str, int], start: int, goal: int
+) -> bool:
+    seen: set[int] = set()
+    stack = [start]
+    while stack:
+        index = stack.pop()
+        if index == goal:
+            return True
+        if index not in seen:
+            seen.add(index)
+            stack.extend(makers[i] for i in nodes[index].input if i in makers)
+    return False

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions in models: attributes passed in, inputs left out, and bodies that ONNX itself gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from treadle.errors import ModelError
+from treadle.frontend.onnx.resolve import Expansion, domain_of
+from treadle.frontend.onnx.tensors import DTYPES
+from treadle.graph.nodes import Node
+from treadle.graph.types import TensorType
+
+
+def attributes_of(
+    proto: onnx.NodeProto, outer: Mapping[str, onnx.AttributeProto] | None
+) -> dict[str, onnx.AttributeProto]:
+    """Return the attributes of a node; in a function body those of the call are filled in."""
+    found: dict[str, onnx.AttributeProto] = {}
+    for a in proto.attribute:
+        if a.name in found:
+            raise ModelError(f"the attribute {a.name!r} is given twice")
+        if not a.ref_attr_name:
+            found[a.name] = a
+        elif outer is None:
+            raise ModelError(f"the attribute {a.name!r} refers to a function outside of one")
+        elif a.ref_attr_name in outer:
+            copy = onnx.AttributeProto()
+            copy.CopyFrom(outer[a.ref_attr_name])
+            copy.name = a.name
+            found[a.name] = copy
+    return found
+
+
+def without_absent(
+    function: onnx.FunctionProto, given: int, inputs: Sequence[Node | None]
+) -> Sequence[onnx.NodeProto]:
+    """Return the body with inputs that are not given replaced by the empty name."""
+    absent = {n for k, n in enumerate(function.input) if k >= given or inputs[k] is None}
+    if not absent:
+        return list(function.node)
+    nodes = []
+    for node in function.node:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        for k, name in enumerate(copy.input):
+            if name in absent:
+                copy.input[k] = ""
+        nodes.append(copy)
+    return nodes
+
+
+def with_all_attributes(
+    meaning: Expansion,
+    proto: onnx.NodeProto,
+    outer: Mapping[str, onnx.AttributeProto] | None,
+) -> onnx.NodeProto:
+    """Return a node with its attributes resolved and the defaults of its schema written out."""
+    given = attributes_of(proto, outer)
+    defaults = {
+        name: a.default_value
+        for name, a in meaning.schema.attributes.items()
+        if a.default_value.name and name not in given
+    }
+    full = onnx.NodeProto()
+    full.CopyFrom(proto)
+    del full.attribute[:]
+    full.attribute.extend([*given.values(), *defaults.values()])
+    return full
+
+
+def expand(
+    meaning: Expansion, proto: onnx.NodeProto, inputs: Sequence[Node | None]
+) -> onnx.FunctionProto:
+    """Return the body ONNX gives for an operator, for the types at hand."""
+    schema: Any = meaning.schema  # the stubs of the onnx package leave these methods out
+    opset = meaning.opset
+    function = onnx.FunctionProto()
+    if schema.has_context_dependent_function:
+        types = [_type_proto(i).SerializeToString() for i in inputs]
+        body = schema.get_context_dependent_function_with_opset_version(
+            opset, proto.SerializeToString(), types
+        )
+    else:
+        body = schema.get_function_with_opset_version(opset)
+    function.ParseFromString(body)
+    if not any(domain_of(o.domain) == "" for o in function.opset_import):
+        core = opset if not schema.domain else onnx.defs.onnx_opset_version()
+        function.opset_import.add(domain="", version=core)
+    return function
+
+
+def _type_proto(node: Node | None) -> onnx.TypeProto:
+    if node is None or not isinstance(node.type, TensorType):
+        return onnx.TypeProto()
+    numbers = {name: number for number, name in DTYPES.items()}
+    shape = node.type.static_shape
+    return onnx.helper.make_tensor_type_proto(numbers[node.type.dtype], shape)
