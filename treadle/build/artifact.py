@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving a compiled model: a tar of mod.so (code), mod.json (graph and plan), mod.params (weights).
+
+The three members carry TVM v0.8's names and formats; the plan of the native executor stands in
+mod.json under "treadle". Weights stream from where they are to the file; they are never joined in
+memory. The file is written under a temporary name and renamed when it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.build.plan_json import graph_json
+from treadle.errors import UsageError
+from treadle.runtime import native
+from treadle.runtime.toolchain import link_shared
+
+if TYPE_CHECKING:
+    from treadle.build.executable import Executable
+
+_LIST_MAGIC = 0xF7E58D4F05049CB7
+_ARRAY_MAGIC = 0xDD5E40F096B4A13F
+_CPU = 1
+_TYPE_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
+
+
+def save_artifact(exe: Executable, path: str | os.PathLike[str], linker: str | None = None) -> None:
+    """Write `exe` to `path`.
+
+    Raises:
+        ToolchainError: there is no linker. UsageError: the folder of `path` does not exist.
+    """
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir():
+        raise UsageError(
+            f"{target} cannot be written: {'it is' if target.is_dir() else 'its parent is not'} "
+            "a folder",
+            hint="name a file in a folder that exists",
+        )
+    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
+        code = b""
+        if exe.objects:
+            library = Path(folder) / "mod.so"
+            link_shared(list(exe.objects.values()), library, exe.target.triple, linker)
+            code = library.read_bytes()
+    with _replacing(target) as file:
+        _add(file, "mod.so", code)
+        place = _add_params(file, exe.memory.constants)
+        checksum = _checksum(file, *place)
+        text = json.dumps(
+            graph_json(exe.memory, exe.plan, {"mod.so": hashlib.sha256(code).hexdigest()})
+            | {"checksums": {"mod.params": checksum}},
+            separators=(",", ":"),
+        )
+        _add(file, "mod.json", text.encode())
+        file.write(bytes(2 * tarfile.BLOCKSIZE))
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Give a temporary file that becomes `path` when the block ends well, else disappears."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def _header(name: str, size: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = size
+    info.mode = 0o644
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def _pad(file: IO[bytes], size: int) -> None:
+    file.write(bytes(-size % tarfile.BLOCKSIZE))
+
+
+def _add(file: IO[bytes], name: str, data: bytes) -> None:
+    file.write(_header(name, len(data)))
+    file.write(data)
+    _pad(file, len(data))
+
+
+def _add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> tuple[int, int]:
+    """Stream the weights as member mod.params; return its offset in the file and its size."""
+    names = [n.encode() for n in constants]
+    head = struct.pack("<QQQ", _LIST_MAGIC, 0, len(names))
+    head += b"".join(struct.pack("<Q", len(n)) + n for n in names)
+    head += struct.pack("<Q", len(names))
+    heads = [_array_header(v) for v in constants.values()]
+    size = len(head) + sum(map(len, heads)) + sum(v.nbytes for v in constants.values())
+    file.write(_header("mod.params", size))
+    offset = file.tell()
+    file.write(head)
+    for array_head, value in zip(heads, constants.values(), strict=True):
+        file.write(array_head)
+        file.write(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    _pad(file, size)
+    return offset, size
+
+
+def _array_header(value: np.ndarray) -> bytes:
+    name = dt.from_numpy(value.dtype)
+    code, width = (1, 1) if name == "bool" else _dlpack_type(name)
+    shape = struct.pack(f"<{value.ndim}q", *value.shape)
+    return (
+        struct.pack("<QQiiiBBH", _ARRAY_MAGIC, 0, _CPU, 0, value.ndim, code, width, 1)
+        + shape
+        + struct.pack("<q", value.nbytes)
+    )
+
+
+def _dlpack_type(name: str) -> tuple[int, int]:
+    return _TYPE_CODES[name.rstrip("0123456789")], dt.bits(name)
+
+
+def _checksum(file: IO[bytes], offset: int, size: int) -> str:
+    file.flush()
+    view = np.memmap(file.name if isinstance(file.name, str) else file, np.uint8, "r", offset, size)  # type: ignore[call-overload]
+    return native.hash64_at(view.ctypes.data, size)
