@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.backend.base import Backend, BackendRep
-from tests.frontend.onnx.models import make
 
+from tests.frontend.onnx.models import make
 from treadle.errors import InputError, ModelError, UnsupportedOperators, UsageError
 from treadle.integrations import onnx_backend
 from treadle.integrations.onnx_backend import TreadleBackend
