@@ -246,3 +246,21 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
     arrays = [random.standard_normal(s).astype("float32") for s in shapes]
     names = ["x", "b", "c"][: len(shapes)]
     _check("Einsum", dict(zip(names, arrays, strict=True)), 12, equation=equation)
+
+
+def test_constant_indices_are_checked() -> None:
+    for kind, indices in [("Gather", np.array([0, 5])), ("Gather", np.array([-6]))]:
+        with pytest.raises(
+            ModelError, match=r"of Gather is outside axis 3 of float32\[2, 3, 4, 5\]"
+        ):
+            _output(kind, {"x": X, "i": indices}, 13, axis=3)
+    _check("Gather", {"x": X, "i": np.array([[0, -5], [4, -1]])}, 13, axis=3)
+    _check("GatherElements", {"x": X[0, 0], "i": np.array([[0, -5], [4, -1]])}, 13, axis=1)
+    condition = np.array([True, False, True, True])
+    _check("Compress", {"x": X[0, 0, :3, :3].copy(), "c": condition}, 11, axis=1)
+    _check("Compress", {"x": X[0, 0], "c": condition}, 11)
+
+
+def test_flags_are_zero_or_one() -> None:
+    with pytest.raises(ModelError, match="the attribute 'keepdims' of ReduceMax is 2, not 0 or 1"):
+        _output("ReduceMax", {"x": X}, 13, keepdims=2)
