@@ -17,6 +17,7 @@ from treadle.dtype import INDEX, bits, is_integer, max_value, min_value
 from treadle.expr.nodes import (
     COMPARE_OPS,
     Binary,
+    BinaryOp,
     Broadcast,
     Call,
     Cast,
@@ -358,6 +359,69 @@ def prove(cond: Expr, ranges: Ranges) -> bool | None:
     Comparisons are decided on the difference of their sides: i + 1 > i holds for any i.
     """
     return Bounds(ranges).prove(cond)
+
+
+def assume(ranges: Ranges, cond: Expr, *, holds: bool = True) -> Ranges:
+    """Return `ranges` narrowed by what a condition says where it holds (or does not).
+
+    i < n with n in [1, 8] narrows i to at most 7 and n to at least the least i plus 1. Returns
+    `ranges` itself when nothing is learnt.
+    """
+    facts: dict[Expr, Interval] = dict(cast(Mapping[Expr, Interval], ranges))
+    learnt = False
+    pending = [(cond, holds)]
+    while pending:
+        c, true = pending.pop()
+        if isinstance(c, Binary) and c.op == ("and" if true else "or"):
+            pending += [(c.b, true), (c.a, true)]
+        elif isinstance(c, Call) and c.name == "not":
+            pending.append((c.args[0], not true))
+        elif isinstance(c, Binary) and c.op in COMPARE_OPS and c.a.dtype == INDEX and c.lanes == 1:
+            learnt |= _learn(facts, c if true else _negated(c))
+    return cast(Ranges, facts) if learnt else ranges
+
+
+_OPPOSITE: Mapping[str, BinaryOp] = {
+    "lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq",
+}  # fmt: skip
+
+
+def _negated(c: Binary) -> Binary:
+    return cast(Binary, binary(_OPPOSITE[c.op], c.a, c.b))
+
+
+def _learn(facts: dict[Expr, Interval], c: Binary) -> bool:
+    """Put what a true comparison says of each atom into `facts`; return whether it is news."""
+    bounds = Bounds(cast(Ranges, facts))
+    a, b = decompose(c.a), decompose(c.b)
+    if c.op == "ne" or not bounds.is_exact(a) or not bounds.is_exact(b):
+        return False
+    difference = a.plus(b, -1)
+    sides = [difference] if c.op in ("lt", "le") else [difference.times(-1)]
+    if c.op == "eq":
+        sides.append(difference)
+    limit = -1 if c.op in ("lt", "gt") else 0
+    found = [_limits(side, limit, bounds) for side in sides]
+    news = False
+    for atom, fresh in (pair for limits in found for pair in limits):
+        old = bounds.of(atom).intersect(facts.get(atom, ANY))
+        both = old.intersect(fresh)
+        if both != old:
+            facts[atom] = both
+            news = True
+    return news
+
+
+def _limits(side: Affine, limit: int, bounds: Bounds) -> list[tuple[Expr, Interval]]:
+    """Return the bounds of each atom that follow from side <= limit."""
+    result: list[tuple[Expr, Interval]] = []
+    for atom, k in side.terms.items():
+        rest = side.like({x: c for x, c in side.terms.items() if x is not atom}, side.const)
+        low = bounds.of_sum(rest).lo
+        if low is not None:
+            room = (limit - low) // abs(k)
+            result.append((atom, Interval(None, room) if k > 0 else Interval(-room, None)))
+    return result
 
 
 class Bounds:

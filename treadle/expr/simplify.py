@@ -17,16 +17,19 @@ from treadle.expr.bounds import (
     Bounds,
     Interval,
     Ranges,
+    assume,
     brief_text,
     decompose,
     fits,
     is_lane_ramp,
     is_sum,
+    prove,
     splat_value,
 )
 from treadle.expr.fold import fold_binary, fold_call, fold_cast
 from treadle.expr.nodes import (
     COMPARE_OPS,
+    LOGIC_OPS,
     Binary,
     BinaryOp,
     Broadcast,
@@ -63,10 +66,13 @@ def simplify(e: Expr, ranges: Ranges = _NO_RANGES) -> Expr:
 class Simplifier:
     """Simplifies expressions under fixed bounds of variables; results are remembered per node."""
 
-    def __init__(self, ranges: Ranges = _NO_RANGES) -> None:
+    def __init__(self, ranges: Ranges = _NO_RANGES, *, contexts: int = 64) -> None:
+        """`contexts` limits how many conditions of lazy selects narrow the ranges below them."""
         self.ranges = ranges
         self.bounds = Bounds(ranges)
         self.memo: dict[Expr, Expr] = {}
+        self._contexts = contexts
+        self._branches: dict[tuple[Expr, bool], Simplifier | None] = {}
 
     def run(self, e: Expr) -> Expr:
         """Return the simplified expression."""
@@ -77,7 +83,7 @@ class Simplifier:
             if node in memo:
                 stack.pop()
                 continue
-            waiting = [o for o in _operands(node) if o not in memo]
+            waiting = [o for o in self._needs(node) if o not in memo]
             if waiting:
                 stack.extend(waiting)
                 continue
@@ -91,9 +97,44 @@ class Simplifier:
         """Return True or False where the condition is certain under the ranges, else None."""
         return self.bounds.prove(cond)
 
+    def _needs(self, node: Expr) -> Iterable[Expr]:
+        """Return what must be in the memo before a node: of a lazy select, what may be chosen."""
+        if not isinstance(node, Select) or not node.lazy:
+            return _operands(node)
+        cond = self.memo.get(node.cond)
+        if cond is None:
+            return (node.cond,)
+        if isinstance(cond, Const):
+            return (node.then if cond.value else node.other,)
+        branches = ((node.then, self._under(cond, True)), (node.other, self._under(cond, False)))
+        return [value for value, context in branches if context is None]
+
+    def _under(self, cond: Expr, holds: bool) -> Simplifier | None:
+        """Return the simplifier for where a condition holds (or not), None if it tells nothing."""
+        key = (cond, holds)
+        if key not in self._branches:
+            narrowed = assume(self.ranges, cond, holds=holds) if self._contexts else self.ranges
+            fresh = narrowed is not self.ranges
+            self._contexts -= fresh
+            share = self._contexts // 4
+            self._branches[key] = Simplifier(narrowed, contexts=share) if fresh else None
+        return self._branches[key]
+
+    def _lazy_select(self, node: Select) -> Expr:
+        """Simplify each branch knowing that it is chosen."""
+        cond = self.memo[node.cond]
+        if isinstance(cond, Const):
+            return self.memo[node.then if cond.value else node.other]
+        inside, outside = self._under(cond, True), self._under(cond, False)
+        then = self.memo[node.then] if inside is None else inside.run(node.then)
+        other = self.memo[node.other] if outside is None else outside.run(node.other)
+        return self._rules(node.with_children((cond, then, other)))
+
     def _node(self, node: Expr) -> Expr:
         """Return the simplified form of a node whose operands are in the memo."""
         memo = self.memo
+        if isinstance(node, Select) and node.lazy:
+            return self._lazy_select(node)
         if node.dtype == INDEX and is_sum(node):
             return self._sum(node)
         children = node.children
@@ -143,13 +184,25 @@ class Simplifier:
             return folded
         if isinstance(e.a, Broadcast) and isinstance(e.b, Broadcast):
             return broadcast(self._rules(binary(e.op, e.a.value, e.b.value)), e.lanes)
-        if e.op in _COMMUTATIVE and _is_constant(e.a) and not _is_constant(e.b):
+        in_sum = e.dtype == INDEX and e.op in ("add", "mul")  # ordered by the affine form
+        if e.op in _COMMUTATIVE and not in_sum and _is_constant(e.a) and not _is_constant(e.b):
             return binary(e.op, e.b, e.a)
+        fresh: Expr | None = None
         if is_integer(e.a.dtype):
             fresh = self._integer(e)
-            if fresh is not None and fresh is not e:
-                return fresh
-        return apply_rules(e)
+        elif e.op in LOGIC_OPS and e.lanes == 1:
+            fresh = self._logic(e)
+        return apply_rules(e) if fresh is None or fresh is e else fresh
+
+    def _logic(self, e: Binary) -> Expr | None:
+        """Drop a side that the other decides: i < 4 and i < 8  ->  i < 4."""
+        holds = e.op == "and"  # the other side matters only where this one is `holds`
+        for side, rest in ((e.a, e.b), (e.b, e.a)):
+            ranges = assume(self.ranges, side, holds=holds)
+            known = None if ranges is self.ranges else prove(rest, ranges)
+            if known is not None:
+                return side if known is holds else Const.of(not holds, "bool")
+        return None
 
     def _integer(self, e: Binary) -> Expr | None:
         if e.op in COMPARE_OPS:
