@@ -252,46 +252,50 @@ def decompose(e: Expr) -> Affine:
 
     i * 8 + (j - 2) * 4  ->  Affine({i: 8, j: 4}, -8)
     """
-    coefs = {e: 1}
     terms: dict[Expr, int] = {}
     result = Affine(terms, 0, e.dtype, e.lanes)
     if not is_integer(e.dtype):
         terms[e] = 1
         return result
-    for node in reversed(_sum_nodes(e)):
-        coef = coefs.pop(node)
-        parts = _sum_parts(node)
+    coefs = {e: 1}
+    for node, parts in reversed(_sum_nodes(e).items()):
+        coef = coefs[node]
         if parts is None:
-            terms[node] = terms.get(node, 0) + coef
-            continue
-        if isinstance(node, Const):
+            if coef:
+                terms[node] = coef
+        elif isinstance(node, Const):
             result.const += coef * int(node.value)
-        for part, factor in parts:
-            coefs[part] = coefs.get(part, 0) + coef * factor
-    for atom in [a for a, c in terms.items() if not c]:
-        del terms[atom]
+        else:
+            for part, factor in parts:
+                coefs[part] = coefs.get(part, 0) + coef * factor
     return result
 
 
-def _sum_nodes(e: Expr) -> list[Expr]:
-    """Return the nodes of the sum `e` down to its atoms, operands before users."""
-    if _sum_parts(e) is None:
-        return [e]
-    order: dict[Expr, None] = {}
-    stack: list[tuple[Expr, bool]] = [(e, False)]
+Parts: TypeAlias = tuple[tuple[Expr, int], ...]
+
+
+def _sum_nodes(e: Expr) -> dict[Expr, Parts | None]:
+    """Return the nodes of the sum `e` down to its atoms with their summands, users last."""
+    parts = _sum_parts(e)
+    if not parts:
+        return {e: parts}
+    order: dict[Expr, Parts | None] = {}
+    stack: list[tuple[Expr, Parts | None, bool]] = [(e, parts, False)]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            order[node] = None
-        elif node not in order:
-            stack.append((node, True))
-            for part, _ in _sum_parts(node) or ():
-                if part not in order:
-                    stack.append((part, False))
-    return list(order)
+        node, parts, ready = stack.pop()
+        if node in order:
+            continue
+        if ready or not parts:
+            order[node] = parts
+            continue
+        stack.append((node, parts, True))
+        for part, _ in parts:
+            if part not in order:
+                stack.append((part, _sum_parts(part), False))
+    return order
 
 
-def _sum_parts(e: Expr) -> tuple[tuple[Expr, int], ...] | None:
+def _sum_parts(e: Expr) -> Parts | None:
     """Return the summands of a node with their factors, None for an atom."""
     if isinstance(e, Binary):
         if e.op == "add":
@@ -308,7 +312,7 @@ def _sum_parts(e: Expr) -> tuple[tuple[Expr, int], ...] | None:
     return _ramp_parts(e) if isinstance(e, Ramp) else None
 
 
-def _product_parts(e: Binary) -> tuple[tuple[Expr, int], ...] | None:
+def _product_parts(e: Binary) -> Parts | None:
     factor = splat_value(e.b)
     if factor is not None:
         return ((e.a, factor),)
@@ -323,7 +327,7 @@ def splat_value(e: Expr) -> int | None:
     return int(e.value) if isinstance(e, Const) and isinstance(e.value, int) else None
 
 
-def _ramp_parts(e: Ramp) -> tuple[tuple[Expr, int], ...] | None:
+def _ramp_parts(e: Ramp) -> Parts | None:
     if is_lane_ramp(e) and (e.stride is Const.of(1, e.dtype) or not is_sum(e.stride)):
         return None
     stride = decompose(e.stride)
@@ -472,7 +476,8 @@ class Bounds:
         """True when the sum cannot wrap in its dtype."""
         return fits(self.of_sum(affine), affine.dtype)
 
-    def _sum_of(self, e: Expr) -> Affine:
+    def sum_of(self, e: Expr) -> Affine:
+        """Return the affine form of an expression, remembered; it is shared: do not change it."""
         found = self._sums.get(e)
         if found is None:
             found = self._sums[e] = decompose(e)
@@ -483,10 +488,10 @@ class Bounds:
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             if not is_integer(e.a.dtype):
                 return e.children if e.a.dtype == "bool" else ()
-            a, b = self._sum_of(e.a), self._sum_of(e.b)
+            a, b = self.sum_of(e.a), self.sum_of(e.b)
             return (e.a, e.b, *a.terms, *b.terms)
         if is_integer(e.dtype) and is_sum(e):
-            return self._sum_of(e).terms
+            return self.sum_of(e).terms
         if not isinstance(e, Load) and (e.dtype == "bool" or is_integer(e.dtype)):
             return [c for c in e.children if c.dtype == "bool" or is_integer(c.dtype)]
         return ()
@@ -501,7 +506,7 @@ class Bounds:
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             return self._compare(e)
         is_number_sum = is_integer(e.dtype) and is_sum(e)
-        found = self.of_sum(self._sum_of(e)) if is_number_sum else self._node(e)
+        found = self.of_sum(self.sum_of(e)) if is_number_sum else self._node(e)
         return found if fits(found, e.dtype) else dtype_interval(e.dtype)
 
     def _node(self, e: Expr) -> Interval:
@@ -549,7 +554,7 @@ class Bounds:
             if e.a.dtype != "bool":
                 return _BOOL
             return _truth(_decide(e.op, _subtract(self.memo[e.a], self.memo[e.b])))
-        a, b = self._sum_of(e.a), self._sum_of(e.b)
+        a, b = self.sum_of(e.a), self.sum_of(e.b)
         if not self.is_exact(a) or not self.is_exact(b):
             return _truth(_decide(e.op, _subtract(self.memo[e.a], self.memo[e.b])))
         difference = a.plus(b, -1)
