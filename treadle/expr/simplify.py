@@ -515,6 +515,8 @@ class Simplifier:
             left.const = d.const
         if not self.bounds.is_exact(left) or not self.bounds.is_exact(right):
             return None
+        if op == "lt" and right.terms and right.const == 1:
+            op, right.const = "le", 0
         return binary(op, left.to_expr(), right.to_expr())
 
     # ------------------------------------------------------------------ choice
