@@ -36,7 +36,7 @@ from treadle.loop.nodes import Buffer, shape_of
 
 pytestmark = pytest.mark.tiny
 
-I, J, N, M = Var("i"), Var("j"), Var("n"), Var("m")
+I, J, N, M = Var("i"), Var("j"), Var("n"), Var("m")  # noqa: E741
 X, Y = Var("x", "float32"), Var("y", "float32")
 B, C = Var("b", "int32"), Var("c", "uint8")
 P, Q = Var("p", "bool"), Var("q", "bool")
