@@ -161,23 +161,10 @@ _OTHER_FEATURES: Mapping[str, str] = {
 }
 
 
-_X86_32_BIT = frozenset(
-    [
-        "i386",
-        "i486",
-        "i586",
-        "i686",
-        "pentium",
-        "pentium2",
-        "pentium3",
-        "pentium3m",
-        "pentium4",
-        "pentium-m",
-        "pentiumpro",
-        "prescott",
-        "yonah",
-    ]
-)
+_X86_32_BIT = frozenset({
+    "i386", "i486", "i586", "i686", "pentium", "pentium2", "pentium3", "pentium3m", "pentium4",
+    "pentium-m", "pentiumpro", "prescott", "yonah",
+})  # fmt: skip
 
 _META = frozenset({"avx10.1", "v6", "v7", "v8"})
 """Names that stand for other features and for nothing besides (with v8a, v8.1a, ...)."""
