@@ -72,6 +72,15 @@ def test_two_artifacts_with_the_same_kernel_names_live_side_by_side(tmp_path: Pa
     np.testing.assert_array_equal(first.run([data])[0].numpy(), 2 * total + constant)
 
 
+def test_a_model_of_copies_needs_no_machine_code(tmp_path: Path) -> None:
+    plan = artifacts.small_plan()
+    plan["instructions"] = [{"op": "copy", "from": 0, "to": i, "origin": ""} for i in (5, 6)]
+    with Executor.open(write_artifact(tmp_path / "m.tar", members(plan, code=b""))) as executor:
+        data = np.ones((4, 4), np.float32)
+        for result in executor.run([data]):
+            np.testing.assert_array_equal(result.numpy(), data)
+
+
 def test_the_fast_check_of_weights_replaces_sha256(tmp_path: Path) -> None:
     params = artifacts.params_bytes(artifacts.small_constants())
     good = {"mod.params": native.hash64(params)}
