@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import os
 import struct
 import tarfile
@@ -88,6 +89,16 @@ def test_the_fast_check_of_weights_replaces_sha256(tmp_path: Path) -> None:
     bad = {"mod.params": "0" * 16}
     path = write_artifact(tmp_path / "bad.tar", members(checksums=bad))
     assert "the weights (mod.params) do not match their hash" in refused(path)
+
+
+def test_a_changed_plan_does_not_match_its_check(tmp_path: Path) -> None:
+    plan = artifacts.small_plan()
+    text = json.dumps(plan).encode()
+    good = {"treadle": native.hash64(text)}
+    check_runs(write_artifact(tmp_path / "good.tar", members(plan, checksums=good)))
+    plan["instructions"][2]["args"] = [2, 1, 5]
+    path = write_artifact(tmp_path / "bad.tar", members(plan, checksums=good))
+    assert "the execution plan (in mod.json) does not match its hash" in refused(path)
 
 
 def test_unused_and_differently_typed_weights_are_fine(tmp_path: Path) -> None:
