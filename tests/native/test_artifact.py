@@ -226,6 +226,14 @@ def test_a_broken_archive_is_refused(tmp_path: Path, name: str) -> None:
     assert message in refused(path)
 
 
+def test_an_endless_row_of_headers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar"
+    info = tarfile.TarInfo("comment")
+    info.type = tarfile.XGLTYPE
+    path.write_bytes(info.tobuf(tarfile.USTAR_FORMAT) * 1000)
+    assert "too many headers" in refused(path)
+
+
 def test_a_header_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     archive = bytearray(tar_bytes(members()))
     archive[3] ^= 1

@@ -23,6 +23,7 @@ from treadle.runtime.array import (
     as_numpy,
     describe,
     empty_numpy,
+    ready,
 )
 from treadle.runtime.module import BenchmarkResult, measure
 from treadle.runtime.native import TensorInfo
@@ -90,8 +91,7 @@ class Executor:
             plan = plan.encode()
         text = plan if isinstance(plan, bytes) else json.dumps(plan).encode()
         held = {
-            name: np.ascontiguousarray(as_numpy(value, f"constant {name!r}"))
-            for name, value in constants.items()
+            name: ready(as_numpy(value, f"constant {name!r}")) for name, value in constants.items()
         }
         places = {name: (address_of(view), view.nbytes) for name, view in held.items()}
         handle = native.ExecutorHandle.create(text, kernels, places)
