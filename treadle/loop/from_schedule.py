@@ -521,7 +521,9 @@ class _Builder:
         return stmt
 
     def _value(self, body: Expr, mapping: dict[Expr, Expr]) -> Expr:
-        return simplify(self._to_buffers(ex.substitute(body, mapping)), self.ranges)
+        # First: a branch that is never taken may read what is not computed here.
+        reads = simplify(ex.substitute(body, mapping), self.ranges)
+        return simplify(self._to_buffers(reads), self.ranges)
 
     def _to_buffers(self, e: Expr) -> Expr:
         def rule(n: Expr) -> Expr | None:
