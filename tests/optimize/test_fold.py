@@ -9,7 +9,7 @@ import pytest
 from tests.optimize.cases import assert_same, constant, function, var
 from treadle.errors import ModelError
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, topological
-from treadle.graph.operator import Operator
+from treadle.graph.operator import Attrs, Operator
 from treadle.ops.elementwise import add, divide, exp, multiply, relu
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import broadcast_to, pad, split, tile, transpose
@@ -83,7 +83,7 @@ def _raise_lookup(attrs: object, array: np.ndarray) -> np.ndarray:
 
 
 def test_wrong_constants_are_the_users_mistake() -> None:
-    lookup = Operator(name="lookup", infer=lambda a, t: t, reference=_raise_lookup)
+    lookup: Operator[Attrs] = Operator(name="lookup", infer=lambda a, t: t, reference=_raise_lookup)
     before = function(lookup(constant(3), origin="n3"), params=[])
     with pytest.raises(ModelError, match=r"lookup cannot be evaluated: index 9(.|\n)*node n3"):
         fold_constants(before)

@@ -34,7 +34,7 @@ _callee = Function((x,), relu(x), "f")
 BAD: dict[str, tuple[Node, str]] = {
     "a call": (Call(relu, (x,), relu.attrs_type(), wrong, "n"), r"node n, operator relu"),
     "a call that cannot be": (
-        Call(add, (x, var("x", 3, 4, dtype="int8")), add.attrs_type(), x.type),
+        Call(add, (x, constant(4, dtype="int8")), add.attrs_type(), x.type),
         "operator add does not fit",
     ),
     "a constant": (_wrong_constant(), "a node says"),
