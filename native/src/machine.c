@@ -25,8 +25,12 @@ int64_t td_now_ns(void) {
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 size_t td_physical_memory(void) {
-  long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : SIZE_MAX;
+  static _Atomic size_t known = 0;
+  if (known == 0) {
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    known = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : SIZE_MAX;
+  }
+  return known;
 }
 
 void* td_alloc(size_t bytes, td_error* error) {

@@ -20,7 +20,7 @@
 #include "internal.h"
 
 #define SPIN_NS 30000    /* then give way to others between looks */
-#define YIELD_NS 150000  /* then sleep */
+#define YIELD_NS 1000000 /* then sleep: waking up costs tens of microseconds */
 #define LOOKS_PER_CLOCK 16
 
 #if defined(__x86_64__) || defined(__i386__)

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
 from treadle.dtype import to_numpy
 from treadle.expr.nodes import Const
-from treadle.loop.nodes import Buffer, PrimFunc, Stmt
+from treadle.loop.nodes import Buffer, PrimFunc
 from treadle.target.base import Target
 from treadle.target.jit import JitModule
 from treadle.target.llvm import compile_ir, disable_machine_scheduler

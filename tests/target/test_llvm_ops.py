@@ -208,6 +208,19 @@ def test_cast(source: str, target: str, lanes: int) -> None:
     same(apply(lambda e: ex.cast(e, target), x, lanes=lanes), cast_reference(x, target))
 
 
+@pytest.mark.parametrize("target", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("bounds", [(-128.0, 127.0), (0.0, 255.0), (-3.0, 300.0)])
+def test_cast_after_clamping(target: str, bounds: tuple[float, float]) -> None:
+    x = samples("float32")
+
+    def value(e: Expr) -> Expr:
+        return ex.cast(ex.minimum(ex.maximum(e, bounds[0]), bounds[1]), target)
+
+    want = cast_reference(np.minimum(np.maximum(x, np.float32(bounds[0])), bounds[1]), target)
+    for lanes in (1, 16):
+        same(apply(value, x, lanes=lanes), want)
+
+
 @pytest.mark.parametrize("lanes", [1, 8])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", ["sqrt", "floor", "ceil", "trunc", "round", "abs"])

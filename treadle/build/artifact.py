@@ -36,9 +36,7 @@ _CPU = 1
 _TYPE_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
 
 
-def save_artifact(
-    exe: Executable, path: str | os.PathLike[str], linker: str | None = None
-) -> None:
+def save_artifact(exe: Executable, path: str | os.PathLike[str], linker: str | None = None) -> None:
     """Write `exe` to `path`.
 
     Raises:

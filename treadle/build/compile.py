@@ -20,8 +20,8 @@ from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.optimize.pipeline import optimize
 from treadle.target.base import Target
-from treadle.target.compile_kernels import compile_kernels
 from treadle.target.parse import parse_target
+from treadle.target.workers import compile_many
 
 if TYPE_CHECKING:
     import onnx
@@ -162,14 +162,12 @@ def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, _Object]:
 
     done = 0
 
-    def finished(_: str) -> None:
+    def finished(_name: str, _from_cache: bool) -> None:
         nonlocal done
         done += 1
         report.progress("build", done, total)
 
-    if not kernels:
-        return {}
-    codes = compile_kernels(jobs(), kernels[0].target, finished)
+    codes = compile_many(jobs(), finished)
     return {name: _Object(code, workspaces[name]) for name, code in codes.items()}
 
 

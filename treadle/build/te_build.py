@@ -13,11 +13,11 @@ from treadle.loop.nodes import Buffer, PrimFunc, func_text
 from treadle.lower.pipeline import LOOPS, LOWER
 from treadle.runtime.module import KernelInfo, Module, Param
 from treadle.target.base import Target
-from treadle.target.compile_kernels import compile_kernels
 from treadle.target.jit import JitModule
 from treadle.target.llvm import asm_text
 from treadle.target.llvm_ir import emit, symbol
 from treadle.target.parse import parse_target
+from treadle.target.workers import compile_many
 from treadle.te.schedule import Schedule
 from treadle.te.tensor import Tensor
 
@@ -87,7 +87,7 @@ def build(
     funcs = [LOWER.run(f, label=f.name) for f in loops]
     texts = [emit(f, machine) for f in funcs]
     jobs = [(f.name, text) for f, text in zip(funcs, texts, strict=True)]
-    objects = compile_kernels(jobs, machine, lambda _: None)
+    objects = compile_many(jobs)
     jit = JitModule(objects.values())
     infos = {
         f.name: _info(shaped, f.workspace_bytes) for shaped, f in zip(loops, funcs, strict=True)

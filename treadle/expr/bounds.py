@@ -436,10 +436,8 @@ class Bounds:
             return ANY
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             return self._compare(e)
-        if is_integer(e.dtype) and is_sum(e):
-            found = self.of_sum(self._sum_of(e))
-        else:
-            found = self._node(e)
+        is_number_sum = is_integer(e.dtype) and is_sum(e)
+        found = self.of_sum(self._sum_of(e)) if is_number_sum else self._node(e)
         return found if fits(found, e.dtype) else dtype_interval(e.dtype)
 
     def _node(self, e: Expr) -> Interval:

@@ -110,8 +110,8 @@ class UnsupportedList:
         lines = [_missing_line(key, found) for key, found in rows]
         total = sum(found.count for _, found in rows)
         raise UnsupportedOperators(
-            f"{len(rows)} operators ({total} nodes) of this model are not supported:\n"
-            + "\n".join(lines),
+            f"{_count(len(rows), 'operator')} ({_count(total, 'node')}) of this model "
+            f"{'is' if len(rows) == 1 else 'are'} not supported:\n" + "\n".join(lines),
             at=at,
             hint="register a converter for each (docs/how-to/add_operator.md), or export the "
             "model without them",
@@ -121,8 +121,12 @@ class UnsupportedList:
 def _missing_line(key: tuple[str, str, int], found: _Missing) -> str:
     domain, op, version = key
     reason = f" ({found.reason})" if found.reason else ""
-    uses = f"{found.count} node" + ("s" if found.count > 1 else "")
+    uses = _count(found.count, "node")
     return f"  {domain or 'ai.onnx'}.{op}-{version}: {uses}, first {found.first}{reason}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def origin_of(name: str, op: str, index: int) -> str:

@@ -99,17 +99,17 @@ class _Builder:
         body = seq(*(self._whole_stage(s) for s in roots))
         for buffer in reversed(temporaries):
             body = Allocate(buffer, body)
-        outputs = sum(self.schedule[t].is_output for t in self.tensors)
+        outputs = sum(t in self.schedule and self.schedule[t].is_output for t in self.tensors)
         return PrimFunc(self.name, tuple(params), tuple(self.sizes), body, outputs)
 
     def _params(self) -> list[Buffer]:
         params = []
         for tensor in self.tensors:
-            stage = self.schedule[tensor]
             shape = tuple(simplify(d, self.ranges) for d in tensor.shape)
             buffer = Buffer(self._unique(tensor.name), tensor.dtype, shape)
-            self.buffers[id(stage), tensor.value_index] = buffer
             params.append(buffer)
+            if tensor in self.schedule or not isinstance(tensor.op, PlaceholderOp):
+                self.buffers[id(self.schedule[tensor]), tensor.value_index] = buffer
         for stage in self.schedule.stages:
             missing = isinstance(stage.op, PlaceholderOp) or stage.is_output
             if missing and (id(stage), 0) not in self.buffers and self._is_used(stage):
@@ -521,7 +521,9 @@ class _Builder:
         return stmt
 
     def _value(self, body: Expr, mapping: dict[Expr, Expr]) -> Expr:
-        return simplify(self._to_buffers(ex.substitute(body, mapping)), self.ranges)
+        # First: a branch that is never taken may read what is not computed here.
+        reads = simplify(ex.substitute(body, mapping), self.ranges)
+        return simplify(self._to_buffers(reads), self.ranges)
 
     def _to_buffers(self, e: Expr) -> Expr:
         def rule(n: Expr) -> Expr | None:

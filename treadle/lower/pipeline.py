@@ -6,6 +6,7 @@ from __future__ import annotations
 from treadle.loop.nodes import PrimFunc, func_text, verify
 from treadle.lower.expand_loops import unroll_loops, vectorize_loops
 
+from treadle.lower.expand_math import expand_math
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
@@ -37,6 +38,7 @@ LOWER = pipeline(
         ("simplify_loops", simplify_loops),
         ("plan_workspace", plan_workspace),
         # Last: what follows is arithmetic that every target has.
+        ("expand_math", expand_math),
     ),
     verify=verify,
     text=func_text,

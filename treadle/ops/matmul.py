@@ -21,6 +21,7 @@ from treadle.graph.types import (
 )
 from treadle.ops.accumulate import narrowed, product, product_example
 from treadle.ops.numeric import dims_of, in_float64
+from treadle.ops.schedules.matmul import schedule_dense_packed, schedule_matmul
 from treadle.te import tensor as te
 
 
@@ -84,6 +85,7 @@ def _flops_matmul(attrs: Attrs, a: Type, b: Type) -> int:
 matmul: Operator[Attrs] = register(
     Operator(
         name="matmul",
+        schedule={"cpu": schedule_matmul},
         infer=_infer_matmul,
         reference=_reference_matmul,
         compute=_compute_matmul,
@@ -158,6 +160,7 @@ def _flops_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> int:
 dense_packed: Operator[DensePackedAttrs] = register(
     Operator(
         name="dense_packed",
+        schedule={"cpu": schedule_dense_packed},
         infer=_infer_dense_packed,
         reference=_reference_dense_packed,
         compute=_compute_dense_packed,

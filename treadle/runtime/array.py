@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,9 +29,12 @@ class Device:
         return f"{self.kind}({self.index})"
 
 
+_CPU = Device("cpu")
+
+
 def cpu(index: int = 0) -> Device:
     """Return the CPU as a device."""
-    return Device("cpu", index)
+    return Device("cpu", index) if index else _CPU
 
 
 @runtime_checkable
@@ -57,7 +61,7 @@ class NDArray:
         """Wrap a NumPy array without a copy. Raises: InputError for object arrays and the like."""
         self._view = view
         self.dtype = _element_type(view)
-        self.device = device or cpu()
+        self.device = device or _CPU
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -235,11 +239,17 @@ def from_dlpack(source: SupportsDLPack) -> NDArray:
 # ---- looking at what a caller gives --------------------------------------------------------------
 
 
-def _element_type(view: np.ndarray) -> str:
+@cache
+def _name_of(kind: np.dtype) -> str:
     try:
-        return dtypes.from_numpy(view.dtype)
+        return dtypes.from_numpy(kind)
     except TypeMismatch:
-        pass
+        return ""
+
+
+def _element_type(view: np.ndarray) -> str:
+    if name := _name_of(view.dtype):
+        return name
     holds = "Python objects" if view.dtype.hasobject else f"elements of type {view.dtype}"
     raise InputError(
         f"the array holds {holds}",

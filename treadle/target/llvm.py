@@ -98,8 +98,8 @@ def optimized_text(ir_text: str) -> str:
 
 
 _SPILL = re.compile(
-    r"\b[xyz]mm\d+\b.*\((%rsp|%rbp)|\((%rsp|%rbp)\).*\b[xyz]mm\d+\b"  # x86, AT&T order
-    r"|\bv?(ld|st)[rp]\s+[qdv]\d+.*\[(sp|x29)"  # aarch64
+    r"\b[xyz]mm\d+\b.*\(%rsp|\(%rsp.*\b[xyz]mm\d+\b"  # x86, AT&T order
+    r"|\b(ld|st)[rpu]+\s+[qdv]\d+.*\[sp"  # aarch64
 )
 _LABEL = re.compile(r"^\s*([.A-Za-z_][\w.$]*):")
 _JUMP = re.compile(r"^\s+(?:j\w+|b(?:\.\w+)?|t?b?cbn?z\s+\w+,|tbn?z\s+\w+,[^,]+,)\s+([.\w$]+)")

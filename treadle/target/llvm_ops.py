@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from treadle.dtype import bits, is_float, is_integer, is_signed, is_unsigned
+from treadle.dtype import bits, is_float, is_integer, is_signed, is_unsigned, max_value, min_value
 from treadle.errors import InternalError
 from treadle.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Select, Var
 from treadle.target.llvm_builder import (
@@ -68,6 +68,18 @@ def is_never_nan(e: Expr) -> bool:
     return False
 
 
+def float_bounds(e: Expr) -> tuple[float, float]:
+    """Return the constants a float expression surely lies between, if it is not NaN."""
+    if isinstance(e, Broadcast):
+        return float_bounds(e.value)
+    if isinstance(e, Const):
+        return float(e.value), float(e.value)
+    if isinstance(e, Binary) and e.op in ("min", "max"):
+        (a, b), (c, d) = float_bounds(e.a), float_bounds(e.b)
+        return (min(a, c), min(b, d)) if e.op == "min" else (max(a, c), max(b, d))
+    return float("-inf"), float("inf")
+
+
 class Ops:
     """Emits the arithmetic nodes: `Binary`, `Cast`, `Call` and strict `Select`."""
 
@@ -96,7 +108,13 @@ class Ops:
 
     def cast(self, e: Cast, value: str) -> str:
         """Return `value` converted to the node's dtype."""
-        return self._cast(value, e.value.dtype, e.dtype, e.lanes)
+        source, target = e.value.dtype, e.dtype
+        if self.machine.x86 and e.lanes > 1 and is_float(source) and is_integer(target):
+            low, high = float_bounds(e.value)
+            if bits(source) >= 32 and bits(target) < 32:
+                inside = min_value(target) <= low and high <= max_value(target)
+                return self._float_vector_to_int(value, source, target, e.lanes, inside)
+        return self._cast(value, source, target, e.lanes)
 
     # -- comparisons and logic
 
@@ -157,9 +175,15 @@ class Ops:
         else:
             best = self._better(test, type_, lanes, y, x)
             if not is_never_nan(e.b):
+                # A constant NaN, for with y LLVM would merge both selects into slower code.
                 nan = self.b.let(f"fcmp uno {type_} {y}, {y}")
-                best = self._choose(nan, type_, lanes, y, best)
+                best = self._choose(nan, type_, lanes, self._nan(type_, lanes), best)
         return self._store_width(e.dtype, lanes, best)
+
+    def _nan(self, type_: str, lanes: int) -> str:
+        element = type_[1:-1].split(" x ")[1] if lanes > 1 else type_
+        text = "0xH7E00" if element == "half" else "0x7FF8000000000000"
+        return splat_constant(text, element, lanes)
 
     def _better(self, test: str, type_: str, lanes: int, x: str, y: str) -> str:
         cond = self.b.let(f"fcmp {test} {type_} {x}, {y}")
@@ -303,10 +327,39 @@ class Ops:
         )
 
     def _float_to_int(self, value: str, source: str, target: str, lanes: int) -> str:
+        if self.machine.x86 and lanes > 1:
+            return self._float_vector_to_int(value, source, target, lanes)
         type_, result = register_type(source, lanes), register_type(target, lanes)
         sign = "s" if is_signed(target) else "u"
         name = f"fpto{sign}i.sat.{suffix(result)}.{suffix(type_)}"
         return self.b.intrinsic(result, name, (type_, value))
+
+    def _float_vector_to_int(
+        self, value: str, source: str, target: str, lanes: int, is_inside: bool = False
+    ) -> str:
+        """Saturate by comparing: LLVM's own saturating conversion is scalar code on x86.
+
+        `is_inside` promises that the value fits the target, or is NaN.
+        """
+        type_ = register_type(source, lanes)
+        low, high = int(min_value(target)), int(max_value(target))
+        is_exact = bits(target) < (53 if source == "float64" else 24)
+        bounded = value
+        if not is_inside:  # NaN becomes the least value
+            bounded = self._better("ogt", type_, lanes, value, constant(low, source, lanes))
+        if is_exact and not is_inside:
+            bounded = self._better("olt", type_, lanes, bounded, constant(high, source, lanes))
+        middle = target if bits(target) >= 32 else "int32"
+        op = "fptosi" if is_signed(middle) else "fptoui"
+        whole = register_type(middle, lanes)
+        result = self.b.let(f"{op} {type_} {bounded} to {whole}")
+        if not is_exact:
+            above = self.b.let(f"fcmp oge {type_} {value}, {constant(high + 1.0, source, lanes)}")
+            result = self._choose(above, whole, lanes, constant(high, middle, lanes), result)
+        if low < 0 or is_inside:
+            nan = self.b.let(f"fcmp uno {type_} {value}, {value}")
+            result = self._choose(nan, whole, lanes, constant(0, middle, lanes), result)
+        return self._int_to_int(result, middle, target, lanes)
 
     # -- intrinsics
 

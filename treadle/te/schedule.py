@@ -384,6 +384,9 @@ class Schedule:
         self._stage_of[id(op)] = stage
         self._kept.append(op)
 
+    def __contains__(self, key: Tensor) -> bool:
+        return id(key.op) in self._stage_of
+
     def __getitem__(self, key: Tensor | Operation) -> Stage:
         op = key.op if isinstance(key, Tensor) else key
         stage = self._stage_of.get(id(op))

@@ -83,9 +83,10 @@ def broadcast_legacy(node: OnnxNode) -> tuple[Node, Node]:
             )
         return a, b
     left, right = node.shape(0), node.shape(1)
-    axis = node.axis(node.integer("axis", len(left) - len(right)), max(len(left), 1))
+    axis = node.integer("axis", len(left) - len(right))
+    axis += len(left) if axis < 0 else 0
     trailing = len(left) - axis - len(right)
-    if trailing < 0:
+    if axis < 0 or trailing < 0:
         raise ModelError(f"the shape {list(right)} does not fit into {list(left)} at axis {axis}")
     return a, reshaped(b, (*right, *(1,) * trailing))
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from treadle.errors import ModelError
@@ -20,7 +21,7 @@ from treadle.frontend.onnx.functions import (
     with_all_attributes,
     without_absent,
 )
-from treadle.frontend.onnx.inputs import InputTypes
+from treadle.frontend.onnx.inputs import InputTypes, fixed_inputs
 from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
 from treadle.frontend.onnx.resolve import (
     Branching,
@@ -41,20 +42,22 @@ def import_onnx(
     model: onnx.ModelProto | str | Path | bytes,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dynamic: bool = False,
+    values: Mapping[str, np.ndarray] | None = None,
 ) -> Imported:
     """Return an ONNX model as a graph module, with notes on the choices made.
 
     `shapes` gives the shapes of inputs by name. An unknown first dimension becomes 1 with a note;
-    with `dynamic` unknown dimensions stay symbolic. Weights are referenced, not copied.
+    with `dynamic` unknown dimensions stay symbolic. `values` fixes inputs to values: they are
+    inputs no more. Weights are referenced, not copied.
 
     Raises:
         ModelError: the file is unreadable, breaks a rule of ONNX, or leaves sizes open.
         UnsupportedOperators: operators without a conversion, all of them with counts.
-        InputError: `shapes` does not fit the model.
+        InputError: `shapes` or `values` do not fit the model.
     """
     source = open_model(model)
     try:
-        return _Importer(source).run(shapes, dynamic)
+        return _Importer(source).run(shapes, dynamic, values or {})
     except ModelError as e:
         if e.at:
             raise
@@ -100,10 +103,16 @@ class _Importer:
         self._folder = Folder()
         self._stack: list[_Frame] = []
 
-    def run(self, shapes: Mapping[str, Sequence[int]] | None, dynamic: bool) -> Imported:
+    def run(
+        self,
+        shapes: Mapping[str, Sequence[int]] | None,
+        dynamic: bool,
+        fixed: Mapping[str, np.ndarray],
+    ) -> Imported:
         graph = self._source.model.graph
         self._resolver.check(self._source.model, self._source.name)
         values = self._initializers(graph, self._source.weights)
+        values |= fixed_inputs(graph.input, fixed)
         inputs = InputTypes(_free_inputs(graph, values), shapes, dynamic)
         params = inputs.params()
         values.update(params)

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx
 
 from treadle.errors import InputError, ModelError
 from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.importer import did_you_mean
 from treadle.frontend.onnx.tensors import dtype_of
-from treadle.graph.nodes import Var
+from treadle.graph.nodes import Constant, Node, Var
 from treadle.graph.types import Dim, TensorType
 
 _DIM_LIMIT = 1 << 40
@@ -163,6 +164,24 @@ class InputTypes:
             return "[1,3,224,224]"
         sizes = [d if isinstance(d, int) else (1 if k == 0 else 128) for k, d in enumerate(dims)]
         return "[" + ",".join(map(str, sizes)) + "]"
+
+
+def fixed_inputs(
+    declared: Sequence[onnx.ValueInfoProto], values: Mapping[str, np.ndarray]
+) -> dict[str, Node]:
+    """Return inputs that are fixed to values as constants.
+
+    Raises:
+        InputError: the model has no such input, or it has another element type.
+    """
+    known = {d.name: d for d in declared}
+    for name, value in values.items():
+        if name not in known:
+            raise InputError(f"the model has no input {name!r}", hint=did_you_mean(name, known))
+        wanted = dtype_of(known[name].type.tensor_type.elem_type)
+        if value.dtype.name != wanted:
+            raise InputError(f"input {name!r} has elements of {wanted}, not {value.dtype}")
+    return {n: Constant.of(np.array(v), origin=n) for n, v in values.items()}
 
 
 def _text(dims: Sequence[int | str] | None) -> str:

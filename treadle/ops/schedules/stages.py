@@ -7,6 +7,7 @@ from math import prod
 
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
+from treadle.expr.bounds import decompose
 from treadle.expr.nodes import Expr, int_value
 from treadle.graph.operator import Group
 from treadle.loop.from_schedule import inline_bodies
@@ -132,17 +133,12 @@ def border_box(stage: Stage) -> dict[IterVar, tuple[int, int]]:
         return {}
     box: dict[IterVar, tuple[int, int]] = {a: (0, known(a)) for a in op.axis}
     for check in _conjuncts(body.cond):
-        limit = int_value(check.b) if isinstance(check, ex.Binary) else None
-        if not isinstance(check, ex.Binary) or limit is None or check.a not in op.axis:
+        limit = _limit(check, op.axis)
+        if limit is None:
             return {}
-        axis = next(a for a in op.axis if a is check.a)
+        axis, low, high = limit
         begin, end = box[axis]
-        if check.op == "ge":
-            box[axis] = (max(begin, limit), end)
-        elif check.op == "lt":
-            box[axis] = (begin, min(end, limit))
-        else:
-            return {}
+        box[axis] = (max(begin, low), min(end, high))
     return box if all(b < e for b, e in box.values()) else {}
 
 
@@ -150,3 +146,20 @@ def _conjuncts(e: Expr) -> list[Expr]:
     if isinstance(e, ex.Binary) and e.op == "and":
         return _conjuncts(e.a) + _conjuncts(e.b)
     return [e]
+
+
+def _limit(check: Expr, axes: tuple[IterVar, ...]) -> tuple[IterVar, int, int] | None:
+    """Return (axis, low, high) when a condition says low <= axis < high and nothing else."""
+    if not isinstance(check, ex.Binary) or check.op not in ("ge", "gt", "lt", "le"):
+        return None
+    affine = decompose(check.a - check.b)
+    axis = next((a for a in axes if a in affine.terms), None)
+    if axis is None or len(affine.terms) != 1 or abs(affine.terms[axis]) != 1:
+        return None
+    # sign * axis + const (>=, >, <, <=) 0
+    above = (check.op in ("ge", "gt")) == (affine.terms[axis] == 1)
+    bound = -affine.const * affine.terms[axis]
+    strict = check.op in ("gt", "lt")
+    if above:
+        return axis, bound + strict, known(axis)
+    return axis, 0, bound + (not strict)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every node test of the onnx package whose operators Treadle converts, run by the references.
+
+A test passes, or is refused for one of the reasons below, or is listed as a mismatch.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx.backend.test.case.test_case import TestCase as Case
+from onnx.backend.test.loader import load_model_tests
+
+from treadle.errors import ModelError, UnsupportedOperators
+from treadle.frontend.importer import Imported
+from treadle.frontend.onnx.importer import import_onnx
+from treadle.frontend.onnx.node import RuntimeValueError
+from treadle.graph.interpret import run
+
+REFUSED = (
+    r"the element type (float8|float4|float6|u?int[24]|string|complex)\w* is not supported",
+    r"it is not a tensor \((sequence|optional)_type\)",
+    r"(Dropout|BatchNormalization) in training mode is not supported",
+    r"the output Indices of MaxPool is not supported",
+    r"(Quantize|Dequantize)Linear with blocks along an axis is not supported",
+)
+"""What an importer of dense tensors, for inference, does not take."""
+
+MISMATCHES = {
+    # onnxruntime scales by the whole number of pixels too; ONNX's own reference by the fraction
+    "test_resize_downsample_scales_linear_align_corners",
+    "test_resize_downsample_scales_cubic_align_corners",
+    # the expected values were accumulated in float16
+    "test_attention_4d_causal_fp16",
+    "test_attention_4d_causal_fp16_expanded",
+}
+
+FEWEST_PASSED = {"1.23.2": 1430}
+"""How many tests pass at least, by version of the onnx package."""
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # while the package computes its expected values
+        return list(load_model_tests(kind="node"))
+
+
+def _array(value: object) -> np.ndarray:
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return np.asarray(value)
+
+
+def _imported(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> Imported:
+    """Import with the inputs that must be known fixed to their values."""
+    fixed: dict[str, np.ndarray] = {}
+    while True:
+        try:
+            return import_onnx(model, values=fixed)
+        except RuntimeValueError as e:
+            if not set(e.inputs) - set(fixed):
+                raise
+            fixed |= {n: inputs[n] for n in e.inputs}
+
+
+def _problems(case: Case) -> Iterator[str]:
+    for values, expected in case.data_sets or ():
+        inputs = {i.name: v for i, v in zip(case.model.graph.input, values, strict=False)}
+        if all(i.type.HasField("tensor_type") for i in case.model.graph.input):
+            inputs = {n: _array(v) for n, v in inputs.items()}
+        main = _imported(case.model, inputs).module.main
+        results = run(main, {p.name: inputs[p.name] for p in main.params})
+        for got, want in zip(results, map(_array, expected), strict=True):
+            yield from _differences(got, want, case)
+
+
+def _differences(got: np.ndarray, want: np.ndarray, case: Case) -> Iterator[str]:
+    if (got.shape, got.dtype) != (want.shape, want.dtype):
+        yield f"{got.dtype}{got.shape} for {want.dtype}{want.shape}"
+        return
+    if want.dtype.kind not in "fV":
+        yield from () if np.array_equal(got, want) else ("other values",)
+        return
+    rtol = max(case.rtol, 2**-6) if want.dtype.name == "bfloat16" else case.rtol
+    close = np.isclose(
+        got.astype("float64"), want.astype("float64"), rtol, max(case.atol, 1e-6), equal_nan=True
+    )
+    yield from () if close.all() else ("other values",)
+
+
+def test_node_suite(cases: list[Case]) -> None:
+    passed, failed, unexplained = 0, set(), []
+    for case in cases:
+        try:
+            problems = list(_problems(case))
+        except UnsupportedOperators:
+            continue
+        except ModelError as e:
+            if not any(re.search(reason, e.problem) for reason in REFUSED):
+                unexplained.append(f"{case.name}: {e}")
+            continue
+        passed += not problems
+        failed |= {case.name} if problems else set()
+    assert not unexplained
+    assert failed == MISMATCHES & {c.name for c in cases}
+    assert passed >= FEWEST_PASSED.get(onnx.__version__, 1000)

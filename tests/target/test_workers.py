@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compile workers: results, failures, crashes, deadlines, reuse, Ctrl-C and a dead parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from treadle import settings
+from treadle.errors import InternalError
+from treadle.target import workers
+from treadle.target.jit import JitModule
+from treadle.target.workers import compile_each, compile_many
+
+ROOT = Path(__file__).resolve().parents[2]
+TRIPLE = 'target triple = "x86_64-unknown-linux-gnu"\n'
+
+
+def returns(name: str, value: int) -> tuple[str, str]:
+    return name, f"{TRIPLE}define i32 @{name}() {{\n  ret i32 {value}\n}}\n"
+
+
+def crashes(name: str) -> tuple[str, str]:
+    """A module LLVM's code generator gives up on, ending the process."""
+    call = "call void @llvm.nvvm.barrier0()"
+    declare = "declare void @llvm.nvvm.barrier0()"
+    return name, f"{TRIPLE}define void @{name}() {{\n  {call}\n  ret void\n}}\n{declare}\n"
+
+
+def is_slow(name: str) -> tuple[str, str]:
+    """A module that takes many seconds to compile: hundreds of very wide products."""
+    lines = [f"  %v{i} = mul <4096 x i64> %v{i - 1}, %v{i - 1}" for i in range(1, 400)]
+    body = "\n".join(lines)
+    text = (
+        f"{TRIPLE}define void @{name}(ptr %p) {{\n  %v0 = load <4096 x i64>, ptr %p\n{body}\n"
+        "  store <4096 x i64> %v399, ptr %p\n  ret void\n}\n"
+    )
+    return name, text
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path) -> Iterator[None]:
+    with settings.use(cache=str(tmp_path / "cache"), compile_workers=2):
+        yield
+
+
+def call(name: str, data: bytes) -> int:
+    import ctypes
+
+    module = JitModule([data])
+    return int(ctypes.CFUNCTYPE(ctypes.c_int32)(module.address(name))())
+
+
+def test_kernels_come_back_under_their_names_in_order() -> None:
+    jobs = [returns(f"k{i}", i * i) for i in range(7)]
+    seen: list[tuple[str, bool]] = []
+    done = compile_many(jobs, lambda name, cached: seen.append((name, cached)))
+    assert list(done) == [name for name, _ in jobs]
+    assert [call(f"k{i}", done[f"k{i}"]) for i in range(7)] == [i * i for i in range(7)]
+    assert sorted(seen) == [(f"k{i}", False) for i in range(7)]
+
+
+def test_the_second_time_kernels_come_from_the_cache() -> None:
+    jobs = [returns("a", 1), returns("b", 2)]
+    first = compile_many(jobs)
+    seen: list[tuple[str, bool]] = []
+    assert compile_many(jobs, lambda name, cached: seen.append((name, cached))) == first
+    assert seen == [("a", True), ("b", True)]
+
+
+def test_workers_live_on_between_compilations() -> None:
+    compile_many([returns("a", 1)])
+    started = set(workers._pool()._all)
+    compile_many([returns("b", 2)])
+    assert set(workers._pool()._all) == started
+
+
+def test_ir_that_does_not_parse_is_an_error_with_llvms_words(tmp_path: Path) -> None:
+    bad = ("bad", TRIPLE + "define i32 @bad() {\n  ret i64 0\n}\n")
+    with (
+        settings.use(dump=str(tmp_path / "dump")),
+        pytest.raises(InternalError, match="kernel bad: LLVM IR parsing error") as caught,
+    ):
+        compile_many([returns("good", 1), bad])
+    assert (tmp_path / "dump" / "bad.failed.ll").read_text() == bad[1]
+    assert "bad.failed.ll" in caught.value.hint or str(tmp_path) in caught.value.hint
+
+
+def test_a_crash_is_a_result_and_the_worker_is_replaced() -> None:
+    jobs = [returns("before", 1), crashes("boom"), returns("after", 2)]
+    results = {r.name: r for r in compile_each(jobs)}
+    assert results["boom"].data is None
+    assert "the compiler stopped" in results["boom"].error
+    assert "Cannot select" in results["boom"].error
+    assert call("before", results["before"].data or b"") == 1
+    assert call("after", results["after"].data or b"") == 2
+    with pytest.raises(InternalError, match="kernel boom: the compiler stopped"):
+        compile_many([crashes("boom")])
+
+
+def test_a_kernel_that_takes_too_long_is_stopped() -> None:
+    start = time.monotonic()
+    (result,) = compile_each([is_slow("slow")], seconds=0.5)
+    assert result.error == "compilation takes too long and is stopped"
+    assert time.monotonic() - start < 10
+    assert call("k", compile_many([returns("k", 5)])["k"]) == 5
+
+
+def test_two_compilations_can_be_nested() -> None:
+    outer = compile_each([returns("a", 1), returns("b", 2)])
+    next(outer)
+    assert call("c", compile_many([returns("c", 3)])["c"]) == 3
+    assert len(list(outer)) == 1
+
+
+def test_one_name_for_two_kernels_is_refused() -> None:
+    with pytest.raises(InternalError, match="two different kernels have the name k"):
+        compile_many([returns("k", 1), returns("k", 2)])
+
+
+def test_prepare_starts_the_workers_in_advance() -> None:
+    workers.shut_down()
+    workers.prepare()
+    assert len(workers._pool()._idle) == 2
+    workers.shut_down()
+    assert not workers._pool()._all
+
+
+SCRIPT = """
+import sys
+from tests.target.test_workers import is_slow
+from treadle.target import workers
+jobs = [is_slow("slow%d" % i) for i in range(2)]
+workers.prepare()
+print(*[w.process.pid for w in workers._pool()._all], flush=True)
+try:
+    list(workers.compile_each(jobs))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def start_script(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TREADLE_CACHE": str(tmp_path / "c")}
+    env["TREADLE_COMPILE_WORKERS"] = "2"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, env=env
+    )
+    assert process.stdout is not None
+    pids = [int(p) for p in process.stdout.readline().split()]
+    assert len(pids) == 2
+    time.sleep(0.5)
+    return process, pids
+
+
+def wait_until_gone(pids: list[int], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not any(Path(f"/proc/{p}").exists() for p in pids):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"workers {pids} are still there")
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks processes up in /proc")
+def test_ctrl_c_ends_the_workers(tmp_path: Path) -> None:
+    process, pids = start_script(tmp_path)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=20)[0].strip() == "interrupted"
+    wait_until_gone(pids, 5)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks processes up in /proc")
+def test_workers_die_with_a_killed_parent(tmp_path: Path) -> None:
+    process, pids = start_script(tmp_path)
+    process.kill()
+    process.communicate(timeout=20)
+    wait_until_gone(pids, 10)
+
+
+def test_a_worker_starts_quickly() -> None:
+    workers.shut_down()
+    compile_many([returns("warm", 0)])
+    times = []
+    for i in range(3):
+        workers.shut_down()
+        start = time.monotonic()
+        compile_many([returns(f"k{i}", i)])
+        times.append(time.monotonic() - start)
+    assert min(times) < 1.0  # 0.1 s on a quiet machine

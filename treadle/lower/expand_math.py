@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pass that writes transcendental intrinsics out as arithmetic, so that no target needs libm.
+
+float32 has its own forms of the functions networks spend time in; the others are computed in
+float64 with shorter polynomials and rounded once. float16 and bfloat16 go through float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from treadle.dtype import is_float, is_integer
+from treadle.errors import TypeMismatch
+from treadle.expr.nodes import Call, Expr, call, cast, rewrite
+from treadle.loop.nodes import PrimFunc, map_stmt
+from treadle.lower.math.circular import (
+    acos_f64,
+    asin_f64,
+    atan2_f64,
+    atan_f64,
+    cos_f64,
+    sin_f64,
+    tan_f64,
+)
+from treadle.lower.math.error_function import erf_f32, erf_f64
+from treadle.lower.math.exponential import (
+    cosh_f64,
+    exp_f32,
+    exp_f64,
+    expm1_f64,
+    sigmoid_f32,
+    sigmoid_f64,
+    sinh_f64,
+    tanh_f32,
+    tanh_f64,
+)
+from treadle.lower.math.logarithm import (
+    acosh_f64,
+    asinh_f64,
+    atanh_f64,
+    log1p_f64,
+    log2_f32,
+    log2_f64,
+    log_f32,
+    log_f64,
+)
+from treadle.lower.math.power import (
+    constant_of,
+    fmod_float,
+    pow_constant,
+    pow_float,
+    pow_integer,
+)
+
+_FLOAT32: Mapping[str, Callable[[Expr], Expr]] = {
+    "exp": exp_f32,
+    "log": log_f32,
+    "log2": log2_f32,
+    "erf": erf_f32,
+    "sigmoid": sigmoid_f32,
+    "tanh": tanh_f32,
+}
+"""Functions with a form of their own in float32."""
+
+_UNARY: Mapping[str, Callable[[Expr, bool], Expr]] = {
+    "exp": exp_f64,
+    "log": log_f64,
+    "log2": log2_f64,
+    "log1p": log1p_f64,
+    "expm1": expm1_f64,
+    "erf": erf_f64,
+    "sin": sin_f64,
+    "cos": cos_f64,
+    "tan": tan_f64,
+    "sinh": sinh_f64,
+    "cosh": cosh_f64,
+    "tanh": tanh_f64,
+    "asin": asin_f64,
+    "acos": acos_f64,
+    "atan": atan_f64,
+    "asinh": asinh_f64,
+    "acosh": acosh_f64,
+    "atanh": atanh_f64,
+    "sigmoid": sigmoid_f64,
+}
+"""Functions of one float64; the flag asks only for what float32 can hold."""
+
+_BINARY: Mapping[str, Callable[[Expr, Expr, bool], Expr]] = {
+    "pow": pow_float,
+    "atan2": atan2_f64,
+    "fmod": fmod_float,
+}
+"""Functions of two float64."""
+
+EXPANDED = frozenset({*_UNARY, *_BINARY, "rsqrt"})
+"""The intrinsics that do not survive this pass."""
+
+
+def expand_math(func: PrimFunc) -> PrimFunc:
+    """Return the kernel with every intrinsic of EXPANDED written out.
+
+    exp(x)  ->  polynomial(x - n * ln(2)) * 2**n
+    """
+    memo: dict[Expr, Expr] = {}
+    return func.with_body(map_stmt(func.body, lambda e: rewrite(e, _expand_node, memo)))
+
+
+def expand_expr(e: Expr) -> Expr:
+    """Return an expression with every intrinsic of EXPANDED written out."""
+    return rewrite(e, _expand_node)
+
+
+def _expand_node(e: Expr) -> Expr | None:
+    if not isinstance(e, Call) or e.name not in EXPANDED:
+        return None
+    x = e.args[0]
+    if is_float(x.dtype):
+        return _expand_float(e.name, e.args)
+    if is_integer(x.dtype) and e.name == "pow":
+        return pow_integer(x, e.args[1])
+    raise TypeMismatch(f"{e.name} of {x.dtype} values is not defined: {e}")
+
+
+def _expand_float(name: str, args: tuple[Expr, ...]) -> Expr:
+    dtype = args[0].dtype
+    if dtype in ("float16", "bfloat16"):
+        wide = _expand_float(name, tuple(cast(a, "float32") for a in args))
+        return cast(wide, dtype)
+    if name == "rsqrt":
+        return 1.0 / call("sqrt", args[0])
+    if name == "pow":
+        special = _constant_power(args[0], args[1])
+        if special is not None:
+            return special
+    if dtype == "float32":
+        if name in _FLOAT32:
+            return _FLOAT32[name](args[0])
+        args = tuple(cast(a, "float64") for a in args)
+    return cast(_in_float64(name, args, dtype == "float32"), dtype)
+
+
+def _in_float64(name: str, args: tuple[Expr, ...], lite: bool) -> Expr:
+    if name in _UNARY:
+        return _UNARY[name](args[0], lite)
+    return _BINARY[name](args[0], args[1], lite)
+
+
+def _constant_power(x: Expr, y: Expr) -> Expr | None:
+    exponent = constant_of(y)
+    return None if exponent is None else pow_constant(x, float(exponent))

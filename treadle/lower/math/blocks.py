@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The building blocks of the elementary functions: polynomials, powers of two, choices.
+
+Everything is branch-free and works on any number of lanes. Nothing relies on `fma` being fused:
+a target without the instruction multiplies and adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from treadle.expr.nodes import Const, Expr, ExprLike, binary, call, convert, select
+
+INF = math.inf
+NAN = math.nan
+LN2 = math.log(2.0)
+
+_MANTISSA = {"float32": 23, "float64": 52}
+_BIAS = {"float32": 127, "float64": 1023}
+_WORD = {"float32": "uint32", "float64": "uint64"}
+
+
+def fma(a: Expr, b: ExprLike, c: ExprLike) -> Expr:
+    """Return a * b + c, fused where the target can."""
+    return call("fma", a, b, c)
+
+
+def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Return the sum of coefficients[k] * x**k."""
+    total: Expr = convert(coefficients[-1], x.dtype)
+    for coefficient in reversed(coefficients[:-1]):
+        total = fma(x, total, coefficient)
+    return total
+
+
+def negate(x: Expr) -> Expr:
+    """Return -x (also of zeros and NaN)."""
+    return x * -1.0
+
+
+def absolute(x: Expr) -> Expr:
+    """Return the size of x."""
+    return call("abs", x)
+
+
+def with_sign_of(size: Expr, x: Expr) -> Expr:
+    """Return `size` with the sign bit of x."""
+    return call("copysign", size, x)
+
+
+def where(cond: Expr, then: ExprLike, other: ExprLike, like: Expr) -> Expr:
+    """Return a choice between values of the type of `like`; both are evaluated."""
+    return select(cond, convert(then, like.dtype), convert(other, like.dtype))
+
+
+def at_most(x: Expr, limit: float) -> Expr:
+    """Return the smaller of x and limit; NaN stays NaN. One instruction on most machines."""
+    return where(x > limit, limit, x, x)
+
+
+def at_least(x: Expr, limit: float) -> Expr:
+    """Return the larger of x and limit; NaN stays NaN."""
+    return where(x < limit, limit, x, x)
+
+
+def word(x: Expr) -> Expr:
+    """Return the bits of a float as an unsigned integer."""
+    return call("bitcast", x, dtype=_WORD[x.dtype])
+
+
+def from_word(bits: Expr, dtype: str) -> Expr:
+    """Return the float with these bits."""
+    return call("bitcast", bits, dtype=dtype)
+
+
+def round_scaled(x: Expr, factor: float) -> tuple[Expr, Expr]:
+    """Return n = round(x * factor) as a float, and 2**n.
+
+    Adding 1.5 * 2**mantissa drops the fraction; n plus the exponent bias is then in the low bits,
+    and a shift makes it the exponent. For n in the range of normal exponents.
+    """
+    magic = _magic(x.dtype)
+    shifted = fma(x, factor, magic)
+    return shifted - magic, _power_of_low_bits(shifted)
+
+
+def power_of_two(n: Expr) -> Expr:
+    """Return 2**n for a whole float n in the range of normal exponents."""
+    return _power_of_low_bits(n + _magic(n.dtype))
+
+
+def _magic(dtype: str) -> float:
+    return 1.5 * 2.0 ** _MANTISSA[dtype] + _BIAS[dtype]
+
+
+def _power_of_low_bits(shifted: Expr) -> Expr:
+    bits = binary("shl", word(shifted), _MANTISSA[shifted.dtype])
+    return from_word(bits, shifted.dtype)
+
+
+def scale(x: Expr, n: Expr) -> Expr:
+    """Return x * 2**n for a whole float n twice as far as exponents go, rounded once."""
+    half, first = round_scaled(n, 0.5)
+    return x * first * power_of_two(n - half)
+
+
+def split_exponent(x: Expr) -> tuple[Expr, Expr]:
+    """Return (k, m) with x = 2**k * m and m in [sqrt(1/2), sqrt(2)), for positive finite x.
+
+    Zero, negatives, infinities and NaN give meaningless numbers.
+    """
+    dtype, mantissa = x.dtype, _MANTISSA[x.dtype]
+    one, root = (0x3F800000, 0x3F3504F3)
+    if dtype == "float64":
+        one, root = 0x3FF0000000000000, 0x3FE6A09E667F3BCD
+    tiny = x < 2.0 ** (2 - _BIAS[dtype] - 1)
+    normal = where(tiny, x * 2.0**mantissa, x, x)
+    bits = word(normal) + (one - root)
+    exponent = from_word((bits >> mantissa) | word(_const(2.0**mantissa, dtype)), dtype)
+    low = 2.0**mantissa + _BIAS[dtype]
+    k = exponent - where(tiny, low + mantissa, low, x)
+    m = from_word((bits & ((1 << mantissa) - 1)) + root, dtype)
+    return k, m
+
+
+def _const(value: float, dtype: str) -> Expr:
+    return Const.of(value, dtype)
+
+
+def two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Return (s, e) with s = a + b rounded and s + e = a + b exactly."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def quick_two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """As `two_sum`, where |a| >= |b|."""
+    s = a + b
+    return s, b - (s - a)
+
+
+def two_product(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Return (p, e) with p = a * b rounded and p + e = a * b exactly (float64, below 2**990)."""
+    p = a * b
+    a1, a2 = _halves(a)
+    b1, b2 = _halves(b)
+    return p, ((a1 * b1 - p) + a1 * b2 + a2 * b1) + a2 * b2
+
+
+def _halves(x: Expr) -> tuple[Expr, Expr]:
+    t = x * 134217729.0  # 2**27 + 1
+    high = t - (t - x)
+    return high, x - high

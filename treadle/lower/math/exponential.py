@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""exp and what is made of it: expm1, sigmoid, sinh, cosh, tanh.
+
+e**x = 2**n * e**r with n = round(x / ln 2), so |r| <= ln(2) / 2, and a polynomial in r. ln 2 is
+subtracted in two parts; the first has so few bits that n times it is exact.
+"""
+
+from __future__ import annotations
+
+from treadle.expr.nodes import Expr
+from treadle.lower.math.blocks import (
+    INF,
+    LN2,
+    absolute,
+    at_least,
+    at_most,
+    fma,
+    negate,
+    polynomial,
+    round_scaled,
+    scale,
+    where,
+    with_sign_of,
+)
+from treadle.lower.math.coefficients import EXP_F32, EXP_F64, EXP_LITE, EXP_WIDE_F32
+
+_LN2_HIGH_F32 = 0.693145751953125  # 16 bits
+_LN2_LOW_F32 = 1.4286068203094173e-06
+_LN2_HIGH_F64 = 0.6931471803691238  # 33 bits
+_LN2_LOW_F64 = 1.9082149292705877e-10
+
+
+def exp_f32(x: Expr) -> Expr:
+    """Return e**x; 1 ulp, 0 below -103.98, inf above 88.72.
+
+    2**(2 * m) is multiplied in two equal steps, so that results below the normal numbers are
+    rounded once and those near the largest do not overflow early.
+    """
+    x = at_least(at_most(x, 89.0), -104.0)
+    m, half = round_scaled(x, 0.5 / LN2)
+    r = fma(m, -2.0 * _LN2_LOW_F32, fma(m, -2.0 * _LN2_HIGH_F32, x))
+    return polynomial(r, (1.0, 1.0, *EXP_WIDE_F32)) * half * half
+
+
+def exp_f32_in_range(x: Expr) -> Expr:
+    """Return e**x for x in [-87, 88]."""
+    n, power = round_scaled(x, 1.0 / LN2)
+    r = fma(n, -_LN2_LOW_F32, fma(n, -_LN2_HIGH_F32, x))
+    return polynomial(r, (1.0, 1.0, *EXP_F32)) * power
+
+
+def sigmoid_f32(x: Expr) -> Expr:
+    """Return 1 / (1 + e**-x)."""
+    return 1.0 / (1.0 + exp_f32(negate(x)))
+
+
+def tanh_f32(x: Expr) -> Expr:
+    """Return (e**2x - 1) / (e**2x + 1) through e**2x - 1, which keeps small x exact."""
+    doubled = at_most(absolute(x) * 2.0, 20.0)
+    n, power = round_scaled(doubled, 1.0 / LN2)
+    r = fma(n, -_LN2_LOW_F32, fma(n, -_LN2_HIGH_F32, doubled))
+    grown = fma(power, r * polynomial(r, (1.0, *EXP_F32)), power - 1.0)
+    return with_sign_of(grown / (grown + 2.0), x)
+
+
+def _parts(x: Expr, lite: bool) -> tuple[Expr, Expr]:
+    """Return (p, n) with e**x = (1 + p) * 2**n."""
+    n, _ = round_scaled(x, 1.0 / LN2)
+    r = fma(n, -_LN2_LOW_F64, fma(n, -_LN2_HIGH_F64, x))
+    q = polynomial(r, EXP_LITE if lite else EXP_F64)
+    return fma(r * r, q, r), n
+
+
+def exp_f64(x: Expr, lite: bool = False) -> Expr:
+    """Return e**x; 1 ulp (`lite`: 2**-37)."""
+    p, n = _parts(at_least(at_most(x, 710.0), -746.0), lite)
+    return scale(1.0 + p, n)
+
+
+def _half_expm1(x: Expr, lite: bool) -> Expr:
+    """Return (e**x - 1) / 2, for x in [-40, 709]."""
+    p, n = _parts(x, lite)
+    _, half = round_scaled(n - 1.0, 1.0)
+    return fma(half, p, half - 0.5)
+
+
+def expm1_f64(x: Expr, lite: bool = False) -> Expr:
+    """Return e**x - 1."""
+    grown = _half_expm1(at_least(at_most(x, 709.0), -40.0), lite) * 2.0
+    return where(x > 709.0, exp_f64(x, lite), where(x == 0.0, x, grown, x), x)
+
+
+def sigmoid_f64(x: Expr, lite: bool = False) -> Expr:
+    """Return 1 / (1 + e**-x)."""
+    return 1.0 / (1.0 + exp_f64(negate(x), lite))
+
+
+def sinh_f64(x: Expr, lite: bool = False) -> Expr:
+    """Return (e**x - e**-x) / 2: through expm1 where the two are comparable."""
+    size = absolute(x)
+    half = _half_expm1(at_most(size, 30.0), lite)
+    near = half + half / fma(half, 2.0, 1.0)
+    return with_sign_of(where(size > 22.0, _half_exp(size, lite), near, x), x)
+
+
+def cosh_f64(x: Expr, lite: bool = False) -> Expr:
+    """Return (e**x + e**-x) / 2."""
+    size = absolute(x)
+    p, n = _parts(at_most(size, 30.0), lite)
+    half = scale(1.0 + p, n - 1.0)
+    return where(size > 22.0, _half_exp(size, lite), half + 0.25 / half, x)
+
+
+def _half_exp(size: Expr, lite: bool) -> Expr:
+    """Return e**size / 2, which overflows later than e**size."""
+    p, n = _parts(at_most(size, 712.0), lite)
+    return where(size > 711.0, size * INF, scale(1.0 + p, n - 1.0), size)
+
+
+def tanh_f64(x: Expr, lite: bool = False) -> Expr:
+    """Return (e**2x - 1) / (e**2x + 1) through e**2x - 1."""
+    half = _half_expm1(at_most(absolute(x) * 2.0, 44.0), lite)
+    return with_sign_of(half / (half + 1.0), x)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program of a compile worker: IR text in on stdin, object code out on stdout, until EOF.
+
+A message is a 4-byte length, a JSON header of that length, and `bytes` more bytes of payload.
+The program is started by its path and loads only treadle.target.llvm, so that it starts quickly.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import BinaryIO
+
+_LENGTH = struct.Struct(">I")
+_WATCH_SECONDS = 1.0
+
+
+def _load_llvm() -> ModuleType:
+    """Load treadle.target.llvm by its path, without the package around it."""
+    path = Path(__file__).resolve().with_name("llvm.py")
+    spec = importlib.util.spec_from_file_location("treadle_worker_llvm", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(str(path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _read(stream: BinaryIO) -> str | None:
+    """Return the next job's IR text, None at the end of the stream."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    header = json.loads(stream.read(_LENGTH.unpack(head)[0]))
+    return stream.read(header["bytes"]).decode()
+
+
+def _write(stream: BinaryIO, header: dict[str, object], payload: bytes) -> None:
+    head = json.dumps({**header, "bytes": len(payload)}).encode()
+    stream.write(_LENGTH.pack(len(head)) + head + payload)
+    stream.flush()
+
+
+def _die_with_parent(parent: int) -> None:
+    """End this process when its parent is gone, even in the middle of a long compilation."""
+    while os.getppid() == parent:
+        time.sleep(_WATCH_SECONDS)
+    os._exit(1)
+
+
+def _own_stdout() -> BinaryIO:
+    """Keep stdout for messages; what a library prints goes to stderr."""
+    channel = os.dup(1)
+    os.dup2(2, 1)
+    return os.fdopen(channel, "wb")
+
+
+def main() -> None:
+    """Serve jobs until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The folder of this file would put our modules in the way of top-level ones.
+    sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).parent]
+    output = _own_stdout()
+    if hasattr(os, "getppid"):
+        threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
+    llvm = _load_llvm()
+    llvm.disable_machine_scheduler()
+    while (text := _read(sys.stdin.buffer)) is not None:
+        try:
+            result = llvm.compile_ir(text)
+        except llvm.CompileError as error:
+            _write(output, {"error": str(error)}, b"")
+        else:
+            _write(output, {}, result)
+
+
+if __name__ == "__main__":
+    main()
