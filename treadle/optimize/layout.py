@@ -301,7 +301,7 @@ def _reshaped(x: Node, shape: tuple[int, ...]) -> Node:
 
 
 def _constant(value: np.ndarray, like: Constant) -> Constant:
-    return Constant.of(np.ascontiguousarray(value), origin=like.origin)
+    return Constant.of(value, origin=like.origin)
 
 
 def _pad_to(value: np.ndarray, axis: int, block: int) -> np.ndarray:
