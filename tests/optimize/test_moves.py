@@ -11,7 +11,7 @@ from tests.optimize.cases import constant, function, var
 from tests.optimize.conftest import Check
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Function, TupleItem
-from treadle.ops.elementwise import add, relu
+from treadle.ops.elementwise import add, exp, leaky_relu, relu
 from treadle.ops.movement import (
     broadcast_to,
     concat,
@@ -60,6 +60,9 @@ CASES: dict[str, Callable[[], Function]] = {
     "drop_single_concat": lambda: function(concat(x, axis=1), params=[x]),
     "merge_concats": _merge_concats,
     "split_to_slices": _split,
+    "sink_concat": lambda: function(
+        leaky_relu(concat(exp(x), add(x, x), axis=1), alpha=0.5), params=[x]
+    ),
     "drop_broadcast": lambda: function(broadcast_to(x, shape=(2, 3, 4)), params=[x]),
     "drop_operand_broadcast": lambda: function(
         add(x, broadcast_to(constant(3, 1), shape=(2, 3, 4))), params=[x]
@@ -80,6 +83,9 @@ UNCHANGED: dict[str, Callable[[], Function]] = {
     "negative padding": lambda: function(pad(x, before=(0, 0, -1), after=(0, 0, 1)), params=[x]),
     "concats on two axes": lambda: function(
         concat(concat(x, x, axis=1), concat(x, x, axis=1), axis=0), params=[x]
+    ),
+    "a concat of values computed for others": lambda: function(
+        relu(concat(exp(x), x, axis=1)), params=[x]
     ),
     "a broadcast that decides the shape": lambda: function(
         add(broadcast_to(var("b", 1, 4), shape=(3, 4)), var("c", 4)),
