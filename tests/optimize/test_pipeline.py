@@ -51,7 +51,9 @@ def test_levels_agree(level: int) -> None:
     with use(verify=2):
         after = optimize(before, TARGET, level)
     assert_same(before, after, rtol=1e-5)
-    calls = [n for n in topological([after.body]) if isinstance(n, Call)]
+    nodes = topological([after.body])
+    assert all(n.value.flags.c_contiguous for n in nodes if isinstance(n, Constant))
+    calls = [n for n in nodes if isinstance(n, Call)]
     assert all(isinstance(c.op, Function) and c.op.attrs["primitive"] for c in calls)
 
 

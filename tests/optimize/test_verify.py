@@ -38,10 +38,6 @@ BAD: dict[str, tuple[Node, str]] = {
         "operator add does not fit",
     ),
     "a constant": (_wrong_constant(), "a node says"),
-    "a transposed constant": (
-        Constant(np.zeros((4, 3), np.float32).T, TensorType((3, 4), "float32")),
-        "row by row",
-    ),
     "a tuple": (Tuple((x,), TupleType((wrong,))), "a node says"),
     "an item": (TupleItem(Tuple.of([x]), 1, wrong), "no field 1"),
     "a variable": (relu(var("y", 3)), "y is not a parameter"),
