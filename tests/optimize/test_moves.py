@@ -26,6 +26,7 @@ from treadle.optimize.rule import apply_rules
 
 x = var("x", 2, 3, 4)
 y = var("y", 2, 1, 1, 3)
+s = var("s", 1, 6, 4)
 
 
 def _merge_concats() -> Function:
@@ -62,6 +63,10 @@ CASES: dict[str, Callable[[], Function]] = {
     "split_to_slices": _split,
     "sink_concat": lambda: function(
         leaky_relu(concat(exp(x), add(x, x), axis=1), alpha=0.5), params=[x]
+    ),
+    "shuffle_to_gather": lambda: function(
+        reshape(transpose(reshape(s, shape=(1, 2, 3, 4)), perm=(0, 2, 1, 3)), shape=(1, 6, 4)),
+        params=[s],
     ),
     "drop_broadcast": lambda: function(broadcast_to(x, shape=(2, 3, 4)), params=[x]),
     "drop_operand_broadcast": lambda: function(
@@ -108,7 +113,7 @@ def test_concat_used_twice_stays() -> None:
 
 def test_symbolic_sizes() -> None:
     n = Symbol("n")
-    s = var("s", n, 6)
-    before = function(relu(reshape(reshape(s, shape=(n, 2, 3)), shape=(n, 6))), params=[s])
+    v = var("v", n, 6)
+    before = function(relu(reshape(reshape(v, shape=(n, 2, 3)), shape=(n, 6))), params=[v])
     after = apply_rules(before, moves.RULES)
-    assert after.body.args == (s,)  # type: ignore[union-attr]
+    assert after.body.args == (v,)  # type: ignore[union-attr]
