@@ -18,6 +18,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -70,11 +71,12 @@ def measure_apart(model: Path, threads: int, names: list[str], seconds: float) -
 
 def table_of(rows: list[Row], peers: list[str]) -> Table:
     """Return the rows as a table: times in ms, ratios above 1 where Treadle is faster."""
-    table = Table(title="medians in ms; ratio = peer / treadle; error against the last peer")
+    title = "medians in ms; ratio = peer / treadle; error against the last peer; compile in s"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("network", no_wrap=True)
-    for heading in ("threads", "treadle", *peers, *(f"ratio {peer}" for peer in peers), "error"):
-        table.add_column(heading, justify="right")
-    table.add_column("compile s", justify="right")
+    ratios = (f"ratio to\n{peer}" for peer in peers)
+    for heading in ("threads", "treadle", *peers, *ratios, "error", "compile"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         if row.failure:
             table.add_row(row.network, str(row.threads), "[red]failed")
