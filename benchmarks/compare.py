@@ -120,7 +120,7 @@ def main() -> None:
     if not models:
         parser.error(f"no network in {arguments.zoo}; python -m benchmarks.networks makes them")
 
-    console = Console()
+    console = Console(width=max(100, Console().width))  # wide enough for two peers
     rows = []
     for model in models:
         for threads in map(int, arguments.threads.split(",")):
