@@ -4,13 +4,18 @@
 Convolutions run on [n, c/block, h, w, block] (NCHWc: Liu et al., "Optimizing CNN Model Inference
 on CPUs", USENIX ATC 2019). The layout is carried through every operator that can work on it, so
 that no transform stands between two convolutions; weights are packed here, once. Padding becomes
-a `pad` of its own, which fusion lets the producer write. Channels that do not fill a block are
-padded with zeros; lanes of padding hold finite values of no meaning that only meet zero weights.
+a `pad` of its own, which fusion lets the producer write.
+
+Channels may lie in any order with gaps between them (`ChannelOrder`): concatenations of any widths
+join whole blocks, a channel shuffle only renames, and padding lanes hold finite values of no
+meaning that only ever meet zero weights.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -29,9 +34,17 @@ from treadle.ops.conv_nchwc import (
     unpack_nchwc,
 )
 from treadle.ops.matmul import dense_packed, matmul
-from treadle.ops.movement import concat, pad, reshape, slice_
+from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import max_, mean, min_, sum_
+from treadle.optimize.channels import (
+    ChannelOrder,
+    merge_groups,
+    pack_channels,
+    pack_depthwise,
+    pack_panels,
+    pack_weights,
+)
 from treadle.target.base import Target
 
 _UNSAFE = frozenset({ew.divide, ew.reciprocal, ew.log, ew.rsqrt, ew.power, ew.mod})
@@ -39,6 +52,9 @@ _UNSAFE = frozenset({ew.divide, ew.reciprocal, ew.log, ew.rsqrt, ew.power, ew.mo
 
 _POINTWISE = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
 _SPATIAL = (2, 3)
+_FLOATS = ("float32", "float64")
+MOST_MERGED = 8
+"""How many groups of a convolution may be computed as one (with zeros) to fill whole blocks."""
 
 
 def block_of(target: Target, dtype: str) -> int:
@@ -49,9 +65,24 @@ def block_of(target: Target, dtype: str) -> int:
 def choose_layouts(function: Function, target: Target) -> Function:
     """Return `function` with convolutions and products in their fast layouts.
 
-    Results keep their layout: what leaves the function is converted back.
+    Parameters and results keep their layout: what leaves the function is converted back.
     """
     return _Layouts(target).run(function)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Blocked:
+    """A value in blocks. `again`, where there is one, makes it in another order at no cost."""
+
+    node: Node
+    order: ChannelOrder
+    again: Callable[[ChannelOrder], Node] | None = None
+
+    def reordered(self, order: ChannelOrder) -> Node | None:
+        """Return the value in `order`; None where that would move data."""
+        if self.order == order:
+            return self.node
+        return None if self.again is None else self.again(order)
 
 
 class _Layouts:
@@ -60,7 +91,7 @@ class _Layouts:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.plain: dict[Node, Node] = {}
-        self.blocked: dict[Node, Node] = {}
+        self.blocked: dict[Node, _Blocked] = {}
 
     def run(self, function: Function) -> Function:
         for node in g.topological([function.body]):
@@ -72,15 +103,16 @@ class _Layouts:
 
     def _plain(self, node: Node) -> Node:
         if node not in self.plain:
-            type_ = tensor_type(node.type)
-            block = self.blocked[node]
-            self.plain[node] = _unpacked(block, type_, node.origin)
+            self.plain[node] = _unpacked(self.blocked[node], tensor_type(node.type), node.origin)
         return self.plain[node]
 
-    def _blocked(self, node: Node) -> Node:
+    def _blocked(self, node: Node) -> _Blocked:
         if node not in self.blocked:
-            block = block_of(self.target, tensor_type(node.type).dtype)
-            self.blocked[node] = pack_nchwc(self.plain[node], block=block, origin=node.origin)
+            type_ = tensor_type(node.type)
+            block = block_of(self.target, type_.dtype)
+            order = ChannelOrder.natural(type_.static_shape[1], block)
+            packed = pack_nchwc(self.plain[node], block=block, origin=node.origin)
+            self.blocked[node] = _Blocked(packed, order)
         return self.blocked[node]
 
     def _is_blocked(self, node: Node) -> bool:
@@ -99,7 +131,7 @@ class _Layouts:
 
     # -- operators that run blocked --------------------------------------------------------------
 
-    def _blocked_call(self, node: Call) -> Node | None:
+    def _blocked_call(self, node: Call) -> _Blocked | None:
         operator = node.op
         if isinstance(operator, Function) or not isinstance(node.type, TensorType):
             return None
@@ -113,13 +145,10 @@ class _Layouts:
             return self._pool(node, operator)
         if operator in (mean, sum_, max_, min_):
             return self._reduce(node, operator)
-        if operator is concat:
-            return self._concat(node)
-        if operator is pad:
-            return self._pad(node)
-        return self._slice(node) if operator is slice_ else None
+        moves = {concat: self._concat, pad: self._pad, slice_: self._slice, gather: self._gather}
+        return moves[operator](node) if operator in moves else None
 
-    def _conv(self, node: Call) -> Node | None:
+    def _conv(self, node: Call) -> _Blocked | None:
         x, w = node.args
         data, weights = tensor_type(x.type), tensor_type(w.type)
         attrs = node.attrs
@@ -129,129 +158,196 @@ class _Layouts:
         if not data.is_static:
             return None
         block = block_of(self.target, data.dtype)
-        filters, per_group, kh, kw = weights.static_shape
-        channels = data.static_shape[1]
-        if attrs.groups == channels == filters and per_group == 1:
-            return self._depthwise(node, block)
-        if attrs.groups > 1 and (per_group % block or (filters // attrs.groups) % block):
+        filters, per_group, _, _ = weights.static_shape
+        if attrs.groups == data.static_shape[1] == filters and per_group == 1:
+            return self._depthwise(node)
+        merged = _groups_to_merge(attrs.groups, per_group, filters // attrs.groups, block)
+        if merged is None:
             return None
-        source, inner = self._conv_input(x, channels, block)
-        packed = pack_weights(w.value, inner, block)
-        padded, rest = self._padded(source, attrs, (kh, kw), node.origin)
-        return conv2d_nchwc.call(rest, (padded, _constant(packed, w)), origin=node.origin)
+        groups = attrs.groups // merged
+        value = w.value if merged == 1 else merge_groups(w.value, attrs.groups, merged)
+        source = self._conv_input(x, natural=groups > 1)
+        inputs = source.order
+        if groups > 1:
+            inputs = ChannelOrder.natural(per_group * merged, block)
+        padded, rest = _padded(source.node, replace(attrs, groups=groups), w, node.origin)
 
-    def _conv_input(self, x: Node, channels: int, block: int) -> tuple[Node, int]:
+        def make(order: ChannelOrder) -> Node:
+            packed = _constant(pack_weights(value, inputs, order), w)
+            return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
+
+        order = ChannelOrder.natural(filters, block)
+        return _Blocked(make(order), order, make if groups == 1 else None)
+
+    def _conv_input(self, x: Node, *, natural: bool) -> _Blocked:
         """The blocked input; few channels (an image) make one small block of all of them."""
-        if channels < block and not self._is_blocked(x):
-            return pack_nchwc(self._plain(x), block=channels, origin=x.origin), channels
-        return self._blocked(x), block
+        type_ = tensor_type(x.type)
+        channels = type_.static_shape[1]
+        block = block_of(self.target, type_.dtype)
+        if channels < block and not self._is_blocked(x) and not natural:
+            packed = pack_nchwc(self._plain(x), block=channels, origin=x.origin)
+            return _Blocked(packed, ChannelOrder.natural(channels, channels))
+        found = self._blocked(x)
+        return self._natural(x, found) if natural else found
 
-    def _depthwise(self, node: Call, block: int) -> Node:
+    def _natural(self, x: Node, found: _Blocked) -> _Blocked:
+        order = ChannelOrder.natural(found.order.channels, found.order.block)
+        node = found.reordered(order)
+        if node is None:
+            node = pack_nchwc(self._plain(x), block=order.block, origin=x.origin)
+        return _Blocked(node, order)
+
+    def _depthwise(self, node: Call) -> _Blocked:
         x, w = node.args
         assert isinstance(w, Constant)
         assert isinstance(node.attrs, ConvAttrs)
-        channels, _, kh, kw = w.value.shape
-        packed = _pad_to(w.value.reshape(channels, kh, kw), 0, block)
-        packed = packed.reshape(-1, block, kh, kw).transpose(0, 2, 3, 1)
-        attrs = replace(node.attrs, groups=1)
-        source, rest = self._padded(self._blocked(x), attrs, (kh, kw), node.origin)
-        call = (source, _constant(packed, w))
-        return depthwise_conv2d_nchwc.call(rest, call, origin=node.origin)
+        source = self._blocked(x)
+        padded, rest = _padded(source.node, replace(node.attrs, groups=1), w, node.origin)
+        packed = _constant(pack_depthwise(w.value, source.order), w)
+        call = depthwise_conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
+        return _Blocked(call, source.order)
 
-    def _padded(
-        self, x: Node, attrs: ConvAttrs, kernel: tuple[int, int], origin: str
-    ) -> tuple[Node, ConvAttrs]:
-        before, after = attrs.pads_before or (0, 0), attrs.pads_after or (0, 0)
-        if not any(before) and not any(after):
-            return x, attrs
-        made = pad(x, before=(0, 0, *before, 0), after=(0, 0, *after, 0), origin=origin)
-        return made, replace(attrs, pads_before=(0, 0), pads_after=(0, 0))
-
-    def _pointwise(self, node: Call, operator: Operator[Any]) -> Node | None:
+    def _pointwise(self, node: Call, operator: Operator[Any]) -> _Blocked | None:
         out = tensor_type(node.type)
         if out.ndim != 4 or not out.is_static:
             return None
-        block = block_of(self.target, _blocked_dtype(node, self.blocked))
-        if out.static_shape[1] % block and operator in _UNSAFE:
+        order = self._common_order(node, out.static_shape[1])
+        if order is None or (order.has_gaps and operator in _UNSAFE):
             return None
-        operands = [self._operand(a, out.static_shape, block) for a in node.args]
-        if any(o is None for o in operands):
+        if not all(self._can_follow(a, out.static_shape) for a in node.args):
             return None
-        return operator.call(node.attrs, [o for o in operands if o is not None], origin=node.origin)
 
-    def _operand(self, x: Node, shape: tuple[int, ...], block: int) -> Node | None:
-        """Return an operand in the form that broadcasts with a blocked result."""
+        def make(wanted: ChannelOrder) -> Node:
+            operands = [self._operand(a, wanted) for a in node.args]
+            return operator.call(node.attrs, operands, origin=node.origin)
+
+        wide = [self.blocked[a] for a in node.args if a in self.blocked]
+        flexible = all(b.again is not None for b in wide)
+        return _Blocked(make(order), order, make if flexible else None)
+
+    def _common_order(self, node: Call, channels: int) -> ChannelOrder | None:
+        """The order of the operand that cannot change its own, else of the first."""
+        wide = [
+            self.blocked[a]
+            for a in node.args
+            if a in self.blocked and tensor_type(a.type).shape[1] == channels
+        ]
+        fixed = [b for b in wide if b.again is None]
+        chosen = fixed or wide
+        return chosen[0].order if chosen else None
+
+    def _can_follow(self, x: Node, shape: tuple[int, ...]) -> bool:
+        """True when an operand can broadcast with a blocked result of plain shape `shape`."""
         type_ = tensor_type(x.type)
         if not type_.is_static or type_.ndim > 4:
-            return None
+            return False
+        full = (1,) * (4 - type_.ndim) + type_.static_shape
+        if full[1] == 1:
+            return True
+        return full[1] == shape[1] and (isinstance(x, Constant) or type_.ndim == 4)
+
+    def _operand(self, x: Node, order: ChannelOrder) -> Node:
+        """Return an operand in the form that broadcasts with a result in `order`."""
+        type_ = tensor_type(x.type)
         full = (1,) * (4 - type_.ndim) + type_.static_shape
         if full[1] == 1:
             if full == (1, 1, 1, 1):
                 return _reshaped(self._plain(x), (1,) * 5)
             return _reshaped(self._plain(x), (full[0], 1, full[2], full[3], 1))
-        if full[1] != shape[1]:
-            return None
         if isinstance(x, Constant):
-            return _constant(pack_channels(x.value.reshape(full), block), x)
-        if type_.ndim != 4:
-            return None
-        made = self._blocked(x)
-        return made if tensor_type(made.type).shape[-1] == block else None
+            return _constant(pack_channels(x.value.reshape(full), order), x)
+        found = self._blocked(x)
+        made = found.reordered(order)
+        return made if made is not None else self._moved(x, order)
 
-    def _pool(self, node: Call, operator: Operator[Any]) -> Node | None:
+    def _moved(self, x: Node, order: ChannelOrder) -> Node:
+        """Return a value in another order by moving its channels."""
+        plain = self._plain(x)
+        if not order.is_natural:
+            places = np.maximum(np.asarray(order.places), 0)
+            plain = gather(plain, Constant.of(places.astype(np.int64)), axis=1, origin=x.origin)
+        return pack_nchwc(plain, block=order.block, origin=x.origin)
+
+    def _pool(self, node: Call, operator: Operator[Any]) -> _Blocked | None:
         if tensor_type(node.type).ndim != 4:
             return None
-        attrs = replace(node.attrs, layout="NCc")  # type: ignore[type-var]
-        return operator.call(attrs, (self._blocked(node.args[0]),), origin=node.origin)
+        source = self._blocked(node.args[0])
+        attrs: Any = replace(node.attrs, layout="NCc")  # type: ignore[type-var]
+        return _Blocked(operator.call(attrs, (source.node,), origin=node.origin), source.order)
 
-    def _reduce(self, node: Call, operator: Operator[Any]) -> Node | None:
+    def _reduce(self, node: Call, operator: Operator[Any]) -> _Blocked | None:
         """Reduce over the image; without `keepdims` the result [n, c] is plain at once."""
-        axes: tuple[int, ...] = node.attrs.axes  # type: ignore[union-attr]
-        if tensor_type(node.args[0].type).ndim != 4 or tuple(sorted(axes)) != _SPATIAL:
+        attrs: Any = node.attrs
+        if tensor_type(node.args[0].type).ndim != 4 or tuple(sorted(attrs.axes)) != _SPATIAL:
             return None
-        x = self._blocked(node.args[0])
-        kept = operator(x, axes=_SPATIAL, keepdims=True, origin=node.origin)
-        if node.attrs.keepdims:  # type: ignore[union-attr]
+        source = self._blocked(node.args[0])
+        call = operator(source.node, axes=_SPATIAL, keepdims=True, origin=node.origin)
+        kept = _Blocked(call, source.order)
+        if attrs.keepdims:
             return kept
         out = tensor_type(node.type)
         whole = TensorType((*out.shape, 1, 1), out.dtype)
         self.plain[node] = reshape(_unpacked(kept, whole, node.origin), shape=out.shape)
         return None
 
-    def _concat(self, node: Call) -> Node | None:
-        out = tensor_type(node.type)
+    def _concat(self, node: Call) -> _Blocked | None:
         axis: int = node.attrs.axis  # type: ignore[union-attr]
-        if out.ndim != 4:
-            return None
-        block = block_of(self.target, out.dtype)
-        channels = [tensor_type(a.type).static_shape[1] for a in node.args]
-        if axis == 1 and any(c % block for c in channels[:-1]):
+        if tensor_type(node.type).ndim != 4:
             return None
         parts = [self._blocked(a) for a in node.args]
-        return concat(*parts, axis=axis, origin=node.origin)
+        order = parts[0].order
+        if axis == 1:
+            for part in parts[1:]:
+                order = order.followed_by(part.order)
+            nodes = [p.node for p in parts]
+        else:
+            again = [p.reordered(order) for p in parts]
+            nodes = [n for n in again if n is not None]
+            if len(nodes) != len(parts):
+                return None
+        return _Blocked(concat(*nodes, axis=axis, origin=node.origin), order)
 
-    def _pad(self, node: Call) -> Node | None:
+    def _pad(self, node: Call) -> _Blocked | None:
         attrs: Any = node.attrs
         if len(attrs.before) != 4 or any((*attrs.before[:2], *attrs.after[:2])):
             return None
         made = replace(attrs, before=(*attrs.before, 0), after=(*attrs.after, 0))
-        return pad.call(made, (self._blocked(node.args[0]),), origin=node.origin)
+        source = self._blocked(node.args[0])
+        return _Blocked(pad.call(made, (source.node,), origin=node.origin), source.order)
 
-    def _slice(self, node: Call) -> Node | None:
+    def _slice(self, node: Call) -> _Blocked | None:
+        """Slices of the image, and of channels where they are whole blocks in their order."""
         attrs: Any = node.attrs
+        source = self._blocked(node.args[0])
         axes = attrs.axes or tuple(range(len(attrs.begin)))
         strides = attrs.strides or (1,) * len(axes)
         begin, end = list(attrs.begin), list(attrs.end)
-        block = block_of(self.target, tensor_type(node.type).dtype)
+        order, block = source.order, source.order.block
         for i, axis in enumerate(axes):
-            if axis == 1:
-                extent = tensor_type(node.args[0].type).static_shape[1]
-                whole = end[i] % block == 0 or end[i] == extent
-                if strides[i] != 1 or begin[i] % block or not whole:
-                    return None
-                begin[i], end[i] = begin[i] // block, -(-end[i] // block)
+            if axis != 1:
+                continue
+            first, last = begin[i], end[i]
+            begin[i], end[i] = first // block, -(-last // block)
+            held = order.places[begin[i] * block : end[i] * block]
+            wanted = (*range(first, last), *(-1,) * (len(held) - (last - first)))
+            if strides[i] != 1 or first % block or held != wanted:
+                return None
+            order = ChannelOrder.natural(last - first, block)
         made = replace(attrs, begin=tuple(begin), end=tuple(end), axes=axes, strides=strides)
-        return slice_.call(made, (self._blocked(node.args[0]),), origin=node.origin)
+        return _Blocked(slice_.call(made, (source.node,), origin=node.origin), order)
+
+    def _gather(self, node: Call) -> _Blocked | None:
+        """A permutation of channels renames them; nothing moves."""
+        data, indices = node.args
+        axis: int = node.attrs.axis  # type: ignore[union-attr]
+        if axis != 1 or not isinstance(indices, Constant) or tensor_type(data.type).ndim != 4:
+            return None
+        channels = tensor_type(data.type).static_shape[1]
+        picked = indices.value
+        if picked.ndim != 1 or sorted(picked.tolist()) != list(range(channels)):
+            return None
+        source = self._blocked(data)
+        return _Blocked(source.node, source.order.renamed(picked))
 
     # -- products ----------------------------------------------------------------------------------
 
@@ -261,17 +357,14 @@ class _Layouts:
             return node
         a, b = node.args
         data, weights = tensor_type(a.type), tensor_type(b.type)
-        if weights.ndim != 2 or data.dtype not in _FLOATS:
+        if weights.ndim != 2 or data.dtype not in _FLOATS or not weights.size:
             return node
         assert isinstance(b, Constant)
-        rows = data.size // data.static_shape[-1] if data.is_static else 0
-        width = panel_width(rows, weights.static_shape[1], self.target.lanes(bits(data.dtype)))
-        packed = pack_panels(b.value, width)
         n = weights.static_shape[1]
-        return dense_packed(a, _constant(packed, b), n=n, origin=node.origin)
-
-
-_FLOATS = ("float32", "float64")
+        rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
+        width = panel_width(rows, n, self.target.lanes(bits(data.dtype)))
+        packed = _constant(pack_panels(b.value, width), b)
+        return dense_packed(a, packed, n=n, origin=node.origin)
 
 
 def panel_width(rows: int, columns: int, lanes: int) -> int:
@@ -282,16 +375,36 @@ def panel_width(rows: int, columns: int, lanes: int) -> int:
     return vectors * lanes
 
 
-def _blocked_dtype(node: Call, blocked: dict[Node, Node]) -> str:
-    return next(tensor_type(a.type).dtype for a in node.args if a in blocked)
+def _groups_to_merge(groups: int, inputs: int, outputs: int, block: int) -> int | None:
+    """Return how many groups to compute as one so that each fills whole blocks; None: too many."""
+    if groups == 1:
+        return 1
+    wanted = lcm(block // np.gcd(block, inputs), block // np.gcd(block, outputs))
+    merged = int(wanted) if groups % wanted == 0 else groups
+    return merged if merged <= MOST_MERGED else None
 
 
-def _unpacked(block: Node, type_: TensorType, origin: str) -> Node:
-    shape = tensor_type(block.type).shape
-    channels = type_.static_shape[1]
-    if shape[2:4] == (1, 1) and shape[1] * shape[4] == channels:
-        return reshape(block, shape=type_.shape, origin=origin)
-    return unpack_nchwc(block, channels=channels, origin=origin)
+def _padded(x: Node, attrs: ConvAttrs, w: Constant, origin: str) -> tuple[Node, ConvAttrs]:
+    """Return the input with its padding as an operator of its own, and attributes without it."""
+    before, after = attrs.pads_before or (0, 0), attrs.pads_after or (0, 0)
+    if not any(before) and not any(after):
+        return x, attrs
+    made = pad(x, before=(0, 0, *before, 0), after=(0, 0, *after, 0), origin=origin)
+    return made, replace(attrs, pads_before=(0, 0), pads_after=(0, 0))
+
+
+def _unpacked(value: _Blocked, type_: TensorType, origin: str) -> Node:
+    shape = tensor_type(value.node.type).shape
+    order = value.order
+    if order.is_natural and not order.has_gaps and shape[2:4] == (1, 1):
+        return reshape(value.node, shape=type_.shape, origin=origin)
+    if order.is_natural:
+        return unpack_nchwc(value.node, channels=order.channels, origin=origin)
+    natural = value.reordered(ChannelOrder.natural(order.channels, order.block))
+    if natural is not None:
+        return unpack_nchwc(natural, channels=order.channels, origin=origin)
+    whole = unpack_nchwc(value.node, channels=len(order.places), origin=origin)
+    return gather(whole, Constant.of(order.position_of()), axis=1, origin=origin)
 
 
 def _reshaped(x: Node, shape: tuple[int, ...]) -> Node:
@@ -302,35 +415,3 @@ def _reshaped(x: Node, shape: tuple[int, ...]) -> Node:
 
 def _constant(value: np.ndarray, like: Constant) -> Constant:
     return Constant.of(np.ascontiguousarray(value), origin=like.origin)
-
-
-def _pad_to(value: np.ndarray, axis: int, block: int) -> np.ndarray:
-    """Return `value` with zeros behind `axis` up to a multiple of `block`."""
-    missing = -value.shape[axis] % block
-    if not missing:
-        return value
-    width = [(0, 0)] * value.ndim
-    width[axis] = (0, missing)
-    return np.pad(value, width)
-
-
-def pack_channels(value: np.ndarray, block: int) -> np.ndarray:
-    """Return [n, c, h, w] as [n, ceil(c/block), h, w, block], zero padded."""
-    padded = _pad_to(value, 1, block)
-    n, c, h, w = padded.shape
-    return padded.reshape(n, c // block, block, h, w).transpose(0, 1, 3, 4, 2)
-
-
-def pack_weights(w: np.ndarray, inner: int, outer: int) -> np.ndarray:
-    """Return weights [oc, ic, kh, kw] as [oc/outer, ic/inner, kh, kw, inner, outer], zero padded."""
-    padded = _pad_to(_pad_to(w, 0, outer), 1, inner)
-    oc, ic, kh, kw = padded.shape
-    split = padded.reshape(oc // outer, outer, ic // inner, inner, kh, kw)
-    return split.transpose(0, 2, 4, 5, 3, 1)
-
-
-def pack_panels(w: np.ndarray, width: int) -> np.ndarray:
-    """Return weights [k, n] as [ceil(n/width), k, width], zero padded."""
-    padded = _pad_to(w, 1, width)
-    k, n = padded.shape
-    return padded.reshape(k, n // width, width).transpose(1, 0, 2)

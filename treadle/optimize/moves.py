@@ -12,9 +12,12 @@
 9. split                         -> a tuple of slices
 10. broadcast to the same shape  -> its operand
 11. an operand broadcast for an operator that broadcasts -> the operand itself
+12. reshape, transpose, reshape that only permute one axis (a channel shuffle) -> gather
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from treadle.graph.nodes import Call, Constant, Node, Tuple
 from treadle.graph.operator import Fusion, Operator
@@ -24,6 +27,7 @@ from treadle.ops.movement import (
     SliceAttrs,
     broadcast_to,
     concat,
+    gather,
     pad,
     reshape,
     slice_,
@@ -144,7 +148,35 @@ _BROADCASTING = tuple(
     if isinstance(op, Operator) and op.fusion is Fusion.BROADCAST
 )
 
+
+def _shuffle_to_gather(call: Call, uses: Uses) -> Node | None:
+    moved = call.args[0]
+    if not isinstance(moved, Call) or moved.op is not transpose:
+        return None
+    split_up = moved.args[0]
+    if not isinstance(split_up, Call) or split_up.op is not reshape:
+        return None
+    value = split_up.args[0]
+    before, after = shape_of(value), shape_of(call)
+    parts, perm = shape_of(split_up), attrs_of(moved).perm
+    if len(before) != len(after) or len(parts) != len(before) + 1:
+        return None
+    axis = next((k for k in range(len(perm)) if perm[k] != k), 0)
+    swapped = (*range(axis), axis + 1, axis, *range(axis + 2, len(parts)))
+    rows, columns = parts[axis], parts[axis + 1] if axis + 1 < len(parts) else 0
+    if tuple(perm) != swapped or not isinstance(rows, int) or not isinstance(columns, int):
+        return None
+    merged = (*parts[:axis], rows * columns, *parts[axis + 2 :])
+    if not all(
+        same_dim(a, b) and same_dim(a, c) for a, b, c in zip(merged, before, after, strict=True)
+    ):
+        return None
+    picked = np.arange(rows * columns).reshape(rows, columns).T.reshape(-1)
+    return gather(value, Constant.of(picked), axis=axis, origin=call.origin)
+
+
 RULES = (
+    Rule("shuffle_to_gather", (reshape,), _shuffle_to_gather),
     Rule("merge_reshapes", (reshape,), _merge_reshapes),
     Rule("drop_reshape", (reshape,), _drop_same_shape),
     Rule("merge_transposes", (transpose,), _merge_transposes),

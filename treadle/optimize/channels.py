@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where channels lie in a blocked tensor, and weights packed to match.
+
+A `ChannelOrder` names the channel held at each place of the blocks, -1 where a place is padding.
+Any order will do for an operator that treats channels alike; a convolution reads and writes any
+order for free, because its weights are arranged at compile time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+GAP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOrder:
+    """`places[p]` is the channel at physical place p (block p // block), or GAP."""
+
+    places: tuple[int, ...]
+    block: int
+
+    @staticmethod
+    def natural(channels: int, block: int) -> ChannelOrder:
+        """Return channels in order, padding at the end."""
+        gaps = (GAP,) * (-channels % block)
+        return ChannelOrder((*range(channels), *gaps), block)
+
+    @property
+    def chunks(self) -> int:
+        """The number of blocks."""
+        return len(self.places) // self.block
+
+    @property
+    def is_natural(self) -> bool:
+        """True when the channels are in order and padding is at the end only."""
+        count = self.channels
+        return self.places[:count] == tuple(range(count))
+
+    @property
+    def channels(self) -> int:
+        """The number of channels held."""
+        return sum(p != GAP for p in self.places)
+
+    @property
+    def has_gaps(self) -> bool:
+        """True when some places are padding."""
+        return GAP in self.places
+
+    def position_of(self) -> np.ndarray:
+        """Return the place of every channel: int64[channels]."""
+        places = np.asarray(self.places)
+        held = np.nonzero(places != GAP)[0]
+        position = np.empty(self.channels, np.int64)
+        position[places[held]] = held
+        return position
+
+    def renamed(self, picked: np.ndarray) -> ChannelOrder:
+        """Return the order in which channel j is what was channel `picked[j]` (a permutation)."""
+        new_name = np.empty(len(picked), np.int64)
+        new_name[picked] = np.arange(len(picked))
+        places = tuple(GAP if p == GAP else int(new_name[p]) for p in self.places)
+        return ChannelOrder(places, self.block)
+
+    def followed_by(self, other: ChannelOrder) -> ChannelOrder:
+        """Return the order of two blocked tensors joined along their channels."""
+        shift = self.channels
+        moved = tuple(GAP if p == GAP else p + shift for p in other.places)
+        return ChannelOrder(self.places + moved, self.block)
+
+
+def arranged(value: np.ndarray, axis: int, order: ChannelOrder) -> np.ndarray:
+    """Return `value` with `axis` put into an order, zeros in the gaps."""
+    if order.is_natural and not order.has_gaps:
+        return value
+    places = np.asarray(order.places)
+    shape = list(value.shape)
+    shape[axis] = len(places)
+    result = np.zeros(shape, value.dtype)
+    lead = (slice(None),) * axis
+    held = np.nonzero(places != GAP)[0]
+    result[(*lead, held)] = np.take(value, places[held], axis=axis)
+    return result
+
+
+def pack_channels(value: np.ndarray, order: ChannelOrder) -> np.ndarray:
+    """Return [n, c, h, w] as [n, chunks, h, w, block]."""
+    placed = arranged(value, 1, order)
+    n, c, h, w = placed.shape
+    return placed.reshape(n, c // order.block, order.block, h, w).transpose(0, 1, 3, 4, 2)
+
+
+def pack_weights(w: np.ndarray, inputs: ChannelOrder, outputs: ChannelOrder) -> np.ndarray:
+    """Return [oc, ic, kh, kw] as [oc/ob, ic/ib, kh, kw, ib, ob]."""
+    placed = arranged(arranged(w, 0, outputs), 1, inputs)
+    oc, ic, kh, kw = placed.shape
+    split = placed.reshape(oc // outputs.block, outputs.block, ic // inputs.block, inputs.block,
+                           kh, kw)  # fmt: skip
+    return split.transpose(0, 2, 4, 5, 3, 1)
+
+
+def pack_depthwise(w: np.ndarray, order: ChannelOrder) -> np.ndarray:
+    """Return [c, 1, kh, kw] as [chunks, kh, kw, block]."""
+    placed = arranged(w, 0, order)
+    c, _, kh, kw = placed.shape
+    return placed.reshape(c // order.block, order.block, kh, kw).transpose(0, 2, 3, 1)
+
+
+def merge_groups(w: np.ndarray, groups: int, merged: int) -> np.ndarray:
+    """Return weights of `groups` groups as those of groups / `merged`, zeros off the diagonal.
+
+    w: [oc, ic/groups, kh, kw] -> [oc, ic/groups * merged, kh, kw]
+    """
+    oc, per_group, kh, kw = w.shape
+    result = np.zeros((groups // merged, merged, oc // groups, merged, per_group, kh, kw), w.dtype)
+    blocks = w.reshape(groups // merged, merged, oc // groups, per_group, kh, kw)
+    for k in range(merged):
+        result[:, k, :, k] = blocks[:, k]
+    return result.reshape(oc, merged * per_group, kh, kw)
+
+
+def pack_panels(w: np.ndarray, width: int) -> np.ndarray:
+    """Return weights [k, n] as [ceil(n/width), k, width], zero padded."""
+    k, n = w.shape
+    missing = -n % width
+    padded = np.pad(w, ((0, 0), (0, missing))) if missing else w
+    return padded.reshape(k, -1, width).transpose(1, 0, 2)
