@@ -31,15 +31,20 @@ _LN2_HIGH_F64 = 0.6931471803691238  # 33 bits
 _LN2_LOW_F64 = 1.9082149292705877e-10
 
 
-def exp_f32(x: Expr) -> Expr:
-    """Return e**x; 1 ulp, 0 below -103.98, inf above 88.72.
+def _wide_parts_f32(x: Expr) -> tuple[Expr, Expr]:
+    """Return (r, h) with e**x = e**r * h * h and |r| <= ln 2, for x in [-104, 89].
 
     2**(2 * m) is multiplied in two equal steps, so that results below the normal numbers are
     rounded once and those near the largest do not overflow early.
     """
     x = at_least(at_most(x, 89.0), -104.0)
     m, half = round_scaled(x, 0.5 / LN2)
-    r = fma(m, -2.0 * _LN2_LOW_F32, fma(m, -2.0 * _LN2_HIGH_F32, x))
+    return fma(m, -2.0 * _LN2_LOW_F32, fma(m, -2.0 * _LN2_HIGH_F32, x)), half
+
+
+def exp_f32(x: Expr) -> Expr:
+    """Return e**x; 1.5 ulp, 0 below -103.98, inf above 88.72."""
+    r, half = _wide_parts_f32(x)
     return polynomial(r, (1.0, 1.0, *EXP_WIDE_F32)) * half * half
 
 
@@ -51,8 +56,13 @@ def exp_f32_in_range(x: Expr) -> Expr:
 
 
 def sigmoid_f32(x: Expr) -> Expr:
-    """Return 1 / (1 + e**-x)."""
-    return 1.0 / (1.0 + exp_f32(negate(x)))
+    """Return 1 / (1 + e**-x), which never decreases.
+
+    e**r - 1 is rounded before 1 is added: its error is then below the step of r.
+    """
+    r, half = _wide_parts_f32(negate(x))
+    grown = fma(r * r, polynomial(r, EXP_WIDE_F32), r)
+    return 1.0 / (1.0 + (1.0 + grown) * half * half)
 
 
 def tanh_f32(x: Expr) -> Expr:
