@@ -226,7 +226,7 @@ class _Builder:
         if note is None:
             return For(var, extent, "serial", body)
         kind = note.kind
-        if kind in ("vectorized", "unrolled") and int_value(extent) is None:
+        if kind == "vectorized" and int_value(extent) is None:
             kind = "serial"
         thread = note.thread.tag if note.thread is not None else ""
         return For(var, extent, kind, body, thread, tuple(note.pragmas))
