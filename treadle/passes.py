@@ -17,8 +17,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from treadle import settings
 from treadle.errors import InternalError, TreadleError
+from treadle.settings import Settings
+from treadle.settings import get as get_settings
 
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ class Pipeline(Generic[T]):
             TreadleError: a pass found a mistake of the user's.
             InternalError: a pass failed or returned a malformed program; the error names it.
         """
-        return _Run(self, label or self.name, settings.get()).run(program)
+        return _Run(self, label or self.name, get_settings()).run(program)
 
 
 def pipeline(
@@ -82,7 +83,7 @@ def pipeline(
 class _Run(Generic[T]):
     pipeline: Pipeline[T]
     label: str
-    watch: settings.Settings
+    watch: Settings
     done: list[str] = field(default_factory=list)
     seconds: list[tuple[str, float]] = field(default_factory=list)
     last_text: str | None = None

@@ -221,7 +221,7 @@ def test_the_variable_sets_the_number_of_threads() -> None:
 
 
 def test_the_setting_sets_the_number_of_threads() -> None:
-    with settings.use(num_threads=5):
+    with settings(num_threads=5):
         assert native.num_threads() == 5
         assert native.env().num_threads == 5
     assert native.env(2).num_threads == 2

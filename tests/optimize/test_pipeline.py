@@ -48,7 +48,7 @@ def _network() -> Function:
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 def test_levels_agree(level: int) -> None:
     before = _network()
-    with settings.use(verify=2):
+    with settings(verify=2):
         after = optimize(before, TARGET, level)
     assert_same(before, after, rtol=1e-5)
     calls = [n for n in topological([after.body]) if isinstance(n, Call)]
@@ -75,7 +75,7 @@ def test_dead_code_disappears() -> None:
 
 def test_stages_are_dumped_and_read_back(tmp_path: Path) -> None:
     before = _network()
-    with settings.use(dump=tmp_path):
+    with settings(dump=tmp_path):
         after = optimize(before, TARGET, 1)
     names = sorted(p.name for p in (tmp_path / "main").iterdir())
     assert names[0] == "00_input.txt"
@@ -84,7 +84,7 @@ def test_stages_are_dumped_and_read_back(tmp_path: Path) -> None:
     edited.write_text(edited.read_text().replace("= relu(", "= tanh("))
     for name in names[:-1]:
         (tmp_path / "main" / name).unlink()
-    with settings.use(override=tmp_path):
+    with settings(override=tmp_path):
         changed = optimize(before, TARGET, 1)
     assert "tanh" in function_text(changed)
     assert function_text(changed).replace("= tanh(", "= relu(") == function_text(after)

@@ -162,7 +162,7 @@ def test_what_it_tells_about_itself(executor: Executor) -> None:
 
 
 def test_the_number_of_threads() -> None:
-    with settings.use(num_threads=3):
+    with settings(num_threads=3):
         executor = make()
     assert executor.num_threads == 3
     executor.num_threads = 2

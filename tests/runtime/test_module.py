@@ -101,7 +101,7 @@ def test_a_rebuilt_file_is_loaded_anew(tmp_path: Path) -> None:
 
 def test_the_number_of_threads_follows_the_settings(module: Module) -> None:
     counts, workers = np.zeros(1000, np.int32), np.zeros(1000, np.int32)
-    with settings.use(num_threads=1):
+    with settings(num_threads=1):
         module["cover"](counts, workers)
     assert (counts == 1).all()
     assert (workers == 0).all()

@@ -111,7 +111,7 @@ def test_a_closed_library_says_so() -> None:
 def test_a_library_is_built_once_into_the_cache(tmp_path: Path) -> None:
     artifacts.compiler()
     sources = native_build.find_sources()
-    with settings.use(cache=tmp_path / "cache"):
+    with settings(cache=tmp_path / "cache"):
         first = native._build_on_demand(sources)
         made = first.stat().st_mtime_ns
         assert native._build_on_demand(sources) == first
@@ -138,7 +138,7 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     with (
-        settings.use(cache=tmp_path),
+        settings(cache=tmp_path),
         pytest.raises(ToolchainError, match="can be written by other users"),
     ):
         native._build_on_demand(native_build.find_sources())
@@ -146,7 +146,7 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
 
 def test_no_compiler_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_build, "find_compilers", list)
-    with settings.use(cache=tmp_path), pytest.raises(ToolchainError) as caught:
+    with settings(cache=tmp_path), pytest.raises(ToolchainError) as caught:
         native._build_on_demand(native_build.find_sources())
     assert "neither cc, gcc, clang nor zig" in caught.value.problem
     assert 'pip install "treadle[cross]"' in caught.value.hint

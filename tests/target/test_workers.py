@@ -47,7 +47,7 @@ def is_slow(name: str) -> tuple[str, str]:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path) -> Iterator[None]:
-    with settings.use(cache=str(tmp_path / "cache"), compile_workers=2):
+    with settings(cache=str(tmp_path / "cache"), compile_workers=2):
         yield
 
 
@@ -85,7 +85,7 @@ def test_workers_live_on_between_compilations() -> None:
 def test_ir_that_does_not_parse_is_an_error_with_llvms_words(tmp_path: Path) -> None:
     bad = ("bad", TRIPLE + "define i32 @bad() {\n  ret i64 0\n}\n")
     with (
-        settings.use(dump=str(tmp_path / "dump")),
+        settings(dump=str(tmp_path / "dump")),
         pytest.raises(InternalError, match="kernel bad: LLVM IR parsing error") as caught,
     ):
         compile_many([returns("good", 1), bad])

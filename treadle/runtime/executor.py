@@ -13,7 +13,6 @@ from types import TracebackType
 import numpy as np
 
 from treadle import dtype as dtypes
-from treadle import settings
 from treadle.errors import InputError, UsageError
 from treadle.runtime import native
 from treadle.runtime.array import (
@@ -25,6 +24,7 @@ from treadle.runtime.array import (
     empty_numpy,
 )
 from treadle.runtime.native import TensorInfo
+from treadle.settings import get as get_settings
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Executor:
         self._output_index = {info.name: i for i, info in enumerate(self.outputs)}
         self._set: dict[str, np.ndarray] = {}
         self._results: list[NDArray] | None = None
-        threads = settings.get().num_threads
+        threads = get_settings().num_threads
         if threads is not None:
             handle.set_num_threads(threads)
 

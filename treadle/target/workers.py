@@ -24,8 +24,8 @@ from typing import BinaryIO
 import llvmlite
 import llvmlite.binding as llvm
 
-from treadle import settings
 from treadle.errors import InternalError
+from treadle.settings import get as get_settings
 from treadle.target.cache import KernelCache
 from treadle.target.host import usable_cores
 
@@ -80,7 +80,7 @@ def compile_each(
     jobs: Iterable[tuple[str, str]], *, seconds: float = JOB_SECONDS
 ) -> Iterator[Compiled]:
     """Compile kernels and yield each when it is ready, failures included, in any order."""
-    store = _kernel_cache(settings.get().cache / "kernels")
+    store = _kernel_cache(get_settings().cache / "kernels")
     missing: list[tuple[str, str]] = []
     for name, text in jobs:
         data = store.load(_key(text))
@@ -99,7 +99,7 @@ def compile_each(
 
 def prepare() -> None:
     """Start the workers without waiting for them, for use while kernels are still made."""
-    _pool().grow(settings.get().compile_workers or usable_cores())
+    _pool().grow(get_settings().compile_workers or usable_cores())
 
 
 def shut_down() -> None:
@@ -125,7 +125,7 @@ def _key(ir_text: str) -> str:
 
 
 def _failure(failed: list[Compiled], texts: dict[str, str]) -> InternalError:
-    folder = settings.get().dump
+    folder = get_settings().dump
     names = ", ".join(f.name for f in failed)
     if folder is None:
         hint = "set TREADLE_DUMP to a folder to keep the IR, and report it"
@@ -249,7 +249,7 @@ class _Pool:
 
     def run(self, jobs: list[tuple[str, str]], seconds: float) -> Iterator[Compiled]:
         """Compile jobs, the largest first, and yield results as they come."""
-        count = min(len(jobs), settings.get().compile_workers or usable_cores())
+        count = min(len(jobs), get_settings().compile_workers or usable_cores())
         waiting = deque(sorted(jobs, key=lambda job: -len(job[1])))
         busy: list[_Worker] = []
         try:
