@@ -17,6 +17,7 @@ from treadle.dtype import INDEX, bits, is_integer, max_value, min_value
 from treadle.expr.nodes import (
     COMPARE_OPS,
     Binary,
+    BinaryOp,
     Broadcast,
     Call,
     Cast,
@@ -251,46 +252,50 @@ def decompose(e: Expr) -> Affine:
 
     i * 8 + (j - 2) * 4  ->  Affine({i: 8, j: 4}, -8)
     """
-    coefs = {e: 1}
     terms: dict[Expr, int] = {}
     result = Affine(terms, 0, e.dtype, e.lanes)
     if not is_integer(e.dtype):
         terms[e] = 1
         return result
-    for node in reversed(_sum_nodes(e)):
-        coef = coefs.pop(node)
-        parts = _sum_parts(node)
+    coefs = {e: 1}
+    for node, parts in reversed(_sum_nodes(e).items()):
+        coef = coefs[node]
         if parts is None:
-            terms[node] = terms.get(node, 0) + coef
-            continue
-        if isinstance(node, Const):
+            if coef:
+                terms[node] = coef
+        elif isinstance(node, Const):
             result.const += coef * int(node.value)
-        for part, factor in parts:
-            coefs[part] = coefs.get(part, 0) + coef * factor
-    for atom in [a for a, c in terms.items() if not c]:
-        del terms[atom]
+        else:
+            for part, factor in parts:
+                coefs[part] = coefs.get(part, 0) + coef * factor
     return result
 
 
-def _sum_nodes(e: Expr) -> list[Expr]:
-    """Return the nodes of the sum `e` down to its atoms, operands before users."""
-    if _sum_parts(e) is None:
-        return [e]
-    order: dict[Expr, None] = {}
-    stack: list[tuple[Expr, bool]] = [(e, False)]
+Parts: TypeAlias = tuple[tuple[Expr, int], ...]
+
+
+def _sum_nodes(e: Expr) -> dict[Expr, Parts | None]:
+    """Return the nodes of the sum `e` down to its atoms with their summands, users last."""
+    parts = _sum_parts(e)
+    if not parts:
+        return {e: parts}
+    order: dict[Expr, Parts | None] = {}
+    stack: list[tuple[Expr, Parts | None, bool]] = [(e, parts, False)]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            order[node] = None
-        elif node not in order:
-            stack.append((node, True))
-            for part, _ in _sum_parts(node) or ():
-                if part not in order:
-                    stack.append((part, False))
-    return list(order)
+        node, parts, ready = stack.pop()
+        if node in order:
+            continue
+        if ready or not parts:
+            order[node] = parts
+            continue
+        stack.append((node, parts, True))
+        for part, _ in parts:
+            if part not in order:
+                stack.append((part, _sum_parts(part), False))
+    return order
 
 
-def _sum_parts(e: Expr) -> tuple[tuple[Expr, int], ...] | None:
+def _sum_parts(e: Expr) -> Parts | None:
     """Return the summands of a node with their factors, None for an atom."""
     if isinstance(e, Binary):
         if e.op == "add":
@@ -307,7 +312,7 @@ def _sum_parts(e: Expr) -> tuple[tuple[Expr, int], ...] | None:
     return _ramp_parts(e) if isinstance(e, Ramp) else None
 
 
-def _product_parts(e: Binary) -> tuple[tuple[Expr, int], ...] | None:
+def _product_parts(e: Binary) -> Parts | None:
     factor = splat_value(e.b)
     if factor is not None:
         return ((e.a, factor),)
@@ -322,7 +327,7 @@ def splat_value(e: Expr) -> int | None:
     return int(e.value) if isinstance(e, Const) and isinstance(e.value, int) else None
 
 
-def _ramp_parts(e: Ramp) -> tuple[tuple[Expr, int], ...] | None:
+def _ramp_parts(e: Ramp) -> Parts | None:
     if is_lane_ramp(e) and (e.stride is Const.of(1, e.dtype) or not is_sum(e.stride)):
         return None
     stride = decompose(e.stride)
@@ -358,6 +363,69 @@ def prove(cond: Expr, ranges: Ranges) -> bool | None:
     Comparisons are decided on the difference of their sides: i + 1 > i holds for any i.
     """
     return Bounds(ranges).prove(cond)
+
+
+def assume(ranges: Ranges, cond: Expr, *, holds: bool = True) -> Ranges:
+    """Return `ranges` narrowed by what a condition says where it holds (or does not).
+
+    i < n with n in [1, 8] narrows i to at most 7 and n to at least the least i plus 1. Returns
+    `ranges` itself when nothing is learnt.
+    """
+    facts: dict[Expr, Interval] = dict(cast(Mapping[Expr, Interval], ranges))
+    learnt = False
+    pending = [(cond, holds)]
+    while pending:
+        c, true = pending.pop()
+        if isinstance(c, Binary) and c.op == ("and" if true else "or"):
+            pending += [(c.b, true), (c.a, true)]
+        elif isinstance(c, Call) and c.name == "not":
+            pending.append((c.args[0], not true))
+        elif isinstance(c, Binary) and c.op in COMPARE_OPS and c.a.dtype == INDEX and c.lanes == 1:
+            learnt |= _learn(facts, c if true else _negated(c))
+    return cast(Ranges, facts) if learnt else ranges
+
+
+_OPPOSITE: Mapping[str, BinaryOp] = {
+    "lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq",
+}  # fmt: skip
+
+
+def _negated(c: Binary) -> Binary:
+    return cast(Binary, binary(_OPPOSITE[c.op], c.a, c.b))
+
+
+def _learn(facts: dict[Expr, Interval], c: Binary) -> bool:
+    """Put what a true comparison says of each atom into `facts`; return whether it is news."""
+    bounds = Bounds(cast(Ranges, facts))
+    a, b = decompose(c.a), decompose(c.b)
+    if c.op == "ne" or not bounds.is_exact(a) or not bounds.is_exact(b):
+        return False
+    difference = a.plus(b, -1)
+    sides = [difference] if c.op in ("lt", "le") else [difference.times(-1)]
+    if c.op == "eq":
+        sides.append(difference)
+    limit = -1 if c.op in ("lt", "gt") else 0
+    found = [_limits(side, limit, bounds) for side in sides]
+    news = False
+    for atom, fresh in (pair for limits in found for pair in limits):
+        old = bounds.of(atom).intersect(facts.get(atom, ANY))
+        both = old.intersect(fresh)
+        if both != old:
+            facts[atom] = both
+            news = True
+    return news
+
+
+def _limits(side: Affine, limit: int, bounds: Bounds) -> list[tuple[Expr, Interval]]:
+    """Return the bounds of each atom that follow from side <= limit."""
+    result: list[tuple[Expr, Interval]] = []
+    for atom, k in side.terms.items():
+        rest = side.like({x: c for x, c in side.terms.items() if x is not atom}, side.const)
+        low = bounds.of_sum(rest).lo
+        if low is not None:
+            room = (limit - low) // abs(k)
+            result.append((atom, Interval(None, room) if k > 0 else Interval(-room, None)))
+    return result
 
 
 class Bounds:
@@ -408,7 +476,8 @@ class Bounds:
         """True when the sum cannot wrap in its dtype."""
         return fits(self.of_sum(affine), affine.dtype)
 
-    def _sum_of(self, e: Expr) -> Affine:
+    def sum_of(self, e: Expr) -> Affine:
+        """Return the affine form of an expression, remembered; it is shared: do not change it."""
         found = self._sums.get(e)
         if found is None:
             found = self._sums[e] = decompose(e)
@@ -419,10 +488,10 @@ class Bounds:
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             if not is_integer(e.a.dtype):
                 return e.children if e.a.dtype == "bool" else ()
-            a, b = self._sum_of(e.a), self._sum_of(e.b)
+            a, b = self.sum_of(e.a), self.sum_of(e.b)
             return (e.a, e.b, *a.terms, *b.terms)
         if is_integer(e.dtype) and is_sum(e):
-            return self._sum_of(e).terms
+            return self.sum_of(e).terms
         if not isinstance(e, Load) and (e.dtype == "bool" or is_integer(e.dtype)):
             return [c for c in e.children if c.dtype == "bool" or is_integer(c.dtype)]
         return ()
@@ -437,7 +506,7 @@ class Bounds:
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             return self._compare(e)
         is_number_sum = is_integer(e.dtype) and is_sum(e)
-        found = self.of_sum(self._sum_of(e)) if is_number_sum else self._node(e)
+        found = self.of_sum(self.sum_of(e)) if is_number_sum else self._node(e)
         return found if fits(found, e.dtype) else dtype_interval(e.dtype)
 
     def _node(self, e: Expr) -> Interval:
@@ -485,7 +554,7 @@ class Bounds:
             if e.a.dtype != "bool":
                 return _BOOL
             return _truth(_decide(e.op, _subtract(self.memo[e.a], self.memo[e.b])))
-        a, b = self._sum_of(e.a), self._sum_of(e.b)
+        a, b = self.sum_of(e.a), self.sum_of(e.b)
         if not self.is_exact(a) or not self.is_exact(b):
             return _truth(_decide(e.op, _subtract(self.memo[e.a], self.memo[e.b])))
         difference = a.plus(b, -1)

@@ -247,15 +247,15 @@ def _normalise(value: int | float | bool, dtype: str) -> int | float | bool:
 def _round_float(value: float, dtype: str) -> float:
     if dtype == "float64" or not math.isfinite(value):
         return value
-    if dtype == "bfloat16":
-        low = struct.unpack("<I", struct.pack("<f", value))[0]
-        low = (low + 0x7FFF + ((low >> 16) & 1)) & 0xFFFF0000
-        return float(struct.unpack("<f", struct.pack("<I", low))[0])
-    code = "<f" if dtype == "float32" else "<e"
+    code = "<e" if dtype == "float16" else "<f"
     try:
-        return float(struct.unpack(code, struct.pack(code, value))[0])
+        packed = struct.pack(code, value)
     except OverflowError:
         return math.copysign(math.inf, value)
+    if dtype == "bfloat16":
+        low = struct.unpack("<I", packed)[0]
+        packed = struct.pack("<I", (low + 0x7FFF + ((low >> 16) & 1)) & 0xFFFF0000)
+    return float(struct.unpack(code, packed)[0])
 
 
 _SYMBOL = {

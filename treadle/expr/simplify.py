@@ -17,16 +17,19 @@ from treadle.expr.bounds import (
     Bounds,
     Interval,
     Ranges,
+    assume,
     brief_text,
     decompose,
     fits,
     is_lane_ramp,
     is_sum,
+    prove,
     splat_value,
 )
 from treadle.expr.fold import fold_binary, fold_call, fold_cast
 from treadle.expr.nodes import (
     COMPARE_OPS,
+    LOGIC_OPS,
     Binary,
     BinaryOp,
     Broadcast,
@@ -63,10 +66,13 @@ def simplify(e: Expr, ranges: Ranges = _NO_RANGES) -> Expr:
 class Simplifier:
     """Simplifies expressions under fixed bounds of variables; results are remembered per node."""
 
-    def __init__(self, ranges: Ranges = _NO_RANGES) -> None:
+    def __init__(self, ranges: Ranges = _NO_RANGES, *, contexts: int = 64) -> None:
+        """`contexts` limits how many conditions of lazy selects narrow the ranges below them."""
         self.ranges = ranges
         self.bounds = Bounds(ranges)
         self.memo: dict[Expr, Expr] = {}
+        self._contexts = contexts
+        self._branches: dict[tuple[Expr, bool], Simplifier | None] = {}
 
     def run(self, e: Expr) -> Expr:
         """Return the simplified expression."""
@@ -77,7 +83,7 @@ class Simplifier:
             if node in memo:
                 stack.pop()
                 continue
-            waiting = [o for o in _operands(node) if o not in memo]
+            waiting = [o for o in self._needs(node) if o not in memo]
             if waiting:
                 stack.extend(waiting)
                 continue
@@ -91,9 +97,53 @@ class Simplifier:
         """Return True or False where the condition is certain under the ranges, else None."""
         return self.bounds.prove(cond)
 
+    def _needs(self, node: Expr) -> Iterable[Expr]:
+        """Return what must be in the memo before a node: of a lazy select, what may be chosen."""
+        if not isinstance(node, Select) or not node.lazy:
+            return self._operands(node)
+        cond = self.memo.get(node.cond)
+        if cond is None:
+            return (node.cond,)
+        if isinstance(cond, Const):
+            return (node.then if cond.value else node.other,)
+        branches = ((node.then, self._under(cond, True)), (node.other, self._under(cond, False)))
+        return [value for value, context in branches if context is None]
+
+    def _operands(self, node: Expr) -> Iterable[Expr]:
+        """Return what must be simplified before a node: its children, or the atoms of a sum."""
+        if node.dtype == INDEX and is_sum(node):
+            return self._sum_of(node).terms
+        return node.children
+
+    def _under(self, cond: Expr, holds: bool) -> Simplifier | None:
+        """Return the simplifier for where a condition holds (or not), None if it tells nothing."""
+        key = (cond, holds)
+        if key not in self._branches:
+            narrowed = assume(self.ranges, cond, holds=holds) if self._contexts else self.ranges
+            fresh = narrowed is not self.ranges
+            self._contexts -= fresh
+            share = self._contexts // 4
+            self._branches[key] = Simplifier(narrowed, contexts=share) if fresh else None
+        return self._branches[key]
+
+    def _lazy_select(self, node: Select) -> Expr:
+        """Simplify each branch knowing that it is chosen."""
+        cond = self.memo[node.cond]
+        if isinstance(cond, Const):
+            return self.memo[node.then if cond.value else node.other]
+        inside, outside = self._under(cond, True), self._under(cond, False)
+        then = self.memo[node.then] if inside is None else inside.run(node.then)
+        other = self.memo[node.other] if outside is None else outside.run(node.other)
+        return self._rules(node.with_children((cond, then, other)))
+
+    def _sum_of(self, e: Expr) -> Affine:
+        return self.bounds.sum_of(e)
+
     def _node(self, node: Expr) -> Expr:
         """Return the simplified form of a node whose operands are in the memo."""
         memo = self.memo
+        if isinstance(node, Select) and node.lazy:
+            return self._lazy_select(node)
         if node.dtype == INDEX and is_sum(node):
             return self._sum(node)
         children = node.children
@@ -143,13 +193,25 @@ class Simplifier:
             return folded
         if isinstance(e.a, Broadcast) and isinstance(e.b, Broadcast):
             return broadcast(self._rules(binary(e.op, e.a.value, e.b.value)), e.lanes)
-        if e.op in _COMMUTATIVE and _is_constant(e.a) and not _is_constant(e.b):
+        in_sum = e.dtype == INDEX and e.op in ("add", "mul")  # ordered by the affine form
+        if e.op in _COMMUTATIVE and not in_sum and _is_constant(e.a) and not _is_constant(e.b):
             return binary(e.op, e.b, e.a)
+        fresh: Expr | None = None
         if is_integer(e.a.dtype):
             fresh = self._integer(e)
-            if fresh is not None and fresh is not e:
-                return fresh
-        return apply_rules(e)
+        elif e.op in LOGIC_OPS and e.lanes == 1:
+            fresh = self._logic(e)
+        return apply_rules(e) if fresh is None or fresh is e else fresh
+
+    def _logic(self, e: Binary) -> Expr | None:
+        """Drop a side that the other decides: i < 4 and i < 8  ->  i < 4."""
+        holds = e.op == "and"  # the other side matters only where this one is `holds`
+        for side, rest in ((e.a, e.b), (e.b, e.a)):
+            ranges = assume(self.ranges, side, holds=holds)
+            known = None if ranges is self.ranges else prove(rest, ranges)
+            if known is not None:
+                return side if known is holds else Const.of(not holds, "bool")
+        return None
 
     def _integer(self, e: Binary) -> Expr | None:
         if e.op in COMPARE_OPS:
@@ -166,10 +228,10 @@ class Simplifier:
 
     def _sum(self, node: Expr) -> Expr:
         """Return a maximal sum in normal form; its atoms are simplified first."""
-        source = decompose(node)
+        source = self._sum_of(node)
         total = source.like({}, source.const)
         for atom, coef in source.terms.items():
-            total = total.plus(decompose(self.memo.get(atom, atom)), coef)
+            total = total.plus(self._sum_of(self.memo.get(atom, atom)), coef)
         return self._recombine(total).to_expr()
 
     def _recombine(self, s: Affine) -> Affine:
@@ -190,7 +252,7 @@ class Simplifier:
         divisor = splat_value(atom.b)
         if divisor is None or divisor <= 0:
             return None
-        quotient = self._divide(decompose(atom.a), divisor)
+        quotient = self._divide(self._sum_of(atom.a), divisor)
         if quotient.const or len(quotient.terms) != 1:
             return None
         (partner, inner), *_ = quotient.terms.items()
@@ -209,7 +271,7 @@ class Simplifier:
         have = s.terms.get(partner)
         if have is not None and have == coef * divisor * inner:
             rest = {a: c for a, c in s.terms.items() if a is not atom and a is not partner}
-            return s.like(rest, s.const).plus(decompose(atom.a), coef)
+            return s.like(rest, s.const).plus(self._sum_of(atom.a), coef)
         if inner != 1:
             return None
         for other, have in s.terms.items():
@@ -218,13 +280,13 @@ class Simplifier:
             outer = splat_value(other.b)
             if other.a is partner and outer is not None and outer > 0:
                 rest = {a: c for a, c in s.terms.items() if a is not atom and a is not other}
-                whole = self._modulo(decompose(atom.a), divisor * outer)
+                whole = self._modulo(self._sum_of(atom.a), divisor * outer)
                 return s.like(rest, s.const).plus(whole, coef)
         return None
 
     def _product(self, e: Binary) -> Expr | None:
         """Multiply out a product of short sums: (i + 1) * n  ->  i * n + n."""
-        a, b = decompose(e.a), decompose(e.b)
+        a, b = self._sum_of(e.a), self._sum_of(e.b)
         if (len(a.terms) + bool(a.const)) * (len(b.terms) + bool(b.const)) > _MAX_PRODUCT_TERMS:
             return None
         total = a.times(b.const).plus(b.like(b.terms, 0), a.const)
@@ -244,7 +306,7 @@ class Simplifier:
         if e.dtype != INDEX:
             return self._data_division(e)
         divisor = splat_value(e.b)
-        a = decompose(e.a)
+        a = self._sum_of(e.a)
         if divisor is None:
             return self._symbolic_division(e, a)
         if divisor == 0:
@@ -312,11 +374,11 @@ class Simplifier:
             return None
         if atom.op == "floordiv" and inner * c < _MAX_DIVISOR:
             # (x // d + r) // c -> (x + r * d) // (d * c)
-            top = decompose(atom.a).plus(rest.like({}, rest.const * inner))
+            top = self._sum_of(atom.a).plus(rest.like({}, rest.const * inner))
             return self._divide(top, inner * c) if self.bounds.is_exact(top) else None
         if atom.op == "floormod" and inner % c == 0 and rest.const == 0:
             # x % (c * d) // c -> x // c % d
-            return self._modulo(self._divide(decompose(atom.a), c), inner // c)
+            return self._modulo(self._divide(self._sum_of(atom.a), c), inner // c)
         return None
 
     def _small_part(self, n: Affine, c: int) -> tuple[Affine, Affine, int] | None:
@@ -371,7 +433,7 @@ class Simplifier:
 
     def _symbolic_division(self, e: Binary, a: Affine) -> Expr | None:
         """(n * x + r) // n  ->  x, and % n  ->  r, where n > 0 and 0 <= r < n are certain."""
-        n = decompose(e.b)
+        n = self._sum_of(e.b)
         size = self.bounds.of(e.b)
         if size.lo is None or size.lo < 0 or not self.bounds.is_exact(a):
             return None
@@ -381,7 +443,7 @@ class Simplifier:
             if factor is None:
                 rest.terms[atom] = k
             else:
-                whole = whole.plus(decompose(factor), k)
+                whole = whole.plus(self._sum_of(factor), k)
         low = self.bounds.of_sum(rest)
         high = self.bounds.of_sum(rest.plus(n, -1))
         inside = low.lo is not None and low.lo >= 0 and high.hi is not None and high.hi < 0
@@ -391,13 +453,15 @@ class Simplifier:
             return None
         if e.op == "floormod":
             return rest.to_expr() if inside else binary("floormod", rest.to_expr(), e.b)
-        quotient = a.like({}, 0) if inside else decompose(binary("floordiv", rest.to_expr(), e.b))
+        quotient = (
+            a.like({}, 0) if inside else self._sum_of(binary("floordiv", rest.to_expr(), e.b))
+        )
         return whole.plus(quotient).to_expr()
 
     # ------------------------------------------------------------------ comparisons, min, max
 
     def _extreme(self, e: Binary) -> Expr | None:
-        a, b = decompose(e.a), decompose(e.b)
+        a, b = self._sum_of(e.a), self._sum_of(e.b)
         if not self.bounds.is_exact(a) or not self.bounds.is_exact(b):
             return None
         gap = self.bounds.of_sum(a.plus(b, -1))
@@ -414,7 +478,7 @@ class Simplifier:
             return None
         if e.op in ("gt", "ge"):
             return binary("lt" if e.op == "gt" else "le", e.b, e.a)
-        a, b = decompose(e.a), decompose(e.b)
+        a, b = self._sum_of(e.a), self._sum_of(e.b)
         if not self.bounds.is_exact(a) or not self.bounds.is_exact(b):
             return None
         difference = a.plus(b, -1)
@@ -451,6 +515,8 @@ class Simplifier:
             left.const = d.const
         if not self.bounds.is_exact(left) or not self.bounds.is_exact(right):
             return None
+        if op == "lt" and right.terms and right.const == 1:
+            op, right.const = "le", 0
         return binary(op, left.to_expr(), right.to_expr())
 
     # ------------------------------------------------------------------ choice
@@ -461,13 +527,6 @@ class Simplifier:
             values = tuple(cast(Broadcast, p).value for p in parts)
             return broadcast(self._rules(e.with_children(values)), e.lanes)
         return apply_rules(e)
-
-
-def _operands(node: Expr) -> Iterable[Expr]:
-    """Return what must be simplified before a node: its children, or the atoms of a sum."""
-    if node.dtype == INDEX and is_sum(node):
-        return decompose(node).terms
-    return node.children
 
 
 def _is_constant(e: Expr) -> bool:

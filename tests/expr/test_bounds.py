@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Affine forms, intervals and proofs: sound for every value, and sharp where it matters."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.expr.evaluate import integer
+from treadle.expr.bounds import Affine, Bounds, Interval, assume, decompose, interval, prove
+from treadle.expr.nodes import (
+    Const,
+    Expr,
+    Var,
+    all_of,
+    binary,
+    broadcast,
+    call,
+    cast,
+    load,
+    maximum,
+    minimum,
+    ramp,
+    select,
+)
+from treadle.loop.nodes import Buffer, shape_of
+
+pytestmark = pytest.mark.tiny
+
+I, J, N = Var("i"), Var("j"), Var("n")  # noqa: E741
+RANGES = {I: Interval(0, 15), J: Interval(0, 3), N: Interval(1, None)}
+OPS = (
+    "add", "sub", "mul", "floordiv", "floormod", "truncdiv", "truncmod", "min", "max", "bitand",
+    "bitor", "bitxor",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_intervals_hold_every_result(op: str) -> None:
+    ends = (-5, -2, -1, 0, 1, 3)
+    spans = [(a, b) for a in ends for b in ends if a <= b]
+    x, y = Var("x"), Var("y")
+    e = binary(op, x, y)
+    for (a, b), (c, d) in itertools.product(spans, repeat=2):
+        found = interval(e, {x: Interval(a, b), y: Interval(c, d)})
+        open_above = interval(e, {x: Interval(a, None), y: Interval(c, None)})
+        open_below = interval(e, {x: Interval(None, b), y: Interval(None, d)})
+        for p, q in itertools.product(range(a, b + 1), range(c, d + 1)):
+            value = integer(op, p, q)
+            if value is None:
+                continue
+            for bounds in (found, open_above, open_below):
+                assert bounds.contains(Interval(value, value)), (op, p, q, bounds)
+
+
+@pytest.mark.parametrize(
+    ("e", "expected"),
+    [
+        (I * 8 + J, Interval(0, 123)),
+        (I - I, Interval(0, 0)),
+        ((I + 1) * 4 - I * 4, Interval(4, 4)),
+        (N * 2 - 1, Interval(1, None)),
+        (I // 4, Interval(0, 3)),
+        (I % 4, Interval(0, 3)),
+        (J % 8, Interval(0, 3)),
+        ((I + 1) // N, Interval(0, 16)),
+        (I % N, Interval(0, 15)),
+        (minimum(N, 7), Interval(1, 7)),
+        (maximum(I - 20, 0), Interval(0, 0)),
+        (select(I < 20, J, N), Interval(0, 3)),
+        (select(I < J, J, I), Interval(0, 15)),
+        (I < 16, Interval(1, 1)),
+        (I < J, Interval(0, 1)),
+        (ramp(I, 2, 4), Interval(0, 21)),
+        (broadcast(I, 4) * ramp(0, 1, 4), Interval(0, 45)),
+        (cast(Var("b", "uint8"), "int64"), Interval(0, 255)),
+        (Var("b", "int8") * 4, Interval(-128, 127)),
+        (call("popcount", I), Interval(0, 64)),
+        (I & 7, Interval(0, 7)),
+    ],
+    ids=str,
+)
+def test_intervals(e: Expr, expected: Interval) -> None:
+    assert interval(e, RANGES) == expected
+
+
+def test_a_load_has_the_bounds_of_its_type() -> None:
+    data = Buffer("A", "int8", shape_of(4))
+    assert interval(load(data, [I]), RANGES) == Interval(-128, 127)
+
+
+@pytest.mark.parametrize(
+    ("cond", "expected"),
+    [
+        (N + 1 > N, True),
+        (N * 2 >= N * 2, True),
+        (I < 16, True),
+        (I >= 16, False),
+        (I * 4 + J < 64, True),
+        (I < N, None),
+        (N > 0, True),
+        ((I * 2).__eq__(Const.of(5)), False),
+        ((I * 2).__ne__(Const.of(5)), True),
+        (all_of([I < 16, N >= 1]), True),
+        ((I < 0) | (J < 4), True),
+        (call("not", I < 16), False),
+        (Var("x", "float32") < 1.0, None),
+        (Var("b", "uint8") + 1 > Var("b", "uint8"), None),
+    ],
+    ids=str,
+)
+def test_proofs(cond: Expr, expected: bool | None) -> None:
+    assert prove(cond, RANGES) is expected
+
+
+def test_decompose_is_exact() -> None:
+    affine = decompose((I * 8 + J - 2) * 4 - (J - N) + 3)
+    assert affine.terms == {I: 32, J: 3, N: 1}
+    assert affine.const == -5
+    assert str(affine.to_expr()) == "((((i * 32) + (j * 3)) + n) - 5)"
+
+
+def test_equal_affine_values_print_the_same() -> None:
+    one = Affine({I: 4, J: 4, N: -1}, 2)
+    two = Affine({N: -1, J: 4, I: 4}, 2)
+    assert one.to_expr() is two.to_expr()
+    assert str(one.to_expr()) == "((((i * 4) + (j * 4)) - n) + 2)"
+
+
+def test_vectors_decompose_into_lanes() -> None:
+    affine = decompose(ramp(I * 4 + 1, 2, 8) + broadcast(N, 8))
+    lane = ramp(0, 1, 8)
+    assert affine.terms == {lane: 2, I: 4, N: 1}
+    assert str(affine.to_expr()) == "ramp((((i * 4) + n) + 1), 2, 8)"
+
+
+def test_conditions_narrow_ranges() -> None:
+    def narrowed(cond: Expr, *, holds: bool = True) -> list[Interval]:
+        bounds = Bounds(assume(RANGES, cond, holds=holds))
+        return [bounds.of(v) for v in (I, J, N)]
+
+    i, j, n = (RANGES[v] for v in (I, J, N))
+    assert narrowed(I < 4) == [Interval(0, 3), j, n]
+    assert narrowed(I < 4, holds=False) == [Interval(4, 15), j, n]
+    assert narrowed(I * 2 + 1 <= 8) == [Interval(0, 3), j, n]
+    assert narrowed(N <= I) == [Interval(1, 15), j, Interval(1, 15)]
+    assert narrowed(all_of([I > 2, J.__eq__(Const.of(2))])) == [
+        Interval(3, 15), Interval(2, 2), n
+    ]  # fmt: skip
+    assert narrowed((I < 2) | (J > 1), holds=False) == [Interval(2, 15), Interval(0, 1), n]
+    assert narrowed(call("not", I < 2)) == [Interval(2, 15), j, n]
+    assert assume(RANGES, I < 20) is RANGES
+    assert assume(RANGES, Var("x", "float32") < 1.0) is RANGES
+    assert [i, j, n] == narrowed(I < 2 * N)
+
+
+def test_deep_sums_need_no_recursion() -> None:
+    e: Expr = I
+    for _ in range(20_000):
+        e = e + 1
+    assert interval(e, RANGES) == Interval(20_000, 20_015)
