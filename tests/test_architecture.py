@@ -139,6 +139,25 @@ def test_layers() -> None:
     assert not violations, "\n".join(violations)
 
 
+def test_no_module_is_imported_by_a_name_the_root_gives_to_something_else() -> None:
+    """`from treadle import settings` gives the function that users call, not the module."""
+    taken = {
+        alias.asname or alias.name
+        for node in tree_of(PACKAGE / "__init__.py").body
+        if isinstance(node, ast.ImportFrom) and node.module != "treadle"
+        for alias in node.names
+    }
+    mistaken = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and node.module == "treadle"
+        for alias in node.names
+        if alias.name in taken
+    ]
+    assert not mistaken
+
+
 def test_no_import_cycles() -> None:
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for path in modules():
