@@ -61,7 +61,7 @@ def modules() -> list[Path]:
 
 def module_name(path: Path) -> str:
     parts = list(path.relative_to(ROOT).with_suffix("").parts)
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return ".".join(parts[:-1] if parts[-1] in ("__init__", "__main__") else parts)
 
 
 @cache
