@@ -305,7 +305,49 @@ class Values:
     def _plain_load(self, buffer: Buffer, index: str, lanes: int) -> str:
         type_ = vector(memory_type(buffer.dtype), lanes)
         address = self.address(buffer, index)
+        if self._fills_no_register(buffer, lanes):
+            return self._partial_load(buffer, address, lanes)
         return self.b.let(f"load {type_}, ptr {address}, align {itemsize(buffer.dtype)}")
+
+    def _fills_no_register(self, buffer: Buffer, lanes: int) -> bool:
+        """True for lanes that would be moved in several pieces, where a mask does it in one.
+
+        Local buffers stay as they are: they become registers of exactly these lanes.
+        """
+        least = self.ops.machine.least_masked
+        size = itemsize(buffer.dtype)
+        odd = lanes & (lanes - 1) != 0 and 4 * lanes * size > 64
+        return odd and 0 < least <= size and buffer.scope != "local"
+
+    def _partial_load(self, buffer: Buffer, address: str, lanes: int) -> str:
+        element = memory_type(buffer.dtype)
+        full = 1 << lanes.bit_length()
+        type_ = vector(element, full)
+        raw = self.b.intrinsic(
+            type_,
+            f"masked.load.{suffix(type_)}.p0",
+            (f"ptr align {itemsize(buffer.dtype)}", address),
+            (vector("i1", full), _first(lanes, full)),
+            (type_, "poison"),
+        )
+        return self._resized(element, raw, full, lanes)
+
+    def _partial_store(self, buffer: Buffer, address: str, value: str, lanes: int) -> None:
+        element = memory_type(buffer.dtype)
+        full = 1 << lanes.bit_length()
+        type_ = vector(element, full)
+        self.b.intrinsic_void(
+            f"masked.store.{suffix(type_)}.p0",
+            (type_, self._resized(element, value, lanes, full)),
+            (f"ptr align {itemsize(buffer.dtype)}", address),
+            (vector("i1", full), _first(lanes, full)),
+        )
+
+    def _resized(self, element: str, value: str, lanes: int, to: int) -> str:
+        """Return the first lanes of a vector as a narrower one, or a wider one that has it first."""
+        type_ = vector(element, lanes)
+        order = ", ".join(f"i32 {i}" if i < lanes else "i32 poison" for i in range(to))
+        return self.b.let(f"shufflevector {type_} {value}, {type_} poison, <{to} x i32> <{order}>")
 
     def _masked_load(self, buffer: Buffer, index: str, lanes: int) -> str:
         mask = self._mask_for(lanes)
@@ -396,6 +438,9 @@ class Values:
         type_ = vector(memory_type(buffer.dtype), lanes)
         size = itemsize(buffer.dtype)
         address = self.address(buffer, index)
+        if self.mask is None and self._fills_no_register(buffer, lanes):
+            self._partial_store(buffer, address, value, lanes)
+            return
         if self.mask is None:
             self.b.line(f"store {type_} {value}, ptr {address}, align {size}")
             return
@@ -421,6 +466,11 @@ class Values:
 def _is_strided(parts: tuple[Expr, Expr]) -> bool:
     """True when a load needs only the base and the stride of its index."""
     return isinstance(parts[1], Const) and isinstance(parts[1].value, int)
+
+
+def _first(lanes: int, full: int) -> str:
+    """Return the mask of the first `lanes` of `full` lanes."""
+    return "<" + ", ".join(f"i1 {'true' if i < lanes else 'false'}" for i in range(full)) + ">"
 
 
 def _is_integer_division(e: Binary) -> bool:
