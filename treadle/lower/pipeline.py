@@ -11,6 +11,7 @@ from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
 from treadle.lower.simplify_loops import simplify_loops
+from treadle.lower.specialize_guards import specialize_guards
 from treadle.passes import pipeline
 
 LOOPS = pipeline(
@@ -20,6 +21,8 @@ LOOPS = pipeline(
         ("simplify_loops", simplify_loops),
         # While indices still have their dimensions, so that the text stays readable.
         ("partition_loops", partition_loops),
+        # After it, so that the remainders of splits have bodies of their own already.
+        ("specialize_guards", specialize_guards),
     ),
     verify=verify,
     text=func_text,
