@@ -12,6 +12,7 @@ from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
 from treadle.lower.simplify_loops import simplify_loops
 from treadle.lower.specialize_guards import specialize_guards
+from treadle.lower.transpose_tiles import transpose_tiles
 from treadle.passes import pipeline
 
 LOOPS = pipeline(
@@ -34,6 +35,8 @@ LOWER = pipeline(
     (
         # One index per access, so that a vector of lanes is a ramp of one expression.
         ("flatten_buffers", flatten_buffers),
+        # While loops still say which are the rows and which the lanes of a tile.
+        ("transpose_tiles", transpose_tiles),
         # Before unrolling: vector statements are copied, not rebuilt, by it.
         ("vectorize_loops", vectorize_loops),
         ("unroll_loops", unroll_loops),

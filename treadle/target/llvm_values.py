@@ -27,7 +27,7 @@ from treadle.target.llvm_builder import (
     suffix,
     vector,
 )
-from treadle.target.llvm_facts import Facts, buffer_of, linear_parts, scalar_of
+from treadle.target.llvm_facts import Facts, buffer_of, flat_size, linear_parts, scalar_of
 from treadle.target.llvm_ops import Ops
 
 _LARGEST_SHUFFLED_STRIDE = 4
@@ -382,8 +382,15 @@ class Values:
         """Read every `stride`-th element through `stride` contiguous loads that stay inside.
 
         The loads start at multiples of lanes - 1, so that together they end exactly at the last
-        element: 0 .. lanes-1, lanes-1 .. 2*lanes-2, and so on.
+        element: 0 .. lanes-1, lanes-1 .. 2*lanes-2, and so on. Every other element of a local
+        buffer is read as two vectors side by side, which may be registers.
         """
+        pair = _pair_of(buffer, index, stride, lanes)
+        if pair is not None:
+            low = self._plain_load(buffer, str(pair), lanes)
+            high = self._plain_load(buffer, str(pair + lanes), lanes)
+            odd = int(index) - pair
+            return self._shuffle(buffer, low, high, lanes, list(range(odd, 2 * lanes, 2)))
         result, filled = "poison", 0
         for part in range(stride):
             start = part * (lanes - 1)
@@ -466,6 +473,15 @@ class Values:
 def _is_strided(parts: tuple[Expr, Expr]) -> bool:
     """True when a load needs only the base and the stride of its index."""
     return isinstance(parts[1], Const) and isinstance(parts[1].value, int)
+
+
+def _pair_of(buffer: Buffer, index: str, stride: int, lanes: int) -> int | None:
+    """Return where two whole vectors hold every second element from a constant index on."""
+    size = flat_size(buffer)
+    if stride != 2 or buffer.scope != "local" or size is None or not index.isdecimal():
+        return None
+    start = int(index) - int(index) % 2
+    return start if start % lanes == 0 and start + 2 * lanes <= size else None
 
 
 def _first(lanes: int, full: int) -> str:
