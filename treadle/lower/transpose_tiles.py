@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read and write square tiles by whole vectors where reads run across the vectors written.
 
-A tile of n x n elements (n a power of two) is read along its own memory order into registers,
+A tile, seen as part of n x n elements (n a power of two), is read along its own memory order into registers,
 turned there, and used. Turning takes log2(n) steps; each puts the even elements of the whole tile
 before the odd ones, which rotates the bits of an element's number by one.
 
@@ -20,7 +20,8 @@ from treadle.expr.simplify import simplify
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Stmt, Store
 
-_SIZES = (4, 8, 16)
+_SIDES = (4, 8, 16)
+_LEAST_SIDE = 3
 _ZERO = Const.of(0)
 
 
@@ -37,14 +38,22 @@ def _tile(rows: For) -> Stmt | None:
     columns = rows.body
     if not isinstance(columns, For) or columns.kind != "vectorized":
         return None
-    store, n = columns.body, int_value(columns.extent)
-    if n not in _SIZES or int_value(rows.extent) != n or not isinstance(store, Store):
+    store, shape = columns.body, (int_value(rows.extent), int_value(columns.extent))
+    n = _side(*shape)
+    if n is None or not isinstance(store, Store):
         return None
     at = simplify(store.indices[0], {})
     if _factor(at, columns.var) != 1 or _is_guarded(store.value):
         return None
     loads = [e for e in ex.walk(store.value) if _runs_across(e, rows.var, columns.var)]
     return _turned(rows, columns, store, loads, n) if loads else None
+
+
+def _side(rows: int | None, columns: int | None) -> int | None:
+    """Return the side of the square that holds a tile; None for one not worth turning."""
+    if rows is None or columns is None or min(rows, columns) < _LEAST_SIDE:
+        return None
+    return next((n for n in _SIDES if n >= max(rows, columns)), None)
 
 
 def _is_guarded(value: Expr) -> bool:
@@ -74,7 +83,7 @@ def _turned(rows: For, columns: For, store: Store, loads: list[Expr], n: int) ->
     mapping: dict[Expr, Expr] = {}
     for load in loads:
         assert isinstance(load, ex.Load)
-        made, filled = _read(load, rows.var, columns.var, n)
+        made, filled = _read(load, rows, columns, n)
         steps = [made]
         before += filled
         while len(steps) < n.bit_length():
@@ -94,14 +103,16 @@ def _local(name: str, dtype: str, n: int) -> Buffer:
     return Buffer(name, dtype, (Const.of(n * n),), "local")
 
 
-def _read(load: ex.Load, row: Var, column: Var, n: int) -> tuple[Buffer, list[Stmt]]:
+def _read(load: ex.Load, rows: For, columns: For, n: int) -> tuple[Buffer, list[Stmt]]:
     """Return a tile and the statements that fill it: column by column, each one vector."""
     tile = _local(f"{load.source.name}.tile", load.dtype, n)
+    height, width = int_value(rows.extent), int_value(columns.extent)
+    assert height is not None and width is not None  # checked by _side
     statements: list[Stmt] = []
-    for j in range(n):
-        base = ex.substitute(load.indices[0], {row: _ZERO, column: Const.of(j)})
-        index = ex.ramp(simplify(base, {}), 1, n)
-        place = ex.ramp(Const.of(j * n), 1, n)
+    for j in range(width):
+        base = ex.substitute(load.indices[0], {rows.var: _ZERO, columns.var: Const.of(j)})
+        index = ex.ramp(simplify(base, {}), 1, height)
+        place = ex.ramp(Const.of(j * n), 1, height)
         statements.append(Store(tile, (place,), ex.load(load.source, (index,))))
     return tile, statements
 
