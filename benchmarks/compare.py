@@ -18,6 +18,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -70,26 +71,25 @@ def measure_apart(model: Path, threads: int, names: list[str], seconds: float) -
 
 def table_of(rows: list[Row], peers: list[str]) -> Table:
     """Return the rows as a table: times in ms, ratios above 1 where Treadle is faster."""
-    table = Table(title="medians in ms; ratio = peer / treadle; error against the last peer")
+    title = "medians in ms; ratio = peer / treadle; error against the last peer; compile in s"
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("network", no_wrap=True)
-    for heading in ("threads", "treadle", *peers, *(f"ratio {peer}" for peer in peers), "error"):
-        table.add_column(heading, justify="right")
-    table.add_column("compile s", justify="right")
+    of_peers = [heading for peer in peers for heading in (peer, "ratio")]
+    for heading in ("threads", "treadle", *of_peers, "error", "compile"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        if row.failure:
-            table.add_row(row.network, str(row.threads), "[red]failed")
-            continue
-        ours = row.figures["treadle"]
-        table.add_row(
-            row.network,
-            str(row.threads),
-            f"{ours['median_ms']:.2f}",
-            *(f"{row.figures[peer]['median_ms']:.2f}" for peer in peers),
-            *(f"{row.ratio(peer):.2f}" for peer in peers),
-            f"{ours['max_relative_error']:.1e}",
-            f"{ours['open_seconds']:.1f}",
-        )
+        table.add_row(row.network, str(row.threads), *_cells(row, peers))
     return table
+
+
+def _cells(row: Row, peers: list[str]) -> list[str]:
+    if row.failure:
+        return ["[red]failed"]
+    ours = row.figures["treadle"]
+    cells = [f"{ours['median_ms']:.2f}"]
+    for peer in peers:
+        cells += [f"{row.figures[peer]['median_ms']:.2f}", f"{row.ratio(peer):.2f}"]
+    return [*cells, f"{ours['max_relative_error']:.1e}", f"{ours['open_seconds']:.1f}"]
 
 
 def models_of(names: list[str], zoo: Path) -> list[Path]:
@@ -120,7 +120,7 @@ def main() -> None:
     if not models:
         parser.error(f"no network in {arguments.zoo}; python -m benchmarks.networks makes them")
 
-    console = Console()
+    console = Console(width=max(100, Console().width))  # wide enough for two peers
     rows = []
     for model in models:
         for threads in map(int, arguments.threads.split(",")):

@@ -39,8 +39,11 @@ LAYERS = (
 
 LEVEL = {name: level for level, line in enumerate(LAYERS) for name in line}
 
-HEAVY = {"llvmlite", "onnx", "onnxruntime", "scipy", "sklearn", "tensorflow", "torch", "xgboost"}
+HEAVY = {"onnx", "onnxruntime", "scipy", "sklearn", "tensorflow", "torch", "xgboost"}
 """Packages that `import treadle` must not import: they are imported when they are needed."""
+
+REEXPORTS = {"ops", "te"}
+"""Sub-packages whose __init__ collects names: the operators, and the language users write."""
 
 BANNED_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}
 BANNED_CALLS = {"eval", "exec", "__import__"}
@@ -58,7 +61,7 @@ def modules() -> list[Path]:
 
 def module_name(path: Path) -> str:
     parts = list(path.relative_to(ROOT).with_suffix("").parts)
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return ".".join(parts[:-1] if parts[-1] in ("__init__", "__main__") else parts)
 
 
 @cache
@@ -136,6 +139,25 @@ def test_layers() -> None:
     assert not violations, "\n".join(violations)
 
 
+def test_no_module_is_imported_by_a_name_the_root_gives_to_something_else() -> None:
+    """`from treadle import settings` gives the function that users call, not the module."""
+    taken = {
+        alias.asname or alias.name
+        for node in tree_of(PACKAGE / "__init__.py").body
+        if isinstance(node, ast.ImportFrom) and node.module != "treadle"
+        for alias in node.names
+    }
+    mistaken = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and node.module == "treadle"
+        for alias in node.names
+        if alias.name in taken
+    ]
+    assert not mistaken
+
+
 def test_no_import_cycles() -> None:
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for path in modules():
@@ -149,7 +171,7 @@ def test_no_import_cycles() -> None:
 
 def test_sub_packages_hold_a_docstring_only() -> None:
     for path in PACKAGE.glob("*/**/__init__.py"):
-        if path.parent == PACKAGE / "ops":
+        if path.parent.name in REEXPORTS:
             continue
         body = tree_of(path).body
         assert ast.get_docstring(tree_of(path)), f"{path} has no docstring"

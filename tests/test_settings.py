@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from treadle import settings
 from treadle.errors import SettingError
+from treadle.settings import TABLE, Settings, describe, get, use
 
 pytestmark = pytest.mark.tiny
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    for setting in settings.TABLE:
+    for setting in TABLE:
         monkeypatch.delenv(setting.variable, raising=False)
 
 
 def test_the_defaults() -> None:
-    now = settings.get()
+    now = get()
     assert (now.debug, now.dump, now.dump_only, now.override) == (0, None, "*", None)
     assert (now.verify, now.time, now.num_threads, now.compile_workers) == (1, False, None, None)
     assert now.cache.name == "treadle"
@@ -41,7 +41,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     }
     for name, value in values.items():
         monkeypatch.setenv(f"TREADLE_{name}", value)
-    assert settings.get() == settings.Settings(
+    assert get() == Settings(
         3, tmp_path / "dump", "conv*", tmp_path, 2, True, 4, tmp_path / "cache", 8
     )
 
@@ -50,10 +50,10 @@ def test_the_cache_follows_the_desktop_rules(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert settings.get().cache == tmp_path / "treadle"
+    assert get().cache == tmp_path / "treadle"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert settings.get().cache == tmp_path / "home" / ".cache" / "treadle"
+    assert get().cache == tmp_path / "home" / ".cache" / "treadle"
 
 
 @pytest.mark.parametrize(
@@ -73,44 +73,44 @@ def test_a_bad_value_is_refused(
 ) -> None:
     monkeypatch.setenv(f"TREADLE_{name}", text)
     with pytest.raises(SettingError) as caught:
-        settings.get()
+        get()
     assert f"TREADLE_{name} is {text!r}; it must be {wanted}" in str(caught.value)
     assert "hint" in str(caught.value)
 
 
 def test_a_block_changes_settings_and_changes_them_back() -> None:
-    with settings.use(debug=3, time=True) as outer:
+    with use(debug=3, time=True) as outer:
         assert (outer.debug, outer.time) == (3, True)
-        with settings.use(debug=5, num_threads="2"):
-            now = settings.get()
+        with use(debug=5, num_threads="2"):
+            now = get()
             assert (now.debug, now.time, now.num_threads) == (5, True, 2)
-            with settings.use(num_threads=None):
-                assert settings.get().num_threads is None
-        assert settings.get().debug == 3
-    assert settings.get().debug == 0
+            with use(num_threads=None):
+                assert get().num_threads is None
+        assert get().debug == 3
+    assert get().debug == 0
 
 
 def test_a_block_ends_with_an_exception_too() -> None:
-    with pytest.raises(KeyError), settings.use(debug=3):
+    with pytest.raises(KeyError), use(debug=3):
         raise KeyError
-    assert settings.get().debug == 0
+    assert get().debug == 0
 
 
 def test_a_block_stays_in_its_context() -> None:
-    with settings.use(debug=3):
-        assert contextvars.Context().run(settings.get).debug == 0
+    with use(debug=3):
+        assert contextvars.Context().run(get).debug == 0
 
 
 def test_unknown_names_and_bad_values_in_a_block() -> None:
-    with pytest.raises(SettingError, match="did you mean 'debug'"), settings.use(debgu=3):
+    with pytest.raises(SettingError, match="did you mean 'debug'"), use(debgu=3):
         pass
-    with pytest.raises(SettingError, match="settings are debug"), settings.use(xyzzy=3):
+    with pytest.raises(SettingError, match="settings are debug"), use(xyzzy=3):
         pass
-    with pytest.raises(SettingError, match="debug is '9'; it must be"), settings.use(debug=9):
+    with pytest.raises(SettingError, match="debug is '9'; it must be"), use(debug=9):
         pass
 
 
 def test_every_setting_is_described() -> None:
-    rows = settings.describe()
-    assert [variable for variable, _, _ in rows] == [s.variable for s in settings.TABLE]
+    rows = describe()
+    assert [variable for variable, _, _ in rows] == [s.variable for s in TABLE]
     assert all(help_text for _, _, help_text in rows)

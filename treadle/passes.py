@@ -17,8 +17,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from treadle import settings
 from treadle.errors import InternalError, TreadleError
+from treadle.settings import Settings, get
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Pipeline(Generic[T]):
             TreadleError: a pass found a mistake of the user's.
             InternalError: a pass failed or returned a malformed program; the error names it.
         """
-        return _Run(self, label or self.name, settings.get()).run(program)
+        return _Run(self, label or self.name, get()).run(program)
 
 
 def pipeline(
@@ -82,7 +82,7 @@ def pipeline(
 class _Run(Generic[T]):
     pipeline: Pipeline[T]
     label: str
-    watch: settings.Settings
+    watch: Settings
     done: list[str] = field(default_factory=list)
     seconds: list[tuple[str, float]] = field(default_factory=list)
     last_text: str | None = None
@@ -94,10 +94,12 @@ class _Run(Generic[T]):
         for number, step in enumerate(self.pipeline.passes, start=1):
             before = result
             result = self._override(self._step(step, result), number, step)
-            if self.watch.verify >= 2 and result is not before:
-                self._verify(result, step.name)
+            try:
+                if self.watch.verify >= 2 and result is not before:
+                    self._verify(result, step.name)
+            finally:  # a malformed program is worth a look
+                self._record(result, number, step.name)
             self.done.append(step.name)
-            self._record(result, number, step.name)
         if self.watch.verify == 1 and result is not program:
             self._check_result(program, result)
         if self.watch.time:

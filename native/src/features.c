@@ -145,24 +145,32 @@ typedef struct {
   int bit;
 } feature;
 
+/* An architecture version stands for one feature it brought that the system reports. */
 static const feature FEATURES[] = {
-    {"fp-armv8", AT_HWCAP, 0},  {"neon", AT_HWCAP, 1},      {"aes", AT_HWCAP, 3},
-    {"pmull", AT_HWCAP, 4},     {"sha2", AT_HWCAP, 6},      {"crc", AT_HWCAP, 7},
-    {"lse", AT_HWCAP, 8},       {"fullfp16", AT_HWCAP, 10}, {"rdm", AT_HWCAP, 12},
-    {"jsconv", AT_HWCAP, 13},   {"complxnum", AT_HWCAP, 14}, {"rcpc", AT_HWCAP, 15},
-    {"ccpp", AT_HWCAP, 16},     {"sha3", AT_HWCAP, 17},     {"sm4", AT_HWCAP, 19},
-    {"dotprod", AT_HWCAP, 20},  {"sve", AT_HWCAP, 22},      {"fp16fml", AT_HWCAP, 23},
-    {"dit", AT_HWCAP, 24},      {"flagm", AT_HWCAP, 27},    {"ssbs", AT_HWCAP, 28},
-    {"sb", AT_HWCAP, 29},       {"pauth", AT_HWCAP, 30},    {"ccdp", AT_HWCAP2, 0},
-    {"sve2", AT_HWCAP2, 1},     {"sve2-aes", AT_HWCAP2, 2}, {"sve2-bitperm", AT_HWCAP2, 4},
-    {"sve2-sha3", AT_HWCAP2, 5}, {"sve2-sm4", AT_HWCAP2, 6}, {"altnzcv", AT_HWCAP2, 7},
-    {"fptoint", AT_HWCAP2, 8},  {"i8mm", AT_HWCAP2, 13},    {"bf16", AT_HWCAP2, 14},
-    {"rand", AT_HWCAP2, 16},    {"bti", AT_HWCAP2, 17},     {"mte", AT_HWCAP2, 18},
-    {"sme", AT_HWCAP2, 23},
+    {"fp-armv8", AT_HWCAP, 0},   {"neon", AT_HWCAP, 1},        {"aes", AT_HWCAP, 3},
+    {"pmull", AT_HWCAP, 4},      {"sha2", AT_HWCAP, 6},        {"crc", AT_HWCAP, 7},
+    {"lse", AT_HWCAP, 8},        {"fullfp16", AT_HWCAP, 10},   {"rdm", AT_HWCAP, 12},
+    {"jsconv", AT_HWCAP, 13},    {"complxnum", AT_HWCAP, 14},  {"rcpc", AT_HWCAP, 15},
+    {"ccpp", AT_HWCAP, 16},      {"sha3", AT_HWCAP, 17},       {"sm4", AT_HWCAP, 19},
+    {"dotprod", AT_HWCAP, 20},   {"sve", AT_HWCAP, 22},        {"fp16fml", AT_HWCAP, 23},
+    {"dit", AT_HWCAP, 24},       {"flagm", AT_HWCAP, 27},      {"ssbs", AT_HWCAP, 28},
+    {"sb", AT_HWCAP, 29},        {"pauth", AT_HWCAP, 30},      {"ccdp", AT_HWCAP2, 0},
+    {"sve2", AT_HWCAP2, 1},      {"sve2-aes", AT_HWCAP2, 2},   {"sve2-bitperm", AT_HWCAP2, 4},
+    {"sve2-sha3", AT_HWCAP2, 5}, {"sve2-sm4", AT_HWCAP2, 6},   {"altnzcv", AT_HWCAP2, 7},
+    {"fptoint", AT_HWCAP2, 8},   {"f32mm", AT_HWCAP2, 10},     {"f64mm", AT_HWCAP2, 11},
+    {"i8mm", AT_HWCAP2, 13},     {"bf16", AT_HWCAP2, 14},      {"rand", AT_HWCAP2, 16},
+    {"bti", AT_HWCAP2, 17},      {"mte", AT_HWCAP2, 18},       {"sme", AT_HWCAP2, 23},
+    {"wfxt", AT_HWCAP2, 31},     {"cssc", AT_HWCAP2, 34},      {"sve2p1", AT_HWCAP2, 36},
+    {"sme2", AT_HWCAP2, 37},     {"mops", AT_HWCAP2, 43},      {"v8a", AT_HWCAP, 1},
+    {"v8.1a", AT_HWCAP, 12},     {"v8.2a", AT_HWCAP, 16},      {"v8.3a", AT_HWCAP, 15},
+    {"v8.4a", AT_HWCAP, 27},     {"v8.5a", AT_HWCAP, 29},      {"v8.6a", AT_HWCAP2, 13},
+    {"v8.7a", AT_HWCAP2, 31},    {"v8.8a", AT_HWCAP2, 43},     {"v8.9a", AT_HWCAP2, 34},
+    {"v9a", AT_HWCAP2, 1},       {"v9.1a", AT_HWCAP2, 13},     {"v9.2a", AT_HWCAP2, 31},
+    {"v9.3a", AT_HWCAP2, 43},    {"v9.4a", AT_HWCAP2, 36},
 };
 
 static bool has(const feature* f) {
-  return (getauxval((unsigned long)f->type) >> f->bit & 1) != 0;
+  return ((uint64_t)getauxval((unsigned long)f->type) >> f->bit & 1) != 0;
 }
 
 #else

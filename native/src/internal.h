@@ -75,6 +75,7 @@ struct td_json {
   int64_t integer;  /* of an integer or bool */
   td_json* child;
   td_json* next;
+  uint32_t start, end; /* where it stands in the text, in bytes */
 };
 
 /* Parses strict JSON (RFC 8259; no duplicate keys, valid UTF-8, no NUL, depth and size capped). */

@@ -258,10 +258,7 @@ static bool read_members(reader* r, td_json* node, char close, int depth) {
   }
 }
 
-static bool read_value(reader* r, td_json* node, int depth) {
-  if (depth > MAX_DEPTH) return fail(r, "lists and objects are nested too deep");
-  skip_space(r);
-  if (r->at == r->end) return fail(r, "a value is missing");
+static bool read_bare_value(reader* r, td_json* node, int depth) {
   switch (*r->at) {
     case '{':
       node->type = TD_JSON_OBJECT;
@@ -284,6 +281,16 @@ static bool read_value(reader* r, td_json* node, int depth) {
     default:
       return read_number(r, node);
   }
+}
+
+static bool read_value(reader* r, td_json* node, int depth) {
+  if (depth > MAX_DEPTH) return fail(r, "lists and objects are nested too deep");
+  skip_space(r);
+  if (r->at == r->end) return fail(r, "a value is missing");
+  node->start = (uint32_t)(r->at - r->start);
+  if (!read_bare_value(r, node, depth)) return false;
+  node->end = (uint32_t)(r->at - r->start);
+  return true;
 }
 
 int32_t td_json_parse(const char* text, size_t bytes, td_zone* zone, td_json** root,

@@ -13,7 +13,7 @@
 
 #define LIST_MAGIC 0xF7E58D4F05049CB7ULL
 #define ARRAY_MAGIC 0xDD5E40F096B4A13FULL
-#define MAX_ARRAYS 1000000u
+#define MAX_ARRAYS 200000u
 #define MAX_NAME_BYTES 4096u
 #define PIECE ((size_t)256 << 10)
 #define HEADER_PIECE ((size_t)8 << 10) /* more than MAX_NAME_BYTES */

@@ -10,6 +10,7 @@
 
 #define RECORD ((uint64_t)512)
 #define MAX_EXTENDED_BYTES ((uint64_t)64 << 10)
+#define MAX_HEADERS 64 /* far more than three members and their extended headers */
 
 int32_t td_read_at(int fd, void* data, size_t bytes, uint64_t offset, td_error* error) {
   char* at = data;
@@ -169,7 +170,10 @@ int32_t td_tar_find(int fd, td_wanted* wanted, size_t count, td_error* error) {
     return td_fail(error, TD_ARTIFACT, "the artifact is not a regular file");
   uint64_t size = (uint64_t)status.st_size;
   unsigned char header[RECORD];
-  for (uint64_t at = 0;;) {
+  uint64_t at = 0;
+  for (int headers = 0;; headers++) {
+    if (headers == MAX_HEADERS)
+      return td_fail(error, TD_ARTIFACT, "the archive has too many headers");
     if (size - at < RECORD)
       return td_fail(error, TD_ARTIFACT, at == 0 ? "the file is not a tar archive"
                                                  : "the archive is cut off: it has no end mark");

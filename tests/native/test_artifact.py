@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import os
 import struct
 import tarfile
@@ -72,6 +73,15 @@ def test_two_artifacts_with_the_same_kernel_names_live_side_by_side(tmp_path: Pa
     np.testing.assert_array_equal(first.run([data])[0].numpy(), 2 * total + constant)
 
 
+def test_a_model_of_copies_needs_no_machine_code(tmp_path: Path) -> None:
+    plan = artifacts.small_plan()
+    plan["instructions"] = [{"op": "copy", "from": 0, "to": i, "origin": ""} for i in (5, 6)]
+    with Executor.open(write_artifact(tmp_path / "m.tar", members(plan, code=b""))) as executor:
+        data = np.ones((4, 4), np.float32)
+        for result in executor.run([data]):
+            np.testing.assert_array_equal(result.numpy(), data)
+
+
 def test_the_fast_check_of_weights_replaces_sha256(tmp_path: Path) -> None:
     params = artifacts.params_bytes(artifacts.small_constants())
     good = {"mod.params": native.hash64(params)}
@@ -79,6 +89,16 @@ def test_the_fast_check_of_weights_replaces_sha256(tmp_path: Path) -> None:
     bad = {"mod.params": "0" * 16}
     path = write_artifact(tmp_path / "bad.tar", members(checksums=bad))
     assert "the weights (mod.params) do not match their hash" in refused(path)
+
+
+def test_a_changed_plan_does_not_match_its_check(tmp_path: Path) -> None:
+    plan = artifacts.small_plan()
+    text = json.dumps(plan).encode()
+    good = {"treadle": native.hash64(text)}
+    check_runs(write_artifact(tmp_path / "good.tar", members(plan, checksums=good)))
+    plan["instructions"][2]["args"] = [2, 1, 5]
+    path = write_artifact(tmp_path / "bad.tar", members(plan, checksums=good))
+    assert "the execution plan (in mod.json) does not match its hash" in refused(path)
 
 
 def test_unused_and_differently_typed_weights_are_fine(tmp_path: Path) -> None:
@@ -204,6 +224,14 @@ def test_a_broken_archive_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "model.tar"
     path.write_bytes(make())
     assert message in refused(path)
+
+
+def test_an_endless_row_of_headers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar"
+    info = tarfile.TarInfo("comment")
+    info.type = tarfile.XGLTYPE
+    path.write_bytes(info.tobuf(tarfile.USTAR_FORMAT) * 1000)
+    assert "too many headers" in refused(path)
 
 
 def test_a_header_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ import pytest
 
 from tests.runtime import artifacts
 from tests.runtime.artifacts import ROOT
-from treadle import settings
 from treadle.errors import InternalError, SettingError, UsageError
 from treadle.runtime import native
 from treadle.runtime.array import address_of
+from treadle.settings import use as change_settings
 
 
 def call(name: str, threads: int, buffers: list[np.ndarray], dims: list[int]) -> None:
@@ -221,7 +221,7 @@ def test_the_variable_sets_the_number_of_threads() -> None:
 
 
 def test_the_setting_sets_the_number_of_threads() -> None:
-    with settings.use(num_threads=5):
+    with change_settings(num_threads=5):
         assert native.num_threads() == 5
         assert native.env().num_threads == 5
     assert native.env(2).num_threads == 2

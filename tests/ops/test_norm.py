@@ -48,7 +48,9 @@ def test_softmax_of_large_values_does_not_overflow() -> None:
     assert found.tolist() == [[0.5, 0.5, 0], [0, 0, 1], [1, 0, 0]]
     found = te_result(norm.log_softmax, norm.SoftmaxAttrs(1), [x[:2]])
     half = -np.log(np.float32(2))
-    np.testing.assert_allclose(found, [[half, half, half - 2e4], [-2e4, -1e4, 0]], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        found, [[half, half, half - 2e4], [-2e4, -1e4, 0]], rtol=1e-6, atol=1e-6
+    )
 
 
 def test_batch_norm_is_what_onnxruntime_computes() -> None:

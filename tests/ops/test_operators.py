@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import treadle.ops  # registers the operators
+from tests.target.kernel import native, pool_of, run
 from tests.te_eval import evaluate
 from treadle import dtype as dt
-from treadle.graph.nodes import Call, Var
+from treadle.build.kernel import Kernel
+from treadle.graph.nodes import Call, Function, Tuple, TupleItem, Var
 from treadle.graph.operator import OPERATORS, Example, Operator
 from treadle.graph.types import TensorType, TupleType, Type
 from treadle.te.tensor import Tensor, placeholder
@@ -119,4 +121,28 @@ def test_compute_means_the_reference(op: Operator[Any], example: Example) -> Non
     assert declared == [(t.dtype, tuple(map(str, t.shape))) for t in field_types(call.type)]
     actual = evaluate(results, dict(zip(places, inputs, strict=True)))
     for a, b in zip(actual, reference_of(op, call, inputs), strict=True):
+        assert_close(a, b, example)
+
+
+def function_of(call: Call) -> Function:
+    """Return the fused function that is this call alone."""
+    params = tuple(a for a in call.args if isinstance(a, Var))
+    if not isinstance(call.type, TupleType):
+        return Function(params, call, call.op.name)
+    fields = (TupleItem.of(call, k) for k in range(len(call.type.fields)))
+    return Function(params, Tuple.of(fields), call.op.name)
+
+
+@each_example
+def test_machine_code_means_the_reference(op: Operator[Any], example: Example) -> None:
+    if op.compute is None:
+        pytest.skip(f"{op.name} has no compute")
+    inputs = inputs_of(example)
+    call = call_of(op, example, inputs)
+    expected = reference_of(op, call, inputs)
+    outputs = [np.zeros(e.shape, e.dtype) for e in expected]
+    lowered = Kernel(function_of(call), native()).lowered
+    arrays = [np.array(x, order="C") for x in inputs] + outputs
+    assert run(lowered, arrays, env=pool_of(3, []), workspace=lowered.workspace_bytes) == 0
+    for a, b in zip(outputs, expected, strict=True):
         assert_close(a, b, example)

@@ -9,12 +9,12 @@ import pytest
 from tests.optimize.cases import assert_same, constant, function, var
 from treadle.errors import ModelError
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, topological
-from treadle.graph.operator import Operator
+from treadle.graph.operator import Attrs, Operator
 from treadle.ops.elementwise import add, divide, exp, multiply, relu
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import broadcast_to, pad, split, tile, transpose
 from treadle.optimize import fold
-from treadle.optimize.fold import fold_constants, merge_equal
+from treadle.optimize.fold import fold_constants, merge_equal, store_constants
 
 x = var("x", 3, 4)
 
@@ -69,7 +69,17 @@ def test_large_weights_are_moved_all_the_same(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(fold, "GROWTH_LIMIT", 10)
     after = fold_constants(function(transpose(constant(30, 40), perm=(1, 0)), params=[]))
     assert isinstance(after.body, Constant)
-    assert after.body.value.flags.c_contiguous
+
+
+def test_moved_weights_are_copied_once_at_the_end() -> None:
+    weights = constant(30, 40)
+    after = fold_constants(function(transpose(weights, perm=(1, 0)), params=[]))
+    assert isinstance(after.body, Constant)
+    assert np.shares_memory(after.body.value, weights.value)
+    stored = store_constants(after)
+    assert isinstance(stored.body, Constant)
+    assert stored.body.value.flags.c_contiguous
+    assert_same(after, stored)
 
 
 def test_expensive_calls_run_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +93,7 @@ def _raise_lookup(attrs: object, array: np.ndarray) -> np.ndarray:
 
 
 def test_wrong_constants_are_the_users_mistake() -> None:
-    lookup = Operator(name="lookup", infer=lambda a, t: t, reference=_raise_lookup)
+    lookup: Operator[Attrs] = Operator(name="lookup", infer=lambda a, t: t, reference=_raise_lookup)
     before = function(lookup(constant(3), origin="n3"), params=[])
     with pytest.raises(ModelError, match=r"lookup cannot be evaluated: index 9(.|\n)*node n3"):
         fold_constants(before)

@@ -11,7 +11,7 @@ from tests.optimize.cases import constant, function, var
 from tests.optimize.conftest import Check
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Function, TupleItem
-from treadle.ops.elementwise import add, relu
+from treadle.ops.elementwise import add, exp, leaky_relu, relu
 from treadle.ops.movement import (
     broadcast_to,
     concat,
@@ -26,6 +26,7 @@ from treadle.optimize.rule import apply_rules
 
 x = var("x", 2, 3, 4)
 y = var("y", 2, 1, 1, 3)
+s = var("s", 1, 6, 4)
 
 
 def _merge_concats() -> Function:
@@ -60,6 +61,13 @@ CASES: dict[str, Callable[[], Function]] = {
     "drop_single_concat": lambda: function(concat(x, axis=1), params=[x]),
     "merge_concats": _merge_concats,
     "split_to_slices": _split,
+    "sink_concat": lambda: function(
+        leaky_relu(concat(exp(x), add(x, x), axis=1), alpha=0.5), params=[x]
+    ),
+    "shuffle_to_gather": lambda: function(
+        reshape(transpose(reshape(s, shape=(1, 2, 3, 4)), perm=(0, 2, 1, 3)), shape=(1, 6, 4)),
+        params=[s],
+    ),
     "drop_broadcast": lambda: function(broadcast_to(x, shape=(2, 3, 4)), params=[x]),
     "drop_operand_broadcast": lambda: function(
         add(x, broadcast_to(constant(3, 1), shape=(2, 3, 4))), params=[x]
@@ -80,6 +88,9 @@ UNCHANGED: dict[str, Callable[[], Function]] = {
     "negative padding": lambda: function(pad(x, before=(0, 0, -1), after=(0, 0, 1)), params=[x]),
     "concats on two axes": lambda: function(
         concat(concat(x, x, axis=1), concat(x, x, axis=1), axis=0), params=[x]
+    ),
+    "a concat of values computed for others": lambda: function(
+        relu(concat(exp(x), x, axis=1)), params=[x]
     ),
     "a broadcast that decides the shape": lambda: function(
         add(broadcast_to(var("b", 1, 4), shape=(3, 4)), var("c", 4)),
@@ -102,7 +113,7 @@ def test_concat_used_twice_stays() -> None:
 
 def test_symbolic_sizes() -> None:
     n = Symbol("n")
-    s = var("s", n, 6)
-    before = function(relu(reshape(reshape(s, shape=(n, 2, 3)), shape=(n, 6))), params=[s])
+    v = var("v", n, 6)
+    before = function(relu(reshape(reshape(v, shape=(n, 2, 3)), shape=(n, 6))), params=[v])
     after = apply_rules(before, moves.RULES)
-    assert after.body.args == (s,)  # type: ignore[union-attr]
+    assert after.body.args == (v,)  # type: ignore[union-attr]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.optimize.cases import assert_same, constant, data, function, var
-from treadle import settings
 from treadle.graph.nodes import Call, Constant, Function, Node, TupleItem, topological
 from treadle.graph.text import function_text
 from treadle.ops.conv import conv
@@ -20,6 +19,7 @@ from treadle.ops.norm import batch_norm
 from treadle.ops.pool import max_pool
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.pipeline import optimize
+from treadle.settings import use
 from treadle.target.base import Target
 
 TARGET = Target("llvm", vector_bits=256, vector_registers=16)
@@ -48,10 +48,12 @@ def _network() -> Function:
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 def test_levels_agree(level: int) -> None:
     before = _network()
-    with settings.use(verify=2):
+    with use(verify=2):
         after = optimize(before, TARGET, level)
     assert_same(before, after, rtol=1e-5)
-    calls = [n for n in topological([after.body]) if isinstance(n, Call)]
+    nodes = topological([after.body])
+    assert all(n.value.flags.c_contiguous for n in nodes if isinstance(n, Constant))
+    calls = [n for n in nodes if isinstance(n, Call)]
     assert all(isinstance(c.op, Function) and c.op.attrs["primitive"] for c in calls)
 
 
@@ -75,7 +77,7 @@ def test_dead_code_disappears() -> None:
 
 def test_stages_are_dumped_and_read_back(tmp_path: Path) -> None:
     before = _network()
-    with settings.use(dump=tmp_path):
+    with use(dump=tmp_path):
         after = optimize(before, TARGET, 1)
     names = sorted(p.name for p in (tmp_path / "main").iterdir())
     assert names[0] == "00_input.txt"
@@ -84,7 +86,7 @@ def test_stages_are_dumped_and_read_back(tmp_path: Path) -> None:
     edited.write_text(edited.read_text().replace("= relu(", "= tanh("))
     for name in names[:-1]:
         (tmp_path / "main" / name).unlink()
-    with settings.use(override=tmp_path):
+    with use(override=tmp_path):
         changed = optimize(before, TARGET, 1)
     assert "tanh" in function_text(changed)
     assert function_text(changed).replace("= tanh(", "= relu(") == function_text(after)

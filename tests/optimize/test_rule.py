@@ -12,6 +12,7 @@ from treadle.graph.nodes import Call, Node, topological
 from treadle.ops.elementwise import exp, negative, relu, tanh
 from treadle.ops.movement import reshape
 from treadle.optimize.rule import Rule, Uses, apply_rules
+from treadle.settings import use
 
 x = var("x", 3)
 
@@ -71,6 +72,13 @@ def test_symbolic_types_written_differently_are_left_alone() -> None:
     rule = Rule("other", (exp,), lambda c, u: relu(var("t", Symbol("n"))))
     before = function(exp(s), params=[s])
     assert apply_rules(before, [rule]) is before
+
+
+def test_rewrites_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    rule = Rule("exp_to_relu", (exp,), lambda c, u: relu(c.args[0]))
+    with use(debug=7):
+        apply_rules(function(exp(x, origin="n1"), params=[x]), [rule])
+    assert capsys.readouterr().err == "rule exp_to_relu: exp n1\n"
 
 
 def test_endless_rules_stop() -> None:

@@ -112,6 +112,15 @@ def test_what_cannot_be_an_array() -> None:
         arrays.empty((1 << 60,), "uint8")
 
 
+def test_ready_copies_only_what_a_kernel_cannot_use() -> None:
+    good = arrays.array(np.arange(16).reshape(4, 4)).numpy()
+    assert arrays.ready(good) is good
+    for view in (good.T, good[1:, 1:], np.zeros(100, np.uint8)[1:]):
+        made = arrays.ready(view)
+        assert arrays.is_ready(made)
+        np.testing.assert_array_equal(made, view)
+
+
 def test_the_text_of_an_array() -> None:
     assert repr(arrays.array([1, 2], "int32")) == "NDArray([1 2], shape=(2,), int32, cpu(0))"
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tests.runtime import artifacts
-from treadle import settings
 from treadle.errors import ArtifactError, InputError, UsageError
 from treadle.runtime import array as arrays
 from treadle.runtime.executor import Executor
+from treadle.settings import use as change_settings
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_what_it_tells_about_itself(executor: Executor) -> None:
 
 
 def test_the_number_of_threads() -> None:
-    with settings.use(num_threads=3):
+    with change_settings(num_threads=3):
         executor = make()
     assert executor.num_threads == 3
     executor.num_threads = 2
@@ -183,6 +183,15 @@ def test_a_profile_has_a_row_per_instruction(executor: Executor) -> None:
     assert sum(row.mean for row in rows) > 0
     check(executor.run([DATA]), DATA)
     assert [row.runs for row in executor.profile([DATA], runs=2)] == [2, 2, 2, 2]
+
+
+def test_the_benchmark_measures_and_leaves_results(executor: Executor) -> None:
+    result = executor.benchmark([DATA], number=3, repeat=4)
+    assert len(result.results) == 4
+    assert result.min > 0
+    np.testing.assert_array_equal(executor.get_output("sum").numpy(), expected(DATA)[1])
+    with pytest.raises(InputError):
+        executor.benchmark([DATA[:1]])
 
 
 def test_constants_and_code_live_as_long_as_the_executor() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.runtime import artifacts
-from treadle import settings
 from treadle.errors import ArtifactError, InputError, InternalError, UsageError
 from treadle.runtime import array as arrays
 from treadle.runtime.module import BenchmarkResult, KernelInfo, Module, Param, measure
+from treadle.settings import use as change_settings
 
 ADD = KernelInfo(
     "add",
@@ -101,7 +101,7 @@ def test_a_rebuilt_file_is_loaded_anew(tmp_path: Path) -> None:
 
 def test_the_number_of_threads_follows_the_settings(module: Module) -> None:
     counts, workers = np.zeros(1000, np.int32), np.zeros(1000, np.int32)
-    with settings.use(num_threads=1):
+    with change_settings(num_threads=1):
         module["cover"](counts, workers)
     assert (counts == 1).all()
     assert (workers == 0).all()

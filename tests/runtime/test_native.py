@@ -15,10 +15,10 @@ import pytest
 
 from tests.runtime import artifacts
 from tests.runtime.artifacts import ROOT
-from treadle import settings
 from treadle.errors import ToolchainError, UsageError
 from treadle.runtime import native, native_build
 from treadle.runtime.array import address_of
+from treadle.settings import use as change_settings
 
 LENGTHS = (0, 1, 31, 32, 33, 55, 56, 63, 64, 65, 1000, 100_003)
 
@@ -111,7 +111,7 @@ def test_a_closed_library_says_so() -> None:
 def test_a_library_is_built_once_into_the_cache(tmp_path: Path) -> None:
     artifacts.compiler()
     sources = native_build.find_sources()
-    with settings.use(cache=tmp_path / "cache"):
+    with change_settings(cache=tmp_path / "cache"):
         first = native._build_on_demand(sources)
         made = first.stat().st_mtime_ns
         assert native._build_on_demand(sources) == first
@@ -138,7 +138,7 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     with (
-        settings.use(cache=tmp_path),
+        change_settings(cache=tmp_path),
         pytest.raises(ToolchainError, match="can be written by other users"),
     ):
         native._build_on_demand(native_build.find_sources())
@@ -146,7 +146,7 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
 
 def test_no_compiler_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_build, "find_compilers", list)
-    with settings.use(cache=tmp_path), pytest.raises(ToolchainError) as caught:
+    with change_settings(cache=tmp_path), pytest.raises(ToolchainError) as caught:
         native._build_on_demand(native_build.find_sources())
     assert "neither cc, gcc, clang nor zig" in caught.value.problem
     assert 'pip install "treadle[cross]"' in caught.value.hint

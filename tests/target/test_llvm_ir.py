@@ -11,7 +11,7 @@ from treadle.errors import InternalError, TargetError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Var
 from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Store, seq
-from treadle.target.llvm import asm_text, spill_count
+from treadle.target.llvm import asm_text, compile_ir, spill_count
 from treadle.target.llvm_ir import emit, symbol
 from treadle.target.parse import parse_target
 
@@ -280,9 +280,42 @@ def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:
     assert spill_count(asm) > 10
 
 
+def test_spills_are_counted_in_innermost_loops_only() -> None:
+    asm = """
+    vmovups %zmm0, 64(%rsp)
+.LBB0_1:
+    vmovups 64(%rsp), %zmm1
+.LBB0_2:
+    vfmadd231ps 128(%rsp), %zmm1, %zmm2
+    movq 8(%rsp), %rax
+    jne .LBB0_2
+    jl .LBB0_1
+"""
+    assert spill_count(asm) == 1
+    arm = "\n.LBB0_1:\n\tldr\tq0, [sp, #16]\n\tldr\tx0, [sp]\n\tb.ne\t.LBB0_1\n"
+    assert spill_count(arm) == 1
+
+
 def test_the_tile_computes_a_product() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(12, 256)), rng.normal(size=(256, 32))
     out = np.zeros(12 * 32, np.float32)
     assert run(tile(12, 2, 16), [a.astype(np.float32), b.astype(np.float32), out]) == 0
     np.testing.assert_allclose(out.reshape(12, 32), a @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "magic", "machine"),
+    [
+        ("-mtriple=aarch64-linux-gnu", b"\x7fELF\x02", 183),
+        ("-mtriple=x86_64-linux-gnu", b"\x7fELF\x02", 62),
+        ("-mtriple=armv7a-linux-gnueabihf -mcpu=cortex-a9", b"\x7fELF\x01", 40),
+        ("-mtriple=riscv64-linux-gnu", b"\x7fELF\x02", 243),
+    ],
+)
+def test_other_machines_get_objects(options: str, magic: bytes, machine: int) -> None:
+    target = parse_target(f"llvm {options}")
+    for func in (row_sums(), tile(4, 2, 4), two_stages({"a": 0, "b": 128}, 256)):
+        data = compile_ir(emit(func, target))
+        assert data.startswith(magic)
+        assert int.from_bytes(data[18:20], "little") == machine

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from treadle import settings
 from treadle.errors import InternalError
-from treadle.target import workers
+from treadle.settings import use as use_settings
 from treadle.target.jit import JitModule
-from treadle.target.workers import compile_each, compile_many
+from treadle.target.worker_pool import pool
+from treadle.target.workers import compile_each, compile_many, prepare, shut_down
 
 ROOT = Path(__file__).resolve().parents[2]
 TRIPLE = 'target triple = "x86_64-unknown-linux-gnu"\n'
@@ -47,7 +47,7 @@ def is_slow(name: str) -> tuple[str, str]:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path) -> Iterator[None]:
-    with settings.use(cache=str(tmp_path / "cache"), compile_workers=2):
+    with use_settings(cache=str(tmp_path / "cache"), compile_workers=2):
         yield
 
 
@@ -70,22 +70,41 @@ def test_kernels_come_back_under_their_names_in_order() -> None:
 def test_the_second_time_kernels_come_from_the_cache() -> None:
     jobs = [returns("a", 1), returns("b", 2)]
     first = compile_many(jobs)
+    shut_down()
     seen: list[tuple[str, bool]] = []
     assert compile_many(jobs, lambda name, cached: seen.append((name, cached))) == first
     assert seen == [("a", True), ("b", True)]
+    assert not pool().all  # no worker was needed
+
+
+def test_kernels_compile_while_the_next_are_made() -> None:
+    finished: list[str] = []
+
+    def jobs() -> Iterator[tuple[str, str]]:
+        yield returns("early", 1)
+        end = time.monotonic() + 20
+        number = 0
+        while "early" not in finished and time.monotonic() < end:
+            yield returns(f"later{number}", number)
+            number += 1
+            time.sleep(0.02)
+
+    compile_many(jobs(), lambda name, _: finished.append(name))
+    assert finished[-1] != "early"
+    assert len(finished) < 500
 
 
 def test_workers_live_on_between_compilations() -> None:
     compile_many([returns("a", 1)])
-    started = set(workers._pool()._all)
+    started = set(pool().all)
     compile_many([returns("b", 2)])
-    assert set(workers._pool()._all) == started
+    assert pool().all == started
 
 
 def test_ir_that_does_not_parse_is_an_error_with_llvms_words(tmp_path: Path) -> None:
     bad = ("bad", TRIPLE + "define i32 @bad() {\n  ret i64 0\n}\n")
     with (
-        settings.use(dump=str(tmp_path / "dump")),
+        use_settings(dump=str(tmp_path / "dump")),
         pytest.raises(InternalError, match="kernel bad: LLVM IR parsing error") as caught,
     ):
         compile_many([returns("good", 1), bad])
@@ -126,22 +145,22 @@ def test_one_name_for_two_kernels_is_refused() -> None:
 
 
 def test_prepare_starts_the_workers_in_advance() -> None:
-    workers.shut_down()
-    workers.prepare()
-    assert len(workers._pool()._idle) == 2
-    workers.shut_down()
-    assert not workers._pool()._all
+    shut_down()
+    prepare()
+    assert len(pool().idle) == 2
+    shut_down()
+    assert not pool().all
 
 
 SCRIPT = """
-import sys
 from tests.target.test_workers import is_slow
-from treadle.target import workers
+from treadle.target.worker_pool import pool
+from treadle.target.workers import compile_each, prepare
 jobs = [is_slow("slow%d" % i) for i in range(2)]
-workers.prepare()
-print(*[w.process.pid for w in workers._pool()._all], flush=True)
+prepare()
+print(*[w.process.pid for w in pool().all], flush=True)
 try:
-    list(workers.compile_each(jobs))
+    list(compile_each(jobs))
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
@@ -186,11 +205,11 @@ def test_workers_die_with_a_killed_parent(tmp_path: Path) -> None:
 
 
 def test_a_worker_starts_quickly() -> None:
-    workers.shut_down()
+    shut_down()
     compile_many([returns("warm", 0)])
     times = []
     for i in range(3):
-        workers.shut_down()
+        shut_down()
         start = time.monotonic()
         compile_many([returns(f"k{i}", i)])
         times.append(time.monotonic() - start)

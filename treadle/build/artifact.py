@@ -14,7 +14,7 @@ import os
 import struct
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -36,26 +36,23 @@ _CPU = 1
 _TYPE_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
 
 
-def save_artifact(exe: Executable, path: str | os.PathLike[str], linker: str | None = None) -> None:
+def save_artifact(
+    exe: Executable, path: str | os.PathLike[str], linker: str | Sequence[str] | None = None
+) -> None:
     """Write `exe` to `path`.
 
     Raises:
         ToolchainError: there is no linker. UsageError: the folder of `path` does not exist.
     """
     target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        raise UsageError(
-            f"{target} cannot be written: {'it is' if target.is_dir() else 'its parent is not'} "
-            "a folder",
-            hint="name a file in a folder that exists",
-        )
+    check_writable(target)
     with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
         code = b""
         if exe.objects:
             library = Path(folder) / "mod.so"
             link_shared(list(exe.objects.values()), library, exe.target.triple, linker)
             code = library.read_bytes()
-    with _replacing(target) as file:
+    with replacing(target) as file:
         _add(file, "mod.so", code)
         place = _add_params(file, exe.memory.constants)
         checksum = _checksum(file, *place)
@@ -68,10 +65,33 @@ def save_artifact(exe: Executable, path: str | os.PathLike[str], linker: str | N
         file.write(bytes(2 * tarfile.BLOCKSIZE))
 
 
+def check_writable(path: Path) -> None:
+    """Raise UsageError unless a file can be made (or replaced) at `path`."""
+    if path.is_dir():
+        problem = "it is a folder"
+    elif not path.parent.is_dir():
+        problem = f"{path.parent} is not a folder"
+    elif path.exists() and not path.is_file():
+        problem = "it is not a regular file"
+    elif not os.access(path.parent, os.W_OK | os.X_OK):
+        problem = f"the folder {path.parent} is not writable"
+    else:
+        return
+    raise UsageError(
+        f"{path} cannot be written: {problem}", hint="name a file in a folder you can write to"
+    )
+
+
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Give a temporary file that becomes `path` when the block ends well, else disappears."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Give a temporary file that becomes `path` when the block ends well, else disappears.
+
+    Raises: UsageError when the system refuses to write, for example because the disk is full.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    except OSError as error:
+        raise _refused(path, error) from None
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file
@@ -79,10 +99,19 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(FileNotFoundError):
             os.unlink(name)
+        if isinstance(error, OSError):
+            raise _refused(path, error) from None
         raise
+
+
+def _refused(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} cannot be written: {error.strerror or error}",
+        hint="make room, or name a file in another folder",
+    )
 
 
 def _header(name: str, size: int) -> bytes:

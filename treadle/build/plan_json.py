@@ -22,7 +22,7 @@ def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
         "version": VERSION,
         "target": str(target),
         "triple": target.triple,
-        "cpu_features": list(target.features),
+        "cpu_features": list(target.required_features),
         "values": table.rows,
         "inputs": inputs,
         "outputs": outputs,

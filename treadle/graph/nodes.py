@@ -16,6 +16,7 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
+from treadle.graph.arrays import row_major
 from treadle.graph.types import TensorType, TupleType, Type
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ class Constant:
     @staticmethod
     def of(value: np.ndarray | int | float | bool, dtype: str = "", origin: str = "") -> Constant:
         """Return an array (or a number, as `dtype`) as a constant; C-contiguous arrays are kept."""
-        array = np.asarray(value, dtype=dt.to_numpy(dtype) if dtype else None)
-        if not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
+        array = row_major(np.asarray(value, dtype=dt.to_numpy(dtype) if dtype else None))
         return Constant(array, TensorType(array.shape, dt.from_numpy(array.dtype)), origin)
 
 

@@ -50,7 +50,8 @@ class TreadleRep(BackendRep):
         self._inputs = {i.name: i for i in graph.input if i.name not in constant}
         self._fixed: set[str] = set()
         self._compiled: OrderedDict[object, Executable] = OrderedDict()
-        if all(_is_static(i) for i in self._inputs.values()):
+        declared = self._inputs.values()
+        if all(map(_is_static, declared)) or not all(map(_is_tensor, declared)):
             self._prepare()
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[np.ndarray, ...]:  # Any: the base class's
@@ -97,7 +98,7 @@ class TreadleRep(BackendRep):
         shapes = {
             n: arrays[n].shape
             for n, i in self._inputs.items()
-            if n not in self._fixed and not _is_static(i)
+            if n in arrays and n not in self._fixed and not _is_static(i)
         }
         module, _ = import_onnx(self._model, shapes, values=values)
         return compile_model(module, target=self._target, opt_level=self._opt_level)
@@ -129,7 +130,12 @@ class TreadleRep(BackendRep):
         return {n: np.asarray(inputs[n]) for n in names}
 
 
+def _is_tensor(declared: onnx.ValueInfoProto) -> bool:
+    return bool(declared.type.WhichOneof("value") == "tensor_type")
+
+
 def _is_static(declared: onnx.ValueInfoProto) -> bool:
+    """True when the data an input is given tells nothing new about its shape."""
     tensor = declared.type.tensor_type
     return tensor.HasField("shape") and all(
         d.WhichOneof("value") == "dim_value" and d.dim_value >= 0 for d in tensor.shape.dim

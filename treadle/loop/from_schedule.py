@@ -225,11 +225,8 @@ class _Builder:
             body = self._decide(stage, k, replace(nest, bound={**nest.bound, leaf: var}))
         if note is None:
             return For(var, extent, "serial", body)
-        kind = note.kind
-        if kind in ("vectorized", "unrolled") and int_value(extent) is None:
-            kind = "serial"
         thread = note.thread.tag if note.thread is not None else ""
-        return For(var, extent, kind, body, thread, tuple(note.pragmas))
+        return For(var, extent, note.kind, body, thread, tuple(note.pragmas))
 
     @contextmanager
     def _range(self, var: Var, extent: Expr) -> Iterator[None]:
@@ -389,6 +386,10 @@ class _Builder:
             return int_value(index.start) == 0 and self._simplify(index.extent) is extent
         ranges = dict(self.ranges)
         for axis in reader.root_iter_vars:
+            if axis in reader.peeled:
+                begin, end = reader.peeled[axis]
+                ranges[axis] = Interval(begin, end - 1)
+                continue
             low = interval(axis.start, self.ranges).lo
             high = interval(axis.start + axis.extent - 1, self.ranges).hi
             ranges[axis] = Interval(low, high)

@@ -221,12 +221,13 @@ class ConvTransposeAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class TransposedAxis:
-    """One spatial axis of a transposed convolution, written as a gather.
+    """One spatial axis of a transposed convolution, written as a convolution per phase.
 
     Output o is touched by tap k of input i where o + before = i * stride + k * dilation. So of a
     kernel only each stride-th tap meets an output: `phase + t * stride`, where `phase` is
-    (o + before) mod stride; no product with a zero put between inputs is ever made. With both a
-    stride and a dilation the taps are first spread out (`spread`) and then have no dilation.
+    (o + before) mod stride, and inputs are read in order along `step` (o + before) // stride. No
+    product with a zero put between inputs is ever made. With both a stride and a dilation the taps
+    are first spread out (`spread`) and then have no dilation.
     """
 
     size: Dim
@@ -269,22 +270,43 @@ class TransposedAxis:
     @property
     def pads(self) -> tuple[int, int]:
         """The zeros the input needs at its ends so that every read is inside."""
-        last = self.kernel * self.dilation - self.dilation - self.after + self.more
-        before = max(0, (self.taps - 1) * self.step - self.before // self.stride)
-        return before, max(0, last // self.stride)
+        before = max(0, (self.taps - 1) * self.step - self.first)
+        return before, max(0, self._last // self.stride)
+
+    @property
+    def _last(self) -> int:
+        """How far the last output lies behind the first element of the last input's kernel."""
+        return (self.kernel - 1) * self.dilation - self.after + self.more
 
     @property
     def spread_kernel(self) -> int:
         """The extent of the kernel that is read: whole strides of taps, zeros between and after."""
         return self.taps * self.stride
 
-    def reads(self, output: Expr, tap: Expr) -> tuple[Expr, Expr]:
-        """Return which padded input and which kernel element meet in an output for `tap`."""
-        at = output if self.before == 0 else output + self.before
+    @property
+    def first(self) -> int:
+        """Which step of the stride the first output belongs to."""
+        return self.before // self.stride
+
+    @property
+    def steps(self) -> Dim:
+        """How many steps of the stride the outputs span."""
+        return grown(self.size, self._last // self.stride - self.first)
+
+    def position(self, step: Expr, tap: Expr) -> Expr:
+        """Return the index into the padded input that tap number `tap` meets in a step."""
+        return shifted(step - scaled(tap, self.step), -(self.pads[0] + self.first))
+
+    def element(self, phase: Expr | None, tap: Expr) -> Expr:
+        """Return the element of the kernel that is tap number `tap` of a phase (None: of all)."""
+        return tap if phase is None else phase + tap * self.stride
+
+    def split(self, output: Expr) -> tuple[Expr | None, Expr]:
+        """Return the phase (None where there is only one) and the step of an output."""
         if self.stride == 1:
-            return shifted(at - scaled(tap, self.step), -self.pads[0]), tap
-        first = te.floordiv(at, self.stride) - tap
-        return shifted(first, -self.pads[0]), te.floormod(at, self.stride) + tap * self.stride
+            return None, output
+        at = shifted(output, -self.before)
+        return te.floormod(at, self.stride), shifted(te.floordiv(at, self.stride), self.first)
 
 
 def _transposed_axes(
@@ -350,16 +372,38 @@ def _compute_conv_transpose(
     ic = te.reduce_axis((0, inputs), "ic")
     taps = kernel_axes([a.taps for a in axes])
 
-    def element(n: Expr, oc: Expr, *o: Expr) -> Expr:
-        c = input_channel(oc, ic, filters, attrs.groups, inputs)
-        reads = [a.reads(i, t) for a, i, t in zip(axes, o, taps, strict=True)]
-        value = source[(n, c, *(r[0] for r in reads))]
-        own = oc if attrs.groups == 1 else te.floormod(oc, per_group)
-        return te.sum(product(value, weights[(c, own, *(r[1] for r in reads))]), axis=[ic, *taps])
+    phased = [k for k, a in enumerate(axes) if a.stride > 1]
 
-    shape = (x.shape[0], filters, *(a.out for a in axes))
-    total = te.compute_one(shape, element, name="conv_transpose")
-    return ([] if spread is None else [spread]) + stages(pad, total, x.dtype)
+    def element(n: Expr, oc: Expr, *i: Expr) -> Expr:
+        phase, step = dict(zip(phased, i, strict=False)), i[len(phased) :]
+        c = input_channel(oc, ic, filters, attrs.groups, inputs)
+        own = oc if attrs.groups == 1 else te.floormod(oc, per_group)
+        value = source[
+            (n, c, *(a.position(q, t) for a, q, t in zip(axes, step, taps, strict=True)))
+        ]
+        tap = [a.element(phase.get(k), t) for k, (a, t) in enumerate(zip(axes, taps, strict=True))]
+        return te.sum(product(value, weights[(c, own, *tap)]), axis=[ic, *taps])
+
+    strides = [axes[k].stride for k in phased]
+    shape = (x.shape[0], filters, *strides, *(a.steps for a in axes))
+    name = "conv_transpose.phases" if phased else "conv_transpose"
+    total = te.compute_one(shape, element, name=name)
+    before = ([] if spread is None else [spread]) + ([] if pad is None else [pad])
+    if not phased:
+        return before + narrowed(total, x.dtype, "conv_transpose_cast")
+    return [*before, total, _woven(total, axes, x.dtype)]
+
+
+def _woven(total: te.Tensor, axes: Sequence[TransposedAxis], dtype: str) -> te.Tensor:
+    """Return the stage that puts the sums [n, oc, *phases, *steps] in the order of the output."""
+
+    def element(n: Expr, oc: Expr, *o: Expr) -> Expr:
+        parts = [a.split(i) for a, i in zip(axes, o, strict=True)]
+        phases = [p for p, _ in parts if p is not None]
+        return nodes.cast(total[(n, oc, *phases, *(q for _, q in parts))], dtype)
+
+    shape = (*total.shape[:2], *(a.out for a in axes))
+    return te.compute_one(shape, element, name="conv_transpose")
 
 
 def _reference_conv_transpose(

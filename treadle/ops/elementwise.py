@@ -52,8 +52,15 @@ def _math(
     intrinsic: Callable[[Expr], Expr],
     function: Callable[[np.ndarray], Any],
     bounds: tuple[float, float] = (-4.0, 4.0),
+    largest: float = math.inf,
 ) -> Operator[Any]:
-    return unary(name, lambda a, x: intrinsic(x), lambda a, x: function(x), bounds=bounds)
+    return unary(
+        name,
+        lambda a, x: intrinsic(x),
+        lambda a, x: function(x),
+        bounds=bounds,
+        largest=largest,
+    )
 
 
 def _vectorize(function: Callable[[float], float]) -> Callable[[np.ndarray], np.ndarray]:
@@ -75,9 +82,9 @@ reciprocal = _math("reciprocal", lambda x: 1.0 / x, lambda x: 1.0 / x, (0.1, 4.0
 sigmoid = _math("sigmoid", te.sigmoid, lambda x: 1.0 / (1.0 + np.exp(-x)), (-20.0, 20.0))
 tanh = _math("tanh", te.tanh, np.tanh)
 erf = _math("erf", te.erf, _erf)
-sin = _math("sin", te.sin, np.sin, (-30.0, 30.0))
-cos = _math("cos", te.cos, np.cos, (-30.0, 30.0))
-tan = _math("tan", te.tan, np.tan, (-1.5, 1.5))
+sin = _math("sin", te.sin, np.sin, (-30.0, 30.0), largest=1e5)
+cos = _math("cos", te.cos, np.cos, (-30.0, 30.0), largest=1e5)
+tan = _math("tan", te.tan, np.tan, (-1.5, 1.5), largest=1e5)
 asin = _math("asin", te.asin, np.arcsin, (-1.0, 1.0))
 acos = _math("acos", te.acos, np.arccos, (-1.0, 1.0))
 atan = _math("atan", te.atan, np.arctan)

@@ -51,9 +51,15 @@ def broadcast_size(attrs: Attributes, *types: TensorType) -> int:
 
 
 def unary_examples(
-    allowed: tuple[str, ...], bounds: tuple[float, float], attrs: dict[str, object]
+    allowed: tuple[str, ...],
+    bounds: tuple[float, float],
+    attrs: dict[str, object],
+    largest: float = math.inf,
 ) -> tuple[Example, ...]:
-    """Return uses of a one-input operator for every element type in `allowed`."""
+    """Return uses of a one-input operator for every element type in `allowed`.
+
+    Among them are special floats; finite ones are at most `largest`.
+    """
     lo, hi = bounds
     found = [
         Example(shape, attrs, (name,), lo, hi)
@@ -63,7 +69,9 @@ def unary_examples(
     ]
     if "float32" in allowed:
         found += half_examples(((4, 9),), **attrs)
-        found.append(Example((SPECIAL_FLOATS.shape,), attrs, inputs={0: SPECIAL_FLOATS}))
+        limited = np.clip(SPECIAL_FLOATS, -largest, largest, dtype=np.float32)
+        special = np.where(np.isinf(SPECIAL_FLOATS), SPECIAL_FLOATS, limited)
+        found.append(Example((special.shape,), attrs, inputs={0: special}))
     return tuple(found)
 
 
@@ -76,12 +84,13 @@ def unary(
     attrs_type: type[Attrs] = Attrs,
     variety: tuple[dict[str, object], ...] = ({},),
     bounds: tuple[float, float] = (-4.0, 4.0),
+    largest: float = math.inf,
     check: Callable[[Any], None] = lambda attrs: None,
 ) -> Operator[Any]:
     """Register and return an operator of one input that keeps shape and element type.
 
-    `variety` are attribute values to test with, `bounds` the range of random inputs; `check`
-    raises TypeMismatch for impossible attributes.
+    `variety` are attribute values to test with, `bounds` the range of random inputs, `largest` the
+    size up to which results are exact; `check` raises TypeMismatch for impossible attributes.
     """
 
     def infer(attrs: Attributes, x: Type) -> Type:
@@ -96,7 +105,7 @@ def unary(
             compute=compute_of(name, scalar),
             attrs_type=attrs_type,
             fusion=Fusion.ELEMENTWISE,
-            examples=tuple(e for v in variety for e in unary_examples(allowed, bounds, v)),
+            examples=tuple(e for v in variety for e in unary_examples(allowed, bounds, v, largest)),
             flops=broadcast_size,
         )
     )

@@ -27,12 +27,13 @@ def _uniform_value(node: Node) -> np.generic | None:
     """Return the one value all elements of a constant have, bit by bit; None if they differ."""
     if not isinstance(node, Constant) or node.value.size == 0:
         return None
-    flat = node.value.reshape(-1)
-    if flat.size > 1:
-        raw = flat.view(np.uint8).reshape(flat.size, -1)
-        if flat[0] != flat[-1] or not (raw == raw[0]).all():
+    value: np.generic = node.value.flat[0]
+    if node.value.size > 1:
+        if value != node.value.flat[-1]:
             return None
-    value: np.generic = flat[0]
+        raw = np.ascontiguousarray(node.value).view(np.uint8).reshape(node.value.size, -1)
+        if not (raw == raw[0]).all():
+            return None
     return value
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle import dtype as dt
 from treadle.errors import InternalError, ModelError
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, rewrite
 from treadle.graph.operator import Operator
@@ -71,6 +72,21 @@ def fold_constants(function: Function) -> Function:
     return rewrite(function, lambda n: folder(n) if isinstance(n, Call) else None)
 
 
+def store_constants(function: Function) -> Function:
+    """Return `function` with all constants in row-major order, as kernels read them.
+
+    Folding leaves a transposed or sliced weight as a view, which costs nothing; where it is packed
+    into another layout later, it is copied once instead of twice.
+    """
+
+    def store(node: Node) -> Node | None:
+        if not isinstance(node, Constant) or node.value.flags.c_contiguous:
+            return None
+        return Constant.of(node.value, origin=node.origin)
+
+    return rewrite(function, store)
+
+
 def merge_equal(function: Function) -> Function:
     """Return `function` with equal values computed once.
 
@@ -119,12 +135,10 @@ def _fail(*args: object) -> None:
 def _as_node(value: Any, type_: Type, origin: str) -> Node:
     if isinstance(type_, TensorType):
         array = np.asarray(value)
-        constant = Constant.of(array, origin=origin)
-        if constant.type != type_:
-            raise InternalError(
-                f"the reference gives {constant.type} for {type_}", at=f"node {origin}"
-            )
-        return constant
+        found = TensorType(array.shape, dt.from_numpy(array.dtype))
+        if found != type_:
+            raise InternalError(f"the reference gives {found} for {type_}", at=f"node {origin}")
+        return Constant(array, type_, origin)
     return Tuple.of((_as_node(v, t, origin) for v, t in zip(value, type_.fields, strict=True)))
 
 

@@ -414,4 +414,4 @@ def _reshaped(x: Node, shape: tuple[int, ...]) -> Node:
 
 
 def _constant(value: np.ndarray, like: Constant) -> Constant:
-    return Constant.of(np.ascontiguousarray(value), origin=like.origin)
+    return Constant.of(value, origin=like.origin)

@@ -12,10 +12,14 @@
 9. split                         -> a tuple of slices
 10. broadcast to the same shape  -> its operand
 11. an operand broadcast for an operator that broadcasts -> the operand itself
-12. reshape, transpose, reshape that only permute one axis (a channel shuffle) -> gather
+12. element-wise operator of a concat -> concat of the operator's values, where each of them can
+    join the kernel of the value it is applied to
+13. reshape, transpose, reshape that only permute one axis (a channel shuffle) -> gather
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -142,11 +146,27 @@ def _drop_operand_broadcast(call: Call, uses: Uses) -> Node | None:
     return None
 
 
-_BROADCASTING = tuple(
-    op
-    for op in vars(elementwise).values()
-    if isinstance(op, Operator) and op.fusion is Fusion.BROADCAST
-)
+def _sink_concat(call: Call, uses: Uses) -> Node | None:
+    value = call.args[0]
+    if not isinstance(value, Call) or value.op is not concat or not uses.is_single(value):
+        return None
+    if not isinstance(call.op, Operator) or not all(_takes_tail(a, uses) for a in value.args):
+        return None
+    parts = [call.op.call(call.attrs, (a,), origin=call.origin) for a in value.args]
+    return concat(*parts, axis=attrs_of(value).axis, origin=value.origin)
+
+
+def _takes_tail(node: Node, uses: Uses) -> bool:
+    """True for a value whose kernel an element-wise user can join."""
+    if not isinstance(node, Call) or not isinstance(node.op, Operator):
+        return False
+    kinds = (Fusion.ANCHOR, Fusion.REDUCE, Fusion.ELEMENTWISE, Fusion.BROADCAST)
+    return uses.is_single(node) and node.op.fusion in kinds
+
+
+def _elementwise_of(kind: Fusion) -> tuple[Operator[Any], ...]:
+    found = (v for v in vars(elementwise).values() if isinstance(v, Operator))
+    return tuple(op for op in found if op.fusion is kind)
 
 
 def _shuffle_to_gather(call: Call, uses: Uses) -> Node | None:
@@ -187,5 +207,6 @@ RULES = (
     Rule("merge_concats", (concat,), _merge_concats),
     Rule("split_to_slices", (split,), _split_to_slices),
     Rule("drop_broadcast", (broadcast_to,), _drop_same_shape),
-    Rule("drop_operand_broadcast", _BROADCASTING, _drop_operand_broadcast),
+    Rule("drop_operand_broadcast", _elementwise_of(Fusion.BROADCAST), _drop_operand_broadcast),
+    Rule("sink_concat", _elementwise_of(Fusion.ELEMENTWISE), _sink_concat),
 )

@@ -8,6 +8,7 @@ from treadle.graph.nodes import Function
 from treadle.graph.parse import parse
 from treadle.graph.text import function_text, listed_constants
 from treadle.optimize.canonicalize import canonicalize, expand_tuples
+from treadle.optimize.fold import store_constants
 from treadle.optimize.fuse import fuse
 from treadle.optimize.layout import choose_layouts
 from treadle.optimize.verify import verify
@@ -34,6 +35,8 @@ def graph_pipeline(target: Target, opt_level: int = 3) -> Pipeline[Function]:
             ("choose_layouts", lambda f: choose_layouts(f, target)),
             # What the layouts left next to each other: transforms that cancel, dead constants.
             ("canonicalize", canonicalize),
+            # Once, after everything that moves weights around.
+            ("store_constants", store_constants),
             # Last: it hides operators inside functions. A producer writes into a padded buffer.
             ("fuse", lambda f: fuse(f, fuse_pad=True)),
         ]

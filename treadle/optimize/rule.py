@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -11,6 +12,7 @@ from treadle.errors import InternalError
 from treadle.graph.nodes import Call, Function, Node, operands, topological, with_operands
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType, Type
+from treadle.settings import get
 
 ROUNDS = 12
 """How often the whole graph is visited at most; tables converge in two or three rounds."""
@@ -26,6 +28,9 @@ class Uses:
         """True when `node` has one use. Nodes a rule has just made have one."""
         return self.counts.get(node, 1) == 1
 
+
+TRACED = 7
+"""The setting `debug` from which on every rewrite is printed with its rule."""
 
 RuleFn: TypeAlias = Callable[[Call, Uses], Node | None]
 """Gets a call whose operands are rewritten already; returns its replacement, or None."""
@@ -57,72 +62,72 @@ def apply_rules(function: Function, rules: Sequence[Rule], first: RuleFn | None 
     for rule in rules:
         for operator in rule.operators:
             table.setdefault(operator, []).append(rule)
+    engine = _Engine(table, first, get().debug >= TRACED)
     for _ in range(ROUNDS):
-        rewritten = _apply_once(function, table, first)
+        rewritten = engine.visit(function)
         if rewritten is function:
             break
         function = rewritten
     return function
 
 
-def _apply_once(
-    function: Function, table: Mapping[object, Sequence[Rule]], first: RuleFn | None
-) -> Function:
-    order = topological([function.body])
-    old_counts = dict.fromkeys(order, 0)
-    old_counts[function.body] = 1
-    for node in order:
-        for operand in operands(node):
-            old_counts[operand] += 1
-    uses = Uses({})
-    done: dict[Node, Node] = {}
-    for node in order:
-        fresh = with_operands(node, [done[o] for o in operands(node)])
-        if isinstance(fresh, Call):
-            fresh = _settle(fresh, table, first, uses)
-        done[node] = fresh
-        uses.counts[fresh] = uses.counts.get(fresh, 0) + old_counts[node]
-    body = done[function.body]
-    if body is function.body:
-        return function
-    return Function(function.params, body, function.name, dict(function.attrs))
+@dataclass(slots=True)
+class _Engine:
+    table: Mapping[object, Sequence[Rule]]
+    first: RuleFn | None
+    is_traced: bool
 
+    def visit(self, function: Function) -> Function:
+        """Return `function` with every call settled once, operands first."""
+        order = topological([function.body])
+        old_counts = dict.fromkeys(order, 0)
+        old_counts[function.body] = 1
+        for node in order:
+            for operand in operands(node):
+                old_counts[operand] += 1
+        uses = Uses({})
+        done: dict[Node, Node] = {}
+        for node in order:
+            fresh = with_operands(node, [done[o] for o in operands(node)])
+            done[node] = fresh = self.settle(fresh, uses)
+            uses.counts[fresh] = uses.counts.get(fresh, 0) + old_counts[node]
+        body = done[function.body]
+        if body is function.body:
+            return function
+        return Function(function.params, body, function.name, dict(function.attrs))
 
-def _settle(
-    call: Call, table: Mapping[object, Sequence[Rule]], first: RuleFn | None, uses: Uses
-) -> Node:
-    """Return `call` rewritten until no rule applies at it."""
-    current: Node = call
-    for _ in range(ROUNDS):
-        if not isinstance(current, Call):
-            break
-        replaced = _rewrite_call(current, table, first, uses)
-        if replaced is None:
-            break
-        current = replaced
-    return current
+    def settle(self, node: Node, uses: Uses) -> Node:
+        """Return `node` rewritten until no rule applies at it."""
+        for _ in range(ROUNDS):
+            replaced = self.rewrite(node, uses) if isinstance(node, Call) else None
+            if replaced is None:
+                break
+            node = replaced
+        return node
 
-
-def _rewrite_call(
-    call: Call, table: Mapping[object, Sequence[Rule]], first: RuleFn | None, uses: Uses
-) -> Node | None:
-    if first is not None:
-        folded = first(call, uses)
+    def rewrite(self, call: Call, uses: Uses) -> Node | None:
+        """Return what the first rule that applies makes of a call."""
+        folded = None if self.first is None else self.first(call, uses)
         if folded is not None:
             return folded
-    for rule in table.get(call.op, ()):
-        replaced = rule.apply(call, uses)
-        if replaced is None or replaced is call:
-            continue
-        if replaced.type == call.type:
-            return replaced
-        if _is_static(call.type) and _is_static(replaced.type):
-            raise InternalError(
-                f"rule {rule.name!r} turns a {call.type} into a {replaced.type}",
-                at=f"operator {call.op}, node {call.origin or '(unnamed)'}",
-            )
-        # Equal symbolic extents may be written differently: leave such a call as it is.
-    return None
+        for rule in self.table.get(call.op, ()):
+            replaced = rule.apply(call, uses)
+            if replaced is None or replaced is call:
+                continue
+            # Equal symbolic extents may be written differently: such a call stays as it is.
+            if replaced.type == call.type:
+                self._trace(rule, call)
+                return replaced
+            if _is_static(call.type) and _is_static(replaced.type):
+                raise InternalError(
+                    f"rule {rule.name!r} turns a {call.type} into a {replaced.type}",
+                    at=f"operator {call.op}, node {call.origin or '(unnamed)'}",
+                )
+        return None
+
+    def _trace(self, rule: Rule, call: Call) -> None:
+        if self.is_traced:
+            print(f"rule {rule.name}: {call.op} {call.origin or '(unnamed)'}", file=sys.stderr)
 
 
 def _is_static(type_: Type) -> bool:

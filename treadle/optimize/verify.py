@@ -61,8 +61,6 @@ def _verify_node(node: Node, function: Function) -> None:
 def _verify_constant(node: Constant, at: str) -> None:
     found = TensorType(node.value.shape, dt.from_numpy(node.value.dtype))
     _expect(node, found, at)
-    if not node.value.flags.c_contiguous:
-        raise InternalError("a constant is not stored row by row", at=at)
 
 
 def _verify_item(node: TupleItem, at: str) -> None:

@@ -289,7 +289,7 @@ def address_of(view: np.ndarray) -> int:
 
 
 def is_ready(view: np.ndarray) -> bool:
-    """True if a kernel can use the memory in place: aligned, C order."""
+    """True if a kernel can use the memory in place: aligned, in C order."""
     return address_of(view) % native.ALIGNMENT == 0 and view.flags.c_contiguous
 
 
@@ -298,3 +298,12 @@ def ready_copy(view: np.ndarray) -> np.ndarray:
     copy = empty_numpy(view.shape, _element_type(view))
     np.copyto(copy, view)
     return copy
+
+
+def ready(view: np.ndarray) -> np.ndarray:
+    """Return `view` if a kernel can use its memory in place, else a copy in aligned memory.
+
+    NumPy's own memory is rarely aligned enough: weights made with `empty_numpy`, or passed through
+    here once, are not copied again by an executor, and large ones lie on huge pages.
+    """
+    return view if is_ready(view) else ready_copy(view)

@@ -8,12 +8,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from types import TracebackType
 
 import numpy as np
 
 from treadle import dtype as dtypes
-from treadle import settings
 from treadle.errors import InputError, UsageError
 from treadle.runtime import native
 from treadle.runtime.array import (
@@ -23,8 +23,11 @@ from treadle.runtime.array import (
     as_numpy,
     describe,
     empty_numpy,
+    ready,
 )
+from treadle.runtime.module import BenchmarkResult, measure
 from treadle.runtime.native import TensorInfo
+from treadle.settings import get as current_settings
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Executor:
         self._output_index = {info.name: i for i, info in enumerate(self.outputs)}
         self._set: dict[str, np.ndarray] = {}
         self._results: list[NDArray] | None = None
-        threads = settings.get().num_threads
+        threads = current_settings().num_threads
         if threads is not None:
             handle.set_num_threads(threads)
 
@@ -88,8 +91,7 @@ class Executor:
             plan = plan.encode()
         text = plan if isinstance(plan, bytes) else json.dumps(plan).encode()
         held = {
-            name: np.ascontiguousarray(as_numpy(value, f"constant {name!r}"))
-            for name, value in constants.items()
+            name: ready(as_numpy(value, f"constant {name!r}")) for name, value in constants.items()
         }
         places = {name: (address_of(view), view.nbytes) for name, view in held.items()}
         handle = native.ExecutorHandle.create(text, kernels, places)
@@ -235,6 +237,32 @@ class Executor:
     def constant_bytes(self) -> int:
         """Bytes of weights."""
         return self._handle.constant_bytes
+
+    def benchmark(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        *,
+        number: int = 1,
+        repeat: int = 10,
+        min_repeat_ms: float = 0,
+    ) -> BenchmarkResult:
+        """Return the seconds of `repeat` measurements, each the mean of `number` runs.
+
+        Inputs are checked and outputs made once, before the clock starts.
+        """
+        given, results = self._gather(inputs), self._outputs(None)
+        sources = [address_of(view) for view in given]
+        targets = [array.pointer for array in results]
+
+        def time(runs: int) -> float:
+            start = perf_counter()
+            for _ in range(runs):
+                self._handle.run(sources, targets)
+            return perf_counter() - start
+
+        result = measure(time, number, repeat, min_repeat_ms)
+        self._results = results
+        return result
 
     def profile(
         self,

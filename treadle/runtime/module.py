@@ -21,8 +21,7 @@ from treadle.runtime.array import (
     as_numpy,
     describe,
     empty_numpy,
-    is_ready,
-    ready_copy,
+    ready,
 )
 
 
@@ -167,12 +166,10 @@ class _Binding:
         what = f"argument {param.name!r} of {self._info.name}"
         view = as_numpy(arg, what)
         self._check(param, view, what)
-        if is_ready(view):
-            return self._keep(view)
-        copy = ready_copy(view)
-        if param.is_output:
-            self._written_back.append((view, copy))
-        return self._keep(copy)
+        used = ready(view)
+        if param.is_output and used is not view:
+            self._written_back.append((view, used))
+        self._keep(used)
 
     def _check(self, param: Param, view: np.ndarray, what: str) -> None:
         expected = f"{param.dtype}[{', '.join(str(size) for size in param.shape)}]"

@@ -22,7 +22,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from treadle import settings
 from treadle.errors import (
     ArtifactError,
     InputError,
@@ -32,6 +31,7 @@ from treadle.errors import (
     UsageError,
 )
 from treadle.runtime import native_build
+from treadle.settings import get as current_settings
 
 ALIGNMENT = 64
 """Every buffer a kernel sees starts at a multiple of this many bytes."""
@@ -157,7 +157,7 @@ def _build_on_demand(sources: Path | None) -> Path:
             "the native runtime is missing from this installation",
             hint="install the package again: pip install --force-reinstall treadle",
         )
-    folder = settings.get().cache / "native" / native_build.source_hash(sources)[:32]
+    folder = current_settings().cache / "native" / native_build.source_hash(sources)[:32]
     library = folder / native_build.LIBRARY
     try:
         _private_folder(folder)
@@ -257,7 +257,7 @@ def has_cpu_feature(name: str) -> bool | None:
 
 def num_threads() -> int:
     """Return the number of threads used where nothing else is said."""
-    return settings.get().num_threads or int(_library().td_num_threads())
+    return current_settings().num_threads or int(_library().td_num_threads())
 
 
 def set_num_threads(count: int) -> None:
@@ -270,7 +270,7 @@ def set_num_threads(count: int) -> None:
 def env(threads: int | None = None) -> Env:
     """Return an environment for kernels with that many threads (None: `num_threads()`)."""
     made, error = Env(), Error()
-    if _library().td_env_init(made, threads or settings.get().num_threads or 0, error):
+    if _library().td_env_init(made, threads or current_settings().num_threads or 0, error):
         _fail(error)
     return made
 

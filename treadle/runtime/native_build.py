@@ -122,8 +122,8 @@ def build(
             if not failure:
                 stamp = Path(folder) / STAMP
                 stamp.write_text(source_hash(sources) + "\n")
+                made.replace(output)  # first: a library with an old stamp is only built again
                 stamp.replace(output.parent / STAMP)
-                made.replace(output)
                 return output
             failures.append(failure)
     raise BuildFailed("no C compiler can build the native runtime\n" + "\n".join(failures))

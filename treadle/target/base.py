@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from treadle.target.cpus import implied_features
+from treadle.target.cpus import architecture_of, implied_features
 
 Family = Literal["cpu", "gpu"]
 
@@ -45,6 +45,14 @@ class Target:
     def architecture(self) -> str:
         """The first part of the triple: "x86_64", "aarch64", ..."""
         return self.triple.partition("-")[0]
+
+    @property
+    def required_features(self) -> tuple[str, ...]:
+        """The instruction-set features a machine must have to run code for this target."""
+        architecture = architecture_of(self.triple)
+        if architecture is None:
+            return self.features
+        return tuple(f for f in self.features if f in architecture.features)
 
     def feature_string(self) -> str:
         """Return the features as LLVM reads them beside the CPU name: "+avx2,-avx512f"."""

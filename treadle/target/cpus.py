@@ -22,7 +22,7 @@ avx512vnni(avx512f); avx512bitalg(avx512bw); avx512vpopcntdq(avx512f); avx512bf1
 avx512fp16(avx512bw);
 avx10.1(avx512cd avx512dq avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg
   avx512vpopcntdq avx512bf16 avx512fp16);
-avx10.2(avx10.1); amx-tile; amx-int8(amx-tile); amx-bf16(amx-tile); amx-fp16(amx-tile)
+avx10.2(avx10.1)
 """
 _X86_CPUS = """
 generic i386 i486 i586 pentium:
@@ -58,10 +58,10 @@ icelake-client icelake-server rocketlake tigerlake: @cannonlake gfni avx512vbmi2
   avx512bitalg avx512vpopcntdq
 znver4: @icelake-client avx512bf16
 znver5: @znver4 avxvnni
-emeraldrapids sapphirerapids: @znver5 avx512fp16 amx-int8 amx-bf16
-graniterapids graniterapids-d: @emeraldrapids amx-fp16
+emeraldrapids sapphirerapids: @znver5 avx512fp16
+graniterapids graniterapids-d: @emeraldrapids
 novalake: @arrowlake-s avx10.2
-diamondrapids: @novalake amx-int8 amx-bf16 amx-fp16
+diamondrapids: @novalake
 """
 _AARCH64_FEATURES = """
 fp-armv8; neon(fp-armv8); lse; rdm(neon); dotprod(neon); fullfp16(fp-armv8);
@@ -152,13 +152,22 @@ sifive-x390: @sifive-p870 zvl512b
 """
 
 _OTHER_FEATURES: Mapping[str, str] = {
-    "x86": "64bit adx aes cx16 fsgsbase mmx pclmul sha sse4a vaes vpclmulqdq x87 xsave "
-    "prefer-128-bit prefer-256-bit",
+    "x86": "64bit adx aes amx-bf16 amx-fp16 amx-int8 amx-tile cx16 fsgsbase mmx pclmul sha sse4a "
+    "vaes vpclmulqdq x87 xsave prefer-128-bit prefer-256-bit",
     "aarch64": "aes crc crypto outline-atomics sha2 sha3 sm4",
     "arm": "aes armv7-a armv8-a armv8.2-a crc crypto sha2 soft-float thumb-mode",
     "riscv": "64bit e i relax zfa zicond zicsr zifencei zvl1024b",
     "wasm": "",
 }
+
+
+_X86_32_BIT = frozenset({
+    "i386", "i486", "i586", "i686", "pentium", "pentium2", "pentium3", "pentium3m", "pentium4",
+    "pentium-m", "pentiumpro", "prescott", "yonah",
+})  # fmt: skip
+
+_META = frozenset({"avx10.1", "v6", "v7", "v8"})
+"""Names that stand for other features and for nothing besides (with v8a, v8.1a, ...)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +188,16 @@ class Architecture:
             if feature not in found:
                 found.add(feature)
                 waiting.extend(self.features.get(feature, ()))
-        return frozenset(found)
+        return frozenset(f for f in found if not _is_meta(f))
 
     def without(self, features: Iterable[str], off: Iterable[str]) -> frozenset[str]:
         """Return features without those in `off` and without all that need one of them."""
         gone = set(off)
-        return frozenset(f for f in features if gone.isdisjoint(self.closure((f,))))
+        return frozenset(f for f in features if gone.isdisjoint({f, *self.closure((f,))}))
+
+
+def _is_meta(feature: str) -> bool:
+    return feature in _META or (feature[:2] in ("v8", "v9") and feature.endswith("a"))
 
 
 _TABLES = {
@@ -234,6 +247,11 @@ def _architecture(name: str) -> Architecture:
             on |= cpus[word[1:]] if word.startswith("@") else result.closure((word,))
         cpus.update(dict.fromkeys(names.split(), frozenset(on)))
     return Architecture(name, features, others, cpus)
+
+
+def has_64_bits(cpu: str) -> bool:
+    """False for the x86 CPUs that run 32-bit code only."""
+    return cpu not in _X86_32_BIT
 
 
 def implied_features(triple: str, cpu: str) -> frozenset[str]:

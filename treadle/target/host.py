@@ -43,7 +43,7 @@ def host() -> Host:
     except RuntimeError:  # LLVM cannot read them on this system
         flags = set(architecture.cpus.get(name, ()))
     cpu = name if name in architecture.cpus else "generic"
-    known = frozenset(f for f in flags if f in architecture.features)
+    known = architecture.closure(f for f in flags if f in architecture.features)
     if architecture.name == "aarch64":
         known |= architecture.closure(("neon",))
     return Host(triple, cpu, known)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from treadle.errors import TargetError
 from treadle.target.base import Target
-from treadle.target.cpus import Architecture, architecture_names, architecture_of
+from treadle.target.cpus import Architecture, architecture_names, architecture_of, has_64_bits
 from treadle.target.host import cache_bytes, host, usable_cores
 
 _LATER = {
@@ -186,11 +186,11 @@ class _Chosen:
 
     def check(self, text: str) -> None:
         """Refuse what would make LLVM abort."""
-        if _is_64_bit_x86(self.triple) and "sse2" not in self.features:
-            if self.cpu == "generic":
-                return
+        if not _is_64_bit_x86(self.triple):
+            return
+        if not has_64_bits(self.cpu) or (self.cpu != "generic" and "sse2" not in self.features):
             raise TargetError(
-                f"{self.cpu!r} without SSE2 cannot run 64-bit code",
+                f"CPU {self.cpu!r} with these features cannot run 64-bit code",
                 at=f"target {text!r}",
                 hint="use a 64-bit CPU, or the triple i686-linux-gnu",
             )

@@ -28,6 +28,8 @@ def placed(place: str) -> Iterator[None]:
         raise type(e)(e.problem, at=e.at or place, hint=e.hint) from None
     except TreadleError as e:
         raise ModelError(e.problem, at=place, hint=e.hint) from None
+    except MemoryError:
+        raise ModelError("this node needs more memory than there is", at=place) from None
     except (ArithmeticError, LookupError, ValueError, TypeError) as e:
         raise ModelError(
             f"this node cannot be converted: {type(e).__name__}: {e}",

@@ -70,7 +70,7 @@ def value_range(node: OnnxNode) -> Node:
     """Convert start, start + delta, … below limit, from constants."""
     node.without_effect("stash_type")
     start, limit, delta = (
-        node.constant(k, w).reshape(()) for k, w in enumerate(("start", "limit", "delta"))
+        node.constant_scalar(k, w) for k, w in enumerate(("start", "limit", "delta"))
     )
     if delta == 0:
         raise ModelError("the delta of Range is 0")
@@ -105,7 +105,7 @@ def eye_like(node: OnnxNode) -> Node:
 def one_hot(node: OnnxNode) -> Node:
     """Convert indices to vectors with one "on" value; negative indices count from the end."""
     indices, values = node.input(0), node.input(2)
-    depth = int(node.constant(1, "depth").reshape(()))
+    depth = int(node.constant_scalar(1, "depth"))
     if depth < 1:
         raise ModelError(f"the depth of OneHot is {depth}, at least 1 is needed")
     ndim = node.type(0).ndim

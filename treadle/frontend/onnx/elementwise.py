@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import reduce
 
-import numpy as np
-
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.onnx.build import (
+    broadcast,
     broadcast_legacy,
     converted,
     reshaped,
@@ -346,7 +345,7 @@ def _dropout(node: OnnxNode, mask_dtype: str) -> list[Node]:
     x = node.input(0)
     if not node.wants(1):
         return [x]
-    return [x, Constant.of(np.ones(node.shape(0), dtype=dt.to_numpy(mask_dtype)))]
+    return [x, broadcast(Constant.of(1, mask_dtype), node.shape(0))]
 
 
 @converter("Identity", since=(1, 13, 14, 16, 19, 21, 23, 24, 25))

@@ -77,20 +77,26 @@ def expand(
 ) -> onnx.FunctionProto:
     """Return the body ONNX gives for an operator, for the types at hand."""
     schema: Any = meaning.schema  # the stubs of the onnx package leave these methods out
-    opset = meaning.opset
     function = onnx.FunctionProto()
     if schema.has_context_dependent_function:
+        opset = _body_version(schema.context_dependent_function_opset_versions, meaning.opset)
         types = [_type_proto(i).SerializeToString() for i in inputs]
         body = schema.get_context_dependent_function_with_opset_version(
             opset, proto.SerializeToString(), types
         )
     else:
+        opset = _body_version(schema.function_opset_versions, meaning.opset)
         body = schema.get_function_with_opset_version(opset)
     function.ParseFromString(body)
     if not any(domain_of(o.domain) == "" for o in function.opset_import):
         core = opset if not schema.domain else onnx.defs.onnx_opset_version()
         function.opset_import.add(domain="", version=core)
     return function
+
+
+def _body_version(versions: Sequence[int], opset: int) -> int:
+    """Return the newest body an operator has in the model's opset."""
+    return max((v for v in versions if v <= opset), default=opset)
 
 
 def _type_proto(node: Node | None) -> onnx.TypeProto:

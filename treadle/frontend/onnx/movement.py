@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import broadcast, reshaped, transposed
+from treadle.frontend.onnx.build import broadcast, converted, reshaped, shape_of, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.graph.types import broadcast_shapes, tensor_type
 from treadle.ops import elementwise, movement
+
+_DIAGONALS = 1 << 40
+"""More than any tensor has."""
 
 _PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -31,13 +35,18 @@ def transpose(node: OnnxNode) -> Node:
 
 @converter("Concat", since=(1, 4, 11, 13))
 def concat(node: OnnxNode) -> Node:
-    """Convert a concatenation; the axis defaults to 1 before opset 4."""
+    """Convert a concatenation (empty parts left out); the axis defaults to 1 before opset 4."""
     values = node.all_inputs()
     axis = node.integer("axis", 1 if node.version == 1 else None)
     if node.type(0).ndim == 0:
         raise ModelError("scalars cannot be concatenated")
     at = node.axis(axis, node.type(0).ndim)
-    return values[0] if len(values) == 1 else movement.concat(*values, axis=at)
+    parts = [
+        v for v, s in zip(values, map(shape_of, values), strict=True) if 0 not in s[at : at + 1]
+    ]
+    if len(parts) < 2:
+        return parts[0] if parts else values[0]
+    return movement.concat(*parts, axis=at)
 
 
 @converter("Split", since=(1, 2, 11, 13, 18))
@@ -170,19 +179,12 @@ def pad_by_inputs(node: OnnxNode) -> Node:
     if value is None or isinstance(value, Constant):
         fill = value.value.reshape(-1)[0].item() if value is not None and value.value.size else 0.0
         return _padded(node, pads, fill, at)
-    inside = np.ones(node.shape(0), dtype=bool)
-    before, after = _amounts(node, pads, at)
-    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
-    mask = Constant.of(np.pad(inside[_kept(inside.shape, before, after)], widths))
+    zeros = _padded(node, pads, 0.0, at)
     if node.text("mode", "constant") != "constant":
-        return _padded(node, pads, 0.0, at)
-    return elementwise.where(mask, _padded(node, pads, 0.0, at), reshaped(value, ()))
-
-
-def _kept(shape: Sequence[int], before: Sequence[int], after: Sequence[int]) -> tuple[slice, ...]:
-    """Return what negative pads leave of a shape."""
-    zipped = zip(shape, before, after, strict=True)
-    return tuple(slice(-min(b, 0), d + min(a, 0)) for d, b, a in zipped)
+        return zeros
+    ones = broadcast(Constant.of(1, "uint8"), node.shape(0))
+    inside = converted(padded(ones, *_amounts(node, pads, at)), "bool")
+    return elementwise.where(inside, zeros, reshaped(value, ()))
 
 
 def _amounts(
@@ -218,13 +220,27 @@ def padded(
 def gather(node: OnnxNode) -> Node:
     """Convert a selection of slices by index."""
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
+    _check_indices(node, axis)
     return movement.gather(node.input(0), node.input(1), axis=axis)
+
+
+def _check_indices(node: OnnxNode, axis: int) -> None:
+    """Raise ModelError when a constant index is outside the axis it selects from."""
+    indices, extent = node.input(1), node.shape(0)[axis]
+    if not isinstance(indices, Constant) or indices.value.dtype.kind not in "iu":
+        return
+    outside = indices.value[(indices.value < -extent) | (indices.value >= extent)]
+    if outside.size:
+        raise ModelError(
+            f"the index {outside.flat[0]} of {node.op} is outside axis {axis} of {node.type(0)}"
+        )
 
 
 @converter("GatherElements", since=(11, 13))
 def gather_elements(node: OnnxNode) -> Node:
     """Convert a selection of single elements along an axis."""
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
+    _check_indices(node, axis)
     return movement.gather_elements(node.input(0), node.input(1), axis=axis)
 
 
@@ -240,13 +256,13 @@ def gather_nd(node: OnnxNode) -> Node:
 def compress(node: OnnxNode) -> Node:
     """Convert a selection by a constant list of truth values."""
     keep = np.flatnonzero(node.constant(1, "condition"))
-    axis = node.attributes.get("axis")
-    if axis is None:
-        node.without_effect("axis")
-        flat = reshaped(node.input(0), (int(np.prod(node.shape(0), dtype=object)),))
-        return movement.gather(flat, Constant.of(keep), axis=0)
-    at = node.axis(node.integer("axis"), node.type(0).ndim)
-    return movement.gather(node.input(0), Constant.of(keep), axis=at)
+    x, axis = node.input(0), 0
+    if "axis" in node.attributes:
+        axis = node.axis(node.integer("axis"), node.type(0).ndim)
+    else:
+        x = reshaped(x, (prod(node.shape(0)),))
+    extent = shape_of(x)[axis]
+    return movement.gather(x, Constant.of(keep[keep < extent].astype("int64")), axis=axis)
 
 
 @converter("Tile", since=(1,))
@@ -333,7 +349,8 @@ def _image(node: OnnxNode) -> tuple[int, int, int, int]:
 @converter("Trilu", since=(14,))
 def triangle(node: OnnxNode) -> Node:
     """Convert the upper or lower triangle of matrices; the rest is zero."""
-    diagonal = int(node.constant(1, "diagonal").reshape(())) if node.has_input(1) else 0
+    diagonal = int(node.constant_scalar(1, "diagonal")) if node.has_input(1) else 0
+    diagonal = min(max(diagonal, -_DIAGONALS), _DIAGONALS)
     return movement.trilu(node.input(0), upper=node.flag("upper", True), k=diagonal)
 
 

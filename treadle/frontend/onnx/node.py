@@ -112,6 +112,13 @@ class OnnxNode:
             )
         return tuple(int(v) for v in np.atleast_1d(value))
 
+    def constant_scalar(self, index: int, what: str) -> np.ndarray:
+        """Return the value of an input that holds one number, as a rank-0 array."""
+        value = self.constant(index, what)
+        if value.size != 1:
+            raise ModelError(f"the {what} of {self.op} must be one number, not {self.type(index)}")
+        return value.reshape(())
+
     def _attribute(self, name: str, kind: int) -> onnx.AttributeProto | None:
         self.read.add(name)
         found = self.attributes.get(name)
@@ -131,8 +138,11 @@ class OnnxNode:
         return int(found.i) if found else self._required(name, default)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return an integer attribute as a truth value."""
-        return bool(self.integer(name, int(default)))
+        """Return an integer attribute that is 0 or 1 as a truth value."""
+        value = self.integer(name, int(default))
+        if value not in (0, 1):
+            raise ModelError(f"the attribute {name!r} of {self.op} is {value}, not 0 or 1")
+        return value == 1
 
     def number(self, name: str, default: float | None = None) -> float:
         """Return a float attribute; without a default it is required."""

@@ -147,7 +147,7 @@ def extreme_index(node: OnnxNode) -> Node:
 def cumulative_sum(node: OnnxNode) -> Node:
     """Convert a running sum along an axis, as a product with a triangle of ones."""
     x, ndim = node.input(0), node.type(0).ndim
-    axis = node.axis(int(node.constant(1, "axis").reshape(())), ndim)
+    axis = node.axis(int(node.constant_scalar(1, "axis")), ndim)
     extent = node.shape(0)[axis]
     if extent > 4096:
         raise ModelError(f"a running sum over {extent} elements is not supported (at most 4096)")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
-from treadle.ops.schedules.stages import border_box, inline_moves, known, live_stages
+from treadle.ops.schedules.stages import border_box, inline_moves, known, lanes_of, live_stages
 from treadle.ops.schedules.tiles import best_tile
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
@@ -24,7 +24,8 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     result = s[group.outputs[0]]
     _peel_border(result)
     n, oc, oh, ow, ocb = _axes(result)
-    tile = best_tile(_inside(result, ow), known(oc), target)
+    width = max(1, known(ocb) // lanes_of(result, target))
+    tile = best_tile(_inside(result, ow), known(oc), target, width=width)
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     ow_outer, ow_inner = result.split(ow, factor=tile.rows)
     result.reorder(n, oc_outer, oh, ow_outer, oc_inner, ow_inner, ocb)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies into row-major order keep every element, however they are cut into tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from treadle.graph import arrays
+from treadle.graph.arrays import row_major
+
+
+def test_row_major_arrays_are_not_copied() -> None:
+    a = np.arange(6).reshape(2, 3)
+    assert row_major(a) is a
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (3, 4, 5), (2, 3, 1, 11), (13,), (0, 4, 2)])
+@pytest.mark.parametrize("tile", [1, 3, 16, 1000])
+def test_tiles(shape: tuple[int, ...], tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "SMALL", 0)
+    monkeypatch.setattr(arrays, "TILE", tile)
+    a = np.arange(np.prod(shape)).reshape(shape)
+    for view in (a.T, a[::-1], np.broadcast_to(a, (2, *shape))):
+        copy = row_major(view)
+        assert copy.flags.c_contiguous
+        np.testing.assert_array_equal(copy, view)
+
+
+def test_large_transposed_array() -> None:
+    a = np.arange(600 * 700, dtype=np.float32).reshape(600, 700)
+    np.testing.assert_array_equal(row_major(a.T), a.T)
