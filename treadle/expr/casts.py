@@ -22,10 +22,18 @@ def shorten_cast(e: Cast) -> Expr | None:
         return broadcast(inner if fresh is None else fresh, e.lanes)
     if not isinstance(value, Cast):
         return None
-    source = value.value.dtype
-    if _is_exact_cast(source, value.dtype) or _is_truncation(source, value.dtype, e.dtype):
-        return cast(value.value, e.dtype)
+    source, middle, target = value.value.dtype, value.dtype, e.dtype
+    if _is_invisible(source, middle, target) or _is_truncation(source, middle, target):
+        return cast(value.value, target)
     return None
+
+
+def _is_invisible(source: str, middle: str, target: str) -> bool:
+    """True where going through `middle` is the same as going straight to `target`."""
+    if not _is_exact_cast(source, middle):
+        return False
+    saturates = is_integer(source) and is_float(middle) and is_integer(target)
+    return not saturates or _is_exact_cast(source, target)
 
 
 _FLOAT_SHAPE: Mapping[str, tuple[int, int]] = {
@@ -48,7 +56,7 @@ def _is_exact_cast(source: str, target: str) -> bool:
         return p <= q and x <= y
     value_bits = bits(source) - is_signed(source)
     if is_float(target):
-        return value_bits <= _FLOAT_SHAPE[target][0] and value_bits < 16
+        return value_bits <= _FLOAT_SHAPE[target][0]
     if is_signed(source) and not is_signed(target):
         return False
     return value_bits <= bits(target) - is_signed(target)
