@@ -121,6 +121,11 @@ def lanes_of(stage: Stage, target: Target) -> int:
     return target.lanes(max(bits(dtype), 32))
 
 
+def itemsize_of(stage: Stage) -> int:
+    """Return the bytes of one element of a stage's result."""
+    return bits(stage.op.outputs[0].dtype) // 8
+
+
 def border_box(stage: Stage) -> dict[IterVar, tuple[int, int]]:
     """Return per axis the range where a padded result is not the padding; {} if it is not padded.
 
