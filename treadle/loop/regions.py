@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval, decompose, prove
+from treadle.expr.affine import decompose
+from treadle.expr.bounds import Interval, prove
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
 from treadle.te.tensor import IterVar

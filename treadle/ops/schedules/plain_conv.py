@@ -147,5 +147,3 @@ def _register_sums(sums: Stage, lanes: int) -> None:
     for axis in (*outside, vector):
         sums.unroll(axis)
     sums.vectorize(lane)
-
-

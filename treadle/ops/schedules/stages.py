@@ -8,7 +8,7 @@ from math import prod
 
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import decompose
+from treadle.expr.affine import decompose
 from treadle.expr.nodes import Expr, int_value
 from treadle.graph.operator import Group
 from treadle.loop.from_schedule import inline_bodies
@@ -171,6 +171,11 @@ def lanes_of(stage: Stage, target: Target) -> int:
     """Return how many elements of the stage's result fill a vector."""
     dtype = stage.op.outputs[0].dtype
     return target.lanes(max(bits(dtype), 32))
+
+
+def itemsize_of(stage: Stage) -> int:
+    """Return the bytes of one element of a stage's result."""
+    return bits(stage.op.outputs[0].dtype) // 8
 
 
 def border_box(stage: Stage) -> dict[IterVar, tuple[int, int]]:
