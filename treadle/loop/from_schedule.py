@@ -377,8 +377,9 @@ class _Builder:
                         at=f"stage {producer.name}",
                         hint="compute it at a loop that encloses all its readers, or at root",
                     )
+                box = _with_reductions(reader, boxes[id(reader)])
                 for d, index in enumerate(indices):
-                    span = self._span(reader, index, boxes[id(reader)], op.axis[d].extent)
+                    span = self._span(reader, index, box, op.axis[d].extent)
                     spans[d] = union(spans[d], span, self.ranges)
         whole = (Span(ZERO, a.extent) for a in op.axis)
         return {
@@ -576,6 +577,13 @@ class _Builder:
 
     def _simplify(self, e: Expr) -> Expr:
         return simplify(e, self.ranges)
+
+
+def _with_reductions(stage: Stage, box: Box) -> Box:
+    """Return the box of a stage with its reduction axes, which run over everything."""
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    return {a: Span(a.start, a.extent) for a in op.reduce_axis} | box
 
 
 def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> Sequence[Expr]:

@@ -88,10 +88,11 @@ def _softmax(a: SoftmaxAttrs, x: Tensor) -> list[Tensor]:
     top = reduce_stages(te.max, read, dims, [a.axis], "softmax.max")
     powers = te.compute_one(dims, lambda *i: te.exp(read(*i) - _along(top[-1], i)), "softmax.exp")
     total = reduce_stages(te.sum, lambda *i: powers[i], dims, [a.axis], "softmax.sum")
+    share = te.compute_one(total[-1].shape, lambda *i: 1.0 / total[-1][i], "softmax.share")
     result = te.compute_one(
-        dims, lambda *i: nodes.cast(powers[i] / _along(total[-1], i), x.dtype), "softmax"
+        dims, lambda *i: nodes.cast(powers[i] * _along(share, i), x.dtype), "softmax"
     )
-    return [*top, powers, *total, result]
+    return [*top, powers, *total, share, result]
 
 
 def _log_softmax(a: SoftmaxAttrs, x: Tensor) -> list[Tensor]:

@@ -7,15 +7,15 @@ from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
+from treadle.ops.schedules.rows import schedule_rows
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
     Turn,
-    inline_moves,
     is_reduction,
+    joint_axes,
     known,
     lanes_of,
     live_stages,
-    reads_in_order,
     size_of,
     turned_axis,
 )
@@ -26,7 +26,8 @@ from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 def schedule_default(group: Group, target: Target) -> None:
     """Inline what can be, vectorise along memory, spread the rest over the threads."""
-    inline_moves(group)
+    if schedule_rows(group, target):
+        return
     for stage in live_stages(group.schedule):
         schedule_stage(group.schedule, stage, target)
 
@@ -54,9 +55,10 @@ def injective(s: Schedule, stage: Stage, target: Target) -> None:
     if turn is not None:
         _turned(stage, turn, lanes)
         return
-    if len(axes) > 1 and reads_in_order(stage, s):
-        axes = [stage.fuse(*axes)]
-    wide = _wide_axis(axes, lanes)
+    joint = joint_axes(stage, s)
+    if len(joint) > 1:
+        axes = [*axes[: len(axes) - len(joint)], stage.fuse(*joint)]
+    wide = _wide_axis(stage, axes)
     rows = [a for a in axes if a is not wide]
     total = size_of(op.shape)
     many = total is None or total >= PARALLEL_WORK
@@ -91,13 +93,10 @@ def _turned(stage: Stage, turn: Turn, lanes: int) -> None:
         stage.parallel(task)
 
 
-def _wide_axis(axes: list[IterVar], lanes: int) -> IterVar:
-    """The axis to run as vectors: the last, unless it is too short and the one before is not."""
-    return axes[-1] if known(axes[-1]) != 1 or len(axes) == 1 else _last_long(axes)
-
-
-def _last_long(axes: list[IterVar]) -> IterVar:
-    return next((a for a in reversed(axes) if known(a) != 1), axes[-1])
+def _wide_axis(stage: Stage, axes: list[IterVar]) -> IterVar:
+    """The axis to run as vectors: the last that is longer than 1."""
+    extents = stage.extents()
+    return next((a for a in reversed(axes) if int_value(extents[a]) != 1), axes[-1])
 
 
 def _strip(stage: Stage, axis: IterVar, lanes: int) -> tuple[IterVar | None, IterVar]:

@@ -97,22 +97,47 @@ def live_stages(s: Schedule) -> list[Stage]:
     return [x for x in s.stages if isinstance(x.op, ComputeOp) and x.attach.kind == "root"]
 
 
-def reads_in_order(stage: Stage, s: Schedule) -> bool:
-    """True when every read is of a scalar or of the very element that is written."""
+def joint_axes(stage: Stage, s: Schedule) -> list[IterVar]:
+    """Return the most of the last axes that can be fused so that every read stays in order.
+
+    A read may use these axes as its last indices, all of them and in order, or none of them.
+    """
     op = stage.op
     assert isinstance(op, ComputeOp)
+    count = len(op.axis)
     for body in _inlined(stage, s):
         for n in ex.walk(body):
-            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
-                continue
-            if size_of(n.source.shape) == 1:
-                continue
-            if len(n.indices) != len(op.axis):
-                return False
-            pairs = zip(n.indices, op.axis, strict=True)
-            if any(i is not a and int_value(a.extent) != 1 for i, a in pairs):
-                return False
-    return True
+            if isinstance(n, ex.Load) and isinstance(n.source, Tensor):
+                count = min(count, _joint_in(n, op.axis))
+            elif isinstance(n, ex.Select) and n.lazy:
+                count = min(count, _unused((n.cond,), op.axis))
+    return list(op.axis[len(op.axis) - max(1, count) :])
+
+
+def _joint_in(load: ex.Load, axes: tuple[IterVar, ...]) -> int:
+    """Return how many of the last axes a read leaves in order (or does not use)."""
+    same = 0
+    for index, extent, axis in zip(
+        reversed(load.indices), reversed(load.source.shape), reversed(axes), strict=False
+    ):
+        at_one = int_value(axis.extent) == 1 and int_value(index) == 0
+        if (index is not axis and not at_one) or extent is not axis.extent:
+            break
+        same += 1
+    elsewhere = load.indices[: len(load.indices) - same]
+    if any(a in ex.walk(i) for a in axes[len(axes) - same :] for i in elsewhere):
+        same = 0
+    return max(same, _unused(load.indices, axes))
+
+
+def _unused(indices: tuple[Expr, ...], axes: tuple[IterVar, ...]) -> int:
+    """Return how many of the last axes occur in no index."""
+    count = 0
+    for axis in reversed(axes):
+        if int_value(axis.extent) != 1 and any(axis in ex.walk(i) for i in indices):
+            break
+        count += 1
+    return count
 
 
 @dataclass(frozen=True, slots=True)
