@@ -61,7 +61,7 @@ def modules() -> list[Path]:
 
 def module_name(path: Path) -> str:
     parts = list(path.relative_to(ROOT).with_suffix("").parts)
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return ".".join(parts[:-1] if parts[-1] in ("__init__", "__main__") else parts)
 
 
 @cache
@@ -137,6 +137,25 @@ def test_layers() -> None:
         if (problem := layer_violation(module_name(path), imported))
     ]
     assert not violations, "\n".join(violations)
+
+
+def test_no_module_is_imported_by_a_name_the_root_gives_to_something_else() -> None:
+    """`from treadle import settings` gives the function that users call, not the module."""
+    taken = {
+        alias.asname or alias.name
+        for node in tree_of(PACKAGE / "__init__.py").body
+        if isinstance(node, ast.ImportFrom) and node.module != "treadle"
+        for alias in node.names
+    }
+    mistaken = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and node.module == "treadle"
+        for alias in node.names
+        if alias.name in taken
+    ]
+    assert not mistaken
 
 
 def test_no_import_cycles() -> None:

@@ -280,6 +280,22 @@ def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:
     assert spill_count(asm) > 10
 
 
+def test_spills_are_counted_in_innermost_loops_only() -> None:
+    asm = """
+    vmovups %zmm0, 64(%rsp)
+.LBB0_1:
+    vmovups 64(%rsp), %zmm1
+.LBB0_2:
+    vfmadd231ps 128(%rsp), %zmm1, %zmm2
+    movq 8(%rsp), %rax
+    jne .LBB0_2
+    jl .LBB0_1
+"""
+    assert spill_count(asm) == 1
+    arm = "\n.LBB0_1:\n\tldr\tq0, [sp, #16]\n\tldr\tx0, [sp]\n\tb.ne\t.LBB0_1\n"
+    assert spill_count(arm) == 1
+
+
 def test_the_tile_computes_a_product() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(12, 256)), rng.normal(size=(256, 32))

@@ -14,7 +14,7 @@ import os
 import struct
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -25,6 +25,7 @@ from treadle import dtype as dt
 from treadle.build.plan_json import graph_json
 from treadle.errors import UsageError
 from treadle.runtime import native
+from treadle.runtime.pages import release_pages
 from treadle.runtime.toolchain import link_shared
 
 if TYPE_CHECKING:
@@ -36,42 +37,56 @@ _CPU = 1
 _TYPE_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
 
 
-def save_artifact(exe: Executable, path: str | os.PathLike[str], linker: str | None = None) -> None:
+def save_artifact(
+    exe: Executable, path: str | os.PathLike[str], linker: str | Sequence[str] | None = None
+) -> None:
     """Write `exe` to `path`.
 
     Raises:
         ToolchainError: there is no linker. UsageError: the folder of `path` does not exist.
     """
     target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        raise UsageError(
-            f"{target} cannot be written: {'it is' if target.is_dir() else 'its parent is not'} "
-            "a folder",
-            hint="name a file in a folder that exists",
-        )
+    check_writable(target)
     with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
         code = b""
         if exe.objects:
             library = Path(folder) / "mod.so"
             link_shared(list(exe.objects.values()), library, exe.target.triple, linker)
             code = library.read_bytes()
-    with _replacing(target) as file:
+    with replacing(target) as file:
         _add(file, "mod.so", code)
-        place = _add_params(file, exe.memory.constants)
-        checksum = _checksum(file, *place)
-        text = json.dumps(
-            graph_json(exe.memory, exe.plan, {"mod.so": hashlib.sha256(code).hexdigest()})
-            | {"checksums": {"mod.params": checksum}},
-            separators=(",", ":"),
-        )
-        _add(file, "mod.json", text.encode())
+        checksums = {"mod.params": _add_params(file, exe.memory.constants)}
+        _add(file, "mod.json", _manifest(exe, code, checksums))
         file.write(bytes(2 * tarfile.BLOCKSIZE))
 
 
+def check_writable(path: Path) -> None:
+    """Raise UsageError unless a file can be made (or replaced) at `path`."""
+    if path.is_dir():
+        problem = "it is a folder"
+    elif not path.parent.is_dir():
+        problem = f"{path.parent} is not a folder"
+    elif path.exists() and not path.is_file():
+        problem = "it is not a regular file"
+    elif not os.access(path.parent, os.W_OK | os.X_OK):
+        problem = f"the folder {path.parent} is not writable"
+    else:
+        return
+    raise UsageError(
+        f"{path} cannot be written: {problem}", hint="name a file in a folder you can write to"
+    )
+
+
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Give a temporary file that becomes `path` when the block ends well, else disappears."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Give a temporary file that becomes `path` when the block ends well, else disappears.
+
+    Raises: UsageError when the system refuses to write, for example because the disk is full.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    except OSError as error:
+        raise _refused(path, error) from None
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file
@@ -79,10 +94,19 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(FileNotFoundError):
             os.unlink(name)
+        if isinstance(error, OSError):
+            raise _refused(path, error) from None
         raise
+
+
+def _refused(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} cannot be written: {error.strerror or error}",
+        hint="make room, or name a file in another folder",
+    )
 
 
 def _header(name: str, size: int) -> bytes:
@@ -102,8 +126,19 @@ def _add(file: IO[bytes], name: str, data: bytes) -> None:
     _pad(file, len(data))
 
 
-def _add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> tuple[int, int]:
-    """Stream the weights as member mod.params; return its offset in the file and its size."""
+def _manifest(exe: Executable, code: bytes, checksums: dict[str, str]) -> bytes:
+    hashes = {"mod.so": hashlib.sha256(code).hexdigest()}
+    plan = _compact(exe.plan)  # these very bytes stand in the manifest
+    graph = graph_json(exe.memory, exe.plan, hashes)
+    return _compact(graph | {"checksums": {**checksums, "treadle": native.hash64(plan)}})
+
+
+def _compact(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> str:
+    """Stream the weights as member mod.params; return its checksum."""
     names = [n.encode() for n in constants]
     head = struct.pack("<QQQ", _LIST_MAGIC, 0, len(names))
     head += b"".join(struct.pack("<Q", len(n)) + n for n in names)
@@ -111,13 +146,19 @@ def _add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> tuple[i
     heads = [_array_header(v) for v in constants.values()]
     size = len(head) + sum(map(len, heads)) + sum(v.nbytes for v in constants.values())
     file.write(_header("mod.params", size))
-    offset = file.tell()
-    file.write(head)
+    checksum = native.Hash64()
+
+    def write(piece: np.ndarray) -> None:
+        checksum.add_at(piece.ctypes.data, piece.nbytes)
+        file.write(piece.data)
+
+    write(np.frombuffer(head, np.uint8))
     for array_head, value in zip(heads, constants.values(), strict=True):
-        file.write(array_head)
-        file.write(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+        write(np.frombuffer(array_head, np.uint8))
+        write(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        release_pages(value)
     _pad(file, size)
-    return offset, size
+    return checksum.hexdigest()
 
 
 def _array_header(value: np.ndarray) -> bytes:
@@ -133,9 +174,3 @@ def _array_header(value: np.ndarray) -> bytes:
 
 def _dlpack_type(name: str) -> tuple[int, int]:
     return _TYPE_CODES[name.rstrip("0123456789")], dt.bits(name)
-
-
-def _checksum(file: IO[bytes], offset: int, size: int) -> str:
-    file.flush()
-    view = np.memmap(file.name if isinstance(file.name, str) else file, np.uint8, "r", offset, size)  # type: ignore[call-overload]
-    return native.hash64_at(view.ctypes.data, size)

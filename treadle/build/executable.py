@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
 from treadle.runtime.array import ArrayLike, NDArray
 from treadle.runtime.executor import Executor, ProfileRow
-from treadle.runtime.module import BenchmarkResult, measure
+from treadle.runtime.module import BenchmarkResult
 from treadle.target.base import Target
 from treadle.target.jit import JitModule
 
@@ -73,8 +74,15 @@ class Runnable:
         min_repeat_ms: float = 0,
     ) -> BenchmarkResult:
         """Return the seconds of `repeat` measurements, each the mean of `number` runs."""
-        self.run(inputs)
-        return measure(lambda: self.run(inputs), number, repeat, min_repeat_ms)
+        outputs = self.executor.run(inputs)
+
+        def timed(count: int) -> float:
+            start = time.perf_counter()
+            for _ in range(count):
+                self.executor.run(inputs, outputs)
+            return time.perf_counter() - start
+
+        return measure(timed, number, repeat, min_repeat_ms)
 
     def profile(
         self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike], repeat: int = 10
@@ -123,15 +131,19 @@ class Executable(Runnable):
         """The bytes of all weights."""
         return sum(v.nbytes for v in self.memory.constants.values())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, linker: str | Sequence[str] | None = None
+    ) -> None:
         """Write the model as a tar of mod.so, mod.json and mod.params.
+
+        `linker` names the linker or C compiler to use (default: the first one found).
 
         Raises:
             ToolchainError: there is no linker. UsageError: the folder does not exist.
         """
         from treadle.build.artifact import save_artifact
 
-        save_artifact(self, path)
+        save_artifact(self, path, linker)
 
     def __repr__(self) -> str:
         return f"Executable({self.module.name}, {len(self.kernels)} kernels, {self.target})"

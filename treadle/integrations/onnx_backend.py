@@ -98,7 +98,7 @@ class TreadleRep(BackendRep):
         shapes = {
             n: arrays[n].shape
             for n, i in self._inputs.items()
-            if n not in self._fixed and not _is_static(i)
+            if n in arrays and n not in self._fixed and not _is_static(i)
         }
         module, _ = import_onnx(self._model, shapes, values=values)
         return compile_model(module, target=self._target, opt_level=self._opt_level)

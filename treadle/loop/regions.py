@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import decompose
+from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.te.tensor import IterVar

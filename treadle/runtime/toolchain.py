@@ -106,6 +106,19 @@ def find_linkers(triple: str | None = None) -> list[Tool]:
     return [tool for tool in candidates if tool is not None]
 
 
+def linkers_for(triple: str | None, tool: str | Sequence[str] | None = None) -> list[Tool]:
+    """Return the tools to try for the target, in order: the named one, else all that are found.
+
+    Raises: ToolchainError when there is none.
+    """
+    tools = [named_tool(tool)] if tool else find_linkers(triple)
+    if not tools:
+        raise ToolchainError(
+            f"no linker is found for {triple or 'this machine'}", hint=_INSTALL_HINT
+        )
+    return tools
+
+
 # ---- linking -------------------------------------------------------------------------------------
 
 
@@ -165,11 +178,7 @@ def link_shared(
     if not objects:
         raise ToolchainError("there is no object code to link")
     _check_triple(target_triple)
-    tools = [named_tool(tool)] if tool else find_linkers(target_triple)
-    if not tools:
-        raise ToolchainError(
-            f"no linker is found for {target_triple or 'this machine'}", hint=_INSTALL_HINT
-        )
+    tools = linkers_for(target_triple, tool)
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".treadle-", dir=path.parent) as name:

@@ -106,16 +106,22 @@ _JUMP = re.compile(r"^\s+(?:j\w+|b(?:\.\w+)?|t?b?cbn?z\s+\w+,|tbn?z\s+\w+,[^,]+,
 
 
 def spill_count(asm: str) -> int:
-    """Return how many accesses of vector registers to the stack stand inside loops.
+    """Return how many accesses of vector registers to the stack stand in innermost loops.
 
     A loop is the text between a label and a later jump back to it.
     """
     lines = asm.splitlines()
     labels: dict[str, int] = {}
-    inside: set[int] = set()
+    loops: list[tuple[int, int]] = []
     for number, line in enumerate(lines):
         if label := _LABEL.match(line):
             labels[label[1]] = number
         elif (jump := _JUMP.match(line)) and jump[1] in labels:
-            inside.update(range(labels[jump[1]], number))
+            loops.append((labels[jump[1]], number))
+    innermost = [
+        (first, last)
+        for first, last in loops
+        if not any(first < low and high < last for low, high in loops)
+    ]
+    inside = {n for first, last in innermost for n in range(first, last)}
     return sum(1 for n in inside if _SPILL.search(lines[n]))

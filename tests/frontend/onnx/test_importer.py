@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.frontend.onnx.models import check_with_onnxruntime, make, outputs_of
-from treadle.errors import ModelError
+from treadle.errors import InputError, ModelError
 from treadle.frontend.onnx.importer import import_onnx
 from treadle.frontend.onnx.node import CONVERTERS, OnnxNode, RuntimeValueError
 from treadle.graph.nodes import Call, Constant, Node, topological
@@ -92,6 +92,19 @@ def test_inputs_fixed_to_values() -> None:
     model = make([node("Add", ["x", "z"], ["y"])], {"x": [2], "z": [2]}, ["y"])
     module, _ = import_onnx(model, values={"z": np.ones(2, "float32")})
     assert [p.name for p in module.main.params] == ["x"]
+    for name, value, problem in [
+        ("zz", np.ones(2, "float32"), "the model has no input 'zz'"),
+        ("z", np.ones(2), "input 'z' has elements of float32, not float64"),
+        ("z", np.ones((1, 2), "float32"), r"the value of input 'z' has the shape \[1, 2\]"),
+    ]:
+        with pytest.raises(InputError, match=problem):
+            import_onnx(model, values={name: value})
+
+
+def test_a_newer_ir_version_is_read() -> None:
+    model = make([node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"])
+    model.ir_version = 99
+    assert import_onnx(model).module.output_names == ("y",)
 
 
 def _function(

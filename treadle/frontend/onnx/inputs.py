@@ -129,20 +129,7 @@ class InputTypes:
         return size
 
     def _dims(self, name: str) -> tuple[int | str, ...] | None:
-        """Return the declared dims (names for unknown ones); None without a declared shape."""
-        tensor = self._declared[name].type.tensor_type
-        if not tensor.HasField("shape"):
-            return None
-        return tuple(self._dim(name, d) for d in tensor.shape.dim)
-
-    def _dim(self, name: str, dim: onnx.TensorShapeProto.Dimension) -> int | str:
-        if dim.WhichOneof("value") != "dim_value":
-            return dim.dim_param
-        if dim.dim_value == -1:  # how some exporters write an unknown size
-            return ""
-        if not 0 <= dim.dim_value < _DIM_LIMIT:
-            raise ModelError(f"input {name!r} has a dimension of {dim.dim_value}")
-        return int(dim.dim_value)
+        return _declared_dims(self._declared[name])
 
     def _dtype(self, name: str) -> str:
         try:
@@ -166,6 +153,29 @@ class InputTypes:
         return "[" + ",".join(map(str, sizes)) + "]"
 
 
+def _declared_dims(declared: onnx.ValueInfoProto) -> tuple[int | str, ...] | None:
+    """Return the declared dims (names for unknown ones); None without a declared shape."""
+    tensor = declared.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(_declared_dim(declared.name, d) for d in tensor.shape.dim)
+
+
+def _declared_dim(name: str, dim: onnx.TensorShapeProto.Dimension) -> int | str:
+    if dim.WhichOneof("value") != "dim_value":
+        return dim.dim_param
+    if dim.dim_value == -1:  # how some exporters write an unknown size
+        return ""
+    if not 0 <= dim.dim_value < _DIM_LIMIT:
+        raise ModelError(f"input {name!r} has a dimension of {dim.dim_value}")
+    return int(dim.dim_value)
+
+
+def _fits(shape: Sequence[int], dims: Sequence[int | str]) -> bool:
+    sizes = zip(shape, dims, strict=False)
+    return len(shape) == len(dims) and all(isinstance(d, str) or s == d for s, d in sizes)
+
+
 def fixed_inputs(
     declared: Sequence[onnx.ValueInfoProto], values: Mapping[str, np.ndarray]
 ) -> dict[str, Node]:
@@ -181,6 +191,12 @@ def fixed_inputs(
         wanted = dtype_of(known[name].type.tensor_type.elem_type)
         if value.dtype.name != wanted:
             raise InputError(f"input {name!r} has elements of {wanted}, not {value.dtype}")
+        dims = _declared_dims(known[name])
+        if dims is not None and not _fits(value.shape, dims):
+            raise InputError(
+                f"the value of input {name!r} has the shape {list(value.shape)}",
+                hint=f"the model declares {name}{_text(dims)}",
+            )
     return {n: Constant.of(np.array(v), origin=n) for n, v in values.items()}
 
 

@@ -61,28 +61,31 @@ def _clamped(x: Expr, limit: float) -> Expr:
     return at_least(at_most(x, limit), -limit)
 
 
-def _sin(r: Expr, e: Expr, lite: bool) -> Expr:
+def _sin_parts(r: Expr, e: Expr, lite: bool) -> tuple[Expr, Expr]:
+    """Return two numbers whose sum is the sine of r + e; the second is much the smaller."""
     z = r * r
-    tail = z * r
+    cube = z * r
     if lite:
-        return fma(tail, polynomial(z, SIN_LITE), r)
+        return r, cube * polynomial(z, SIN_LITE)
     higher = polynomial(z, SIN_F64[1:])
-    return r - ((z * (e * 0.5 - tail * higher) - e) - tail * SIN_F64[0])
+    return r, cube * SIN_F64[0] - (z * (e * 0.5 - cube * higher) - e)
 
 
-def _cos(r: Expr, e: Expr, lite: bool) -> Expr:
+def _cos_parts(r: Expr, e: Expr, lite: bool) -> tuple[Expr, Expr]:
+    """Return two numbers whose sum is the cosine of r + e; the second is much the smaller."""
     z = r * r
     half = z * 0.5
     higher = z * z * polynomial(z, COS_LITE if lite else COS_F64)
-    if lite:
-        return (1.0 - half) + higher
     near = 1.0 - half
-    return near + (((1.0 - near) - half) + (higher - r * e))
+    if lite:
+        return near, higher
+    return near, ((1.0 - near) - half) + (higher - r * e)
 
 
 def _sin_and_cos(x: Expr, lite: bool) -> tuple[Expr, Expr, Expr]:
     q, r, e = _reduce(x)
-    return q, _sin(r, e, lite), _cos(r, e, lite)
+    (s, s_rest), (c, c_rest) = _sin_parts(r, e, lite), _cos_parts(r, e, lite)
+    return q, s + s_rest, c + c_rest
 
 
 def _has_bit(q: Expr, bit: int) -> Expr:
@@ -110,10 +113,17 @@ def cos_f64(x: Expr, lite: bool = False) -> Expr:
 
 
 def tan_f64(x: Expr, lite: bool = False) -> Expr:
-    """Return sine over cosine; 2 ulp."""
-    q, s, c = _sin_and_cos(x, lite)
+    """Return sine over cosine, corrected by what rounding the two lost; 1 ulp."""
+    q, r, e = _reduce(x)
     odd = _has_bit(q, 1)
-    value = where(odd, negate(c), s, x) / where(odd, s, c, x)
+    sine, cosine = _sin_parts(r, e, lite), _cos_parts(r, e, lite)
+    top = [where(odd, negate(c), s, x) for s, c in zip(sine, cosine, strict=True)]
+    bottom = [where(odd, s, c, x) for s, c in zip(sine, cosine, strict=True)]
+    numerator, n_lost = quick_two_sum(*top)
+    denominator, d_lost = quick_two_sum(*bottom)
+    value = numerator / denominator
+    if not lite:
+        value = value + (n_lost - value * d_lost) / denominator
     return _guard(where(x == 0.0, x, value, x), x)
 
 

@@ -17,12 +17,13 @@ from treadle.lower.math.blocks import (
     fma,
     negate,
     polynomial,
+    power_of_two,
     round_scaled,
     scale,
     where,
     with_sign_of,
 )
-from treadle.lower.math.coefficients import EXP_F32, EXP_F64, EXP_LITE, EXP_WIDE_F32
+from treadle.lower.math.coefficients import EXP_F32, EXP_F64, EXP_LITE, EXP_WIDE_F32, SINH_F64
 
 _LN2_HIGH_F32 = 0.693145751953125  # 16 bits
 _LN2_LOW_F32 = 1.4286068203094173e-06
@@ -30,15 +31,20 @@ _LN2_HIGH_F64 = 0.6931471803691238  # 33 bits
 _LN2_LOW_F64 = 1.9082149292705877e-10
 
 
-def exp_f32(x: Expr) -> Expr:
-    """Return e**x; 1 ulp, 0 below -103.98, inf above 88.72.
+def _wide_parts_f32(x: Expr) -> tuple[Expr, Expr]:
+    """Return (r, h) with e**x = e**r * h * h and |r| <= ln 2, for x in [-104, 89].
 
     2**(2 * m) is multiplied in two equal steps, so that results below the normal numbers are
     rounded once and those near the largest do not overflow early.
     """
     x = at_least(at_most(x, 89.0), -104.0)
     m, half = round_scaled(x, 0.5 / LN2)
-    r = fma(m, -2.0 * _LN2_LOW_F32, fma(m, -2.0 * _LN2_HIGH_F32, x))
+    return fma(m, -2.0 * _LN2_LOW_F32, fma(m, -2.0 * _LN2_HIGH_F32, x)), half
+
+
+def exp_f32(x: Expr) -> Expr:
+    """Return e**x; 1.5 ulp, 0 below -103.98, inf above 88.72."""
+    r, half = _wide_parts_f32(x)
     return polynomial(r, (1.0, 1.0, *EXP_WIDE_F32)) * half * half
 
 
@@ -50,8 +56,13 @@ def exp_f32_in_range(x: Expr) -> Expr:
 
 
 def sigmoid_f32(x: Expr) -> Expr:
-    """Return 1 / (1 + e**-x)."""
-    return 1.0 / (1.0 + exp_f32(negate(x)))
+    """Return 1 / (1 + e**-x), which never decreases.
+
+    e**r - 1 is rounded before 1 is added: its error is then below the step of r.
+    """
+    r, half = _wide_parts_f32(negate(x))
+    grown = fma(r * r, polynomial(r, EXP_WIDE_F32), r)
+    return 1.0 / (1.0 + (1.0 + grown) * half * half)
 
 
 def tanh_f32(x: Expr) -> Expr:
@@ -63,29 +74,32 @@ def tanh_f32(x: Expr) -> Expr:
     return with_sign_of(grown / (grown + 2.0), x)
 
 
-def _parts(x: Expr, lite: bool) -> tuple[Expr, Expr]:
-    """Return (p, n) with e**x = (1 + p) * 2**n."""
+def _parts(x: Expr, lite: bool) -> tuple[Expr, Expr, Expr]:
+    """Return (r, t, n) with e**x = (1 + r + t) * 2**n and t = O(r*r)."""
     n, _ = round_scaled(x, 1.0 / LN2)
-    r = fma(n, -_LN2_LOW_F64, fma(n, -_LN2_HIGH_F64, x))
-    q = polynomial(r, EXP_LITE if lite else EXP_F64)
-    return fma(r * r, q, r), n
+    high, low = fma(n, -_LN2_HIGH_F64, x), n * _LN2_LOW_F64
+    r = high - low
+    if lite:
+        return r, r * r * polynomial(r, EXP_LITE), n
+    lost = (high - r) - low
+    return r, fma(r * r, polynomial(r, EXP_F64), lost), n
 
 
 def exp_f64(x: Expr, lite: bool = False) -> Expr:
     """Return e**x; 1 ulp (`lite`: 2**-37)."""
-    p, n = _parts(at_least(at_most(x, 710.0), -746.0), lite)
-    return scale(1.0 + p, n)
+    r, t, n = _parts(at_least(at_most(x, 710.0), -746.0), lite)
+    return scale(1.0 + (r + t), n)
 
 
 def _half_expm1(x: Expr, lite: bool) -> Expr:
     """Return (e**x - 1) / 2, for x in [-40, 709]."""
-    p, n = _parts(x, lite)
-    _, half = round_scaled(n - 1.0, 1.0)
-    return fma(half, p, half - 0.5)
+    r, t, n = _parts(x, lite)
+    half = power_of_two(n - 1.0)
+    return fma(half, t, fma(half, r, half - 0.5))
 
 
 def expm1_f64(x: Expr, lite: bool = False) -> Expr:
-    """Return e**x - 1."""
+    """Return e**x - 1; 1 ulp."""
     grown = _half_expm1(at_least(at_most(x, 709.0), -40.0), lite) * 2.0
     return where(x > 709.0, exp_f64(x, lite), where(x == 0.0, x, grown, x), x)
 
@@ -100,21 +114,24 @@ def sinh_f64(x: Expr, lite: bool = False) -> Expr:
     size = absolute(x)
     half = _half_expm1(at_most(size, 30.0), lite)
     near = half + half / fma(half, 2.0, 1.0)
+    if not lite:
+        z = size * size
+        near = where(size < 1.0, fma(size * z, polynomial(z, SINH_F64), size), near, x)
     return with_sign_of(where(size > 22.0, _half_exp(size, lite), near, x), x)
 
 
 def cosh_f64(x: Expr, lite: bool = False) -> Expr:
     """Return (e**x + e**-x) / 2."""
     size = absolute(x)
-    p, n = _parts(at_most(size, 30.0), lite)
-    half = scale(1.0 + p, n - 1.0)
+    r, t, n = _parts(at_most(size, 30.0), lite)
+    half = (1.0 + (r + t)) * power_of_two(n - 1.0)
     return where(size > 22.0, _half_exp(size, lite), half + 0.25 / half, x)
 
 
 def _half_exp(size: Expr, lite: bool) -> Expr:
     """Return e**size / 2, which overflows later than e**size."""
-    p, n = _parts(at_most(size, 712.0), lite)
-    return where(size > 711.0, size * INF, scale(1.0 + p, n - 1.0), size)
+    r, t, n = _parts(at_most(size, 712.0), lite)
+    return where(size > 711.0, size * INF, scale(1.0 + (r + t), n - 1.0), size)
 
 
 def tanh_f64(x: Expr, lite: bool = False) -> Expr:

@@ -7,7 +7,7 @@ from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import border_box, inline_moves, known, lanes_of, live_stages
-from treadle.ops.schedules.tiles import best_tile
+from treadle.ops.schedules.tiles import best_tile, best_window_tile
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar
@@ -24,14 +24,16 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     result = s[group.outputs[0]]
     _peel_border(result)
     n, oc, oh, ow, ocb = _axes(result)
-    width = max(1, known(ocb) // lanes_of(result, target))
-    tile = best_tile(_inside(result, ow), known(oc), target, width=width)
+    registers = max(1, known(ocb) // lanes_of(result, target))
+    high, wide = _inside(result, oh), _inside(result, ow)
+    tile = best_window_tile(high, wide, known(oc), target, registers=registers)
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
-    ow_outer, ow_inner = result.split(ow, factor=tile.rows)
-    result.reorder(n, oc_outer, oh, ow_outer, oc_inner, ow_inner, ocb)
-    result.parallel(result.fuse(n, oc_outer, oh))
-    result.unroll(oc_inner)
-    result.unroll(ow_inner)
+    oh_outer, oh_inner = result.split(oh, factor=tile.high)
+    ow_outer, ow_inner = result.split(ow, factor=tile.wide)
+    result.reorder(n, oc_outer, oh_outer, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
+    result.parallel(result.fuse(n, oc_outer, oh_outer))
+    for axis in (oc_inner, oh_inner, ow_inner):
+        result.unroll(axis)
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)
     _register_sums(total)

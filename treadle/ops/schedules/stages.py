@@ -7,7 +7,7 @@ from math import prod
 
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import decompose
+from treadle.expr.affine import decompose
 from treadle.expr.nodes import Expr, int_value
 from treadle.graph.operator import Group
 from treadle.loop.from_schedule import inline_bodies

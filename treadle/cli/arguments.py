@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several commands read from the command line: shapes, counts, models; and the parser."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+from treadle.errors import UsageError
+
+_SHAPE = re.compile(r"\s*(?P<name>\S.*?)\s*:\s*\[(?P<sizes>[^\[\]]*)\]\s*[,;]?")
+_LARGEST_SIZE = 1 << 40
+_SHAPES_HINT = 'write them as "data:[1,3,224,224] mask:[1,128]"'
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that says `error: …` like every other part, with "did you mean"."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the mistake and what was probably meant; exit with 2."""
+        print(f"error: {message}", file=sys.stderr)
+        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if wrong:
+            self.suggest(wrong[1], re.findall(r"[\w.-]+", wrong[2]))
+        print(f"  hint  {self.prog} --help", file=sys.stderr)
+        sys.exit(2)
+
+    def unknown(self, words: list[str]) -> NoReturn:
+        """Complain about words no option or argument takes."""
+        print(f"error: unknown argument: {' '.join(words)}", file=sys.stderr)
+        options = [o for action in self._actions for o in action.option_strings]
+        self.suggest(words[0].partition("=")[0], options)
+        print(f"  hint  {self.prog} --help", file=sys.stderr)
+        sys.exit(2)
+
+    def suggest(self, word: str, known: Iterable[str]) -> None:
+        """Print the known word that is closest, if one is close."""
+        for close in difflib.get_close_matches(word, known, 1):
+            print(f"  hint  did you mean {close}?", file=sys.stderr)
+
+
+def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes in "data:[1,3,224,224] mask:[1,128]"; names may hold colons.
+
+    Raises: UsageError when the text has another form or a size no array can have.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    position = 0
+    while text[position:].strip():
+        match = _SHAPE.match(text, position)
+        if match is None:
+            rest = text[position:].strip()
+            raise UsageError(f"--input-shapes cannot be read at {rest[:60]!r}", hint=_SHAPES_HINT)
+        name = match["name"].strip("\"'")
+        if name in shapes:
+            raise UsageError(f"--input-shapes gives {name!r} twice", hint=_SHAPES_HINT)
+        shapes[name] = _sizes(name, match["sizes"])
+        position = match.end()
+    if not shapes:
+        raise UsageError("--input-shapes is empty", hint=_SHAPES_HINT)
+    return shapes
+
+
+def _sizes(name: str, text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")] if text.strip() else []
+    for word in words:
+        if not (word.isascii() and word.isdigit()) or len(word) > 13 or int(word) > _LARGEST_SIZE:
+            raise UsageError(
+                f"{word[:40]!r} is not a size of input {name!r}",
+                hint=f"sizes are whole numbers from 0 to {_LARGEST_SIZE}",
+            )
+    return tuple(map(int, words))
+
+
+def count(text: str) -> int:
+    """Read a whole number of 1 or more (an argparse type)."""
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text[:12]) <= 1_000_000_000:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def add_model(parser: argparse.ArgumentParser, help_text: str) -> None:
+    """Add the argument that names the model's file."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help=help_text)
+
+
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how an ONNX model is compiled."""
+    parser.add_argument(
+        "--target",
+        default="llvm",
+        metavar="TARGET",
+        help='the machine to compile for, such as "llvm -mcpu=haswell" (default: this machine)',
+    )
+    parser.add_argument(
+        "--input-shapes",
+        metavar="SHAPES",
+        help='sizes of inputs that leave them open: "data:[1,3,224,224] mask:[1,128]"',
+    )
+    parser.add_argument(
+        "--opt-level",
+        type=int,
+        choices=range(5),
+        default=3,
+        metavar="N",
+        help="0: every operator is a kernel of its own … 3: everything (default: 3)",
+    )
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """Add the number of threads the model runs on."""
+    parser.add_argument(
+        "--threads",
+        type=count,
+        metavar="N",
+        help="threads to run on (default: the CPUs this process may use)",
+    )

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`treadle compile`: an ONNX model becomes a tar with machine code, plan and weights."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from pathlib import Path
+
+from treadle.build.artifact import check_writable
+from treadle.build.executable import Executable
+from treadle.cli.arguments import add_compile_options, add_model
+from treadle.cli.models import check_readable, compile_file
+from treadle.cli.text import (
+    console,
+    count_text,
+    print_row,
+    seconds_text,
+    size_text,
+    type_text,
+)
+from treadle.errors import UsageError
+from treadle.runtime.toolchain import linkers_for
+from treadle.target.parse import parse_target
+
+HELP = "compile an ONNX model to a .tar that runs with or without Python"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    add_model(parser, "the ONNX file")
+    add_compile_options(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the artifact to write (default: the model's name with .tar, in this folder)",
+    )
+    parser.add_argument(
+        "--linker",
+        metavar="COMMAND",
+        help="the linker or C compiler to link with (default: the first one found)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile, write, and print what was done."""
+    check_readable(arguments.model)
+    output = arguments.output or Path(arguments.model.stem + ".tar")
+    _check_output(output, arguments.model)
+    linker = _words(arguments.linker)
+    linkers_for(parse_target(arguments.target).triple, linker)  # better now than after the work
+    compiled = compile_file(arguments)
+    start = time.perf_counter()
+    compiled.save(output, linker=linker)
+    seconds = {**compiled.seconds, "write": time.perf_counter() - start}
+    print_summary(compiled, seconds)
+    out = console()
+    print_row(out, "wrote", f"{output} ({size_text(output.stat().st_size)})")
+    return 0
+
+
+def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
+    """Print nodes, kernels, weights, memory and seconds per stage."""
+    out = console()
+    memory = compiled.memory
+    calls = sum(not step.is_copy for step in memory.steps)
+    copies = len(memory.steps) - calls
+    inputs = ", ".join(type_text(n, v.type.dtype, v.type.static_shape) for n, v in memory.inputs)
+    print_row(out, "read", f"{count_text(compiled.nodes, 'node')}, input {inputs or 'none'}")
+    for note in compiled.notes:
+        print_row(out, "note", note)
+    print_row(out, "target", str(compiled.target))
+    print_row(
+        out,
+        "fused",
+        f"{count_text(compiled.nodes, 'node')} → {count_text(calls, 'call')} of "
+        f"{count_text(len(compiled.kernels), 'kernel')}"
+        + (f", {count_text(copies, 'copy').replace('copys', 'copies')}" if copies else ""),
+    )
+    print_row(out, "weights", size_text(compiled.weight_bytes))
+    print_row(
+        out,
+        "memory",
+        f"peak {size_text(memory.arena_bytes)} planned, {size_text(memory.naive_bytes)} naive",
+    )
+    stages = " · ".join(f"{stage} {seconds_text(s)}" for stage, s in seconds.items())
+    print_row(out, "time", f"{seconds_text(sum(seconds.values()))}: {stages}")
+
+
+def _words(command: str | None) -> list[str] | None:
+    if command is None:
+        return None
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--linker {command!r} cannot be read: {error}") from None
+    if not words:
+        raise UsageError("--linker is empty", hint="name a program, such as ld.lld or gcc")
+    return words
+
+
+def _check_output(output: Path, model: Path) -> None:
+    check_writable(output)
+    if output.exists() and output.samefile(model):
+        raise UsageError(f"the output {output} is the model itself", hint="give another -o")

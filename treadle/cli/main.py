@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `treadle`: finds the subcommand, and turns what goes wrong into text and exit codes.
+
+Exit codes: 0 done; 1 a defect of Treadle, or a finding of `doctor`; 2 a mistake the user can act
+on; 130 and 143 interrupted; 141 nobody reads the output any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import NoReturn, Protocol
+
+from treadle.cli import bench, compile, doctor, run
+from treadle.cli.arguments import Parser
+from treadle.cli.machine import treadle_version
+from treadle.cli.text import print_error
+from treadle.errors import TreadleError
+
+
+class Command(Protocol):
+    """What a module of a subcommand holds."""
+
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options of the command."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it; return the exit code."""
+
+
+COMMANDS: dict[str, Command] = {"compile": compile, "run": run, "bench": bench, "doctor": doctor}
+
+_INTERRUPTED, _BROKEN_PIPE = 130, 141
+
+
+class _Version(argparse.Action):
+    """Prints the version; finding it may load the native runtime, so it is not done ahead."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"treadle {treadle_version()}")
+        parser.exit()
+
+
+def make_parser() -> Parser:
+    """Return the parser of the whole command line."""
+    parser = Parser(prog="treadle", description="A deep-learning compiler: ONNX to machine code.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, module in COMMANDS.items():
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        module.add_arguments(command)
+        command.add_argument(
+            "--debug", action="store_true", help="show the full traceback of an error"
+        )
+        command.set_defaults(parser=command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; return the exit code."""
+    _prepare_streams()
+    _end_on_signals()
+    parser = make_parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 2
+    if rest:
+        arguments.parser.unknown(rest)
+    try:
+        code = COMMANDS[arguments.command].run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        return _nobody_reads()
+    except (TreadleError, OSError, MemoryError) as error:
+        return _failed(error, arguments.debug, 2)
+    except Exception as error:  # a defect of Treadle: say so, and how to report it
+        print_error(error)
+        hint = "this is a defect of Treadle; report it with what --debug shows"
+        print(f"  hint  {hint}", file=sys.stderr)
+        return _failed(None, arguments.debug, 1)
+    return code
+
+
+def _failed(error: BaseException | None, debug: bool, code: int) -> int:
+    if debug:
+        traceback.print_exc()
+    if error is not None:
+        print_error(error)
+    return code
+
+
+def _prepare_streams() -> None:
+    """Let a terminal that cannot show a character show another one instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _end_on_signals() -> None:
+    """Let SIGTERM and SIGHUP end the process as Ctrl-C does: files and workers are cleaned up."""
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+            with suppress(ValueError):  # not in the main thread: signals are the caller's
+                signal.signal(number, end)
+
+
+def _nobody_reads() -> int:
+    """Send what is still buffered nowhere, so that the end of the process says nothing."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _BROKEN_PIPE

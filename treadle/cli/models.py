@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening what a command line names: an ONNX file that is compiled first, or a saved artifact."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from treadle.build.compile import Report, compile_model
+from treadle.build.executable import Executable, Runnable
+from treadle.build.load import load
+from treadle.cli.arguments import parse_shapes
+from treadle.cli.progress import shown_progress
+from treadle.errors import UsageError
+
+_TAR_MAGIC = (257, b"ustar")
+
+
+def is_artifact(path: Path) -> bool:
+    """True if a file is a tar by its name or its content."""
+    if path.suffix == ".tar":
+        return True
+    offset, magic = _TAR_MAGIC
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(len(magic)) == magic
+    except OSError:
+        return False
+
+
+def check_readable(path: Path) -> None:
+    """Raise UsageError unless `path` is an existing file, not a folder."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", hint="name a model file: .onnx or .tar")
+    if not path.exists():
+        raise UsageError(f"{path} does not exist", hint="name a model file: .onnx or .tar")
+
+
+def compile_file(arguments: argparse.Namespace) -> Executable:
+    """Return the ONNX model the command line names, compiled as its options say."""
+    check_readable(arguments.model)
+    shapes = parse_shapes(arguments.input_shapes) if arguments.input_shapes is not None else None
+    report = Report()
+    with shown_progress(report):
+        return compile_model(
+            arguments.model,
+            target=arguments.target,
+            shapes=shapes,
+            opt_level=arguments.opt_level,
+            report=report,
+        )
+
+
+def open_model(arguments: argparse.Namespace) -> Runnable:
+    """Return the model the command line names, ready to run."""
+    check_readable(arguments.model)
+    if is_artifact(arguments.model):
+        return load(arguments.model)
+    return compile_file(arguments)

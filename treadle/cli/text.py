@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the commands print: labelled rows, sizes, times; names from files made harmless."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from treadle.errors import TreadleError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LABEL_WIDTH = 9
+
+
+def printable(text: str) -> str:
+    """Return `text` with control characters escaped, so that no name drives the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def size_text(nbytes: int) -> str:
+    """Return a number of bytes for people: "97.8 MB"."""
+    value = float(nbytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 999.5 or unit == "GB":
+            break
+        value /= 1000
+    digits = 0 if unit == "B" or value >= 100 else 1
+    return f"{value:.{digits}f} {unit}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time for people: "12 ms", "6.1 s"."""
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def type_text(name: str, dtype: str, shape: Sequence[int]) -> str:
+    """Return one input or output: "data: float32[1,3,224,224]"."""
+    return f"{name}: {dtype}[{','.join(map(str, shape))}]"
+
+
+def count_text(number: int, noun: str) -> str:
+    """Return "1 kernel", "2 kernels"."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that colours a terminal and never reads markup or wraps lines."""
+    from rich.console import Console
+
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # the command line ends quietly, as for every other print
+
+    return PipeConsole(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def print_row(out: Console, label: str, text: str) -> None:
+    """Print one row: a label in its column, and what it says."""
+    from rich.text import Text
+
+    indent = "\n" + " " * (LABEL_WIDTH + 2)
+    row = Text.assemble((f"  {label:<{LABEL_WIDTH}}", "bold"))
+    row.append(printable(text).replace("\n", indent))
+    out.print(row)
+
+
+def print_error(error: BaseException) -> None:
+    """Print what went wrong on stderr: the problem, the place, the next step."""
+    text = str(error) if isinstance(error, TreadleError) else f"{type(error).__name__}: {error}"
+    print(f"error: {printable(text)}", file=sys.stderr)
