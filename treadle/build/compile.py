@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole way from a model or a te schedule to something that runs; the only place that knows it."""
+"""The whole way from a model to something that runs; the only place that knows all of it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ def _read(
         return model
     from treadle.frontend.onnx.importer import import_onnx
 
-    imported = import_onnx(model, shapes)
+    source = os.fspath(model) if isinstance(model, os.PathLike) else model
+    imported = import_onnx(source, shapes)
     report.notes += imported.notes
     return imported.module
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a schedule to a loop nest: bound inference and loop construction in one walk from outside in.
+"""From a schedule to a loop nest: bound inference and loop construction in one walk inwards.
 
 Every loop is made where its extent is known. A split that does not divide its axis becomes an `If`
 as soon as the outer loop's value is known: a full tile in one branch, the smaller remainder in the
@@ -131,7 +131,7 @@ class _Builder:
             key = (id(stage), tensor.value_index)
             if key not in self.buffers:
                 name = self._unique(tensor.name)
-                scope: lp.Scope = "workspace" if stage.scope in ("", "global") else stage.scope
+                scope = _scope_or(stage, "workspace")
                 if scope == "local" and any(int_value(d) is None for d in tensor.shape):
                     scope = "workspace"
                 buffer = Buffer(name, tensor.dtype, tuple(tensor.shape), scope)
@@ -262,12 +262,14 @@ class _Builder:
                 continue
             settled = replace(nest, guarded=nest.guarded | {id(r)})
             if r.inner in values:
-                inside = self._simplify(values[r.outer] * r.factor + values[r.inner] < whole)
-                return self._branch(inside, lambda: self._decide(stage, k, settled))
+                return self._guarded(stage, k, settled, values[r.parent] < whole)
             if _is_started(stage, r.inner, nest.bound):
                 continue
             return self._tail(stage, k, settled, r, values[r.outer], whole)
         return self._attach(stage, k, nest)
+
+    def _guarded(self, stage: Stage, k: int, nest: _Nest, inside: Expr) -> Stmt:
+        return self._branch(self._simplify(inside), lambda: self._decide(stage, k, nest))
 
     def _is_even(self, whole: Expr, factor: ExprLike) -> bool:
         return int_value(self._simplify(whole % factor)) == 0
@@ -336,8 +338,8 @@ class _Builder:
         self.offsets[id(stage)] = tuple(s.start for s in box.values())
         made = []
         for tensor in stage.op.outputs:
-            scope = stage.scope if stage.scope not in ("", "global") else "local"
-            buffer = Buffer(self._unique(tensor.name), tensor.dtype, tuple(shape), scope)
+            name = self._unique(tensor.name)
+            buffer = Buffer(name, tensor.dtype, tuple(shape), _scope_or(stage, "local"))
             self.buffers[id(stage), tensor.value_index] = buffer
             made.append(buffer)
         return made
@@ -390,9 +392,10 @@ class _Builder:
     def _reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
         for body in self.bodies[id(reader)]:
             for n in ex.walk(body):
-                if isinstance(n, ex.Load) and isinstance(n.source, Tensor):
-                    if self.schedule[n.source] is producer:
-                        yield n.indices
+                if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                    continue
+                if self.schedule[n.source] is producer:
+                    yield n.indices
 
     def _span(self, reader: Stage, index: Expr, box: Box, extent: Expr) -> Span:
         span = index_span(index, box, extent, self.known)
@@ -517,7 +520,7 @@ class _Builder:
         )
         bodies = self.bodies[id(stage)]
         targets = [self.buffers[id(stage), i] for i in range(len(bodies))]
-        mapping: dict[Expr, Expr] = dict(at)
+        mapping: dict[Expr, Expr] = dict(at.items())
         if isinstance(bodies[0], Reduce):
             return self._reduce(bodies[0], targets, indices, mapping, phase)
         values = [self._value(b, mapping) for b in bodies]
@@ -582,6 +585,11 @@ class _Builder:
 
     def _simplify(self, e: Expr) -> Expr:
         return self.known.run(e)
+
+
+def _scope_or(stage: Stage, default: lp.Scope) -> lp.Scope:
+    """Return the memory a stage asks for; `default` where it does not say."""
+    return default if stage.scope == "" or stage.scope == "global" else stage.scope
 
 
 def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> Sequence[Expr]:
