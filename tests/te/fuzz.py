@@ -225,9 +225,7 @@ class _Graph:
         dims[axis] = Dim(size, size)
 
         def body(*i: Expr) -> Expr:
-            reads = [
-                t[(*i[:axis], i[axis] * stride + k, *i[axis + 1 :])] for k in range(width)
-            ]
+            reads = [t[(*i[:axis], i[axis] * stride + k, *i[axis + 1 :])] for k in range(width)]
             return reads[0] + reads[1] if width == 2 else reads[0] + reads[1] + reads[2]
 
         return self.new(dims, body)
@@ -359,8 +357,13 @@ class _Steps:
                 read = {t.value_index for r in chosen for t in r.op.input_tensors
                         if schedule[t] is stage}  # fmt: skip
                 index = chance.choice(sorted(read))
-                users = [r.op for r in chosen if any(
-                    schedule[t] is stage and t.value_index == index for t in r.op.input_tensors)]
+                users = [
+                    r.op
+                    for r in chosen
+                    if any(
+                        schedule[t] is stage and t.value_index == index for t in r.op.input_tensors
+                    )
+                ]
                 schedule.cache_read(tensors[index], "local", users)
             if isinstance(stage.op, ComputeOp) and chance.random() < 0.12:
                 schedule.cache_write(tensors[0], "local")
@@ -437,5 +440,3 @@ class _Steps:
                 stage.unroll(axis)
             elif roll < 0.32 and axis.kind == "data":
                 stage.parallel(axis)
-
-
