@@ -28,8 +28,9 @@ def loops_of(case: Case, seed: int, name: str = "main") -> PrimFunc | None:
     try:
         return schedule_to_func(schedule, [*case.inputs, *case.outputs], name)
     except ScheduleError as error:
-        assert "has no constant bound" in error.problem, error
-        return None
+        if case.sizes and "has no constant bound" in error.problem:
+            return None
+        raise
 
 
 def stages(func: PrimFunc) -> list[tuple[str, PrimFunc]]:
@@ -70,9 +71,9 @@ def check(seed: int, *, symbolic: bool = False) -> None:
     try:
         steps = stages(func)
     except ScheduleError as error:
-        assert symbolic, error
-        assert "only known at run time" in error.problem, error
-        return
+        if symbolic and "only known at run time" in error.problem:
+            return
+        raise
     for stage, made in steps:
         outputs = empty_outputs(case)
         try:
