@@ -54,8 +54,11 @@ INTRINSICS: Mapping[str, int] = {
 class Source(Protocol):
     """What a `Load` reads: a te tensor or a loop-level buffer."""
 
-    name: str
     dtype: str
+
+    @property
+    def name(self) -> str:
+        """What it is called in texts."""
 
     @property
     def shape(self) -> tuple[Expr, ...]:
