@@ -166,5 +166,5 @@ def _dlpack_type(name: str) -> tuple[int, int]:
 
 def _checksum(file: IO[bytes], offset: int, size: int) -> str:
     file.flush()
-    view = np.memmap(file.name if isinstance(file.name, str) else file, np.uint8, "r", offset, size)  # type: ignore[call-overload]
+    view = np.memmap(file.name if isinstance(file.name, str) else file, np.uint8, "r", offset, size)
     return native.hash64_at(view.ctypes.data, size)

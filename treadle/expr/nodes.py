@@ -54,8 +54,13 @@ INTRINSICS: Mapping[str, int] = {
 class Source(Protocol):
     """What a `Load` reads: a te tensor or a loop-level buffer."""
 
-    name: str
-    dtype: str
+    @property
+    def name(self) -> str:
+        """What text calls it."""
+
+    @property
+    def dtype(self) -> str:
+        """The type of its elements."""
 
     @property
     def shape(self) -> tuple[Expr, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a schedule to a loop nest: bound inference and loop construction in one walk from outside in.
+"""From a schedule to a loop nest: bounds and loops are found in one walk from outside in.
 
 Every loop is made where its extent is known. A split that does not divide its axis becomes an `If`
 as soon as the outer loop's value is known: a full tile in one branch, the smaller remainder in the
@@ -130,7 +130,7 @@ class _Builder:
             key = (id(stage), tensor.value_index)
             if key not in self.buffers:
                 name = self._unique(tensor.name)
-                scope: lp.Scope = "workspace" if stage.scope in ("", "global") else stage.scope
+                scope = _memory_scope(stage, "workspace")
                 if scope == "local" and any(int_value(d) is None for d in tensor.shape):
                     scope = "workspace"
                 buffer = Buffer(name, tensor.dtype, tuple(tensor.shape), scope)
@@ -318,7 +318,7 @@ class _Builder:
         self.offsets[id(stage)] = tuple(s.start for s in box.values())
         made = []
         for tensor in stage.op.outputs:
-            scope = stage.scope if stage.scope not in ("", "global") else "local"
+            scope = _memory_scope(stage, "local")
             buffer = Buffer(self._unique(tensor.name), tensor.dtype, tuple(shape), scope)
             self.buffers[id(stage), tensor.value_index] = buffer
             made.append(buffer)
@@ -372,9 +372,10 @@ class _Builder:
     def _reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
         for body in self.bodies[id(reader)]:
             for n in ex.walk(body):
-                if isinstance(n, ex.Load) and isinstance(n.source, Tensor):
-                    if self.schedule[n.source] is producer:
-                        yield n.indices
+                if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                    continue
+                if self.schedule[n.source] is producer:
+                    yield n.indices
 
     def _span(self, reader: Stage, index: Expr, box: Box, extent: Expr) -> Span:
         span = index_span(index, box, extent, self.ranges)
@@ -481,7 +482,7 @@ class _Builder:
         )
         bodies = self.bodies[id(stage)]
         targets = [self.buffers[id(stage), i] for i in range(len(bodies))]
-        mapping: dict[Expr, Expr] = dict(at)
+        mapping: dict[Expr, Expr] = dict(at.items())
         if isinstance(bodies[0], Reduce):
             return self._reduce(bodies[0], targets, indices, mapping, phase)
         values = [self._value(b, mapping) for b in bodies]
@@ -556,6 +557,11 @@ def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> 
         assert isinstance(source, ex.Binary)
         return [ex.call("fma", source.a, source.b, current[0])]
     return body.combiner.combine(current, sources)
+
+
+def _memory_scope(stage: Stage, default: lp.Scope) -> lp.Scope:
+    """Return the memory a stage asks for, or `default` where it does not care."""
+    return default if stage.scope == "" or stage.scope == "global" else stage.scope
 
 
 def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:

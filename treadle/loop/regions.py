@@ -27,7 +27,7 @@ class Span:
 Box = dict[IterVar, Span]
 
 
-class _Unknown(Exception):  # noqa: N818  # control flow inside this file
+class _Unknown(Exception):  # control flow inside this file
     """An index has no bounds that can be said."""
 
 

@@ -8,6 +8,7 @@ after:  for i in range(8): full(i)   then   rest(8)
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
@@ -39,7 +40,7 @@ def _cut(loop: For) -> Stmt | None:
     if not cuts or len(cuts) >= _MAX_PARTS:
         return None
     edges = [0, *cuts, n]
-    parts = [_part(loop, low, high) for low, high in zip(edges, edges[1:], strict=False)]
+    parts = [_part(loop, low, high) for low, high in pairwise(edges)]
     return lp.seq(*parts)
 
 
@@ -106,11 +107,11 @@ def threshold(cond: Expr, var: Var) -> int | None:
     if list(affine.terms) != [var]:
         return None
     factor, const = affine.terms[var], affine.const
-    # factor * var + const  (<, <=, >, >=)  0
+    # The condition compares factor * var + const with 0.
     if cond.op in ("gt", "ge"):
         factor, const = -factor, -const
     strict = cond.op in ("lt", "gt")
-    # factor * var + const <= -strict
+    # It is now: factor * var + const is at most -strict.
     bound = -const - (1 if strict else 0)
     if factor > 0:
         return bound // factor + 1

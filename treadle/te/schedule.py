@@ -436,8 +436,10 @@ class Schedule:
         before: C[i] = f(A[i])   ->   after: A.shared[i] = A[i]; C[i] = f(A.shared[i])
         """
         source = self[tensor]
-        one = isinstance(readers, (Tensor, PlaceholderOp, ComputeOp))
-        targets = [self[r] for r in ([readers] if one else readers)]  # type: ignore[list-item, union-attr]
+        if isinstance(readers, (Tensor, PlaceholderOp, ComputeOp)):
+            targets = [self[readers]]
+        else:
+            targets = [self[r] for r in readers]
         axes = [IterVar(f"ax{i}", extent=d) for i, d in enumerate(tensor.shape)]
         body = (source.op.output(tensor.value_index)[tuple(axes)],)
         copy = ComputeOp(f"{tensor.name}.{scope}", tuple(axes), body)
@@ -590,8 +592,8 @@ def _producers_first(outputs: Sequence[Operation]) -> list[Operation]:
 
 def create_schedule(ops: Operation | Tensor | Sequence[Operation | Tensor]) -> Schedule:
     """Return the default schedule of operations: every stage at root, loops as declared."""
-    items = ops if isinstance(ops, (list, tuple)) else [ops]
-    return Schedule([o.op if isinstance(o, Tensor) else o for o in items])  # type: ignore[union-attr]
+    items = ops if isinstance(ops, Sequence) else [ops]
+    return Schedule([o.op if isinstance(o, Tensor) else o for o in items])
 
 
 __all__ = ["Attach", "Fuse", "Schedule", "Split", "Stage", "Step", "create_schedule"]

@@ -225,8 +225,8 @@ Shape = Sequence[ExprLike] | ExprLike
 
 
 def _as_shape(shape: Shape) -> tuple[Expr, ...]:
-    dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(nodes.cast(convert(d), dt.INDEX) for d in dims)  # type: ignore[arg-type]
+    dims = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    return tuple(nodes.cast(convert(d), dt.INDEX) for d in dims)
 
 
 def var(name: str = "n", dtype: str = dt.INDEX) -> Var:
@@ -261,7 +261,7 @@ def thread_axis(
 ) -> IterVar:
     """Return a hardware axis: `te.thread_axis("blockIdx.x")` or `te.thread_axis((0, 64), tag)`."""
     if isinstance(dom, str):
-        dom, tag = None, dom
+        return IterVar(name or dom, extent=Const.of(-1), kind="thread", tag=dom)
     if isinstance(dom, tuple):
         dom = dom[1]
     extent = Const.of(-1) if dom is None else convert(dom, dt.INDEX)
@@ -339,6 +339,7 @@ def _combiner(
 ) -> Combiner:
     lhs = tuple(Var(f"x{i}", d) for i, d in enumerate(dtypes))
     rhs = tuple(Var(f"y{i}", d) for i, d in enumerate(dtypes))
+    results: tuple[Expr, ...]
     if len(dtypes) == 1:
         results = (convert(fcombine(lhs[0], rhs[0])),)  # type: ignore[arg-type]
     else:
@@ -375,7 +376,7 @@ def comm_reducer(
             name,
             [s.dtype for s in sources],
             fcombine,
-            [convert(v, s.dtype) for v, s in zip(values, sources, strict=True)],  # type: ignore[arg-type, call-overload]
+            [convert(v, s.dtype) for v, s in zip(values, sources, strict=True)],  # type: ignore[call-overload]
         )
         condition = Const.of(True, "bool") if where is None else convert(where)
         made = tuple(
@@ -405,13 +406,13 @@ def _single(
     return reduce_
 
 
-sum = _single("sum", lambda x, y: x + y, lambda t: Const.of(0, t))  # noqa: A001
+sum = _single("sum", lambda x, y: x + y, lambda t: Const.of(0, t))
 prod = _single("prod", lambda x, y: x * y, lambda t: Const.of(1, t))
 _max_reduce = _single("max", nodes.maximum, lambda t: Const.of(dt.min_value(t), t))
 _min_reduce = _single("min", nodes.minimum, lambda t: Const.of(dt.max_value(t), t))
 
 
-def max(  # noqa: A001
+def max(
     expr: ExprLike,
     axis: IterVar | Sequence[IterVar] | ExprLike,
     where: ExprLike | None = None,
@@ -422,7 +423,7 @@ def max(  # noqa: A001
     return nodes.maximum(expr, axis)  # type: ignore[arg-type]
 
 
-def min(  # noqa: A001
+def min(
     expr: ExprLike,
     axis: IterVar | Sequence[IterVar] | ExprLike,
     where: ExprLike | None = None,
@@ -444,12 +445,12 @@ def if_then_else(cond: ExprLike, t: ExprLike, f: ExprLike) -> Expr:
     return nodes.select(cond, t, f, lazy=True)
 
 
-def all(*args: Expr) -> Expr:  # noqa: A001
+def all(*args: Expr) -> Expr:
     """Return the conjunction of conditions."""
     return nodes.all_of(args)
 
 
-def any(*args: Expr) -> Expr:  # noqa: A001
+def any(*args: Expr) -> Expr:
     """Return the disjunction of conditions."""
     return nodes.any_of(args)
 
@@ -483,8 +484,8 @@ sqrt, rsqrt, erf, sigmoid = map(_intrinsic, ("sqrt", "rsqrt", "erf", "sigmoid"))
 sin, cos, tan, sinh, cosh, tanh = map(_intrinsic, ("sin", "cos", "tan", "sinh", "cosh", "tanh"))
 asin, acos, atan = map(_intrinsic, ("asin", "acos", "atan"))
 asinh, acosh, atanh = map(_intrinsic, ("asinh", "acosh", "atanh"))
-floor, ceil, trunc, round = map(_intrinsic, ("floor", "ceil", "trunc", "round"))  # noqa: A001
-isnan, isinf, abs = map(_intrinsic, ("isnan", "isinf", "abs"))  # noqa: A001
+floor, ceil, trunc, round = map(_intrinsic, ("floor", "ceil", "trunc", "round"))
+isnan, isinf, abs = map(_intrinsic, ("isnan", "isinf", "abs"))
 
 
 def power(x: ExprLike, y: ExprLike) -> Expr:
