@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from treadle.build.executable import Executable
 from treadle.build.kernel import Kernel
+from treadle.build.kernel_cache import CompiledKernel, kernel_key, load_kernel, store_kernel
 from treadle.build.memory_plan import concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
 from treadle.errors import InternalError, UsageError
@@ -31,13 +30,14 @@ Model = "str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module"
 
 @dataclass(slots=True)
 class Report:
-    """What happened while compiling: seconds per stage, notes, and a call-back for progress.
+    """What happened while compiling: seconds per stage, notes, kernels found in the cache.
 
     `on_progress(stage, done, total)` is called as stages start and kernels finish.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    cached: int = 0
     on_progress: Callable[[str, int, int], None] | None = None
 
     def progress(self, stage: str, done: int = 0, total: int = 0) -> None:
@@ -98,7 +98,7 @@ def compile_model(
     return Executable(
         module=g.Module(main, module.output_names, module.name),
         kernels=kernels,
-        objects={name: o.code for name, o in objects.items()},
+        objects={k.name: objects[k.name].code for k in kernels},
         plan=plan_to_json(plan, machine),
         memory=plan,
         target=machine,
@@ -141,36 +141,33 @@ def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call,
     return list(by_name.values()), calls
 
 
-@dataclass(slots=True)
-class _Object:
-    code: bytes
-    workspace_bytes: int
-
-
-def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, _Object]:
-    total = len(kernels)
+def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKernel]:
+    """Return the code of every kernel; what the cache holds is not even lowered."""
+    done: dict[str, CompiledKernel] = {}
+    keys: dict[str, str] = {}
+    for k in kernels:
+        keys[k.name] = kernel_key(k.name, k.content, k.function, k.target)
+        found = load_kernel(keys[k.name])
+        if found is not None:
+            done[k.name] = found
+    report.cached = len(done)
+    report.progress("build", len(done), len(kernels))
     workspaces: dict[str, int] = {}
 
-    def jobs() -> list[tuple[str, str]]:
-        made = []
-        for i, k in enumerate(kernels):
-            made.append((k.name, k.llvm()))
-            workspaces[k.name] = k.lowered.workspace_bytes
-            k.release()
-            report.progress("lower", i + 1, total)
-        return made
+    def jobs() -> Iterator[tuple[str, str]]:
+        for k in kernels:
+            if k.name not in done:
+                workspaces[k.name] = k.lowered.workspace_bytes
+                yield k.name, k.llvm()
+                k.release()
 
-    done = 0
+    def finished(_name: str, _is_cached: bool) -> None:
+        count[0] += 1
+        report.progress("build", count[0], len(kernels))
 
-    def finished(_name: str, _from_cache: bool) -> None:
-        nonlocal done
-        done += 1
-        report.progress("build", done, total)
-
-    codes = compile_many(jobs(), finished)
-    return {name: _Object(code, workspaces[name]) for name, code in codes.items()}
-
-
-def constants_bytes(constants: Mapping[str, np.ndarray]) -> int:
-    """Return the bytes of all weights."""
-    return sum(v.nbytes for v in constants.values())
+    count = [len(done)]
+    if count[0] < len(kernels):
+        for name, code in compile_many(jobs(), finished).items():
+            done[name] = CompiledKernel(code, workspaces[name])
+            store_kernel(keys[name], done[name])
+    return done

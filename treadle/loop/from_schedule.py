@@ -12,14 +12,14 @@ The regions follow the classic interval propagation of Halide (Ragan-Kelley et a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from treadle.errors import InternalError, ScheduleError
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval, interval, prove
+from treadle.expr.bounds import Interval, Ranges, assume, interval, prove
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
 from treadle.loop import nodes as lp
@@ -79,7 +79,7 @@ class _Builder:
         self.bodies = inline_bodies(schedule)
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self.offsets: dict[int, tuple[Expr, ...]] = {}
-        self.ranges: dict[Var, Interval] = {v: Interval(0, None) for v in self.sizes}
+        self.ranges: Ranges = {v: Interval(0, None) for v in self.sizes}
         self.names: dict[str, int] = {}
         self.attached: dict[tuple[int, int], list[Stage]] = {}
         for stage in schedule.stages:
@@ -180,12 +180,13 @@ class _Builder:
         assert isinstance(op, ComputeOp)
         values: dict[IterVar, Expr] = {}
         opened: list[tuple[Var, Expr]] = []
+        outside = self.ranges
         for axis, span in box.items():
             if int_value(span.extent) == 1:
                 values[axis] = span.start
                 continue
             var = Var(self._unique(axis.name))
-            self.ranges[var] = self._index_range(span.extent)
+            self.ranges = {**self.ranges, var: self._index_range(span.extent)}
             opened.append((var, span.extent))
             values[axis] = self._simplify(span.start + var)
         if isinstance(self.bodies[id(stage)][0], Reduce):
@@ -195,7 +196,7 @@ class _Builder:
             lanes = int_value(extent)
             wide = position == 0 and lanes is not None and lanes <= 64
             body = For(var, extent, "vectorized" if wide else "serial", body)
-            del self.ranges[var]
+        self.ranges = outside
         return body
 
     # -- opening loops -------------------------------------------------------------------------
@@ -230,9 +231,18 @@ class _Builder:
 
     @contextmanager
     def _range(self, var: Var, extent: Expr) -> Iterator[None]:
-        self.ranges[var] = self._index_range(extent)
+        outside = self.ranges
+        self.ranges = {**outside, var: self._index_range(extent)}
         yield
-        del self.ranges[var]
+        self.ranges = outside
+
+    @contextmanager
+    def _where(self, cond: Expr, *, holds: bool = True) -> Iterator[None]:
+        """Let what a condition says be known."""
+        outside = self.ranges
+        self.ranges = assume(outside, cond, holds=holds)
+        yield
+        self.ranges = outside
 
     def _index_range(self, extent: Expr) -> Interval:
         high = interval(extent, self.ranges).hi
@@ -251,7 +261,7 @@ class _Builder:
             settled = replace(nest, guarded=nest.guarded | {id(r)})
             if r.inner in values:
                 inside = self._simplify(values[r.outer] * r.factor + values[r.inner] < whole)
-                return self._branch(inside, self._decide(stage, k, settled), None)
+                return self._branch(inside, lambda: self._decide(stage, k, settled))
             if _is_started(stage, r.inner, nest.bound):
                 continue
             return self._tail(stage, k, settled, r, values[r.outer], whole)
@@ -276,13 +286,19 @@ class _Builder:
             rest = self._simplify(whole - outer * r.factor)
         if known is False:
             return with_extent(rest)
-        return self._branch(fits, with_extent(r.factor), with_extent(rest))
+        return self._branch(fits, lambda: with_extent(r.factor), lambda: with_extent(rest))
 
-    def _branch(self, cond: Expr, then: Stmt, orelse: Stmt | None) -> Stmt:
+    def _branch(
+        self, cond: Expr, then: Callable[[], Stmt], orelse: Callable[[], Stmt] = seq
+    ) -> Stmt:
         known = prove(cond, self.ranges)
-        if known is None:
-            return If(cond, then, orelse)
-        return then if known else (orelse if orelse is not None else seq())
+        if known is not None:
+            return then() if known else orelse()
+        with self._where(cond):
+            first = then()
+        with self._where(cond, holds=False):
+            second = orelse()
+        return If(cond, first, None if lp.is_empty(second) else second)
 
     # -- stages computed inside ----------------------------------------------------------------
 
@@ -397,15 +413,20 @@ class _Builder:
         return bool(prove(index >= 0, ranges)) and bool(prove(index < extent, ranges))
 
     def _clamped(self, span: Span, extent: Expr) -> Span:
-        end = self._simplify(span.start + span.extent)
-        start = span.start
-        if prove(start >= 0, self.ranges) is not True:
-            start = self._simplify(ex.maximum(start, 0))
-        if prove(end <= extent, self.ranges) is not True:
-            end = self._simplify(ex.minimum(end, extent))
-        if start is span.start and end is self._simplify(span.start + span.extent):
+        """Return the part of a span that exists; an empty one still starts and ends inside."""
+        last = self._simplify(span.start + span.extent)
+        start, end = self._within(span.start, extent), self._within(last, extent)
+        if start is span.start and end is last:
             return span
         return Span(start, self._bounded(self._simplify(end - start), span.extent))
+
+    def _within(self, e: Expr, extent: Expr) -> Expr:
+        """Return `e`, limited to [0, extent]."""
+        if prove(e >= 0, self.ranges) is not True:
+            e = self._simplify(ex.maximum(e, 0))
+        if prove(e <= extent, self.ranges) is not True:
+            e = self._simplify(ex.minimum(e, extent))
+        return e
 
     def _bounded(self, extent: Expr, limit: Expr) -> Expr:
         """Return `extent`, with `limit` (a constant it cannot exceed) kept provable."""
@@ -444,10 +465,19 @@ class _Builder:
                 spans[r.inner] = Span(ZERO, extents[r.inner])
             else:
                 spans.update(self._unfuse(r.outer, r.inner, spans[r.fused], extents[r.inner]))
-        return {
-            a: Span(self._simplify(nest.base[a] + spans[a].start), spans[a].extent)
-            for a in stage.root_iter_vars
-        }
+        return {a: self._rooted(spans[a], nest.base[a], nest.roots[a]) for a in stage.root_iter_vars}
+
+    def _rooted(self, span: Span, base: Expr, extent: Expr) -> Span:
+        """Return a span of a root axis, counted from where the axis starts, as it really is.
+
+        Loops over an uneven split or a fusion may run past the end of the axis.
+        """
+        start = self._simplify(base + span.start)
+        end = self._simplify(span.start + span.extent)
+        if prove(end <= extent, self.ranges) is True:
+            return Span(start, span.extent)
+        inside = self._simplify(ex.minimum(end, extent) - span.start)
+        return Span(start, self._bounded(inside, span.extent))
 
     def _unfuse(
         self, outer: IterVar, inner: IterVar, span: Span, width: Expr
@@ -504,7 +534,7 @@ class _Builder:
         results = _combine(body, current, sources)
         update = self._store_all(targets, indices, results)
         condition = self._value(body.condition, mapping)
-        return self._branch(condition, update, None)
+        return self._branch(condition, lambda: update)
 
     def _store_all(
         self, targets: list[Buffer], indices: tuple[Expr, ...], values: Sequence[Expr]

@@ -45,6 +45,7 @@ from treadle.optimize.channels import (
     pack_panels,
     pack_weights,
 )
+from treadle.runtime.pages import release_pages
 from treadle.target.base import Target
 
 _UNSAFE = frozenset({ew.divide, ew.reciprocal, ew.log, ew.rsqrt, ew.power, ew.mod})
@@ -414,4 +415,7 @@ def _reshaped(x: Node, shape: tuple[int, ...]) -> Node:
 
 
 def _constant(value: np.ndarray, like: Constant) -> Constant:
-    return Constant.of(value, origin=like.origin)
+    made = Constant.of(value, origin=like.origin)
+    if not np.may_share_memory(made.value, like.value):
+        release_pages(like.value)
+    return made

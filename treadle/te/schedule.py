@@ -535,11 +535,14 @@ def _partial_op(stage: Stage, op: ComputeOp, axis: IterVar, factor_axis: int) ->
         condition = ex.all_of([*guards, ex.substitute(b.condition, mapping)])
         if not guards:
             condition = ex.substitute(b.condition, mapping)
-        bodies.append(
-            Reduce(b.combiner, sources, tuple(fresh.values()), condition, b.index, b.dtype)
-        )
-    axes = [*data[:factor_axis], factored, *data[factor_axis:]]
-    return ComputeOp(f"{op.name}.rf", tuple(axes), tuple(bodies), op.tag)
+        if fresh:
+            axes = tuple(fresh.values())
+            bodies.append(Reduce(b.combiner, sources, axes, condition, b.index, b.dtype))
+        else:  # nothing is left to combine: the one value, or the identity
+            value, nothing = sources[b.index], b.combiner.identity[b.index]
+            bodies.append(ex.select(condition, value, nothing, lazy=True))
+    index = (*data[:factor_axis], factored, *data[factor_axis:])
+    return ComputeOp(f"{op.name}.rf", index, tuple(bodies), op.tag)
 
 
 def _final_op(op: ComputeOp, partial: ComputeOp, axis: IterVar, factor_axis: int) -> ComputeOp:
