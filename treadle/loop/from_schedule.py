@@ -602,6 +602,11 @@ def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> 
     return body.combiner.combine(current, sources)
 
 
+def _memory_scope(stage: Stage, default: lp.Scope) -> lp.Scope:
+    """Return the memory a stage asks for, or `default` where it does not care."""
+    return default if stage.scope == "" or stage.scope == "global" else stage.scope
+
+
 def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
     """Return by stage id the body of every stage that is computed, inlined stages put in place."""
     bodies: dict[int, tuple[Expr, ...]] = {}
