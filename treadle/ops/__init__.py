@@ -12,6 +12,8 @@ from treadle.ops import (
     norm,
     pool,
     reduce,
+    scatter,
+    sort,
 )
 
 __all__ = [
@@ -25,4 +27,6 @@ __all__ = [
     "norm",
     "pool",
     "reduce",
+    "scatter",
+    "sort",
 ]
