@@ -269,6 +269,9 @@ _FLOAT: dict[str, Callable[..., np.ndarray]] = {
 def _intrinsic(name: str, args: list[np.ndarray], e: nodes.Call) -> np.ndarray:
     if name == "not":
         return np.logical_not(args[0])
+    if name == "bitcast":
+        bits = np.ascontiguousarray(args[0]).view(dt.to_numpy(e.dtype))
+        return np.asarray(bits.reshape(args[0].shape))
     if name == "abs":
         return np.abs(args[0])
     if name == "pow" and not dt.is_float(e.dtype):

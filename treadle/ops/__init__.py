@@ -2,8 +2,10 @@
 """Operators, one module per family; importing this package registers all of them."""
 
 from treadle.ops import (
+    bits,
     conv,
     conv_nchwc,
+    cumulative,
     elementwise,
     from_scalar,
     image,
@@ -14,11 +16,14 @@ from treadle.ops import (
     reduce,
     scatter,
     sort,
+    vision,
 )
 
 __all__ = [
+    "bits",
     "conv",
     "conv_nchwc",
+    "cumulative",
     "elementwise",
     "from_scalar",
     "image",
@@ -29,4 +34,5 @@ __all__ = [
     "reduce",
     "scatter",
     "sort",
+    "vision",
 ]

@@ -105,7 +105,7 @@ def _update(
 
 
 def _wrapped(index: Expr, extent: int) -> tuple[Expr, Expr]:
-    """Return an index from data as a position, negative ones counted from the end, and its check."""
+    """Return an index as a position, negative ones counted from the end, and its check."""
     at = cast(index, dt.INDEX)
     at = nodes.select(at < 0, at + extent, at)
     return at, (at >= 0) & (at < extent)
