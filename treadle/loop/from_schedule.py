@@ -28,6 +28,7 @@ from treadle.loop.regions import Box, Span, index_span, union
 from treadle.te.schedule import Schedule, Split, Stage, root_values
 from treadle.te.tensor import (
     ComputeOp,
+    ExternOp,
     IterVar,
     PlaceholderOp,
     Reduce,
@@ -123,7 +124,8 @@ class _Builder:
     def _is_used(self, stage: Stage) -> bool:
         if stage.is_output:
             return True
-        return any(self.schedule[t] is stage for b in self.bodies.values() for t in read_tensors(b))
+        live = (s for s in self.schedule.stages if id(s) in self.bodies)
+        return any(self.schedule[t] is stage for s in live for t in _read_by(s, self.bodies))
 
     def _root_buffers(self, stage: Stage) -> list[Buffer]:
         made = []
@@ -148,6 +150,8 @@ class _Builder:
 
     def _whole_stage(self, stage: Stage) -> Stmt:
         op = stage.op
+        if isinstance(op, ExternOp):
+            return self._extern(stage, op)
         if not isinstance(op, ComputeOp):
             return seq()
         box = {a: Span(ZERO, self._simplify(a.extent)) for a in op.axis}
@@ -164,6 +168,18 @@ class _Builder:
                     borders.append(self._plain_nest(stage, strip))
             inner[axis] = Span(Const.of(begin), Const.of(end - begin))
         return seq(*borders, self._stage(stage, inner))
+
+    def _extern(self, stage: Stage, op: ExternOp) -> Stmt:
+        inputs = [self.buffers[id(self.schedule[t]), t.value_index] for t in op.inputs]
+        outputs = [self.buffers[id(stage), k] for k in range(len(op.outputs))]
+        made = op.build(inputs, outputs)
+        if not isinstance(made, Stmt):
+            raise ScheduleError(
+                f"the function of {stage.name} returns {made!r}, not a statement",
+                at=f"stage {stage.name}",
+                hint="return a For, Store, If, Allocate or Seq of treadle.loop.nodes",
+            )
+        return made
 
     def _stage(self, stage: Stage, box: Box) -> Stmt:
         op = stage.op
@@ -608,7 +624,10 @@ def _memory_scope(stage: Stage, default: lp.Scope) -> lp.Scope:
 
 
 def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
-    """Return by stage id the body of every stage that is computed, inlined stages put in place."""
+    """Return by stage id the body of every stage that is computed, inlined stages put in place.
+
+    A stage written by hand has no expressions: ().
+    """
     bodies: dict[int, tuple[Expr, ...]] = {}
     inlined: dict[int, Stage] = {id(s): s for s in schedule.stages if s.attach.kind == "inline"}
 
@@ -626,6 +645,8 @@ def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
     for stage in schedule.stages:
         if isinstance(stage.op, ComputeOp):
             bodies[id(stage)] = tuple(ex.rewrite(b, rule) for b in stage.op.body)
+        elif isinstance(stage.op, ExternOp):
+            bodies[id(stage)] = ()
     kept = _reachable(schedule, bodies)
     return {k: v for k, v in bodies.items() if k not in inlined and k in kept}
 
@@ -639,8 +660,15 @@ def _reachable(schedule: Schedule, bodies: dict[int, tuple[Expr, ...]]) -> set[i
             continue
         found.add(id(stage))
         if id(stage) in bodies:
-            queue += [schedule[t] for t in read_tensors(bodies[id(stage)])]
+            queue += [schedule[t] for t in _read_by(stage, bodies)]
     return found
+
+
+def _read_by(stage: Stage, bodies: dict[int, tuple[Expr, ...]]) -> tuple[Tensor, ...]:
+    """Return the tensors a stage reads, inlined stages put in place."""
+    if isinstance(stage.op, ExternOp):
+        return stage.op.input_tensors
+    return read_tensors(bodies[id(stage)])
 
 
 def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:

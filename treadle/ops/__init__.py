@@ -2,8 +2,10 @@
 """Operators, one module per family; importing this package registers all of them."""
 
 from treadle.ops import (
+    bits,
     conv,
     conv_nchwc,
+    cumulative,
     elementwise,
     from_scalar,
     image,
@@ -12,11 +14,16 @@ from treadle.ops import (
     norm,
     pool,
     reduce,
+    scatter,
+    sort,
+    vision,
 )
 
 __all__ = [
+    "bits",
     "conv",
     "conv_nchwc",
+    "cumulative",
     "elementwise",
     "from_scalar",
     "image",
@@ -25,4 +32,7 @@ __all__ = [
     "norm",
     "pool",
     "reduce",
+    "scatter",
+    "sort",
+    "vision",
 ]

@@ -157,7 +157,45 @@ class ComputeOp:
         return self.outputs[index]
 
 
-Operation = PlaceholderOp | ComputeOp
+BuildFn = Callable[[Sequence[Any], Sequence[Any]], Any]
+"""build(inputs, outputs) -> statement, over buffers of treadle.loop (a layer above this one)."""
+
+
+@dataclass(slots=True, eq=False)
+class ExternOp:
+    """Tensors made by a loop nest written by hand, for what no compute can say (a scatter, a sort).
+
+    It reads `inputs` whole and writes every element of its outputs. The order of its loops is part
+    of its meaning, so a schedule can neither move nor change it, nor inline what it reads.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    shapes: tuple[tuple[Expr, ...], ...]
+    dtypes: tuple[str, ...]
+    build: BuildFn
+    tag: str = ""
+    _outputs: tuple[Tensor, ...] = ()
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        """The distinct tensors this operation reads."""
+        return tuple(dict.fromkeys(self.inputs))
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The tensors this operation makes."""
+        if not self._outputs:
+            kinds = enumerate(zip(self.shapes, self.dtypes, strict=True))
+            self._outputs = tuple(Tensor(self, i, shape, dtype) for i, (shape, dtype) in kinds)
+        return self._outputs
+
+    def output(self, index: int) -> Tensor:
+        """Return output number `index`."""
+        return self.outputs[index]
+
+
+Operation = PlaceholderOp | ComputeOp | ExternOp
 
 
 def read_tensors(body: Iterable[Expr]) -> tuple[Tensor, ...]:
@@ -303,6 +341,46 @@ def compute_one(
     result = compute(shape, fcompute, name, tag)
     assert isinstance(result, Tensor)
     return result
+
+
+def extern(
+    shape: Shape | Sequence[Shape],
+    inputs: Sequence[Tensor],
+    fcompute: BuildFn,
+    name: str = "extern",
+    dtype: str | Sequence[str] | None = None,
+    tag: str = "",
+) -> Tensor | tuple[Tensor, ...]:
+    """Return the tensors that a hand-written loop nest makes from `inputs`.
+
+    `fcompute(ins, outs)` gets one buffer per input and per output and returns a statement of
+    `treadle.loop` that writes every element of `outs`. A list of shapes makes several tensors;
+    some may be temporaries. `dtype` (one, or one per shape) defaults to that of the inputs.
+
+    Raises:
+        TypeMismatch: the element type is neither given nor told by the inputs.
+    """
+    several = isinstance(shape, list) and all(isinstance(s, (tuple, list)) for s in shape)
+    shapes = tuple(_as_shape(s) for s in (shape if several else [shape]))  # type: ignore[arg-type, union-attr]
+    if dtype is None or isinstance(dtype, str):
+        dtypes = (_extern_dtype(dtype, inputs, name),) * len(shapes)
+    else:
+        dtypes = tuple(dt.check_dtype(d) for d in dtype)
+    if len(dtypes) != len(shapes):
+        raise TypeMismatch(f"{name} has {len(shapes)} shapes and {len(dtypes)} element types")
+    op = ExternOp(name, tuple(inputs), shapes, dtypes, fcompute, tag)
+    return op.outputs if several else op.output(0)
+
+
+def _extern_dtype(dtype: str | None, inputs: Sequence[Tensor], name: str) -> str:
+    if dtype is not None:
+        return dt.check_dtype(dtype)
+    found = {t.dtype for t in inputs}
+    if len(found) != 1:
+        raise TypeMismatch(
+            f"the element type of {name} does not follow from its inputs", hint="give dtype="
+        )
+    return found.pop()
 
 
 def _axis_names(fcompute: Callable[..., object], ndim: int) -> list[str]:
