@@ -4,6 +4,7 @@
 from treadle.ops import (
     conv,
     conv_nchwc,
+    conv_winograd,
     elementwise,
     from_scalar,
     image,
@@ -17,6 +18,7 @@ from treadle.ops import (
 __all__ = [
     "conv",
     "conv_nchwc",
+    "conv_winograd",
     "elementwise",
     "from_scalar",
     "image",
