@@ -398,12 +398,19 @@ class _Builder:
                         hint="compute it at a loop that encloses all its readers, or at root",
                     )
                 for d, index in enumerate(indices):
-                    span = self._span(reader, index, boxes[id(reader)], op.axis[d].extent)
+                    box = {**self._reductions(reader), **boxes[id(reader)]}
+                    span = self._span(reader, index, box, op.axis[d].extent)
                     spans[d] = union(spans[d], span, self.known)
         whole = (Span(ZERO, a.extent) for a in op.axis)
         return {
             a: (s if s is not None else w) for a, s, w in zip(op.axis, spans, whole, strict=True)
         }
+
+    def _reductions(self, stage: Stage) -> Box:
+        """Return the whole of every reduction axis: a stage computed inside runs all of them."""
+        op = stage.op
+        axes = op.reduce_axis if isinstance(op, ComputeOp) else ()
+        return {a: Span(a.start, self._simplify(a.extent)) for a in axes}
 
     def _reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
         for body in self.bodies[id(reader)]:
