@@ -16,7 +16,6 @@ from typing import Literal
 
 import numpy as np
 
-from treadle.dtype import itemsize
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function, Node
 from treadle.graph.types import TensorType, TupleType, tensor_type

@@ -8,6 +8,7 @@ after:  for i in range(8): full(i)   then   rest(8)
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
@@ -48,7 +49,7 @@ def cut_loop(loop: For, cuts: list[int]) -> list[Stmt] | None:
     if not cuts or n is None:
         return None
     edges = [0, *cuts, n]
-    return [_part(loop, low, high) for low, high in zip(edges, edges[1:], strict=False)]
+    return [_part(loop, low, high) for low, high in pairwise(edges)]
 
 
 def _part(loop: For, low: int, high: int) -> Stmt:
@@ -114,11 +115,9 @@ def threshold(cond: Expr, var: Var) -> int | None:
     if list(affine.terms) != [var]:
         return None
     factor, const = affine.terms[var], affine.const
-    # factor * var + const  (<, <=, >, >=)  0
     if cond.op in ("gt", "ge"):
         factor, const = -factor, -const
     strict = cond.op in ("lt", "gt")
-    # factor * var + const <= -strict
     bound = -const - (1 if strict else 0)
     if factor > 0:
         return bound // factor + 1

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from treadle.loop.nodes import PrimFunc, func_text, verify
+from treadle.loop.nodes import func_text, verify
 from treadle.lower.expand_loops import unroll_loops, vectorize_loops
-
 from treadle.lower.expand_math import expand_math
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.partition_loops import partition_loops

@@ -98,6 +98,8 @@ class _Layouts:
         for node in g.topological([function.body]):
             self._node(node)
         body = self._plain(function.body)
+        self.blocked.clear()  # what makes values again refers to this object: no cycle may
+        self.plain.clear()  # keep the old weights in memory
         return Function(function.params, body, function.name, dict(function.attrs))
 
     # -- the two forms -------------------------------------------------------------------------

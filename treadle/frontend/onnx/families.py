@@ -16,13 +16,16 @@ from treadle.frontend.onnx import (
     quantize,
     reduce,
     resize,
+    scatter,
     shape,
+    sort,
+    vision,
 )
 from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 FAMILIES = (
     constants, conv, einsum, elementwise, matmul, movement,
-    norm, pool, quantize, reduce, resize, shape,
+    norm, pool, quantize, reduce, resize, scatter, shape, sort, vision,
 )  # fmt: skip
 
 

@@ -120,7 +120,7 @@ def _row_tile(width: int, target: Target) -> int:
 
 
 def _prepare(group: Group, target: Target) -> Stage:
-    """Inline the tail; return the stage of the sums, made a stage of its own if it is the result."""
+    """Inline the tail; return the stage of the sums, made one of its own if it is the result."""
     inline_moves(group)
     s = group.schedule
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)

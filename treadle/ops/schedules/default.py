@@ -127,9 +127,10 @@ def _walks_along(stage: Stage, axis: IterVar) -> bool:
     assert isinstance(op, ComputeOp)
     for body in op.body:
         for n in ex.walk(body):
-            if isinstance(n, ex.Load) and isinstance(n.source, Tensor) and n.indices:
-                if decompose(n.indices[-1]).terms.get(axis) == 1:
-                    return True
+            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor) or not n.indices:
+                continue
+            if decompose(n.indices[-1]).terms.get(axis) == 1:
+                return True
     return False
 
 

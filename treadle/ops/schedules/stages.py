@@ -14,7 +14,7 @@ from treadle.graph.operator import Group
 from treadle.loop.from_schedule import inline_bodies
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, IterVar, Reduce, Tensor
+from treadle.te.tensor import ComputeOp, ExternOp, IterVar, Reduce, Tensor
 
 PARALLEL_WORK = 16384
 """Elements below which a stage is not worth waking other threads for."""
@@ -66,8 +66,8 @@ def known(axis: IterVar) -> int:
 def inline_moves(group: Group) -> None:
     """Inline every stage that can be evaluated where it is read at no extra cost.
 
-    Kept: results, reductions, guarded reads under a reduction, and costly elements that would be
-    evaluated more than once.
+    Kept: results, reductions, what a stage written by hand reads, guarded reads under a reduction,
+    and costly elements that would be evaluated more than once.
     """
     s = group.schedule
     for stage in s.stages:
@@ -75,6 +75,8 @@ def inline_moves(group: Group) -> None:
         if not isinstance(op, ComputeOp) or stage.is_output or is_reduction(stage):
             continue
         readers = s.readers(stage)
+        if any(isinstance(r.op, ExternOp) for r in readers):
+            continue
         reduced = any(is_reduction(r) for r in readers)
         if reduced and is_guarded(stage):
             continue
