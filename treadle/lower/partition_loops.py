@@ -24,7 +24,7 @@ def partition_loops(func: PrimFunc) -> PrimFunc:
     """Return `func` with serial loops cut at the thresholds of the `If`s inside them."""
 
     def on_stmt(s: Stmt) -> Stmt | None:
-        if isinstance(s, For) and s.kind in ("serial", "unrolled"):
+        if isinstance(s, For) and s.kind in ("serial", "unrolled", "vectorized"):
             return _cut(s)
         return None
 

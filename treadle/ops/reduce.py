@@ -43,7 +43,7 @@ Combine = Callable[[Expr, list[te.IterVar]], Expr]
 
 _LANES = 16
 """Parts of a short contiguous run: as many as the elements of a wide vector register."""
-_LONG = 256
+_LONG = 128
 """Contiguous runs from this length on are cut into several vectors of parts."""
 _CHAINS = 4
 """How many vectors of parts a long run is cut into at least: sums that do not wait for others."""
@@ -184,6 +184,14 @@ def _where(made: Expr, inside: Expr) -> Expr:
     (source,), (neutral,) = made.sources, made.combiner.identity
     guarded = te.if_then_else(inside, source, neutral)
     return te.Reduce(made.combiner, (guarded,), made.axes, made.condition, 0, made.dtype)
+
+
+def padded_extent(extent: Dim, contiguous: bool) -> Dim:
+    """Return a length of at least `extent` that is cut into parts without a rest."""
+    if not isinstance(extent, int):
+        return extent
+    parts = _parts(extent, contiguous)
+    return -(-extent // parts) * parts
 
 
 def _reader(tensor: Tensor) -> Read:
