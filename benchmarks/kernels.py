@@ -211,9 +211,17 @@ def open_engines(
     return timers, mine, list(session.run(None, inputs)), names
 
 
+def _burst(timer: Timer) -> int:
+    """Return how many runs fill a burst."""
+    count = 1
+    while (spent := timer(count)) < _BURST_SECONDS:
+        count = max(count + 1, min(10 * count, int(1.2 * count * _BURST_SECONDS / spent)))
+    return count
+
+
 def fastest(timers: dict[str, Timer], seconds: float) -> dict[str, float]:
     """Return the seconds of a run in the fastest burst of each engine; the engines take turns."""
-    counts = {name: max(1, int(_BURST_SECONDS / timer(1))) for name, timer in timers.items()}
+    counts = {name: _burst(timer) for name, timer in timers.items()}
     times: dict[str, list[float]] = {name: [] for name in timers}
     start = time.perf_counter()
     while time.perf_counter() - start < seconds or len(times["treadle"]) < 5:

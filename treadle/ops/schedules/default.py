@@ -17,11 +17,16 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     size_of,
+    steps_in_memory,
     turned_axis,
 )
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
+
+
+_TASKS_PER_CORE = 2
+"""Fewer and larger strips of columns are not made than this many per thread."""
 
 
 def schedule_default(group: Group, target: Target) -> None:
@@ -144,28 +149,43 @@ def _columns(s: Schedule, stage: Stage, target: Target, lanes: int) -> None:
     total = s.cache_write(op.output(0), "local")
     result = s[op]
     axes = list(result.op.axis)  # type: ignore[union-attr]  # cache_write leaves a compute
-    outer, inner = _strip(result, axes[-1], lanes)
-    rows = axes[:-1] + ([outer] if outer is not None else [])
-    place = inner
-    if rows:
-        result.reorder(*rows, inner)
-        place = result.fuse(*rows)
-        if (size_of(op.shape) or PARALLEL_WORK) * _turns(op) >= PARALLEL_WORK:
-            result.parallel(place)
-        local = s[total]
-        local.compute_at(result, place)
-        _vector_inside(local)
+    vectors = _strip_vectors(op, lanes, target)
+    outer, strip = result.split(axes[-1], factor=vectors * lanes)
+    vector, lane = result.split(strip, factor=lanes)
+    rows = [*axes[:-1], outer]
+    result.reorder(*rows, vector, lane)
+    place = result.fuse(*rows)
+    if (size_of(op.shape) or PARALLEL_WORK) * _turns(op) >= PARALLEL_WORK:
+        result.parallel(place)
+    result.unroll(vector)
+    result.vectorize(lane)
+    local = s[total]
+    local.compute_at(result, place)
+    _vectors_inside(local, lanes)
+
+
+def _strip_vectors(op: ComputeOp, lanes: int, target: Target) -> int:
+    """Return how many vectors of columns are summed at once: many, if tasks are left for all."""
+    columns = -(-known(op.axis[-1]) // lanes)
+    rows = size_of(tuple(a.extent for a in op.axis[:-1])) or 1
+    vectors = max(1, target.vector_registers // 2)
+    while vectors > 1 and rows * (columns // vectors) < _TASKS_PER_CORE * target.cores:
+        vectors //= 2
+    return vectors
 
 
 def _turns(op: ComputeOp) -> int:
     return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
 
 
-def _vector_inside(local: Stage) -> None:
+def _vectors_inside(local: Stage, lanes: int) -> None:
     op = local.op
     assert isinstance(op, ComputeOp)
-    local.reorder(*op.reduce_axis, *op.axis)
-    local.vectorize(op.axis[-1])
+    *rows, last = op.axis
+    vector, lane = local.split(last, factor=lanes)
+    local.reorder(*op.reduce_axis, *rows, vector, lane)
+    local.unroll(vector)
+    local.vectorize(lane)
 
 
 def _rows(s: Schedule, stage: Stage, target: Target, lanes: int) -> None:

@@ -7,7 +7,6 @@ All stages of a row are computed together while it is in cache; rows are dealt o
 from __future__ import annotations
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import decompose
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.loop.from_schedule import inline_bodies
@@ -20,6 +19,7 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     size_of,
+    steps_in_memory,
 )
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
@@ -92,16 +92,16 @@ def shared_rows(s: Schedule, live: list[Stage], result: Stage) -> int:
                 if id(s[n.source]) in ours:
                     count = min(count, _same_prefix(n.indices, op.axis))
                 elif op.reduce_axis:
-                    count = min(count, _before_memory(n.indices, op.axis))
+                    count = min(count, _before_memory(n, op.axis))
     return max(0, count)
 
 
-def _before_memory(indices: tuple[ex.Expr, ...], axes: tuple[IterVar, ...]) -> int:
+def _before_memory(load: ex.Load, axes: tuple[IterVar, ...]) -> int:
     """Return how many axes stand before the one along which elements are neighbours."""
-    if not indices:
+    if not load.indices:
         return len(axes)
-    terms = decompose(indices[-1]).terms
-    walked = (d for d, a in enumerate(axes) if terms.get(a) == 1 and known(a) != 1)
+    steps = steps_in_memory(load)
+    walked = (d for d, a in enumerate(axes) if steps.get(a) == 1 and known(a) != 1)
     return next(walked, len(axes))
 
 

@@ -10,6 +10,7 @@ from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Expr, int_value
+from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.loop.from_schedule import inline_bodies
 from treadle.target.base import Target
@@ -142,6 +143,21 @@ def _unused(indices: tuple[Expr, ...], axes: tuple[IterVar, ...]) -> int:
     return count
 
 
+def steps_in_memory(load: ex.Load) -> dict[Expr, int]:
+    """Return by how many elements a read moves when an axis (or another term) grows by one.
+
+    Where extents are not known: by the last index alone.
+    """
+    offset = load.indices[-1]
+    step: Expr = load.source.shape[-1]
+    for index, extent in zip(reversed(load.indices[:-1]), reversed(load.source.shape[:-1]), strict=True):
+        if int_value(step) is None:
+            break
+        offset = index * step + offset
+        step = step * extent
+    return decompose(simplify(offset, {})).terms
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """Reads run along `axis` while writes run along the last: square tiles of `size` pay."""
@@ -176,10 +192,7 @@ def turned_axis(stage: Stage, s: Schedule, lanes: int) -> Turn | None:
 
 
 def _turn_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> Turn | None:
-    index = next((i for i in reversed(load.indices) if int_value(i) is None), None)
-    if index is None:
-        return None
-    for atom, factor in decompose(index).terms.items():
+    for atom, factor in steps_in_memory(load).items():
         block: int | None = lanes
         if isinstance(atom, ex.Binary) and atom.op == "floormod":
             atom, block = atom.a, int_value(atom.b)
