@@ -27,6 +27,9 @@ from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 _TASKS_PER_CORE = 2
 """Fewer and larger strips of columns are not made than this many per thread."""
+_STREAM = 1 << 18
+"""Elements from which what is summed is not in cache: long runs of memory are read then."""
+_STREAM_VECTORS = 128
 
 
 def schedule_default(group: Group, target: Target) -> None:
@@ -157,11 +160,13 @@ def _columns(s: Schedule, stage: Stage, target: Target, lanes: int) -> None:
     place = result.fuse(*rows)
     if (size_of(op.shape) or PARALLEL_WORK) * _turns(op) >= PARALLEL_WORK:
         result.parallel(place)
-    result.unroll(vector)
+    in_registers = vectors <= target.vector_registers // 2
+    if in_registers:
+        result.unroll(vector)
     result.vectorize(lane)
     local = s[total]
     local.compute_at(result, place)
-    _vectors_inside(local, lanes)
+    _vectors_inside(local, lanes, in_registers=in_registers)
 
 
 def _strip_vectors(op: ComputeOp, lanes: int, target: Target) -> int:
@@ -169,6 +174,8 @@ def _strip_vectors(op: ComputeOp, lanes: int, target: Target) -> int:
     columns = -(-known(op.axis[-1]) // lanes)
     rows = size_of(tuple(a.extent for a in op.axis[:-1])) or 1
     vectors = max(1, target.vector_registers // 2)
+    if (size_of(op.shape) or 1) * _turns(op) >= _STREAM:
+        vectors = _STREAM_VECTORS
     while vectors > 1 and rows * (columns // vectors) < _TASKS_PER_CORE * target.cores:
         vectors //= 2
     return vectors
@@ -178,13 +185,14 @@ def _turns(op: ComputeOp) -> int:
     return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
 
 
-def _vectors_inside(local: Stage, lanes: int) -> None:
+def _vectors_inside(local: Stage, lanes: int, *, in_registers: bool) -> None:
     op = local.op
     assert isinstance(op, ComputeOp)
     *rows, last = op.axis
     vector, lane = local.split(last, factor=lanes)
     local.reorder(*op.reduce_axis, *rows, vector, lane)
-    local.unroll(vector)
+    if in_registers:
+        local.unroll(vector)
     local.vectorize(lane)
 
 

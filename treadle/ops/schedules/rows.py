@@ -31,8 +31,8 @@ _FEW_ROWS = 4
 """Fewer rows than this many are only taken as the tasks of threads if they are short."""
 _FEW_TERMS = 8
 """So few terms are combined without a loop."""
-_MOST_LANES = 64
-"""The widest sums that are kept in registers at once."""
+_MOST_LANES = 1024
+"""The most sums that are kept side by side while a row is read in order."""
 
 
 def schedule_rows(group: Group, target: Target) -> bool:
