@@ -9,6 +9,7 @@ from math import prod
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
+from treadle.expr.bounds import Interval
 from treadle.expr.nodes import Expr, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
@@ -155,7 +156,9 @@ def steps_in_memory(load: ex.Load) -> dict[Expr, int]:
             break
         offset = index * step + offset
         step = step * extent
-    return decompose(simplify(offset, {})).terms
+    axes = [n for n in ex.walk(offset) if isinstance(n, IterVar) and int_value(n.extent)]
+    ranges: dict[ex.Var, Interval] = {a: Interval(0, known(a) - 1) for a in axes}
+    return decompose(simplify(offset, ranges)).terms
 
 
 @dataclass(frozen=True, slots=True)
