@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from treadle.expr import nodes as ex
-from treadle.expr.affine import decompose
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.rows import schedule_rows
@@ -137,7 +136,7 @@ def _walks_along(stage: Stage, axis: IterVar) -> bool:
         for n in ex.walk(body):
             if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor) or not n.indices:
                 continue
-            if decompose(n.indices[-1]).terms.get(axis) == 1:
+            if steps_in_memory(n).get(axis) == 1:
                 return True
     return False
 
