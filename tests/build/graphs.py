@@ -175,7 +175,7 @@ class Network:
         fits = [
             v for v in self.values
             if len(shape_of(v)) == 4
-            and all(a == b for k, (a, b) in enumerate(zip(shape_of(v), shape)) if k != axis)
+            and all(shape_of(v)[k] == shape[k] for k in range(4) if k != axis)
         ]  # fmt: skip
         parts = [x, *self.chance.choices(fits, k=self.chance.randint(1, 2))]
         self.chance.shuffle(parts)
