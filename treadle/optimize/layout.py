@@ -33,6 +33,7 @@ from treadle.ops.conv_nchwc import (
     pack_nchwc,
     unpack_nchwc,
 )
+from treadle.ops.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
 from treadle.ops.matmul import dense_packed, matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
@@ -44,6 +45,12 @@ from treadle.optimize.channels import (
     pack_depthwise,
     pack_panels,
     pack_weights,
+)
+from treadle.optimize.winograd import (
+    transform_weights,
+    winograd_outputs,
+    winograd_pads,
+    winograd_tile,
 )
 from treadle.runtime.pages import release_pages
 from treadle.target.base import Target
@@ -187,13 +194,17 @@ class _Layouts:
         inputs = source.order
         if groups > 1:
             inputs = ChannelOrder.natural(per_group * merged, block)
+        order = ChannelOrder.natural(filters, block)
+        tile = winograd_tile(attrs, data, weights, block, self.target)
+        if tile is not None and inputs.block == block:
+            again = _winograd(node, source, value, tile)
+            return _Blocked(again(order), order, again)
         padded, rest = _padded(source.node, replace(attrs, groups=groups), w, node.origin)
 
         def make(order: ChannelOrder) -> Node:
             packed = _constant(pack_weights(value, inputs, order), w)
             return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
 
-        order = ChannelOrder.natural(filters, block)
         return _Blocked(make(order), order, make if groups == 1 else None)
 
     def _conv_input(self, x: Node, *, natural: bool) -> _Blocked:
@@ -400,6 +411,26 @@ def _groups_to_merge(groups: int, inputs: int, outputs: int, block: int) -> int 
     wanted = lcm(block // np.gcd(block, inputs), block // np.gcd(block, outputs))
     merged = int(wanted) if groups % wanted == 0 else groups
     return merged if merged <= MOST_MERGED else None
+
+
+def _winograd(
+    node: Call, source: _Blocked, value: np.ndarray, tile: int
+) -> Callable[[ChannelOrder], Node]:
+    """Return what makes a convolution by Winograd's filtering in a channel order."""
+    x, w = node.args
+    attrs, data = node.attrs, tensor_type(x.type)
+    assert isinstance(attrs, ConvAttrs)
+    assert isinstance(w, Constant)
+    filled = replace(attrs, pads_after=winograd_pads(attrs, data, tile))
+    padded, _ = _padded(source.node, filled, w, node.origin)
+    height, width = winograd_outputs(attrs, data)
+    how = WinogradAttrs(tile, height, width)
+
+    def make(order: ChannelOrder) -> Node:
+        packed = transform_weights(pack_weights(value, source.order, order), tile)
+        return conv2d_winograd_nchwc.call(how, (padded, _constant(packed, w)), origin=node.origin)
+
+    return make
 
 
 def _padded(x: Node, attrs: ConvAttrs, w: Constant, origin: str) -> tuple[Node, ConvAttrs]:
