@@ -110,7 +110,9 @@ class Simplifier:
         """Return what must be in the memo before a node: of a lazy select, what may be chosen."""
         if not isinstance(node, Select) or not node.lazy:
             return self._operands(node)
-        cond = node.cond if isinstance(node.cond, Const) else self.memo.get(node.cond)
+        if isinstance(node.cond, (Var, Const)):
+            self.memo[node.cond] = node.cond
+        cond = self.memo.get(node.cond)
         if cond is None:
             return (node.cond,)
         if isinstance(cond, Const):
@@ -137,7 +139,7 @@ class Simplifier:
 
     def _lazy_select(self, node: Select) -> Expr:
         """Simplify each branch knowing that it is chosen."""
-        cond = node.cond if isinstance(node.cond, Const) else self.memo[node.cond]
+        cond = self.memo[node.cond]
         if isinstance(cond, Const):
             return self.memo[node.then if cond.value else node.other]
         inside, outside = self._under(cond, True), self._under(cond, False)
