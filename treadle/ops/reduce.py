@@ -168,6 +168,8 @@ def _interleaved(run: _Run, combine: Combine, axis: int, parts: int, name: str) 
     """Return part[b] = read(b) + read(b + parts) + ... along `axis`."""
     read, extent = run.read, run.shape[axis]
     assert isinstance(extent, int)  # asked by _cut
+    if extent == 2 * parts:
+        return _halved(run, combine, axis, parts, name)
     r = te.reduce_axis((0, math.ceil(extent / parts)), "r")
 
     def body(*i: Expr) -> Expr:
@@ -176,6 +178,21 @@ def _interleaved(run: _Run, combine: Combine, axis: int, parts: int, name: str) 
         return made if extent % parts == 0 else _where(made, place < extent)
 
     return te.compute_one([*run.shape[:axis], parts, *run.shape[axis + 1 :]], body, name)
+
+
+def _halved(run: _Run, combine: Combine, axis: int, half: int, name: str) -> Tensor:
+    """Return part[b] = read(b) + read(b + half): one step, no neutral element to begin with."""
+
+    def body(*i: Expr) -> Expr:
+        first, second = (
+            run.read(*i[:axis], i[axis] + start, *i[axis + 1 :]) for start in (0, half)
+        )
+        made = combine(first, [te.reduce_axis((0, 2), "r")])
+        assert isinstance(made, te.Reduce)
+        return made.combiner.combine([first], [second])[0]
+
+    shape = [*run.shape[:axis], half, *run.shape[axis + 1 :]]
+    return te.compute_one(shape, body, name, tag=te.KEPT)
 
 
 def _where(made: Expr, inside: Expr) -> Expr:

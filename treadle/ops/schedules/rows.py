@@ -14,6 +14,7 @@ from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
     inline_moves,
     is_reduction,
+    is_step,
     joint_axes,
     known,
     lanes_of,
@@ -45,7 +46,7 @@ def schedule_rows(group: Group, target: Target) -> bool:
     inline_moves(group)
     live = live_stages(s)
     results = [x for x in live if x.is_output]
-    if len(results) != 1 or not any(is_reduction(x) for x in live):
+    if len(results) != 1 or not any(map(is_step, live)):
         return False
     result = results[0]
     count = shared_rows(s, live, result)
@@ -120,7 +121,7 @@ def _is_along_rows(s: Schedule, live: list[Stage], count: int) -> bool:
     return all(
         size_of(x.op.outputs[0].shape[count:]) == 1
         for x in live
-        if is_reduction(x) and (x.is_output or not all(map(is_reduction, s.readers(x))))
+        if is_step(x) and (x.is_output or not all(map(is_step, s.readers(x))))
     )
 
 

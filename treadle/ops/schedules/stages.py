@@ -16,7 +16,7 @@ from treadle.graph.operator import Group
 from treadle.loop.from_schedule import inline_bodies
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, ExternOp, IterVar, Reduce, Tensor
+from treadle.te.tensor import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
 
 PARALLEL_WORK = 16384
 """Elements below which a stage is not worth waking other threads for."""
@@ -33,6 +33,11 @@ _COSTLY = frozenset(
 def is_reduction(stage: Stage) -> bool:
     """True when the stage combines elements."""
     return isinstance(stage.op, ComputeOp) and isinstance(stage.op.body[0], Reduce)
+
+
+def is_step(stage: Stage) -> bool:
+    """True when the stage is part of a reduction: it combines elements, many or two by two."""
+    return is_reduction(stage) or (isinstance(stage.op, ComputeOp) and stage.op.tag == KEPT)
 
 
 def is_guarded(stage: Stage) -> bool:
@@ -74,7 +79,7 @@ def inline_moves(group: Group) -> None:
     s = group.schedule
     for stage in s.stages:
         op = stage.op
-        if not isinstance(op, ComputeOp) or stage.is_output or is_reduction(stage):
+        if not isinstance(op, ComputeOp) or stage.is_output or is_step(stage):
             continue
         readers = s.readers(stage)
         if any(isinstance(r.op, ExternOp) for r in readers):
