@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make bodies of their own for the places where no read needs its guard (the inside of a padding).
 
-A guard is a condition of a lazy select or of a statement. Loops are cut where it changes; a parallel loop stays whole
-and asks once per iteration.
+A guard is a condition of a lazy select or of a statement. Loops are cut where it changes; a
+parallel loop stays whole and asks once per iteration.
 
 before: for i in range(8): for k in unrolled(3): s += if_then_else(i + k > 0, x[i + k - 1], 0)
 after:  i = 0 with its guards   then   for i in range(1, 8): for k: s += x[i + k - 1]
@@ -114,9 +114,7 @@ def _cuts(loop: For, guards: list[Expr], inner: Mapping[Var, int]) -> list[int]:
     return sorted(found) if len(found) < _MOST_PARTS else []
 
 
-def _extreme(
-    guard: Expr, inner: Mapping[Var, int], *, at_worst: bool, besides: Var
-) -> Expr | None:
+def _extreme(guard: Expr, inner: Mapping[Var, int], *, at_worst: bool, besides: Var) -> Expr | None:
     """Return a guard with the values of inner variables for which it holds least (or most)."""
     if not isinstance(guard, ex.Binary) or guard.op not in ("lt", "le", "gt", "ge"):
         return None
