@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import decompose
+from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, For, If, PrimFunc, Seq, Stmt
