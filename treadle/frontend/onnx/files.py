@@ -34,7 +34,7 @@ class Source:
     weights: dict[int, memoryview] = field(default_factory=dict)
 
 
-def open_model(model: onnx.ModelProto | str | Path | bytes) -> Source:
+def open_model(model: onnx.ModelProto | str | os.PathLike[str] | bytes) -> Source:
     """Return the model as a `Source`.
 
     Raises:
