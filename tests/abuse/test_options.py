@@ -160,7 +160,7 @@ def treadle(*words: str | Path, **limits: int) -> subprocess.CompletedProcess[st
     )
 
 
-def test_disk_that_is_full(good: Path, tmp_path: Path) -> None:
+def test_disk_that_is_full(cli: Cli, good: Path, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
     for words in (
         ("compile", good, "-o", tmp_path / "out.tar"),
