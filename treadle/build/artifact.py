@@ -47,17 +47,25 @@ def save_artifact(
     """
     target = Path(path)
     check_writable(target)
-    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
-        code = b""
-        if exe.objects:
-            library = Path(folder) / "mod.so"
-            link_shared(list(exe.objects.values()), library, exe.target.triple, linker)
-            code = library.read_bytes()
+    code = _linked(exe, target, linker)
     with replacing(target) as file:
         _add(file, "mod.so", code)
         checksums = {"mod.params": _add_params(file, exe.memory.constants)}
         _add(file, "mod.json", _manifest(exe, code, checksums))
         file.write(bytes(2 * tarfile.BLOCKSIZE))
+
+
+def _linked(exe: Executable, target: Path, linker: str | Sequence[str] | None) -> bytes:
+    """Return the kernels as one shared object; nothing for a model without any."""
+    if not exe.objects:
+        return b""
+    try:
+        with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
+            library = Path(folder) / "mod.so"
+            link_shared(list(exe.objects.values()), library, exe.target.triple, linker)
+            return library.read_bytes()
+    except OSError as error:
+        raise _refused(target, error) from None
 
 
 def check_writable(path: Path) -> None:
