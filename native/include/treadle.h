@@ -122,6 +122,17 @@ TD_API void td_sha256(const void* data, size_t bytes, char hex[65]);
 /* A fast 64-bit content check in hexadecimal (finds damage, is no defence against intent). */
 TD_API void td_hash64(const void* data, size_t bytes, char hex[17]);
 
+/* The same over data that comes in pieces: start, add each piece, then read the result once. */
+typedef struct {
+  uint64_t lanes[4];
+  uint64_t bytes;
+  uint8_t tail[32];
+} td_hash64_state;
+
+TD_API void td_hash64_start(td_hash64_state* state);
+TD_API void td_hash64_add(td_hash64_state* state, const void* data, size_t bytes);
+TD_API void td_hash64_hex(td_hash64_state* state, char hex[17]);
+
 /* ---- machine code ---------------------------------------------------------------------------- */
 
 typedef struct td_library td_library;

@@ -171,16 +171,6 @@ void td_sha256_start(td_sha256_state* s);
 void td_sha256_add(td_sha256_state* s, const void* data, size_t bytes);
 void td_sha256_hex(td_sha256_state* s, char hex[65]);
 
-typedef struct {
-  uint64_t lanes[4];
-  uint64_t bytes;
-  uint8_t tail[32];
-} td_hash64_state;
-
-void td_hash64_start(td_hash64_state* s);
-void td_hash64_add(td_hash64_state* s, const void* data, size_t bytes);
-void td_hash64_hex(td_hash64_state* s, char hex[17]);
-
 /* ---- library.c ------------------------------------------------------------------------------- */
 
 /* Loads `bytes` bytes at `offset` of a file after comparing them with a SHA-256 (NULL: none). */

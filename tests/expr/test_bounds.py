@@ -8,7 +8,8 @@ import itertools
 import pytest
 
 from tests.expr.evaluate import integer
-from treadle.expr.bounds import Affine, Bounds, Interval, assume, decompose, interval, prove
+from treadle.expr.affine import Affine, decompose
+from treadle.expr.bounds import Bounds, Interval, assume, interval, prove
 from treadle.expr.nodes import (
     Const,
     Expr,

@@ -68,6 +68,19 @@ def test_hash64_sees_every_changed_byte_and_length(random: np.random.Generator) 
     assert len(seen) == 201
 
 
+def test_hash64_of_pieces_is_that_of_the_whole(random: np.random.Generator) -> None:
+    for length in (0, 1, 31, 32, 33, 5000):
+        data = random.bytes(length)
+        view = np.frombuffer(data + b"!", np.uint8)
+        pieces = native.Hash64()
+        start = 0
+        while start < length:
+            end = min(length, start + int(random.integers(1, 100)))
+            pieces.add_at(address_of(view) + start, end - start)
+            start = end
+        assert pieces.hexdigest() == native.hash64(data)
+
+
 def test_features_are_those_llvm_finds() -> None:
     binding = pytest.importorskip("llvmlite.binding")
     for name, present in binding.get_host_cpu_features().items():

@@ -25,6 +25,7 @@ from treadle import dtype as dt
 from treadle.build.plan_json import graph_json
 from treadle.errors import UsageError
 from treadle.runtime import native
+from treadle.runtime.pages import release_pages
 from treadle.runtime.toolchain import link_shared
 
 if TYPE_CHECKING:
@@ -54,14 +55,8 @@ def save_artifact(
             code = library.read_bytes()
     with replacing(target) as file:
         _add(file, "mod.so", code)
-        place = _add_params(file, exe.memory.constants)
-        checksum = _checksum(file, *place)
-        text = json.dumps(
-            graph_json(exe.memory, exe.plan, {"mod.so": hashlib.sha256(code).hexdigest()})
-            | {"checksums": {"mod.params": checksum}},
-            separators=(",", ":"),
-        )
-        _add(file, "mod.json", text.encode())
+        checksums = {"mod.params": _add_params(file, exe.memory.constants)}
+        _add(file, "mod.json", _manifest(exe, code, checksums))
         file.write(bytes(2 * tarfile.BLOCKSIZE))
 
 
@@ -131,8 +126,19 @@ def _add(file: IO[bytes], name: str, data: bytes) -> None:
     _pad(file, len(data))
 
 
-def _add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> tuple[int, int]:
-    """Stream the weights as member mod.params; return its offset in the file and its size."""
+def _manifest(exe: Executable, code: bytes, checksums: dict[str, str]) -> bytes:
+    hashes = {"mod.so": hashlib.sha256(code).hexdigest()}
+    plan = _compact(exe.plan)  # these very bytes stand in the manifest
+    graph = graph_json(exe.memory, exe.plan, hashes)
+    return _compact(graph | {"checksums": {**checksums, "treadle": native.hash64(plan)}})
+
+
+def _compact(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> str:
+    """Stream the weights as member mod.params; return its checksum."""
     names = [n.encode() for n in constants]
     head = struct.pack("<QQQ", _LIST_MAGIC, 0, len(names))
     head += b"".join(struct.pack("<Q", len(n)) + n for n in names)
@@ -140,13 +146,19 @@ def _add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> tuple[i
     heads = [_array_header(v) for v in constants.values()]
     size = len(head) + sum(map(len, heads)) + sum(v.nbytes for v in constants.values())
     file.write(_header("mod.params", size))
-    offset = file.tell()
-    file.write(head)
+    checksum = native.Hash64()
+
+    def write(piece: np.ndarray) -> None:
+        checksum.add_at(piece.ctypes.data, piece.nbytes)
+        file.write(piece.data)
+
+    write(np.frombuffer(head, np.uint8))
     for array_head, value in zip(heads, constants.values(), strict=True):
-        file.write(array_head)
-        file.write(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+        write(np.frombuffer(array_head, np.uint8))
+        write(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        release_pages(value)
     _pad(file, size)
-    return offset, size
+    return checksum.hexdigest()
 
 
 def _array_header(value: np.ndarray) -> bytes:
@@ -162,9 +174,3 @@ def _array_header(value: np.ndarray) -> bytes:
 
 def _dlpack_type(name: str) -> tuple[int, int]:
     return _TYPE_CODES[name.rstrip("0123456789")], dt.bits(name)
-
-
-def _checksum(file: IO[bytes], offset: int, size: int) -> str:
-    file.flush()
-    view = np.memmap(file.name if isinstance(file.name, str) else file, np.uint8, "r", offset, size)  # type: ignore[call-overload]
-    return native.hash64_at(view.ctypes.data, size)

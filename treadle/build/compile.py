@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole way from a model or a te schedule to something that runs; the only place that knows it."""
+"""The whole way from a model to something that runs; the only place that knows all stages."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from treadle.build.executable import Executable
 from treadle.build.kernel import Kernel
+from treadle.build.kernel_cache import CompiledKernel, kernel_key, load_kernel, store_kernel
 from treadle.build.memory_plan import concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
-from treadle.errors import InternalError, UsageError
+from treadle.errors import InternalError, ModelError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
+from treadle.graph.types import TensorType
 from treadle.optimize.pipeline import optimize
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
@@ -26,18 +26,21 @@ from treadle.target.workers import compile_many
 if TYPE_CHECKING:
     import onnx
 
+_LARGEST_VALUE = 1 << 48  # bytes
+
 Model = "str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module"
 
 
 @dataclass(slots=True)
 class Report:
-    """What happened while compiling: seconds per stage, notes, and a call-back for progress.
+    """What happened while compiling: seconds per stage, notes, kernels found in the cache.
 
     `on_progress(stage, done, total)` is called as stages start and kernels finish.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    cached: int = 0
     on_progress: Callable[[str, int, int], None] | None = None
 
     def progress(self, stage: str, done: int = 0, total: int = 0) -> None:
@@ -86,6 +89,7 @@ def compile_model(
     machine = parse_target(target) if isinstance(target, str) else target
     with _Timer(notes, "read"):
         module = _read(model, shapes, notes)
+    _check_sizes(module)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
     with _Timer(notes, "optimize"):
         main = optimize(module.main, machine, opt_level)
@@ -98,7 +102,7 @@ def compile_model(
     return Executable(
         module=g.Module(main, module.output_names, module.name),
         kernels=kernels,
-        objects={name: o.code for name, o in objects.items()},
+        objects={k.name: objects[k.name].code for k in kernels},
         plan=plan_to_json(plan, machine),
         memory=plan,
         target=machine,
@@ -122,6 +126,18 @@ def _read(
     return imported.module
 
 
+def _check_sizes(module: g.Module) -> None:
+    """Raise ModelError where a value has more bytes than any machine, or an index, can hold."""
+    for node in g.topological([module.main.body]):
+        type_ = node.type
+        if isinstance(type_, TensorType) and type_.is_static and type_.nbytes > _LARGEST_VALUE:
+            raise ModelError(
+                f"a value of type {type_} fits in no memory",
+                at=f"{module.name}, {node.origin or 'a result'}",
+                hint="check the sizes of the inputs",
+            )
+
+
 def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call, Kernel]]:
     """Return the distinct kernels of a fused function and the kernel of each call."""
     by_function: dict[Function, Kernel] = {}
@@ -141,36 +157,33 @@ def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call,
     return list(by_name.values()), calls
 
 
-@dataclass(slots=True)
-class _Object:
-    code: bytes
-    workspace_bytes: int
-
-
-def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, _Object]:
-    total = len(kernels)
+def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKernel]:
+    """Return the code of every kernel; what the cache holds is not even lowered."""
+    done: dict[str, CompiledKernel] = {}
+    keys: dict[str, str] = {}
+    for k in kernels:
+        keys[k.name] = kernel_key(k.name, k.content, k.function, k.target)
+        found = load_kernel(keys[k.name])
+        if found is not None:
+            done[k.name] = found
+    report.cached = len(done)
+    report.progress("build", len(done), len(kernels))
     workspaces: dict[str, int] = {}
 
-    def jobs() -> list[tuple[str, str]]:
-        made = []
-        for i, k in enumerate(kernels):
-            made.append((k.name, k.llvm()))
-            workspaces[k.name] = k.lowered.workspace_bytes
-            k.release()
-            report.progress("lower", i + 1, total)
-        return made
+    def jobs() -> Iterator[tuple[str, str]]:
+        for k in kernels:
+            if k.name not in done:
+                workspaces[k.name] = k.lowered.workspace_bytes
+                yield k.name, k.llvm()
+                k.release()
 
-    done = 0
+    def finished(_name: str, _is_cached: bool) -> None:
+        count[0] += 1
+        report.progress("build", count[0], len(kernels))
 
-    def finished(_name: str, _from_cache: bool) -> None:
-        nonlocal done
-        done += 1
-        report.progress("build", done, total)
-
-    codes = compile_many(jobs(), finished)
-    return {name: _Object(code, workspaces[name]) for name, code in codes.items()}
-
-
-def constants_bytes(constants: Mapping[str, np.ndarray]) -> int:
-    """Return the bytes of all weights."""
-    return sum(v.nbytes for v in constants.values())
+    count = [len(done)]
+    if count[0] < len(kernels):
+        for name, code in compile_many(jobs(), finished).items():
+            done[name] = CompiledKernel(code, workspaces[name])
+            store_kernel(keys[name], done[name])
+    return done

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One kernel of a compiled model: its graph, schedule, loops, LLVM IR and assembly, made on demand."""
+"""One kernel of a compiled model: its graph, schedule, loops, LLVM IR and assembly, on demand."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cached_property
 
+from treadle.build.group import lower_group
 from treadle.graph.nodes import Function
 from treadle.graph.operator import Group
 from treadle.graph.text import function_text
-from treadle.build.group import lower_group
 from treadle.loop.nodes import PrimFunc, func_text
 from treadle.lower.pipeline import LOOPS, LOWER
 from treadle.target.base import Target
@@ -21,21 +22,25 @@ class Kernel:
     """A fused function on its way to machine code; every stage is text that can be read.
 
     `name` is its symbol in the machine code, the same for the same content in every model;
-    `origins` are the nodes of the user's model that run in it.
+    `content` is the fused function as text without origins; `origins` are the nodes of the user's
+    model that run in it.
     """
 
     def __init__(self, function: Function, target: Target) -> None:
         self.function = function
         self.target = target
         self.origins: list[str] = []
-        digest = hashlib.sha256(self.graph_text().encode()).hexdigest()
-        self.name = f"{function.name or 'kernel'}_{digest[:12]}"
+        label = re.sub(r"_\d+$", "", function.name) or "kernel"
+        content = Function(function.params, function.body, label, function.attrs)
+        self.content = function_text(content, origins=False)
+        digest = hashlib.sha256(self.content.encode()).hexdigest()
+        self.name = f"{label}_{digest[:12]}"
 
     def __repr__(self) -> str:
         return f"Kernel({self.name})"
 
     def graph_text(self) -> str:
-        """Return the fused function as graph text (without origins)."""
+        """Return the fused function as graph text."""
         return function_text(self.function)
 
     @cached_property

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be proved of integer expressions: affine form, value intervals, truth of conditions.
+"""What can be proved of integer expressions: intervals of values, truth of conditions.
 
-Exactness: `decompose` holds modulo 2**bits of the type; an interval is of the exact value, and
+Exactness: an affine form holds modulo 2**bits of the type; an interval is of the exact value, and
 falls back to the range of the type wherever arithmetic could wrap. Values without a known bound
 (`None`) are those of indices and sizes, which are assumed not to overflow.
 """
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from treadle.dtype import INDEX, bits, is_integer, max_value, min_value
+from treadle.expr.affine import Affine, decompose, is_sum
 from treadle.expr.nodes import (
     COMPARE_OPS,
     Binary,
@@ -28,8 +29,6 @@ from treadle.expr.nodes import (
     Select,
     Var,
     binary,
-    broadcast,
-    ramp,
 )
 
 
@@ -116,237 +115,6 @@ def fits(value: Interval, dtype: str) -> bool:
         return limit.contains(value)
     low = value.lo is None or limit.lo is None or value.lo >= limit.lo
     return low and (value.hi is None or limit.hi is None or value.hi <= limit.hi)
-
-
-# ---------------------------------------------------------------------------- affine form
-
-
-@dataclass(slots=True)
-class Affine:
-    """const + sum of coefficient * atom, modulo 2**bits of `dtype`.
-
-    Atoms are nodes that are not sums: variables, quotients, products of variables, ... In a vector
-    (lanes > 1) scalar atoms stand for their broadcast and `ramp(0, s, lanes)` for lane * s.
-    """
-
-    terms: dict[Expr, int] = field(default_factory=dict)
-    const: int = 0
-    dtype: str = INDEX
-    lanes: int = 1
-
-    def like(self, terms: dict[Expr, int], const: int) -> Affine:
-        """Return another value of the same type."""
-        return Affine(terms, const, self.dtype, self.lanes)
-
-    def plus(self, other: Affine, times: int = 1) -> Affine:
-        """Return self + times * other."""
-        terms = dict(self.terms)
-        for atom, coef in other.terms.items():
-            total = terms.get(atom, 0) + times * coef
-            if total:
-                terms[atom] = total
-            else:
-                terms.pop(atom, None)
-        return self.like(terms, self.const + times * other.const)
-
-    def times(self, factor: int) -> Affine:
-        """Return self * factor."""
-        if factor == 0:
-            return self.like({}, 0)
-        return self.like({a: c * factor for a, c in self.terms.items()}, self.const * factor)
-
-    @property
-    def value(self) -> int | None:
-        """The integer this is, or None where it has terms."""
-        return None if self.terms else self.const
-
-    def to_expr(self) -> Expr:
-        """Return the sum as an expression; equal sums give the same node.
-
-        Larger coefficients come first, then text order; subtractions after additions.
-        """
-        if self.lanes == 1:
-            return self._scalar(self.terms, self.const)
-        base: dict[Expr, int] = {}
-        strides: dict[Expr, int] = {}
-        vectors: dict[Expr, int] = {}
-        stride = 0
-        for atom, coef in self.terms.items():
-            if atom.lanes == 1:
-                base[atom] = coef
-            elif not isinstance(atom, Ramp) or not is_lane_ramp(atom):
-                vectors[atom] = coef
-            elif isinstance(atom.stride, Const):
-                stride += coef * int(atom.stride.value)
-            else:
-                strides[atom.stride] = coef
-        start = self._scalar(base, self.const)
-        if strides or stride:
-            whole = ramp(start, self._scalar(strides, stride), self.lanes)
-        else:
-            whole = broadcast(start, self.lanes)
-        if not vectors:
-            return whole
-        rest = _sum(_ordered(vectors), 0)
-        if isinstance(whole, Ramp) or base:
-            return binary("add", whole, rest)
-        return binary("add", rest, whole) if self.const else rest
-
-    def _scalar(self, terms: dict[Expr, int], const: int) -> Expr:
-        if not terms:
-            return Const.of(const, self.dtype)
-        return _sum(_ordered(terms), const)
-
-
-def is_lane_ramp(e: Ramp) -> bool:
-    """True for a ramp from 0: an atom where its stride is 1 or an atom."""
-    return isinstance(e.base, Const) and e.base.value == 0
-
-
-def _sum(terms: list[tuple[Expr, int]], offset: int) -> Expr:
-    total: Expr | None = None
-    if terms[0][1] < 0 < offset:
-        total, offset = Const.of(offset, terms[0][0].dtype), 0
-    for atom, coef in terms:
-        if total is None:
-            total = _scaled(atom, coef)
-        elif coef < 0:
-            total = binary("sub", total, _scaled(atom, -coef))
-        else:
-            total = binary("add", total, _scaled(atom, coef))
-    if total is None or not offset:
-        return Const.of(0) if total is None else total
-    if offset > 0:
-        return binary("add", total, Const.of(offset, total.dtype))
-    return binary("sub", total, Const.of(-offset, total.dtype))
-
-
-def _scaled(atom: Expr, coef: int) -> Expr:
-    return atom if coef == 1 else binary("mul", atom, Const.of(coef, atom.dtype))
-
-
-def _ordered(terms: dict[Expr, int]) -> list[tuple[Expr, int]]:
-    if len(terms) == 1:
-        return list(terms.items())
-
-    def key(term: tuple[Expr, int]) -> tuple[bool, int, str]:
-        return term[1] < 0, -abs(term[1]), brief_text(term[0])
-
-    return sorted(terms.items(), key=key)
-
-
-def brief_text(e: Expr, depth: int = 6) -> str:
-    """Return the text of an expression cut off below `depth`: a stable key for ordering."""
-    children = e.children
-    if not children:
-        return str(e)
-    if depth == 0:
-        return "..."
-    head = getattr(e, "op", None) or getattr(e, "name", None) or type(e).__name__
-    inner = ", ".join(brief_text(c, depth - 1) for c in children)
-    return f"{head}({inner})"
-
-
-def decompose(e: Expr) -> Affine:
-    """Return an integer expression as a sum of coefficient * atom.
-
-    i * 8 + (j - 2) * 4  ->  Affine({i: 8, j: 4}, -8)
-    """
-    terms: dict[Expr, int] = {}
-    result = Affine(terms, 0, e.dtype, e.lanes)
-    if not is_integer(e.dtype):
-        terms[e] = 1
-        return result
-    coefs = {e: 1}
-    for node, parts in reversed(_sum_nodes(e).items()):
-        coef = coefs[node]
-        if parts is None:
-            if coef:
-                terms[node] = coef
-        elif isinstance(node, Const):
-            result.const += coef * int(node.value)
-        else:
-            for part, factor in parts:
-                coefs[part] = coefs.get(part, 0) + coef * factor
-    return result
-
-
-Parts: TypeAlias = tuple[tuple[Expr, int], ...]
-
-
-def _sum_nodes(e: Expr) -> dict[Expr, Parts | None]:
-    """Return the nodes of the sum `e` down to its atoms with their summands, users last."""
-    parts = _sum_parts(e)
-    if not parts:
-        return {e: parts}
-    order: dict[Expr, Parts | None] = {}
-    stack: list[tuple[Expr, Parts | None, bool]] = [(e, parts, False)]
-    while stack:
-        node, parts, ready = stack.pop()
-        if node in order:
-            continue
-        if ready or not parts:
-            order[node] = parts
-            continue
-        stack.append((node, parts, True))
-        for part, _ in parts:
-            if part not in order:
-                stack.append((part, _sum_parts(part), False))
-    return order
-
-
-def _sum_parts(e: Expr) -> Parts | None:
-    """Return the summands of a node with their factors, None for an atom."""
-    if isinstance(e, Binary):
-        if e.op == "add":
-            return (e.b, 1), (e.a, 1)
-        if e.op == "sub":
-            return (e.b, -1), (e.a, 1)
-        if e.op == "mul":
-            return _product_parts(e)
-        return None
-    if isinstance(e, Const):
-        return ()
-    if isinstance(e, Broadcast):
-        return ((e.value, 1),)
-    return _ramp_parts(e) if isinstance(e, Ramp) else None
-
-
-def _product_parts(e: Binary) -> Parts | None:
-    factor = splat_value(e.b)
-    if factor is not None:
-        return ((e.a, factor),)
-    factor = splat_value(e.a)
-    return None if factor is None else ((e.b, factor),)
-
-
-def splat_value(e: Expr) -> int | None:
-    """Return the integer of a constant or of the broadcast of one, else None."""
-    if isinstance(e, Broadcast):
-        e = e.value
-    return int(e.value) if isinstance(e, Const) and isinstance(e.value, int) else None
-
-
-def _ramp_parts(e: Ramp) -> Parts | None:
-    if is_lane_ramp(e) and (e.stride is Const.of(1, e.dtype) or not is_sum(e.stride)):
-        return None
-    stride = decompose(e.stride)
-    lanes = [(_lane_ramp(s, e), c) for s, c in stride.terms.items()]
-    if stride.const:
-        lanes.append((_lane_ramp(Const.of(1, e.dtype), e), stride.const))
-    return (*lanes, (e.base, 1))
-
-
-def _lane_ramp(stride: Expr, like: Ramp) -> Expr:
-    return ramp(Const.of(0, like.dtype), stride, like.lanes)
-
-
-def is_sum(e: Expr) -> bool:
-    """True when `decompose` looks inside the node: sums, multiples, constants, most ramps."""
-    return _sum_parts(e) is not None
-
-
-# ---------------------------------------------------------------------------- intervals
 
 
 def interval(e: Expr, ranges: Ranges, memo: dict[Expr, Interval] | None = None) -> Interval:
@@ -587,9 +355,6 @@ def _decide(op: str, d: Interval) -> bool | None:
 
 def _excludes_zero(a: Interval) -> bool:
     return (a.lo is not None and a.lo > 0) or (a.hi is not None and a.hi < 0)
-
-
-# ---------------------------------------------------------------------------- interval arithmetic
 
 
 def _add(a: Interval, b: Interval) -> Interval:

@@ -8,25 +8,28 @@ makes equal index expressions one node. Other types keep the order their author 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import cast
 
-from treadle.dtype import INDEX, bits, is_float, is_integer, is_signed
-from treadle.expr.bounds import (
+from treadle.dtype import INDEX, is_integer
+from treadle.expr.affine import (
     Affine,
+    brief_text,
+    decompose,
+    is_lane_ramp,
+    is_sum,
+    splat_value,
+)
+from treadle.expr.bounds import (
     Bounds,
     Interval,
     Ranges,
     assume,
-    brief_text,
-    decompose,
     fits,
-    is_lane_ramp,
-    is_sum,
     prove,
-    splat_value,
 )
-from treadle.expr.fold import fold_binary, fold_call, fold_cast
+from treadle.expr.casts import shorten_cast
+from treadle.expr.fold import fold_binary, fold_call
 from treadle.expr.nodes import (
     COMPARE_OPS,
     LOGIC_OPS,
@@ -39,12 +42,12 @@ from treadle.expr.nodes import (
     Expr,
     Ramp,
     Select,
+    Var,
     binary,
     broadcast,
     call,
     ramp,
 )
-from treadle.expr.nodes import cast as cast_expr
 from treadle.expr.rules import apply_rules
 
 _NO_RANGES: Ranges = {}
@@ -83,7 +86,13 @@ class Simplifier:
             if node in memo:
                 stack.pop()
                 continue
-            waiting = [o for o in self._needs(node) if o not in memo]
+            waiting = []
+            for operand in self._needs(node):
+                if operand not in memo:
+                    if isinstance(operand, (Var, Const)):
+                        memo[operand] = operand
+                    else:
+                        waiting.append(operand)
             if waiting:
                 stack.extend(waiting)
                 continue
@@ -101,6 +110,8 @@ class Simplifier:
         """Return what must be in the memo before a node: of a lazy select, what may be chosen."""
         if not isinstance(node, Select) or not node.lazy:
             return self._operands(node)
+        if isinstance(node.cond, (Var, Const)):
+            self.memo[node.cond] = node.cond
         cond = self.memo.get(node.cond)
         if cond is None:
             return (node.cond,)
@@ -173,7 +184,7 @@ class Simplifier:
         if isinstance(node, Select):
             return self._select(node)
         if isinstance(node, Cast):
-            return _cast(node)
+            return shorten_cast(node)
         if isinstance(node, Ramp) and splat_value(node.stride) == 0:
             return broadcast(node.base, node.lanes)
         return None
@@ -582,53 +593,3 @@ def _cofactor(atom: Expr, n: Expr) -> Expr | None:
         if atom.b is n:
             return atom.a
     return None
-
-
-def _cast(e: Cast) -> Expr | None:
-    """Fold constants, lift broadcasts, and drop a widening that a second cast makes invisible."""
-    folded = fold_cast(e)
-    if folded is not None:
-        return folded
-    value = e.value
-    if isinstance(value, Broadcast):
-        inner = cast_expr(value.value, e.dtype)
-        fresh = _cast(inner) if isinstance(inner, Cast) else None
-        return broadcast(inner if fresh is None else fresh, e.lanes)
-    if not isinstance(value, Cast):
-        return None
-    source = value.value.dtype
-    if _is_exact_cast(source, value.dtype) or _is_truncation(source, value.dtype, e.dtype):
-        return cast_expr(value.value, e.dtype)
-    return None
-
-
-_FLOAT_SHAPE: Mapping[str, tuple[int, int]] = {
-    "float16": (11, 5),
-    "bfloat16": (8, 8),
-    "float32": (24, 8),
-    "float64": (53, 11),
-}
-"""Significant bits and exponent bits."""
-
-
-def _is_exact_cast(source: str, target: str) -> bool:
-    """True when every value of `source` is one of `target`."""
-    if source == target or source == "bool":
-        return True
-    if target == "bool" or (is_float(source) and not is_float(target)):
-        return False
-    if is_float(source):
-        (p, x), (q, y) = _FLOAT_SHAPE[source], _FLOAT_SHAPE[target]
-        return p <= q and x <= y
-    value_bits = bits(source) - is_signed(source)
-    if is_float(target):
-        return value_bits <= _FLOAT_SHAPE[target][0] and value_bits < 16
-    if is_signed(source) and not is_signed(target):
-        return False
-    return value_bits <= bits(target) - is_signed(target)
-
-
-def _is_truncation(source: str, middle: str, target: str) -> bool:
-    """True for integers cut down twice: only the last cut counts."""
-    integers = is_integer(source) and is_integer(middle) and is_integer(target)
-    return integers and bits(target) <= bits(middle)

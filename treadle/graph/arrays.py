@@ -8,6 +8,9 @@ from math import prod
 
 import numpy as np
 
+from treadle.dtype import from_numpy
+from treadle.runtime.array import empty_numpy
+
 TILE = 1 << 14
 """Elements: a tile of this size stays in cache, whatever the orders of reading and writing."""
 
@@ -28,7 +31,8 @@ def row_major(array: np.ndarray) -> np.ndarray:
     while prod(tile) > TILE:
         longest = tile.index(max(tile))
         tile[longest] = -(-tile[longest] // 2)
-    copy = np.empty(array.shape, array.dtype)
+    # Aligned as kernels want it: the executor then reads it where it is.
+    copy = empty_numpy(array.shape, from_numpy(array.dtype))
     corners = (range(0, n, t) for n, t in zip(array.shape, tile, strict=True))
     for corner in product(*corners):
         part = tuple(slice(c, c + t) for c, t in zip(corner, tile, strict=True))

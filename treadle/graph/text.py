@@ -50,9 +50,11 @@ _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 ConstantStyle = Literal["elide", "inline"]
 
 
-def function_text(function: Function, constants: ConstantStyle = "elide") -> str:
+def function_text(
+    function: Function, constants: ConstantStyle = "elide", *, origins: bool = True
+) -> str:
     """Return a function and the functions it calls as text; "inline" spells all constants out."""
-    return _Printer(function, constants).text()
+    return _Printer(function, constants, origins).text()
 
 
 def listed_constants(function: Function) -> list[np.ndarray]:
@@ -100,7 +102,8 @@ def constant_digest(value: np.ndarray) -> str:
 
 
 class _Printer:
-    def __init__(self, function: Function, style: ConstantStyle) -> None:
+    def __init__(self, function: Function, style: ConstantStyle, origins: bool = True) -> None:
+        self.origins = origins
         self.functions = functions_of(function)
         listed = _listed(self.functions) if style == "elide" else []
         self.constants = {c: k for k, c in enumerate(listed)}
@@ -116,7 +119,7 @@ class _Printer:
 
     def _constant_line(self, constant: Constant, number: int) -> str:
         head = f"const[{number}]: {self._type(constant.type)} sha {constant_digest(constant.value)}"
-        return f"{head}{_origin_text(constant.origin)}\n"
+        return f"{head}{self._origin(constant.origin)}\n"
 
     def _function(self, function: Function, name: str) -> str:
         names: dict[Node, str] = {p: f"%{_quoted(p.name)}" for p in function.params}
@@ -136,21 +139,24 @@ class _Printer:
         lines.append(f"  return {self._result(function.body, names)}")
         return "\n".join([*lines, "}", ""])
 
+    def _origin(self, origin: str) -> str:
+        return _origin_text(origin) if self.origins else ""
+
     def _result(self, body: Node, names: dict[Node, str]) -> str:
         return _fields(body, names) if isinstance(body, Tuple) else names[body]
 
     def _statement(self, node: Node, names: dict[Node, str]) -> str:
         if isinstance(node, Tuple):
-            return _fields(node, names) + _origin_text(node.origin)
+            return _fields(node, names) + self._origin(node.origin)
         if isinstance(node, TupleItem):
-            return f"{names[node.value]}[{node.index}]{_origin_text(node.origin)}"
+            return f"{names[node.value]}[{node.index}]{self._origin(node.origin)}"
         if not isinstance(node, Call):
             raise InternalError(f"a {type(node).__name__} is no statement")
         parts = [names[a] for a in node.args]
         if node.attrs is not None:
             parts += [f"{k}={self._value(v)}" for k, v in _set_fields(node.attrs)]
         call = f"{self._callee(node)}({', '.join(parts)})"
-        return f"{call} : {self._type(node.type)}{_origin_text(node.origin)}"
+        return f"{call} : {self._type(node.type)}{self._origin(node.origin)}"
 
     def _callee(self, call: Call) -> str:
         if isinstance(call.op, Function):

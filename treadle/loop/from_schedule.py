@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a schedule to a loop nest: bound inference and loop construction in one walk from outside in.
+"""From a schedule to a loop nest: bound inference and loop construction in one walk inwards.
 
 Every loop is made where its extent is known. A split that does not divide its axis becomes an `If`
 as soon as the outer loop's value is known: a full tile in one branch, the smaller remainder in the
@@ -12,16 +12,16 @@ The regions follow the classic interval propagation of Halide (Ragan-Kelley et a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from treadle.errors import InternalError, ScheduleError
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval, interval, prove
-from treadle.expr.nodes import Const, Expr, Var, int_value
-from treadle.expr.simplify import simplify
+from treadle.expr.bounds import Interval, assume, prove
+from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
+from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
 from treadle.loop.regions import Box, Span, index_span, union
@@ -80,7 +80,8 @@ class _Builder:
         self.bodies = inline_bodies(schedule)
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self.offsets: dict[int, tuple[Expr, ...]] = {}
-        self.ranges: dict[Var, Interval] = {v: Interval(0, None) for v in self.sizes}
+        self.known = Simplifier({v: Interval(0, None) for v in self.sizes})
+        """What is known of the variables at the statement being built."""
         self.names: dict[str, int] = {}
         self.attached: dict[tuple[int, int], list[Stage]] = {}
         for stage in schedule.stages:
@@ -106,7 +107,7 @@ class _Builder:
     def _params(self) -> list[Buffer]:
         params = []
         for tensor in self.tensors:
-            shape = tuple(simplify(d, self.ranges) for d in tensor.shape)
+            shape = tuple(self.known.run(d) for d in tensor.shape)
             buffer = Buffer(self._unique(tensor.name), tensor.dtype, shape)
             params.append(buffer)
             if tensor in self.schedule or not isinstance(tensor.op, PlaceholderOp):
@@ -132,7 +133,7 @@ class _Builder:
             key = (id(stage), tensor.value_index)
             if key not in self.buffers:
                 name = self._unique(tensor.name)
-                scope: lp.Scope = "workspace" if stage.scope in ("", "global") else stage.scope
+                scope = _scope_or(stage, "workspace")
                 if scope == "local" and any(int_value(d) is None for d in tensor.shape):
                     scope = "workspace"
                 buffer = Buffer(name, tensor.dtype, tuple(tensor.shape), scope)
@@ -196,12 +197,14 @@ class _Builder:
         assert isinstance(op, ComputeOp)
         values: dict[IterVar, Expr] = {}
         opened: list[tuple[Var, Expr]] = []
+        outside = self.known
         for axis, span in box.items():
             if int_value(span.extent) == 1:
                 values[axis] = span.start
                 continue
             var = Var(self._unique(axis.name))
-            self.ranges[var] = self._index_range(span.extent)
+            ranges = {**self.known.ranges, var: self._index_range(span.extent)}
+            self.known = Simplifier(ranges)
             opened.append((var, span.extent))
             values[axis] = self._simplify(span.start + var)
         if isinstance(self.bodies[id(stage)][0], Reduce):
@@ -211,7 +214,7 @@ class _Builder:
             lanes = int_value(extent)
             wide = position == 0 and lanes is not None and lanes <= 64
             body = For(var, extent, "vectorized" if wide else "serial", body)
-            del self.ranges[var]
+        self.known = outside
         return body
 
     # -- opening loops -------------------------------------------------------------------------
@@ -246,12 +249,21 @@ class _Builder:
 
     @contextmanager
     def _range(self, var: Var, extent: Expr) -> Iterator[None]:
-        self.ranges[var] = self._index_range(extent)
+        outside = self.known
+        self.known = Simplifier({**outside.ranges, var: self._index_range(extent)})
         yield
-        del self.ranges[var]
+        self.known = outside
+
+    @contextmanager
+    def _where(self, cond: Expr, *, holds: bool = True) -> Iterator[None]:
+        """Let what a condition says be known."""
+        outside = self.known
+        self.known = Simplifier(assume(outside.ranges, cond, holds=holds))
+        yield
+        self.known = outside
 
     def _index_range(self, extent: Expr) -> Interval:
-        high = interval(extent, self.ranges).hi
+        high = self.known.bounds.of(extent).hi
         return Interval(0, None if high is None else max(0, high - 1))
 
     def _decide(self, stage: Stage, k: int, nest: _Nest) -> Stmt:
@@ -266,14 +278,16 @@ class _Builder:
                 continue
             settled = replace(nest, guarded=nest.guarded | {id(r)})
             if r.inner in values:
-                inside = self._simplify(values[r.outer] * r.factor + values[r.inner] < whole)
-                return self._branch(inside, self._decide(stage, k, settled), None)
+                return self._guarded(stage, k, settled, values[r.parent] < whole)
             if _is_started(stage, r.inner, nest.bound):
                 continue
             return self._tail(stage, k, settled, r, values[r.outer], whole)
         return self._attach(stage, k, nest)
 
-    def _is_even(self, whole: Expr, factor: Expr) -> bool:
+    def _guarded(self, stage: Stage, k: int, nest: _Nest, inside: Expr) -> Stmt:
+        return self._branch(self._simplify(inside), lambda: self._decide(stage, k, nest))
+
+    def _is_even(self, whole: Expr, factor: ExprLike) -> bool:
         return int_value(self._simplify(whole % factor)) == 0
 
     def _tail(self, stage: Stage, k: int, nest: _Nest, r: Split, outer: Expr, whole: Expr) -> Stmt:
@@ -282,7 +296,7 @@ class _Builder:
             return self._decide(stage, k, replace(nest, overrides=overrides))
 
         fits = self._simplify((outer + 1) * r.factor <= whole)
-        known = prove(fits, self.ranges)
+        known = self.known.prove(fits)
         if known:
             return with_extent(r.factor)
         n, f = int_value(whole), int_value(r.factor)
@@ -292,13 +306,19 @@ class _Builder:
             rest = self._simplify(whole - outer * r.factor)
         if known is False:
             return with_extent(rest)
-        return self._branch(fits, with_extent(r.factor), with_extent(rest))
+        return self._branch(fits, lambda: with_extent(r.factor), lambda: with_extent(rest))
 
-    def _branch(self, cond: Expr, then: Stmt, orelse: Stmt | None) -> Stmt:
-        known = prove(cond, self.ranges)
-        if known is None:
-            return If(cond, then, orelse)
-        return then if known else (orelse if orelse is not None else seq())
+    def _branch(
+        self, cond: Expr, then: Callable[[], Stmt], orelse: Callable[[], Stmt] = seq
+    ) -> Stmt:
+        known = self.known.prove(cond)
+        if known is not None:
+            return then() if known else orelse()
+        with self._where(cond):
+            first = then()
+        with self._where(cond, holds=False):
+            second = orelse()
+        return If(cond, first, None if lp.is_empty(second) else second)
 
     # -- stages computed inside ----------------------------------------------------------------
 
@@ -322,7 +342,7 @@ class _Builder:
     def _local_buffers(self, stage: Stage, box: Box) -> list[Buffer]:
         shape = []
         for axis, span in box.items():
-            high = interval(span.extent, self.ranges).hi
+            high = self.known.bounds.of(span.extent).hi
             if high is None:
                 raise ScheduleError(
                     f"the part of {stage.name} needed here has no constant bound along "
@@ -334,8 +354,8 @@ class _Builder:
         self.offsets[id(stage)] = tuple(s.start for s in box.values())
         made = []
         for tensor in stage.op.outputs:
-            scope = stage.scope if stage.scope not in ("", "global") else "local"
-            buffer = Buffer(self._unique(tensor.name), tensor.dtype, tuple(shape), scope)
+            name = self._unique(tensor.name)
+            buffer = Buffer(name, tensor.dtype, tuple(shape), _scope_or(stage, "local"))
             self.buffers[id(stage), tensor.value_index] = buffer
             made.append(buffer)
         return made
@@ -378,54 +398,67 @@ class _Builder:
                         hint="compute it at a loop that encloses all its readers, or at root",
                     )
                 for d, index in enumerate(indices):
-                    span = self._span(reader, index, boxes[id(reader)], op.axis[d].extent)
-                    spans[d] = union(spans[d], span, self.ranges)
+                    box = {**self._reductions(reader), **boxes[id(reader)]}
+                    span = self._span(reader, index, box, op.axis[d].extent)
+                    spans[d] = union(spans[d], span, self.known)
         whole = (Span(ZERO, a.extent) for a in op.axis)
         return {
             a: (s if s is not None else w) for a, s, w in zip(op.axis, spans, whole, strict=True)
         }
 
+    def _reductions(self, stage: Stage) -> Box:
+        """Return the whole of every reduction axis: a stage computed inside runs all of them."""
+        op = stage.op
+        axes = op.reduce_axis if isinstance(op, ComputeOp) else ()
+        return {a: Span(a.start, self._simplify(a.extent)) for a in axes}
+
     def _reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
         for body in self.bodies[id(reader)]:
             for n in ex.walk(body):
-                if isinstance(n, ex.Load) and isinstance(n.source, Tensor):
-                    if self.schedule[n.source] is producer:
-                        yield n.indices
+                if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                    continue
+                if self.schedule[n.source] is producer:
+                    yield n.indices
 
     def _span(self, reader: Stage, index: Expr, box: Box, extent: Expr) -> Span:
-        span = index_span(index, box, extent, self.ranges)
+        span = index_span(index, box, extent, self.known)
         return span if self._stays_inside(reader, index, extent) else self._clamped(span, extent)
 
     def _stays_inside(self, reader: Stage, index: Expr, extent: Expr) -> bool:
         """True when no point of the reader's whole domain reads outside [0, extent)."""
         if isinstance(index, IterVar):
             return int_value(index.start) == 0 and self._simplify(index.extent) is extent
-        ranges = dict(self.ranges)
+        ranges: dict[Var, Interval] = dict(self.known.ranges)
         for axis in reader.root_iter_vars:
             if axis in reader.peeled:
                 begin, end = reader.peeled[axis]
                 ranges[axis] = Interval(begin, end - 1)
                 continue
-            low = interval(axis.start, self.ranges).lo
-            high = interval(axis.start + axis.extent - 1, self.ranges).hi
+            low = self.known.bounds.of(axis.start).lo
+            high = self.known.bounds.of(axis.start + axis.extent - 1).hi
             ranges[axis] = Interval(low, high)
-        return bool(prove(index >= 0, ranges)) and bool(prove(index < extent, ranges))
+        return prove(index >= 0, ranges) is True and prove(index < extent, ranges) is True
 
     def _clamped(self, span: Span, extent: Expr) -> Span:
-        end = self._simplify(span.start + span.extent)
-        start = span.start
-        if prove(start >= 0, self.ranges) is not True:
-            start = self._simplify(ex.maximum(start, 0))
-        if prove(end <= extent, self.ranges) is not True:
-            end = self._simplify(ex.minimum(end, extent))
-        if start is span.start and end is self._simplify(span.start + span.extent):
+        """Return the part of a span that exists; an empty one still starts and ends inside."""
+        last = self._simplify(span.start + span.extent)
+        start, end = self._within(span.start, extent), self._within(last, extent)
+        if start is span.start and end is last:
             return span
         return Span(start, self._bounded(self._simplify(end - start), span.extent))
+
+    def _within(self, e: Expr, extent: Expr) -> Expr:
+        """Return `e`, limited to [0, extent]."""
+        if self.known.prove(e >= 0) is not True:
+            e = self._simplify(ex.maximum(e, 0))
+        if self.known.prove(e <= extent) is not True:
+            e = self._simplify(ex.minimum(e, extent))
+        return e
 
     def _bounded(self, extent: Expr, limit: Expr) -> Expr:
         """Return `extent`, with `limit` (a constant it cannot exceed) kept provable."""
         n = int_value(limit)
-        high = interval(extent, self.ranges).hi
+        high = self.known.bounds.of(extent).hi
         if n is None or (high is not None and high <= n):
             return ex.maximum(extent, 0) if int_value(extent) is None else extent
         return ex.maximum(ex.minimum(extent, limit), 0)
@@ -460,19 +493,32 @@ class _Builder:
             else:
                 spans.update(self._unfuse(r.outer, r.inner, spans[r.fused], extents[r.inner]))
         return {
-            a: Span(self._simplify(nest.base[a] + spans[a].start), spans[a].extent)
-            for a in stage.root_iter_vars
+            a: self._rooted(spans[a], nest.base[a], nest.roots[a]) for a in stage.root_iter_vars
         }
+
+    def _rooted(self, span: Span, base: Expr, extent: Expr) -> Span:
+        """Return a span of a root axis, counted from where the axis starts, as it really is.
+
+        Loops over an uneven split or a fusion may run past the end of the axis.
+        """
+        start = self._simplify(base + span.start)
+        end = self._simplify(span.start + span.extent)
+        if self.known.prove(end <= extent) is True:
+            return Span(start, span.extent)
+        inside = self._simplify(ex.minimum(end, extent) - span.start)
+        return Span(start, self._bounded(inside, span.extent))
 
     def _unfuse(
         self, outer: IterVar, inner: IterVar, span: Span, width: Expr
     ) -> dict[IterVar, Span]:
         n, w = int_value(span.extent), int_value(width)
         row = self._simplify(span.start // width)
-        if n == 1 or (n is not None and w is not None and w % n == 0):
+        if n == 1 or (
+            n is not None and w is not None and w % n == 0 and self._is_even(span.start, n)
+        ):
             column = self._simplify(span.start % width)
             return {outer: Span(row, Const.of(1)), inner: Span(column, span.extent)}
-        if n is not None and w is not None and n % w == 0:
+        if n is not None and w is not None and n % w == 0 and self._is_even(span.start, w):
             return {outer: Span(row, Const.of(n // w)), inner: Span(ZERO, width)}
         rows = self._simplify((span.extent + width - 2) // width + 1)
         return {outer: Span(row, rows), inner: Span(ZERO, width)}
@@ -497,7 +543,7 @@ class _Builder:
         )
         bodies = self.bodies[id(stage)]
         targets = [self.buffers[id(stage), i] for i in range(len(bodies))]
-        mapping: dict[Expr, Expr] = dict(at)
+        mapping: dict[Expr, Expr] = dict(at.items())
         if isinstance(bodies[0], Reduce):
             return self._reduce(bodies[0], targets, indices, mapping, phase)
         values = [self._value(b, mapping) for b in bodies]
@@ -519,7 +565,7 @@ class _Builder:
         results = _combine(body, current, sources)
         update = self._store_all(targets, indices, results)
         condition = self._value(body.condition, mapping)
-        return self._branch(condition, update, None)
+        return self._branch(condition, lambda: update)
 
     def _store_all(
         self, targets: list[Buffer], indices: tuple[Expr, ...], values: Sequence[Expr]
@@ -539,8 +585,8 @@ class _Builder:
 
     def _value(self, body: Expr, mapping: dict[Expr, Expr]) -> Expr:
         # First: a branch that is never taken may read what is not computed here.
-        reads = simplify(ex.substitute(body, mapping), self.ranges)
-        return simplify(self._to_buffers(reads), self.ranges)
+        reads = self.known.run(ex.substitute(body, mapping))
+        return self.known.run(self._to_buffers(reads))
 
     def _to_buffers(self, e: Expr) -> Expr:
         def rule(n: Expr) -> Expr | None:
@@ -561,7 +607,12 @@ class _Builder:
         return ex.rewrite(e, rule)
 
     def _simplify(self, e: Expr) -> Expr:
-        return simplify(e, self.ranges)
+        return self.known.run(e)
+
+
+def _scope_or(stage: Stage, default: lp.Scope) -> lp.Scope:
+    """Return the memory a stage asks for; `default` where it does not say."""
+    return default if stage.scope == "" or stage.scope == "global" else stage.scope
 
 
 def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> Sequence[Expr]:
@@ -572,6 +623,11 @@ def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> 
         assert isinstance(source, ex.Binary)
         return [ex.call("fma", source.a, source.b, current[0])]
     return body.combiner.combine(current, sources)
+
+
+def _memory_scope(stage: Stage, default: lp.Scope) -> lp.Scope:
+    """Return the memory a stage asks for, or `default` where it does not care."""
+    return default if stage.scope == "" or stage.scope == "global" else stage.scope
 
 
 def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:

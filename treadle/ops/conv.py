@@ -19,6 +19,7 @@ from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import narrowed, product, product_example
 from treadle.ops.numeric import dims_of, in_float64
+from treadle.ops.schedules.plain_conv import schedule_plain_conv
 from treadle.ops.window import (
     WindowAxis,
     grown,
@@ -198,6 +199,7 @@ conv: Operator[ConvAttrs] = register(
         compute=_compute_conv,
         attrs_type=ConvAttrs,
         fusion=Fusion.ANCHOR,
+        schedule={"cpu": schedule_plain_conv},
         flops=_flops_conv,
         examples=_conv_examples(),
     )
@@ -440,6 +442,7 @@ conv_transpose: Operator[ConvTransposeAttrs] = register(
         compute=_compute_conv_transpose,
         attrs_type=ConvTransposeAttrs,
         fusion=Fusion.ANCHOR,
+        schedule={"cpu": schedule_plain_conv},
         flops=_flops_conv_transpose,
         examples=(
             product_example(((1, 3, 5, 6), (3, 4, 3, 3))),

@@ -13,6 +13,7 @@ from treadle.errors import InternalError, ModelError
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, rewrite
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType, Type
+from treadle.runtime.pages import release_pages
 
 GROWTH_LIMIT = 64 << 20
 """Bytes: the largest result folding makes, unless the operands are larger than the result."""
@@ -82,7 +83,9 @@ def store_constants(function: Function) -> Function:
     def store(node: Node) -> Node | None:
         if not isinstance(node, Constant) or node.value.flags.c_contiguous:
             return None
-        return Constant.of(node.value, origin=node.origin)
+        stored = Constant.of(node.value, origin=node.origin)
+        release_pages(node.value)
+        return stored
 
     return rewrite(function, store)
 
@@ -119,7 +122,10 @@ def _evaluate(call: Call, arrays: list[np.ndarray]) -> Any:  # an array or a tup
     reference: Callable[..., Any] = call.op.reference if isinstance(call.op, Operator) else _fail
     try:
         with np.errstate(all="ignore"):
-            return reference(call.attrs, *arrays)
+            value = reference(call.attrs, *arrays)
+        for array in arrays:
+            release_pages(array)
+        return value
     except (ArithmeticError, LookupError, ValueError) as e:
         raise ModelError(
             f"operator {call.op} cannot be evaluated: {e}",

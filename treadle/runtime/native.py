@@ -78,6 +78,10 @@ class _InstructionInfo(ctypes.Structure):
     _fields_ = [("op", c_char_p), ("kernel", c_char_p), ("origin", c_char_p)]
 
 
+class _Hash64State(ctypes.Structure):
+    _fields_ = [("lanes", c_uint64 * 4), ("bytes", c_uint64), ("tail", ctypes.c_uint8 * 32)]
+
+
 _ERROR = POINTER(Error)
 _HANDLE = c_void_p
 
@@ -99,6 +103,9 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # Any: ctypes' type obje
     "td_env_init": (c_int32, (POINTER(Env), c_int32, _ERROR)),
     "td_sha256": (None, (c_void_p, c_size_t, c_char_p)),
     "td_hash64": (None, (c_void_p, c_size_t, c_char_p)),
+    "td_hash64_start": (None, (POINTER(_Hash64State),)),
+    "td_hash64_add": (None, (POINTER(_Hash64State), c_void_p, c_size_t)),
+    "td_hash64_hex": (None, (POINTER(_Hash64State), c_char_p)),
     "td_library_open": (c_int32, (c_char_p, POINTER(_HANDLE), _ERROR)),
     "td_library_open_memory": (c_int32, (c_char_p, c_size_t, POINTER(_HANDLE), _ERROR)),
     "td_library_kernel": (c_void_p, (_HANDLE, c_char_p)),
@@ -320,6 +327,24 @@ def hash64_at(pointer: int, nbytes: int) -> str:
     digest = ctypes.create_string_buffer(17)
     _library().td_hash64(pointer, nbytes, digest)
     return digest.value.decode()
+
+
+class Hash64:
+    """The fast 64-bit content check over data that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._state = _Hash64State()
+        _library().td_hash64_start(self._state)
+
+    def add_at(self, pointer: int, nbytes: int) -> None:
+        """Add the next piece, which lies in memory."""
+        _library().td_hash64_add(self._state, pointer, nbytes)
+
+    def hexdigest(self) -> str:
+        """Return the result in hexadecimal; nothing can be added afterwards."""
+        digest = ctypes.create_string_buffer(17)
+        _library().td_hash64_hex(self._state, digest)
+        return digest.value.decode()
 
 
 # ---- machine code --------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ from treadle.te.tensor import (
     IterVar,
     PlaceholderOp,
     Tensor,
-    abs,  # noqa: A004
+    abs,
     acos,
     acosh,
-    all,  # noqa: A004
-    any,  # noqa: A004
+    all,
+    any,
     asin,
     asinh,
     atan,
@@ -41,22 +41,22 @@ from treadle.te.tensor import (
     log,
     log1p,
     log2,
-    max,  # noqa: A004
+    max,
     max_value,
-    min,  # noqa: A004
+    min,
     min_value,
     placeholder,
     power,
     prod,
     reduce_axis,
-    round,  # noqa: A004
+    round,
     rsqrt,
     sigmoid,
     sin,
     sinh,
     size_var,
     sqrt,
-    sum,  # noqa: A004
+    sum,
     tan,
     tanh,
     thread_axis,

@@ -438,15 +438,16 @@ class Schedule:
         self,
         tensor: Tensor,
         scope: Scope,
-        readers: Tensor | Operation | Iterable[Tensor],
+        readers: Tensor | Operation | Iterable[Tensor | Operation],
     ) -> Tensor:
         """Let `readers` read a copy of `tensor` in memory `scope`.
 
         before: C[i] = f(A[i])   ->   after: A.shared[i] = A[i]; C[i] = f(A.shared[i])
         """
         source = self[tensor]
-        one = isinstance(readers, (Tensor, PlaceholderOp, ComputeOp, ExternOp))
-        targets = [self[r] for r in ([readers] if one else readers)]  # type: ignore[list-item, union-attr]
+        if isinstance(readers, (Tensor, PlaceholderOp, ComputeOp, ExternOp)):
+            readers = [readers]
+        targets = [self[r] for r in readers]
         axes = [IterVar(f"ax{i}", extent=d) for i, d in enumerate(tensor.shape)]
         body = (source.op.output(tensor.value_index)[tuple(axes)],)
         copy = ComputeOp(f"{tensor.name}.{scope}", tuple(axes), body)
@@ -542,11 +543,14 @@ def _partial_op(stage: Stage, op: ComputeOp, axis: IterVar, factor_axis: int) ->
         condition = ex.all_of([*guards, ex.substitute(b.condition, mapping)])
         if not guards:
             condition = ex.substitute(b.condition, mapping)
-        bodies.append(
-            Reduce(b.combiner, sources, tuple(fresh.values()), condition, b.index, b.dtype)
-        )
-    axes = [*data[:factor_axis], factored, *data[factor_axis:]]
-    return ComputeOp(f"{op.name}.rf", tuple(axes), tuple(bodies), op.tag)
+        if fresh:
+            axes = tuple(fresh.values())
+            bodies.append(Reduce(b.combiner, sources, axes, condition, b.index, b.dtype))
+        else:  # nothing is left to combine: the one value, or the identity
+            value, nothing = sources[b.index], b.combiner.identity[b.index]
+            bodies.append(ex.select(condition, value, nothing, lazy=True))
+    index = (*data[:factor_axis], factored, *data[factor_axis:])
+    return ComputeOp(f"{op.name}.rf", index, tuple(bodies), op.tag)
 
 
 def _final_op(op: ComputeOp, partial: ComputeOp, axis: IterVar, factor_axis: int) -> ComputeOp:
@@ -599,8 +603,8 @@ def _producers_first(outputs: Sequence[Operation]) -> list[Operation]:
 
 def create_schedule(ops: Operation | Tensor | Sequence[Operation | Tensor]) -> Schedule:
     """Return the default schedule of operations: every stage at root, loops as declared."""
-    items = ops if isinstance(ops, (list, tuple)) else [ops]
-    return Schedule([o.op if isinstance(o, Tensor) else o for o in items])  # type: ignore[union-attr]
+    items = ops if isinstance(ops, Sequence) else [ops]
+    return Schedule([o.op if isinstance(o, Tensor) else o for o in items])
 
 
 __all__ = ["Attach", "Fuse", "Schedule", "Split", "Stage", "Step", "create_schedule"]

@@ -263,8 +263,8 @@ Shape = Sequence[ExprLike] | ExprLike
 
 
 def _as_shape(shape: Shape) -> tuple[Expr, ...]:
-    dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(nodes.cast(convert(d), dt.INDEX) for d in dims)  # type: ignore[arg-type]
+    dims = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    return tuple(nodes.cast(convert(d), dt.INDEX) for d in dims)
 
 
 def var(name: str = "n", dtype: str = dt.INDEX) -> Var:
@@ -299,10 +299,9 @@ def thread_axis(
 ) -> IterVar:
     """Return a hardware axis: `te.thread_axis("blockIdx.x")` or `te.thread_axis((0, 64), tag)`."""
     if isinstance(dom, str):
-        dom, tag = None, dom
-    if isinstance(dom, tuple):
-        dom = dom[1]
-    extent = Const.of(-1) if dom is None else convert(dom, dt.INDEX)
+        return IterVar(name or dom, extent=Const.of(-1), kind="thread", tag=dom)
+    last = dom[1] if isinstance(dom, tuple) else dom
+    extent = Const.of(-1) if last is None else convert(last, dt.INDEX)
     return IterVar(name or tag, extent=extent, kind="thread", tag=tag)
 
 
@@ -412,22 +411,18 @@ def _check_body(body: Expr, name: str) -> Expr:
 def _combiner(
     name: str,
     dtypes: Sequence[str],
-    fcombine: Callable[..., object],
+    fcombine: Callable[..., Any],
     identity: Sequence[Expr],
 ) -> Combiner:
     lhs = tuple(Var(f"x{i}", d) for i, d in enumerate(dtypes))
     rhs = tuple(Var(f"y{i}", d) for i, d in enumerate(dtypes))
-    if len(dtypes) == 1:
-        results = (convert(fcombine(lhs[0], rhs[0])),)  # type: ignore[arg-type]
-    else:
-        combined = fcombine(lhs, rhs)
-        results = tuple(convert(r) for r in combined)  # type: ignore[attr-defined]
-    return Combiner(name, lhs, rhs, results, tuple(identity))
+    combined = (fcombine(lhs[0], rhs[0]),) if len(dtypes) == 1 else fcombine(lhs, rhs)
+    return Combiner(name, lhs, rhs, tuple(convert(r) for r in combined), tuple(identity))
 
 
 def comm_reducer(
-    fcombine: Callable[..., object],
-    fidentity: Callable[..., object],
+    fcombine: Callable[..., Any],  # an expression, or a sequence of them
+    fidentity: Callable[..., Any],
     name: str = "reduce",
 ) -> Callable[..., Expr | tuple[Expr, ...]]:
     """Return a reduction function made from a combination and its identity.
@@ -441,8 +436,8 @@ def comm_reducer(
         axis: IterVar | Sequence[IterVar],
         where: ExprLike | None = None,
     ) -> Expr | tuple[Expr, ...]:
-        several = isinstance(expr, (tuple, list))
-        sources = tuple(convert(e) for e in (expr if several else (expr,)))  # type: ignore[union-attr, arg-type]
+        several = isinstance(expr, Sequence)
+        sources = tuple(convert(e) for e in (expr if isinstance(expr, Sequence) else (expr,)))
         axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
         for a in axes:
             if not isinstance(a, IterVar) or a.kind != "reduce":
@@ -453,7 +448,7 @@ def comm_reducer(
             name,
             [s.dtype for s in sources],
             fcombine,
-            [convert(v, s.dtype) for v, s in zip(values, sources, strict=True)],  # type: ignore[arg-type, call-overload]
+            [convert(v, s.dtype) for v, s in zip(values, sources, strict=True)],
         )
         condition = Const.of(True, "bool") if where is None else convert(where)
         made = tuple(
@@ -483,13 +478,13 @@ def _single(
     return reduce_
 
 
-sum = _single("sum", lambda x, y: x + y, lambda t: Const.of(0, t))  # noqa: A001
+sum = _single("sum", lambda x, y: x + y, lambda t: Const.of(0, t))
 prod = _single("prod", lambda x, y: x * y, lambda t: Const.of(1, t))
 _max_reduce = _single("max", nodes.maximum, lambda t: Const.of(dt.min_value(t), t))
 _min_reduce = _single("min", nodes.minimum, lambda t: Const.of(dt.max_value(t), t))
 
 
-def max(  # noqa: A001
+def max(
     expr: ExprLike,
     axis: IterVar | Sequence[IterVar] | ExprLike,
     where: ExprLike | None = None,
@@ -500,7 +495,7 @@ def max(  # noqa: A001
     return nodes.maximum(expr, axis)  # type: ignore[arg-type]
 
 
-def min(  # noqa: A001
+def min(
     expr: ExprLike,
     axis: IterVar | Sequence[IterVar] | ExprLike,
     where: ExprLike | None = None,
@@ -522,12 +517,12 @@ def if_then_else(cond: ExprLike, t: ExprLike, f: ExprLike) -> Expr:
     return nodes.select(cond, t, f, lazy=True)
 
 
-def all(*args: Expr) -> Expr:  # noqa: A001
+def all(*args: Expr) -> Expr:
     """Return the conjunction of conditions."""
     return nodes.all_of(args)
 
 
-def any(*args: Expr) -> Expr:  # noqa: A001
+def any(*args: Expr) -> Expr:
     """Return the disjunction of conditions."""
     return nodes.any_of(args)
 
@@ -561,8 +556,8 @@ sqrt, rsqrt, erf, sigmoid = map(_intrinsic, ("sqrt", "rsqrt", "erf", "sigmoid"))
 sin, cos, tan, sinh, cosh, tanh = map(_intrinsic, ("sin", "cos", "tan", "sinh", "cosh", "tanh"))
 asin, acos, atan = map(_intrinsic, ("asin", "acos", "atan"))
 asinh, acosh, atanh = map(_intrinsic, ("asinh", "acosh", "atanh"))
-floor, ceil, trunc, round = map(_intrinsic, ("floor", "ceil", "trunc", "round"))  # noqa: A001
-isnan, isinf, abs = map(_intrinsic, ("isnan", "isinf", "abs"))  # noqa: A001
+floor, ceil, trunc, round = map(_intrinsic, ("floor", "ceil", "trunc", "round"))
+isnan, isinf, abs = map(_intrinsic, ("isnan", "isinf", "abs"))
 
 
 def power(x: ExprLike, y: ExprLike) -> Expr:

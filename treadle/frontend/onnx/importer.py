@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -44,7 +44,7 @@ REPETITION_LIMIT = 50_000
 
 
 def import_onnx(
-    model: onnx.ModelProto | str | Path | bytes,
+    model: onnx.ModelProto | str | os.PathLike[str] | bytes,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dynamic: bool = False,
     values: Mapping[str, np.ndarray] | None = None,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from treadle.dtype import bits, is_unsigned
 from treadle.expr.nodes import Broadcast, Const, Expr, binary, broadcast, call, convert, select
 from treadle.lower.math.blocks import (
@@ -139,18 +141,33 @@ def _times_two_thirds(high: Expr, low: Expr) -> tuple[Expr, Expr]:
 
 def pow_constant(x: Expr, exponent: float) -> Expr | None:
     """Return x**exponent where few multiplications or a root give it, else None."""
-    if exponent == 1.0:
-        return x
-    if exponent == 2.0:
-        return x * x
-    if exponent == 3.0:
-        return x * x * x
-    if exponent == -1.0:
-        return 1.0 / x
-    if exponent == 0.5:
-        root = call("sqrt", x) + 0.0  # the root of -0.0 is 0.0 here
-        return where(x == -INF, INF, root, x)
+    if exponent in _PRODUCTS:
+        return _PRODUCTS[exponent](x)
+    if exponent in (0.5, -0.5, 1.5):
+        return _root_power(x, exponent)
     return None
+
+
+def _square(x: Expr) -> Expr:
+    return x * x
+
+
+_PRODUCTS: Mapping[float, Callable[[Expr], Expr]] = {
+    0.0: lambda x: broadcast(Const.of(1.0, x.dtype), x.lanes),
+    1.0: lambda x: x,
+    2.0: _square,
+    3.0: lambda x: _square(x) * x,
+    4.0: lambda x: _square(_square(x)),
+    -1.0: lambda x: 1.0 / x,
+}
+
+
+def _root_power(x: Expr, exponent: float) -> Expr:
+    root = call("sqrt", x) + 0.0  # the root of -0.0 is 0.0 here
+    if exponent == 1.5:
+        return where(x == -INF, INF, x * root + 0.0, x)
+    power = root if exponent == 0.5 else 1.0 / root
+    return where(x == -INF, INF if exponent == 0.5 else 0.0, power, x)
 
 
 def pow_integer(x: Expr, y: Expr) -> Expr:

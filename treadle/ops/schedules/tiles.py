@@ -15,7 +15,9 @@ from treadle.target.base import Target
 FMA_UNITS = 2
 FMA_LATENCY = 4
 LOADS_PER_CYCLE = 2
-_STEP_OVERHEAD = 0.5
+_STEP_OVERHEAD = 1.0
+"""Cycles a step takes beyond its arithmetic: loop control and the wait for its first load."""
+MOST_ROWS_HIGH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,45 @@ def best_tile(rows: int, vectors: int, target: Target, *, width: int = 1) -> Til
             if best is None or candidate[:2] < best[:2]:
                 best = candidate
     return best[2] if best is not None else Tile(1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTile:
+    """`high` times `wide` output positions times `vectors` output vectors held in registers."""
+
+    high: int
+    wide: int
+    vectors: int
+
+
+def best_window_tile(
+    height: int, width: int, vectors: int, target: Target, *, registers: int = 1
+) -> WindowTile:
+    """Return the tile with the fewest cycles for an image of height x width positions.
+
+    A vector takes `registers` registers. Ties go to the flatter tile, then to the larger one.
+    """
+    best: tuple[tuple[float, int, int], WindowTile] | None = None
+    for v in range(1, min(vectors, 4) + 1):
+        limit = (target.vector_registers - 1 - v * registers) // (v * registers)
+        for h in range(1, min(height, MOST_ROWS_HIGH, max(limit, 1)) + 1):
+            for w in range(1, min(width, limit // h) + 1):
+                cost = image_cycles((height, width, vectors), WindowTile(h, w, v), registers)
+                rank = (round(cost, 6), h, -w * v)
+                if best is None or rank < best[0]:
+                    best = rank, WindowTile(h, w, v)
+    return best[1] if best is not None else WindowTile(1, 1, 1)
+
+
+def image_cycles(image: tuple[int, int, int], tile: WindowTile, registers: int) -> float:
+    """Return the cycles of one reduction step over the whole output, remainders included."""
+    cycles = 0.0
+    for high, high_count in _parts(image[0], tile.high):
+        for wide, wide_count in _parts(image[1], tile.wide):
+            for v, count in _parts(image[2], tile.vectors):
+                step = tile_cycles(high * wide, v * registers)
+                cycles += step * high_count * wide_count * count
+    return cycles
 
 
 def _whole(rows: int, vectors: int, r: int, v: int, width: int) -> float:

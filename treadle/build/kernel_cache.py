@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled kernels kept on disk under what they are made of, so that nothing is lowered twice.
+
+The key is the whole content: the fused function as text, the target with every number schedules
+read, and a digest of the compiler's own source (and of the file of any operator from outside it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from treadle.graph import nodes as g
+from treadle.graph.nodes import Function
+from treadle.settings import get as current_settings
+from treadle.target.base import Target
+from treadle.target.cache import KernelCache
+from treadle.target.workers import compiler_version
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_SIZE_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """Object code and the scratch memory its caller must lend it."""
+
+    code: bytes
+    workspace_bytes: int
+
+
+@cache
+def compiler_digest() -> str:
+    """Return a digest of the source of this package and of LLVM's version."""
+    digest = hashlib.sha256(compiler_version().encode())
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(str(path.relative_to(_PACKAGE)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _file_digest(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _foreign_digests(function: Function) -> list[str]:
+    """Digests of the files that define operators from outside this package."""
+    found: set[str] = set()
+    for node in g.topological([function.body]):
+        if not isinstance(node, g.Call) or isinstance(node.op, Function):
+            continue
+        source = inspect.getsourcefile(node.op.compute) if node.op.compute is not None else None
+        if source and not Path(source).resolve().is_relative_to(_PACKAGE):
+            found.add(_file_digest(source))
+    return sorted(found)
+
+
+def kernel_key(name: str, text: str, function: Function, target: Target) -> str:
+    """Return the key of a kernel: everything its code depends on."""
+    parts = [name, compiler_digest(), repr(asdict(target)), *_foreign_digests(function), text]
+    return "\n".join(parts)
+
+
+@cache
+def _store(root: Path) -> KernelCache:
+    return KernelCache(root)
+
+
+def load_kernel(key: str) -> CompiledKernel | None:
+    """Return a kernel kept under `key`, None where there is none."""
+    data = _store(current_settings().cache / "groups").load(key)
+    if data is None or len(data) <= _SIZE_BYTES:
+        return None
+    return CompiledKernel(data[_SIZE_BYTES:], int.from_bytes(data[:_SIZE_BYTES], "little"))
+
+
+def store_kernel(key: str, kernel: CompiledKernel) -> None:
+    """Keep a kernel under `key`."""
+    head = kernel.workspace_bytes.to_bytes(_SIZE_BYTES, "little")
+    _store(current_settings().cache / "groups").store(key, head + kernel.code)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of convolutions of [n, c, *spatial] data, transposed ones included.
+
+Output channels times vectors along the last spatial axis are kept in registers; one input vector
+meets a broadcast weight of every channel of the tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from treadle.expr.nodes import int_value
+from treadle.graph.operator import Group
+from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.stages import (
+    PARALLEL_WORK,
+    inline_moves,
+    known,
+    lanes_of,
+    live_stages,
+    size_of,
+)
+from treadle.ops.schedules.tiles import tile_cycles
+from treadle.target.base import Target
+from treadle.te.schedule import Stage
+from treadle.te.tensor import ComputeOp
+
+_MOST_VECTORS = 4
+
+
+def schedule_plain_conv(group: Group, target: Target) -> None:
+    """Tile (oc, last axis) into registers; reduce over channels and taps; apply the tail; store.
+
+    parallel over (n, channel tile, rows): for each strip of a row: sums in registers, the
+    element-wise tail, the store.
+    """
+    inline_moves(group)
+    s = group.schedule
+    sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
+    tail = next((x for x in s.readers(sums)), None)
+    if tail is None or not _is_same_space(tail, sums):
+        _schedule_alone(group, sums, target)
+        return
+    result = s[group.outputs[0]]
+    _roots(group, (sums, result), target)
+    _compute_inside(result, sums, group, target)
+
+
+def _is_same_space(tail: Stage, sums: Stage) -> bool:
+    """True when the tail is the one result and has an element where the sums have one."""
+    shapes = [[int_value(d) for d in x.op.outputs[0].shape] for x in (tail, sums)]
+    return tail.is_output and shapes[0] == shapes[1] and len(tail.schedule.outputs) == 1
+
+
+def _schedule_alone(group: Group, sums: Stage, target: Target) -> None:
+    """The sums are a stage of their own; what reads them afterwards puts them in order."""
+    s = group.schedule
+    local = s[s.cache_write(sums.op.outputs[0], "local")]
+    _roots(group, (local, sums), target)
+    _compute_inside(sums, local, group, target)
+
+
+def _roots(group: Group, besides: tuple[Stage, ...], target: Target) -> None:
+    for stage in live_stages(group.schedule):
+        if not any(stage is b for b in besides):
+            injective(group.schedule, stage, target)
+
+
+def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target) -> None:
+    op = result.op
+    assert isinstance(op, ComputeOp)
+    lanes = lanes_of(result, target)
+    n, oc, *rows, last = op.axis
+    tile = _tile(op, _filters(op, group), lanes, target)
+    oc_outer, oc_inner = result.split(oc, factor=tile.filters)
+    outer, strip = result.split(last, factor=tile.vectors * lanes)
+    vector, lane = result.split(strip, factor=lanes)
+    inside = [oc_inner, vector]
+    if tile.height > 1:
+        row, row_inner = result.split(rows.pop(), factor=tile.height)
+        rows.append(row)
+        inside.insert(1, row_inner)
+    result.reorder(n, oc_outer, *rows, outer, *inside, lane)
+    fused = result.fuse(n, oc_outer, *rows)
+    if (size_of(op.shape) or PARALLEL_WORK) * _turns(sums) >= PARALLEL_WORK:
+        result.parallel(fused)
+    for axis in inside:
+        result.unroll(axis)
+    result.vectorize(lane)
+    sums.compute_at(result, outer)
+    _register_sums(sums, lanes)
+
+
+def _turns(sums: Stage) -> int:
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
+
+
+def _filters(op: ComputeOp, group: Group) -> int:
+    """Output channels that read the same input channels."""
+    groups = int(getattr(group.attrs, "groups", 1))
+    return max(1, known(op.axis[1]) // groups)
+
+
+@dataclass(frozen=True, slots=True)
+class _ConvTile:
+    """Filters x rows x vectors of one row whose sums are in registers."""
+
+    filters: int
+    height: int
+    vectors: int
+
+
+def _tile(op: ComputeOp, filters: int, lanes: int, target: Target) -> _ConvTile:
+    """Return the tile with the fewest cycles; short rows are tiled several at a time.
+
+    Filters that share no input (another group) are never in one tile.
+    """
+    whole = known(op.axis[1]) == filters
+    vectors = max(1, -(-known(op.axis[-1]) // lanes)) if known(op.axis[-1]) else 2
+    rows = known(op.axis[-2]) if len(op.axis) > 3 else 1
+    best: tuple[float, int, _ConvTile] | None = None
+    for v, h in product(range(1, min(vectors, _MOST_VECTORS) + 1), range(1, _MOST_VECTORS + 1)):
+        if v * h > _MOST_VECTORS or h > max(rows, 1) or (h > 1 and v < vectors):
+            continue
+        limit = (target.vector_registers - 1 - v * h) // (v * h)
+        for f in range(1, min(filters, limit) + 1):
+            if filters % f and not whole:
+                continue
+            blocks = -(-filters // f) * -(-max(rows, 1) // h) * -(-vectors // v)
+            bodies = 2 ** ((filters % f > 0) + (max(rows, 1) % h > 0) + (vectors % v > 0))
+            cost = blocks * tile_cycles(f, v * h) * (0.98 + 0.02 * bodies)
+            candidate = (round(cost, 6), -f * v * h, _ConvTile(f, h, v))
+            if best is None or candidate[:2] < best[:2]:
+                best = candidate
+    return best[2] if best is not None else _ConvTile(1, 1, 1)
+
+
+def _register_sums(sums: Stage, lanes: int) -> None:
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    *outside, last = op.axis
+    vector, lane = sums.split(last, factor=lanes)
+    sums.reorder(*op.reduce_axis, *outside, vector, lane)
+    for axis in (*outside, vector):
+        sums.unroll(axis)
+    sums.vectorize(lane)
