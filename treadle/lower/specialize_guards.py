@@ -113,9 +113,7 @@ def _cuts(loop: For, guards: list[Expr], inner: Mapping[Var, int]) -> list[int]:
     return sorted(found) if len(found) < _MOST_PARTS else []
 
 
-def _extreme(
-    guard: Expr, inner: Mapping[Var, int], *, at_worst: bool, besides: Var
-) -> Expr | None:
+def _extreme(guard: Expr, inner: Mapping[Var, int], *, at_worst: bool, besides: Var) -> Expr | None:
     """Return a guard with the values of inner variables for which it holds least (or most)."""
     if not isinstance(guard, ex.Binary) or guard.op not in ("lt", "le", "gt", "ge"):
         return None

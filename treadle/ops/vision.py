@@ -237,7 +237,8 @@ def _numpy_reflected(at: np.ndarray, low: float, high: float) -> np.ndarray:
     distance = np.abs(at - at.dtype.type(low))
     turns = np.floor(distance / width)
     rest = distance - turns * width
-    return np.where(turns % 2 == 0, rest + at.dtype.type(low), at.dtype.type(high) - rest)
+    inside = np.where(turns % 2 == 0, rest + at.dtype.type(low), at.dtype.type(high) - rest)
+    return np.asarray(inside)
 
 
 def _numpy_coordinates(axis: _Axis, point: np.ndarray) -> np.ndarray:
