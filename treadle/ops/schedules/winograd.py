@@ -109,8 +109,15 @@ def _shape_of(group: Group) -> WinogradShape:
     across = known(group.anchor[3].op.axis[3])
     points, _, batch, chunks, tiles, block = map(int_value, v.shape)
     outputs = int_value(products.shape[3]) * int_value(products.shape[5])
-    return WinogradShape(points - 2, tiles // across, across, chunks * block, outputs,
-                         int_value(products.shape[5]), batch or 1)
+    return WinogradShape(
+        points - 2,
+        tiles // across,
+        across,
+        chunks * block,
+        outputs,
+        int_value(products.shape[5]),
+        batch or 1,
+    )
 
 
 def _width(stage: Stage, target: Target) -> int:
