@@ -106,9 +106,27 @@ def _binary_bounds(e: ex.Binary, box: Box, ranges: Ranges) -> tuple[Expr, Expr]:
     if e.op not in ("floordiv", "floormod") or divisor is None or divisor <= 0:
         raise _Unknown
     low, high = _bounds(e.a, box, ranges)
-    first, last = simplify(low // divisor, ranges), simplify(high // divisor, ranges)
+    first, last = _quotient(low, divisor, ranges), _quotient(high, divisor, ranges)
     if e.op == "floordiv":
         return first, last
     if first is last:
         return simplify(low % divisor, ranges), simplify(high % divisor, ranges)
     return Const.of(0), Const.of(divisor - 1)
+
+
+def _quotient(e: Expr, divisor: int, ranges: Ranges) -> Expr:
+    """Return e // divisor, inside the limits that clamp `e` where there are any.
+
+    before: min(4 * i + 4, 15) // 4 with i in [0, 3]   ->   after: min(i + 1, 3)
+    """
+    affine = decompose(e)
+    clamp = next((a for a in affine.terms if isinstance(a, ex.Binary) and a.op in _CLAMPS), None)
+    if clamp is None or affine.terms[clamp] != 1:
+        return simplify(e // divisor, ranges)
+    rest = simplify(e - clamp, ranges)
+    a, b = (_quotient(simplify(side + rest, ranges), divisor, ranges) for side in (clamp.a, clamp.b))
+    pick = ex.minimum if clamp.op == "min" else ex.maximum
+    return simplify(pick(a, b), ranges)
+
+
+_CLAMPS = ("min", "max")
