@@ -18,13 +18,13 @@ from treadle.graph.types import TensorType
 from treadle.ops.conv import ConvAttrs
 from treadle.ops.conv_winograd import KERNEL, POINTS, filter_matrix, missing
 from treadle.ops.schedules.tiles import best_window_tile, image_cycles
-from treadle.ops.schedules.winograd import MEMORY_BYTES_PER_CYCLE, WinogradShape, plan_winograd
+from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, WinogradShape, plan_winograd
 from treadle.settings import get
 from treadle.target.base import Target
 
-WORTHWHILE = 0.9
-"""The share of the direct way's cycles that Winograd may take: its gain must exceed the error of
-the estimate, and pay for rounding errors that are larger."""
+WORTHWHILE = {2: 1.0, 4: 0.9}
+"""The share of the direct way's cycles that a tile may take: more must be gained for a larger
+rounding error."""
 
 
 def winograd_tile(
@@ -40,11 +40,12 @@ def winograd_tile(
     filters = weights.static_shape[0]
     inputs, outputs = ceil(channels / block) * block, ceil(filters / block) * block
     registers = max(1, block // target.lanes())
-    costs = {None: WORTHWHILE * _direct((n, height, width), inputs, outputs, block, target)}
+    costs: dict[int | None, float] = {None: _direct((n, height, width), inputs, outputs, block, target)}
     for tile in POINTS:
         down, across = ceil(height / tile), ceil(width / tile)
         shape = WinogradShape(tile, down, across, inputs, outputs, block, n)
-        costs[tile] = plan_winograd(shape, target, width=registers).cycles
+        cycles = plan_winograd(shape, target, width=registers).cycles
+        costs[tile] = cycles / WORTHWHILE[tile]
     return min(costs, key=lambda tile: costs[tile])
 
 
@@ -71,7 +72,7 @@ def _direct(
     chunks = outputs // block
     tile = best_window_tile(height, width, chunks, target, registers=registers)
     cycles = n * inputs * KERNEL**2 * image_cycles((height, width, chunks), tile, registers)
-    reading = 4 * inputs * outputs * KERNEL**2 / MEMORY_BYTES_PER_CYCLE
+    reading = 4 * inputs * outputs * KERNEL**2 / BYTES_PER_CYCLE
     first = cycles * tile.high * tile.wide / (n * height * width)
     return cycles + max(0.0, reading - first)
 

@@ -24,12 +24,10 @@ from treadle.te.tensor import ComputeOp, IterVar
 
 LARGEST_LOCAL = 768 << 10
 """Bytes of V or M a thread may keep on its stack."""
-MEMORY_BYTES_PER_CYCLE = 5.0
-"""What one core reads from memory: low, as all cores read at once."""
-CACHE_BYTES_PER_CYCLE = 10.0
-"""What one core reads from the cache that all cores share."""
-CYCLES_PER_VECTOR = 4.0
-"""Of a transform, per vector of V or M: it is made or read, and takes part in four operations."""
+BYTES_PER_CYCLE = 5.5
+"""What one core reads from memory, or from a cache all cores share: low, as all read at once."""
+CYCLES_PER_VECTOR = {2: 3.0, 4: 7.0}
+"""Of a transform, per vector of V or M, by tile: larger tiles take more operations and spill."""
 FORK_CYCLES = 3000.0
 """To hand a loop to the threads and wait for the last of them."""
 
@@ -119,23 +117,16 @@ def _plan(
     products = shape.points * shape.inputs * tile_set_cycles(tiles, vectors, registers, width)
     # Only the first pass over a panel of weights waits for them.
     share = min(1.0, registers.rows / tiles)
-    first = _reading(shape, MEMORY_BYTES_PER_CYCLE)
-    again = 0.0
-    if shape.weight_bytes > target.l2_bytes // 2:
-        again = _reading(shape, CACHE_BYTES_PER_CYCLE)
-    waits = max(0.0, first - share * products) + (groups - 1) * max(0.0, again - share * products)
+    times = groups if shape.weight_bytes > target.l2_bytes // 2 else 1
+    waits = times * max(0.0, shape.weight_bytes / BYTES_PER_CYCLE - share * products)
     jobs = ceil(vectors / registers.vectors) if by_panel else groups
     if shape.v_bytes(tiles) > target.l2_bytes:
-        waits += 0.25 * groups * jobs * shape.v_bytes(tiles) / CACHE_BYTES_PER_CYCLE
+        waits += 0.25 * groups * jobs * shape.v_bytes(tiles) / BYTES_PER_CYCLE
     touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
-    work = groups * (products + touched * CYCLES_PER_VECTOR) + waits
+    work = groups * (products + touched * CYCLES_PER_VECTOR[shape.tile]) + waits
     forks = 2 * groups if by_panel else 1
     idle = ceil(jobs / target.cores) * target.cores / jobs
     return Plan(*group, registers, by_panel, work * idle + forks * FORK_CYCLES)
-
-
-def _reading(shape: WinogradShape, bytes_per_cycle: float) -> float:
-    return shape.weight_bytes / bytes_per_cycle
 
 
 def schedule_winograd(group: Group, target: Target) -> None:
