@@ -6,10 +6,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import onnx
 
 Arrays: TypeAlias = dict[str, NDArray[np.generic]]
 Run: TypeAlias = Callable[[], list[NDArray[np.generic]]]
@@ -60,7 +63,10 @@ ENGINES: dict[str, Callable[[Path, Arrays, int], Run]] = {
 
 
 def random_inputs(model: Path) -> Arrays:
-    """Return one seeded random input per input of `model`; an unknown size counts as 1."""
+    """Return one seeded random input per input of `model`; an unknown size counts as 1.
+
+    Indices stay inside what they index; other integers are 0 or 1.
+    """
     import onnx
 
     graph = onnx.load(model, load_external_data=False).graph
@@ -76,5 +82,16 @@ def random_inputs(model: Path) -> Arrays:
         if np.issubdtype(dtype, np.floating):
             inputs[value.name] = random.standard_normal(shape).astype(dtype)
         else:
-            inputs[value.name] = random.integers(0, 2, shape).astype(dtype)
+            end = _index_limit(graph, value.name)
+            inputs[value.name] = random.integers(0, end, shape).astype(dtype)
     return inputs
+
+
+def _index_limit(graph: onnx.GraphProto, name: str) -> int:
+    """Return the end of the indices that input `name` holds, 2 where it holds none."""
+    sizes = {tensor.name: tensor.dims for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Gather" and node.input[1] == name and node.input[0] in sizes:
+            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+            return int(sizes[node.input[0]][axis])
+    return 2

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import onnx
 
-from benchmarks import light_networks, onnx_networks
+from benchmarks import image_networks, light_networks, onnx_networks, transformers
 from benchmarks.architectures import ARCHITECTURES
 
 Builder = Callable[[int | None], onnx.ModelProto]
@@ -33,6 +33,8 @@ def _export(name: str, opset: int | None) -> onnx.ModelProto:
 BUILDERS: dict[str, Builder] = {
     **{name: partial(light_networks.build, name) for name in light_networks.FILES},
     **{name: partial(onnx_networks.build, name) for name in ARCHITECTURES},
+    **image_networks.NETWORKS,
+    **transformers.NETWORKS,
     **{f"{name}_torch": partial(_export, name) for name in ARCHITECTURES},
 }
 """Every network by name; those ending in `_torch` are exported by torch, and need it."""

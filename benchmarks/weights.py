@@ -18,6 +18,7 @@ Role: TypeAlias = Literal[
     "dense",  # [out, in] of a matrix product that a softmax follows
     "dense_transposed",  # the same, [in, out]
     "bias",
+    "embedding",  # vectors that indices pick, before they are normalised
     "norm_scale",
     "branch_scale",  # the scale of a normalisation in a branch that is added to another tensor
     "norm_shift",
@@ -32,7 +33,7 @@ _SPREAD: dict[str, tuple[float, float]] = {
 }
 """Roles drawn evenly between two bounds."""
 
-_DEVIATION = {"bias": 0.05, "norm_shift": 0.05, "norm_mean": 0.05}
+_DEVIATION = {"embedding": 1.0, "bias": 0.05, "norm_shift": 0.05, "norm_mean": 0.05}
 """Roles drawn from a normal distribution around zero."""
 
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from treadle import dtype as dt
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr
-from treadle.te.tensor import ComputeOp, PlaceholderOp, Reduce, Tensor
+from treadle.loop.nodes import Allocate, Buffer, For, If, Seq, Stmt, Store
+from treadle.te.tensor import ComputeOp, ExternOp, PlaceholderOp, Reduce, Tensor
 
 
 def evaluate(outputs: Sequence[Tensor], inputs: Mapping[Tensor, np.ndarray]) -> list[np.ndarray]:
@@ -26,8 +28,9 @@ def evaluate(outputs: Sequence[Tensor], inputs: Mapping[Tensor, np.ndarray]) -> 
     values: dict[Tensor, np.ndarray] = dict(inputs)
     for tensor in _in_order(outputs):
         if tensor not in values:
-            assert isinstance(tensor.op, ComputeOp), f"no value for the input {tensor}"
-            for made, value in zip(tensor.op.outputs, _run(tensor.op, values), strict=True):
+            assert not isinstance(tensor.op, PlaceholderOp), f"no value for the input {tensor}"
+            run = _run_extern if isinstance(tensor.op, ExternOp) else _run
+            for made, value in zip(tensor.op.outputs, run(tensor.op, values), strict=True):  # type: ignore[arg-type]
                 values[made] = value
     return [values[t] for t in outputs]
 
@@ -72,6 +75,43 @@ def _run(op: ComputeOp, values: Mapping[Tensor, np.ndarray]) -> list[np.ndarray]
     ]
 
 
+def _run_extern(op: ExternOp, values: Mapping[Tensor, np.ndarray]) -> list[np.ndarray]:
+    ins = [Buffer(t.name, t.dtype, t.shape) for t in op.inputs]
+    outs = [Buffer(t.name, t.dtype, t.shape) for t in op.outputs]
+    arrays: dict[object, np.ndarray] = {b: values[t] for b, t in zip(ins, op.inputs, strict=True)}
+    arrays |= {
+        b: np.zeros([nodes.int_value(d) or 0 for d in b.shape], dt.to_numpy(b.dtype)) for b in outs
+    }
+    _execute(op.build(ins, outs), {}, arrays)
+    return [arrays[b] for b in outs]
+
+
+def _execute(
+    stmt: Stmt, variables: dict[nodes.Var, np.ndarray], arrays: dict[object, np.ndarray]
+) -> None:
+    """Run a statement one element at a time."""
+
+    def value(e: Expr) -> np.ndarray:
+        return _Frame(variables, arrays).value(e, np.True_)
+
+    if isinstance(stmt, Seq):
+        for s in stmt.stmts:
+            _execute(s, variables, arrays)
+    elif isinstance(stmt, For):
+        for k in range(int(value(stmt.extent))):
+            _execute(stmt.body, {**variables, stmt.var: np.asarray(k, np.int64)}, arrays)
+    elif isinstance(stmt, Store):
+        arrays[stmt.buffer][tuple(int(value(i)) for i in stmt.indices)] = value(stmt.value)
+    elif isinstance(stmt, Allocate):
+        shape = [nodes.int_value(d) or 0 for d in stmt.buffer.shape]
+        arrays[stmt.buffer] = np.zeros(shape, dt.to_numpy(stmt.buffer.dtype))
+        _execute(stmt.body, variables, arrays)
+    elif value(stmt.cond):
+        _execute(stmt.then, variables, arrays)
+    elif stmt.orelse is not None:
+        _execute(stmt.orelse, variables, arrays)
+
+
 def _reduce(
     op: ComputeOp,
     first: Reduce,
@@ -108,7 +148,7 @@ class _Frame:
     """Values of variables and tensors while one body is evaluated."""
 
     def __init__(
-        self, variables: Mapping[nodes.Var, np.ndarray], tensors: Mapping[Tensor, np.ndarray]
+        self, variables: Mapping[nodes.Var, np.ndarray], tensors: Mapping[Any, np.ndarray]
     ) -> None:
         self.variables = variables
         self.tensors = tensors
@@ -148,7 +188,6 @@ class _Frame:
         return np.where(cond, self.value(e.then, yes), self.value(e.other, no))
 
     def _load(self, e: nodes.Load, mask: np.ndarray) -> np.ndarray:
-        assert isinstance(e.source, Tensor)
         data = self.tensors[e.source]
         at = [self.value(i, mask) for i in e.indices]
         for k, (i, n) in enumerate(zip(at, data.shape, strict=True)):
@@ -230,6 +269,9 @@ _FLOAT: dict[str, Callable[..., np.ndarray]] = {
 def _intrinsic(name: str, args: list[np.ndarray], e: nodes.Call) -> np.ndarray:
     if name == "not":
         return np.logical_not(args[0])
+    if name == "bitcast":
+        bits = np.ascontiguousarray(args[0]).view(dt.to_numpy(e.dtype))
+        return np.asarray(bits.reshape(args[0].shape))
     if name == "abs":
         return np.abs(args[0])
     if name == "pow" and not dt.is_float(e.dtype):

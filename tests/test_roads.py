@@ -62,6 +62,13 @@ def test_numpy_by_position_and_by_name(image: np.ndarray, expected: np.ndarray) 
     check(executable.run({"image": image})[0], expected)
 
 
+def test_compiled_and_loaded_models_measure_themselves(artifact: Path, image: np.ndarray) -> None:
+    for model in (treadle.compile(MODEL, shapes=SHAPES), treadle.load(artifact)):
+        result = model.benchmark({"image": image}, number=2, repeat=3)
+        assert len(result.results) == 3
+        assert 0 < result.min <= result.median <= result.max
+
+
 def test_dlpack_in_and_out(artifact: Path, image: np.ndarray, expected: np.ndarray) -> None:
     class Capsule:
         """Offers nothing but DLPack."""

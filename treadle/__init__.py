@@ -2,7 +2,7 @@
 """Treadle: a deep-learning compiler. This module is the public surface; it holds no logic."""
 
 from treadle import te
-from treadle.build.compile import compile_model as compile  # noqa: A004
+from treadle.build.compile import compile_model as compile
 from treadle.build.executable import Executable, LoadedExecutable
 from treadle.build.load import load
 from treadle.build.te_build import build, lower

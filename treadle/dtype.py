@@ -78,7 +78,8 @@ def to_numpy(name: str) -> np.dtype:
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        stored: np.dtype = np.dtype(ml_dtypes.bfloat16)
+        return stored
     return np.dtype(name)
 
 

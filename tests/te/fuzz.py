@@ -10,14 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from treadle import te
-from treadle.errors import ScheduleError
-from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
+from treadle.expr.nodes import Expr, ExprLike, Var, int_value
 from treadle.te.schedule import Schedule, Stage, create_schedule
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.tensor import ComputeOp, Tensor
 
 MOST_ELEMENTS = 700
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17)
@@ -174,7 +174,7 @@ class _Graph:
         function = self.chance.choice((te.sum, te.max, te.min))
 
         def body(*i: Expr) -> Expr:
-            at: dict[int, Expr] = {**dict(zip(kept, i, strict=True)), **dict(zip(axes, r))}
+            at = dict(zip((*kept, *axes), (*i, *r), strict=True))
             return function(x.tensor[tuple(at[k] for k in range(len(at)))], axis=r)
 
         return self.new([x.dims[a] for a in kept], body)
@@ -182,7 +182,7 @@ class _Graph:
     def arg_max(self, x: Value) -> Value | None:
         def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
             first = te.any(a[0] > b[0], te.all(a[0] == b[0], a[1] < b[1]))
-            return tuple(te.if_then_else(first, p, q) for p, q in zip(a, b))  # type: ignore[return-value]
+            return tuple(te.if_then_else(first, p, q) for p, q in zip(a, b, strict=True))  # type: ignore[return-value]
 
         def identity(t: str, i: str) -> tuple[Expr, Expr]:
             return te.min_value(t), te.const(1 << 20, i)
@@ -225,9 +225,7 @@ class _Graph:
         dims[axis] = Dim(size, size)
 
         def body(*i: Expr) -> Expr:
-            reads = [
-                t[(*i[:axis], i[axis] * stride + k, *i[axis + 1 :])] for k in range(width)
-            ]
+            reads = [t[(*i[:axis], i[axis] * stride + k, *i[axis + 1 :])] for k in range(width)]
             return reads[0] + reads[1] if width == 2 else reads[0] + reads[1] + reads[2]
 
         return self.new(dims, body)
@@ -359,8 +357,13 @@ class _Steps:
                 read = {t.value_index for r in chosen for t in r.op.input_tensors
                         if schedule[t] is stage}  # fmt: skip
                 index = chance.choice(sorted(read))
-                users = [r.op for r in chosen if any(
-                    schedule[t] is stage and t.value_index == index for t in r.op.input_tensors)]
+                users = [
+                    r.op
+                    for r in chosen
+                    if any(
+                        schedule[t] is stage and t.value_index == index for t in r.op.input_tensors
+                    )
+                ]
                 schedule.cache_read(tensors[index], "local", users)
             if isinstance(stage.op, ComputeOp) and chance.random() < 0.12:
                 schedule.cache_write(tensors[0], "local")
@@ -424,7 +427,7 @@ class _Steps:
 
     def _fuse(self, stage: Stage) -> None:
         leaves = stage.leaf_iter_vars
-        pairs = [(a, b) for a, b in zip(leaves, leaves[1:]) if a.kind == b.kind]
+        pairs = [(a, b) for a, b in pairwise(leaves) if a.kind == b.kind]
         if pairs:
             stage.fuse(*self.chance.choice(pairs))
 
@@ -437,5 +440,3 @@ class _Steps:
                 stage.unroll(axis)
             elif roll < 0.32 and axis.kind == "data":
                 stage.parallel(axis)
-
-

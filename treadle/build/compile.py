@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole way from a model or a te schedule to something that runs; the only place that knows it."""
+"""The whole way from a model to something that runs; the only place that knows all stages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from treadle.build.kernel import Kernel
 from treadle.build.kernel_cache import CompiledKernel, kernel_key, load_kernel, store_kernel
 from treadle.build.memory_plan import concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
-from treadle.errors import InternalError, UsageError
+from treadle.errors import InternalError, ModelError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
+from treadle.graph.types import TensorType
 from treadle.optimize.pipeline import optimize
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
@@ -24,6 +25,8 @@ from treadle.target.workers import compile_many
 
 if TYPE_CHECKING:
     import onnx
+
+_LARGEST_VALUE = 1 << 48  # bytes
 
 Model = "str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module"
 
@@ -86,6 +89,7 @@ def compile_model(
     machine = parse_target(target) if isinstance(target, str) else target
     with _Timer(notes, "read"):
         module = _read(model, shapes, notes)
+    _check_sizes(module)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
     with _Timer(notes, "optimize"):
         main = optimize(module.main, machine, opt_level)
@@ -120,6 +124,18 @@ def _read(
     imported = import_onnx(model, shapes)
     report.notes += imported.notes
     return imported.module
+
+
+def _check_sizes(module: g.Module) -> None:
+    """Raise ModelError where a value has more bytes than any machine, or an index, can hold."""
+    for node in g.topological([module.main.body]):
+        type_ = node.type
+        if isinstance(type_, TensorType) and type_.is_static and type_.nbytes > _LARGEST_VALUE:
+            raise ModelError(
+                f"a value of type {type_} fits in no memory",
+                at=f"{module.name}, {node.origin or 'a result'}",
+                hint="check the sizes of the inputs",
+            )
 
 
 def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call, Kernel]]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +14,7 @@ from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
 from treadle.runtime.array import ArrayLike, NDArray
 from treadle.runtime.executor import Executor, ProfileRow
-from treadle.runtime.module import BenchmarkResult
+from treadle.runtime.module import BenchmarkResult, measure
 from treadle.target.base import Target
 from treadle.target.jit import JitModule
 
@@ -74,15 +73,9 @@ class Runnable:
         min_repeat_ms: float = 0,
     ) -> BenchmarkResult:
         """Return the seconds of `repeat` measurements, each the mean of `number` runs."""
-        outputs = self.executor.run(inputs)
-
-        def timed(count: int) -> float:
-            start = time.perf_counter()
-            for _ in range(count):
-                self.executor.run(inputs, outputs)
-            return time.perf_counter() - start
-
-        return measure(timed, number, repeat, min_repeat_ms)
+        return self.executor.benchmark(
+            inputs, number=number, repeat=repeat, min_repeat_ms=min_repeat_ms
+        )
 
     def profile(
         self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike], repeat: int = 10

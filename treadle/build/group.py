@@ -75,7 +75,7 @@ class _GroupBuilder:
 
     def _owned(self, tensor: te.Tensor) -> te.Tensor:
         """A result that is an input itself is copied."""
-        if isinstance(tensor.op, te.ComputeOp):
+        if not isinstance(tensor.op, te.PlaceholderOp):
             return tensor
         return te.compute_one(tensor.shape, lambda *i: tensor[i], name="copy")
 

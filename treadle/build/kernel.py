@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One kernel of a compiled model: its graph, schedule, loops, LLVM IR and assembly, made on demand."""
+"""One kernel of a compiled model: its graph, schedule, loops, LLVM IR and assembly, on demand."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import hashlib
 import re
 from functools import cached_property
 
+from treadle.build.group import lower_group
 from treadle.graph.nodes import Function
 from treadle.graph.operator import Group
 from treadle.graph.text import function_text
-from treadle.build.group import lower_group
 from treadle.loop.nodes import PrimFunc, func_text
 from treadle.lower.pipeline import LOOPS, LOWER
 from treadle.target.base import Target

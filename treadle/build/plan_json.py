@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from treadle.build.cost import group_cost
 from treadle.build.memory_plan import MemoryPlan, Step, Value
+from treadle.graph.nodes import Function
 from treadle.graph.types import TensorType
 from treadle.target.base import Target
 
@@ -67,7 +69,12 @@ def _step(step: Step, table: _ValueTable) -> Json:
     args = [table.add(v) for v in step.args]
     if step.is_copy:
         return {"op": "copy", "from": args[0], "to": args[1], "origin": step.origin}
-    return {"op": "call", "kernel": step.kernel, "args": args, "dims": [], "origin": step.origin}
+    row: Json = {"op": "call", "kernel": step.kernel, "args": args, "dims": []}
+    row["origin"] = step.origin
+    if step.node is not None and isinstance(step.node.op, Function):
+        cost = group_cost(step.node.op)
+        row |= {"flops": cost.flops, "bytes": cost.bytes}
+    return row
 
 
 def graph_json(plan: MemoryPlan, treadle_plan: Json, hashes: dict[str, str]) -> Json:

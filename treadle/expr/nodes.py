@@ -54,8 +54,11 @@ INTRINSICS: Mapping[str, int] = {
 class Source(Protocol):
     """What a `Load` reads: a te tensor or a loop-level buffer."""
 
-    name: str
     dtype: str
+
+    @property
+    def name(self) -> str:
+        """What it is called in texts."""
 
     @property
     def shape(self) -> tuple[Expr, ...]:
@@ -190,6 +193,7 @@ class Expr:
 ExprLike: TypeAlias = Expr | int | float | bool
 E_ = TypeVar("E_", bound=Expr)
 
+_INDEX_LIMIT = 1 << 63
 _TABLE: WeakValueDictionary[tuple[object, ...], Expr] = WeakValueDictionary()
 
 
@@ -223,7 +227,8 @@ class Const(Expr):
     @staticmethod
     def of(value: int | float | bool, dtype: str = INDEX) -> Const:
         """Return the constant `value` as `dtype`; integers wrap, floats round to the type."""
-        value = _normalise(value, check_dtype(dtype))
+        if dtype != INDEX or type(value) is not int or not -_INDEX_LIMIT <= value < _INDEX_LIMIT:
+            value = _normalise(value, check_dtype(dtype))
         tag = struct.pack("<d", value) if isinstance(value, float) else value
         return _intern((Const, dtype, tag), lambda: Const(value, dtype))
 
@@ -619,9 +624,11 @@ def rewrite(
             stack.extend(waiting)
             continue
         stack.pop()
-        mapped = tuple([done[c] for c in children])
-        changed = any(m is not c for m, c in zip(mapped, children, strict=True))
-        fresh = node.with_children(mapped) if changed else node
+        fresh = node
+        for child in children:
+            if done[child] is not child:
+                fresh = node.with_children(tuple([done[c] for c in children]))
+                break
         replaced = rule(fresh)
         done[node] = fresh if replaced is None else replaced
     return done[root]

@@ -42,6 +42,7 @@ from treadle.expr.nodes import (
     Expr,
     Ramp,
     Select,
+    Var,
     binary,
     broadcast,
     call,
@@ -85,7 +86,13 @@ class Simplifier:
             if node in memo:
                 stack.pop()
                 continue
-            waiting = [o for o in self._needs(node) if o not in memo]
+            waiting = []
+            for operand in self._needs(node):
+                if operand not in memo:
+                    if isinstance(operand, (Var, Const)):
+                        memo[operand] = operand
+                    else:
+                        waiting.append(operand)
             if waiting:
                 stack.extend(waiting)
                 continue
@@ -103,6 +110,8 @@ class Simplifier:
         """Return what must be in the memo before a node: of a lazy select, what may be chosen."""
         if not isinstance(node, Select) or not node.lazy:
             return self._operands(node)
+        if isinstance(node.cond, (Var, Const)):
+            self.memo[node.cond] = node.cond
         cond = self.memo.get(node.cond)
         if cond is None:
             return (node.cond,)

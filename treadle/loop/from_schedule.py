@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a schedule to a loop nest: bound inference and loop construction in one walk from outside in.
+"""From a schedule to a loop nest: bound inference and loop construction in one walk inwards.
 
 Every loop is made where its extent is known. A split that does not divide its axis becomes an `If`
 as soon as the outer loop's value is known: a full tile in one branch, the smaller remainder in the
@@ -19,15 +19,16 @@ from typing import Literal
 
 from treadle.errors import InternalError, ScheduleError
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval, Ranges, assume, interval, prove
-from treadle.expr.nodes import Const, Expr, Var, int_value
-from treadle.expr.simplify import simplify
+from treadle.expr.bounds import Interval, assume, prove
+from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
+from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
 from treadle.loop.regions import Box, Span, index_span, union
 from treadle.te.schedule import Schedule, Split, Stage, root_values
 from treadle.te.tensor import (
     ComputeOp,
+    ExternOp,
     IterVar,
     PlaceholderOp,
     Reduce,
@@ -79,7 +80,8 @@ class _Builder:
         self.bodies = inline_bodies(schedule)
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self.offsets: dict[int, tuple[Expr, ...]] = {}
-        self.ranges: Ranges = {v: Interval(0, None) for v in self.sizes}
+        self.known = Simplifier({v: Interval(0, None) for v in self.sizes})
+        """What is known of the variables at the statement being built."""
         self.names: dict[str, int] = {}
         self.attached: dict[tuple[int, int], list[Stage]] = {}
         for stage in schedule.stages:
@@ -105,7 +107,7 @@ class _Builder:
     def _params(self) -> list[Buffer]:
         params = []
         for tensor in self.tensors:
-            shape = tuple(simplify(d, self.ranges) for d in tensor.shape)
+            shape = tuple(self.known.run(d) for d in tensor.shape)
             buffer = Buffer(self._unique(tensor.name), tensor.dtype, shape)
             params.append(buffer)
             if tensor in self.schedule or not isinstance(tensor.op, PlaceholderOp):
@@ -122,7 +124,8 @@ class _Builder:
     def _is_used(self, stage: Stage) -> bool:
         if stage.is_output:
             return True
-        return any(self.schedule[t] is stage for b in self.bodies.values() for t in read_tensors(b))
+        live = (s for s in self.schedule.stages if id(s) in self.bodies)
+        return any(self.schedule[t] is stage for s in live for t in _read_by(s, self.bodies))
 
     def _root_buffers(self, stage: Stage) -> list[Buffer]:
         made = []
@@ -130,7 +133,7 @@ class _Builder:
             key = (id(stage), tensor.value_index)
             if key not in self.buffers:
                 name = self._unique(tensor.name)
-                scope: lp.Scope = "workspace" if stage.scope in ("", "global") else stage.scope
+                scope = _scope_or(stage, "workspace")
                 if scope == "local" and any(int_value(d) is None for d in tensor.shape):
                     scope = "workspace"
                 buffer = Buffer(name, tensor.dtype, tuple(tensor.shape), scope)
@@ -147,6 +150,8 @@ class _Builder:
 
     def _whole_stage(self, stage: Stage) -> Stmt:
         op = stage.op
+        if isinstance(op, ExternOp):
+            return self._extern(stage, op)
         if not isinstance(op, ComputeOp):
             return seq()
         box = {a: Span(ZERO, self._simplify(a.extent)) for a in op.axis}
@@ -164,6 +169,18 @@ class _Builder:
             inner[axis] = Span(Const.of(begin), Const.of(end - begin))
         return seq(*borders, self._stage(stage, inner))
 
+    def _extern(self, stage: Stage, op: ExternOp) -> Stmt:
+        inputs = [self.buffers[id(self.schedule[t]), t.value_index] for t in op.inputs]
+        outputs = [self.buffers[id(stage), k] for k in range(len(op.outputs))]
+        made = op.build(inputs, outputs)
+        if not isinstance(made, Stmt):
+            raise ScheduleError(
+                f"the function of {stage.name} returns {made!r}, not a statement",
+                at=f"stage {stage.name}",
+                hint="return a For, Store, If, Allocate or Seq of treadle.loop.nodes",
+            )
+        return made
+
     def _stage(self, stage: Stage, box: Box) -> Stmt:
         op = stage.op
         assert isinstance(op, ComputeOp)
@@ -180,13 +197,14 @@ class _Builder:
         assert isinstance(op, ComputeOp)
         values: dict[IterVar, Expr] = {}
         opened: list[tuple[Var, Expr]] = []
-        outside = self.ranges
+        outside = self.known
         for axis, span in box.items():
             if int_value(span.extent) == 1:
                 values[axis] = span.start
                 continue
             var = Var(self._unique(axis.name))
-            self.ranges = {**self.ranges, var: self._index_range(span.extent)}
+            ranges = {**self.known.ranges, var: self._index_range(span.extent)}
+            self.known = Simplifier(ranges)
             opened.append((var, span.extent))
             values[axis] = self._simplify(span.start + var)
         if isinstance(self.bodies[id(stage)][0], Reduce):
@@ -196,7 +214,7 @@ class _Builder:
             lanes = int_value(extent)
             wide = position == 0 and lanes is not None and lanes <= 64
             body = For(var, extent, "vectorized" if wide else "serial", body)
-        self.ranges = outside
+        self.known = outside
         return body
 
     # -- opening loops -------------------------------------------------------------------------
@@ -231,21 +249,21 @@ class _Builder:
 
     @contextmanager
     def _range(self, var: Var, extent: Expr) -> Iterator[None]:
-        outside = self.ranges
-        self.ranges = {**outside, var: self._index_range(extent)}
+        outside = self.known
+        self.known = Simplifier({**outside.ranges, var: self._index_range(extent)})
         yield
-        self.ranges = outside
+        self.known = outside
 
     @contextmanager
     def _where(self, cond: Expr, *, holds: bool = True) -> Iterator[None]:
         """Let what a condition says be known."""
-        outside = self.ranges
-        self.ranges = assume(outside, cond, holds=holds)
+        outside = self.known
+        self.known = Simplifier(assume(outside.ranges, cond, holds=holds))
         yield
-        self.ranges = outside
+        self.known = outside
 
     def _index_range(self, extent: Expr) -> Interval:
-        high = interval(extent, self.ranges).hi
+        high = self.known.bounds.of(extent).hi
         return Interval(0, None if high is None else max(0, high - 1))
 
     def _decide(self, stage: Stage, k: int, nest: _Nest) -> Stmt:
@@ -260,14 +278,16 @@ class _Builder:
                 continue
             settled = replace(nest, guarded=nest.guarded | {id(r)})
             if r.inner in values:
-                inside = self._simplify(values[r.outer] * r.factor + values[r.inner] < whole)
-                return self._branch(inside, lambda: self._decide(stage, k, settled))
+                return self._guarded(stage, k, settled, values[r.parent] < whole)
             if _is_started(stage, r.inner, nest.bound):
                 continue
             return self._tail(stage, k, settled, r, values[r.outer], whole)
         return self._attach(stage, k, nest)
 
-    def _is_even(self, whole: Expr, factor: Expr) -> bool:
+    def _guarded(self, stage: Stage, k: int, nest: _Nest, inside: Expr) -> Stmt:
+        return self._branch(self._simplify(inside), lambda: self._decide(stage, k, nest))
+
+    def _is_even(self, whole: Expr, factor: ExprLike) -> bool:
         return int_value(self._simplify(whole % factor)) == 0
 
     def _tail(self, stage: Stage, k: int, nest: _Nest, r: Split, outer: Expr, whole: Expr) -> Stmt:
@@ -276,7 +296,7 @@ class _Builder:
             return self._decide(stage, k, replace(nest, overrides=overrides))
 
         fits = self._simplify((outer + 1) * r.factor <= whole)
-        known = prove(fits, self.ranges)
+        known = self.known.prove(fits)
         if known:
             return with_extent(r.factor)
         n, f = int_value(whole), int_value(r.factor)
@@ -291,7 +311,7 @@ class _Builder:
     def _branch(
         self, cond: Expr, then: Callable[[], Stmt], orelse: Callable[[], Stmt] = seq
     ) -> Stmt:
-        known = prove(cond, self.ranges)
+        known = self.known.prove(cond)
         if known is not None:
             return then() if known else orelse()
         with self._where(cond):
@@ -322,7 +342,7 @@ class _Builder:
     def _local_buffers(self, stage: Stage, box: Box) -> list[Buffer]:
         shape = []
         for axis, span in box.items():
-            high = interval(span.extent, self.ranges).hi
+            high = self.known.bounds.of(span.extent).hi
             if high is None:
                 raise ScheduleError(
                     f"the part of {stage.name} needed here has no constant bound along "
@@ -334,8 +354,8 @@ class _Builder:
         self.offsets[id(stage)] = tuple(s.start for s in box.values())
         made = []
         for tensor in stage.op.outputs:
-            scope = stage.scope if stage.scope not in ("", "global") else "local"
-            buffer = Buffer(self._unique(tensor.name), tensor.dtype, tuple(shape), scope)
+            name = self._unique(tensor.name)
+            buffer = Buffer(name, tensor.dtype, tuple(shape), _scope_or(stage, "local"))
             self.buffers[id(stage), tensor.value_index] = buffer
             made.append(buffer)
         return made
@@ -380,7 +400,7 @@ class _Builder:
                 for d, index in enumerate(indices):
                     box = {**self._reductions(reader), **boxes[id(reader)]}
                     span = self._span(reader, index, box, op.axis[d].extent)
-                    spans[d] = union(spans[d], span, self.ranges)
+                    spans[d] = union(spans[d], span, self.known)
         whole = (Span(ZERO, a.extent) for a in op.axis)
         return {
             a: (s if s is not None else w) for a, s, w in zip(op.axis, spans, whole, strict=True)
@@ -395,28 +415,29 @@ class _Builder:
     def _reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
         for body in self.bodies[id(reader)]:
             for n in ex.walk(body):
-                if isinstance(n, ex.Load) and isinstance(n.source, Tensor):
-                    if self.schedule[n.source] is producer:
-                        yield n.indices
+                if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                    continue
+                if self.schedule[n.source] is producer:
+                    yield n.indices
 
     def _span(self, reader: Stage, index: Expr, box: Box, extent: Expr) -> Span:
-        span = index_span(index, box, extent, self.ranges)
+        span = index_span(index, box, extent, self.known)
         return span if self._stays_inside(reader, index, extent) else self._clamped(span, extent)
 
     def _stays_inside(self, reader: Stage, index: Expr, extent: Expr) -> bool:
         """True when no point of the reader's whole domain reads outside [0, extent)."""
         if isinstance(index, IterVar):
             return int_value(index.start) == 0 and self._simplify(index.extent) is extent
-        ranges = dict(self.ranges)
+        ranges: dict[Var, Interval] = dict(self.known.ranges)
         for axis in reader.root_iter_vars:
             if axis in reader.peeled:
                 begin, end = reader.peeled[axis]
                 ranges[axis] = Interval(begin, end - 1)
                 continue
-            low = interval(axis.start, self.ranges).lo
-            high = interval(axis.start + axis.extent - 1, self.ranges).hi
+            low = self.known.bounds.of(axis.start).lo
+            high = self.known.bounds.of(axis.start + axis.extent - 1).hi
             ranges[axis] = Interval(low, high)
-        return bool(prove(index >= 0, ranges)) and bool(prove(index < extent, ranges))
+        return prove(index >= 0, ranges) is True and prove(index < extent, ranges) is True
 
     def _clamped(self, span: Span, extent: Expr) -> Span:
         """Return the part of a span that exists; an empty one still starts and ends inside."""
@@ -428,16 +449,16 @@ class _Builder:
 
     def _within(self, e: Expr, extent: Expr) -> Expr:
         """Return `e`, limited to [0, extent]."""
-        if prove(e >= 0, self.ranges) is not True:
+        if self.known.prove(e >= 0) is not True:
             e = self._simplify(ex.maximum(e, 0))
-        if prove(e <= extent, self.ranges) is not True:
+        if self.known.prove(e <= extent) is not True:
             e = self._simplify(ex.minimum(e, extent))
         return e
 
     def _bounded(self, extent: Expr, limit: Expr) -> Expr:
         """Return `extent`, with `limit` (a constant it cannot exceed) kept provable."""
         n = int_value(limit)
-        high = interval(extent, self.ranges).hi
+        high = self.known.bounds.of(extent).hi
         if n is None or (high is not None and high <= n):
             return ex.maximum(extent, 0) if int_value(extent) is None else extent
         return ex.maximum(ex.minimum(extent, limit), 0)
@@ -471,7 +492,9 @@ class _Builder:
                 spans[r.inner] = Span(ZERO, extents[r.inner])
             else:
                 spans.update(self._unfuse(r.outer, r.inner, spans[r.fused], extents[r.inner]))
-        return {a: self._rooted(spans[a], nest.base[a], nest.roots[a]) for a in stage.root_iter_vars}
+        return {
+            a: self._rooted(spans[a], nest.base[a], nest.roots[a]) for a in stage.root_iter_vars
+        }
 
     def _rooted(self, span: Span, base: Expr, extent: Expr) -> Span:
         """Return a span of a root axis, counted from where the axis starts, as it really is.
@@ -480,7 +503,7 @@ class _Builder:
         """
         start = self._simplify(base + span.start)
         end = self._simplify(span.start + span.extent)
-        if prove(end <= extent, self.ranges) is True:
+        if self.known.prove(end <= extent) is True:
             return Span(start, span.extent)
         inside = self._simplify(ex.minimum(end, extent) - span.start)
         return Span(start, self._bounded(inside, span.extent))
@@ -490,10 +513,12 @@ class _Builder:
     ) -> dict[IterVar, Span]:
         n, w = int_value(span.extent), int_value(width)
         row = self._simplify(span.start // width)
-        if n == 1 or (n is not None and w is not None and w % n == 0):
+        if n == 1 or (
+            n is not None and w is not None and w % n == 0 and self._is_even(span.start, n)
+        ):
             column = self._simplify(span.start % width)
             return {outer: Span(row, Const.of(1)), inner: Span(column, span.extent)}
-        if n is not None and w is not None and n % w == 0:
+        if n is not None and w is not None and n % w == 0 and self._is_even(span.start, w):
             return {outer: Span(row, Const.of(n // w)), inner: Span(ZERO, width)}
         rows = self._simplify((span.extent + width - 2) // width + 1)
         return {outer: Span(row, rows), inner: Span(ZERO, width)}
@@ -518,7 +543,7 @@ class _Builder:
         )
         bodies = self.bodies[id(stage)]
         targets = [self.buffers[id(stage), i] for i in range(len(bodies))]
-        mapping: dict[Expr, Expr] = dict(at)
+        mapping: dict[Expr, Expr] = dict(at.items())
         if isinstance(bodies[0], Reduce):
             return self._reduce(bodies[0], targets, indices, mapping, phase)
         values = [self._value(b, mapping) for b in bodies]
@@ -560,8 +585,8 @@ class _Builder:
 
     def _value(self, body: Expr, mapping: dict[Expr, Expr]) -> Expr:
         # First: a branch that is never taken may read what is not computed here.
-        reads = simplify(ex.substitute(body, mapping), self.ranges)
-        return simplify(self._to_buffers(reads), self.ranges)
+        reads = self.known.run(ex.substitute(body, mapping))
+        return self.known.run(self._to_buffers(reads))
 
     def _to_buffers(self, e: Expr) -> Expr:
         def rule(n: Expr) -> Expr | None:
@@ -582,7 +607,12 @@ class _Builder:
         return ex.rewrite(e, rule)
 
     def _simplify(self, e: Expr) -> Expr:
-        return simplify(e, self.ranges)
+        return self.known.run(e)
+
+
+def _scope_or(stage: Stage, default: lp.Scope) -> lp.Scope:
+    """Return the memory a stage asks for; `default` where it does not say."""
+    return default if stage.scope == "" or stage.scope == "global" else stage.scope
 
 
 def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> Sequence[Expr]:
@@ -595,8 +625,16 @@ def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> 
     return body.combiner.combine(current, sources)
 
 
+def _memory_scope(stage: Stage, default: lp.Scope) -> lp.Scope:
+    """Return the memory a stage asks for, or `default` where it does not care."""
+    return default if stage.scope == "" or stage.scope == "global" else stage.scope
+
+
 def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
-    """Return by stage id the body of every stage that is computed, inlined stages put in place."""
+    """Return by stage id the body of every stage that is computed, inlined stages put in place.
+
+    A stage written by hand has no expressions: ().
+    """
     bodies: dict[int, tuple[Expr, ...]] = {}
     inlined: dict[int, Stage] = {id(s): s for s in schedule.stages if s.attach.kind == "inline"}
 
@@ -614,6 +652,8 @@ def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
     for stage in schedule.stages:
         if isinstance(stage.op, ComputeOp):
             bodies[id(stage)] = tuple(ex.rewrite(b, rule) for b in stage.op.body)
+        elif isinstance(stage.op, ExternOp):
+            bodies[id(stage)] = ()
     kept = _reachable(schedule, bodies)
     return {k: v for k, v in bodies.items() if k not in inlined and k in kept}
 
@@ -627,8 +667,15 @@ def _reachable(schedule: Schedule, bodies: dict[int, tuple[Expr, ...]]) -> set[i
             continue
         found.add(id(stage))
         if id(stage) in bodies:
-            queue += [schedule[t] for t in read_tensors(bodies[id(stage)])]
+            queue += [schedule[t] for t in _read_by(stage, bodies)]
     return found
+
+
+def _read_by(stage: Stage, bodies: dict[int, tuple[Expr, ...]]) -> tuple[Tensor, ...]:
+    """Return the tensors a stage reads, inlined stages put in place."""
+    if isinstance(stage.op, ExternOp):
+        return stage.op.input_tensors
+    return read_tensors(bodies[id(stage)])
 
 
 def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:

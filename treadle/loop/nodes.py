@@ -212,7 +212,8 @@ def map_stmt(
 
 def substitute(stmt: Stmt, mapping: dict[Expr, Expr]) -> Stmt:
     """Return `stmt` with expressions replaced by `mapping` everywhere."""
-    return map_stmt(stmt, lambda e: ex.substitute(e, mapping))
+    memo: dict[Expr, Expr] = {}
+    return map_stmt(stmt, lambda e: ex.rewrite(e, mapping.get, memo))
 
 
 _KIND_WORD = {

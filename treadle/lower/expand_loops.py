@@ -90,7 +90,7 @@ def _uses(e: Expr, var: Var) -> bool:
 
 
 def unroll_loops(func: PrimFunc) -> PrimFunc:
-    """Return `func` without unrolled loops of constant extent, but for those that grow too large."""
+    """Return `func` without unrolled loops of constant extent that do not grow too large."""
 
     def on_stmt(s: Stmt) -> Stmt | None:
         if isinstance(s, For) and s.kind == "unrolled":

@@ -8,6 +8,7 @@ after:  for i in range(8): full(i)   then   rest(8)
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
@@ -36,11 +37,19 @@ def _cut(loop: For) -> Stmt | None:
         return _cut_symbolic(loop)
     thresholds = (threshold(c, loop.var) for c in _conditions(loop.body))
     cuts = sorted({t for t in thresholds if t is not None and 0 < t < n})
-    if not cuts or len(cuts) >= _MAX_PARTS:
+    if len(cuts) >= _MAX_PARTS:
+        return None
+    parts = cut_loop(loop, cuts)
+    return None if parts is None else lp.seq(*parts)
+
+
+def cut_loop(loop: For, cuts: list[int]) -> list[Stmt] | None:
+    """Return the parts of a loop of known extent cut before the given turns; None for no cut."""
+    n = int_value(loop.extent)
+    if not cuts or n is None:
         return None
     edges = [0, *cuts, n]
-    parts = [_part(loop, low, high) for low, high in zip(edges, edges[1:], strict=False)]
-    return lp.seq(*parts)
+    return [_part(loop, low, high) for low, high in pairwise(edges)]
 
 
 def _part(loop: For, low: int, high: int) -> Stmt:
@@ -106,11 +115,9 @@ def threshold(cond: Expr, var: Var) -> int | None:
     if list(affine.terms) != [var]:
         return None
     factor, const = affine.terms[var], affine.const
-    # factor * var + const  (<, <=, >, >=)  0
     if cond.op in ("gt", "ge"):
         factor, const = -factor, -const
     strict = cond.op in ("lt", "gt")
-    # factor * var + const <= -strict
     bound = -const - (1 if strict else 0)
     if factor > 0:
         return bound // factor + 1

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from treadle.loop.nodes import PrimFunc, func_text, verify
+from treadle.loop.nodes import func_text, verify
 from treadle.lower.expand_loops import unroll_loops, vectorize_loops
-
 from treadle.lower.expand_math import expand_math
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
 from treadle.lower.simplify_loops import simplify_loops
+from treadle.lower.specialize_guards import specialize_guards
+from treadle.lower.transpose_tiles import transpose_tiles
 from treadle.passes import pipeline
 
 LOOPS = pipeline(
@@ -20,6 +21,8 @@ LOOPS = pipeline(
         ("simplify_loops", simplify_loops),
         # While indices still have their dimensions, so that the text stays readable.
         ("partition_loops", partition_loops),
+        # After it, so that the remainders of splits have bodies of their own already.
+        ("specialize_guards", specialize_guards),
     ),
     verify=verify,
     text=func_text,
@@ -31,6 +34,8 @@ LOWER = pipeline(
     (
         # One index per access, so that a vector of lanes is a ramp of one expression.
         ("flatten_buffers", flatten_buffers),
+        # While loops still say which are the rows and which the lanes of a tile.
+        ("transpose_tiles", transpose_tiles),
         # Before unrolling: vector statements are copied, not rebuilt, by it.
         ("vectorize_loops", vectorize_loops),
         ("unroll_loops", unroll_loops),

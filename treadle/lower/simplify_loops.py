@@ -6,43 +6,43 @@ before: for i in range(1): if i < 4: A[i * 1] = x   ->   after: A[0] = x
 
 from __future__ import annotations
 
-from treadle.expr.bounds import Interval, Ranges, assume, interval, prove
-from treadle.expr.nodes import Const, int_value
-from treadle.expr.simplify import simplify
+from treadle.expr.bounds import Interval, assume
+from treadle.expr.nodes import Const, Expr, int_value
+from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, For, If, PrimFunc, Seq, Stmt, Store, seq
 
 
 def simplify_loops(func: PrimFunc) -> PrimFunc:
     """Return `func` with simplified expressions, without empty or single-turn loops."""
-    ranges: Ranges = {v: Interval(0, None) for v in func.sizes}
-    return func.with_body(_stmt(func.body, ranges))
+    known = Simplifier({v: Interval(0, None) for v in func.sizes})
+    return func.with_body(_stmt(func.body, known))
 
 
-def _stmt(s: Stmt, ranges: Ranges) -> Stmt:
+def _stmt(s: Stmt, known: Simplifier) -> Stmt:
     if isinstance(s, Seq):
-        parts = [_stmt(b, ranges) for b in s.stmts]
+        parts = [_stmt(b, known) for b in s.stmts]
         return seq(*(p for p in parts if not lp.is_empty(p)))
     if isinstance(s, Store):
-        at = tuple(simplify(i, ranges) for i in s.indices)
-        return Store(s.buffer, at, simplify(s.value, ranges))
+        at = tuple(known.run(i) for i in s.indices)
+        return Store(s.buffer, at, known.run(s.value))
     if isinstance(s, Allocate):
-        body = _stmt(s.body, ranges)
+        body = _stmt(s.body, known)
         return body if lp.is_empty(body) else Allocate(s.buffer, body)
     if isinstance(s, If):
-        return _if(s, ranges)
-    return _for(s, ranges)
+        return _if(s, known)
+    return _for(s, known)
 
 
-def _if(s: If, ranges: Ranges) -> Stmt:
-    cond = simplify(s.cond, ranges)
-    known = prove(cond, ranges)
-    if known is True:
-        return _stmt(s.then, ranges)
-    if known is False:
-        return seq() if s.orelse is None else _stmt(s.orelse, ranges)
-    then = _stmt(s.then, assume(ranges, cond))
-    orelse = None if s.orelse is None else _stmt(s.orelse, assume(ranges, cond, holds=False))
+def _if(s: If, known: Simplifier) -> Stmt:
+    cond = known.run(s.cond)
+    truth = known.prove(cond)
+    if truth is True:
+        return _stmt(s.then, known)
+    if truth is False:
+        return seq() if s.orelse is None else _stmt(s.orelse, known)
+    then = _stmt(s.then, _assuming(known, cond, holds=True))
+    orelse = None if s.orelse is None else _stmt(s.orelse, _assuming(known, cond, holds=False))
     if orelse is not None and lp.is_empty(orelse):
         orelse = None
     if lp.is_empty(then) and orelse is None:
@@ -50,16 +50,22 @@ def _if(s: If, ranges: Ranges) -> Stmt:
     return If(cond, then, orelse)
 
 
-def _for(s: For, ranges: Ranges) -> Stmt:
-    extent = simplify(s.extent, ranges)
+def _for(s: For, known: Simplifier) -> Stmt:
+    extent = known.run(s.extent)
     n = int_value(extent)
     if n is not None and n <= 0:
         return seq()
     if n == 1 and s.kind != "thread":
-        return _stmt(lp.substitute(s.body, {s.var: Const.of(0)}), ranges)
-    high = interval(extent, ranges).hi
-    inner = {**ranges, s.var: Interval(0, None if high is None else high - 1)}
+        return _stmt(lp.substitute(s.body, {s.var: Const.of(0)}), known)
+    high = known.bounds.of(extent).hi
+    span = Interval(0, None if high is None else high - 1)
+    inner = Simplifier({**known.ranges, s.var: span})
     body = _stmt(s.body, inner)
     if lp.is_empty(body):
         return body
     return For(s.var, extent, s.kind, body, s.thread, s.pragmas)
+
+
+def _assuming(known: Simplifier, cond: Expr, *, holds: bool) -> Simplifier:
+    ranges = assume(known.ranges, cond, holds=holds)
+    return known if ranges is known.ranges else Simplifier(ranges)

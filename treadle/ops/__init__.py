@@ -2,9 +2,11 @@
 """Operators, one module per family; importing this package registers all of them."""
 
 from treadle.ops import (
+    bits,
     conv,
     conv_nchwc,
     conv_winograd,
+    cumulative,
     elementwise,
     from_scalar,
     image,
@@ -13,12 +15,17 @@ from treadle.ops import (
     norm,
     pool,
     reduce,
+    scatter,
+    sort,
+    vision,
 )
 
 __all__ = [
+    "bits",
     "conv",
     "conv_nchwc",
     "conv_winograd",
+    "cumulative",
     "elementwise",
     "from_scalar",
     "image",
@@ -27,4 +34,7 @@ __all__ = [
     "norm",
     "pool",
     "reduce",
+    "scatter",
+    "sort",
+    "vision",
 ]

@@ -17,6 +17,7 @@ from treadle.expr.nodes import Expr, cast, int_value
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, TupleType, Type, tensor_type
 from treadle.ops.numeric import accumulator, dims_of, in_float64
+from treadle.ops.schedules.pool import schedule_pool
 from treadle.ops.window import (
     WindowAxis,
     grown,
@@ -381,6 +382,7 @@ max_pool: Operator[PoolAttrs] = register(
         compute=_compute_max_pool,
         attrs_type=PoolAttrs,
         fusion=Fusion.ANCHOR,
+        schedule={"cpu": schedule_pool},
         flops=_flops_pool,
         examples=_examples("float16", "float64", "int8", "int32"),
     )
@@ -412,6 +414,7 @@ avg_pool: Operator[PoolAttrs] = register(
         compute=_compute_avg_pool,
         attrs_type=PoolAttrs,
         fusion=Fusion.ANCHOR,
+        schedule={"cpu": schedule_pool},
         flops=_flops_pool,
         examples=(
             *_examples("float64"),

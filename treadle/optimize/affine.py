@@ -25,6 +25,7 @@ from treadle.ops.conv import conv, conv_transpose
 from treadle.ops.elementwise import add, divide, multiply, subtract
 from treadle.ops.matmul import matmul
 from treadle.optimize.rule import Rule, Uses, attrs_of
+from treadle.runtime.pages import release_pages
 
 FOLDED_TYPES = frozenset({"float32", "float64"})
 """Where rounding a scaled weight costs no more than rounding a scaled result does. Half-precision
@@ -95,6 +96,7 @@ def _scaled(call: Call, scale: Vector) -> Call | None:
         product = (weights.astype(np.float64) * factor).astype(weights.dtype)
     if not np.isfinite(product).all():
         return None
+    release_pages(weights)
     constant = Constant.of(product, origin=call.args[1].origin)
     return _same_call(call, (call.args[0], constant))
 

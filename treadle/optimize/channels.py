@@ -79,9 +79,8 @@ def arranged(value: np.ndarray, axis: int, order: ChannelOrder) -> np.ndarray:
     shape = list(value.shape)
     shape[axis] = len(places)
     result = np.zeros(shape, value.dtype)
-    lead = (slice(None),) * axis
     held = np.nonzero(places != GAP)[0]
-    result[(*lead, held)] = np.take(value, places[held], axis=axis)
+    np.moveaxis(result, axis, 0)[held] = np.moveaxis(value, axis, 0)[places[held]]
     return result
 
 

@@ -55,8 +55,22 @@ from treadle.optimize.winograd import (
 from treadle.runtime.pages import release_pages
 from treadle.target.base import Target
 
-_UNSAFE = frozenset({ew.divide, ew.reciprocal, ew.log, ew.rsqrt, ew.power, ew.mod})
-"""Element-wise operators that can make infinities or NaN out of the zeros of padding lanes."""
+_UNSAFE = frozenset(
+    {
+        ew.divide,
+        ew.reciprocal,
+        ew.log,
+        ew.sqrt,
+        ew.rsqrt,
+        ew.power,
+        ew.mod,
+        ew.exp,
+        ew.sinh,
+        ew.cosh,
+    }
+    | {ew.asin, ew.acos, ew.acosh, ew.atanh}
+)
+"""Element-wise operators that can make infinities or NaN out of what padding lanes hold."""
 
 _POINTWISE = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
 _SPATIAL = (2, 3)
@@ -105,6 +119,8 @@ class _Layouts:
         for node in g.topological([function.body]):
             self._node(node)
         body = self._plain(function.body)
+        self.blocked.clear()  # what makes values again refers to this object: no cycle may
+        self.plain.clear()  # keep the old weights in memory
         return Function(function.params, body, function.name, dict(function.attrs))
 
     # -- the two forms -------------------------------------------------------------------------
@@ -262,7 +278,8 @@ class _Layouts:
         """Return an operand in the form that broadcasts with a result in `order`."""
         type_ = tensor_type(x.type)
         full = (1,) * (4 - type_.ndim) + type_.static_shape
-        if full[1] == 1:
+        is_single = order.channels == 1 and x in self.blocked
+        if full[1] == 1 and not is_single:
             if full == (1, 1, 1, 1):
                 return _reshaped(self._plain(x), (1,) * 5)
             return _reshaped(self._plain(x), (full[0], 1, full[2], full[3], 1))

@@ -27,6 +27,7 @@ from treadle.runtime.array import (
 )
 from treadle.runtime.module import BenchmarkResult, measure
 from treadle.runtime.native import TensorInfo
+from treadle.runtime.pages import release_pages
 from treadle.settings import get as current_settings
 
 
@@ -95,6 +96,9 @@ class Executor:
         }
         places = {name: (address_of(view), view.nbytes) for name, view in held.items()}
         handle = native.ExecutorHandle.create(text, kernels, places)
+        for view in held.values():
+            if address_of(view) % native.ALIGNMENT:  # the executor has a copy
+                release_pages(view)
         return cls(handle, (keep_alive, held))
 
     # ---- inputs ----------------------------------------------------------------------------------

@@ -89,7 +89,8 @@ class Machine:
 
     `fma`: fused multiply-add is an instruction; `rounding`: floor, ceil, trunc and rint are;
     `half_convert`, `half_arithmetic`: float16 conversions and arithmetic are; `nan_min`: one
-    instruction gives the minimum that propagates NaN.
+    instruction gives the minimum that propagates NaN; `least_masked`: the bytes of the smallest
+    elements that vector loads and stores can leave out by a mask (0: none).
     """
 
     x86: bool
@@ -98,6 +99,7 @@ class Machine:
     half_convert: bool
     half_arithmetic: bool
     nan_min: bool
+    least_masked: int = 0
 
     @staticmethod
     def of(target: Target) -> Machine:
@@ -106,9 +108,9 @@ class Machine:
         on = frozenset(target.features)
         if architecture in ("x86_64", "i686", "i386"):
             half = bool(on & {"f16c", "avx512f"})
-            return Machine(
-                True, "fma" in on, "sse4.1" in on or "avx" in on, half, "avx512fp16" in on, False
-            )
+            masked = 1 if "avx512bw" in on else 4 if on & {"avx512f", "avx2"} else 0
+            rounding = "sse4.1" in on or "avx" in on
+            return Machine(True, "fma" in on, rounding, half, "avx512fp16" in on, False, masked)
         if architecture in ("aarch64", "arm64"):
             return Machine(False, True, True, True, "fullfp16" in on, True)
         fused = architecture.startswith("riscv") and "f" in on

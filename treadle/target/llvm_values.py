@@ -27,7 +27,7 @@ from treadle.target.llvm_builder import (
     suffix,
     vector,
 )
-from treadle.target.llvm_facts import Facts, buffer_of, linear_parts, scalar_of
+from treadle.target.llvm_facts import Facts, buffer_of, flat_size, linear_parts, scalar_of
 from treadle.target.llvm_ops import Ops
 
 _LARGEST_SHUFFLED_STRIDE = 4
@@ -305,7 +305,49 @@ class Values:
     def _plain_load(self, buffer: Buffer, index: str, lanes: int) -> str:
         type_ = vector(memory_type(buffer.dtype), lanes)
         address = self.address(buffer, index)
+        if self._fills_no_register(buffer, lanes):
+            return self._partial_load(buffer, address, lanes)
         return self.b.let(f"load {type_}, ptr {address}, align {itemsize(buffer.dtype)}")
+
+    def _fills_no_register(self, buffer: Buffer, lanes: int) -> bool:
+        """True for lanes that would be moved in several pieces, where a mask does it in one.
+
+        Local buffers stay as they are: they become registers of exactly these lanes.
+        """
+        least = self.ops.machine.least_masked
+        size = itemsize(buffer.dtype)
+        odd = lanes & (lanes - 1) != 0 and 4 * lanes * size > 64
+        return odd and 0 < least <= size and buffer.scope != "local"
+
+    def _partial_load(self, buffer: Buffer, address: str, lanes: int) -> str:
+        element = memory_type(buffer.dtype)
+        full = 1 << lanes.bit_length()
+        type_ = vector(element, full)
+        raw = self.b.intrinsic(
+            type_,
+            f"masked.load.{suffix(type_)}.p0",
+            (f"ptr align {itemsize(buffer.dtype)}", address),
+            (vector("i1", full), _first(lanes, full)),
+            (type_, "poison"),
+        )
+        return self._resized(element, raw, full, lanes)
+
+    def _partial_store(self, buffer: Buffer, address: str, value: str, lanes: int) -> None:
+        element = memory_type(buffer.dtype)
+        full = 1 << lanes.bit_length()
+        type_ = vector(element, full)
+        self.b.intrinsic_void(
+            f"masked.store.{suffix(type_)}.p0",
+            (type_, self._resized(element, value, lanes, full)),
+            (f"ptr align {itemsize(buffer.dtype)}", address),
+            (vector("i1", full), _first(lanes, full)),
+        )
+
+    def _resized(self, element: str, value: str, lanes: int, to: int) -> str:
+        """Return the first lanes of a vector as a narrower one, or a wider one that has it first."""
+        type_ = vector(element, lanes)
+        order = ", ".join(f"i32 {i}" if i < lanes else "i32 poison" for i in range(to))
+        return self.b.let(f"shufflevector {type_} {value}, {type_} poison, <{to} x i32> <{order}>")
 
     def _masked_load(self, buffer: Buffer, index: str, lanes: int) -> str:
         mask = self._mask_for(lanes)
@@ -340,8 +382,15 @@ class Values:
         """Read every `stride`-th element through `stride` contiguous loads that stay inside.
 
         The loads start at multiples of lanes - 1, so that together they end exactly at the last
-        element: 0 .. lanes-1, lanes-1 .. 2*lanes-2, and so on.
+        element: 0 .. lanes-1, lanes-1 .. 2*lanes-2, and so on. Every other element of a local
+        buffer is read as two vectors side by side, which may be registers.
         """
+        pair = _pair_of(buffer, index, stride, lanes)
+        if pair is not None:
+            low = self._plain_load(buffer, str(pair), lanes)
+            high = self._plain_load(buffer, str(pair + lanes), lanes)
+            odd = int(index) - pair
+            return self._shuffle(buffer, low, high, lanes, list(range(odd, 2 * lanes, 2)))
         result, filled = "poison", 0
         for part in range(stride):
             start = part * (lanes - 1)
@@ -396,6 +445,9 @@ class Values:
         type_ = vector(memory_type(buffer.dtype), lanes)
         size = itemsize(buffer.dtype)
         address = self.address(buffer, index)
+        if self.mask is None and self._fills_no_register(buffer, lanes):
+            self._partial_store(buffer, address, value, lanes)
+            return
         if self.mask is None:
             self.b.line(f"store {type_} {value}, ptr {address}, align {size}")
             return
@@ -421,6 +473,20 @@ class Values:
 def _is_strided(parts: tuple[Expr, Expr]) -> bool:
     """True when a load needs only the base and the stride of its index."""
     return isinstance(parts[1], Const) and isinstance(parts[1].value, int)
+
+
+def _pair_of(buffer: Buffer, index: str, stride: int, lanes: int) -> int | None:
+    """Return where two whole vectors hold every second element from a constant index on."""
+    size = flat_size(buffer)
+    if stride != 2 or buffer.scope != "local" or size is None or not index.isdecimal():
+        return None
+    start = int(index) - int(index) % 2
+    return start if start % lanes == 0 and start + 2 * lanes <= size else None
+
+
+def _first(lanes: int, full: int) -> str:
+    """Return the mask of the first `lanes` of `full` lanes."""
+    return "<" + ", ".join(f"i1 {'true' if i < lanes else 'false'}" for i in range(full)) + ">"
 
 
 def _is_integer_division(e: Binary) -> bool:

@@ -7,14 +7,15 @@ This package re-exports the language: `from treadle import te` is how users writ
 from treadle.te.schedule import Schedule, Stage, create_schedule
 from treadle.te.tensor import (
     ComputeOp,
+    ExternOp,
     IterVar,
     PlaceholderOp,
     Tensor,
-    abs,  # noqa: A004
+    abs,
     acos,
     acosh,
-    all,  # noqa: A004
-    any,  # noqa: A004
+    all,
+    any,
     asin,
     asinh,
     atan,
@@ -28,6 +29,7 @@ from treadle.te.tensor import (
     erf,
     exp,
     expm1,
+    extern,
     floor,
     floordiv,
     floormod,
@@ -39,22 +41,22 @@ from treadle.te.tensor import (
     log,
     log1p,
     log2,
-    max,  # noqa: A004
+    max,
     max_value,
-    min,  # noqa: A004
+    min,
     min_value,
     placeholder,
     power,
     prod,
     reduce_axis,
-    round,  # noqa: A004
+    round,
     rsqrt,
     sigmoid,
     sin,
     sinh,
     size_var,
     sqrt,
-    sum,  # noqa: A004
+    sum,
     tan,
     tanh,
     thread_axis,
@@ -65,10 +67,10 @@ from treadle.te.tensor import (
 )
 
 __all__ = [
-    "ComputeOp", "IterVar", "PlaceholderOp", "Schedule", "Stage", "Tensor",
+    "ComputeOp", "ExternOp", "IterVar", "PlaceholderOp", "Schedule", "Stage", "Tensor",
     "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "ceil",
     "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "erf", "exp", "expm1",
-    "floor", "floordiv", "floormod", "fma", "fmod", "if_then_else", "isinf", "isnan", "log",
+    "extern",    "floor", "floordiv", "floormod", "fma", "fmod", "if_then_else", "isinf", "isnan", "log",
     "log1p", "log2", "max", "max_value", "min", "min_value", "placeholder", "power", "prod",
     "reduce_axis", "round", "rsqrt", "sigmoid", "sin", "sinh", "size_var", "sqrt", "sum", "tan",
     "tanh", "thread_axis", "trunc", "truncdiv", "truncmod", "var",

@@ -17,6 +17,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, ExprLike, convert, int_value
 from treadle.te.tensor import (
     ComputeOp,
+    ExternOp,
     IterVar,
     Operation,
     PlaceholderOp,
@@ -281,12 +282,14 @@ class Stage:
             raise self._error("an output is always computed at root")
         parent._leaf(scope, "compute_at")
         self._no_placeholder("compute_at")
+        self._no_extern("compute_at")
         self.attach = Attach("at", parent, scope)
         self._say("compute_at", f"s[{parent.name}]", scope)
 
     def compute_inline(self) -> None:
         """Replace every read of this stage by its expression."""
         self._no_placeholder("compute_inline")
+        self._no_extern("compute_inline")
         if self.is_output:
             raise self._error("an output cannot be inlined")
         if isinstance(self.op, ComputeOp) and self.op.reduce_axis:
@@ -354,6 +357,12 @@ class Stage:
         if isinstance(self.op, PlaceholderOp):
             raise self._error(f"{primitive}: an input is not computed")
 
+    def _no_extern(self, primitive: str) -> None:
+        if isinstance(self.op, ExternOp):
+            raise self._error(f"{primitive}: a stage written by hand is computed at root")
+        if any(isinstance(r.op, ExternOp) for r in self.schedule.readers(self)):
+            raise self._error(f"{primitive}: a stage written by hand reads this one whole")
+
     def _error(self, problem: str, hint: str = "") -> ScheduleError:
         return ScheduleError(problem, at=f"schedule of stage {self.name}", hint=hint)
 
@@ -407,7 +416,7 @@ class Schedule:
         stage = self[tensor]
         op = stage.op
         if not isinstance(op, ComputeOp):
-            raise stage._error("cache_write: an input is not written here")
+            raise stage._error("cache_write: only a compute can be written through a cache")
         if stage.relations:
             raise stage._error("cache_write must come before the loops of the stage are changed")
         fresh = [IterVar(f"{a.name}.c", extent=a.extent) for a in op.axis]
@@ -429,15 +438,16 @@ class Schedule:
         self,
         tensor: Tensor,
         scope: Scope,
-        readers: Tensor | Operation | Iterable[Tensor],
+        readers: Tensor | Operation | Iterable[Tensor | Operation],
     ) -> Tensor:
         """Let `readers` read a copy of `tensor` in memory `scope`.
 
         before: C[i] = f(A[i])   ->   after: A.shared[i] = A[i]; C[i] = f(A.shared[i])
         """
         source = self[tensor]
-        one = isinstance(readers, (Tensor, PlaceholderOp, ComputeOp))
-        targets = [self[r] for r in ([readers] if one else readers)]  # type: ignore[list-item, union-attr]
+        if isinstance(readers, (Tensor, PlaceholderOp, ComputeOp, ExternOp)):
+            readers = [readers]
+        targets = [self[r] for r in readers]
         axes = [IterVar(f"ax{i}", extent=d) for i, d in enumerate(tensor.shape)]
         body = (source.op.output(tensor.value_index)[tuple(axes)],)
         copy = ComputeOp(f"{tensor.name}.{scope}", tuple(axes), body)
@@ -451,7 +461,7 @@ class Schedule:
     def _redirect(self, reader: Stage, source: Stage, index: int, to: Tensor) -> None:
         op = reader.op
         if not isinstance(op, ComputeOp):
-            raise reader._error("cache_read: an input reads nothing")
+            raise reader._error("cache_read: only a compute can read a copy")
 
         def rule(e: Expr) -> Expr | None:
             if (
@@ -593,8 +603,8 @@ def _producers_first(outputs: Sequence[Operation]) -> list[Operation]:
 
 def create_schedule(ops: Operation | Tensor | Sequence[Operation | Tensor]) -> Schedule:
     """Return the default schedule of operations: every stage at root, loops as declared."""
-    items = ops if isinstance(ops, (list, tuple)) else [ops]
-    return Schedule([o.op if isinstance(o, Tensor) else o for o in items])  # type: ignore[union-attr]
+    items = ops if isinstance(ops, Sequence) else [ops]
+    return Schedule([o.op if isinstance(o, Tensor) else o for o in items])
 
 
 __all__ = ["Attach", "Fuse", "Schedule", "Split", "Stage", "Step", "create_schedule"]

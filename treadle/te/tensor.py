@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
@@ -157,7 +157,45 @@ class ComputeOp:
         return self.outputs[index]
 
 
-Operation = PlaceholderOp | ComputeOp
+BuildFn = Callable[[Sequence[Any], Sequence[Any]], Any]
+"""build(inputs, outputs) -> statement, over buffers of treadle.loop (a layer above this one)."""
+
+
+@dataclass(slots=True, eq=False)
+class ExternOp:
+    """Tensors made by a loop nest written by hand, for what no compute can say (a scatter, a sort).
+
+    It reads `inputs` whole and writes every element of its outputs. The order of its loops is part
+    of its meaning, so a schedule can neither move nor change it, nor inline what it reads.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    shapes: tuple[tuple[Expr, ...], ...]
+    dtypes: tuple[str, ...]
+    build: BuildFn
+    tag: str = ""
+    _outputs: tuple[Tensor, ...] = ()
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        """The distinct tensors this operation reads."""
+        return tuple(dict.fromkeys(self.inputs))
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The tensors this operation makes."""
+        if not self._outputs:
+            kinds = enumerate(zip(self.shapes, self.dtypes, strict=True))
+            self._outputs = tuple(Tensor(self, i, shape, dtype) for i, (shape, dtype) in kinds)
+        return self._outputs
+
+    def output(self, index: int) -> Tensor:
+        """Return output number `index`."""
+        return self.outputs[index]
+
+
+Operation = PlaceholderOp | ComputeOp | ExternOp
 
 
 def read_tensors(body: Iterable[Expr]) -> tuple[Tensor, ...]:
@@ -225,8 +263,8 @@ Shape = Sequence[ExprLike] | ExprLike
 
 
 def _as_shape(shape: Shape) -> tuple[Expr, ...]:
-    dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(nodes.cast(convert(d), dt.INDEX) for d in dims)  # type: ignore[arg-type]
+    dims = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    return tuple(nodes.cast(convert(d), dt.INDEX) for d in dims)
 
 
 def var(name: str = "n", dtype: str = dt.INDEX) -> Var:
@@ -261,10 +299,9 @@ def thread_axis(
 ) -> IterVar:
     """Return a hardware axis: `te.thread_axis("blockIdx.x")` or `te.thread_axis((0, 64), tag)`."""
     if isinstance(dom, str):
-        dom, tag = None, dom
-    if isinstance(dom, tuple):
-        dom = dom[1]
-    extent = Const.of(-1) if dom is None else convert(dom, dt.INDEX)
+        return IterVar(name or dom, extent=Const.of(-1), kind="thread", tag=dom)
+    last = dom[1] if isinstance(dom, tuple) else dom
+    extent = Const.of(-1) if last is None else convert(last, dt.INDEX)
     return IterVar(name or tag, extent=extent, kind="thread", tag=tag)
 
 
@@ -306,6 +343,46 @@ def compute_one(
     return result
 
 
+def extern(
+    shape: Shape | Sequence[Shape],
+    inputs: Sequence[Tensor],
+    fcompute: BuildFn,
+    name: str = "extern",
+    dtype: str | Sequence[str] | None = None,
+    tag: str = "",
+) -> Tensor | tuple[Tensor, ...]:
+    """Return the tensors that a hand-written loop nest makes from `inputs`.
+
+    `fcompute(ins, outs)` gets one buffer per input and per output and returns a statement of
+    `treadle.loop` that writes every element of `outs`. A list of shapes makes several tensors;
+    some may be temporaries. `dtype` (one, or one per shape) defaults to that of the inputs.
+
+    Raises:
+        TypeMismatch: the element type is neither given nor told by the inputs.
+    """
+    several = isinstance(shape, list) and all(isinstance(s, (tuple, list)) for s in shape)
+    shapes = tuple(_as_shape(s) for s in (shape if several else [shape]))  # type: ignore[arg-type, union-attr]
+    if dtype is None or isinstance(dtype, str):
+        dtypes = (_extern_dtype(dtype, inputs, name),) * len(shapes)
+    else:
+        dtypes = tuple(dt.check_dtype(d) for d in dtype)
+    if len(dtypes) != len(shapes):
+        raise TypeMismatch(f"{name} has {len(shapes)} shapes and {len(dtypes)} element types")
+    op = ExternOp(name, tuple(inputs), shapes, dtypes, fcompute, tag)
+    return op.outputs if several else op.output(0)
+
+
+def _extern_dtype(dtype: str | None, inputs: Sequence[Tensor], name: str) -> str:
+    if dtype is not None:
+        return dt.check_dtype(dtype)
+    found = {t.dtype for t in inputs}
+    if len(found) != 1:
+        raise TypeMismatch(
+            f"the element type of {name} does not follow from its inputs", hint="give dtype="
+        )
+    return found.pop()
+
+
 def _axis_names(fcompute: Callable[..., object], ndim: int) -> list[str]:
     names: list[str] = []
     for p in inspect.signature(fcompute).parameters.values():
@@ -334,22 +411,18 @@ def _check_body(body: Expr, name: str) -> Expr:
 def _combiner(
     name: str,
     dtypes: Sequence[str],
-    fcombine: Callable[..., object],
+    fcombine: Callable[..., Any],
     identity: Sequence[Expr],
 ) -> Combiner:
     lhs = tuple(Var(f"x{i}", d) for i, d in enumerate(dtypes))
     rhs = tuple(Var(f"y{i}", d) for i, d in enumerate(dtypes))
-    if len(dtypes) == 1:
-        results = (convert(fcombine(lhs[0], rhs[0])),)  # type: ignore[arg-type]
-    else:
-        combined = fcombine(lhs, rhs)
-        results = tuple(convert(r) for r in combined)  # type: ignore[attr-defined]
-    return Combiner(name, lhs, rhs, results, tuple(identity))
+    combined = (fcombine(lhs[0], rhs[0]),) if len(dtypes) == 1 else fcombine(lhs, rhs)
+    return Combiner(name, lhs, rhs, tuple(convert(r) for r in combined), tuple(identity))
 
 
 def comm_reducer(
-    fcombine: Callable[..., object],
-    fidentity: Callable[..., object],
+    fcombine: Callable[..., Any],  # an expression, or a sequence of them
+    fidentity: Callable[..., Any],
     name: str = "reduce",
 ) -> Callable[..., Expr | tuple[Expr, ...]]:
     """Return a reduction function made from a combination and its identity.
@@ -363,8 +436,8 @@ def comm_reducer(
         axis: IterVar | Sequence[IterVar],
         where: ExprLike | None = None,
     ) -> Expr | tuple[Expr, ...]:
-        several = isinstance(expr, (tuple, list))
-        sources = tuple(convert(e) for e in (expr if several else (expr,)))  # type: ignore[union-attr, arg-type]
+        several = isinstance(expr, Sequence)
+        sources = tuple(convert(e) for e in (expr if isinstance(expr, Sequence) else (expr,)))
         axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
         for a in axes:
             if not isinstance(a, IterVar) or a.kind != "reduce":
@@ -375,7 +448,7 @@ def comm_reducer(
             name,
             [s.dtype for s in sources],
             fcombine,
-            [convert(v, s.dtype) for v, s in zip(values, sources, strict=True)],  # type: ignore[arg-type, call-overload]
+            [convert(v, s.dtype) for v, s in zip(values, sources, strict=True)],
         )
         condition = Const.of(True, "bool") if where is None else convert(where)
         made = tuple(
@@ -405,13 +478,13 @@ def _single(
     return reduce_
 
 
-sum = _single("sum", lambda x, y: x + y, lambda t: Const.of(0, t))  # noqa: A001
+sum = _single("sum", lambda x, y: x + y, lambda t: Const.of(0, t))
 prod = _single("prod", lambda x, y: x * y, lambda t: Const.of(1, t))
 _max_reduce = _single("max", nodes.maximum, lambda t: Const.of(dt.min_value(t), t))
 _min_reduce = _single("min", nodes.minimum, lambda t: Const.of(dt.max_value(t), t))
 
 
-def max(  # noqa: A001
+def max(
     expr: ExprLike,
     axis: IterVar | Sequence[IterVar] | ExprLike,
     where: ExprLike | None = None,
@@ -422,7 +495,7 @@ def max(  # noqa: A001
     return nodes.maximum(expr, axis)  # type: ignore[arg-type]
 
 
-def min(  # noqa: A001
+def min(
     expr: ExprLike,
     axis: IterVar | Sequence[IterVar] | ExprLike,
     where: ExprLike | None = None,
@@ -444,12 +517,12 @@ def if_then_else(cond: ExprLike, t: ExprLike, f: ExprLike) -> Expr:
     return nodes.select(cond, t, f, lazy=True)
 
 
-def all(*args: Expr) -> Expr:  # noqa: A001
+def all(*args: Expr) -> Expr:
     """Return the conjunction of conditions."""
     return nodes.all_of(args)
 
 
-def any(*args: Expr) -> Expr:  # noqa: A001
+def any(*args: Expr) -> Expr:
     """Return the disjunction of conditions."""
     return nodes.any_of(args)
 
@@ -483,8 +556,8 @@ sqrt, rsqrt, erf, sigmoid = map(_intrinsic, ("sqrt", "rsqrt", "erf", "sigmoid"))
 sin, cos, tan, sinh, cosh, tanh = map(_intrinsic, ("sin", "cos", "tan", "sinh", "cosh", "tanh"))
 asin, acos, atan = map(_intrinsic, ("asin", "acos", "atan"))
 asinh, acosh, atanh = map(_intrinsic, ("asinh", "acosh", "atanh"))
-floor, ceil, trunc, round = map(_intrinsic, ("floor", "ceil", "trunc", "round"))  # noqa: A001
-isnan, isinf, abs = map(_intrinsic, ("isnan", "isinf", "abs"))  # noqa: A001
+floor, ceil, trunc, round = map(_intrinsic, ("floor", "ceil", "trunc", "round"))
+isnan, isinf, abs = map(_intrinsic, ("isnan", "isinf", "abs"))
 
 
 def power(x: ExprLike, y: ExprLike) -> Expr:

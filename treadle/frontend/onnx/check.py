@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import onnx
+from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from treadle.errors import ModelError, TreadleError
 from treadle.frontend.importer import origin_of
@@ -71,6 +73,21 @@ def check_complete(node: OnnxNode, results: Sequence[Node]) -> None:
     for k, name in enumerate(node.outputs):
         if name and k >= len(results):
             raise ModelError(f"the output {k} ({name!r}) of {node.op} is not supported")
+
+
+def check_text(model: onnx.ModelProto) -> None:
+    """Raise ModelError if a name in the model is not text (protobuf then hands out bytes)."""
+    stack: list[Message] = [model]
+    while stack:
+        for field, value in stack.pop().ListFields():
+            values = [value] if isinstance(value, (Message, str, bytes)) else value
+            if field.type == FieldDescriptor.TYPE_MESSAGE:
+                stack += values
+            is_text = field.type == FieldDescriptor.TYPE_STRING
+            if is_text and any(isinstance(v, bytes) for v in values):
+                raise ModelError(
+                    f"this is not an ONNX file: its field {field.name!r} holds no text"
+                )
 
 
 def undefined(name: str, nodes: Sequence[onnx.NodeProto], reader: int) -> ModelError:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import per_channel
+from treadle.frontend.onnx.build import per_channel, shape_of
 from treadle.frontend.onnx.movement import padded
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.window import per_axis, read_kernel, read_pads, read_window, split_pads
@@ -16,14 +16,19 @@ from treadle.ops import elementwise
 @converter("Conv", since=(1, 11, 22))
 def conv(node: OnnxNode) -> Node:
     """Convert a convolution; its bias becomes an addition."""
-    x, w = node.input(0), node.input(1)
-    weights = _weight_shape(node)
-    window = read_window(node, read_kernel(node, weights[2:]), node.shape(0)[2:])
+    return _with_bias(node, convolved(node, node.input(0), node.input(1)))
+
+
+def convolved(node: OnnxNode, x: Node, w: Node) -> Node:
+    """Return the convolution of `x` by `w` with the window that the attributes of `node` say."""
+    weights = _factor_shapes(node, x, w)[1]
+    spatial = shape_of(x)[2:]
+    window = read_window(node, read_kernel(node, weights[2:]), spatial)
     before, after = window.before, window.after
     if min((*before, *after), default=0) < 0:
         x = padded(x, (0, 0, *(min(p, 0) for p in before)), (0, 0, *(min(p, 0) for p in after)))
         before, after = (tuple(max(p, 0) for p in pads) for pads in (before, after))
-    result = convolution.conv(
+    return convolution.conv(
         x,
         w,
         strides=window.strides,
@@ -32,13 +37,12 @@ def conv(node: OnnxNode) -> Node:
         dilations=window.dilations,
         groups=node.integer("group", 1),
     )
-    return _with_bias(node, result)
 
 
 @converter("ConvTranspose", since=(1, 11, 22))
 def conv_transpose(node: OnnxNode) -> Node:
     """Convert a transposed convolution; pads may follow from the wanted output shape."""
-    weights = _weight_shape(node)
+    weights = _factor_shapes(node, node.input(0), node.input(1))[1]
     n = len(weights) - 2
     kernel = read_kernel(node, weights[2:])
     strides, dilations = per_axis(node, "strides", n), per_axis(node, "dilations", n)
@@ -77,11 +81,11 @@ def _side(mode: str) -> str:
     return "SAME_UPPER" if mode == "SAME_UPPER" else "SAME_LOWER"
 
 
-def _weight_shape(node: OnnxNode) -> tuple[int, ...]:
-    shape = node.shape(1)
-    if len(shape) < 3 or len(shape) != node.type(0).ndim:
-        raise ModelError(f"{node.op} takes data [n, c, ...], not {node.type(0)} by {node.type(1)}")
-    return shape
+def _factor_shapes(node: OnnxNode, x: Node, w: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    data, weights = shape_of(x), shape_of(w)
+    if len(weights) < 3 or len(weights) != len(data):
+        raise ModelError(f"{node.op} takes data [n, c, ...], not {x.type} by {w.type}")
+    return data, weights
 
 
 def _with_bias(node: OnnxNode, result: Node) -> Node:

@@ -18,7 +18,7 @@ from treadle.frontend.onnx.build import (
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Call, Constant, Node
-from treadle.ops import elementwise
+from treadle.ops import bits, elementwise
 
 Op = Callable[..., Call]
 
@@ -301,6 +301,12 @@ def cast_like(node: OnnxNode) -> Node:
     """Convert a cast to the type of a second input."""
     node.without_effect(*SATURATION)
     return converted(node.input(0), node.type(1).dtype)
+
+
+@converter("BitCast", since=(26,))
+def bit_cast(node: OnnxNode) -> Node:
+    """Convert a reading of elements as another type of the same size."""
+    return bits.bitcast(node.input(0), dtype=dtype_of(node.integer("to")))
 
 
 @converter("IsInf", since=(10, 20))

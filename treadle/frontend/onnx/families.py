@@ -14,15 +14,19 @@ from treadle.frontend.onnx import (
     norm,
     pool,
     quantize,
+    recurrent,
     reduce,
     resize,
+    scatter,
     shape,
+    sort,
+    vision,
 )
 from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 FAMILIES = (
     constants, conv, einsum, elementwise, matmul, movement,
-    norm, pool, quantize, reduce, resize, shape,
+    norm, pool, quantize, recurrent, reduce, resize, scatter, shape, sort, vision,
 )  # fmt: skip
 
 

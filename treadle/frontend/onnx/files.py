@@ -13,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from treadle.errors import ModelError
+from treadle.frontend.onnx.check import check_text
 from treadle.frontend.onnx.external import ExternalFiles
 from treadle.frontend.onnx.wire import split_weights
 
@@ -33,7 +34,7 @@ class Source:
     weights: dict[int, memoryview] = field(default_factory=dict)
 
 
-def open_model(model: onnx.ModelProto | str | Path | bytes) -> Source:
+def open_model(model: onnx.ModelProto | str | os.PathLike[str] | bytes) -> Source:
     """Return the model as a `Source`.
 
     Raises:
@@ -89,6 +90,7 @@ def _parse(data: memoryview, name: str, external: ExternalFiles) -> Source:
 def _checked(source: Source) -> Source:
     if not source.model.HasField("graph"):
         raise ModelError("this is not an ONNX file: it holds no graph", hint=_NOT_ONNX)
+    check_text(source.model)
     if not source.model.graph.output:
         raise ModelError("the model's graph has no outputs", hint=_NOT_ONNX)
     return source

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import converted, reshaped, scalar_like, shape_of, transposed
+from treadle.frontend.onnx.build import reshaped, scalar_like, shape_of, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Node
 from treadle.graph.types import broadcast_shapes
@@ -52,22 +52,3 @@ def gemm(node: OnnxNode) -> Node:
 
 def _scaled(x: Node, factor: float) -> Node:
     return x if factor == 1.0 else elementwise.multiply(x, scalar_like(factor, x))
-
-
-@converter("MatMulInteger", since=(10,))
-def integer_product(node: OnnxNode) -> Node:
-    """Convert a product of 8-bit integers, summed in 32 bits."""
-    return product(_without_zero_point(node, 0, 2), _without_zero_point(node, 1, 3))
-
-
-def _without_zero_point(node: OnnxNode, index: int, zero: int) -> Node:
-    wide = converted(node.input(index), "int32")
-    point = node.optional(zero)
-    if point is None:
-        return wide
-    shape = shape_of(point)
-    by_row = index == 0 and len(shape) == 1 and shape[0] > 1
-    aligned = reshaped(point, (*shape, 1)) if by_row else point
-    if len(shape) == 1 and shape[0] == 1:
-        aligned = reshaped(point, ())
-    return elementwise.subtract(wide, converted(aligned, "int32"))

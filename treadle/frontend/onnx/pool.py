@@ -7,9 +7,9 @@ from math import prod
 
 from treadle.errors import ModelError
 from treadle.frontend.onnx.build import scalar_like
-from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.frontend.onnx.node import OnnxNode, Result, converter
 from treadle.frontend.onnx.window import Window, read_kernel, read_window
-from treadle.graph.nodes import Node
+from treadle.graph.nodes import Node, TupleItem
 from treadle.ops import elementwise, pool
 from treadle.ops import reduce as reductions
 
@@ -34,21 +34,22 @@ def _out_sizes(node: OnnxNode, window: Window) -> tuple[int, ...]:
 
 
 @converter("MaxPool", since=(1, 8, 10, 11, 12, 22))
-def max_pool(node: OnnxNode) -> Node:
-    """Convert a pool of the largest value; the indices of the values are not supported."""
-    if node.wants(1):
-        raise ModelError("the output Indices of MaxPool is not supported")
-    node.without_effect("storage_order")  # orders the indices
+def max_pool(node: OnnxNode) -> Result:
+    """Convert a pool of the largest value, and of its position where that is wanted."""
     window = _window(node)
-    return pool.max_pool(
-        node.input(0),
-        kernel=window.kernel,
-        strides=window.strides,
-        pads_before=window.before,
-        pads_after=window.after,
-        dilations=window.dilations,
-        out_sizes=_out_sizes(node, window),
-    )
+    attrs = {
+        "kernel": window.kernel,
+        "strides": window.strides,
+        "pads_before": window.before,
+        "pads_after": window.after,
+        "dilations": window.dilations,
+        "out_sizes": _out_sizes(node, window),
+    }
+    column_major = node.flag("storage_order") if node.version >= 8 else False
+    if not node.wants(1):
+        return pool.max_pool(node.input(0), **attrs)
+    both = pool.max_pool_indices(node.input(0), column_major=column_major, **attrs)
+    return [TupleItem.of(both, k) for k in range(2)]
 
 
 @converter("AveragePool", since=(1, 7, 10, 11, 19, 22))
@@ -75,11 +76,24 @@ def _average(node: OnnxNode, x: Node, include_pad: bool) -> Node:
 def lp_pool(node: OnnxNode) -> Node:
     """Convert a pool of the p-norm, as the root of a mean of powers."""
     p = _norm_order(node)
-    if node.flag("ceil_mode"):
-        raise ModelError("LpPool with ceil_mode = 1 is not supported")
-    kernel = read_kernel(node, None)
-    means = _average(node, _power(elementwise.abs(node.input(0)), p), True)
-    total = elementwise.multiply(means, scalar_like(prod(kernel), means))
+    window = _window(node)
+    sizes = _out_sizes(node, window)
+    after = window.after
+    if sizes:  # in ceil mode: zeros up to the end of the last window
+        spans = zip(sizes, window.strides, window.extents, strict=True)
+        ends = [(count - 1) * stride + extent for count, stride, extent in spans]
+        starts = zip(node.shape(0)[2:], window.before, strict=True)
+        after = tuple(max(e - d - b, 0) for e, (d, b) in zip(ends, starts, strict=True))
+    means = pool.avg_pool(
+        _power(elementwise.abs(node.input(0)), p),
+        kernel=window.kernel,
+        strides=window.strides,
+        pads_before=window.before,
+        pads_after=after,
+        dilations=window.dilations,
+        count_include_pad=True,
+    )
+    total = elementwise.multiply(means, scalar_like(prod(window.kernel), means))
     return _power(total, 1.0 / p)
 
 

@@ -7,12 +7,14 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import converted, reshaped, scalar_like, shape_of
+from treadle.frontend.onnx.build import converted, per_channel, reshaped, scalar_like, shape_of
+from treadle.frontend.onnx.conv import convolved
+from treadle.frontend.onnx.matmul import product
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import tensor_type
-from treadle.ops import elementwise
+from treadle.ops import elementwise, movement
 from treadle.ops import reduce as reductions
 
 _NARROW = ("int8", "uint8", "int16", "uint16")
@@ -57,15 +59,28 @@ def dequantize_linear(node: OnnxNode) -> Node:
 def _along_axis(node: OnnxNode, index: int) -> Node:
     """Return a scale or zero point shaped so that it broadcasts along the quantised axis."""
     value, shape, ndim = node.input(index), node.shape(index), node.type(0).ndim
-    if node.version >= 21 and node.integer("block_size", 0):
-        raise ModelError(f"{node.op} with blocks along an axis is not supported")
+    block = node.integer("block_size", 0) if node.version >= 21 else 0
     axis = node.integer("axis", 1) if node.version >= 13 else 1
+    if block:
+        return _per_block(node, value, node.axis(axis, ndim), block)
     if int(np.prod(shape, dtype=object)) == 1:
         return reshaped(value, ())
     at = node.axis(axis, ndim)
     if len(shape) != 1 or shape[0] != node.shape(0)[at]:
         raise ModelError(f"{value.type} does not fit axis {at} of {node.type(0)}")
     return reshaped(value, (*shape, *(1,) * (ndim - at - 1)))
+
+
+def _per_block(node: OnnxNode, value: Node, axis: int, block: int) -> Node:
+    """Return one scale or zero point per element from one for each block along an axis."""
+    shape = node.shape(0)
+    blocks = -(-shape[axis] // block) if block > 0 else 0
+    if shape_of(value) != (*shape[:axis], blocks, *shape[axis + 1 :]):
+        raise ModelError(
+            f"{value.type} does not fit blocks of {block} along axis {axis} of {node.type(0)}"
+        )
+    chosen = np.arange(shape[axis], dtype="int64") // block
+    return movement.gather(value, Constant.of(chosen), axis=axis)
 
 
 @converter("DynamicQuantizeLinear", since=(11,))
@@ -84,3 +99,71 @@ def dynamic_quantize_linear(node: OnnxNode) -> list[Node]:
     steps = elementwise.add(elementwise.round(elementwise.divide(x, scale)), point)
     quantized = converted(elementwise.clip(steps, min=0.0, max=255.0), "uint8")
     return [quantized, spread, converted(point, "uint8")]
+
+
+def _centred(node: OnnxNode, index: int, zero: int, axis: int) -> Node:
+    """Return an 8-bit input as int32 less its zero point, which may be one per entry of `axis`."""
+    wide = converted(node.input(index), "int32")
+    point = node.optional(zero)
+    if point is None:
+        return wide
+    return elementwise.subtract(wide, converted(_spread(point, wide, axis), "int32"))
+
+
+def _spread(value: Node, x: Node, axis: int) -> Node:
+    """Return a scale or zero point shaped to broadcast against `x`: for all, or along `axis`."""
+    shape, full = shape_of(value), shape_of(x)
+    if int(np.prod(shape, dtype=object)) == 1:
+        return reshaped(value, ())
+    if len(shape) == 1 and shape[0] == full[axis]:
+        return reshaped(value, [d if k == axis % len(full) else 1 for k, d in enumerate(full)])
+    if len(shape) == len(full):
+        return value
+    raise ModelError(f"{value.type} does not fit axis {axis} of {x.type}")
+
+
+def _requantized(node: OnnxNode, total: Node, scale: Node, point: Node) -> Node:
+    """Return round(total * scale) + zero point in the type of the zero point, clipped to it."""
+    dtype = tensor_type(point.type).dtype
+    if dtype not in _NARROW:
+        raise ModelError(f"{node.op} to {dtype} is not supported")
+    steps = elementwise.round(elementwise.multiply(converted(total, "float32"), scale))
+    moved = elementwise.add(steps, converted(_spread(point, total, -1), "float32"))
+    low, high = float(dt.min_value(dtype)), float(dt.max_value(dtype))
+    return converted(elementwise.clip(moved, min=low, max=high), dtype)
+
+
+def _output_scale(node: OnnxNode, total: Node, axes: tuple[int, int]) -> Node:
+    """Return scale of a * scale of b / scale of the result, in float32."""
+    a = _spread(converted(node.input(1), "float32"), total, axes[0])
+    b = _spread(converted(node.input(4), "float32"), total, axes[1])
+    result = _spread(converted(node.input(6), "float32"), total, -1)
+    return elementwise.divide(elementwise.multiply(a, b), result)
+
+
+@converter("QLinearMatMul", since=(10, 21))
+def quantized_product(node: OnnxNode) -> Node:
+    """Convert a product of 8-bit matrices with a scale and zero point for each."""
+    total = product(_centred(node, 0, 2, -2), _centred(node, 3, 5, -1))
+    return _requantized(node, total, _output_scale(node, total, (-2, -1)), node.input(7))
+
+
+@converter("MatMulInteger", since=(10,))
+def integer_product(node: OnnxNode) -> Node:
+    """Convert a product of 8-bit integers, summed in 32 bits."""
+    return product(_centred(node, 0, 2, -2), _centred(node, 1, 3, -1))
+
+
+@converter("ConvInteger", since=(10,))
+def integer_convolution(node: OnnxNode) -> Node:
+    """Convert a convolution of 8-bit integers, summed in 32 bits; pads are the zero point."""
+    return convolved(node, _centred(node, 0, 2, 1), _centred(node, 1, 3, 0))
+
+
+@converter("QLinearConv", since=(10,))
+def quantized_convolution(node: OnnxNode) -> Node:
+    """Convert a convolution of 8-bit integers with scales and zero points."""
+    total = convolved(node, _centred(node, 0, 2, 1), _centred(node, 3, 5, 0))
+    if node.has_input(8):
+        total = elementwise.add(total, per_channel(node.input(8), len(shape_of(total))))
+    return _requantized(node, total, _output_scale(node, total, (1, 1)), node.input(7))

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from treadle import dtype as dt
-from treadle.errors import ModelError
-from treadle.frontend.onnx.build import converted, reshaped, shape_of, transposed
+from treadle.frontend.onnx.build import converted, shape_of
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.graph.nodes import Call, Constant, Node
+from treadle.graph.nodes import Call, Node
 from treadle.graph.types import tensor_type
-from treadle.ops import elementwise, matmul
+from treadle.ops import cumulative, elementwise
 from treadle.ops import reduce as reductions
 
 Axes = tuple[int, ...]
@@ -144,22 +141,16 @@ def extreme_index(node: OnnxNode) -> Node:
 
 
 @converter("CumSum", since=(11, 14))
-def cumulative_sum(node: OnnxNode) -> Node:
-    """Convert a running sum along an axis, as a product with a triangle of ones."""
-    x, ndim = node.input(0), node.type(0).ndim
-    axis = node.axis(int(node.constant_scalar(1, "axis")), ndim)
-    extent = node.shape(0)[axis]
-    if extent > 4096:
-        raise ModelError(f"a running sum over {extent} elements is not supported (at most 4096)")
-    offset = 1 if node.flag("exclusive") else 0
-    ones = np.ones((extent, extent), dtype=dt.to_numpy(node.type(0).dtype))
-    # triangle[i, j] says whether element i is part of sum j
-    triangle = np.tril(ones, -offset) if node.flag("reverse") else np.triu(ones, offset)
-    last = [k for k in range(ndim) if k != axis] + [axis]
-    rows = transposed(x, last)
-    matrix = rows if ndim > 1 else reshaped(rows, (1, extent))
-    sums = reshaped(matmul.matmul(matrix, Constant.of(triangle)), shape_of(rows))
-    return transposed(sums, tuple(int(k) for k in np.argsort(last)))
+@converter("CumProd", since=(26,))
+def running(node: OnnxNode) -> Node:
+    """Convert a running sum or product along an axis."""
+    op = cumulative.cumsum if node.op == "CumSum" else cumulative.cumprod
+    return op(
+        node.input(0),
+        axis=node.axis(int(node.constant_scalar(1, "axis")), node.type(0).ndim),
+        exclusive=node.flag("exclusive"),
+        reverse=node.flag("reverse"),
+    )
 
 
 _register_table()

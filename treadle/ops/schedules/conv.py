@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
-from treadle.ops.schedules.stages import border_box, inline_moves, known, lanes_of, live_stages
-from treadle.ops.schedules.tiles import best_tile, best_window_tile
+from treadle.ops.schedules.stages import (
+    border_box,
+    inline_moves,
+    itemsize_of,
+    known,
+    lanes_of,
+    live_stages,
+)
+from treadle.ops.schedules.tiles import WindowTile, best_tile, best_window_tile
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar
@@ -30,13 +39,42 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
-    result.reorder(n, oc_outer, oh_outer, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
-    result.parallel(result.fuse(n, oc_outer, oh_outer))
+    rows = rows_per_band(total, -(-high // tile.high), tile, target)
+    band, oh_outer = result.split(oh_outer, factor=rows)
+    result.reorder(n, band, oc_outer, oh_outer, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
+    result.parallel(result.fuse(n, band, oc_outer, oh_outer))
     for axis in (oc_inner, oh_inner, ow_inner):
         result.unroll(axis)
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)
     _register_sums(total)
+
+
+def rows_per_band(total: Stage, rows: int, tile: WindowTile, target: Target) -> int:
+    """Return how many tile rows of the image to finish for all channels before the next ones.
+
+    A band's input is read once per tile of output channels, all weights once per band: what fits
+    the cache costs nothing to read again. The band with the least traffic to memory wins.
+    """
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    if any(int_value(a.extent) is None for a in (*op.axis, *op.reduce_axis)):
+        return rows
+    _, oc, oh, ow, ocb = (known(a) for a in op.axis)
+    taps = [known(a) for a in op.reduce_axis]
+    size = itemsize_of(total)
+    weights = oc * ocb * prod(taps) * size
+    source = taps[0] * taps[-1] * ow * oh * size
+    passes = -(-oc // tile.vectors)
+    room = target.l2_bytes // 2
+
+    def traffic(band: int) -> float:
+        bands = -(-rows // band)
+        lines = band / rows + (prod(taps[1:-1]) > 1) * 2 * tile.high / max(oh, 1)
+        reads = source * lines * bands * (1 if source * lines <= room else passes)
+        return reads + weights * (1 if weights <= room else bands)
+
+    return min(range(1, rows + 1), key=lambda band: (traffic(band), -band))
 
 
 def _register_sums(total: Stage) -> None:
@@ -82,7 +120,7 @@ def _row_tile(width: int, target: Target) -> int:
 
 
 def _prepare(group: Group, target: Target) -> Stage:
-    """Inline the tail; return the stage of the sums, made a stage of its own if it is the result."""
+    """Inline the tail; return the stage of the sums, made one of its own if it is the result."""
     inline_moves(group)
     s = group.schedule
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)

@@ -9,6 +9,7 @@ from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
+    Turn,
     inline_moves,
     is_reduction,
     known,
@@ -16,6 +17,7 @@ from treadle.ops.schedules.stages import (
     live_stages,
     reads_in_order,
     size_of,
+    turned_axis,
 )
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
@@ -48,6 +50,10 @@ def injective(s: Schedule, stage: Stage, target: Target) -> None:
     if not axes:
         return
     lanes = lanes_of(stage, target)
+    turn = turned_axis(stage, s, lanes)
+    if turn is not None:
+        _turned(stage, turn, lanes)
+        return
     if len(axes) > 1 and reads_in_order(stage, s):
         axes = [stage.fuse(*axes)]
     wide = _wide_axis(axes, lanes)
@@ -63,6 +69,26 @@ def injective(s: Schedule, stage: Stage, target: Target) -> None:
     fused = stage.fuse(*rows)
     if many:
         stage.parallel(fused)
+
+
+def _turned(stage: Stage, turn: Turn, lanes: int) -> None:
+    """Tiles that are square, so that lowering reads and writes them by whole vectors.
+
+    before: for i: for j: C[i, j] = A[j, i]
+    after:  parallel for i.outer: for j.outer: for i.inner (unrolled): C[i, ramp] = A[j.., i]
+    """
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    outer, inner = stage.split(turn.axis, factor=turn.size)
+    last_outer, last_inner = stage.split(op.axis[-1], factor=turn.size)
+    rows = [a for a in op.axis[:-1] if a is not turn.axis]
+    stage.reorder(*rows, outer, last_outer, inner, last_inner)
+    stage.unroll(inner)
+    stage.vectorize(last_inner)
+    task = stage.fuse(*rows, outer)
+    total = size_of(op.shape)
+    if total is None or total >= PARALLEL_WORK:
+        stage.parallel(task)
 
 
 def _wide_axis(axes: list[IterVar], lanes: int) -> IterVar:
@@ -102,9 +128,10 @@ def _walks_along(stage: Stage, axis: IterVar) -> bool:
     assert isinstance(op, ComputeOp)
     for body in op.body:
         for n in ex.walk(body):
-            if isinstance(n, ex.Load) and isinstance(n.source, Tensor) and n.indices:
-                if decompose(n.indices[-1]).terms.get(axis) == 1:
-                    return True
+            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor) or not n.indices:
+                continue
+            if decompose(n.indices[-1]).terms.get(axis) == 1:
+                return True
     return False
 
 

@@ -7,6 +7,9 @@ meets a broadcast weight of every channel of the tile.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import product
+
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
@@ -18,7 +21,7 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import Tile, best_tile
+from treadle.ops.schedules.tiles import tile_cycles
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp
@@ -70,15 +73,20 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target) ->
     lanes = lanes_of(result, target)
     n, oc, *rows, last = op.axis
     tile = _tile(op, _filters(op, group), lanes, target)
-    oc_outer, oc_inner = result.split(oc, factor=tile.rows)
+    oc_outer, oc_inner = result.split(oc, factor=tile.filters)
     outer, strip = result.split(last, factor=tile.vectors * lanes)
     vector, lane = result.split(strip, factor=lanes)
-    result.reorder(n, oc_outer, *rows, outer, oc_inner, vector, lane)
+    inside = [oc_inner, vector]
+    if tile.height > 1:
+        row, row_inner = result.split(rows.pop(), factor=tile.height)
+        rows.append(row)
+        inside.insert(1, row_inner)
+    result.reorder(n, oc_outer, *rows, outer, *inside, lane)
     fused = result.fuse(n, oc_outer, *rows)
     if (size_of(op.shape) or PARALLEL_WORK) * _turns(sums) >= PARALLEL_WORK:
         result.parallel(fused)
-    result.unroll(oc_inner)
-    result.unroll(vector)
+    for axis in inside:
+        result.unroll(axis)
     result.vectorize(lane)
     sums.compute_at(result, outer)
     _register_sums(sums, lanes)
@@ -96,14 +104,38 @@ def _filters(op: ComputeOp, group: Group) -> int:
     return max(1, known(op.axis[1]) // groups)
 
 
-def _tile(op: ComputeOp, filters: int, lanes: int, target: Target) -> Tile:
-    last = known(op.axis[-1])
-    vectors = max(1, -(-last // lanes)) if last else 2
-    tile = best_tile(min(filters, 64), min(vectors, 64), target)
-    if known(op.axis[1]) == filters:
-        return tile
-    divisors = [r for r in range(1, tile.rows + 1) if filters % r == 0]
-    return Tile(divisors[-1], tile.vectors)
+@dataclass(frozen=True, slots=True)
+class _ConvTile:
+    """Filters x rows x vectors of one row whose sums are in registers."""
+
+    filters: int
+    height: int
+    vectors: int
+
+
+def _tile(op: ComputeOp, filters: int, lanes: int, target: Target) -> _ConvTile:
+    """Return the tile with the fewest cycles; short rows are tiled several at a time.
+
+    Filters that share no input (another group) are never in one tile.
+    """
+    whole = known(op.axis[1]) == filters
+    vectors = max(1, -(-known(op.axis[-1]) // lanes)) if known(op.axis[-1]) else 2
+    rows = known(op.axis[-2]) if len(op.axis) > 3 else 1
+    best: tuple[float, int, _ConvTile] | None = None
+    for v, h in product(range(1, min(vectors, _MOST_VECTORS) + 1), range(1, _MOST_VECTORS + 1)):
+        if v * h > _MOST_VECTORS or h > max(rows, 1) or (h > 1 and v < vectors):
+            continue
+        limit = (target.vector_registers - 1 - v * h) // (v * h)
+        for f in range(1, min(filters, limit) + 1):
+            if filters % f and not whole:
+                continue
+            blocks = -(-filters // f) * -(-max(rows, 1) // h) * -(-vectors // v)
+            bodies = 2 ** ((filters % f > 0) + (max(rows, 1) % h > 0) + (vectors % v > 0))
+            cost = blocks * tile_cycles(f, v * h) * (0.98 + 0.02 * bodies)
+            candidate = (round(cost, 6), -f * v * h, _ConvTile(f, h, v))
+            if best is None or candidate[:2] < best[:2]:
+                best = candidate
+    return best[2] if best is not None else _ConvTile(1, 1, 1)
 
 
 def _register_sums(sums: Stage, lanes: int) -> None:
@@ -115,5 +147,3 @@ def _register_sums(sums: Stage, lanes: int) -> None:
     for axis in (*outside, vector):
         sums.unroll(axis)
     sums.vectorize(lane)
-
-

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from treadle.dtype import bits
@@ -13,10 +14,13 @@ from treadle.graph.operator import Group
 from treadle.loop.from_schedule import inline_bodies
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, IterVar, Reduce, Tensor
+from treadle.te.tensor import ComputeOp, ExternOp, IterVar, Reduce, Tensor
 
 PARALLEL_WORK = 16384
 """Elements below which a stage is not worth waking other threads for."""
+
+_LEAST_TURNED = 4
+"""Smaller tiles are not worth turning in registers."""
 
 _COSTLY = frozenset(
     {"exp", "log", "log1p", "expm1", "erf", "tanh", "sigmoid", "pow", "sin", "cos", "tan",
@@ -62,8 +66,8 @@ def known(axis: IterVar) -> int:
 def inline_moves(group: Group) -> None:
     """Inline every stage that can be evaluated where it is read at no extra cost.
 
-    Kept: results, reductions, guarded reads under a reduction, and costly elements that would be
-    evaluated more than once.
+    Kept: results, reductions, what a stage written by hand reads, guarded reads under a reduction,
+    and costly elements that would be evaluated more than once.
     """
     s = group.schedule
     for stage in s.stages:
@@ -71,6 +75,8 @@ def inline_moves(group: Group) -> None:
         if not isinstance(op, ComputeOp) or stage.is_output or is_reduction(stage):
             continue
         readers = s.readers(stage)
+        if any(isinstance(r.op, ExternOp) for r in readers):
+            continue
         reduced = any(is_reduction(r) for r in readers)
         if reduced and is_guarded(stage):
             continue
@@ -111,6 +117,54 @@ def reads_in_order(stage: Stage, s: Schedule) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Reads run along `axis` while writes run along the last: square tiles of `size` pay."""
+
+    axis: IterVar
+    size: int
+
+
+def turned_axis(stage: Stage, s: Schedule, lanes: int) -> Turn | None:
+    """Return the axis along which a stage's reads are neighbours in memory, if not the last.
+
+    The axis may stand alone or as `axis % block` (a blocked layout): then tiles divide the block.
+    """
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    if len(op.axis) < 2 or is_guarded(stage):
+        return None
+    last = op.axis[-1]
+    turns: list[Turn] = []
+    for body in _inlined(stage, s):
+        for n in ex.walk(body):
+            if isinstance(n, ex.Load) and isinstance(n.source, Tensor) and n.indices:
+                turn = _turn_of(n, op.axis, lanes)
+                if turn is not None and any(last in ex.walk(i) for i in n.indices):
+                    turns.append(turn)
+    if not turns or any(t.axis is not turns[0].axis for t in turns):
+        return None
+    size = min(t.size for t in turns)
+    while size > min(known(turns[0].axis), known(last)):
+        size //= 2
+    return Turn(turns[0].axis, size) if size >= _LEAST_TURNED else None
+
+
+def _turn_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> Turn | None:
+    index = next((i for i in reversed(load.indices) if int_value(i) is None), None)
+    if index is None:
+        return None
+    for atom, factor in decompose(index).terms.items():
+        block: int | None = lanes
+        if isinstance(atom, ex.Binary) and atom.op == "floormod":
+            atom, block = atom.a, int_value(atom.b)
+        if factor != 1 or block is None or atom not in axes[:-1]:
+            continue
+        assert isinstance(atom, IterVar)
+        return Turn(atom, min(lanes, block & -block))
+    return None
+
+
 def _inlined(stage: Stage, s: Schedule) -> tuple[Expr, ...]:
     return inline_bodies(s)[id(stage)]
 
@@ -119,6 +173,11 @@ def lanes_of(stage: Stage, target: Target) -> int:
     """Return how many elements of the stage's result fill a vector."""
     dtype = stage.op.outputs[0].dtype
     return target.lanes(max(bits(dtype), 32))
+
+
+def itemsize_of(stage: Stage) -> int:
+    """Return the bytes of one element of a stage's result."""
+    return bits(stage.op.outputs[0].dtype) // 8
 
 
 def border_box(stage: Stage) -> dict[IterVar, tuple[int, int]]:

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.abuse.models import good_model
+from treadle.cli.main import main
+
+SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+class Cli:
+    """Runs `treadle` in this process, in a folder whose content must not change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: str | Path) -> Result:
+        out, err = io.StringIO(), io.StringIO()
+        start = time.perf_counter()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main([str(a) for a in arguments])
+            except SystemExit as end:  # argparse
+                code = end.code if isinstance(end.code, int) else 1
+        assert time.perf_counter() - start < SECONDS
+        return Result(code, out.getvalue(), err.getvalue())
+
+    def fails(self, *arguments: str | Path) -> str:
+        """Run; check that it is refused as it should be and leaves nothing; return the error."""
+        before, temporary = self._files(), set(Path(tempfile.gettempdir()).glob("treadle-*"))
+        result = self(*arguments)
+        assert result.code == 2, result
+        assert "error: " in result.err, result
+        assert "Traceback" not in result.err, result
+        assert self._files() == before
+        assert set(Path(tempfile.gettempdir()).glob("treadle-*")) <= temporary
+        return result.err[result.err.index("error: ") :]
+
+    def _files(self) -> dict[Path, tuple[int, int]]:
+        facts = {p: p.lstat() for p in self.folder.rglob("*")}
+        return {p: (f.st_size, f.st_mtime_ns) for p, f in facts.items()}
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """A model of one input x: float32[2,3]."""
+    path = tmp_path / "good.onnx"
+    onnx.save(good_model(), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def _artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    onnx.save(good_model(), folder / "good.onnx")
+    assert Cli(folder)("compile", folder / "good.onnx", "-o", folder / "good.tar").code == 0
+    return folder / "good.tar"
+
+
+@pytest.fixture
+def artifact(_artifact: Path, tmp_path: Path) -> Path:
+    """The model `good`, compiled."""
+    path = tmp_path / "good.tar"
+    path.write_bytes(_artifact.read_bytes())
+    return path
+
+
+@pytest.fixture
+def npz(tmp_path: Path) -> Path:
+    """Inputs that fit the model `good`."""
+    path = tmp_path / "good.npz"
+    np.savez(path, x=np.ones((2, 3), np.float32))
+    return path

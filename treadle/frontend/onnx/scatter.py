@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of writes at positions that are data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from treadle.dtype import to_numpy
+from treadle.errors import ModelError
+from treadle.frontend.onnx.build import broadcast, reshaped, shape_of
+from treadle.frontend.onnx.movement import padded
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.graph.nodes import Constant, Node
+from treadle.ops import elementwise, scatter
+
+
+@converter("Scatter", since=(9,))
+@converter("ScatterElements", since=(11, 13, 16, 18))
+def scatter_elements(node: OnnxNode) -> Node:
+    """Convert updates of single elements along an axis."""
+    axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
+    reduction = node.text("reduction", "none") if node.version >= 16 else "none"
+    return scatter.scatter_elements(
+        node.input(0), node.input(1), node.input(2), axis=axis, reduction=reduction
+    )
+
+
+@converter("ScatterND", since=(11, 13, 16, 18))
+def scatter_nd(node: OnnxNode) -> Node:
+    """Convert updates of slices that index tuples choose."""
+    reduction = node.text("reduction", "none") if node.version >= 16 else "none"
+    return scatter.scatter_nd(node.input(0), node.input(1), node.input(2), reduction=reduction)
+
+
+@converter("TensorScatter", since=(24,))
+def tensor_scatter(node: OnnxNode) -> Node:
+    """Convert a cache update: new rows written from a start on, around the end if circular."""
+    cache, update = node.shape(0), node.shape(1)
+    axis = node.axis(node.integer("axis", -2), len(cache))
+    mode = node.text("mode", "linear")
+    if mode not in ("linear", "circular") or axis == 0:
+        raise ModelError(f"TensorScatter with mode {mode!r} along axis {axis} is not defined")
+    positions: Node = Constant.of(np.arange(update[axis], dtype="int64"))
+    positions = reshaped(positions, (update[axis], *(1,) * (len(cache) - axis - 1)))
+    start = node.optional(2)
+    if start is not None:
+        first = reshaped(start, (*shape_of(start), *(1,) * (len(cache) - 1)))
+        positions = elementwise.add(first, positions)
+    if mode == "circular":
+        positions = elementwise.mod(positions, Constant.of(cache[axis], "int64"))
+    return scatter.scatter_elements(
+        node.input(0), broadcast(positions, update), node.input(1), axis=axis
+    )
+
+
+@converter("MaxUnpool", since=(9, 11, 22))
+def max_unpool(node: OnnxNode) -> Node:
+    """Convert the inverse of a max pooling: values back at their positions, zeros elsewhere."""
+    shape = node.shape(0)
+    spatial = len(shape) - 2
+    kernel = node.integers("kernel_shape") or ()
+    strides = node.integers("strides") or (1,) * spatial
+    pads = node.integers("pads") or (0,) * (2 * spatial)
+    if not len(kernel) == len(strides) == spatial or len(pads) != 2 * spatial:
+        raise ModelError(f"kernel_shape, strides and pads do not fit {node.type(0)}")
+    inferred = tuple(
+        (d - 1) * s + k - pads[i] - pads[i + spatial]
+        for i, (d, s, k) in enumerate(zip(shape[2:], strides, kernel, strict=True))
+    )
+    natural = (*shape[:2], *inferred)
+    count, size = (int(np.prod(s, dtype=object)) for s in (shape, natural))
+    zeros = Constant.of(np.zeros(size, to_numpy(node.type(0).dtype)))
+    flat = scatter.scatter_elements(
+        zeros, reshaped(node.input(1), (count,)), reshaped(node.input(0), (count,)), axis=0
+    )
+    return _padded_to_output(node, reshaped(flat, natural), natural)
+
+
+def _padded_to_output(node: OnnxNode, x: Node, natural: tuple[int, ...]) -> Node:
+    if not node.has_input(2):
+        return x
+    wanted = node.constant_ints(2, "output_shape")
+    if len(wanted) != len(natural) or any(w < n for w, n in zip(wanted, natural, strict=True)):
+        raise ModelError(f"the output shape {list(wanted)} is smaller than {list(natural)}")
+    return padded(x, (0,) * len(wanted), [w - n for w, n in zip(wanted, natural, strict=True)])

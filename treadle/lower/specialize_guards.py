@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make bodies of their own for the places where no read needs its guard (the inside of a padding).
+
+A guard is a condition of a lazy select. Loops are cut where it changes; a parallel loop stays whole
+and asks once per iteration.
+
+before: for i in range(8): for k in unrolled(3): s += if_then_else(i + k > 0, x[i + k - 1], 0)
+after:  i = 0 with its guards   then   for i in range(1, 8): for k: s += x[i + k - 1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from treadle.expr import nodes as ex
+from treadle.expr.bounds import decompose
+from treadle.expr.nodes import Const, Expr, Var, int_value
+from treadle.loop import nodes as lp
+from treadle.loop.nodes import Allocate, For, If, PrimFunc, Seq, Stmt
+from treadle.lower.partition_loops import cut_loop, threshold
+from treadle.lower.simplify_loops import simplify_loops
+
+_MOST_PARTS = 3
+_MOST_GUARDS = 8
+_TRUE = Const.of(True, "bool")
+
+
+def specialize_guards(func: PrimFunc) -> PrimFunc:
+    """Return `func` with loops cut, and bodies of parallel loops doubled, at their guards."""
+    body = _stmt(func.body)
+    return func if body is func.body else simplify_loops(func.with_body(body))
+
+
+def _stmt(s: Stmt) -> Stmt:
+    if isinstance(s, Seq):
+        parts = [_stmt(p) for p in s.stmts]
+        return s if all(a is b for a, b in zip(parts, s.stmts, strict=True)) else lp.seq(*parts)
+    if isinstance(s, Allocate):
+        body = _stmt(s.body)
+        return s if body is s.body else Allocate(s.buffer, body)
+    if isinstance(s, If):
+        then, orelse = _stmt(s.then), None if s.orelse is None else _stmt(s.orelse)
+        return s if then is s.then and orelse is s.orelse else If(s.cond, then, orelse)
+    if isinstance(s, For):
+        return _for(s)
+    return s
+
+
+def _for(loop: For) -> Stmt:
+    guards = _guards(loop.body)
+    if not guards:
+        return loop
+    inner = _inner_ranges(loop.body)
+    if loop.kind == "parallel":
+        return _ask_once(loop, guards, inner)
+    if loop.kind == "serial":
+        parts = cut_loop(loop, _cuts(loop, guards, inner))
+        if parts is not None:
+            return lp.seq(*(_inside(p) for p in parts))
+    return _inside(loop)
+
+
+def _inside(part: Stmt) -> Stmt:
+    """Go on with the loops inside a loop that needs no more cuts."""
+    if not isinstance(part, For):
+        return _stmt(part)
+    body = _stmt(part.body)
+    if body is part.body:
+        return part
+    return For(part.var, part.extent, part.kind, body, part.thread, part.pragmas)
+
+
+def _guards(body: Stmt) -> list[Expr]:
+    """Return the distinct comparisons that lazy selects test."""
+    found: dict[Expr, None] = {}
+    for s in lp.walk_stmts(body):
+        for e in lp.stmt_exprs(s):
+            for n in ex.walk(e):
+                if isinstance(n, ex.Select) and n.lazy:
+                    found.update(dict.fromkeys(_conjuncts(n.cond)))
+    return list(found) if len(found) <= _MOST_GUARDS else []
+
+
+def _conjuncts(e: Expr) -> list[Expr]:
+    if isinstance(e, ex.Binary) and e.op == "and":
+        return _conjuncts(e.a) + _conjuncts(e.b)
+    return [e]
+
+
+def _inner_ranges(body: Stmt) -> dict[Var, int]:
+    """Return the last value of every loop variable inside."""
+    found: dict[Var, int] = {}
+    for s in lp.walk_stmts(body):
+        if isinstance(s, For):
+            extent = int_value(s.extent)
+            if extent is not None:
+                found[s.var] = extent - 1
+    return found
+
+
+def _cuts(loop: For, guards: list[Expr], inner: Mapping[Var, int]) -> list[int]:
+    """Return where guards begin or cease to hold for all values of the inner loops."""
+    n = int_value(loop.extent)
+    if n is None:
+        return []
+    found: set[int] = set()
+    for guard in guards:
+        for at_worst in (True, False):
+            fixed = _extreme(guard, inner, at_worst=at_worst, besides=loop.var)
+            place = None if fixed is None else threshold(fixed, loop.var)
+            if place is not None and 0 < place < n:
+                found.add(place)
+    return sorted(found) if len(found) < _MOST_PARTS else []
+
+
+def _extreme(
+    guard: Expr, inner: Mapping[Var, int], *, at_worst: bool, besides: Var
+) -> Expr | None:
+    """Return a guard with the values of inner variables for which it holds least (or most)."""
+    if not isinstance(guard, ex.Binary) or guard.op not in ("lt", "le", "gt", "ge"):
+        return None
+    terms = decompose(guard.a - guard.b).terms
+    values: dict[Expr, Expr] = {}
+    for atom, factor in terms.items():
+        if atom in inner and isinstance(atom, Var):
+            is_low = (factor > 0) == (guard.op in ("gt", "ge"))
+            values[atom] = Const.of(0 if is_low == at_worst else inner[atom])
+        elif any(isinstance(v, Var) and v in inner for v in ex.walk(atom)):
+            return None
+    if not any(n is besides for atom in terms for n in ex.walk(atom)):
+        return None
+    return ex.substitute(guard, values)
+
+
+def _ask_once(loop: For, guards: list[Expr], inner: Mapping[Var, int]) -> Stmt:
+    """Test per iteration whether all guards that depend on it hold everywhere inside."""
+    asked: dict[Expr, Expr] = {}
+    for guard in guards:
+        fixed = _extreme(guard, inner, at_worst=True, besides=loop.var)
+        if fixed is not None:
+            asked[guard] = fixed
+    if not asked:
+        return _inside(loop)
+    free = _stmt(lp.substitute(loop.body, dict.fromkeys(asked, _TRUE)))
+    body = If(ex.all_of(list(dict.fromkeys(asked.values()))), free, _stmt(loop.body))
+    return For(loop.var, loop.extent, loop.kind, body, loop.thread, loop.pragmas)

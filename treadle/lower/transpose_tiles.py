@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read and write square tiles by whole vectors where reads run across the vectors written.
+
+A tile, seen as part of n x n elements (n a power of two), is read along its own memory order into registers,
+turned there, and used. Turning takes log2(n) steps; each puts the even elements of the whole tile
+before the odd ones, which rotates the bits of an element's number by one.
+
+before: for i in unrolled(4): for j in vectorized(4): B[i * 4 + j] = A[j * 9 + i]
+after:  for j in unrolled(4): t[ramp(j * 4)] = A[ramp(j * 9)]
+        t1 = evens and odds of t; t2 = evens and odds of t1
+        for i in unrolled(4): B[ramp(i * 4)] = t2[ramp(i * 4)]
+"""
+
+from __future__ import annotations
+
+from treadle.expr import nodes as ex
+from treadle.expr.bounds import decompose
+from treadle.expr.nodes import Const, Expr, Var, int_value
+from treadle.expr.simplify import simplify
+from treadle.loop import nodes as lp
+from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Stmt, Store
+
+_SIDES = (4, 8, 16)
+_LEAST_SIDE = 3
+_ZERO = Const.of(0)
+
+
+def transpose_tiles(func: PrimFunc) -> PrimFunc:
+    """Return `func` with loads that run across a tile's vectors replaced by turned tiles."""
+
+    def on_stmt(s: Stmt) -> Stmt | None:
+        return _tile(s) if isinstance(s, For) and s.kind == "unrolled" else None
+
+    return func.with_body(lp.map_stmt(func.body, None, on_stmt))
+
+
+def _tile(rows: For) -> Stmt | None:
+    columns = rows.body
+    if not isinstance(columns, For) or columns.kind != "vectorized":
+        return None
+    store, shape = columns.body, (int_value(rows.extent), int_value(columns.extent))
+    n = _side(*shape)
+    if n is None or not isinstance(store, Store):
+        return None
+    at = simplify(store.indices[0], {})
+    if _factor(at, columns.var) != 1 or _is_guarded(store.value):
+        return None
+    loads = [e for e in ex.walk(store.value) if _runs_across(e, rows.var, columns.var)]
+    return _turned(rows, columns, store, loads, n) if loads else None
+
+
+def _side(rows: int | None, columns: int | None) -> int | None:
+    """Return the side of the square that holds a tile; None for one not worth turning."""
+    if rows is None or columns is None or min(rows, columns) < _LEAST_SIDE:
+        return None
+    return next((n for n in _SIDES if n >= max(rows, columns)), None)
+
+
+def _is_guarded(value: Expr) -> bool:
+    return any(isinstance(e, ex.Select) and e.lazy for e in ex.walk(value))
+
+
+def _runs_across(e: Expr, row: Var, column: Var) -> bool:
+    """True for a load whose neighbours in memory are in one column of the tile."""
+    if not isinstance(e, ex.Load) or not isinstance(e.source, Buffer):
+        return False
+    index = simplify(e.indices[0], {})
+    step = _factor(index, column)
+    return _factor(index, row) == 1 and step is not None and abs(step) > 1
+
+
+def _factor(index: Expr, var: Var) -> int | None:
+    """Return the coefficient of a variable in a sum; None where it is hidden in other terms."""
+    terms = decompose(index).terms
+    if any(atom is not var and var in ex.walk(atom) for atom in terms):
+        return None
+    return terms.get(var, 0)
+
+
+def _turned(rows: For, columns: For, store: Store, loads: list[Expr], n: int) -> Stmt:
+    before: list[Stmt] = []
+    tiles: list[Buffer] = []
+    mapping: dict[Expr, Expr] = {}
+    for load in loads:
+        assert isinstance(load, ex.Load)
+        made, filled = _read(load, rows, columns, n)
+        steps = [made]
+        before += filled
+        while len(steps) < n.bit_length():
+            steps.append(_local(f"{made.name}.{len(steps)}", load.dtype, n))
+            before += _evens_then_odds(steps[-2], steps[-1], n)
+        tiles += steps
+        mapping[load] = ex.load(steps[-1], (rows.var * n + columns.var,))
+    wide = Store(store.buffer, store.indices, ex.substitute(store.value, mapping))
+    inner = For(columns.var, columns.extent, "vectorized", wide)
+    body = lp.seq(*before, For(rows.var, rows.extent, "unrolled", inner))
+    for tile in reversed(tiles):
+        body = Allocate(tile, body)
+    return body
+
+
+def _local(name: str, dtype: str, n: int) -> Buffer:
+    return Buffer(name, dtype, (Const.of(n * n),), "local")
+
+
+def _read(load: ex.Load, rows: For, columns: For, n: int) -> tuple[Buffer, list[Stmt]]:
+    """Return a tile and the statements that fill it: column by column, each one vector."""
+    tile = _local(f"{load.source.name}.tile", load.dtype, n)
+    height, width = int_value(rows.extent), int_value(columns.extent)
+    assert height is not None and width is not None  # checked by _side
+    statements: list[Stmt] = []
+    for j in range(width):
+        base = ex.substitute(load.indices[0], {rows.var: _ZERO, columns.var: Const.of(j)})
+        index = ex.ramp(simplify(base, {}), 1, height)
+        place = ex.ramp(Const.of(j * n), 1, height)
+        statements.append(Store(tile, (place,), ex.load(load.source, (index,))))
+    return tile, statements
+
+
+def _evens_then_odds(source: Buffer, to: Buffer, n: int) -> list[Stmt]:
+    statements: list[Stmt] = []
+    for r in range(n):
+        odd, start = divmod(r * n, n * n // 2)
+        index = ex.ramp(Const.of(2 * start + odd), 2, n)
+        place = ex.ramp(Const.of(r * n), 1, n)
+        statements.append(Store(to, (place,), ex.load(source, (index,))))
+    return statements

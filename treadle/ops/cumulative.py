@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running sums and products along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from treadle.expr.nodes import Const, Expr, ExprLike, cast, load
+from treadle.expr.nodes import int_value as known
+from treadle.graph.operator import Attrs, Example, Operator, register
+from treadle.graph.types import Type, tensor_type
+from treadle.loop.build import loop, nest, put
+from treadle.loop.nodes import Buffer, ForKind, Stmt, seq
+from treadle.ops.accumulate import narrowed
+from treadle.ops.numeric import (
+    NUMBERS,
+    accumulator,
+    check_axis,
+    check_elements,
+    half_examples,
+    in_float64,
+)
+from treadle.ops.schedules.stages import PARALLEL_WORK
+from treadle.te import tensor as te
+from treadle.te.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class CumulativeAttrs(Attrs):
+    """From the front, or the back with `reverse`; `exclusive` leaves out the element itself."""
+
+    axis: int = 0
+    exclusive: bool = False
+    reverse: bool = False
+
+
+def _infer(a: CumulativeAttrs, x: Type) -> Type:
+    source = check_elements(x, NUMBERS)
+    check_axis(a.axis, source.ndim)
+    return tensor_type(source).with_shape(source.static_shape)
+
+
+def _running(a: CumulativeAttrs, x: Tensor, name: str, start: int) -> list[Tensor]:
+    """Return the running combination: in order along the axis, everything else side by side."""
+    extents = [known(d) or 0 for d in x.shape]
+    outer, count, inner = extents[: a.axis], extents[a.axis], extents[a.axis + 1 :]
+    wide = accumulator(x.dtype)
+
+    def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
+        (source,), (out,) = ins, outs
+
+        def place(step: ExprLike) -> ExprLike:
+            return count - 1 - step if a.reverse else step
+
+        def element(o: tuple[Expr, ...], step: ExprLike, i: tuple[Expr, ...]) -> Expr:
+            return cast(load(source, (*o, place(step), *i)), wide)
+
+        def first(o: tuple[Expr, ...], i: tuple[Expr, ...]) -> Stmt:
+            value = Const.of(start, wide) if a.exclusive else element(o, 0, i)
+            return put(out, (*o, place(0), *i), value)
+
+        def next_(o: tuple[Expr, ...], step: Expr, i: tuple[Expr, ...]) -> Stmt:
+            before = load(out, (*o, place(step), *i))
+            new = element(o, step if a.exclusive else step + 1, i)
+            value = before * new if name == "cumprod" else before + new
+            return put(out, (*o, place(step + 1), *i), value)
+
+        def row(*o: Expr) -> Stmt:
+            wide_last: list[ForKind] = ["serial"] * len(inner)
+            if inner:
+                wide_last[-1] = "vectorized"
+            begin = nest(inner, lambda *i: first(o, i), "c", wide_last)
+            rest = loop(
+                count - 1,
+                lambda k: nest(inner, lambda *i: next_(o, k, i), "c", wide_last),
+                "k",
+            )
+            return seq(begin, rest)
+
+        many = prod(extents) >= PARALLEL_WORK
+        return nest(outer, row, "o", ["parallel"] if outer and many else []) if count else seq()
+
+    made = te.extern(x.shape, [x], build, name, wide)
+    assert isinstance(made, Tensor)  # one shape gives one tensor
+    return narrowed(made, x.dtype, f"{name}.cast")
+
+
+def _reference(function: Any, start: int) -> Any:
+    def reference(a: CumulativeAttrs, x: np.ndarray) -> np.ndarray:
+        rows = np.moveaxis(in_float64(x), a.axis, -1)
+        rows = rows[..., ::-1] if a.reverse else rows
+        if a.exclusive:
+            first = np.full((*rows.shape[:-1], min(1, rows.shape[-1])), start, rows.dtype)
+            rows = np.concatenate([first, rows[..., :-1]], -1)
+        with np.errstate(all="ignore"):
+            result = function(rows, axis=-1, dtype=rows.dtype)
+        result = result[..., ::-1] if a.reverse else result
+        return np.moveaxis(result, -1, a.axis).astype(x.dtype)
+
+    return reference
+
+
+_EXAMPLES = (
+    Example(((7,),)),
+    Example(((3, 5),), {"axis": 1}),
+    Example(((3, 5),), {"axis": 0, "exclusive": True}),
+    Example(((3, 5, 4),), {"axis": 1, "reverse": True}),
+    Example(((3, 5),), {"axis": 1, "reverse": True, "exclusive": True}),
+    Example(((2, 1, 3),), {"axis": 1, "exclusive": True}),
+    Example(((0, 3),)),
+    Example(((3, 0),), {"axis": 0}),
+    Example(((6,),), {}, ("int32",), -3, 3),
+    Example(((6,),), {}, ("uint8",), 0, 200),
+    Example(((5, 2),), {}, ("float64",)),
+    *half_examples(((2, 9),), axis=1),
+)
+
+
+def _register(name: str, function: Any, start: int) -> Operator[CumulativeAttrs]:
+    return register(
+        Operator(
+            name=name,
+            infer=_infer,
+            reference=_reference(function, start),
+            compute=lambda a, x: _running(a, x, name, start),
+            attrs_type=CumulativeAttrs,
+            examples=_EXAMPLES + ((Example(((5000,),), rtol=1e-4),) if name == "cumsum" else ()),
+        )
+    )
+
+
+cumsum = _register("cumsum", np.cumsum, 0)
+cumprod = _register("cumprod", np.cumprod, 1)
+"""Half-precision elements are combined in float32 and rounded once."""

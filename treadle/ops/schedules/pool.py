@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of pooling: taps unrolled, vectors along channels or along the width."""
+
+from __future__ import annotations
+
+from treadle.expr.nodes import int_value
+from treadle.graph.operator import Group
+from treadle.ops.schedules.default import injective, schedule_default
+from treadle.ops.schedules.stages import (
+    PARALLEL_WORK,
+    inline_moves,
+    is_reduction,
+    known,
+    lanes_of,
+    live_stages,
+    size_of,
+)
+from treadle.target.base import Target
+from treadle.te.schedule import Stage
+from treadle.te.tensor import ComputeOp, IterVar
+
+_MOST_TAPS = 16
+"""Taps of a window that are unrolled altogether."""
+_STRIP = 4
+"""Windows side by side that share what they read, where vectors run along channels."""
+_TASKS_PER_CORE = 4
+"""Channels are dealt out to the threads where there are this many, else rows."""
+
+
+def schedule_pool(group: Group, target: Target) -> None:
+    """Walk the rows of a channel (or block of channels); combine the taps in registers.
+
+    Rows and strips where no tap needs a guard get a body of their own in lowering.
+    """
+    s = group.schedule
+    if sum(is_reduction(x) for x in s.stages) != 1 or len(s.outputs) != 1:
+        schedule_default(group, target)
+        return
+    inline_moves(group)
+    sums = next(x for x in s.stages if is_reduction(x))
+    result = s[group.outputs[0]]
+    if not _has_same_shape(sums, result):
+        schedule_default(group, target)
+        return
+    if sums.is_output:
+        sums = s[s.cache_write(sums.op.outputs[0], "local")]
+    for stage in live_stages(s):
+        if stage is not sums and stage is not result:
+            injective(s, stage, target)
+    _windows(result, sums, group, target)
+
+
+def _has_same_shape(a: Stage, b: Stage) -> bool:
+    return [int_value(d) for d in a.op.outputs[0].shape] == [
+        int_value(d) for d in b.op.outputs[0].shape
+    ]
+
+
+def _windows(result: Stage, sums: Stage, group: Group, target: Target) -> None:
+    op = result.op
+    assert isinstance(op, ComputeOp)
+    lanes = lanes_of(result, target)
+    lead, rows, strips = _loops(result, op, group, lanes)
+    task = result.fuse(*lead)
+    count = size_of(tuple(a.extent for a in op.axis[:2]))
+    inside = [*rows, strips] if strips is not None else rows
+    if rows and count is not None and count < _TASKS_PER_CORE * target.cores:
+        task = result.fuse(task, *rows)
+        inside = inside[len(rows) :]
+    if (size_of(op.shape) or PARALLEL_WORK) * _turns(sums) >= PARALLEL_WORK:
+        result.parallel(task)
+    sums.compute_at(result, inside[-1] if inside else task)
+    _combine_taps(sums)
+
+
+def _loops(
+    result: Stage, op: ComputeOp, group: Group, lanes: int
+) -> tuple[list[IterVar], list[IterVar], IterVar | None]:
+    """Make the inner loops; return leading axes, row axes and the loop over strips of a row."""
+    blocked = getattr(group.attrs, "layout", "NC") == "NCc"
+    n, c, *spatial = op.axis
+    if not blocked:
+        *rows, last = spatial
+        if 0 < known(last) <= lanes:
+            result.vectorize(last)
+            return [n, c], rows, None
+        outer, lane = result.split(last, factor=lanes)
+        result.vectorize(lane)
+        return [n, c], rows, outer
+    *rows, last, channel = spatial
+    outer, inner = result.split(last, factor=_STRIP)
+    result.unroll(inner)
+    result.vectorize(channel)
+    return [n, c], rows, outer
+
+
+def _turns(sums: Stage) -> int:
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
+
+
+def _combine_taps(sums: Stage) -> None:
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    sums.reorder(*op.reduce_axis, *op.axis)
+    taps = 1
+    for axis in reversed(op.reduce_axis):
+        taps *= known(axis)
+        if taps > _MOST_TAPS:
+            break
+        sums.unroll(axis)
+    for axis in op.axis[:-1]:
+        sums.unroll(axis)
+    sums.vectorize(op.axis[-1])

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The largest or smallest elements along an axis, in order; whole sorts are the case of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.errors import TypeMismatch
+from treadle.expr import nodes
+from treadle.expr.nodes import Expr, ExprLike, cast, load
+from treadle.graph.operator import Attrs, Example, Operator, register
+from treadle.graph.types import TensorType, TupleType, Type
+from treadle.loop.build import assign, counter, declared, loop, put, value_of
+from treadle.loop.nodes import Buffer, If, Stmt, seq
+from treadle.ops.numeric import ANY, HALVES, check_axis, check_elements
+from treadle.ops.schedules.stages import PARALLEL_WORK
+from treadle.te import tensor as te
+from treadle.te.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TopkAttrs(Attrs):
+    """How many elements to take along `axis`; the largest come first, or the smallest."""
+
+    k: int = 1
+    axis: int = 0
+    largest: bool = True
+
+
+def _infer(a: TopkAttrs, x: Type) -> Type:
+    source = check_elements(x, ANY)
+    extent = source.static_shape[check_axis(a.axis, source.ndim)]
+    if not 0 <= a.k <= extent:
+        raise TypeMismatch(f"k={a.k} elements cannot be taken from axis {a.axis} of {source}")
+    shape = (*source.shape[: a.axis], a.k, *source.shape[a.axis + 1 :])
+    return TupleType((source.with_shape(shape), TensorType(shape, dt.INDEX)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A tensor seen as `count` rows of `extent` elements along one axis."""
+
+    shape: tuple[int, ...]
+    axis: int
+
+    @property
+    def extent(self) -> int:
+        return self.shape[self.axis]
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        return self.shape[: self.axis] + self.shape[self.axis + 1 :]
+
+    @property
+    def count(self) -> int:
+        return prod(self.others)
+
+    def index(self, row: Expr, element: Expr) -> list[ExprLike]:
+        """Return where element `element` of row `row` is."""
+        at: list[ExprLike] = []
+        rest = row
+        for extent in reversed(self.others):
+            at.insert(0, rest % extent)
+            rest = rest // extent
+        return [*at[: self.axis], element, *at[self.axis :]]
+
+    def row_of(self, index: Sequence[Expr]) -> ExprLike:
+        """Return the row that the element at `index` belongs to."""
+        others = (*index[: self.axis], *index[self.axis + 1 :])
+        row: ExprLike = 0
+        for i, extent in zip(others, self.others, strict=True):
+            row = i if isinstance(row, int) else row * extent + i
+        return row
+
+
+def _precedes(a: Expr, b: Expr, largest: bool) -> Expr:
+    """True when `a` must stand before `b`; a NaN counts as the largest value."""
+    if a.dtype in HALVES:
+        a, b = cast(a, "float32"), cast(b, "float32")
+    if a.dtype == "bool":
+        a, b = cast(a, "uint8"), cast(b, "uint8")
+    first, second = (a, b) if largest else (b, a)
+    wins = first > second
+    if dt.is_float(a.dtype):
+        wins = wins | (te.isnan(first) & ~te.isnan(second))
+    return wins
+
+
+def _passes(extent: int) -> int:
+    return max(extent - 1, 0).bit_length()
+
+
+def sorted_positions(x: Tensor, rows: _Rows, k: int, largest: bool) -> Tensor:
+    """Return int64[rows, 2, extent]: plane `_passes(extent) % 2` starts with the first k in order.
+
+    A stable merge sort of positions, bottom up, between the two planes. A run never keeps more
+    than the k elements that can still be among the first k, so few of many cost little.
+    """
+
+    def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
+        merge = _Merge(ins[0], outs[0], rows, k, largest)
+        many = rows.count * rows.extent >= PARALLEL_WORK
+        return loop(rows.count, merge.row, "row", "parallel" if many else "serial")
+
+    made = te.extern([[rows.count, 2, rows.extent]], [x], build, "positions", dt.INDEX)
+    return made[0]  # type: ignore[return-value, index]  # a list of shapes gives a tuple
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """The loop nest that sorts the positions of one row."""
+
+    x: Buffer
+    order: Buffer
+    rows: _Rows
+    k: int
+    largest: bool
+
+    def row(self, row: Expr) -> Stmt:
+        """Return the sort of row `row`: positions in their own order, then one merge per pass."""
+        start = loop(self.rows.extent, lambda j: put(self.order, (row, 0, j), j), "j")
+        return seq(start, loop(_passes(self.rows.extent), lambda p: self._pass(row, p), "step"))
+
+    def _pass(self, row: Expr, step: Expr) -> Stmt:
+        width = nodes.convert(1) << step
+        blocks = (self.rows.extent + 2 * width - 1) // (2 * width)
+        return loop(blocks, lambda b: self._block(row, step, width, b), "block")
+
+    def _block(self, row: Expr, step: Expr, width: Expr, block: Expr) -> Stmt:
+        n, kept = self.rows.extent, nodes.minimum(width, self.k)
+        start = block * 2 * width
+        middle = nodes.minimum(start + width, n)
+        ends = (nodes.minimum(start + kept, n), nodes.minimum(middle + kept, n))
+        runs = counter("left"), counter("right")
+        total = nodes.minimum(nodes.minimum(2 * width, self.k), ends[0] - start + ends[1] - middle)
+        body = loop(total, lambda t: self._take(row, step, start + t, runs, ends), "t")
+        return declared(runs, seq(assign(runs[0], start), assign(runs[1], middle), body))
+
+    def _take(
+        self,
+        row: Expr,
+        step: Expr,
+        to: Expr,
+        runs: tuple[Buffer, Buffer],
+        ends: tuple[Expr, Expr],
+    ) -> Stmt:
+        """Return the step that moves the better head of two runs to the merged run."""
+        left, right = value_of(runs[0]), value_of(runs[1])
+        better = _precedes(
+            self._value(row, step, right), self._value(row, step, left), self.largest
+        )
+        keep = te.if_then_else(
+            left < ends[0], te.if_then_else(right < ends[1], ~better, True), False
+        )
+        return If(
+            keep,
+            seq(self._move(row, step, left, to), assign(runs[0], left + 1)),
+            seq(self._move(row, step, right, to), assign(runs[1], right + 1)),
+        )
+
+    def _move(self, row: Expr, step: Expr, source: Expr, to: Expr) -> Stmt:
+        return put(self.order, (row, (step + 1) % 2, to), load(self.order, (row, step % 2, source)))
+
+    def _value(self, row: Expr, step: Expr, run: Expr) -> Expr:
+        element = load(self.order, (row, step % 2, run))
+        return load(self.x, self.rows.index(row, element))
+
+
+def _compute(a: TopkAttrs, x: Tensor) -> list[Tensor]:
+    shape = tuple(nodes.int_value(d) or 0 for d in x.shape)
+    rows = _Rows(shape, a.axis)
+    order = sorted_positions(x, rows, a.k, a.largest)
+    plane = _passes(rows.extent) % 2
+
+    def position(*i: Expr) -> Expr:
+        return order[(rows.row_of(i), plane, i[a.axis])]
+
+    taken = (*shape[: a.axis], a.k, *shape[a.axis + 1 :])
+    indices = te.compute_one(taken, position, "topk.indices")
+    values = te.compute_one(
+        taken, lambda *i: x[(*i[: a.axis], position(*i), *i[a.axis + 1 :])], "topk.values"
+    )
+    return [values, indices]
+
+
+def _reference(a: TopkAttrs, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    keys = np.moveaxis(x, a.axis, -1)
+    if dt.is_float(x.dtype.name):
+        keys = keys.astype(np.float64)
+    order = _stable_order(keys, a.largest)[..., : a.k]
+    indices = np.moveaxis(order, -1, a.axis).astype(np.int64)
+    return np.take_along_axis(x, indices, a.axis), indices
+
+
+def _stable_order(keys: np.ndarray, largest: bool) -> np.ndarray:
+    """Return positions in order along the last axis, equal keys by position, NaN the largest."""
+    if not largest:
+        return np.argsort(keys, axis=-1, kind="stable")
+    last = keys.shape[-1] - 1
+    return np.flip(last - np.argsort(np.flip(keys, -1), axis=-1, kind="stable"), -1)
+
+
+_TIES = np.array([[2, 1, 2, np.nan, 1, -np.inf, np.nan]], np.float32)
+
+topk: Operator[TopkAttrs] = register(
+    Operator(
+        name="topk",
+        infer=_infer,
+        reference=_reference,
+        compute=_compute,
+        attrs_type=TopkAttrs,
+        examples=(
+            Example(((3, 5),), {"k": 2, "axis": 1}),
+            Example(((3, 5),), {"k": 5, "axis": 1, "largest": False}),
+            Example(((7, 2, 3),), {"k": 4}),
+            Example(((2, 9, 3),), {"k": 3, "axis": 1}, ("int32",), -2, 2),
+            Example(((1, 100),), {"k": 7, "axis": 1}),
+            Example(((40, 130),), {"k": 1, "axis": 1}),
+            Example(((6,),), {"k": 6}, ("uint64",), 0, 3),
+            Example(((6,),), {"k": 3, "largest": False}, ("int8",), -3, 3),
+            Example(((8,),), {"k": 8}, ("float16",)),
+            Example(((8,),), {"k": 8}, ("bool",)),
+            Example(((1,),), {"k": 1}),
+            Example(((4, 3),), {"k": 0, "axis": 1}),
+            Example(((0, 3),), {"k": 2, "axis": 1}),
+            Example(((1, 7),), {"k": 7, "axis": 1}, inputs={0: _TIES}),
+            Example(((1, 7),), {"k": 7, "axis": 1, "largest": False}, inputs={0: _TIES}),
+        ),
+    )
+)
+"""(values, positions), equal values by position, NaN as the largest value."""

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sampling of images and volumes at positions that are data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.errors import TypeMismatch
+from treadle.expr import nodes
+from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value
+from treadle.graph.operator import Attrs, Example, Group, Operator, register
+from treadle.graph.types import TensorType, Type
+from treadle.ops.accumulate import narrowed
+from treadle.ops.numeric import ANY, FLOATS, accumulator, check_elements
+from treadle.ops.schedules.default import schedule_stage
+from treadle.ops.schedules.stages import live_stages
+from treadle.target.base import Target
+from treadle.te import tensor as te
+from treadle.te.tensor import Tensor
+
+Interpolation = Literal["nearest", "linear", "cubic"]
+PaddingMode = Literal["zeros", "border", "reflection"]
+
+TAPS: dict[str, int] = {"nearest": 1, "linear": 2, "cubic": 4}
+_CUBIC = -0.75
+"""The free coefficient of cubic convolution (Keys, 1981), as PyTorch and ONNX have it."""
+
+Number = TypeVar("Number", Expr, np.ndarray)
+
+
+@dataclass(frozen=True, slots=True)
+class GridSampleAttrs(Attrs):
+    """How to read between elements and outside of the image.
+
+    -1 and 1 in the grid are the centres of the outermost elements with `align_corners`, else
+    their outer edges.
+    """
+
+    interpolation: Interpolation = "linear"
+    padding_mode: PaddingMode = "zeros"
+    align_corners: bool = False
+
+
+def _infer(a: GridSampleAttrs, x: Type, grid: Type) -> TensorType:
+    if a.interpolation not in TAPS or a.padding_mode not in get_args(PaddingMode):
+        raise TypeMismatch(
+            f"interpolation={a.interpolation!r} with padding_mode={a.padding_mode!r} is unknown",
+            hint=f"interpolations: {', '.join(TAPS)}; paddings: {', '.join(get_args(PaddingMode))}",
+        )
+    source = check_elements(x, ANY if a.interpolation == "nearest" else FLOATS)
+    points = check_elements(grid, FLOATS, "the grid")
+    spatial = source.ndim - 2
+    if spatial < 1 or points.ndim != source.ndim or int_value(points.shape[-1]) != spatial:
+        raise TypeMismatch(
+            f"the grid {points} does not fit {source}",
+            hint=f"for data [n, c, *{spatial} extents] it is [n, *output extents, {spatial}]",
+        )
+    if not all(isinstance(d, int) and d > 0 for d in source.shape[2:]):
+        raise TypeMismatch(f"the spatial extents of {source} must be known and not empty")
+    if source.shape[0] != points.shape[0]:
+        raise TypeMismatch(f"{source} and {points} have different batch sizes")
+    return source.with_shape((*source.shape[:2], *points.shape[1:-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One spatial axis: where a point of the grid falls, and which elements it reads."""
+
+    attrs: GridSampleAttrs
+    extent: int
+
+    @property
+    def borders(self) -> tuple[float, float]:
+        """The coordinates that -1 and 1 stand for."""
+        if self.attrs.align_corners:
+            return 0.0, self.extent - 1.0
+        return -0.5, self.extent - 0.5
+
+    def coordinate(self, point: Expr) -> Expr:
+        """Return the coordinate of a grid value, brought inside unless zeros lie around."""
+        if self.attrs.align_corners:
+            at = (point + 1.0) / 2.0 * float(self.extent - 1)
+        else:
+            at = ((point + 1.0) * float(self.extent) - 1.0) / 2.0
+        if self.attrs.interpolation == "nearest":
+            at = te.round(at)
+        if self.attrs.padding_mode == "border":
+            return te.max(te.min(at, float(self.extent - 1)), 0.0)
+        return self._reflected(at) if self.attrs.padding_mode == "reflection" else at
+
+    def _reflected(self, at: Expr) -> Expr:
+        low, high = self.borders
+        width = high - low
+        if width == 0:
+            return at * 0.0
+        distance = te.abs(at - low)
+        turns = te.floor(distance / width)
+        rest = distance - turns * width
+        is_even = te.floor(turns / 2.0) * 2.0 == turns
+        inside = nodes.select(is_even, rest + low, high - rest)
+        return nodes.select((at < low) | (at > high), inside, at)
+
+    def element(self, base: Expr, tap: ExprLike) -> Expr:
+        """Return the element that a tap reads, -1 where it reads a zero."""
+        first = {"nearest": 0, "linear": 0, "cubic": 1}[self.attrs.interpolation]
+        at = base + tap - first
+        if self.attrs.padding_mode == "reflection":
+            return self._reflected_element(at)
+        inside = te.max(te.min(at, self.extent - 1), 0)
+        return inside if self.attrs.padding_mode == "border" else nodes.select(at == inside, at, -1)
+
+    def _reflected_element(self, at: Expr) -> Expr:
+        last = self.extent - 1
+        if last == 0:
+            return at * 0
+        period = 2 * last if self.attrs.align_corners else 2 * self.extent
+        turned = at % period
+        return nodes.select(
+            turned <= last, turned, (period - (not self.attrs.align_corners)) - turned
+        )
+
+
+def _weights(mode: str, t: Number) -> list[Number]:
+    """Return the weight of every tap at distance `t` from the middle element."""
+    if mode == "linear":
+        return [1.0 - t, t]
+    a = _CUBIC
+
+    def near(d: Number) -> Number:
+        return ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+
+    def far(d: Number) -> Number:
+        return ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+
+    return [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+
+
+def _chosen(tap: Expr, values: Sequence[Expr]) -> Expr:
+    result = values[-1]
+    for k, value in reversed(list(enumerate(values[:-1]))):
+        result = nodes.select(tap == k, value, result)
+    return result
+
+
+def _compute(a: GridSampleAttrs, x: Tensor, grid: Tensor) -> list[Tensor]:
+    """Return the stages: coordinates, elements and weights of the taps per axis, then the sums."""
+    spatial, taps = x.ndim - 2, TAPS[a.interpolation]
+    wide = "float64" if grid.dtype == "float64" else "float32"
+    points = grid.shape[:-1]
+    coordinates: list[Tensor] = []
+    elements: list[Tensor] = []
+    weights: list[Tensor] = []
+    for k in range(spatial):
+        axis = _Axis(a, int_value(x.shape[2 + k]) or 0)
+        at = te.compute_one(points, _coordinate(axis, grid, spatial - 1 - k, wide), f"at{k}")
+        coordinates.append(at)
+        elements.append(te.compute_one((*points, taps), _element(axis, at), f"element{k}"))
+        if taps > 1:
+            weights.append(te.compute_one((*points, taps), _weight(a, at), f"weight{k}"))
+    samples = _nearest(x, elements, points) if taps == 1 else _sums(x, elements, weights, points)
+    return [*coordinates, *elements, *weights, *samples]
+
+
+def _coordinate(axis: _Axis, grid: Tensor, column: int, dtype: str) -> Callable[..., Expr]:
+    return lambda *i: axis.coordinate(cast(grid[(*i, column)], dtype))
+
+
+def _element(axis: _Axis, at: Tensor) -> Callable[..., Expr]:
+    return lambda *i: axis.element(cast(te.floor(at[i[:-1]]), dt.INDEX), i[-1])
+
+
+def _weight(a: GridSampleAttrs, at: Tensor) -> Callable[..., Expr]:
+    def weight(*i: Expr) -> Expr:
+        t = at[i[:-1]] - te.floor(at[i[:-1]])
+        return _chosen(i[-1], _weights(a.interpolation, t))
+
+    return weight
+
+
+def _nearest(x: Tensor, elements: Sequence[Tensor], points: Sequence[Expr]) -> list[Tensor]:
+    def sample(n: Expr, c: Expr, *o: Expr) -> Expr:
+        at = [e[(n, *o, 0)] for e in elements]
+        inside = nodes.all_of([p >= 0 for p in at])
+        return te.if_then_else(inside, x[(n, c, *at)], Const.of(0, x.dtype))
+
+    return [te.compute_one((*x.shape[:2], *points[1:]), sample, "grid_sample")]
+
+
+def _sums(
+    x: Tensor, elements: Sequence[Tensor], weights: Sequence[Tensor], points: Sequence[Expr]
+) -> list[Tensor]:
+    axes = [te.reduce_axis((0, e.shape[-1]), f"tap{k}") for k, e in enumerate(elements)]
+
+    def total(n: Expr, c: Expr, *o: Expr) -> Expr:
+        at = [e[(n, *o, r)] for e, r in zip(elements, axes, strict=True)]
+        factor: Expr | None = None
+        for w, r in zip(weights, axes, strict=True):
+            one = w[(n, *o, r)]
+            factor = one if factor is None else factor * one
+        value = cast(x[(n, c, *at)], accumulator(x.dtype))
+        assert factor is not None  # there is at least one axis
+        return te.sum(
+            value * cast(factor, value.dtype), axes, where=nodes.all_of([p >= 0 for p in at])
+        )
+
+    made = te.compute_one((*x.shape[:2], *points[1:]), total, "grid_sample")
+    return narrowed(made, x.dtype, "grid_sample.cast")
+
+
+def _schedule(group: Group, target: Target) -> None:
+    """Compute every stage once: coordinates and weights are shared by all channels."""
+    for stage in live_stages(group.schedule):
+        schedule_stage(group.schedule, stage, target)
+
+
+# The reference.
+
+
+def _numpy_reflected(at: np.ndarray, low: float, high: float) -> np.ndarray:
+    width = at.dtype.type(high - low)
+    if width == 0:
+        return at * 0
+    distance = np.abs(at - at.dtype.type(low))
+    turns = np.floor(distance / width)
+    rest = distance - turns * width
+    inside = np.where(turns % 2 == 0, rest + at.dtype.type(low), at.dtype.type(high) - rest)
+    return np.where((at < low) | (at > high), inside, at)
+
+
+def _numpy_coordinates(axis: _Axis, point: np.ndarray) -> np.ndarray:
+    """Return coordinates in the precision of the grid, so that roundings fall alike."""
+    if axis.attrs.align_corners:
+        at = (point + 1) / 2 * (axis.extent - 1)
+    else:
+        at = ((point + 1) * axis.extent - 1) / 2
+    if axis.attrs.interpolation == "nearest":
+        at = np.rint(at)
+    if axis.attrs.padding_mode == "border":
+        return np.clip(at, 0, axis.extent - 1)
+    if axis.attrs.padding_mode == "reflection":
+        return _numpy_reflected(at, *axis.borders)
+    return at
+
+
+def _numpy_elements(axis: _Axis, at: np.ndarray) -> np.ndarray:
+    """Return elements inside the axis, -1 for a zero."""
+    extent = axis.extent
+    inside = np.clip(at, 0, extent - 1)
+    if axis.attrs.padding_mode == "zeros":
+        return np.where(at == inside, at, -1)
+    if axis.attrs.padding_mode == "border":
+        return inside
+    turns = [*range(extent), *range(extent - 1, -1, -1)]
+    if axis.attrs.align_corners:
+        turns = [*range(extent), *range(extent - 2, 0, -1)]
+    return np.array(turns)[at % len(turns)]
+
+
+def _reference(a: GridSampleAttrs, x: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Sum the taps one by one, in float64."""
+    spatial = x.ndim - 2
+    mode = a.interpolation
+    points = grid if grid.dtype == np.float64 else grid.astype(np.float32)
+    axes = [_Axis(a, n) for n in x.shape[2:]]
+    ats = [_numpy_coordinates(axis, points[..., spatial - 1 - k]) for k, axis in enumerate(axes)]
+    base = [np.floor(at).astype(np.int64) - (mode == "cubic") for at in ats]
+    shares = [np.asarray(at - np.floor(at), np.float64) for at in ats]
+    weights = [_weights(mode, t) if mode != "nearest" else [np.ones_like(t)] for t in shares]
+    batch = np.arange(x.shape[0]).reshape((-1,) + (1,) * spatial)
+    total = np.zeros((*grid.shape[:-1], x.shape[1]))
+    for taps in product(range(TAPS[mode]), repeat=spatial):
+        places = [_numpy_elements(axis, b + k) for axis, b, k in zip(axes, base, taps, strict=True)]
+        inside = np.all([p >= 0 for p in places], axis=0)
+        at = (batch, slice(None), *(np.maximum(p, 0) for p in places))
+        factor = np.prod([w[k] for w, k in zip(weights, taps, strict=True)], axis=0)
+        values = x[at] if mode == "nearest" else x[at].astype(np.float64) * factor[..., None]
+        total = total + np.where(inside[..., None], values, 0)
+    return np.moveaxis(total, -1, 1).astype(x.dtype)
+
+
+def _examples() -> tuple[Example, ...]:
+    return (
+        *(
+            Example(
+                ((2, 3, 4, 5), (2, 6, 7, 2)),
+                {"interpolation": m, "padding_mode": p, "align_corners": c},
+                low=-2.5,
+                high=2.5,
+                atol=1e-5,
+            )
+            for m in TAPS
+            for p in get_args(PaddingMode)
+            for c in (False, True)
+        ),
+        *(
+            Example(
+                ((1, 2, 3, 4, 5), (1, 2, 3, 4, 3)),
+                {"interpolation": m, "padding_mode": p},
+                low=-2.0,
+                high=2.0,
+                atol=1e-5,
+            )
+            for m in TAPS
+            for p in get_args(PaddingMode)
+        ),
+        Example(((1, 2, 6), (1, 5, 1))),
+        Example(
+            ((1, 1, 1, 1), (1, 3, 3, 2)), {"padding_mode": "reflection", "align_corners": True}
+        ),
+        Example(((1, 1, 4, 4), (1, 3, 3, 2)), {}, ("float64", "float64")),
+        Example(((1, 3, 4, 4), (1, 3, 3, 2)), {}, ("float16", "float16"), rtol=1e-3, atol=1e-3),
+        Example(((1, 1, 4, 4), (1, 3, 3, 2)), {"interpolation": "nearest"}, ("uint8", "float32")),
+        Example(((1, 2, 4, 4), (1, 0, 3, 2))),
+    )
+
+
+grid_sample: Operator[GridSampleAttrs] = register(
+    Operator(
+        name="grid_sample",
+        infer=_infer,
+        reference=_reference,
+        compute=_compute,
+        attrs_type=GridSampleAttrs,
+        schedule={"cpu": _schedule},
+        examples=_examples(),
+    )
+)
+"""x [n, c, *extents] read at grid [n, *output, spatial], whose last axis counts from the last
+spatial axis to the first, as in PyTorch."""
