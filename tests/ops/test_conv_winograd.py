@@ -87,7 +87,7 @@ def test_factors_that_do_not_fit_are_refused(
 
 def _compiled(x: np.ndarray, w: np.ndarray, tile: int, block: int = 16) -> np.ndarray:
     """Run a convolution padded by one through the operator, in blocks of channels."""
-    (n, channels, high, wide), filters = x.shape, w.shape[0]
+    (_, channels, high, wide), filters = x.shape, w.shape[0]
     more = [(-size) % tile + 1 for size in (high, wide)]
     placed = np.zeros((-(-filters // block) * block, -(-channels // block) * block, 3, 3), "f4")
     placed[:filters, :channels] = w

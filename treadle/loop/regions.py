@@ -110,7 +110,7 @@ def _binary_bounds(e: ex.Binary, box: Box, known: Simplifier) -> tuple[Expr, Exp
     return Const.of(0), Const.of(divisor - 1)
 
 
-def _quotient(e: Expr, divisor: int, known: KNOWN) -> Expr:
+def _quotient(e: Expr, divisor: int, known: Simplifier) -> Expr:
     """Return e // divisor, inside the limits that clamp `e` where there are any.
 
     before: min(4 * i + 4, 15) // 4 with i in [0, 3]   ->   after: min(i + 1, 3)

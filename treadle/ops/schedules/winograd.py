@@ -92,14 +92,14 @@ def _divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
-def _fits(
-    shape: WinogradShape, target: Target, group: tuple[int, int], *, by_panel: bool
-) -> bool:
+def _fits(shape: WinogradShape, target: Target, group: tuple[int, int], *, by_panel: bool) -> bool:
     """True when V, and the products of the widest panel, find room in the caches."""
     tiles = group[0] * group[1]
     products = 4 * shape.points * min(shape.outputs, 4 * shape.block) * tiles
     local = min(target.l2_bytes // 2, LARGEST_LOCAL)
-    return shape.v_bytes(tiles) <= (4 * target.l2_bytes if by_panel else local) and products <= local
+    return (
+        shape.v_bytes(tiles) <= (4 * target.l2_bytes if by_panel else local) and products <= local
+    )
 
 
 def _plan(
@@ -150,12 +150,12 @@ def schedule_winograd(group: Group, target: Target) -> None:
 
 
 def _shape_of(group: Group) -> WinogradShape:
-    _, v, products, _ = group.anchor[:4]
-    across = known(group.anchor[3].op.axis[3])
-    points, _, batch, chunks, tiles, block = map(int_value, v.shape)
-    outputs = int_value(products.shape[3]) * int_value(products.shape[5])
-    return WinogradShape(points - 2, tiles // across, across, chunks * block, outputs,
-                         int_value(products.shape[5]), batch or 1)
+    _, v, products, rows_out = group.anchor[:4]
+    points, _, batch, chunks, tiles, block = (int_value(d) or 1 for d in v.shape)
+    across = int_value(rows_out.shape[3]) or 1
+    filters, lanes = (int_value(products.shape[k]) or 1 for k in (3, 5))
+    outputs = filters * lanes
+    return WinogradShape(points - 2, tiles // across, across, chunks * block, outputs, lanes, batch)
 
 
 def _width(stage: Stage, target: Target) -> int:
