@@ -230,8 +230,9 @@ class _Planner:
         return any(self.values.get((r, 0)) is value for r in self.results)
 
     def _outputs(self) -> None:
-        names = self.names or [f"output_{i}" for i in range(len(self.results))]
-        for name, node in zip(names, g.outputs_of(self.main.body), strict=True):
+        results = g.outputs_of(self.main.body)
+        names = self.names or [f"output_{i}" for i in range(len(results))]
+        for name, node in zip(names, results, strict=True):
             value = self.values[node, 0]
             owner, _ = value.place()
             if self._may_be_output(value, owner):
