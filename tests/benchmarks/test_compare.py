@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks import compare, engines, machine, measure, networks, peak
+from benchmarks import compare, engines, machine, measure, networks
+from treadle.cli import peak
 
 
 def text_of(rows: list[compare.Row], peers: list[str]) -> str:

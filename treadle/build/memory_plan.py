@@ -234,14 +234,12 @@ class _Planner:
         names = self.names or [f"output_{i}" for i in range(len(results))]
         for name, node in zip(names, results, strict=True):
             value = self.values[node, 0]
+            made = self._add(Value(tensor_type(node.type), "output", name))
             owner, _ = value.place()
             if self._may_be_output(value, owner):
-                # A reshape of the result renames it: the kernel writes the output itself.
-                owner.kind, owner.name, owner.type = "output", name, tensor_type(node.type)
-                self.plan.outputs.append((name, owner))
-                continue
-            made = self._add(Value(tensor_type(node.type), "output", name))
-            self.plan.steps.append(Step("", (value,), (made,), f"output {name}"))
+                owner.root = made  # the kernel writes the output itself, under another shape or not
+            else:
+                self.plan.steps.append(Step("", (value,), (made,), f"output {name}"))
             self.plan.outputs.append((name, made))
 
     def _may_be_output(self, value: Value, owner: Value) -> bool:
