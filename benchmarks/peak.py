@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints what the machine can do at most: float32 FMAs per second and memory read bandwidth.
 
-    python -m benchmarks.peak [--threads 1,2]
+python -m benchmarks.peak [--threads 1,2]
 """
 
 from __future__ import annotations

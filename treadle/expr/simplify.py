@@ -110,18 +110,15 @@ class Simplifier:
         """Return what must be in the memo before a node: of a lazy select, what may be chosen."""
         if not isinstance(node, Select) or not node.lazy:
             return self._operands(node)
-        cond = self._condition(node)
+        if isinstance(node.cond, (Var, Const)):
+            self.memo[node.cond] = node.cond
+        cond = self.memo.get(node.cond)
         if cond is None:
             return (node.cond,)
         if isinstance(cond, Const):
             return (node.then if cond.value else node.other,)
         branches = ((node.then, self._under(cond, True)), (node.other, self._under(cond, False)))
         return [value for value, context in branches if context is None]
-
-    def _condition(self, node: Select) -> Expr | None:
-        """Return the simplified condition, None before it is in the memo; leaves need no memo."""
-        leaf = isinstance(node.cond, (Var, Const))
-        return node.cond if leaf else self.memo.get(node.cond)
 
     def _operands(self, node: Expr) -> Iterable[Expr]:
         """Return what must be simplified before a node: its children, or the atoms of a sum."""
@@ -142,8 +139,7 @@ class Simplifier:
 
     def _lazy_select(self, node: Select) -> Expr:
         """Simplify each branch knowing that it is chosen."""
-        cond = self._condition(node)
-        assert cond is not None
+        cond = self.memo[node.cond]
         if isinstance(cond, Const):
             return self.memo[node.then if cond.value else node.other]
         inside, outside = self._under(cond, True), self._under(cond, False)
