@@ -239,3 +239,12 @@ def test_values_and_bounds_of_random_expressions(seed: int, kind: str) -> None:
 def test_ramps_stay_ramps() -> None:
     address = ramp(I * 16, 1, 8) + broadcast(N * 4 + 3, 8)
     assert isinstance(simplify(address), Ramp)
+
+
+def test_a_lazy_select_of_a_constant_or_a_variable() -> None:
+    a, b = Var("a", "float32"), Var("b", "float32")
+    chosen = select(Const.of(True, "bool"), a * 1.0 + b, b, lazy=True)
+    assert simplify(chosen) is simplify(a * 1.0 + b)
+    flag = Var("flag", "bool")
+    kept = select(flag, a + b, b * 1.0, lazy=True)
+    assert simplify(kept) is select(flag, a + b, b, lazy=True)
