@@ -28,6 +28,7 @@ class Settings:
     num_threads: int | None
     cache: Path
     compile_workers: int | None
+    winograd: bool
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,13 @@ TABLE = (
         _none,
         "a number from 1 to 512",
         "processes that compile kernels (default: the CPUs this process may use)",
+    ),
+    Setting(
+        "winograd",
+        _bool,
+        lambda: True,
+        "0 or 1",
+        "let 3x3 convolutions run by Winograd's filtering (faster, less exact) where it pays",
     ),
 )
 

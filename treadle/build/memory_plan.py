@@ -230,9 +230,10 @@ class _Planner:
         return any(self.values.get((r, 0)) is value for r in self.results)
 
     def _outputs(self) -> None:
-        names = self.names or [f"output_{i}" for i in range(len(self.results))]
+        results = g.outputs_of(self.main.body)
+        names = self.names or [f"output_{i}" for i in range(len(results))]
         taken: dict[Value, None] = {}
-        for name, node in zip(names, g.outputs_of(self.main.body), strict=True):
+        for name, node in zip(names, results, strict=True):
             value = self.values[node, 0]
             owner = value.place()[0]
             has_parts = any(v.root is value and v.offset for v in self.plan.values)

@@ -110,6 +110,8 @@ class Simplifier:
         """Return what must be in the memo before a node: of a lazy select, what may be chosen."""
         if not isinstance(node, Select) or not node.lazy:
             return self._operands(node)
+        if isinstance(node.cond, (Var, Const)):
+            self.memo[node.cond] = node.cond
         cond = self.memo.get(node.cond)
         if cond is None:
             return (node.cond,)

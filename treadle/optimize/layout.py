@@ -33,6 +33,7 @@ from treadle.ops.conv_nchwc import (
     pack_nchwc,
     unpack_nchwc,
 )
+from treadle.ops.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
 from treadle.ops.matmul import dense_packed, matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
@@ -45,11 +46,31 @@ from treadle.optimize.channels import (
     pack_panels,
     pack_weights,
 )
+from treadle.optimize.winograd import (
+    transform_weights,
+    winograd_outputs,
+    winograd_pads,
+    winograd_tile,
+)
 from treadle.runtime.pages import release_pages
 from treadle.target.base import Target
 
-_UNSAFE = frozenset({ew.divide, ew.reciprocal, ew.log, ew.rsqrt, ew.power, ew.mod})
-"""Element-wise operators that can make infinities or NaN out of the zeros of padding lanes."""
+_UNSAFE = frozenset(
+    {
+        ew.divide,
+        ew.reciprocal,
+        ew.log,
+        ew.sqrt,
+        ew.rsqrt,
+        ew.power,
+        ew.mod,
+        ew.exp,
+        ew.sinh,
+        ew.cosh,
+    }
+    | {ew.asin, ew.acos, ew.acosh, ew.atanh}
+)
+"""Element-wise operators that can make infinities or NaN out of what padding lanes hold."""
 
 _POINTWISE = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
 _SPATIAL = (2, 3)
@@ -173,13 +194,17 @@ class _Layouts:
         inputs = source.order
         if groups > 1:
             inputs = ChannelOrder.natural(per_group * merged, block)
+        order = ChannelOrder.natural(filters, block)
+        tile = winograd_tile(attrs, data, weights, block, self.target)
+        if tile is not None and inputs.block == block:
+            again = _winograd(node, source, value, tile)
+            return _Blocked(again(order), order, again)
         padded, rest = _padded(source.node, replace(attrs, groups=groups), w, node.origin)
 
         def make(order: ChannelOrder) -> Node:
             packed = _constant(pack_weights(value, inputs, order), w)
             return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
 
-        order = ChannelOrder.natural(filters, block)
         return _Blocked(make(order), order, make if groups == 1 else None)
 
     def _conv_input(self, x: Node, *, natural: bool) -> _Blocked:
@@ -253,7 +278,8 @@ class _Layouts:
         """Return an operand in the form that broadcasts with a result in `order`."""
         type_ = tensor_type(x.type)
         full = (1,) * (4 - type_.ndim) + type_.static_shape
-        if full[1] == 1:
+        is_single = order.channels == 1 and x in self.blocked
+        if full[1] == 1 and not is_single:
             if full == (1, 1, 1, 1):
                 return _reshaped(self._plain(x), (1,) * 5)
             return _reshaped(self._plain(x), (full[0], 1, full[2], full[3], 1))
@@ -385,6 +411,26 @@ def _groups_to_merge(groups: int, inputs: int, outputs: int, block: int) -> int 
     wanted = lcm(block // np.gcd(block, inputs), block // np.gcd(block, outputs))
     merged = int(wanted) if groups % wanted == 0 else groups
     return merged if merged <= MOST_MERGED else None
+
+
+def _winograd(
+    node: Call, source: _Blocked, value: np.ndarray, tile: int
+) -> Callable[[ChannelOrder], Node]:
+    """Return what makes a convolution by Winograd's filtering in a channel order."""
+    x, w = node.args
+    attrs, data = node.attrs, tensor_type(x.type)
+    assert isinstance(attrs, ConvAttrs)
+    assert isinstance(w, Constant)
+    filled = replace(attrs, pads_after=winograd_pads(attrs, data, tile))
+    padded, _ = _padded(source.node, filled, w, node.origin)
+    height, width = winograd_outputs(attrs, data)
+    how = WinogradAttrs(tile, height, width)
+
+    def make(order: ChannelOrder) -> Node:
+        packed = transform_weights(pack_weights(value, source.order, order), tile)
+        return conv2d_winograd_nchwc.call(how, (padded, _constant(packed, w)), origin=node.origin)
+
+    return make
 
 
 def _padded(x: Node, attrs: ConvAttrs, w: Constant, origin: str) -> tuple[Node, ConvAttrs]:

@@ -15,6 +15,7 @@
 12. element-wise operator of a concat -> concat of the operator's values, where each of them can
     join the kernel of the value it is applied to
 13. reshape, transpose, reshape that only permute one axis (a channel shuffle) -> gather
+14. gather of one index of a transpose -> transpose of the gather
 """
 
 from __future__ import annotations
@@ -195,8 +196,20 @@ def _shuffle_to_gather(call: Call, uses: Uses) -> Node | None:
     return gather(value, Constant.of(picked), axis=axis, origin=call.origin)
 
 
+def _pick_before_transpose(call: Call, uses: Uses) -> Node | None:
+    moved, index = call.args
+    if not isinstance(moved, Call) or moved.op is not transpose or tensor_type(index.type).ndim:
+        return None
+    perm = list(attrs_of(moved).perm)
+    axis = perm.pop(attrs_of(call).axis)
+    picked = gather(moved.args[0], index, axis=axis, origin=call.origin)
+    left = tuple(k - (k > axis) for k in perm)
+    return transpose(picked, perm=left, origin=moved.origin) if left else picked
+
+
 RULES = (
     Rule("shuffle_to_gather", (reshape,), _shuffle_to_gather),
+    Rule("pick_before_transpose", (gather,), _pick_before_transpose),
     Rule("merge_reshapes", (reshape,), _merge_reshapes),
     Rule("drop_reshape", (reshape,), _drop_same_shape),
     Rule("merge_transposes", (transpose,), _merge_transposes),

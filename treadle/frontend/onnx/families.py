@@ -14,6 +14,7 @@ from treadle.frontend.onnx import (
     norm,
     pool,
     quantize,
+    recurrent,
     reduce,
     resize,
     scatter,
@@ -25,7 +26,7 @@ from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 FAMILIES = (
     constants, conv, einsum, elementwise, matmul, movement,
-    norm, pool, quantize, reduce, resize, scatter, shape, sort, vision,
+    norm, pool, quantize, recurrent, reduce, resize, scatter, shape, sort, vision,
 )  # fmt: skip
 
 

@@ -23,12 +23,14 @@ from treadle.frontend.onnx.functions import (
 )
 from treadle.frontend.onnx.inputs import InputTypes, fixed_inputs
 from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
+from treadle.frontend.onnx.repeat import Repetition, repetition_of
 from treadle.frontend.onnx.resolve import (
     Branching,
     Conversion,
     Inlining,
     Meaning,
     Missing,
+    Repeating,
     Resolver,
     domain_of,
 )
@@ -36,6 +38,9 @@ from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
 from treadle.graph.nodes import Call, Constant, Function, Module, Node
 from treadle.graph.nodes import Tuple as TupleNode
 from treadle.graph.types import TensorType
+
+REPETITION_LIMIT = 50_000
+"""How many nodes the bodies of loops may become when they are unrolled."""
 
 
 def import_onnx(
@@ -81,6 +86,16 @@ class _Frame:
     attributes: Mapping[str, onnx.AttributeProto] | None = None
     position: int = 0
     defined: set[str] = field(default_factory=set)
+    turn: _Turn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The loop that a frame is one iteration of, and its node."""
+
+    repetition: Repetition
+    use: _Use
+    own: Mapping[str, Node]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +117,7 @@ class _Importer:
         self._resolver = Resolver(source.model)
         self._folder = Folder()
         self._stack: list[_Frame] = []
+        self._repeated = 0
 
     def run(
         self,
@@ -155,6 +171,9 @@ class _Importer:
         if not self._stack:
             return
         with placed(f"{self._source.name}, node {frame.prefix.rstrip('/')}"):
+            if frame.turn is not None:
+                self._next_turn(frame, frame.turn)
+                return
             for result, target in zip(frame.results, frame.targets, strict=False):
                 if target and result not in frame.values:
                     raise ModelError(f"the result {result!r} is computed by no node")
@@ -185,6 +204,8 @@ class _Importer:
                     _bind(use.frame, name, value)
         elif isinstance(meaning, Branching):
             self._stack.append(self._branch(use))
+        elif isinstance(meaning, Repeating):
+            self._repeat(meaning, use)
         elif isinstance(meaning, Inlining):
             self._stack.append(self._inline(meaning.function, use.proto, use))
         else:
@@ -195,15 +216,7 @@ class _Importer:
         attributes = attributes_of(use.proto, use.frame.attributes)
         if meaning.schema is not None:
             check_form(meaning.schema, attributes, use.inputs, use.proto)
-        node = OnnxNode(
-            op=use.proto.op_type,
-            version=meaning.version,
-            origin=use.origin,
-            inputs=use.inputs,
-            outputs=tuple(use.proto.output),
-            attributes=attributes,
-            external=self._source.external,
-        )
+        node = self._node(use, meaning.version, attributes)
         converted = meaning.function(node)
         results = list(converted) if isinstance(converted, Sequence) else [converted]
         check_complete(node, results)
@@ -212,6 +225,19 @@ class _Importer:
         results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
         stamp_origin(results, given, use.origin)
         return results
+
+    def _node(
+        self, use: _Use, version: int, attributes: Mapping[str, onnx.AttributeProto]
+    ) -> OnnxNode:
+        return OnnxNode(
+            op=use.proto.op_type,
+            version=version,
+            origin=use.origin,
+            inputs=use.inputs,
+            outputs=tuple(use.proto.output),
+            attributes=attributes,
+            external=self._source.external,
+        )
 
     def _inline(self, function: onnx.FunctionProto, call: onnx.NodeProto, use: _Use) -> _Frame:
         inputs = use.inputs
@@ -257,6 +283,55 @@ class _Importer:
             attributes=use.frame.attributes,
             defined=set(own),
         )
+
+    def _repeat(self, meaning: Repeating, use: _Use) -> None:
+        attributes = attributes_of(use.proto, use.frame.attributes)
+        node = self._node(use, meaning.version, attributes)
+        repetition = repetition_of(node, attributes)
+        own = self._initializers(repetition.body, {})
+        self._turn(_Turn(repetition, use, own))
+
+    def _next_turn(self, frame: _Frame, turn: _Turn) -> None:
+        lost = [r for r in frame.results if r not in frame.values]
+        if lost:
+            raise ModelError(f"the result {lost[0]!r} is computed by no node")
+        turn.repetition.take([frame.values[r] for r in frame.results])
+        self._turn(turn)
+
+    def _turn(self, turn: _Turn) -> None:
+        """Start the next iteration of a loop, or hand its results to the node it stands for."""
+        use, body = turn.use, turn.repetition.body
+        given = turn.repetition.inputs()
+        if given is None:
+            results = [self._folder.fold(r) for r in turn.repetition.outputs()]
+            stamp_origin(results, [i for i in use.inputs if i is not None], use.origin)
+            for name, value in zip(use.proto.output, results, strict=False):
+                if name:
+                    _bind(use.frame, name, value)
+            return
+        self._spend(len(body.node), use)
+        given = [self._folder.fold(g) for g in given]
+        own = {**turn.own, **dict(zip((i.name for i in body.input), given, strict=False))}
+        frame = _Frame(
+            nodes=body.node,
+            values=ChainMap(own, use.frame.values),
+            opsets=use.frame.opsets,
+            results=tuple(o.name for o in body.output),
+            prefix=f"{use.origin}/{turn.repetition.done}/",
+            attributes=use.frame.attributes,
+            defined=set(own),
+            turn=turn,
+        )
+        self._stack.append(frame)
+
+    def _spend(self, nodes: int, use: _Use) -> None:
+        self._repeated += max(nodes, 1)
+        if self._repeated > REPETITION_LIMIT:
+            raise ModelError(
+                f"the model has more than {REPETITION_LIMIT} nodes after its loops are unrolled; "
+                f"the limit is passed in {use.proto.op_type}",
+                hint="give fewer iterations, or export the layer as one operator",
+            )
 
 
 def _free_inputs(graph: onnx.GraphProto, values: Mapping[str, Node]) -> list[onnx.ValueInfoProto]:

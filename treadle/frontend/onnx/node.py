@@ -164,6 +164,11 @@ class OnnxNode:
         found = self._attribute(name, _A.FLOATS)
         return tuple(float(v) for v in found.floats) if found else None
 
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        """Return a list-of-strings attribute, or None when it is absent."""
+        found = self._attribute(name, _A.STRINGS)
+        return tuple(_text(v) for v in found.strings) if found else None
+
     def tensor(self, name: str) -> np.ndarray | None:
         """Return a tensor attribute, or None when it is absent."""
         found = self._attribute(name, _A.TENSOR)

@@ -56,6 +56,13 @@ class Branching:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeating:
+    """A `Loop` or `Scan`, whose body is inlined once per iteration."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Missing:
     """No conversion exists."""
 
@@ -63,7 +70,7 @@ class Missing:
     reason: str = ""
 
 
-Meaning: TypeAlias = Conversion | Inlining | Expansion | Branching | Missing
+Meaning: TypeAlias = Conversion | Inlining | Expansion | Branching | Repeating | Missing
 
 
 def domain_of(name: str) -> str:
@@ -194,6 +201,8 @@ def _operator_meaning(domain: str, op: str, opset: int) -> Meaning:
         return Missing(opset, f"ONNX has it only in later opsets than {opset}")
     if schema.deprecated:
         return Missing(schema.since_version, "removed from ONNX in this opset")
+    if domain == "" and op in ("Loop", "Scan"):
+        return Repeating(schema.since_version)
     found = converters().find(domain, op, schema.since_version, exact=True)
     if found is not None:
         return Conversion(found, schema.since_version, schema)

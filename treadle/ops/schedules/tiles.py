@@ -72,15 +72,15 @@ def best_window_tile(
         limit = (target.vector_registers - 1 - v * registers) // (v * registers)
         for h in range(1, min(height, MOST_ROWS_HIGH, max(limit, 1)) + 1):
             for w in range(1, min(width, limit // h) + 1):
-                cost = _image_cycles((height, width, vectors), WindowTile(h, w, v), registers)
+                cost = image_cycles((height, width, vectors), WindowTile(h, w, v), registers)
                 rank = (round(cost, 6), h, -w * v)
                 if best is None or rank < best[0]:
                     best = rank, WindowTile(h, w, v)
     return best[1] if best is not None else WindowTile(1, 1, 1)
 
 
-def _image_cycles(image: tuple[int, int, int], tile: WindowTile, registers: int) -> float:
-    """Cycles of one reduction step over the whole output, remainders included."""
+def image_cycles(image: tuple[int, int, int], tile: WindowTile, registers: int) -> float:
+    """Return the cycles of one reduction step over the whole output, remainders included."""
     cycles = 0.0
     for high, high_count in _parts(image[0], tile.high):
         for wide, wide_count in _parts(image[1], tile.wide):

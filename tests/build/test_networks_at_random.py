@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random image networks keep their meaning: through the graph passes, in a plan, and compiled."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import treadle
+from tests.build import plan_eval
+from tests.build.graphs import Network
+from treadle.build.memory_plan import MemoryPlan, Value
+from treadle.graph import interpret
+from treadle.graph.nodes import Module
+from treadle.graph.text import function_text
+from treadle.optimize.pipeline import optimize
+from treadle.target.parse import parse_target
+
+NARROW = parse_target("llvm -mcpu=x86-64-v3 -num-cores=2")
+WIDE = parse_target("llvm -mcpu=x86-64-v4 -num-cores=2")
+PER_TEST = 40
+
+
+def expected_of(net: Network) -> list[np.ndarray]:
+    with np.errstate(all="ignore"):
+        return interpret.run(net.function, net.inputs)
+
+
+def compare(got: Sequence[np.ndarray], net: Network, what: str) -> None:
+    for mine, theirs in zip(got, expected_of(net), strict=True):
+        assert mine.dtype == theirs.dtype
+        finite = np.abs(theirs[np.isfinite(theirs)])
+        atol = 1e-4 * max(1.0, float(finite.max(initial=0)))
+        np.testing.assert_allclose(
+            mine, theirs, rtol=1e-4, atol=atol, err_msg=f"{what}\n{function_text(net.function)}"
+        )
+
+
+def check_lives(plan: MemoryPlan) -> None:
+    """Values that are live at the same step do not overlap; everything lies in the arena."""
+    lives: dict[Value, list[int]] = {}
+    for position, step in enumerate(plan.steps):
+        for value in step.args:
+            owner, _ = value.place()
+            if owner.kind in ("arena", "workspace"):
+                lives.setdefault(owner, []).append(position)
+    owners = list(lives)
+    for owner in owners:
+        assert owner.offset % 64 == 0
+        assert owner.offset + owner.nbytes <= plan.arena_bytes
+    assert plan.arena_bytes <= sum(-(-owner.nbytes // 64) * 64 for owner in owners)
+    for i, a in enumerate(owners):
+        for b in owners[:i]:
+            if lives[a][0] <= lives[b][-1] and lives[b][0] <= lives[a][-1]:
+                apart = a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+                assert apart, f"{a} and {b} overlap while both are live"
+
+
+@pytest.mark.parametrize("group", range(8))
+def test_layouts_and_fusion(group: int) -> None:
+    for seed in range(group * PER_TEST, (group + 1) * PER_TEST):
+        net = Network(seed)
+        for target in (NARROW, WIDE):
+            with np.errstate(all="ignore"):
+                got = interpret.run(optimize(net.function, target, 3), net.inputs)
+            compare(got, net, f"seed {seed}, {target}")
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("group", range(4))
+def test_plans(group: int, level: int) -> None:
+    for seed in range(group * PER_TEST, (group + 1) * PER_TEST):
+        net, chance = Network(seed, 14), random.Random(seed)
+        workspaces = [chance.choice((0, 0, 100, 3000)) for _ in range(99)]
+        plan = plan_eval.plan_of(optimize(net.function, NARROW, level), NARROW, workspaces)
+        check_lives(plan)
+        with np.errstate(all="ignore"):
+            compare(plan_eval.run(plan, net.inputs), net, f"seed {seed}, level {level}")
+
+
+def check_compiled(seed: int) -> None:
+    net = Network(seed, 10)
+    for level in (0, 3):
+        executable = treadle.compile(Module(net.function), opt_level=level)
+        got = [np.asarray(output) for output in executable.run(net.inputs)]
+        compare(got, net, f"seed {seed}, level {level}")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_compiled(seed: int) -> None:
+    check_compiled(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24, 400))
+def test_many_more_compiled(seed: int) -> None:
+    check_compiled(seed)

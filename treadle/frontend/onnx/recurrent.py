@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of recurrent layers, unrolled over their time steps.
+
+The products of all inputs by their weights are one matrix product; every step then adds a product
+of the state before it. The kernels of all steps are alike, so they are compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from treadle.dtype import to_numpy
+from treadle.errors import ModelError
+from treadle.frontend.onnx.build import reshaped, scalar_like, shape_of, transposed
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.graph.nodes import Constant, Node, TupleItem
+from treadle.ops import elementwise, matmul, movement
+
+STEPS_LIMIT = 2048
+"""A longer sequence would take minutes to compile."""
+
+Activation: TypeAlias = Callable[[Node], Node]
+
+
+def _affine(x: Node, alpha: float, beta: float) -> Node:
+    scaled = elementwise.multiply(x, scalar_like(alpha, x))
+    return elementwise.add(scaled, scalar_like(beta, x))
+
+
+def _scaled_tanh(x: Node, alpha: float, beta: float) -> Node:
+    inner = elementwise.tanh(elementwise.multiply(x, scalar_like(beta, x)))
+    return elementwise.multiply(inner, scalar_like(alpha, x))
+
+
+_ACTIVATIONS: dict[str, tuple[Callable[[Node, float, float], Node], float | None, float | None]] = {
+    "relu": (lambda x, a, b: elementwise.relu(x), None, None),
+    "tanh": (lambda x, a, b: elementwise.tanh(x), None, None),
+    "sigmoid": (lambda x, a, b: elementwise.sigmoid(x), None, None),
+    "softsign": (lambda x, a, b: elementwise.softsign(x), None, None),
+    "softplus": (lambda x, a, b: elementwise.softplus(x), None, None),
+    "leakyrelu": (lambda x, a, b: elementwise.leaky_relu(x, alpha=a), 0.01, None),
+    "thresholdedrelu": (lambda x, a, b: elementwise.thresholded_relu(x, alpha=a), 1.0, None),
+    "elu": (lambda x, a, b: elementwise.elu(x, alpha=a), 1.0, None),
+    "affine": (_affine, 1.0, 0.0),
+    "scaledtanh": (_scaled_tanh, 1.0, 1.0),
+    "hardsigmoid": (lambda x, a, b: elementwise.hard_sigmoid(x, alpha=a, beta=b), 0.2, 0.5),
+}
+"""Function, default alpha and default beta (None: it takes none), by name in lower case."""
+
+
+def _activations(node: OnnxNode, default: Sequence[str], directions: int) -> list[Activation]:
+    """Return the functions of all directions, clipped as the node says."""
+    names = node.texts("activations") or tuple(default) * directions
+    if len(names) != len(default) * directions:
+        raise ModelError(f"{node.op} needs {len(default) * directions} activations, not {names}")
+    alphas = list(node.numbers("activation_alpha") or ())
+    betas = list(node.numbers("activation_beta") or ())
+    clip = node.number("clip", 0.0)
+    found = []
+    for name in names:
+        if name.lower() not in _ACTIVATIONS:
+            raise ModelError(f"the activation {name!r} of {node.op} is not defined")
+        function, alpha, beta = _ACTIVATIONS[name.lower()]
+        a = alphas.pop(0) if alpha is not None and alphas else alpha
+        b = betas.pop(0) if beta is not None and betas else beta
+        found.append(_clipped(function, a or 0.0, b or 0.0, clip))
+    return found
+
+
+def _clipped(
+    function: Callable[[Node, float, float], Node], a: float, b: float, clip: float
+) -> Activation:
+    if clip <= 0:
+        return lambda x: function(x, a, b)
+    return lambda x: function(elementwise.clip(x, min=-clip, max=clip), a, b)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """The sizes of a recurrent layer, and its inputs with time first."""
+
+    node: OnnxNode
+    x: Node
+    gates: int
+    batch_first: bool
+
+    @property
+    def steps(self) -> int:
+        return shape_of(self.x)[0]
+
+    @property
+    def batch(self) -> int:
+        return shape_of(self.x)[1]
+
+    @property
+    def hidden(self) -> int:
+        return self.node.shape(2)[-1]
+
+    @property
+    def directions(self) -> int:
+        return self.node.shape(1)[0]
+
+    def part(self, index: int, direction: int) -> Node | None:
+        """Return one direction of an optional input [directions, ...]."""
+        value = self.node.optional(index)
+        return None if value is None else _row(value, direction, 0)
+
+    def start(self, index: int, direction: int) -> Node:
+        """Return an initial state [batch, hidden]; zeros where none is given."""
+        value = self.node.optional(index)
+        if value is not None:
+            return _row(value, direction, 1 if self.batch_first else 0)
+        zeros = np.zeros((self.batch, self.hidden), to_numpy(self.node.type(0).dtype))
+        return Constant.of(zeros)
+
+
+def _row(x: Node, k: int, axis: int) -> Node:
+    shape = shape_of(x)
+    kept = (*shape[:axis], *shape[axis + 1 :])
+    if shape[axis] == 1:
+        return reshaped(x, kept)
+    return reshaped(_piece(x, axis, k, k + 1), kept)
+
+
+def _piece(x: Node, axis: int, begin: int, end: int) -> Node:
+    ndim = len(shape_of(x))
+    starts = [begin if k == axis else 0 for k in range(ndim)]
+    stops = [end if k == axis else d for k, d in enumerate(shape_of(x))]
+    return movement.slice_(x, begin=tuple(starts), end=tuple(stops), strides=(1,) * ndim)
+
+
+def _read_layer(node: OnnxNode, gates: int) -> _Layer:
+    layout = node.integer("layout", 0) if node.version >= 14 else 0
+    x = node.input(0)
+    if layout not in (0, 1) or len(node.shape(0)) != 3:
+        raise ModelError(f"{node.op} takes [steps, batch, features] in layout 0 or 1, not {x.type}")
+    layer = _Layer(node, transposed(x, (1, 0, 2)) if layout else x, gates, bool(layout))
+    hidden, directions = layer.hidden, layer.directions
+    if node.integer("hidden_size", hidden) != hidden:
+        raise ModelError(f"hidden_size does not fit the recurrence weights {node.input(2).type}")
+    features = node.shape(0)[-1]
+    if node.shape(1) != (directions, gates * hidden, features) or node.shape(2) != (
+        directions,
+        gates * hidden,
+        hidden,
+    ):
+        raise ModelError(f"weights {node.type(1)} and {node.type(2)} do not fit {node.type(0)}")
+    if not 0 < layer.steps <= STEPS_LIMIT:
+        raise ModelError(
+            f"{node.op} over {layer.steps} steps is not supported; it is unrolled, "
+            f"and the limit is {STEPS_LIMIT}",
+            hint="cut the sequence into pieces and hand the state from one to the next",
+        )
+    return layer
+
+
+def _order(node: OnnxNode, directions: int) -> list[bool]:
+    """Return for every direction whether it runs backwards."""
+    kinds = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    direction = node.text("direction", "forward")
+    if direction not in kinds or len(kinds[direction]) != directions:
+        raise ModelError(f"direction={direction!r} does not fit {directions} sets of weights")
+    return kinds[direction]
+
+
+@dataclass(slots=True)
+class _Direction:
+    """One direction of a layer: its products with the inputs, and what the steps need."""
+
+    layer: _Layer
+    index: int
+    backwards: bool
+    recurrence: Node
+    inputs: list[Node]
+    """The inputs times their weights, one value [batch, gates * hidden] per step."""
+
+    def gates(self, value: Node) -> list[Node]:
+        """Cut [batch, n * hidden] into gates."""
+        hidden = self.layer.hidden
+        count = shape_of(value)[1] // hidden
+        return [_piece(value, 1, k * hidden, (k + 1) * hidden) for k in range(count)]
+
+    def with_state(self, step: int, state: Node) -> Node:
+        """Return input product plus state product of a step: [batch, gates * hidden]."""
+        return elementwise.add(matmul.matmul(state, self.recurrence), self.inputs[step])
+
+
+def _direction(layer: _Layer, index: int, backwards: bool, bias: Node | None) -> _Direction:
+    weights, recurrence = layer.part(1, index), layer.part(2, index)
+    assert weights is not None  # both are required inputs
+    assert recurrence is not None
+    steps, batch, features = shape_of(layer.x)
+    rows = reshaped(layer.x, (steps * batch, features))
+    product: Node = matmul.matmul(rows, transposed(weights, (1, 0)))
+    if bias is not None:
+        product = elementwise.add(product, bias)
+    whole = reshaped(product, (steps, batch, layer.gates * layer.hidden))
+    return _Direction(
+        layer, index, backwards, transposed(recurrence, (1, 0)), _per_step(whole, steps)
+    )
+
+
+def _per_step(x: Node, steps: int) -> list[Node]:
+    shape = shape_of(x)[1:]
+    if steps == 1:
+        return [reshaped(x, shape)]
+    parts = movement.split(x, sections=(1,) * steps, axis=0)
+    return [reshaped(TupleItem.of(parts, k), shape) for k in range(steps)]
+
+
+State: TypeAlias = tuple[Node, ...]
+"""The hidden state first; then what else is handed on."""
+
+Step: TypeAlias = Callable[[int, State], State]
+"""step(number, state) -> state."""
+
+
+def _run(direction: _Direction, start: State, step: Step) -> tuple[list[Node], State]:
+    """Return the hidden state after every step (in order of time), and the last states.
+
+    Where a sequence of the batch has ended, the state stays and the output is zero.
+    """
+    layer, state = direction.layer, start
+    lengths = layer.node.optional(4)
+    outputs: list[Node] = []
+    order = range(layer.steps)
+    for k in reversed(order) if direction.backwards else order:
+        fresh = step(k, state)
+        if lengths is None:
+            state = fresh
+            outputs.append(state[0])
+            continue
+        number = Constant.of(k, "int64")
+        wide = elementwise.cast(reshaped(lengths, (layer.batch, 1)), dtype="int64")
+        runs = elementwise.less(number, wide)
+        state = tuple(elementwise.where(runs, f, s) for f, s in zip(fresh, state, strict=True))
+        outputs.append(elementwise.where(runs, fresh[0], scalar_like(0.0, fresh[0])))
+    return outputs[::-1] if direction.backwards else outputs, state
+
+
+def _results(
+    layer: _Layer, outputs: Sequence[Sequence[Node]], finals: Sequence[State]
+) -> list[Node]:
+    """Return [steps, directions, batch, hidden] and the last states, in the node's layout."""
+    size = (1, layer.batch, layer.hidden)
+    rows = [reshaped(o, size) for step in zip(*outputs, strict=True) for o in step]
+    joined = rows[0] if len(rows) == 1 else movement.concat(*rows, axis=0)
+    whole = reshaped(joined, (layer.steps, layer.directions, layer.batch, layer.hidden))
+    last = []
+    for states in zip(*finals, strict=True):
+        wide = [reshaped(s, size) for s in states]
+        last.append(wide[0] if len(wide) == 1 else movement.concat(*wide, axis=0))
+    if not layer.batch_first:
+        return [whole, *last]
+    return [transposed(whole, (2, 0, 1, 3)), *(transposed(x, (1, 0, 2)) for x in last)]
+
+
+def _all_biases(layer: _Layer, direction: int) -> tuple[Node, Node] | None:
+    """Return the biases of the inputs and of the state, [gates * hidden] each."""
+    bias = layer.part(3, direction)
+    if bias is None:
+        return None
+    half = layer.gates * layer.hidden
+    if shape_of(bias) != (2 * half,):
+        raise ModelError(f"the bias {bias.type} must have {2 * half} entries per direction")
+    return _piece(bias, 0, 0, half), _piece(bias, 0, half, 2 * half)
+
+
+def _one_bias(layer: _Layer, direction: int) -> Node | None:
+    both = _all_biases(layer, direction)
+    return None if both is None else elementwise.add(*both)
+
+
+@converter("RNN", since=(7, 14, 22))
+def rnn(node: OnnxNode) -> list[Node]:
+    """Convert the simple layer: H = f(X W' + H R' + b)."""
+    layer = _read_layer(node, 1)
+    order = _order(node, layer.directions)
+    functions = _activations(node, ["Tanh"], layer.directions)
+    runs = []
+    for d, backwards in enumerate(order):
+        one = _direction(layer, d, backwards, _one_bias(layer, d))
+
+        def step(k: int, s: State, one: _Direction = one, f: Activation = functions[d]) -> State:
+            return (f(one.with_state(k, s[0])),)
+
+        runs.append(_run(one, (layer.start(5, d),), step))
+    return _results(layer, [o for o, _ in runs], [s for _, s in runs])
+
+
+@converter("LSTM", since=(7, 14, 22))
+def lstm(node: OnnxNode) -> list[Node]:
+    """Convert the long short-term memory, with peepholes and coupled gates where given."""
+    layer = _read_layer(node, 4)
+    order = _order(node, layer.directions)
+    functions = _activations(node, ["Sigmoid", "Tanh", "Tanh"], layer.directions)
+    coupled = node.flag("input_forget")
+    runs = []
+    for d, backwards in enumerate(order):
+        one = _direction(layer, d, backwards, _one_bias(layer, d))
+        cell = _Cell(one, functions[3 * d : 3 * d + 3], coupled, layer.part(7, d))
+        runs.append(_run(one, (layer.start(5, d), layer.start(6, d)), cell.step))
+    return _results(layer, [o for o, _ in runs], [s for _, s in runs])
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """An LSTM cell: gates are f, g and h of ONNX; `peepholes` [3 * hidden] are of i, o and f."""
+
+    direction: _Direction
+    functions: Sequence[Activation]
+    coupled: bool
+    peepholes: Node | None
+
+    def step(self, k: int, state: State) -> State:
+        """Return the hidden and the cell state after step `k`."""
+        f, g, h = self.functions
+        hidden, cell = state
+        i, o, forget, c = self.direction.gates(self.direction.with_state(k, hidden))
+        i = f(self._peep(i, cell, 0))
+        if self.coupled:
+            forget = elementwise.subtract(scalar_like(1.0, i), i)
+        else:
+            forget = f(self._peep(forget, cell, 2))
+        kept = elementwise.multiply(forget, cell)
+        cell = elementwise.add(kept, elementwise.multiply(i, g(c)))
+        o = f(self._peep(o, cell, 1))
+        return elementwise.multiply(o, h(cell)), cell
+
+    def _peep(self, gate: Node, cell: Node, which: int) -> Node:
+        if self.peepholes is None:
+            return gate
+        hidden = self.direction.layer.hidden
+        weights = _piece(self.peepholes, 0, which * hidden, (which + 1) * hidden)
+        return elementwise.add(gate, elementwise.multiply(weights, cell))
+
+
+@converter("GRU", since=(3, 7, 14, 22))
+def gru(node: OnnxNode) -> list[Node]:
+    """Convert the gated recurrent unit; the reset gate acts before or after its product."""
+    layer = _read_layer(node, 3)
+    order = _order(node, layer.directions)
+    functions = _activations(node, ["Sigmoid", "Tanh"], layer.directions)
+    linear = node.flag("linear_before_reset")
+    runs = []
+    for d, backwards in enumerate(order):
+        both = _all_biases(layer, d)
+        one = _direction(layer, d, backwards, None if both is None else both[0])
+        unit = _Unit(one, functions[2 * d : 2 * d + 2], linear, None if both is None else both[1])
+        runs.append(_run(one, (layer.start(5, d),), unit.step))
+    return _results(layer, [o for o, _ in runs], [s for _, s in runs])
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A gated recurrent unit; `bias` [3 * hidden] is that of the products with the state."""
+
+    direction: _Direction
+    functions: Sequence[Activation]
+    linear_before_reset: bool
+    bias: Node | None
+
+    def step(self, k: int, state: State) -> State:
+        """Return the hidden state after step `k`."""
+        f, g = self.functions
+        (hidden,) = state
+        x = self.direction.gates(self.direction.inputs[k])
+        update, reset, new = self._gates(x, hidden, f)
+        fresh = g(elementwise.add(x[2], self._candidate(hidden, reset, new)))
+        kept = elementwise.multiply(update, hidden)
+        rest = elementwise.subtract(scalar_like(1.0, update), update)
+        return (elementwise.add(elementwise.multiply(rest, fresh), kept),)
+
+    def _gates(
+        self, x: Sequence[Node], hidden: Node, f: Activation
+    ) -> tuple[Node, Node, Node | None]:
+        """Return update and reset gate, and the state's share of the third where it is ready."""
+        width = self.direction.layer.hidden * (3 if self.linear_before_reset else 2)
+        recurrence = self.direction.recurrence
+        if not self.linear_before_reset:
+            recurrence = _piece(recurrence, 1, 0, width)
+        product: Node = matmul.matmul(hidden, recurrence)
+        if self.bias is not None:
+            product = elementwise.add(product, _piece(self.bias, 0, 0, width))
+        h = self.direction.gates(product)
+        update, reset = f(elementwise.add(x[0], h[0])), f(elementwise.add(x[1], h[1]))
+        return update, reset, h[2] if self.linear_before_reset else None
+
+    def _candidate(self, hidden: Node, reset: Node, ready: Node | None) -> Node:
+        if ready is not None:
+            return elementwise.multiply(reset, ready)
+        size = self.direction.layer.hidden
+        weights = _piece(self.direction.recurrence, 1, 2 * size, 3 * size)
+        product: Node = matmul.matmul(elementwise.multiply(reset, hidden), weights)
+        if self.bias is None:
+            return product
+        return elementwise.add(product, _piece(self.bias, 0, 2 * size, 3 * size))

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which convolutions run by Winograd's filtering, with which tile, and their weights.
+
+Both ways are estimated in cycles of one core and the cheaper one is taken. What the estimate knows:
+the fused multiply-adds of the register tiles, remainders included; the vectors the transforms
+touch; and that weights are read from memory once per run, which only the first of several passes
+over a panel of them can hide. Winograd has up to four times the weights, so it loses on small images
+with many channels.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from treadle.graph.types import TensorType
+from treadle.ops.conv import ConvAttrs
+from treadle.ops.conv_winograd import KERNEL, POINTS, filter_matrix, missing
+from treadle.ops.schedules.tiles import best_window_tile, image_cycles, tile_cycles
+from treadle.ops.schedules.winograd import WinogradShape, plan_winograd
+from treadle.settings import get
+from treadle.target.base import Target
+
+BYTES_PER_CYCLE = 5.0
+"""What one core reads from memory: low, as all cores read at once."""
+CYCLES_PER_VECTOR = 4.0
+"""Of a transform, per vector of V or M: it is made or read, and takes part in four operations."""
+WORTHWHILE = 0.9
+"""The share of the direct way's cycles that Winograd may take: its gain must exceed the error of
+the estimate, and pay for rounding errors that are larger."""
+
+
+def winograd_tile(
+    attrs: ConvAttrs, data: TensorType, weights: TensorType, block: int, target: Target
+) -> int | None:
+    """Return the tile (2 or 4) with which a convolution runs best, None for the direct way."""
+    if not get().winograd or not _is_possible(attrs, data, weights):
+        return None
+    height, width = _outputs(attrs, data)
+    if min(height, width) < 1:
+        return None
+    n, channels = data.static_shape[:2]
+    filters = weights.static_shape[0]
+    inputs, outputs = ceil(channels / block) * block, ceil(filters / block) * block
+    costs = {None: WORTHWHILE * _direct((n, height, width), inputs, outputs, block, target)}
+    for tile in POINTS:
+        down, across = ceil(height / tile), ceil(width / tile)
+        shape = WinogradShape(tile, down, across, inputs, outputs, block, n)
+        costs[tile] = _winograd(shape, target)
+    return min(costs, key=lambda tile: costs[tile])
+
+
+def _is_possible(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> bool:
+    steps = (*attrs.strides, *attrs.dilations, attrs.groups)
+    kernel = weights.static_shape[2:]
+    return data.dtype == "float32" and kernel == (KERNEL, KERNEL) and all(s == 1 for s in steps)
+
+
+def _outputs(attrs: ConvAttrs, data: TensorType) -> tuple[int, int]:
+    before, after = attrs.pads_before or (0, 0), attrs.pads_after or (0, 0)
+    high, wide = data.static_shape[2:]
+    return (
+        high + before[0] + after[0] - KERNEL + 1,
+        wide + before[1] + after[1] - KERNEL + 1,
+    )
+
+
+def _direct(
+    image: tuple[int, int, int], inputs: int, outputs: int, block: int, target: Target
+) -> float:
+    n, height, width = image
+    registers = max(1, block // target.lanes())
+    chunks = outputs // block
+    tile = best_window_tile(height, width, chunks, target, registers=registers)
+    return n * inputs * KERNEL**2 * image_cycles((height, width, chunks), tile, registers)
+
+
+def _winograd(shape: WinogradShape, target: Target) -> float:
+    registers = max(1, shape.block // target.lanes())
+    plan = plan_winograd(shape, target, width=registers)
+    tiles = shape.down * shape.across * shape.batch
+    rows, vectors = plan.registers.rows, plan.registers.vectors
+    passes = shape.batch * ceil(shape.down / plan.rows) * ceil(shape.across / plan.columns)
+    passes *= ceil(plan.rows * plan.columns / rows)
+    panels = shape.outputs / shape.block / vectors
+    one = shape.points * panels * shape.inputs * tile_cycles(rows, vectors * registers)
+    reading = shape.weight_bytes / BYTES_PER_CYCLE
+    products = max(one, reading) + one * (tiles / rows - 1 if passes > 1 else 0)
+    touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * registers
+    return products + touched * CYCLES_PER_VECTOR
+
+
+def winograd_pads(attrs: ConvAttrs, data: TensorType, tile: int) -> tuple[int, int]:
+    """Return the padding after the image that fills whole tiles."""
+    after = attrs.pads_after or (0, 0)
+    high, wide = _outputs(attrs, data)
+    return after[0] + missing(high, tile), after[1] + missing(wide, tile)
+
+
+def winograd_outputs(attrs: ConvAttrs, data: TensorType) -> tuple[int, int]:
+    """Return the height and width of the result."""
+    return _outputs(attrs, data)
+
+
+def transform_weights(w: np.ndarray, tile: int) -> np.ndarray:
+    """Return weights [oc, ic, 3, 3, ib, ob] as [oc, t+2, t+2, ic, ib, ob]: rounded once."""
+    matrix = filter_matrix(tile)
+    both = np.kron(matrix, matrix)  # [(t+2)^2, 9]
+    oc, ic, kh, kw, ib, ob = w.shape
+    result = np.empty((oc, tile + 2, tile + 2, ic, ib, ob), w.dtype)
+    for made, filters in zip(result, w, strict=True):
+        taps = filters.transpose(1, 2, 0, 3, 4).reshape(kh * kw, -1).astype(np.float64)
+        made[...] = (both @ taps).reshape(made.shape)
+    return result
