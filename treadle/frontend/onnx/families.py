@@ -10,6 +10,8 @@ from treadle.frontend.onnx import (
     einsum,
     elementwise,
     matmul,
+    microsoft,
+    microsoft_attention,
     movement,
     norm,
     pool,
@@ -25,7 +27,8 @@ from treadle.frontend.onnx import (
 from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 FAMILIES = (
-    constants, conv, einsum, elementwise, matmul, movement,
+    constants, conv, einsum, elementwise, matmul, microsoft,
+    microsoft_attention, movement,
     norm, pool, quantize, recurrent, reduce, resize, scatter, shape, sort, vision,
 )  # fmt: skip
 
