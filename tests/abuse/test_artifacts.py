@@ -189,7 +189,9 @@ def test_damaged_plan_with_its_checksum(cli: Cli, tmp_path: Path, artifact: Path
     """A number that fits everywhere but is not the one that was written."""
     members = members_of(artifact)
     assert b'"origin":"add+relu"' in members["mod.json"]
-    members["mod.json"] = members["mod.json"].replace(b'"origin":"add+relu"', b'"origin":"abcdefgh"')
+    members["mod.json"] = members["mod.json"].replace(
+        b'"origin":"add+relu"', b'"origin":"abcdefgh"'
+    )
     assert "damaged" in cli.fails("run", write_tar(tmp_path / "bad.tar", members))
 
 
