@@ -28,8 +28,7 @@ def schedule_dense_packed(group: Group, target: Target) -> None:
 
     parallel over (panel, row block): sums of rows x vectors in registers over k, the tail, store.
     """
-    width = known_width(group)
-    _schedule(group, target, width)
+    _schedule(group, target, panel_columns(group))
 
 
 def schedule_matmul(group: Group, target: Target) -> None:
@@ -37,14 +36,11 @@ def schedule_matmul(group: Group, target: Target) -> None:
     _schedule(group, target, None)
 
 
-def known_width(group: Group) -> int | None:
-    """Return the columns of one panel of packed weights."""
-    weights = next((t for t in group.inputs if len(t.shape) == 3 and _is_panel(group, t)), None)
-    return None if weights is None else int_value(weights.shape[2])
-
-
-def _is_panel(group: Group, tensor: object) -> bool:
-    return any(tensor in stage.op.input_tensors for stage in _sums_of(group))
+def panel_columns(group: Group) -> int | None:
+    """Return the columns of one panel of packed weights: the last operand of the product."""
+    anchor = group.anchor[0].op
+    weights = anchor.input_tensors[-1]
+    return int_value(weights.shape[-1])
 
 
 def _sums_of(group: Group) -> list[Stage]:
