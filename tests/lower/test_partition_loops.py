@@ -85,7 +85,7 @@ def parallel() -> PrimFunc:
 
 
 def many_conditions() -> PrimFunc:
-    return func(loop(I, 50, *(If(I < Const.of(k), count(I)) for k in range(5, 40, 5))))
+    return func(loop(I, 50, *(If(I - k < 0, count(I)) for k in range(5, 40, 5))))
 
 
 NESTS = {
