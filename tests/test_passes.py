@@ -82,7 +82,7 @@ def test_dump_skips_what_did_not_change(tmp_path: Path) -> None:
     steps = pipeline("sentence", [("same", list), ("reverse", lambda w: w[::-1])], text=" ".join)
     with use(dump=tmp_path):
         steps.run(["a", "b"], label="two/words")
-    files = {p.name: p.read_text() for p in (tmp_path / "two_words").iterdir()}
+    files = {p.name: p.read_text() for p in (tmp_path / "two_words" / "sentence").iterdir()}
     assert files == {"00_input.txt": "a b\n", "02_reverse.txt": "b a\n"}
 
 
@@ -93,7 +93,7 @@ def test_dump_skips_what_did_not_change(tmp_path: Path) -> None:
 def test_dump_only(pattern: str, names: list[str], tmp_path: Path) -> None:
     with use(dump=tmp_path, dump_only=pattern):
         _make("a", "b").run([], label="greeting")
-    assert sorted(p.name for p in (tmp_path / "greeting").iterdir()) == names
+    assert sorted(p.name for p in (tmp_path / "greeting" / "sentence").iterdir()) == names
 
 
 def test_label_cannot_leave_the_folder(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_label_cannot_leave_the_folder(tmp_path: Path) -> None:
 
 
 def test_override_replaces_a_stage(tmp_path: Path) -> None:
-    (tmp_path / "sentence").mkdir()
-    (tmp_path / "sentence" / "01_add_a.txt").write_text("edited words")
+    (tmp_path / "sentence" / "sentence").mkdir(parents=True)
+    (tmp_path / "sentence" / "sentence" / "01_add_a.txt").write_text("edited words")
     with use(override=tmp_path):
         assert _make("a", "b").run([]) == ["edited", "words", "b"]
 
@@ -115,8 +115,8 @@ def test_mistake_in_an_override_names_the_file(tmp_path: Path) -> None:
     def parse(text: str, words: list[str]) -> list[str]:
         raise ModelError("no such word", at="line 1")
 
-    (tmp_path / "sentence").mkdir()
-    (tmp_path / "sentence" / "01_same.txt").write_text("x")
+    (tmp_path / "sentence" / "sentence").mkdir(parents=True)
+    (tmp_path / "sentence" / "sentence" / "01_same.txt").write_text("x")
     steps = pipeline("sentence", [("same", list)], parse=parse)
     with use(override=tmp_path), pytest.raises(ModelError) as error:
         steps.run(["x"])
@@ -140,8 +140,16 @@ def test_debug_prints_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
 def test_failed_run_still_has_dumps_up_to_the_culprit(tmp_path: Path) -> None:
     with use(verify=2, dump=tmp_path), pytest.raises(InternalError):
         _make("a", "bad").run([])
-    assert sorted(p.name for p in (tmp_path / "sentence").iterdir()) == [
+    assert sorted(p.name for p in (tmp_path / "sentence" / "sentence").iterdir()) == [
         "00_input.txt",
         "01_add_a.txt",
         "02_add_bad.txt",
     ]
+
+
+def test_pipelines_of_one_program_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    with use(dump=tmp_path):
+        for name in ("loops", "lower"):
+            pipeline(name, [("same", list)], text=" ".join).run([name], label="kernel")
+    for name in ("loops", "lower"):
+        assert (tmp_path / "kernel" / name / "00_input.txt").read_text() == f"{name}\n"

@@ -176,7 +176,9 @@ class _Run(Generic[T]):
         return fnmatchcase(name, pattern) or fnmatchcase(self.label, pattern)
 
     def _stage_path(self, folder: Path, number: int, name: str) -> Path:
-        return folder / _file_name(self.label) / f"{number:02d}_{_file_name(name)}.txt"
+        # A kernel goes through several pipelines: each has a folder of its own.
+        inside = folder / _file_name(self.label) / _file_name(self.pipeline.name)
+        return inside / f"{number:02d}_{_file_name(name)}.txt"
 
     def _override(self, program: T, number: int, step: Pass[T]) -> T:
         if self.watch.override is None or self.pipeline.parse is None:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from treadle.settings import TABLE
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("changelog.d/*.md")])
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
@@ -119,6 +121,13 @@ def test_links_lead_somewhere(document: Path) -> None:
     for target in LINK.findall(document.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (document.parent / target).exists(), target
+
+
+@pytest.mark.tiny
+def test_every_setting_is_explained() -> None:
+    text = (ROOT / "docs" / "how-to" / "debug.md").read_text(encoding="utf-8")
+    explained = re.findall(r"^\| `(TREADLE_\w+)` \|", text, re.MULTILINE)
+    assert explained == [setting.variable for setting in TABLE]
 
 
 @pytest.mark.tiny

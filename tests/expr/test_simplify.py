@@ -149,6 +149,14 @@ def test_a_strict_select_does_not_move_a_load() -> None:
     assert str(lazy) == "if_then_else((i < 4), A[i], float32(0.0))"
 
 
+def test_a_lazy_select_whose_condition_is_known_already() -> None:
+    flag = Var("flag", "bool")
+    value = maximum(load(DATA, [I]), 0.0)
+    assert simplify(select(Const.of(True, "bool"), value, 1.0, lazy=True), RANGES) is value
+    unknown = select(flag, value, 1.0, lazy=True)
+    assert simplify(unknown, RANGES) is unknown
+
+
 def test_equal_sums_are_one_node_whatever_the_order() -> None:
     parts = [I * 4, J, N * 16, I * J, (I + N) // 3, Const.of(5)]
     sums = set()

@@ -79,13 +79,13 @@ def test_stages_are_dumped_and_read_back(tmp_path: Path) -> None:
     before = _network()
     with use(dump=tmp_path):
         after = optimize(before, TARGET, 1)
-    names = sorted(p.name for p in (tmp_path / "main").iterdir())
+    names = sorted(p.name for p in (tmp_path / "main" / "optimize").iterdir())
     assert names[0] == "00_input.txt"
     assert names[1] == "01_canonicalize.txt"
-    edited = tmp_path / "main" / names[-1]
+    edited = tmp_path / "main" / "optimize" / names[-1]
     edited.write_text(edited.read_text().replace("= relu(", "= tanh("))
     for name in names[:-1]:
-        (tmp_path / "main" / name).unlink()
+        (tmp_path / "main" / "optimize" / name).unlink()
     with use(override=tmp_path):
         changed = optimize(before, TARGET, 1)
     assert "tanh" in function_text(changed)

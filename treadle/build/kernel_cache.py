@@ -70,8 +70,19 @@ def _store(root: Path) -> KernelCache:
     return KernelCache(root)
 
 
+def _is_watched() -> bool:
+    """True when the user wants to see or to replace what happens between graph and code.
+
+    Then every kernel must be made anew, and an edited one must not be kept under its old key.
+    """
+    now = current_settings()
+    return bool(now.dump or now.override or now.time or now.debug)
+
+
 def load_kernel(key: str) -> CompiledKernel | None:
-    """Return a kernel kept under `key`, None where there is none."""
+    """Return a kernel kept under `key`, None where there is none or the passes are watched."""
+    if _is_watched():
+        return None
     data = _store(current_settings().cache / "groups").load(key)
     if data is None or len(data) <= _SIZE_BYTES:
         return None
@@ -79,6 +90,8 @@ def load_kernel(key: str) -> CompiledKernel | None:
 
 
 def store_kernel(key: str, kernel: CompiledKernel) -> None:
-    """Keep a kernel under `key`."""
+    """Keep a kernel under `key`, unless the passes are watched."""
+    if _is_watched():
+        return
     head = kernel.workspace_bytes.to_bytes(_SIZE_BYTES, "little")
     _store(current_settings().cache / "groups").store(key, head + kernel.code)

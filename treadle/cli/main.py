@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from treadle.cli import bench, compile, doctor, run
+from treadle.cli import bench, compile, doctor, profile, run
 from treadle.cli.arguments import Parser
 from treadle.cli.machine import treadle_version
 from treadle.cli.text import print_error
@@ -37,7 +37,13 @@ class Command(Protocol):
         """Do it; return the exit code."""
 
 
-COMMANDS: dict[str, Command] = {"compile": compile, "run": run, "bench": bench, "doctor": doctor}
+COMMANDS: dict[str, Command] = {
+    "compile": compile,
+    "run": run,
+    "bench": bench,
+    "profile": profile,
+    "doctor": doctor,
+}
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
 

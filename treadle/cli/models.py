@@ -51,6 +51,7 @@ def compile_file(arguments: argparse.Namespace) -> Executable:
             target=arguments.target,
             shapes=shapes,
             opt_level=arguments.opt_level,
+            winograd=arguments.winograd,
             report=report,
         )
 

@@ -433,7 +433,7 @@ class Simplifier:
                 continue
             inside = _dividend(atom, k, c)
             if inside is None:
-                terms[atom] = k % c if k > 0 else -(-k % c)
+                terms[atom] = k
             else:
                 hidden = hidden.plus(inside, k)
         if not hidden.terms and not hidden.const:

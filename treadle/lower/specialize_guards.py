@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make bodies of their own for the places where no read needs its guard (the inside of a padding).
 
-A guard is a condition of a lazy select. Loops are cut where it changes; a parallel loop stays whole
+A guard is a condition of a lazy select or of a statement. Loops are cut where it changes; a parallel loop stays whole
 and asks once per iteration.
 
 before: for i in range(8): for k in unrolled(3): s += if_then_else(i + k > 0, x[i + k - 1], 0)
@@ -18,8 +18,7 @@ from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, For, If, PrimFunc, Seq, Stmt
-from treadle.lower.partition_loops import cut_loop, threshold
-from treadle.lower.simplify_loops import simplify_loops
+from treadle.lower.partition_loops import cut_loop, partition_loops, threshold
 
 _MOST_PARTS = 3
 _MOST_GUARDS = 8
@@ -29,7 +28,7 @@ _TRUE = Const.of(True, "bool")
 def specialize_guards(func: PrimFunc) -> PrimFunc:
     """Return `func` with loops cut, and bodies of parallel loops doubled, at their guards."""
     body = _stmt(func.body)
-    return func if body is func.body else simplify_loops(func.with_body(body))
+    return func if body is func.body else partition_loops(func.with_body(body))
 
 
 def _stmt(s: Stmt) -> Stmt:
@@ -72,9 +71,11 @@ def _inside(part: Stmt) -> Stmt:
 
 
 def _guards(body: Stmt) -> list[Expr]:
-    """Return the distinct comparisons that lazy selects test."""
+    """Return the distinct comparisons that lazy selects and conditional statements test."""
     found: dict[Expr, None] = {}
     for s in lp.walk_stmts(body):
+        if isinstance(s, If):
+            found.update(dict.fromkeys(_conjuncts(s.cond)))
         for e in lp.stmt_exprs(s):
             for n in ex.walk(e):
                 if isinstance(n, ex.Select) and n.lazy:

@@ -108,7 +108,8 @@ def sorted_positions(x: Tensor, rows: _Rows, k: int, largest: bool) -> Tensor:
         return loop(rows.count, merge.row, "row", "parallel" if many else "serial")
 
     made = te.extern([[rows.count, 2, rows.extent]], [x], build, "positions", dt.INDEX)
-    return made[0]  # type: ignore[return-value, index]  # a list of shapes gives a tuple
+    assert isinstance(made, tuple)  # a list of shapes gives a tuple
+    return made[0]
 
 
 @dataclass(frozen=True, slots=True)

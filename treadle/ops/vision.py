@@ -83,16 +83,23 @@ class _Axis:
         return -0.5, self.extent - 0.5
 
     def coordinate(self, point: Expr) -> Expr:
-        """Return the coordinate of a grid value, brought inside unless zeros lie around."""
+        """Return the coordinate of a grid value, brought inside unless zeros lie around.
+
+        Cubic taps are brought inside one by one, as PyTorch and onnxruntime do it.
+        """
         if self.attrs.align_corners:
             at = (point + 1.0) / 2.0 * float(self.extent - 1)
         else:
             at = ((point + 1.0) * float(self.extent) - 1.0) / 2.0
         if self.attrs.interpolation == "nearest":
             at = te.round(at)
-        if self.attrs.padding_mode == "border":
-            return te.max(te.min(at, float(self.extent - 1)), 0.0)
-        return self._reflected(at) if self.attrs.padding_mode == "reflection" else at
+        if self.attrs.padding_mode == "zeros" or self.attrs.interpolation == "cubic":
+            return at
+        low, high = self.borders
+        inside = te.max(te.min(at, float(self.extent - 1)), 0.0)
+        if self.attrs.padding_mode == "reflection":
+            inside = self._reflected(at)
+        return nodes.select((at < low) | (at > high), inside, at)
 
     def _reflected(self, at: Expr) -> Expr:
         low, high = self.borders
@@ -103,8 +110,7 @@ class _Axis:
         turns = te.floor(distance / width)
         rest = distance - turns * width
         is_even = te.floor(turns / 2.0) * 2.0 == turns
-        inside = nodes.select(is_even, rest + low, high - rest)
-        return nodes.select((at < low) | (at > high), inside, at)
+        return nodes.select(is_even, rest + low, high - rest)
 
     def element(self, base: Expr, tap: ExprLike) -> Expr:
         """Return the element that a tap reads, -1 where it reads a zero."""
@@ -133,10 +139,12 @@ def _weights(mode: str, t: Number) -> list[Number]:
     a = _CUBIC
 
     def near(d: Number) -> Number:
-        return ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+        value: Number = ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+        return value
 
     def far(d: Number) -> Number:
-        return ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+        value: Number = ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+        return value
 
     return [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
 
@@ -230,7 +238,7 @@ def _numpy_reflected(at: np.ndarray, low: float, high: float) -> np.ndarray:
     turns = np.floor(distance / width)
     rest = distance - turns * width
     inside = np.where(turns % 2 == 0, rest + at.dtype.type(low), at.dtype.type(high) - rest)
-    return np.where((at < low) | (at > high), inside, at)
+    return np.asarray(inside)
 
 
 def _numpy_coordinates(axis: _Axis, point: np.ndarray) -> np.ndarray:
@@ -241,11 +249,13 @@ def _numpy_coordinates(axis: _Axis, point: np.ndarray) -> np.ndarray:
         at = ((point + 1) * axis.extent - 1) / 2
     if axis.attrs.interpolation == "nearest":
         at = np.rint(at)
-    if axis.attrs.padding_mode == "border":
-        return np.clip(at, 0, axis.extent - 1)
+    if axis.attrs.padding_mode == "zeros" or axis.attrs.interpolation == "cubic":
+        return at
+    low, high = axis.borders
+    inside = np.clip(at, 0, axis.extent - 1)
     if axis.attrs.padding_mode == "reflection":
-        return _numpy_reflected(at, *axis.borders)
-    return at
+        inside = _numpy_reflected(at, low, high)
+    return np.where((at < low) | (at > high), inside, at)
 
 
 def _numpy_elements(axis: _Axis, at: np.ndarray) -> np.ndarray:
@@ -255,11 +265,11 @@ def _numpy_elements(axis: _Axis, at: np.ndarray) -> np.ndarray:
     if axis.attrs.padding_mode == "zeros":
         return np.where(at == inside, at, -1)
     if axis.attrs.padding_mode == "border":
-        return inside
+        return np.asarray(inside)
     turns = [*range(extent), *range(extent - 1, -1, -1)]
     if axis.attrs.align_corners:
         turns = [*range(extent), *range(extent - 2, 0, -1)]
-    return np.array(turns)[at % len(turns)]
+    return np.asarray(np.array(turns)[at % len(turns)])
 
 
 def _reference(a: GridSampleAttrs, x: np.ndarray, grid: np.ndarray) -> np.ndarray:
