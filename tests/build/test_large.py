@@ -67,7 +67,7 @@ def anchors(_: np.random.Generator) -> tuple[list[onnx.NodeProto], list[onnx.Ten
 
 
 @pytest.mark.parametrize("make", [arithmetic, anchors])
-@pytest.mark.parametrize("opt_level", [0, 3])
+@pytest.mark.parametrize("opt_level", [pytest.param(0, marks=pytest.mark.slow), 3])
 def test_five_thousand_nodes_in_a_row(
     tmp_path: Path, make: Callable[..., tuple[list[onnx.NodeProto], list[onnx.TensorProto]]],
     opt_level: int,
@@ -150,11 +150,11 @@ def peaks(folder: Path, make: Callable[..., Path], size: int, **options: object)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("make", [dense, convolutions])
 @pytest.mark.parametrize("is_external", [False, True])
-@pytest.mark.parametrize("size", [1536, pytest.param(4096, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [1024, pytest.param(4096, marks=pytest.mark.slow)])
 def test_weights_are_in_memory_once(
     tmp_path: Path, make: Callable[..., Path], is_external: bool, size: int
 ) -> None:
-    """150 MB, and as a slow test 1 GB, beside what the compiler itself takes."""
+    """67 MB, and as a slow test 1 GB, beside what the compiler itself takes."""
     options = {"save_as_external_data": True, "location": "weights.bin"} if is_external else {}
     before, compiled, saved, run, weights = peaks(tmp_path, make, size, **options)
     assert weights >= LAYERS * size * size * 4
