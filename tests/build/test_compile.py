@@ -127,13 +127,10 @@ def roots_of_padding_lanes() -> Function:
     """What padding lanes hold must not become NaN: the next convolution adds 0 * NaN."""
     x = var("x", 1, 9, 4, 4)
     small = ew.multiply(ew.tanh(conv(x, constant(9, 9, 1, 1))), scalar(0.1))
-    turned = ew.cos(ew.add(small, constant_of(3.14, 1, 9, 1, 1)))  # about -1, of padding 1
+    angles = Constant.of(np.linspace(3.0, 3.2, 9, dtype="float32").reshape(1, 9, 1, 1))
+    turned = ew.cos(ew.add(small, angles))  # about -1, of padding 1
     root = ew.sqrt(ew.subtract(scalar(0.5), turned))
     return function(conv(root, constant(4, 9, 1, 1)), params=[x])
-
-
-def constant_of(value: float, *shape: int) -> Constant:
-    return Constant.of(np.full(shape, value, "float32"))
 
 
 def slices_of_channels() -> Function:
