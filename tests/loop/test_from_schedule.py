@@ -121,15 +121,16 @@ def test_what_a_reduction_inside_reads_is_all_it_runs_over() -> None:
     check(s, [a, b, d])
 
 
-def test_tiles_of_an_uneven_axis_read_whole_tiles_of_their_producer() -> None:
-    a = te.placeholder((4, 4), name="A")
-    b = te.compute((4, 4), lambda t, i: a[t, i] * 2.0, name="B")
-    c = te.compute((15,), lambda y: b[y // 4, y % 4], name="C")
+def test_groups_of_tiles_of_an_uneven_axis_read_whole_tiles_of_their_producer() -> None:
+    a = te.placeholder((8, 4), name="A")
+    b = te.compute((8, 4), lambda t, i: a[t, i] * 2.0, name="B")
+    c = te.compute((30,), lambda y: b[y // 4, y % 4], name="C")
     s = te.create_schedule(c.op)
     tile, _ = s[c].split(s[c].op.axis[0], factor=4)
-    s[b].compute_at(s[c], tile)
+    group, _ = s[c].split(tile, factor=2)
+    s[b].compute_at(s[c], group)
     text = str(treadle.lower(s, [a, c]))
-    assert "B: float32[1, 4]" in text
+    assert "B: float32[2, 4]" in text
     assert "min(" not in text
     check(s, [a, c])
 
