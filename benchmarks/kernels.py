@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

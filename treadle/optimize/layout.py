@@ -402,7 +402,7 @@ class _Layouts:
 
 def panel_width(rows: int, columns: int, lanes: int) -> int:
     """Return how many columns of weights lie together: more for few rows, which have few sums."""
-    vectors = 8 if rows == 1 else 4
+    vectors = 8 if rows == 1 else 2
     while vectors > 1 and vectors * lanes >= 2 * columns:
         vectors //= 2
     return vectors * lanes

@@ -111,3 +111,68 @@ def test_scatters_and_sorts_run_as_machine_code_in_one_model() -> None:
     got = [o.numpy() for o in executable.run({"x": x})]
     for a, b in zip(got, outputs_of(model, {"x": x}), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("ratio", [0, 2])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
+def test_roi_align_is_that_of_onnxruntime(mode: str, ratio: int, coordinates: str) -> None:
+    corners = RNG.uniform(0, 5, (6, 2))
+    arrays = {
+        "x": RNG.standard_normal((2, 3, 9, 8)).astype("float32"),
+        "rois": np.concatenate([corners, corners + RNG.uniform(1, 6, (6, 2))], 1).astype("float32"),
+        "batch": RNG.integers(0, 2, 6),
+    }
+    model = _model(
+        "RoiAlign",
+        arrays,
+        mode=mode,
+        sampling_ratio=ratio,
+        coordinate_transformation_mode=coordinates,
+        output_height=2,
+        output_width=3,
+        spatial_scale=0.8,
+    )
+    check_with_onnxruntime(model, arrays)
+
+
+@pytest.mark.parametrize("inverse", [0, 1])
+@pytest.mark.parametrize("onesided", [0, 1])
+@pytest.mark.parametrize("length", [None, 6, 9, 12])
+def test_fourier_transforms_are_those_of_numpy(
+    inverse: int, onesided: int, length: int | None
+) -> None:
+    z = RNG.standard_normal((2, 9, 3)) + 1j * RNG.standard_normal((2, 9, 3))
+    real = onesided and not inverse
+    parts = [z.real] if real else [z.real, z.imag]
+    x = np.stack(parts, -1).astype("float32")
+    if real:
+        want = np.fft.rfft(z.real, length, axis=1)
+    elif onesided:
+        want = np.fft.irfft(z, length, axis=1)
+    else:
+        want = (np.fft.ifft if inverse else np.fft.fft)(z, length, axis=1)
+    node = helper.make_node(
+        "DFT", ["x", "n" if length else "", "axis"], ["y"], inverse=inverse, onesided=onesided
+    )
+    constants = {"axis": np.array(1), **({"n": np.array(length)} if length else {})}
+    (got,) = outputs_of(make([node], {"x": x.shape}, ["y"], 20, constants), {"x": x})
+    expected = [want] if np.isrealobj(want) else [want.real, want.imag]
+    np.testing.assert_allclose(got, np.stack(expected, -1), rtol=1e-4, atol=1e-5)
+
+
+def test_blocks_to_image_are_those_of_torch() -> None:
+    x = RNG.standard_normal((2, 18, 16)).astype("float32")
+    window = {"dilation": (1, 2), "padding": (1, 2), "stride": (2, 1)}
+    want = torch.nn.functional.fold(torch.from_numpy(x), (7, 4), (3, 3), **window)
+    node = helper.make_node(
+        "Col2Im",
+        ["x", "image", "block"],
+        ["y"],
+        dilations=[1, 2],
+        pads=[1, 2, 1, 2],
+        strides=[2, 1],
+    )
+    sizes = {"image": np.array([7, 4]), "block": np.array([3, 3])}
+    (got,) = outputs_of(make([node], {"x": x.shape}, ["y"], 18, sizes), {"x": x})
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=1e-5)

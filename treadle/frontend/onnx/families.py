@@ -21,6 +21,7 @@ from treadle.frontend.onnx import (
     resize,
     scatter,
     shape,
+    signal,
     sort,
     vision,
 )
@@ -29,7 +30,8 @@ from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 FAMILIES = (
     constants, conv, einsum, elementwise, matmul, microsoft,
     microsoft_attention, movement,
-    norm, pool, quantize, recurrent, reduce, resize, scatter, shape, sort, vision,
+    norm, pool, quantize, recurrent, reduce, resize, scatter, shape, signal, sort,
+    vision,
 )  # fmt: skip
 
 

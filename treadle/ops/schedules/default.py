@@ -23,7 +23,6 @@ from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
-
 _TASKS_PER_CORE = 2
 """Fewer and larger strips of columns are not made than this many per thread."""
 _STREAM = 1 << 18

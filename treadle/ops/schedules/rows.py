@@ -50,7 +50,11 @@ def schedule_rows(group: Group, target: Target) -> bool:
         return False
     result = results[0]
     count = shared_rows(s, live, result)
-    if count == 0 or not _is_along_rows(s, live, count) or not _is_worth(live, result, count, target):
+    if (
+        count == 0
+        or not _is_along_rows(s, live, count)
+        or not _is_worth(live, result, count, target)
+    ):
         return False
     op = result.op
     assert isinstance(op, ComputeOp)

@@ -156,7 +156,9 @@ def steps_in_memory(load: ex.Load) -> dict[Expr, int]:
     """
     offset = load.indices[-1]
     step: Expr = load.source.shape[-1]
-    for index, extent in zip(reversed(load.indices[:-1]), reversed(load.source.shape[:-1]), strict=True):
+    for index, extent in zip(
+        reversed(load.indices[:-1]), reversed(load.source.shape[:-1]), strict=True
+    ):
         if int_value(step) is None:
             break
         offset = index * step + offset

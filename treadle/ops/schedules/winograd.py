@@ -180,16 +180,24 @@ def _result_loops(result: Stage, plan: Plan, tile: int) -> tuple[IterVar, IterVa
 
 
 def _input_transform(v: Stage, rows: Stage, plan: Plan) -> None:
+    """Transform a row of tiles: its columns of pixels first, once each; then row after row of points.
+
+    So six vectors next to each other in memory order are written at a time, not a vector to each of
+    36 places far apart.
+    """
     i, j, n, ic, t, icb = _axes(v)
-    v.reorder(n, ic, t, i, j, icb)
-    v.unroll(i)
+    down, across = v.split(t, factor=plan.columns)
+    v.reorder(n, ic, down, i, across, j, icb)
     v.unroll(j)
     v.vectorize(icb)
     if plan.by_panel:
         v.set_scope("workspace")
         v.parallel(v.fuse(n, ic))
-    rows.compute_at(v, t)
-    _in_registers(rows)
+    rows.compute_at(v, down)
+    i, n, ic, p, w, icb = _axes(rows)
+    rows.reorder(n, ic, p, w, i, icb)
+    rows.unroll(i)
+    rows.vectorize(icb)
 
 
 def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:
