@@ -188,8 +188,9 @@ def test_manifest_that_lies(cli: Cli, tmp_path: Path, artifact: Path, case: str)
 def test_damaged_plan_with_its_checksum(cli: Cli, tmp_path: Path, artifact: Path) -> None:
     """A number that fits everywhere but is not the one that was written."""
     members = members_of(artifact)
-    assert b'"origin":"add+relu"' in members["mod.json"]
-    members["mod.json"] = members["mod.json"].replace(b'"origin":"add+relu"', b'"origin":"abcdefgh"')
+    old, new = b'"origin":"add+relu"', b'"origin":"abcdefgh"'
+    assert old in members["mod.json"]
+    members["mod.json"] = members["mod.json"].replace(old, new)
     assert "damaged" in cli.fails("run", write_tar(tmp_path / "bad.tar", members))
 
 

@@ -14,7 +14,7 @@ from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
 from treadle.runtime.array import ArrayLike, NDArray
 from treadle.runtime.executor import Executor, ProfileRow
-from treadle.runtime.module import BenchmarkResult, measure
+from treadle.runtime.module import BenchmarkResult
 from treadle.target.base import Target
 from treadle.target.jit import JitModule
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import decompose
+from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, For, If, PrimFunc, Seq, Stmt
@@ -113,9 +113,7 @@ def _cuts(loop: For, guards: list[Expr], inner: Mapping[Var, int]) -> list[int]:
     return sorted(found) if len(found) < _MOST_PARTS else []
 
 
-def _extreme(
-    guard: Expr, inner: Mapping[Var, int], *, at_worst: bool, besides: Var
-) -> Expr | None:
+def _extreme(guard: Expr, inner: Mapping[Var, int], *, at_worst: bool, besides: Var) -> Expr | None:
     """Return a guard with the values of inner variables for which it holds least (or most)."""
     if not isinstance(guard, ex.Binary) or guard.op not in ("lt", "le", "gt", "ge"):
         return None

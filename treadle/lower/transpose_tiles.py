@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read and write square tiles by whole vectors where reads run across the vectors written.
 
-A tile, seen as part of n x n elements (n a power of two), is read along its own memory order into registers,
-turned there, and used. Turning takes log2(n) steps; each puts the even elements of the whole tile
-before the odd ones, which rotates the bits of an element's number by one.
+A tile, seen as part of n x n elements (n a power of two), is read along its own memory order into
+registers, turned there, and used. Turning takes log2(n) steps; each puts the even elements of the
+whole tile before the odd ones, which rotates the bits of an element's number by one.
 
 before: for i in unrolled(4): for j in vectorized(4): B[i * 4 + j] = A[j * 9 + i]
 after:  for j in unrolled(4): t[ramp(j * 4)] = A[ramp(j * 9)]
@@ -14,7 +14,7 @@ after:  for j in unrolled(4): t[ramp(j * 4)] = A[ramp(j * 9)]
 from __future__ import annotations
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import decompose
+from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
 from treadle.loop import nodes as lp
@@ -107,7 +107,8 @@ def _read(load: ex.Load, rows: For, columns: For, n: int) -> tuple[Buffer, list[
     """Return a tile and the statements that fill it: column by column, each one vector."""
     tile = _local(f"{load.source.name}.tile", load.dtype, n)
     height, width = int_value(rows.extent), int_value(columns.extent)
-    assert height is not None and width is not None  # checked by _side
+    assert height is not None  # checked by _side
+    assert width is not None
     statements: list[Stmt] = []
     for j in range(width):
         base = ex.substitute(load.indices[0], {rows.var: _ZERO, columns.var: Const.of(j)})

@@ -222,7 +222,7 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
 def _reference(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     tile, a = attrs.tile, attrs.tile + 2
     data, weights = x.astype(np.float64), u.astype(np.float64)
-    n, chunks, high, wide, ib = x.shape
+    n, _, high, wide, _ = x.shape
     view = np.lib.stride_tricks.sliding_window_view(data, (a, a), axis=(2, 3))
     d = view[:, :, ::tile, ::tile]  # [n, chunks, tiles down, tiles across, ib, a, a]
     forward, back = input_matrix(tile), output_matrix(tile)
@@ -230,7 +230,8 @@ def _reference(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray
     m = np.einsum("ijncpqb,oijcbk->ijnopqk", v, weights, optimize=True)
     y = np.einsum("ir,ijnopqk,js->noprqsk", back, m, back, optimize=True)
     whole = y.reshape(n, u.shape[0], high - 2, wide - 2, u.shape[5])
-    return whole[:, :, : attrs.height, : attrs.width].astype(x.dtype)
+    result: np.ndarray = whole[:, :, : attrs.height, : attrs.width].astype(x.dtype)
+    return result
 
 
 def _flops(attrs: WinogradAttrs, x: Type, u: Type) -> int:

@@ -10,6 +10,7 @@ The result agrees up to rounding: both compute in the element type of x.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.operator import Operator
@@ -21,11 +22,11 @@ from treadle.optimize.moves import reshaped
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
 
-def _call_of(node: Node, operator: Operator[object]) -> Call | None:
+def _call_of(node: Node, operator: Operator[Any]) -> Call | None:
     return node if isinstance(node, Call) and node.op is operator else None
 
 
-def _with_constant(node: Node, operator: Operator[object]) -> Iterator[tuple[Node, Constant]]:
+def _with_constant(node: Node, operator: Operator[Any]) -> Iterator[tuple[Node, Constant]]:
     """Yield the other operand and the constant of a call of a commutative operator."""
     call = _call_of(node, operator)
     if call is not None:
@@ -84,10 +85,12 @@ def _recognise_layer_norm(call: Call, uses: Uses) -> Node | None:
             width = type_.shape[-1]
             if not isinstance(width, int) or type_.dtype != shift.type.dtype:
                 continue
-            rows = _row(scale, width), _row(shift, width)
-            if rows[0] is not None and rows[1] is not None:
-                axis = type_.ndim - 1
-                return layer_norm(source, *rows, axis=axis, epsilon=epsilon, origin=call.origin)
+            scales, shifts = _row(scale, width), _row(shift, width)
+            if scales is not None and shifts is not None:
+                attrs = {"axis": type_.ndim - 1, "epsilon": epsilon}
+                return layer_norm.call(
+                    layer_norm.make_attrs(attrs), (source, scales, shifts), origin=call.origin
+                )
     return None
 
 

@@ -4,8 +4,8 @@
 Both ways are estimated in cycles of one core and the cheaper one is taken. What the estimate knows:
 the fused multiply-adds of the register tiles, remainders included; the vectors the transforms
 touch; and that weights are read from memory once per run, which only the first of several passes
-over a panel of them can hide. Winograd has up to four times the weights, so it loses on small images
-with many channels.
+over a panel of them can hide. Winograd has up to four times the weights, so it loses on small
+images with many channels.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def winograd_tile(
     n, channels = data.static_shape[:2]
     filters = weights.static_shape[0]
     inputs, outputs = ceil(channels / block) * block, ceil(filters / block) * block
-    costs = {None: WORTHWHILE * _direct((n, height, width), inputs, outputs, block, target)}
+    costs: dict[int | None, float] = {
+        None: WORTHWHILE * _direct((n, height, width), inputs, outputs, block, target)
+    }
     for tile in POINTS:
         down, across = ceil(height / tile), ceil(width / tile)
         shape = WinogradShape(tile, down, across, inputs, outputs, block, n)

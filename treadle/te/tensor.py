@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -360,7 +361,7 @@ def extern(
     Raises:
         TypeMismatch: the element type is neither given nor told by the inputs.
     """
-    several = isinstance(shape, list) and all(isinstance(s, (tuple, list)) for s in shape)
+    several = isinstance(shape, list) and builtins.all(isinstance(s, (tuple, list)) for s in shape)
     shapes = tuple(_as_shape(s) for s in (shape if several else [shape]))  # type: ignore[arg-type, union-attr]
     if dtype is None or isinstance(dtype, str):
         dtypes = (_extern_dtype(dtype, inputs, name),) * len(shapes)

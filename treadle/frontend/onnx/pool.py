@@ -37,7 +37,7 @@ def _out_sizes(node: OnnxNode, window: Window) -> tuple[int, ...]:
 def max_pool(node: OnnxNode) -> Result:
     """Convert a pool of the largest value, and of its position where that is wanted."""
     window = _window(node)
-    attrs = {
+    attrs: dict[str, object] = {
         "kernel": window.kernel,
         "strides": window.strides,
         "pads_before": window.before,
@@ -47,8 +47,9 @@ def max_pool(node: OnnxNode) -> Result:
     }
     column_major = node.flag("storage_order") if node.version >= 8 else False
     if not node.wants(1):
-        return pool.max_pool(node.input(0), **attrs)
-    both = pool.max_pool_indices(node.input(0), column_major=column_major, **attrs)
+        return pool.max_pool.call(pool.max_pool.make_attrs(attrs), [node.input(0)])
+    attrs["column_major"] = column_major
+    both = pool.max_pool_indices.call(pool.max_pool_indices.make_attrs(attrs), [node.input(0)])
     return [TupleItem.of(both, k) for k in range(2)]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from treadle.expr.nodes import int_value
+from treadle.expr.nodes import Expr, int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import border_box, inline_moves, known, lanes_of, live_stages
 from treadle.ops.schedules.tiles import Tile, best_tile
@@ -104,13 +104,27 @@ def schedule_winograd(group: Group, target: Target) -> None:
         _in_registers(stage)
 
 
+def _size(extent: Expr) -> int:
+    """Return an extent, 1 where it is symbolic."""
+    return int_value(extent) or 1
+
+
 def _shape_of(group: Group) -> WinogradShape:
     _, v, products, _ = group.anchor[:4]
-    across = known(group.anchor[3].op.axis[3])
-    points, _, batch, chunks, tiles, block = map(int_value, v.shape)
-    outputs = int_value(products.shape[3]) * int_value(products.shape[5])
-    return WinogradShape(points - 2, tiles // across, across, chunks * block, outputs,
-                         int_value(products.shape[5]), batch or 1)
+    rows_out = group.anchor[3].op
+    assert isinstance(rows_out, ComputeOp)
+    across = known(rows_out.axis[3])
+    points, _, batch, chunks, tiles, block = map(_size, v.shape)
+    out_chunks, out_block = _size(products.shape[3]), _size(products.shape[5])
+    return WinogradShape(
+        points - 2,
+        tiles // across,
+        across,
+        chunks * block,
+        out_chunks * out_block,
+        out_block,
+        batch,
+    )
 
 
 def _width(stage: Stage, target: Target) -> int:
