@@ -2,6 +2,9 @@
 """Compares Treadle with its peers on the benchmark networks: a table, and a JSON file.
 
     python -m benchmarks.compare [network or file ...] [--threads 1,2] [--peers onnxruntime]
+    python -m benchmarks.compare --build       makes the networks first
+
+All engines compute in float32. The last ratio is against the fastest peer of the row.
 
 Each network and number of threads is measured in a process of its own; within it the engines take
 turns, so that whatever else the machine does meets all of them. Only ratios within one row count.
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -22,7 +26,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import engines, machine
+from benchmarks import engines, machine, networks
 
 FOLDER = Path(__file__).parent
 
@@ -39,6 +43,15 @@ class Row:
     def ratio(self, peer: str) -> float:
         """Return how many times faster Treadle is than `peer`."""
         return self.figures[peer]["median_ms"] / self.figures["treadle"]["median_ms"]
+
+    def ratio_to_best(self) -> float:
+        """Return how many times faster Treadle is than its fastest peer."""
+        return min(self.ratio(peer) for peer in self.figures if peer != "treadle")
+
+    @property
+    def is_comparable(self) -> bool:
+        """True when Treadle and a peer were measured."""
+        return not self.failure and "treadle" in self.figures and len(self.figures) > 1
 
 
 def measure_apart(model: Path, threads: int, names: list[str], seconds: float) -> Row:
@@ -71,11 +84,12 @@ def measure_apart(model: Path, threads: int, names: list[str], seconds: float) -
 
 def table_of(rows: list[Row], peers: list[str]) -> Table:
     """Return the rows as a table: times in ms, ratios above 1 where Treadle is faster."""
-    title = "medians in ms; ratio = peer / treadle; error against the last peer; compile in s"
+    title = (
+        "medians in ms; ratio = fastest peer / treadle; error over the largest output; ready in s"
+    )
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("network", no_wrap=True)
-    of_peers = [heading for peer in peers for heading in (peer, "ratio")]
-    for heading in ("threads", "treadle", *of_peers, "error", "compile"):
+    for heading in ("threads", "treadle", *peers, "ratio", "error", "ready"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(row.network, str(row.threads), *_cells(row, peers))
@@ -88,8 +102,19 @@ def _cells(row: Row, peers: list[str]) -> list[str]:
     ours = row.figures["treadle"]
     cells = [f"{ours['median_ms']:.2f}"]
     for peer in peers:
-        cells += [f"{row.figures[peer]['median_ms']:.2f}", f"{row.ratio(peer):.2f}"]
-    return [*cells, f"{ours['max_relative_error']:.1e}", f"{ours['open_seconds']:.1f}"]
+        cells.append(f"{row.figures[peer]['median_ms']:.2f}" if peer in row.figures else "–")
+    ratio = row.ratio_to_best()
+    coloured = f"[{'green' if ratio >= 1 else 'red'}]{ratio:.2f}"
+    return [*cells, coloured, f"{ours['max_relative_error']:.1e}", f"{ours['open_seconds']:.1f}"]
+
+
+def geometric_means(rows: list[Row]) -> dict[int, float]:
+    """Return the geometric mean of the ratios to the fastest peer by number of threads."""
+    ratios: dict[int, list[float]] = {}
+    for row in rows:
+        if row.is_comparable:
+            ratios.setdefault(row.threads, []).append(row.ratio_to_best())
+    return {threads: statistics.geometric_mean(found) for threads, found in ratios.items()}
 
 
 def models_of(names: list[str], zoo: Path) -> list[Path]:
@@ -99,19 +124,36 @@ def models_of(names: list[str], zoo: Path) -> list[Path]:
     return [Path(name) if name.endswith(".onnx") else zoo / f"{name}.onnx" for name in names]
 
 
+def build_missing(names: list[str], zoo: Path) -> None:
+    """Write the networks named, or all that can be built here, where there is no file yet."""
+    zoo.mkdir(parents=True, exist_ok=True)
+    for name in names or networks.buildable_names():
+        path = zoo / f"{name}.onnx"
+        if name in networks.BUILDERS and not path.exists():
+            networks.write(networks.build(name), path)
+
+
 def main() -> None:
     """Measure what the command line says; end with code 1 where something failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare")
     parser.add_argument("networks", nargs="*", help="names in the zoo, or .onnx files")
     parser.add_argument("--zoo", type=Path, default=FOLDER / "zoo", help="where the networks are")
     parser.add_argument("--threads", default="1,2", help="numbers of threads, as in 1,2")
-    parser.add_argument("--peers", default="onnxruntime", help="as in openvino,onnxruntime")
+    installed = [n for n in engines.ENGINES if n != "treadle" and engines.is_installed(n)]
+    parser.add_argument(
+        "--peers",
+        default=",".join(n for n in installed if n != "inductor"),
+        help=f"of {', '.join(engines.ENGINES)} (default: %(default)s)",
+    )
+    parser.add_argument("--build", action="store_true", help="make the networks that are missing")
     parser.add_argument("--seconds", type=float, default=5.0, help="for each row, at least")
     parser.add_argument("--json", type=Path, default=FOLDER / "results" / "compare.json")
     arguments = parser.parse_args()
     peers = arguments.peers.split(",")
     if unknown := [name for name in peers if name not in engines.ENGINES]:
         parser.error(f"unknown peer {', '.join(unknown)}; peers are {', '.join(engines.ENGINES)}")
+    if arguments.build:
+        build_missing(arguments.networks, arguments.zoo)
     models = models_of(arguments.networks, arguments.zoo)
     if missing := [str(path) for path in models if not path.is_file()]:
         parser.error(
@@ -120,7 +162,7 @@ def main() -> None:
     if not models:
         parser.error(f"no network in {arguments.zoo}; python -m benchmarks.networks makes them")
 
-    console = Console(width=max(100, Console().width))  # wide enough for two peers
+    console = Console(width=max(100, Console().width))  # wide enough for three peers
     rows = []
     for model in models:
         for threads in map(int, arguments.threads.split(",")):
@@ -131,11 +173,15 @@ def main() -> None:
     for row in rows:
         if row.failure:
             console.print(f"{row.network}, {row.threads} threads: {row.failure}", markup=False)
+    means = geometric_means(rows)
+    for threads, mean in means.items():
+        console.print(f"geometric mean of the ratios at {threads} threads: {mean:.2f}")
     here = machine.describe()
     report = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": here,
         "rows": [asdict(row) for row in rows],
+        "geometric_means": means,
     }
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

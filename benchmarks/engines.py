@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 Arrays: TypeAlias = dict[str, NDArray[np.generic]]
 Run: TypeAlias = Callable[[], list[NDArray[np.generic]]]
 """One inference on inputs given beforehand."""
+
+
+class NotAvailableError(Exception):
+    """An engine is not installed, or has no form of the network it could run."""
 
 
 def open_treadle(model: Path, inputs: Arrays, threads: int) -> Run:
@@ -55,10 +60,40 @@ def open_openvino(model: Path, inputs: Arrays, threads: int) -> Run:
     return lambda: list(request.infer(inputs, share_outputs=True).values())
 
 
+def open_inductor(model: Path, inputs: Arrays, threads: int) -> Run:
+    """Compile the torch module of a network with torch.compile; it needs a C++ compiler."""
+    from benchmarks.architectures import ARCHITECTURES
+
+    name = model.stem.removesuffix("_torch")
+    if name not in ARCHITECTURES or importlib.util.find_spec("torch") is None:
+        raise NotAvailableError(name)
+    import torch
+
+    from benchmarks import torch_networks
+
+    torch.set_num_threads(threads)
+    compiled = torch.compile(torch_networks.network(name))
+    given = [torch.from_numpy(value) for value in inputs.values()]
+
+    def run() -> list[NDArray[np.generic]]:
+        with torch.inference_mode():
+            return [compiled(*given).numpy()]
+
+    return run
+
+
+def is_installed(engine: str) -> bool:
+    """True when the package of an engine can be imported."""
+    return importlib.util.find_spec(_PACKAGES.get(engine, engine)) is not None
+
+
+_PACKAGES = {"inductor": "torch"}
+
 ENGINES: dict[str, Callable[[Path, Arrays, int], Run]] = {
     "treadle": open_treadle,
     "onnxruntime": open_onnxruntime,
     "openvino": open_openvino,
+    "inductor": open_inductor,
 }
 
 

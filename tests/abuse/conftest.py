@@ -14,6 +14,7 @@ import pytest
 
 from tests.abuse.models import good_model
 from treadle.cli.main import main
+from treadle.runtime import native
 
 SECONDS = 5.0
 
@@ -58,8 +59,13 @@ class Cli:
         return {p: (f.st_size, f.st_mtime_ns) for p, f in facts.items()}
 
 
+@pytest.fixture(scope="session")
+def _runtime() -> None:
+    native.version()  # in a checkout it may have to be compiled first, which no time limit is for
+
+
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(_runtime: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.chdir(tmp_path)
     return Cli(tmp_path)
 
@@ -73,7 +79,7 @@ def good(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def _artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _artifact(_runtime: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("good")
     onnx.save(good_model(), folder / "good.onnx")
     assert Cli(folder)("compile", folder / "good.onnx", "-o", folder / "good.tar").code == 0

@@ -7,10 +7,13 @@ import ctypes
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
-from benchmarks import compare, engines, machine, measure, networks, peak
+from benchmarks import compare, engines, machine, measure, networks
+from treadle.cli import peak
 
 
 def text_of(rows: list[compare.Row], peers: list[str]) -> str:
@@ -50,6 +53,52 @@ def test_table_shows_ratios_and_failures() -> None:
     text = text_of([good, bad], ["onnxruntime"])
     assert "1.50" in text
     assert "failed" in text
+
+
+def test_the_fastest_peer_counts() -> None:
+    times = {"treadle": figures(2.0), "onnxruntime": figures(4.0), "openvino": figures(3.0)}
+    rows = [
+        compare.Row("a", 1, times),
+        compare.Row("b", 1, {**times, "treadle": figures(12.0)}),
+        compare.Row("broken", 1, failure="it broke"),
+    ]
+    assert rows[0].ratio_to_best() == 1.5
+    assert rows[1].ratio_to_best() == 0.25
+    assert compare.geometric_means(rows)[1] == pytest.approx((1.5 * 0.25) ** 0.5)
+    text = text_of(rows, ["onnxruntime", "openvino", "inductor"])
+    assert "1.50" in text
+    assert "–" in text
+
+
+def test_an_engine_without_the_network_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> engines.Run:
+        raise engines.NotAvailableError("no such form")
+
+    monkeypatch.setitem(engines.ENGINES, "a", refuse)
+    monkeypatch.setitem(engines.ENGINES, "b", lambda *_: lambda: [np.ones(3, np.float32)])
+    path = tmp_path / "squeezenet.onnx"
+    networks.write(networks.build("squeezenet"), path)
+    assert set(measure.measure(path, ["a", "b"], 1, seconds=0)) == {"b"}
+
+
+def test_indices_stay_inside_the_table(tmp_path: Path) -> None:
+    table = numpy_helper.from_array(np.zeros((7, 2), np.float32), "table")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gather", ["table", "ids"], ["rows"]),
+            helper.make_node("Cast", ["mask"], ["weights"], to=TensorProto.FLOAT),
+        ],
+        "g",
+        [helper.make_tensor_value_info(n, TensorProto.INT64, (500,)) for n in ("ids", "mask")],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("rows", "weights")],
+        [table],
+    )
+    onnx.save(helper.make_model(graph), tmp_path / "g.onnx")
+    inputs = engines.random_inputs(tmp_path / "g.onnx")
+    assert set(inputs["ids"].tolist()) == set(range(7))
+    assert set(inputs["mask"].tolist()) == {0, 1}
 
 
 def test_failure_of_a_child_is_told(tmp_path: Path) -> None:

@@ -66,3 +66,21 @@ def test_torch_export_is_the_same_network(random: np.random.Generator) -> None:
     random.bit_generator.state = state
     (exported,) = outputs(networks.build("mobilenet_v2_torch"), random, 1)
     assert distance(exported, direct) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["efficientnet_b0", "mobilenet_v3_like", "unet_small"])
+def test_image_networks_say_something(name: str, random: np.random.Generator) -> None:
+    first, second = outputs(networks.build(name), random, 2)
+    assert np.isfinite(first).all()
+    assert distance(first, second) > 1e-3
+
+
+def test_a_decoder_says_something() -> None:
+    model = networks.build("llama_like")
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    ids = np.arange(32, dtype=np.int64)[None]
+    (first,) = session.run(None, {"input_ids": ids})
+    (second,) = session.run(None, {"input_ids": ids + (np.arange(32) == 31)})
+    assert np.isfinite(first).all()
+    np.testing.assert_array_equal(first[:, :31], second[:, :31])  # no position sees later ones
+    assert distance(first[:, 31], second[:, 31]) > 1e-3

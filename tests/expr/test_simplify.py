@@ -149,6 +149,14 @@ def test_a_strict_select_does_not_move_a_load() -> None:
     assert str(lazy) == "if_then_else((i < 4), A[i], float32(0.0))"
 
 
+def test_a_lazy_select_whose_condition_is_known_already() -> None:
+    flag = Var("flag", "bool")
+    value = maximum(load(DATA, [I]), 0.0)
+    assert simplify(select(Const.of(True, "bool"), value, 1.0, lazy=True), RANGES) is value
+    unknown = select(flag, value, 1.0, lazy=True)
+    assert simplify(unknown, RANGES) is unknown
+
+
 def test_equal_sums_are_one_node_whatever_the_order() -> None:
     parts = [I * 4, J, N * 16, I * J, (I + N) // 3, Const.of(5)]
     sums = set()
@@ -239,3 +247,12 @@ def test_values_and_bounds_of_random_expressions(seed: int, kind: str) -> None:
 def test_ramps_stay_ramps() -> None:
     address = ramp(I * 16, 1, 8) + broadcast(N * 4 + 3, 8)
     assert isinstance(simplify(address), Ramp)
+
+
+def test_a_lazy_select_of_a_constant_or_a_variable() -> None:
+    a, b = Var("a", "float32"), Var("b", "float32")
+    chosen = select(Const.of(True, "bool"), a * 1.0 + b, b, lazy=True)
+    assert simplify(chosen) is simplify(a * 1.0 + b)
+    flag = Var("flag", "bool")
+    kept = select(flag, a + b, b * 1.0, lazy=True)
+    assert simplify(kept) is select(flag, a + b, b, lazy=True)

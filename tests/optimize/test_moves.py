@@ -5,16 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from tests.optimize.cases import constant, function, var
 from tests.optimize.conftest import Check
 from treadle.expr.nodes import Var as Symbol
-from treadle.graph.nodes import Function, TupleItem
+from treadle.graph.nodes import Constant, Function, TupleItem
 from treadle.ops.elementwise import add, exp, leaky_relu, relu
 from treadle.ops.movement import (
     broadcast_to,
     concat,
+    gather,
     pad,
     reshape,
     slice_,
@@ -67,6 +69,9 @@ CASES: dict[str, Callable[[], Function]] = {
     "shuffle_to_gather": lambda: function(
         reshape(transpose(reshape(s, shape=(1, 2, 3, 4)), perm=(0, 2, 1, 3)), shape=(1, 6, 4)),
         params=[s],
+    ),
+    "pick_before_transpose": lambda: function(
+        gather(transpose(x, perm=(2, 0, 1)), Constant.of(np.int64(1)), axis=1), params=[x]
     ),
     "drop_broadcast": lambda: function(broadcast_to(x, shape=(2, 3, 4)), params=[x]),
     "drop_operand_broadcast": lambda: function(

@@ -23,7 +23,7 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.build.plan_json import graph_json
-from treadle.errors import UsageError
+from treadle.errors import ArtifactError, UsageError
 from treadle.runtime import native
 from treadle.runtime.pages import release_pages
 from treadle.runtime.toolchain import link_shared
@@ -47,17 +47,40 @@ def save_artifact(
     """
     target = Path(path)
     check_writable(target)
-    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
-        code = b""
-        if exe.objects:
-            library = Path(folder) / "mod.so"
-            link_shared(list(exe.objects.values()), library, exe.target.triple, linker)
-            code = library.read_bytes()
+    code = _linked(exe, target, linker)
     with replacing(target) as file:
         _add(file, "mod.so", code)
         checksums = {"mod.params": _add_params(file, exe.memory.constants)}
         _add(file, "mod.json", _manifest(exe, code, checksums))
         file.write(bytes(2 * tarfile.BLOCKSIZE))
+
+
+def _linked(exe: Executable, target: Path, linker: str | Sequence[str] | None) -> bytes:
+    """Return the kernels as one shared object; nothing for a model without any."""
+    if not exe.objects:
+        return b""
+    try:
+        with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
+            library = Path(folder) / "mod.so"
+            link_shared(list(exe.objects.values()), library, exe.target.triple, linker)
+            return library.read_bytes()
+    except OSError as error:
+        raise _refused(target, error) from None
+
+
+def read_plan(path: str | os.PathLike[str]) -> dict[str, object]:
+    """Return the native executor's plan of a saved model that has been opened and checked before.
+
+    Raises:
+        ArtifactError: the file is gone, or has changed since.
+    """
+    try:
+        with tarfile.open(path) as file:
+            member = file.extractfile("mod.json")
+            plan = {} if member is None else json.load(member).get("treadle")
+    except (OSError, tarfile.TarError, KeyError, ValueError) as error:
+        raise ArtifactError(f"the plan cannot be read: {error}", at=os.fspath(path)) from None
+    return plan if isinstance(plan, dict) else {}
 
 
 def check_writable(path: Path) -> None:

@@ -19,6 +19,7 @@ from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.types import TensorType
 from treadle.optimize.pipeline import optimize
+from treadle.settings import get, use
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
 from treadle.target.workers import compile_many
@@ -68,13 +69,15 @@ def compile_model(
     target: str | Target = "llvm",
     shapes: Mapping[str, Sequence[int]] | None = None,
     opt_level: int = 3,
+    winograd: bool | None = None,
     report: Report | None = None,
 ) -> Executable:
     """Return a model compiled for `target`.
 
     `model` is an ONNX file (path or bytes), a ModelProto, or a graph module. `shapes` gives sizes
     to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, 3 does
-    everything.
+    everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering, which is
+    faster and rounds more (None: as TREADLE_WINOGRAD says, by default yes).
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
@@ -91,7 +94,7 @@ def compile_model(
         module = _read(model, shapes, notes)
     _check_sizes(module)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
-    with _Timer(notes, "optimize"):
+    with _Timer(notes, "optimize"), use(winograd=get().winograd if winograd is None else winograd):
         main = optimize(module.main, machine, opt_level)
     kernels, calls = _kernels(main, machine)
     with _Timer(notes, "build"):

@@ -19,6 +19,12 @@ from treadle.target.base import Target
 from treadle.target.jit import JitModule
 
 
+def instructions_of(plan: Mapping[str, object]) -> list[dict[str, object]]:
+    """Return the instructions of a plan; an empty list where it has none."""
+    rows = plan.get("instructions")
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
 class GraphView:
     """The optimised graph of a compiled model."""
 
@@ -39,6 +45,10 @@ class Runnable:
     @property
     def executor(self) -> Executor:
         """The native executor."""
+        raise NotImplementedError
+
+    def instructions(self) -> list[dict[str, object]]:
+        """Return the instructions of the plan: kernel, origin, flops and bytes of each."""
         raise NotImplementedError
 
     @property
@@ -119,6 +129,10 @@ class Executable(Runnable):
             )
         return self._executor
 
+    def instructions(self) -> list[dict[str, object]]:
+        """Return the instructions of the plan: kernel, origin, flops and bytes of each."""
+        return instructions_of(self.plan)
+
     @property
     def weight_bytes(self) -> int:
         """The bytes of all weights."""
@@ -155,6 +169,12 @@ class LoadedExecutable(Runnable):
     def executor(self) -> Executor:
         """The native executor."""
         return self._executor
+
+    def instructions(self) -> list[dict[str, object]]:
+        """Return the instructions of the plan: kernel, origin, flops and bytes of each."""
+        from treadle.build.artifact import read_plan
+
+        return instructions_of(read_plan(self.path))
 
     def __repr__(self) -> str:
         return f"LoadedExecutable({self.path})"

@@ -232,20 +232,20 @@ class _Planner:
     def _outputs(self) -> None:
         results = g.outputs_of(self.main.body)
         names = self.names or [f"output_{i}" for i in range(len(results))]
-        taken: dict[Value, None] = {}
         for name, node in zip(names, results, strict=True):
             value = self.values[node, 0]
-            owner = value.place()[0]
-            has_parts = any(v.root is value and v.offset for v in self.plan.values)
-            if owner is value and value.kind == "arena" and value not in taken and not has_parts:
-                value.kind = "output"
-                value.name = name
-                taken[value] = None
-                self.plan.outputs.append((name, value))
-                continue
-            made = self._add(Value(value.type, "output", name))
-            self.plan.steps.append(Step("", (value,), (made,), f"output {name}"))
+            made = self._add(Value(tensor_type(node.type), "output", name))
+            owner, _ = value.place()
+            if self._may_be_output(value, owner):
+                owner.root = made  # the kernel writes the output itself, under another shape or not
+            else:
+                self.plan.steps.append(Step("", (value,), (made,), f"output {name}"))
             self.plan.outputs.append((name, made))
+
+    def _may_be_output(self, value: Value, owner: Value) -> bool:
+        places = (v.place() for v in self.plan.values)
+        has_parts = any(o is owner and offset for o, offset in places)
+        return owner.kind == "arena" and owner.nbytes == value.nbytes and not has_parts
 
     # -- placement -----------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.build.cost import group_cost
 from treadle.build.memory_plan import MemoryPlan, Step, Value
 from treadle.graph.nodes import Function
@@ -79,27 +81,16 @@ def _step(step: Step, table: _ValueTable) -> Json:
 
 def graph_json(plan: MemoryPlan, treadle_plan: Json, hashes: dict[str, str]) -> Json:
     """Return the plan as v0.8's graph-executor JSON, with Treadle's own plan under "treadle"."""
-    nodes: list[Json] = []
-    at: dict[Value, tuple[int, int]] = {}
-    for name, value in plan.inputs:
-        at[value] = (_null_node(nodes, name), 0)
-    for value in plan.values:
-        if value.kind == "constant" and value not in at:
-            at[value] = (_null_node(nodes, value.name), 0)
-    rows: list[Value] = [*at]
-    arg_nodes = list(range(len(nodes)))
+    graph = _Graph(plan)
+    arg_nodes = list(range(len(graph.nodes)))
     for step in plan.steps:
-        rows += _op_node(nodes, step, at)
-    heads = [[*_entry(v, at), 0] for _, v in plan.outputs]
-    pointer = [0]
-    for node in nodes:
-        attrs = node.get("attrs")
-        count = int(str(attrs["num_outputs"])) if isinstance(attrs, dict) else 1
-        pointer.append(pointer[-1] + count)
+        graph.add_step(step)
+    heads = [[*graph.entry(v), 0] for _, v in plan.outputs]
+    rows = graph.rows
     storage: dict[tuple[str, int], int] = {}
     ids = [storage.setdefault(_storage_key(v), len(storage)) for v in rows]
     return {
-        "nodes": nodes,
+        "nodes": graph.nodes,
         "arg_nodes": arg_nodes,
         "heads": heads,
         "attrs": {
@@ -108,43 +99,84 @@ def graph_json(plan: MemoryPlan, treadle_plan: Json, hashes: dict[str, str]) -> 
             "storage_id": ["list_int", ids],
             "shape": ["list_shape", [list(v.type.static_shape) for v in rows]],
         },
-        "node_row_ptr": pointer,
+        "node_row_ptr": graph.pointer,
         "treadle": treadle_plan,
         "hashes": hashes,
     }
 
 
+class _Graph:
+    """Nodes as v0.8 lists them; `rows` are the values all nodes give, in order."""
+
+    def __init__(self, plan: MemoryPlan) -> None:
+        self.nodes: list[Json] = []
+        self.rows: list[Value] = []
+        self.pointer = [0]
+        self._at: dict[Value, tuple[int, int]] = {}
+        self._parts: dict[Value, list[Value]] = {}
+        self._missing: dict[Value, int] = {}
+        for step in plan.steps:
+            for value in step.outputs:
+                self._count_parts(value)
+        for name, value in plan.inputs:
+            self._add({"op": "null", "name": name, "inputs": []}, [value])
+        for value in plan.values:
+            if value.kind == "constant" and value not in self._at:
+                self._add({"op": "null", "name": value.name, "inputs": []}, [value])
+
+    def _count_parts(self, value: Value) -> None:
+        """Register a value that a step writes with what it is a part of, up to the whole."""
+        while value.root is not None:
+            parts = self._parts.setdefault(value.root, [])
+            parts.append(value)
+            self._missing[value.root] = len(parts)
+            if len(parts) > 1:
+                return
+            value = value.root
+
+    def add_step(self, step: Step) -> None:
+        """Add the node of one instruction.
+
+        A concatenation whose parts are all written in their places gets a node of its own.
+        """
+        self._add_call(step.kernel or "__copy", step.inputs, step.outputs)
+        for value in step.outputs:
+            place = value
+            while place.root is not None:
+                place = place.root
+                self._missing[place] -= 1
+                if self._missing[place]:
+                    break
+                parts = sorted(self._parts[place], key=lambda v: v.address[1])
+                self._add_call("__concat", parts, [place])
+
+    def entry(self, value: Value) -> tuple[int, int]:
+        """Return the node that made a value, and which of its outputs it is.
+
+        A view is known by what it is a view of.
+        """
+        while value not in self._at and value.root is not None:
+            value = value.root
+        return self._at[value]
+
+    def _add_call(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        entries = [[*self.entry(v), 0] for v in inputs]
+        attrs = {
+            "func_name": name,
+            "num_inputs": str(len(inputs)),
+            "num_outputs": str(len(outputs)),
+            "flatten_data": "0",
+        }
+        shown = f"{name.lstrip('_')}_{len(self.nodes)}"
+        self._add({"op": "tvm_op", "name": shown, "attrs": attrs, "inputs": entries}, outputs)
+
+    def _add(self, node: Json, outputs: Sequence[Value]) -> None:
+        self._at.update((v, (len(self.nodes), i)) for i, v in enumerate(outputs))
+        self.nodes.append(node)
+        self.rows += outputs
+        self.pointer.append(len(self.rows))
+
+
 def _storage_key(value: Value) -> tuple[str, int]:
     owner, offset = value.address
     return (owner.kind, offset) if owner.kind == "arena" else (owner.kind + owner.name, 0)
-
-
-def _null_node(nodes: list[Json], name: str) -> int:
-    nodes.append({"op": "null", "name": name, "inputs": []})
-    return len(nodes) - 1
-
-
-def _op_node(nodes: list[Json], step: Step, at: dict[Value, tuple[int, int]]) -> list[Value]:
-    index = len(nodes)
-    nodes.append(
-        {
-            "op": "tvm_op",
-            "name": f"{step.kernel or 'copy'}_{index}",
-            "attrs": {
-                "func_name": step.kernel or "__copy",
-                "num_inputs": str(len(step.inputs)),
-                "num_outputs": str(len(step.outputs)),
-                "flatten_data": "0",
-            },
-            "inputs": [[*_entry(v, at), 0] for v in step.inputs],
-        }
-    )
-    at.update((v, (index, i)) for i, v in enumerate(step.outputs))
-    return list(step.outputs)
-
-
-def _entry(value: Value, at: dict[Value, tuple[int, int]]) -> tuple[int, int]:
-    """The node and output that made a value; a view is known by what it is a view of."""
-    while value not in at and value.root is not None:
-        value = value.root
-    return at.get(value, (0, 0))

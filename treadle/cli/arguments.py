@@ -110,6 +110,13 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="0: every operator is a kernel of its own … 3: everything (default: 3)",
     )
+    parser.add_argument(
+        "--no-winograd",
+        dest="winograd",
+        action="store_false",
+        default=None,
+        help="run no 3x3 convolution by Winograd's filtering: slower, rounding errors of 1e-7",
+    )
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:

@@ -8,13 +8,15 @@ import zlib
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Literal
 
 import numpy as np
 
 from treadle import dtype as dtypes
 from treadle.build.executable import Runnable
-from treadle.errors import InputError, UsageError
+from treadle.cli.models import check_readable
+from treadle.errors import InputError
 from treadle.runtime.array import NDArray, array
 
 FillMode = Literal["zeros", "ones", "random"]
@@ -31,6 +33,8 @@ _ZIP_ERRORS = (
     NotImplementedError,  # a compression method Python does not know
     OSError,
     RuntimeError,  # an encrypted member
+    SyntaxError,  # of an array's header
+    TokenError,
     ValueError,
 )
 
@@ -63,9 +67,7 @@ def read_npz(path: Path, wanted: list[Spec]) -> dict[str, NDArray]:
 
     Raises: InputError when the file is broken or an input is missing, unknown or of another type.
     """
-    if path.is_dir() or not path.exists():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise UsageError(f"the inputs file {path} {what}", hint="name a file made by numpy.savez")
+    check_readable(path, "a file made by numpy.savez")
     try:
         with zipfile.ZipFile(path) as archive:
             members = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}

@@ -11,13 +11,14 @@ import argparse
 import os
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from treadle.cli import bench, compile, doctor, run
+from treadle.cli import bench, compile, doctor, profile, run
 from treadle.cli.arguments import Parser
 from treadle.cli.machine import treadle_version
 from treadle.cli.text import print_error
@@ -36,7 +37,13 @@ class Command(Protocol):
         """Do it; return the exit code."""
 
 
-COMMANDS: dict[str, Command] = {"compile": compile, "run": run, "bench": bench, "doctor": doctor}
+COMMANDS: dict[str, Command] = {
+    "compile": compile,
+    "run": run,
+    "bench": bench,
+    "profile": profile,
+    "doctor": doctor,
+}
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
 
@@ -67,7 +74,6 @@ def make_parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; return the exit code."""
     _prepare_streams()
-    _end_on_signals()
     parser = make_parser()
     arguments, rest = parser.parse_known_args(argv)
     if arguments.command is None:
@@ -75,6 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if rest:
         arguments.parser.unknown(rest)
+    with _ended_by_signals():
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         code = COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
@@ -108,17 +119,24 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _end_on_signals() -> None:
-    """Let SIGTERM and SIGHUP end the process as Ctrl-C does: files and workers are cleaned up."""
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does: files and workers are cleaned up."""
 
     def end(number: int, _frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
 
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
-            with suppress(ValueError):  # not in the main thread: signals are the caller's
-                signal.signal(number, end)
+    wanted = {getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")}
+    numbers = [n for n in wanted if n is not None and signal.getsignal(n) == signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []  # signals are the caller's
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _nobody_reads() -> int:

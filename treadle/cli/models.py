@@ -29,12 +29,15 @@ def is_artifact(path: Path) -> bool:
         return False
 
 
-def check_readable(path: Path) -> None:
-    """Raise UsageError unless `path` is an existing file, not a folder."""
+def check_readable(path: Path, kind: str = "a model file: .onnx or .tar") -> None:
+    """Raise UsageError unless `path` is a file that can be read to its end and again."""
+    if path.is_file():
+        return
     if path.is_dir():
-        raise UsageError(f"{path} is a folder", hint="name a model file: .onnx or .tar")
-    if not path.exists():
-        raise UsageError(f"{path} does not exist", hint="name a model file: .onnx or .tar")
+        problem = "is a folder"
+    else:
+        problem = "is not a regular file" if path.exists() else "does not exist"
+    raise UsageError(f"{path} {problem}", hint=f"name {kind}")
 
 
 def compile_file(arguments: argparse.Namespace) -> Executable:
@@ -48,6 +51,7 @@ def compile_file(arguments: argparse.Namespace) -> Executable:
             target=arguments.target,
             shapes=shapes,
             opt_level=arguments.opt_level,
+            winograd=arguments.winograd,
             report=report,
         )
 

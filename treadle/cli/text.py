@@ -73,5 +73,12 @@ def print_row(out: Console, label: str, text: str) -> None:
 
 def print_error(error: BaseException) -> None:
     """Print what went wrong on stderr: the problem, the place, the next step."""
-    text = str(error) if isinstance(error, TreadleError) else f"{type(error).__name__}: {error}"
-    print(f"error: {printable(text)}", file=sys.stderr)
+    print(f"error: {printable(_error_text(error))}", file=sys.stderr)
+
+
+def _error_text(error: BaseException) -> str:
+    if isinstance(error, TreadleError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory\n  {error}".rstrip()
+    return f"{type(error).__name__}: {error}"

@@ -110,11 +110,10 @@ class Simplifier:
         """Return what must be in the memo before a node: of a lazy select, what may be chosen."""
         if not isinstance(node, Select) or not node.lazy:
             return self._operands(node)
-        if isinstance(node.cond, (Var, Const)):
-            self.memo[node.cond] = node.cond
-        cond = self.memo.get(node.cond)
+        cond = node.cond if isinstance(node.cond, (Var, Const)) else self.memo.get(node.cond)
         if cond is None:
             return (node.cond,)
+        self.memo[node.cond] = cond
         if isinstance(cond, Const):
             return (node.then if cond.value else node.other,)
         branches = ((node.then, self._under(cond, True)), (node.other, self._under(cond, False)))
@@ -434,7 +433,7 @@ class Simplifier:
                 continue
             inside = _dividend(atom, k, c)
             if inside is None:
-                terms[atom] = k % c if k > 0 else -(-k % c)
+                terms[atom] = k
             else:
                 hidden = hidden.plus(inside, k)
         if not hidden.terms and not hidden.const:

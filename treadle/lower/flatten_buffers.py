@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from treadle.expr import nodes as ex
-from treadle.expr.nodes import Const, Expr, int_value
+from treadle.expr.nodes import Const, Expr
 from treadle.expr.simplify import simplify
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, PrimFunc, Stmt, Store
@@ -61,7 +61,7 @@ def _flat(buffer: Buffer, flat: dict[int, Buffer]) -> Buffer:
 def _span(buffer: Buffer) -> Expr:
     """The number of elements from the first to the last, both included."""
     if buffer.strides is None:
-        return _product(buffer.shape)
+        return _fold(_product(buffer.shape))
     total: Expr = Const.of(1)
     for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
         total = _fold(total + (extent - 1) * stride)
@@ -69,11 +69,9 @@ def _span(buffer: Buffer) -> Expr:
 
 
 def _product(dims: tuple[Expr, ...]) -> Expr:
-    numbers = [int_value(d) for d in dims]
     total: Expr = Const.of(1)
-    for d, n in zip(dims, numbers, strict=True):
-        done = int_value(total)
-        total = Const.of(done * n) if done is not None and n is not None else total * d
+    for d in dims:
+        total = total * d
     return total
 
 

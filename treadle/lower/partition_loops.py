@@ -1,46 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut a serial loop where a condition on its variable changes, so that its body needs no test.
+"""Cut a loop where a condition inside it changes, so that most of its turns need no test.
 
 before: for i in range(9): if i < 8: full(i) else: rest(i)
 after:  for i in range(8): full(i)   then   rest(8)
+
+A condition that inner loops take part in is cut where it starts to hold for all of their turns,
+or for none:
+
+before: for i in range(9): for j in vectorized(16): if i * 16 + j < 130: f(i, j)
+after:  for i in range(8): for j in vectorized(16): f(i, j)   then   for j in vectorized(2): f(8, j)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
+from treadle.expr.bounds import Bounds, Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt
 from treadle.lower.simplify_loops import simplify_loops
 
 _MAX_PARTS = 4
+_CUTTABLE = ("serial", "unrolled", "vectorized")
 
 
 def partition_loops(func: PrimFunc) -> PrimFunc:
-    """Return `func` with serial loops cut at the thresholds of the `If`s inside them."""
-
-    def on_stmt(s: Stmt) -> Stmt | None:
-        if isinstance(s, For) and s.kind in ("serial", "unrolled"):
-            return _cut(s)
-        return None
-
-    return simplify_loops(func.with_body(lp.map_stmt(func.body, None, on_stmt)))
+    """Return `func` with loops cut at the thresholds of the `If`s inside them."""
+    return simplify_loops(func.with_body(_visit(func.body)))
 
 
-def _cut(loop: For) -> Stmt | None:
+def _visit(s: Stmt) -> Stmt:
+    """Cut from outside in: what an outer cut decides is known to the inner loops of its parts."""
+    if isinstance(s, For):
+        parts = _cut(s) if s.kind in _CUTTABLE else None
+        if parts is not None:
+            return lp.seq(*map(_visit, parts))
+        return For(s.var, s.extent, s.kind, _visit(s.body), s.thread, s.pragmas)
+    if isinstance(s, lp.Seq):
+        return lp.seq(*map(_visit, s.stmts))
+    if isinstance(s, lp.Allocate):
+        return lp.Allocate(s.buffer, _visit(s.body))
+    if isinstance(s, If):
+        return If(s.cond, _visit(s.then), None if s.orelse is None else _visit(s.orelse))
+    return s
+
+
+def _cut(loop: For) -> list[Stmt] | None:
     n = int_value(loop.extent)
     if n is None:
         return _cut_symbolic(loop)
-    thresholds = (threshold(c, loop.var) for c in _conditions(loop.body))
-    cuts = sorted({t for t in thresholds if t is not None and 0 < t < n})
-    if len(cuts) >= _MAX_PARTS:
-        return None
-    parts = cut_loop(loop, cuts)
-    return None if parts is None else lp.seq(*parts)
+    inner = _inner_ranges(loop.body)
+    found = (t for c in _conditions(loop.body) for t in thresholds(c, loop.var, inner))
+    cuts = sorted({t for t in found if 0 < t < n})
+    return None if len(cuts) >= _MAX_PARTS else cut_loop(loop, cuts)
 
 
 def cut_loop(loop: For, cuts: list[int]) -> list[Stmt] | None:
@@ -48,8 +64,7 @@ def cut_loop(loop: For, cuts: list[int]) -> list[Stmt] | None:
     n = int_value(loop.extent)
     if not cuts or n is None:
         return None
-    edges = [0, *cuts, n]
-    return [_part(loop, low, high) for low, high in pairwise(edges)]
+    return [_part(loop, low, high) for low, high in pairwise([0, *cuts, n])]
 
 
 def _part(loop: For, low: int, high: int) -> Stmt:
@@ -70,9 +85,9 @@ def _free(stmt: Stmt) -> list[Var]:
     return list(found)
 
 
-def _cut_symbolic(loop: For) -> Stmt | None:
+def _cut_symbolic(loop: For) -> list[Stmt] | None:
     """Cut at (whole // factor) when the body is one uneven split: full tiles, then the rest."""
-    if not isinstance(loop.body, If) or loop.body.orelse is None:
+    if loop.kind == "vectorized" or not isinstance(loop.body, If) or loop.body.orelse is None:
         return None
     limit = _full_tiles(loop.body.cond, loop.var)
     if limit is None:
@@ -80,10 +95,10 @@ def _cut_symbolic(loop: For) -> Stmt | None:
     full, rest = Var(loop.var.name), Var(loop.var.name)
     head = lp.substitute(loop.body.then, {loop.var: full})
     tail = lp.substitute(loop.body.orelse, {loop.var: limit + rest})
-    return lp.seq(
+    return [
         For(full, limit, loop.kind, head, loop.thread, loop.pragmas),
         For(rest, loop.extent - limit, loop.kind, tail, loop.thread, loop.pragmas),
-    )
+    ]
 
 
 def _full_tiles(cond: Expr, var: Var) -> Expr | None:
@@ -101,24 +116,57 @@ def _full_tiles(cond: Expr, var: Var) -> Expr | None:
     return (Const.of(0) - rest) // factor + 1
 
 
+def _inner_ranges(body: Stmt) -> dict[Var, Interval]:
+    """Return what the loops inside a body run over, where that is constant."""
+    found: dict[Var, Interval] = {}
+    for s in lp.walk_stmts(body):
+        extent = int_value(s.extent) if isinstance(s, For) else None
+        if isinstance(s, For) and extent is not None and extent > 0:
+            found[s.var] = Interval(0, extent - 1)
+    return found
+
+
 def _conditions(stmt: Stmt) -> Iterator[Expr]:
     for s in lp.walk_stmts(stmt):
-        if isinstance(s, If):
-            yield s.cond
+        pending = [s.cond] if isinstance(s, If) else []
+        while pending:
+            cond = pending.pop()
+            if isinstance(cond, ex.Binary) and cond.op in ("and", "or"):
+                pending += [cond.a, cond.b]
+            else:
+                yield cond
 
 
 def threshold(cond: Expr, var: Var) -> int | None:
     """Return t when `cond` depends on `var` alone and changes its truth between t - 1 and t."""
+    found = thresholds(cond, var, {})
+    return found[0] if found else None
+
+
+def thresholds(cond: Expr, var: Var, inner: Mapping[Var, Interval]) -> list[int]:
+    """Return where, as `var` grows, a comparison changes between never, sometimes and always.
+
+    Whatever else than `var` takes part must be variables of `inner`, which has their bounds.
+
+    i * 16 + j < 130, j in [0, 15]  ->  [8, 9]: always below 8, never from 9 on
+    """
     if not isinstance(cond, ex.Binary) or cond.op not in ("lt", "le", "gt", "ge"):
-        return None
+        return []
     affine = decompose(cond.a - cond.b)
-    if list(affine.terms) != [var]:
-        return None
-    factor, const = affine.terms[var], affine.const
-    if cond.op in ("gt", "ge"):
+    factor = affine.terms.pop(var, 0)
+    if factor == 0 or not all(isinstance(a, Var) and a in inner for a in affine.terms):
+        return []
+    rest = Bounds(inner).of_sum(affine)
+    if rest.lo is None or rest.hi is None:
+        return []
+    return sorted({_first(cond.op, factor, const) for const in (rest.lo, rest.hi)})
+
+
+def _first(op: str, factor: int, const: int) -> int:
+    """Return the first x at which the truth of `factor * x + const  op  0` is what it stays."""
+    if op in ("gt", "ge"):
         factor, const = -factor, -const
-    strict = cond.op in ("lt", "gt")
-    bound = -const - (1 if strict else 0)
+    bound = -const - (1 if op in ("lt", "gt") else 0)
     if factor > 0:
         return bound // factor + 1
     return -(bound // -factor)

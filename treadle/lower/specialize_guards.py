@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make bodies of their own for the places where no read needs its guard (the inside of a padding).
 
-A guard is a condition of a lazy select. Loops are cut where it changes; a parallel loop stays whole
+A guard is a condition of a lazy select or of a statement. Loops are cut where it changes; a parallel loop stays whole
 and asks once per iteration.
 
 before: for i in range(8): for k in unrolled(3): s += if_then_else(i + k > 0, x[i + k - 1], 0)
@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from treadle.dtype import INDEX
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, For, If, PrimFunc, Seq, Stmt
-from treadle.lower.partition_loops import cut_loop, threshold
-from treadle.lower.simplify_loops import simplify_loops
+from treadle.lower.partition_loops import cut_loop, partition_loops, threshold
 
 _MOST_PARTS = 3
 _MOST_GUARDS = 8
@@ -28,7 +28,7 @@ _TRUE = Const.of(True, "bool")
 def specialize_guards(func: PrimFunc) -> PrimFunc:
     """Return `func` with loops cut, and bodies of parallel loops doubled, at their guards."""
     body = _stmt(func.body)
-    return func if body is func.body else simplify_loops(func.with_body(body))
+    return func if body is func.body else partition_loops(func.with_body(body))
 
 
 def _stmt(s: Stmt) -> Stmt:
@@ -71,13 +71,15 @@ def _inside(part: Stmt) -> Stmt:
 
 
 def _guards(body: Stmt) -> list[Expr]:
-    """Return the distinct comparisons that lazy selects test."""
+    """Return the distinct comparisons that lazy selects and conditional statements test."""
     found: dict[Expr, None] = {}
     for s in lp.walk_stmts(body):
+        if isinstance(s, If):
+            found.update(dict.fromkeys(_conjuncts(s.cond)))
         for e in lp.stmt_exprs(s):
             for n in ex.walk(e):
                 if isinstance(n, ex.Select) and n.lazy:
-                    found.update(dict.fromkeys(_conjuncts(n.cond)))
+                    found.update((c, None) for c in _conjuncts(n.cond) if _is_of_indices(c))
     return list(found) if len(found) <= _MOST_GUARDS else []
 
 
@@ -87,18 +89,24 @@ def _conjuncts(e: Expr) -> list[Expr]:
     return [e]
 
 
-def _inner_ranges(body: Stmt) -> dict[Var, int]:
-    """Return the last value of every loop variable inside."""
-    found: dict[Var, int] = {}
+def _is_of_indices(cond: Expr) -> bool:
+    """True for a comparison of indices: it can be asked anywhere, and reads no memory."""
+    if not isinstance(cond, ex.Binary) or cond.a.dtype != INDEX:
+        return False
+    return not any(isinstance(n, ex.Load) for n in ex.walk(cond))
+
+
+def _inner_ranges(body: Stmt) -> dict[Var, int | None]:
+    """Return the last value of every loop variable inside, None where it is not constant."""
+    found: dict[Var, int | None] = {}
     for s in lp.walk_stmts(body):
         if isinstance(s, For):
             extent = int_value(s.extent)
-            if extent is not None:
-                found[s.var] = extent - 1
+            found[s.var] = None if extent is None else extent - 1
     return found
 
 
-def _cuts(loop: For, guards: list[Expr], inner: Mapping[Var, int]) -> list[int]:
+def _cuts(loop: For, guards: list[Expr], inner: Mapping[Var, int | None]) -> list[int]:
     """Return where guards begin or cease to hold for all values of the inner loops."""
     n = int_value(loop.extent)
     if n is None:
@@ -113,7 +121,9 @@ def _cuts(loop: For, guards: list[Expr], inner: Mapping[Var, int]) -> list[int]:
     return sorted(found) if len(found) < _MOST_PARTS else []
 
 
-def _extreme(guard: Expr, inner: Mapping[Var, int], *, at_worst: bool, besides: Var) -> Expr | None:
+def _extreme(
+    guard: Expr, inner: Mapping[Var, int | None], *, at_worst: bool, besides: Var
+) -> Expr | None:
     """Return a guard with the values of inner variables for which it holds least (or most)."""
     if not isinstance(guard, ex.Binary) or guard.op not in ("lt", "le", "gt", "ge"):
         return None
@@ -121,8 +131,11 @@ def _extreme(guard: Expr, inner: Mapping[Var, int], *, at_worst: bool, besides: 
     values: dict[Expr, Expr] = {}
     for atom, factor in terms.items():
         if atom in inner and isinstance(atom, Var):
+            last = inner[atom]
+            if last is None:
+                return None
             is_low = (factor > 0) == (guard.op in ("gt", "ge"))
-            values[atom] = Const.of(0 if is_low == at_worst else inner[atom])
+            values[atom] = Const.of(0 if is_low == at_worst else last)
         elif any(isinstance(v, Var) and v in inner for v in ex.walk(atom)):
             return None
     if not any(n is besides for atom in terms for n in ex.walk(atom)):
@@ -130,7 +143,7 @@ def _extreme(guard: Expr, inner: Mapping[Var, int], *, at_worst: bool, besides: 
     return ex.substitute(guard, values)
 
 
-def _ask_once(loop: For, guards: list[Expr], inner: Mapping[Var, int]) -> Stmt:
+def _ask_once(loop: For, guards: list[Expr], inner: Mapping[Var, int | None]) -> Stmt:
     """Test per iteration whether all guards that depend on it hold everywhere inside."""
     asked: dict[Expr, Expr] = {}
     for guard in guards:

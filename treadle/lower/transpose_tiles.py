@@ -43,7 +43,9 @@ def _tile(rows: For) -> Stmt | None:
     if n is None or not isinstance(store, Store):
         return None
     at = simplify(store.indices[0], {})
-    if _factor(at, columns.var) != 1 or _is_guarded(store.value):
+    if _factor(at, columns.var) != 1 or not _factor(at, rows.var) or _is_guarded(store.value):
+        return None
+    if any(isinstance(e, ex.Load) and e.source is store.buffer for e in ex.walk(store.value)):
         return None
     loads = [e for e in ex.walk(store.value) if _runs_across(e, rows.var, columns.var)]
     return _turned(rows, columns, store, loads, n) if loads else None
@@ -107,7 +109,7 @@ def _read(load: ex.Load, rows: For, columns: For, n: int) -> tuple[Buffer, list[
     """Return a tile and the statements that fill it: column by column, each one vector."""
     tile = _local(f"{load.source.name}.tile", load.dtype, n)
     height, width = int_value(rows.extent), int_value(columns.extent)
-    assert height is not None  # checked by _side
+    assert height is not None
     assert width is not None
     statements: list[Stmt] = []
     for j in range(width):

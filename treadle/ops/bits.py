@@ -10,6 +10,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
+from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Type
 from treadle.ops.numeric import ANY, check_elements
@@ -32,9 +33,14 @@ def _infer(a: BitcastAttrs, x: Type) -> Type:
 
 
 def _compute(a: BitcastAttrs, x: Tensor) -> Tensor:
-    if a.dtype == x.dtype:
-        return te.compute_one(x.shape, lambda *i: x[i], "bitcast")
-    return te.compute_one(x.shape, lambda *i: nodes.call("bitcast", x[i], dtype=a.dtype), "bitcast")
+    def element(*i: Expr) -> Expr:
+        if a.dtype == x.dtype:
+            return x[i]
+        if "bool" in (a.dtype, x.dtype):  # a byte that is 0 or 1
+            return nodes.cast(x[i], a.dtype)
+        return nodes.call("bitcast", x[i], dtype=a.dtype)
+
+    return te.compute_one(x.shape, element, "bitcast")
 
 
 bitcast: Operator[BitcastAttrs] = register(

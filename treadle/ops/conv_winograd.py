@@ -228,10 +228,10 @@ def _reference(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray
     forward, back = input_matrix(tile), output_matrix(tile)
     v = np.einsum("ir,ncpqbrs,js->ijncpqb", forward, d, forward, optimize=True)
     m = np.einsum("ijncpqb,oijcbk->ijnopqk", v, weights, optimize=True)
-    y = np.einsum("ir,ijnopqk,js->noprqsk", back, m, back, optimize=True)
+    y = np.einsum("ri,ijnopqk,sj->noprqsk", back, m, back, optimize=True)
     whole = y.reshape(n, u.shape[0], high - 2, wide - 2, u.shape[5])
-    result: np.ndarray = whole[:, :, : attrs.height, : attrs.width].astype(x.dtype)
-    return result
+    kept: np.ndarray = whole[:, :, : attrs.height, : attrs.width].astype(x.dtype)
+    return kept
 
 
 def _flops(attrs: WinogradAttrs, x: Type, u: Type) -> int:

@@ -100,7 +100,7 @@ def _reference(function: Any, start: int) -> Any:
         with np.errstate(all="ignore"):
             result = function(rows, axis=-1, dtype=rows.dtype)
         result = result[..., ::-1] if a.reverse else result
-        return np.moveaxis(result, -1, a.axis).astype(x.dtype)
+        return np.asarray(np.moveaxis(result, -1, a.axis), x.dtype)
 
     return reference
 

@@ -27,7 +27,7 @@ from treadle.ops.numeric import (
     half_examples,
     numpy_reference,
 )
-from treadle.ops.reduce import mean_of, reduce_count, reduce_stages
+from treadle.ops.reduce import mean_of, padded_extent, reduce_count, reduce_stages
 from treadle.te import tensor as te
 from treadle.te.tensor import Tensor
 
@@ -86,12 +86,26 @@ def _infer_softmax(a: SoftmaxAttrs, x: Type) -> Type:
 def _softmax(a: SoftmaxAttrs, x: Tensor) -> list[Tensor]:
     read, dims = _read_wide(x), dims_of(x)
     top = reduce_stages(te.max, read, dims, [a.axis], "softmax.max")
-    powers = te.compute_one(dims, lambda *i: te.exp(read(*i) - _along(top[-1], i)), "softmax.exp")
-    total = reduce_stages(te.sum, lambda *i: powers[i], dims, [a.axis], "softmax.sum")
+    powers = _powers(a.axis, read, dims, top[-1])
+    total = reduce_stages(te.sum, lambda *i: powers[i], dims_of(powers), [a.axis], "softmax.sum")
+    share = te.compute_one(total[-1].shape, lambda *i: 1.0 / total[-1][i], "softmax.share")
     result = te.compute_one(
-        dims, lambda *i: nodes.cast(powers[i] / _along(total[-1], i), x.dtype), "softmax"
+        dims, lambda *i: nodes.cast(powers[i] * _along(share, i), x.dtype), "softmax"
     )
-    return [*top, powers, *total, result]
+    return [*top, powers, *total, share, result]
+
+
+def _powers(axis: int, read: Callable[..., Expr], dims: Sequence[Dim], top: Tensor) -> Tensor:
+    """Return exp(x - top), with zeros behind rows in memory up to whole vectors of parts."""
+    length, padded = dims[axis], padded_extent(dims[axis], axis == len(dims) - 1)
+
+    def power(*i: Expr) -> Expr:
+        value = te.exp(read(*i) - _along(top, i))
+        if same_dim(length, padded):
+            return value
+        return te.if_then_else(i[axis] < length, value, te.const(0.0, value.dtype))
+
+    return te.compute_one([*dims[:axis], padded, *dims[axis + 1 :]], power, "softmax.exp")
 
 
 def _log_softmax(a: SoftmaxAttrs, x: Tensor) -> list[Tensor]:

@@ -43,8 +43,10 @@ Combine = Callable[[Expr, list[te.IterVar]], Expr]
 
 _LANES = 16
 """Parts of a short contiguous run: as many as the elements of a wide vector register."""
-_SHORT = 64
-"""Contiguous runs below this length are combined in one go."""
+_LONG = 128
+"""Contiguous runs from this length on are cut into several vectors of parts."""
+_CHAINS = 4
+"""How many vectors of parts a long run is cut into at least: sums that do not wait for others."""
 _TERMS = 128
 """How many elements one accumulator takes in at most."""
 
@@ -83,7 +85,7 @@ def reduce_stages(
 ) -> list[Tensor]:
     """Return the stages that combine `axes` of what `read` reads over `shape`; the result last."""
     run = _Run(read, list(shape), [])
-    pending = sorted(axes)
+    pending = _merge(run, sorted(axes))
     while pending:
         _cut(run, combine, pending[0], name)
         group = _group(run, pending)
@@ -112,13 +114,42 @@ def _group(run: _Run, pending: Sequence[int]) -> list[int]:
     return group
 
 
+def _merge(run: _Run, axes: list[int]) -> list[int]:
+    """Make one long axis of the axes that lie together in memory; return the axes that are left."""
+    kept = list(axes)
+    while len(kept) > 1 and kept[-2] == kept[-1] - 1 and run.is_contiguous(kept[-1]):
+        first, last = kept[-2:]
+        outer, inner = run.shape[first], run.shape[last]
+        if not (isinstance(outer, int) and isinstance(inner, int)):
+            break
+        run.read = _unmerged(run.read, first, last, inner)
+        run.shape[first], run.shape[last] = 1, outer * inner
+        kept.pop(-2)
+    return kept
+
+
+def _unmerged(read: Read, first: int, last: int, inner: int) -> Read:
+    def at(*i: ExprLike) -> Expr:
+        flat, parts = nodes.convert(i[last]), list(i)
+        parts[first], parts[last] = te.floordiv(flat, inner), te.floormod(flat, inner)
+        return read(*parts)
+
+    return at if inner > 1 else lambda *i: read(*i[:first], i[last], 0, *i[last + 1 :])
+
+
 def _parts(extent: int, contiguous: bool) -> int:
-    """Return into how many parts to cut an axis; 1 for no cut."""
-    if extent <= (_SHORT if contiguous else _TERMS):
+    """Return into how many parts to cut an axis; 1 for no cut.
+
+    A vector of parts is halved again and again: that takes fewer steps than adding one by one.
+    """
+    if not contiguous:
+        return 1 if extent <= _TERMS else math.ceil(extent / _TERMS)
+    if extent in (2 * _LANES, _LANES, _LANES // 2, _LANES // 4):
+        return extent // 2
+    if extent < _LANES:
         return 1
-    step = _LANES if contiguous else 1
-    least = step * math.ceil(extent / (step * _TERMS))
-    return next((p for p in range(least, 2 * least, step) if extent % p == 0), least)
+    step = _LANES * _CHAINS if extent >= _LONG else _LANES
+    return step * math.ceil(extent / (step * _TERMS))
 
 
 def _cut(run: _Run, combine: Combine, axis: int, name: str) -> None:
@@ -127,41 +158,61 @@ def _cut(run: _Run, combine: Combine, axis: int, name: str) -> None:
         parts = _parts(extent, run.is_contiguous(axis))
         if parts == 1:
             return
-        rows, rest = divmod(extent, parts)
-        made = _interleaved(run, combine, axis, (rows, parts), f"{name}.part")
+        made = _interleaved(run, combine, axis, parts, f"{name}.part")
         run.stages.append(made)
-        if rest:
-            run.read = _followed_by_rest(made, run.read, axis, (parts, rows * parts))
-        else:
-            run.read = _reader(made)
-        run.shape[axis] = parts + rest
+        run.read = _reader(made)
+        run.shape[axis] = parts
 
 
-def _interleaved(run: _Run, combine: Combine, axis: int, cut: tuple[int, int], name: str) -> Tensor:
-    """Return part[b] = read(b) + read(b + parts) + ..., `rows` terms each, along `axis`."""
-    read, (rows, parts) = run.read, cut
-    r = te.reduce_axis((0, rows), "r")
+def _interleaved(run: _Run, combine: Combine, axis: int, parts: int, name: str) -> Tensor:
+    """Return part[b] = read(b) + read(b + parts) + ... along `axis`."""
+    read, extent = run.read, run.shape[axis]
+    assert isinstance(extent, int)  # asked by _cut
+    if extent == 2 * parts:
+        return _halved(run, combine, axis, parts, name)
+    r = te.reduce_axis((0, math.ceil(extent / parts)), "r")
 
     def body(*i: Expr) -> Expr:
-        return combine(read(*i[:axis], r * parts + i[axis], *i[axis + 1 :]), [r])
+        place = r * parts + i[axis]
+        made = combine(read(*i[:axis], place, *i[axis + 1 :]), [r])
+        return made if extent % parts == 0 else _where(made, place < extent)
 
     return te.compute_one([*run.shape[:axis], parts, *run.shape[axis + 1 :]], body, name)
 
 
+def _halved(run: _Run, combine: Combine, axis: int, half: int, name: str) -> Tensor:
+    """Return part[b] = read(b) + read(b + half): one step, no neutral element to begin with."""
+
+    def body(*i: Expr) -> Expr:
+        first, second = (
+            run.read(*i[:axis], i[axis] + start, *i[axis + 1 :]) for start in (0, half)
+        )
+        made = combine(first, [te.reduce_axis((0, 2), "r")])
+        assert isinstance(made, te.Reduce)
+        return made.combiner.combine([first], [second])[0]
+
+    shape = [*run.shape[:axis], half, *run.shape[axis + 1 :]]
+    return te.compute_one(shape, body, name, tag=te.KEPT)
+
+
+def _where(made: Expr, inside: Expr) -> Expr:
+    """Return a reduction that reads only where `inside` holds: elsewhere the neutral element."""
+    assert isinstance(made, te.Reduce)
+    (source,), (neutral,) = made.sources, made.combiner.identity
+    guarded = te.if_then_else(inside, source, neutral)
+    return te.Reduce(made.combiner, (guarded,), made.axes, made.condition, 0, made.dtype)
+
+
+def padded_extent(extent: Dim, contiguous: bool) -> Dim:
+    """Return a length of at least `extent` that is cut into parts without a rest."""
+    if not isinstance(extent, int):
+        return extent
+    parts = _parts(extent, contiguous)
+    return -(-extent // parts) * parts
+
+
 def _reader(tensor: Tensor) -> Read:
     return lambda *i: tensor[i]
-
-
-def _followed_by_rest(made: Tensor, whole: Read, axis: int, at: tuple[int, int]) -> Read:
-    """Return a reader along `axis` of the parts in `made`, then of `whole` from `start` on."""
-    parts, start = at
-
-    def read(*i: ExprLike) -> Expr:
-        here = nodes.convert(i[axis])
-        rest = whole(*i[:axis], here + (start - parts), *i[axis + 1 :])
-        return te.if_then_else(here < parts, made[i], rest)
-
-    return read
 
 
 def _combine(

@@ -28,6 +28,8 @@ Interpolation = Literal["nearest", "linear", "cubic"]
 PaddingMode = Literal["zeros", "border", "reflection"]
 
 TAPS: dict[str, int] = {"nearest": 1, "linear": 2, "cubic": 4}
+_WRITTEN_OUT = 16
+"""Up to this many taps are one expression; more (cubic volumes) become a reduction."""
 _CUBIC = -0.75
 """The free coefficient of cubic convolution (Keys, 1981), as PyTorch and ONNX have it."""
 
@@ -83,16 +85,23 @@ class _Axis:
         return -0.5, self.extent - 0.5
 
     def coordinate(self, point: Expr) -> Expr:
-        """Return the coordinate of a grid value, brought inside unless zeros lie around."""
+        """Return the coordinate of a grid value, brought inside unless zeros lie around.
+
+        Cubic taps are brought inside one by one, as PyTorch and onnxruntime do it.
+        """
         if self.attrs.align_corners:
             at = (point + 1.0) / 2.0 * float(self.extent - 1)
         else:
             at = ((point + 1.0) * float(self.extent) - 1.0) / 2.0
         if self.attrs.interpolation == "nearest":
             at = te.round(at)
-        if self.attrs.padding_mode == "border":
-            return te.max(te.min(at, float(self.extent - 1)), 0.0)
-        return self._reflected(at) if self.attrs.padding_mode == "reflection" else at
+        if self.attrs.padding_mode == "zeros" or self.attrs.interpolation == "cubic":
+            return at
+        low, high = self.borders
+        inside = te.max(te.min(at, float(self.extent - 1)), 0.0)
+        if self.attrs.padding_mode == "reflection":
+            inside = self._reflected(at)
+        return nodes.select((at < low) | (at > high), inside, at)
 
     def _reflected(self, at: Expr) -> Expr:
         low, high = self.borders
@@ -103,8 +112,7 @@ class _Axis:
         turns = te.floor(distance / width)
         rest = distance - turns * width
         is_even = te.floor(turns / 2.0) * 2.0 == turns
-        inside = nodes.select(is_even, rest + low, high - rest)
-        return nodes.select((at < low) | (at > high), inside, at)
+        return nodes.select(is_even, rest + low, high - rest)
 
     def element(self, base: Expr, tap: ExprLike) -> Expr:
         """Return the element that a tap reads, -1 where it reads a zero."""
@@ -133,10 +141,12 @@ def _weights(mode: str, t: Number) -> list[Number]:
     a = _CUBIC
 
     def near(d: Number) -> Number:
-        return ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+        value: Number = ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+        return value
 
     def far(d: Number) -> Number:
-        return ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+        value: Number = ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+        return value
 
     return [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
 
@@ -160,11 +170,12 @@ def _compute(a: GridSampleAttrs, x: Tensor, grid: Tensor) -> list[Tensor]:
         axis = _Axis(a, int_value(x.shape[2 + k]) or 0)
         at = te.compute_one(points, _coordinate(axis, grid, spatial - 1 - k, wide), f"at{k}")
         coordinates.append(at)
-        elements.append(te.compute_one((*points, taps), _element(axis, at), f"element{k}"))
-        if taps > 1:
-            weights.append(te.compute_one((*points, taps), _weight(a, at), f"weight{k}"))
-    samples = _nearest(x, elements, points) if taps == 1 else _sums(x, elements, weights, points)
-    return [*coordinates, *elements, *weights, *samples]
+        elements.append(te.compute_one((taps, *points), _element(axis, at), f"element{k}"))
+        weights.append(te.compute_one((taps, *points), _weight(a, at), f"weight{k}"))
+    if taps == 1:
+        return [*coordinates, *elements, *_nearest(x, elements, points)]
+    made = _sums if taps**spatial > _WRITTEN_OUT else _written_out
+    return [*coordinates, *elements, *weights, *made(x, elements, weights, points)]
 
 
 def _coordinate(axis: _Axis, grid: Tensor, column: int, dtype: str) -> Callable[..., Expr]:
@@ -172,42 +183,62 @@ def _coordinate(axis: _Axis, grid: Tensor, column: int, dtype: str) -> Callable[
 
 
 def _element(axis: _Axis, at: Tensor) -> Callable[..., Expr]:
-    return lambda *i: axis.element(cast(te.floor(at[i[:-1]]), dt.INDEX), i[-1])
+    return lambda *i: axis.element(cast(te.floor(at[i[1:]]), dt.INDEX), i[0])
 
 
 def _weight(a: GridSampleAttrs, at: Tensor) -> Callable[..., Expr]:
     def weight(*i: Expr) -> Expr:
-        t = at[i[:-1]] - te.floor(at[i[:-1]])
-        return _chosen(i[-1], _weights(a.interpolation, t))
+        t = at[i[1:]] - te.floor(at[i[1:]])
+        return _chosen(i[0], _weights(a.interpolation, t))
 
     return weight
 
 
 def _nearest(x: Tensor, elements: Sequence[Tensor], points: Sequence[Expr]) -> list[Tensor]:
     def sample(n: Expr, c: Expr, *o: Expr) -> Expr:
-        at = [e[(n, *o, 0)] for e in elements]
-        inside = nodes.all_of([p >= 0 for p in at])
-        return te.if_then_else(inside, x[(n, c, *at)], Const.of(0, x.dtype))
+        return _value(x, (n, c), [e[(0, n, *o)] for e in elements])
 
     return [te.compute_one((*x.shape[:2], *points[1:]), sample, "grid_sample")]
+
+
+def _value(x: Tensor, lead: tuple[Expr, Expr], at: Sequence[Expr]) -> Expr:
+    """Return the element at `at`, 0 where an index is -1; it reads inside in any case."""
+    inside = nodes.all_of([p >= 0 for p in at])
+    return nodes.select(inside, x[(*lead, *(te.max(p, 0) for p in at))], Const.of(0, x.dtype))
+
+
+def _written_out(
+    x: Tensor, elements: Sequence[Tensor], weights: Sequence[Tensor], points: Sequence[Expr]
+) -> list[Tensor]:
+    """Return the sum as one expression, so that neighbouring points fill a vector."""
+    taps = int_value(elements[0].shape[0]) or 0
+
+    def total(n: Expr, c: Expr, *o: Expr) -> Expr:
+        result: Expr | None = None
+        for chosen in product(range(taps), repeat=len(elements)):
+            at = [e[(r, n, *o)] for e, r in zip(elements, chosen, strict=True)]
+            term = cast(_value(x, (n, c), at), accumulator(x.dtype))
+            for w, r in zip(weights, chosen, strict=True):
+                term = term * cast(w[(r, n, *o)], term.dtype)
+            result = term if result is None else result + term
+        assert result is not None  # there is at least one tap
+        return cast(result, x.dtype)
+
+    return [te.compute_one((*x.shape[:2], *points[1:]), total, "grid_sample")]
 
 
 def _sums(
     x: Tensor, elements: Sequence[Tensor], weights: Sequence[Tensor], points: Sequence[Expr]
 ) -> list[Tensor]:
-    axes = [te.reduce_axis((0, e.shape[-1]), f"tap{k}") for k, e in enumerate(elements)]
+    """Return the sum as a reduction over the taps of every axis."""
+    axes = [te.reduce_axis((0, e.shape[0]), f"tap{k}") for k, e in enumerate(elements)]
 
     def total(n: Expr, c: Expr, *o: Expr) -> Expr:
-        at = [e[(n, *o, r)] for e, r in zip(elements, axes, strict=True)]
-        factor: Expr | None = None
+        at = [e[(r, n, *o)] for e, r in zip(elements, axes, strict=True)]
+        term = cast(_value(x, (n, c), at), accumulator(x.dtype))
         for w, r in zip(weights, axes, strict=True):
-            one = w[(n, *o, r)]
-            factor = one if factor is None else factor * one
-        value = cast(x[(n, c, *at)], accumulator(x.dtype))
-        assert factor is not None  # there is at least one axis
-        return te.sum(
-            value * cast(factor, value.dtype), axes, where=nodes.all_of([p >= 0 for p in at])
-        )
+            term = term * cast(w[(r, n, *o)], term.dtype)
+        return te.sum(term, axes)
 
     made = te.compute_one((*x.shape[:2], *points[1:]), total, "grid_sample")
     return narrowed(made, x.dtype, "grid_sample.cast")
@@ -230,7 +261,7 @@ def _numpy_reflected(at: np.ndarray, low: float, high: float) -> np.ndarray:
     turns = np.floor(distance / width)
     rest = distance - turns * width
     inside = np.where(turns % 2 == 0, rest + at.dtype.type(low), at.dtype.type(high) - rest)
-    return np.where((at < low) | (at > high), inside, at)
+    return np.asarray(inside)
 
 
 def _numpy_coordinates(axis: _Axis, point: np.ndarray) -> np.ndarray:
@@ -241,11 +272,13 @@ def _numpy_coordinates(axis: _Axis, point: np.ndarray) -> np.ndarray:
         at = ((point + 1) * axis.extent - 1) / 2
     if axis.attrs.interpolation == "nearest":
         at = np.rint(at)
-    if axis.attrs.padding_mode == "border":
-        return np.clip(at, 0, axis.extent - 1)
+    if axis.attrs.padding_mode == "zeros" or axis.attrs.interpolation == "cubic":
+        return at
+    low, high = axis.borders
+    inside = np.clip(at, 0, axis.extent - 1)
     if axis.attrs.padding_mode == "reflection":
-        return _numpy_reflected(at, *axis.borders)
-    return at
+        inside = _numpy_reflected(at, low, high)
+    return np.where((at < low) | (at > high), inside, at)
 
 
 def _numpy_elements(axis: _Axis, at: np.ndarray) -> np.ndarray:
@@ -255,11 +288,11 @@ def _numpy_elements(axis: _Axis, at: np.ndarray) -> np.ndarray:
     if axis.attrs.padding_mode == "zeros":
         return np.where(at == inside, at, -1)
     if axis.attrs.padding_mode == "border":
-        return inside
+        return np.asarray(inside)
     turns = [*range(extent), *range(extent - 1, -1, -1)]
     if axis.attrs.align_corners:
         turns = [*range(extent), *range(extent - 2, 0, -1)]
-    return np.array(turns)[at % len(turns)]
+    return np.asarray(np.array(turns)[at % len(turns)])
 
 
 def _reference(a: GridSampleAttrs, x: np.ndarray, grid: np.ndarray) -> np.ndarray:

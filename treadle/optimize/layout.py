@@ -114,6 +114,7 @@ class _Layouts:
         self.target = target
         self.plain: dict[Node, Node] = {}
         self.blocked: dict[Node, _Blocked] = {}
+        self.panels: dict[tuple[Constant, int], Constant] = {}
 
     def run(self, function: Function) -> Function:
         for node in g.topological([function.body]):
@@ -121,6 +122,7 @@ class _Layouts:
         body = self._plain(function.body)
         self.blocked.clear()  # what makes values again refers to this object: no cycle may
         self.plain.clear()  # keep the old weights in memory
+        self.panels.clear()
         return Function(function.params, body, function.name, dict(function.attrs))
 
     # -- the two forms -------------------------------------------------------------------------
@@ -357,9 +359,8 @@ class _Layouts:
                 continue
             first, last = begin[i], end[i]
             begin[i], end[i] = first // block, -(-last // block)
-            held = order.places[begin[i] * block : end[i] * block]
-            wanted = (*range(first, last), *(-1,) * (len(held) - (last - first)))
-            if strides[i] != 1 or first % block or held != wanted:
+            held = order.places[begin[i] * block :][: last - first]
+            if strides[i] != 1 or first % block or held != tuple(range(first, last)):
                 return None
             order = ChannelOrder.natural(last - first, block)
         made = replace(attrs, begin=tuple(begin), end=tuple(end), axes=axes, strides=strides)
@@ -392,13 +393,15 @@ class _Layouts:
         n = weights.static_shape[1]
         rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
         width = panel_width(rows, n, self.target.lanes(bits(data.dtype)))
-        packed = _constant(pack_panels(b.value, width), b)
-        return dense_packed(a, packed, n=n, origin=node.origin)
+        # Once for all products that share them: a recurrent layer has one per step.
+        if (b, width) not in self.panels:
+            self.panels[b, width] = _constant(pack_panels(b.value, width), b)
+        return dense_packed(a, self.panels[b, width], n=n, origin=node.origin)
 
 
 def panel_width(rows: int, columns: int, lanes: int) -> int:
     """Return how many columns of weights lie together: more for few rows, which have few sums."""
-    vectors = 8 if rows == 1 else 4
+    vectors = 8 if rows == 1 else 2
     while vectors > 1 and vectors * lanes >= 2 * columns:
         vectors //= 2
     return vectors * lanes

@@ -16,7 +16,7 @@ from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.operator import Operator
 from treadle.graph.types import tensor_type
 from treadle.ops.elementwise import add, divide, multiply, sqrt, subtract
-from treadle.ops.norm import layer_norm
+from treadle.ops.norm import LayerNormAttrs, layer_norm
 from treadle.ops.reduce import mean
 from treadle.optimize.moves import reshaped
 from treadle.optimize.rule import Rule, Uses, attrs_of
@@ -85,12 +85,10 @@ def _recognise_layer_norm(call: Call, uses: Uses) -> Node | None:
             width = type_.shape[-1]
             if not isinstance(width, int) or type_.dtype != shift.type.dtype:
                 continue
-            scales, shifts = _row(scale, width), _row(shift, width)
-            if scales is not None and shifts is not None:
-                attrs = {"axis": type_.ndim - 1, "epsilon": epsilon}
-                return layer_norm.call(
-                    layer_norm.make_attrs(attrs), (source, scales, shifts), origin=call.origin
-                )
+            weight, bias = _row(scale, width), _row(shift, width)
+            if weight is not None and bias is not None:
+                attrs = LayerNormAttrs(axis=type_.ndim - 1, epsilon=epsilon)
+                return layer_norm.call(attrs, (source, weight, bias), origin=call.origin)
     return None
 
 

@@ -17,18 +17,14 @@ import numpy as np
 from treadle.graph.types import TensorType
 from treadle.ops.conv import ConvAttrs
 from treadle.ops.conv_winograd import KERNEL, POINTS, filter_matrix, missing
-from treadle.ops.schedules.tiles import best_window_tile, image_cycles, tile_cycles
-from treadle.ops.schedules.winograd import WinogradShape, plan_winograd
+from treadle.ops.schedules.tiles import best_window_tile, image_cycles
+from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, WinogradShape, plan_winograd
 from treadle.settings import get
 from treadle.target.base import Target
 
-BYTES_PER_CYCLE = 5.0
-"""What one core reads from memory: low, as all cores read at once."""
-CYCLES_PER_VECTOR = 4.0
-"""Of a transform, per vector of V or M: it is made or read, and takes part in four operations."""
-WORTHWHILE = 0.9
-"""The share of the direct way's cycles that Winograd may take: its gain must exceed the error of
-the estimate, and pay for rounding errors that are larger."""
+WORTHWHILE = {2: 1.0, 4: 0.9}
+"""The share of the direct way's cycles that a tile may take: more must be gained for a larger
+rounding error."""
 
 
 def winograd_tile(
@@ -43,13 +39,15 @@ def winograd_tile(
     n, channels = data.static_shape[:2]
     filters = weights.static_shape[0]
     inputs, outputs = ceil(channels / block) * block, ceil(filters / block) * block
+    registers = max(1, block // target.lanes())
     costs: dict[int | None, float] = {
-        None: WORTHWHILE * _direct((n, height, width), inputs, outputs, block, target)
+        None: _direct((n, height, width), inputs, outputs, block, target)
     }
     for tile in POINTS:
         down, across = ceil(height / tile), ceil(width / tile)
         shape = WinogradShape(tile, down, across, inputs, outputs, block, n)
-        costs[tile] = _winograd(shape, target)
+        cycles = plan_winograd(shape, target, width=registers).cycles
+        costs[tile] = cycles / WORTHWHILE[tile]
     return min(costs, key=lambda tile: costs[tile])
 
 
@@ -75,22 +73,10 @@ def _direct(
     registers = max(1, block // target.lanes())
     chunks = outputs // block
     tile = best_window_tile(height, width, chunks, target, registers=registers)
-    return n * inputs * KERNEL**2 * image_cycles((height, width, chunks), tile, registers)
-
-
-def _winograd(shape: WinogradShape, target: Target) -> float:
-    registers = max(1, shape.block // target.lanes())
-    plan = plan_winograd(shape, target, width=registers)
-    tiles = shape.down * shape.across * shape.batch
-    rows, vectors = plan.registers.rows, plan.registers.vectors
-    passes = shape.batch * ceil(shape.down / plan.rows) * ceil(shape.across / plan.columns)
-    passes *= ceil(plan.rows * plan.columns / rows)
-    panels = shape.outputs / shape.block / vectors
-    one = shape.points * panels * shape.inputs * tile_cycles(rows, vectors * registers)
-    reading = shape.weight_bytes / BYTES_PER_CYCLE
-    products = max(one, reading) + one * (tiles / rows - 1 if passes > 1 else 0)
-    touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * registers
-    return products + touched * CYCLES_PER_VECTOR
+    cycles = n * inputs * KERNEL**2 * image_cycles((height, width, chunks), tile, registers)
+    reading = 4 * inputs * outputs * KERNEL**2 / BYTES_PER_CYCLE
+    first = cycles * tile.high * tile.wide / (n * height * width)
+    return cycles + max(0.0, reading - first)
 
 
 def winograd_pads(attrs: ConvAttrs, data: TensorType, tile: int) -> tuple[int, int]:

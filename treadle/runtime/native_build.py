@@ -86,6 +86,8 @@ def _try_compiler(
     units = [str(path) for path in source_files(sources) if path.suffix == ".c"]
     include = f"-I{sources / 'include'}"
     command = [*compiler, *flags, include, "-shared", "-o", str(output), *units, "-ldl"]
+    if env := shutil.which("env"):  # a compiler that is killed leaves its files where we clean up
+        command = [env, f"TMPDIR={output.parent}", *command]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False

@@ -248,8 +248,10 @@ class Stage:
         """Bind an axis to a hardware axis made by te.thread_axis."""
         if thread_ivar.kind != "thread":
             raise self._error(f"{thread_ivar.name} is not a thread axis")
-        self._set_kind(ivar, "thread")
-        self.notes[ivar].thread = thread_ivar
+        self._leaf(ivar, "bind")
+        note = self.notes.setdefault(ivar, AxisNote())
+        note.kind, note.thread = "thread", thread_ivar
+        self._say("bind", ivar, thread_ivar)
 
     def pragma(self, var: IterVar, pragma_type: str, pragma_value: object = True) -> None:
         """Attach a note for the code generator to an axis, such as ("unroll", 4)."""
@@ -349,9 +351,10 @@ class Stage:
         return ", ".join(a.name for a in self.leaf_iter_vars) or "none"
 
     def _set_kind(self, var: IterVar, kind: LoopKind) -> None:
-        self._leaf(var, kind)
+        primitive = {"vectorized": "vectorize", "unrolled": "unroll"}.get(kind, kind)
+        self._leaf(var, primitive)
         self.notes.setdefault(var, AxisNote()).kind = kind
-        self._say({"vectorized": "vectorize", "unrolled": "unroll"}.get(kind, kind), var)
+        self._say(primitive, var)
 
     def _no_placeholder(self, primitive: str) -> None:
         if isinstance(self.op, PlaceholderOp):

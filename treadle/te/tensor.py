@@ -89,6 +89,10 @@ class Reduce(Expr):
         return f"{self.combiner.name}({sources}, [{axes}]{where})"
 
 
+KEPT = "kept"
+"""The tag of an operation that default schedules do not inline: a step of a longer computation."""
+
+
 @dataclass(slots=True, eq=False)
 class PlaceholderOp:
     """An input tensor."""

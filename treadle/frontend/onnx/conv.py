@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+from math import prod
+
+import numpy as np
+
+from treadle.dtype import to_numpy
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import per_channel, shape_of
+from treadle.frontend.onnx.build import per_channel, reshaped, shape_of
 from treadle.frontend.onnx.movement import padded
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.window import per_axis, read_kernel, read_pads, read_window, split_pads
-from treadle.graph.nodes import Node
+from treadle.graph.nodes import Constant, Node
 from treadle.ops import conv as convolution
 from treadle.ops import elementwise
 
@@ -74,6 +79,37 @@ def conv_transpose(node: OnnxNode) -> Node:
         output_padding=extra,
     )
     return _with_bias(node, result)
+
+
+@converter("Col2Im", since=(18,))
+def blocks_to_image(node: OnnxNode) -> Node:
+    """Convert a sum of overlapping blocks, as a transposed convolution that spreads each entry."""
+    image, block = node.constant_ints(1, "image shape"), node.constant_ints(2, "block shape")
+    n = len(image)
+    strides, dilations = per_axis(node, "strides", n), per_axis(node, "dilations", n)
+    pads = node.integers("pads") or (0,) * (2 * n)
+    if len(block) != n or len(pads) != 2 * n or min((*block, *image), default=1) < 1:
+        raise ModelError(f"image {image}, block {block} and pads {pads} do not fit each other")
+    batch, columns, count = node.shape(0)
+    taps = prod(block)
+    extents = [(k - 1) * d + 1 for k, d in zip(block, dilations, strict=True)]
+    spare = [i + pads[k] + pads[k + n] - extents[k] for k, i in enumerate(image)]
+    windows = [s // stride + 1 for s, stride in zip(spare, strides, strict=True)]
+    if columns % taps or prod(windows) != count or min(spare) < 0:
+        raise ModelError(f"{node.type(0)} are not the blocks {block} of an image {image}")
+    left = [s - (w - 1) * t for s, w, t in zip(spare, windows, strides, strict=True)]
+    channels = columns // taps
+    spread = np.eye(taps, dtype=to_numpy(node.type(0).dtype)).reshape(taps, 1, *block)
+    return convolution.conv_transpose(
+        reshaped(node.input(0), (batch, columns, *windows)),
+        Constant.of(np.tile(spread, (channels, 1, *(1,) * n))),
+        strides=strides,
+        pads_before=pads[:n],
+        pads_after=pads[n:],
+        dilations=dilations,
+        groups=channels,
+        output_padding=tuple(left),
+    )
 
 
 def _side(mode: str) -> str:

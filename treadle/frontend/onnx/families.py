@@ -10,6 +10,8 @@ from treadle.frontend.onnx import (
     einsum,
     elementwise,
     matmul,
+    microsoft,
+    microsoft_attention,
     movement,
     norm,
     pool,
@@ -19,14 +21,17 @@ from treadle.frontend.onnx import (
     resize,
     scatter,
     shape,
+    signal,
     sort,
     vision,
 )
 from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 FAMILIES = (
-    constants, conv, einsum, elementwise, matmul, movement,
-    norm, pool, quantize, recurrent, reduce, resize, scatter, shape, sort, vision,
+    constants, conv, einsum, elementwise, matmul, microsoft,
+    microsoft_attention, movement,
+    norm, pool, quantize, recurrent, reduce, resize, scatter, shape, signal, sort,
+    vision,
 )  # fmt: skip
 
 

@@ -303,14 +303,14 @@ class _Importer:
         use, body = turn.use, turn.repetition.body
         given = turn.repetition.inputs()
         if given is None:
-            results = [self._folder.fold(r) for r in turn.repetition.outputs()]
+            results = turn.repetition.outputs()
+            results = [self._folder.fold(r) if _is_constant_call(r) else r for r in results]
             stamp_origin(results, [i for i in use.inputs if i is not None], use.origin)
             for name, value in zip(use.proto.output, results, strict=False):
                 if name:
                     _bind(use.frame, name, value)
             return
         self._spend(len(body.node), use)
-        given = [self._folder.fold(g) for g in given]
         own = {**turn.own, **dict(zip((i.name for i in body.input), given, strict=False))}
         frame = _Frame(
             nodes=body.node,

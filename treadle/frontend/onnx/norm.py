@@ -67,7 +67,7 @@ def group_normalization(node: OnnxNode) -> Node:
     if len(shape) < 3 or groups < 1 or shape[1] % groups:
         raise ModelError(f"{node.type(0)} does not split into {groups} groups of channels")
     wide, dtype = in_float32(reshaped(x, (shape[0], groups, prod(shape[1:]) // groups)))
-    normal = _centred_and_scaled(wide, (2,), epsilon)[0]
+    normal = centred_and_scaled(wide, (2,), epsilon)[0]
     if node.version < 21:
         scale, bias = (_per_group(converted(node.input(k), "float32")) for k in (1, 2))
         scaled = elementwise.add(elementwise.multiply(normal, scale), bias)
@@ -100,14 +100,14 @@ def layer_normalization(node: OnnxNode) -> list[Node]:
 def _layer_normalized(node: OnnxNode, axes: tuple[int, ...], epsilon: float) -> list[Node]:
     """Return the normalised data with the mean and inverse deviation it used."""
     wide, dtype = in_float32(node.input(0))
-    normal, mean, inverse = _centred_and_scaled(wide, axes, epsilon)
+    normal, mean, inverse = centred_and_scaled(wide, axes, epsilon)
     result: Node = elementwise.multiply(converted(normal, dtype), node.input(1))
     if node.has_input(2):
         result = elementwise.add(result, node.input(2))
     return [result, mean, inverse]
 
 
-def _centred_and_scaled(x: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node, Node]:
+def centred_and_scaled(x: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node, Node]:
     """Return (x - mean) / deviation over `axes`, the mean, and one over the deviation."""
     mean = reductions.mean(x, axes=axes, keepdims=True)
     centred = elementwise.subtract(x, mean)
@@ -122,11 +122,16 @@ def rms_normalization(node: OnnxNode) -> Node:
     node.without_effect("stash_type")
     ndim = node.type(0).ndim
     axes = tuple(range(node.axis(node.integer("axis", -1), ndim), ndim))
-    wide, dtype = in_float32(node.input(0))
+    normal, _ = scaled_by_rms(node.input(0), axes, node.number("epsilon", 1e-5))
+    return elementwise.multiply(normal, node.input(1))
+
+
+def scaled_by_rms(x: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node]:
+    """Return x / its root mean square over `axes`, in its own type, and one over that size."""
+    wide, dtype = in_float32(x)
     power = reductions.mean(elementwise.multiply(wide, wide), axes=axes, keepdims=True)
-    epsilon = scalar_like(node.number("epsilon", 1e-5), wide)
-    normal = elementwise.multiply(wide, elementwise.rsqrt(elementwise.add(power, epsilon)))
-    return elementwise.multiply(converted(normal, dtype), node.input(1))
+    inverse = elementwise.rsqrt(elementwise.add(power, scalar_like(epsilon, wide)))
+    return converted(elementwise.multiply(wide, inverse), dtype), inverse
 
 
 @converter("MeanVarianceNormalization", since=(9, 13))

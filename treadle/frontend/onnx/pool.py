@@ -48,8 +48,8 @@ def max_pool(node: OnnxNode) -> Result:
     column_major = node.flag("storage_order") if node.version >= 8 else False
     if not node.wants(1):
         return pool.max_pool.call(pool.max_pool.make_attrs(attrs), [node.input(0)])
-    attrs["column_major"] = column_major
-    both = pool.max_pool_indices.call(pool.max_pool_indices.make_attrs(attrs), [node.input(0)])
+    indexed = pool.max_pool_indices.make_attrs({**attrs, "column_major": column_major})
+    both = pool.max_pool_indices.call(indexed, [node.input(0)])
     return [TupleItem.of(both, k) for k in range(2)]
 
 

@@ -61,13 +61,14 @@ def _activations(node: OnnxNode, default: Sequence[str], directions: int) -> lis
     betas = list(node.numbers("activation_beta") or ())
     clip = node.number("clip", 0.0)
     found = []
-    for name in names:
+    for k, name in enumerate(names):
         if name.lower() not in _ACTIVATIONS:
             raise ModelError(f"the activation {name!r} of {node.op} is not defined")
         function, alpha, beta = _ACTIVATIONS[name.lower()]
         a = alphas.pop(0) if alpha is not None and alphas else alpha
         b = betas.pop(0) if beta is not None and betas else beta
-        found.append(_clipped(function, a or 0.0, b or 0.0, clip))
+        # As onnxruntime does it, the third function (of the cell state) is not clipped.
+        found.append(_clipped(function, a or 0.0, b or 0.0, clip if k % len(default) < 2 else 0.0))
     return found
 
 

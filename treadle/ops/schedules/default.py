@@ -4,29 +4,36 @@
 from __future__ import annotations
 
 from treadle.expr import nodes as ex
-from treadle.expr.affine import decompose
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
+from treadle.ops.schedules.rows import schedule_rows
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
     Turn,
-    inline_moves,
     is_reduction,
+    joint_axes,
     known,
     lanes_of,
     live_stages,
-    reads_in_order,
     size_of,
+    steps_in_memory,
     turned_axis,
 )
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
+_TASKS_PER_CORE = 2
+"""Fewer and larger strips of columns are not made than this many per thread."""
+_STREAM = 1 << 18
+"""Elements from which what is summed is not in cache: long runs of memory are read then."""
+_STREAM_VECTORS = 128
+
 
 def schedule_default(group: Group, target: Target) -> None:
     """Inline what can be, vectorise along memory, spread the rest over the threads."""
-    inline_moves(group)
+    if schedule_rows(group, target):
+        return
     for stage in live_stages(group.schedule):
         schedule_stage(group.schedule, stage, target)
 
@@ -54,9 +61,10 @@ def injective(s: Schedule, stage: Stage, target: Target) -> None:
     if turn is not None:
         _turned(stage, turn, lanes)
         return
-    if len(axes) > 1 and reads_in_order(stage, s):
-        axes = [stage.fuse(*axes)]
-    wide = _wide_axis(axes, lanes)
+    joint = joint_axes(stage, s)
+    if len(joint) > 1:
+        axes = [*axes[: len(axes) - len(joint)], stage.fuse(*joint)]
+    wide = _wide_axis(stage, axes)
     rows = [a for a in axes if a is not wide]
     total = size_of(op.shape)
     many = total is None or total >= PARALLEL_WORK
@@ -91,13 +99,10 @@ def _turned(stage: Stage, turn: Turn, lanes: int) -> None:
         stage.parallel(task)
 
 
-def _wide_axis(axes: list[IterVar], lanes: int) -> IterVar:
-    """The axis to run as vectors: the last, unless it is too short and the one before is not."""
-    return axes[-1] if known(axes[-1]) != 1 or len(axes) == 1 else _last_long(axes)
-
-
-def _last_long(axes: list[IterVar]) -> IterVar:
-    return next((a for a in reversed(axes) if known(a) != 1), axes[-1])
+def _wide_axis(stage: Stage, axes: list[IterVar]) -> IterVar:
+    """The axis to run as vectors: the last that is longer than 1."""
+    extents = stage.extents()
+    return next((a for a in reversed(axes) if int_value(extents[a]) != 1), axes[-1])
 
 
 def _strip(stage: Stage, axis: IterVar, lanes: int) -> tuple[IterVar | None, IterVar]:
@@ -130,7 +135,7 @@ def _walks_along(stage: Stage, axis: IterVar) -> bool:
         for n in ex.walk(body):
             if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor) or not n.indices:
                 continue
-            if decompose(n.indices[-1]).terms.get(axis) == 1:
+            if steps_in_memory(n).get(axis) == 1:
                 return True
     return False
 
@@ -145,28 +150,48 @@ def _columns(s: Schedule, stage: Stage, target: Target, lanes: int) -> None:
     total = s.cache_write(op.output(0), "local")
     result = s[op]
     axes = list(result.op.axis)  # type: ignore[union-attr]  # cache_write leaves a compute
-    outer, inner = _strip(result, axes[-1], lanes)
-    rows = axes[:-1] + ([outer] if outer is not None else [])
-    place = inner
-    if rows:
-        result.reorder(*rows, inner)
-        place = result.fuse(*rows)
-        if (size_of(op.shape) or PARALLEL_WORK) * _turns(op) >= PARALLEL_WORK:
-            result.parallel(place)
-        local = s[total]
-        local.compute_at(result, place)
-        _vector_inside(local)
+    vectors = _strip_vectors(op, lanes, target)
+    outer, strip = result.split(axes[-1], factor=vectors * lanes)
+    vector, lane = result.split(strip, factor=lanes)
+    rows = [*axes[:-1], outer]
+    result.reorder(*rows, vector, lane)
+    place = result.fuse(*rows)
+    if (size_of(op.shape) or PARALLEL_WORK) * _turns(op) >= PARALLEL_WORK:
+        result.parallel(place)
+    in_registers = vectors <= target.vector_registers // 2
+    if in_registers:
+        result.unroll(vector)
+    result.vectorize(lane)
+    local = s[total]
+    local.compute_at(result, place)
+    _vectors_inside(local, lanes, in_registers=in_registers)
+
+
+def _strip_vectors(op: ComputeOp, lanes: int, target: Target) -> int:
+    """Return how many vectors of columns are summed at once: many, if tasks are left for all."""
+    columns = -(-known(op.axis[-1]) // lanes)
+    rows = size_of(tuple(a.extent for a in op.axis[:-1])) or 1
+    vectors = max(1, target.vector_registers // 2)
+    if (size_of(op.shape) or 1) * _turns(op) >= _STREAM:
+        vectors = _STREAM_VECTORS
+    while vectors > 1 and rows * (columns // vectors) < _TASKS_PER_CORE * target.cores:
+        vectors //= 2
+    return vectors
 
 
 def _turns(op: ComputeOp) -> int:
     return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
 
 
-def _vector_inside(local: Stage) -> None:
+def _vectors_inside(local: Stage, lanes: int, *, in_registers: bool) -> None:
     op = local.op
     assert isinstance(op, ComputeOp)
-    local.reorder(*op.reduce_axis, *op.axis)
-    local.vectorize(op.axis[-1])
+    *rows, last = op.axis
+    vector, lane = local.split(last, factor=lanes)
+    local.reorder(*op.reduce_axis, *rows, vector, lane)
+    if in_registers:
+        local.unroll(vector)
+    local.vectorize(lane)
 
 
 def _rows(s: Schedule, stage: Stage, target: Target, lanes: int) -> None:

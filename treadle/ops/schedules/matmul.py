@@ -21,15 +21,24 @@ from treadle.te.tensor import ComputeOp, IterVar
 
 _PARALLEL_COLUMNS = 256
 """Results of a product below which other threads are not woken."""
+MOST_ROWS = 192
+"""Rows whose sums stay in the second cache while all pieces of k are added."""
 
 
 def schedule_dense_packed(group: Group, target: Target) -> None:
     """Walk panels of weights outside and blocks of rows inside, so that a panel stays in cache.
 
     parallel over (panel, row block): sums of rows x vectors in registers over k, the tail, store.
+    A panel too long for the first cache is taken in pieces of k, each for all rows of the block
+    before the next (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication").
     """
-    width = known_width(group)
-    _schedule(group, target, width)
+    width = panel_columns(group)
+    sums = _sums_of(group)[0]
+    depth = _piece(reduction_length(sums), width, target)
+    if width is not None and depth is not None and known(_rows_axis(sums)) > 1:
+        _schedule_pieces(group, target, width, depth)
+    else:
+        _schedule(group, target, width)
 
 
 def schedule_matmul(group: Group, target: Target) -> None:
@@ -37,14 +46,11 @@ def schedule_matmul(group: Group, target: Target) -> None:
     _schedule(group, target, None)
 
 
-def known_width(group: Group) -> int | None:
-    """Return the columns of one panel of packed weights."""
-    weights = next((t for t in group.inputs if len(t.shape) == 3 and _is_panel(group, t)), None)
-    return None if weights is None else int_value(weights.shape[2])
-
-
-def _is_panel(group: Group, tensor: object) -> bool:
-    return any(tensor in stage.op.input_tensors for stage in _sums_of(group))
+def panel_columns(group: Group) -> int | None:
+    """Return the columns of one panel of packed weights: the last operand of the product."""
+    anchor = group.anchor[0].op
+    weights = anchor.input_tensors[-1]
+    return int_value(weights.shape[-1])
 
 
 def _sums_of(group: Group) -> list[Stage]:
@@ -72,6 +78,72 @@ def _schedule(group: Group, target: Target, width: int | None) -> None:
         result.parallel(place)
     sums.compute_at(result, place)
     _register_sums(sums, lanes)
+
+
+def reduction_length(sums: Stage) -> int:
+    """Return how many products a sum has, 0 where that is symbolic."""
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    return known(op.reduce_axis[0])
+
+
+def _rows_axis(sums: Stage) -> IterVar:
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    return op.axis[-2]
+
+
+def _piece(length: int, width: int | None, target: Target) -> int | None:
+    """Return the pieces to take k in: an even share that leaves half of the first cache free."""
+    if width is None or length == 0:
+        return None
+    most = max(64, target.l1_bytes // 2 // (4 * width) * 4 // 3)
+    if length <= most:
+        return None
+    shares = [d for d in range(most // 3, most + 1) if length % d == 0]
+    return max(shares, default=None)
+
+
+def _schedule_pieces(group: Group, target: Target, width: int, depth: int) -> None:
+    s = group.schedule
+    sums = _sums_of(group)[0]
+    _inline_tail(group, sums)
+    if sums.is_output:
+        sums = s[s.cache_write(sums.op.outputs[0], "local")]
+    for stage in live_stages(s):
+        if stage is not sums and not stage.is_output:
+            injective(s, stage, target)
+    total = sums.op.outputs[0]
+    piece, _ = sums.split(_compute(sums).reduce_axis[0], factor=depth)
+    part = s[s.rfactor(total, piece)]
+    result = s[group.outputs[0]]
+    lanes = lanes_of(result, target)
+    *batch, m, n = _compute(result).axis
+    tile = best_tile(min(known(m), MOST_ROWS), width // lanes, target)
+    m_block, m_inner = result.split(m, factor=_rows(known(m), MOST_ROWS))
+    n_outer, n_inner = result.split(n, factor=width)
+    n_vector, n_lane = result.split(n_inner, factor=lanes)
+    result.reorder(*batch, n_outer, m_block, m_inner, n_vector, n_lane)
+    place = result.fuse(*batch, n_outer, m_block)
+    result.unroll(n_vector)
+    result.vectorize(n_lane)
+    result.parallel(place)
+    sums.compute_at(result, place)
+    *rows, column = _compute(sums).axis
+    row_outer, row_inner = sums.split(rows[-1], factor=tile.rows)
+    vector, lane = sums.split(column, factor=lanes)
+    steps = _compute(sums).reduce_axis
+    sums.reorder(*rows[:-1], *steps, row_outer, row_inner, vector, lane)
+    sums.unroll(row_inner)
+    sums.unroll(vector)
+    sums.vectorize(lane)
+    part.compute_at(sums, row_outer)
+    _register_sums(part, lanes)
+
+
+def _compute(stage: Stage) -> ComputeOp:
+    assert isinstance(stage.op, ComputeOp)
+    return stage.op
 
 
 def _feeds(stage: Stage, sums: Stage) -> bool:

@@ -8,7 +8,7 @@ meets a broadcast weight of every channel of the tile.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
+from math import prod
 
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
@@ -72,7 +72,8 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target) ->
     assert isinstance(op, ComputeOp)
     lanes = lanes_of(result, target)
     n, oc, *rows, last = op.axis
-    tile = _tile(op, _filters(op, group), lanes, target)
+    height = known(rows[-1]) if rows else 1
+    tile = conv_tile((known(oc), height, known(last)), _filters(op, group), lanes, target)
     oc_outer, oc_inner = result.split(oc, factor=tile.filters)
     outer, strip = result.split(last, factor=tile.vectors * lanes)
     vector, lane = result.split(strip, factor=lanes)
@@ -105,7 +106,7 @@ def _filters(op: ComputeOp, group: Group) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _ConvTile:
+class ConvTile:
     """Filters x rows x vectors of one row whose sums are in registers."""
 
     filters: int
@@ -113,29 +114,32 @@ class _ConvTile:
     vectors: int
 
 
-def _tile(op: ComputeOp, filters: int, lanes: int, target: Target) -> _ConvTile:
+def conv_tile(extents: tuple[int, int, int], filters: int, lanes: int, target: Target) -> ConvTile:
     """Return the tile with the fewest cycles; short rows are tiled several at a time.
 
-    Filters that share no input (another group) are never in one tile.
+    `extents` are the filters, rows and columns of the result (0 where symbolic); `filters` of them
+    read the same input, others are never in one tile.
     """
-    whole = known(op.axis[1]) == filters
-    vectors = max(1, -(-known(op.axis[-1]) // lanes)) if known(op.axis[-1]) else 2
-    rows = known(op.axis[-2]) if len(op.axis) > 3 else 1
-    best: tuple[float, int, _ConvTile] | None = None
-    for v, h in product(range(1, min(vectors, _MOST_VECTORS) + 1), range(1, _MOST_VECTORS + 1)):
-        if v * h > _MOST_VECTORS or h > max(rows, 1) or (h > 1 and v < vectors):
-            continue
-        limit = (target.vector_registers - 1 - v * h) // (v * h)
-        for f in range(1, min(filters, limit) + 1):
-            if filters % f and not whole:
-                continue
-            blocks = -(-filters // f) * -(-max(rows, 1) // h) * -(-vectors // v)
-            bodies = 2 ** ((filters % f > 0) + (max(rows, 1) % h > 0) + (vectors % v > 0))
-            cost = blocks * tile_cycles(f, v * h) * (0.98 + 0.02 * bodies)
-            candidate = (round(cost, 6), -f * v * h, _ConvTile(f, h, v))
-            if best is None or candidate[:2] < best[:2]:
-                best = candidate
-    return best[2] if best is not None else _ConvTile(1, 1, 1)
+    every, rows, last = extents
+    vectors = max(1, -(-last // lanes)) if last else 2
+    candidates = (
+        ConvTile(f, h, v)
+        for v in range(1, min(vectors, _MOST_VECTORS) + 1)
+        for h in (range(1, min(rows, _MOST_VECTORS // v) + 1) if v == vectors else (1,))
+        for f in range(1, min(filters, (target.vector_registers - 1) // (v * h) - 1) + 1)
+        if every == filters or filters % f == 0
+    )
+    whole = (filters, max(rows, 1), vectors)
+    return min(candidates, key=lambda t: _cost(t, whole), default=ConvTile(1, 1, 1))
+
+
+def _cost(tile: ConvTile, whole: tuple[int, int, int]) -> tuple[float, int]:
+    """Return the cycles of one reduction step over everything; bodies for remainders cost a bit."""
+    sizes = (tile.filters, tile.height, tile.vectors)
+    blocks = prod(-(-n // size) for n, size in zip(whole, sizes, strict=True))
+    bodies = prod(2 if n % size else 1 for n, size in zip(whole, sizes, strict=True))
+    cycles = tile_cycles(tile.filters, tile.height * tile.vectors)
+    return round(blocks * cycles * (0.98 + 0.02 * bodies), 6), -prod(sizes)
 
 
 def _register_sums(sums: Stage, lanes: int) -> None:

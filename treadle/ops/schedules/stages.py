@@ -9,12 +9,14 @@ from math import prod
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
+from treadle.expr.bounds import Interval
 from treadle.expr.nodes import Expr, int_value
+from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.loop.from_schedule import inline_bodies
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, ExternOp, IterVar, Reduce, Tensor
+from treadle.te.tensor import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
 
 PARALLEL_WORK = 16384
 """Elements below which a stage is not worth waking other threads for."""
@@ -31,6 +33,11 @@ _COSTLY = frozenset(
 def is_reduction(stage: Stage) -> bool:
     """True when the stage combines elements."""
     return isinstance(stage.op, ComputeOp) and isinstance(stage.op.body[0], Reduce)
+
+
+def is_step(stage: Stage) -> bool:
+    """True when the stage is part of a reduction: it combines elements, many or two by two."""
+    return is_reduction(stage) or (isinstance(stage.op, ComputeOp) and stage.op.tag == KEPT)
 
 
 def is_guarded(stage: Stage) -> bool:
@@ -72,7 +79,7 @@ def inline_moves(group: Group) -> None:
     s = group.schedule
     for stage in s.stages:
         op = stage.op
-        if not isinstance(op, ComputeOp) or stage.is_output or is_reduction(stage):
+        if not isinstance(op, ComputeOp) or stage.is_output or is_step(stage):
             continue
         readers = s.readers(stage)
         if any(isinstance(r.op, ExternOp) for r in readers):
@@ -99,22 +106,66 @@ def live_stages(s: Schedule) -> list[Stage]:
     return [x for x in s.stages if isinstance(x.op, ComputeOp) and x.attach.kind == "root"]
 
 
-def reads_in_order(stage: Stage, s: Schedule) -> bool:
-    """True when every read is of a scalar or of the very element that is written."""
+def joint_axes(stage: Stage, s: Schedule) -> list[IterVar]:
+    """Return the most of the last axes that can be fused so that every read stays in order.
+
+    A read may use these axes as its last indices, all of them and in order, or none of them.
+    """
     op = stage.op
     assert isinstance(op, ComputeOp)
+    count = len(op.axis)
     for body in _inlined(stage, s):
         for n in ex.walk(body):
-            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
-                continue
-            if size_of(n.source.shape) == 1:
-                continue
-            if len(n.indices) != len(op.axis):
-                return False
-            pairs = zip(n.indices, op.axis, strict=True)
-            if any(i is not a and int_value(a.extent) != 1 for i, a in pairs):
-                return False
-    return True
+            if isinstance(n, ex.Load) and isinstance(n.source, Tensor):
+                count = min(count, _joint_in(n, op.axis))
+            elif isinstance(n, ex.Select) and n.lazy:
+                count = min(count, _unused((n.cond,), op.axis))
+    return list(op.axis[len(op.axis) - max(1, count) :])
+
+
+def _joint_in(load: ex.Load, axes: tuple[IterVar, ...]) -> int:
+    """Return how many of the last axes a read leaves in order (or does not use)."""
+    same = 0
+    for index, extent, axis in zip(
+        reversed(load.indices), reversed(load.source.shape), reversed(axes), strict=False
+    ):
+        at_one = int_value(axis.extent) == 1 and int_value(index) == 0
+        if (index is not axis and not at_one) or extent is not axis.extent:
+            break
+        same += 1
+    elsewhere = load.indices[: len(load.indices) - same]
+    if any(a in ex.walk(i) for a in axes[len(axes) - same :] for i in elsewhere):
+        same = 0
+    return max(same, _unused(load.indices, axes))
+
+
+def _unused(indices: tuple[Expr, ...], axes: tuple[IterVar, ...]) -> int:
+    """Return how many of the last axes occur in no index."""
+    count = 0
+    for axis in reversed(axes):
+        if int_value(axis.extent) != 1 and any(axis in ex.walk(i) for i in indices):
+            break
+        count += 1
+    return count
+
+
+def steps_in_memory(load: ex.Load) -> dict[Expr, int]:
+    """Return by how many elements a read moves when an axis (or another term) grows by one.
+
+    Where extents are not known: by the last index alone.
+    """
+    offset = load.indices[-1]
+    step: Expr = load.source.shape[-1]
+    for index, extent in zip(
+        reversed(load.indices[:-1]), reversed(load.source.shape[:-1]), strict=True
+    ):
+        if int_value(step) is None:
+            break
+        offset = index * step + offset
+        step = step * extent
+    axes = [n for n in ex.walk(offset) if isinstance(n, IterVar) and int_value(n.extent)]
+    ranges: dict[ex.Var, Interval] = {a: Interval(0, known(a) - 1) for a in axes}
+    return decompose(simplify(offset, ranges)).terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +202,14 @@ def turned_axis(stage: Stage, s: Schedule, lanes: int) -> Turn | None:
 
 
 def _turn_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> Turn | None:
-    index = next((i for i in reversed(load.indices) if int_value(i) is None), None)
-    if index is None:
-        return None
-    for atom, factor in decompose(index).terms.items():
-        axis, block = atom, lanes
+    for atom, factor in steps_in_memory(load).items():
+        block: int | None = lanes
         if isinstance(atom, ex.Binary) and atom.op == "floormod":
-            axis, block = atom.a, int_value(atom.b) or 0
-        if factor != 1 or not block or axis not in axes[:-1]:
+            atom, block = atom.a, int_value(atom.b)
+        if factor != 1 or block is None or atom not in axes[:-1]:
             continue
-        assert isinstance(axis, IterVar)
-        return Turn(axis, min(lanes, block & -block))
+        assert isinstance(atom, IterVar)
+        return Turn(atom, min(lanes, block & -block))
     return None
 
 

@@ -45,7 +45,8 @@ def best_tile(rows: int, vectors: int, target: Target, *, width: int = 1) -> Til
     for v in range(1, min(vectors, 4) + 1):
         limit = (target.vector_registers - 1 - v * width) // (v * width)
         for r in range(1, min(rows, limit) + 1):
-            candidate = (round(_whole(rows, vectors, r, v, width), 6), -r * v, Tile(r, v))
+            cycles = tile_set_cycles(rows, vectors, Tile(r, v), width)
+            candidate = (round(cycles, 6), -r * v, Tile(r, v))
             if best is None or candidate[:2] < best[:2]:
                 best = candidate
     return best[2] if best is not None else Tile(1, 1)
@@ -90,11 +91,11 @@ def image_cycles(image: tuple[int, int, int], tile: WindowTile, registers: int) 
     return cycles
 
 
-def _whole(rows: int, vectors: int, r: int, v: int, width: int) -> float:
-    """Cycles of one reduction step over the whole output, remainders included."""
+def tile_set_cycles(rows: int, vectors: int, tile: Tile, width: int) -> float:
+    """Return the cycles of one reduction step over the whole output, remainders included."""
     cycles = 0.0
-    for tile_rows, row_count in _parts(rows, r):
-        for tile_vectors, vector_count in _parts(vectors, v):
+    for tile_rows, row_count in _parts(rows, tile.rows):
+        for tile_vectors, vector_count in _parts(vectors, tile.vectors):
             cycles += tile_cycles(tile_rows, tile_vectors * width) * row_count * vector_count
     return cycles
 

@@ -14,16 +14,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from treadle.expr.nodes import Expr, int_value
+from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import border_box, inline_moves, known, lanes_of, live_stages
-from treadle.ops.schedules.tiles import Tile, best_tile
+from treadle.ops.schedules.tiles import Tile, best_tile, tile_set_cycles
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar
 
 LARGEST_LOCAL = 768 << 10
 """Bytes of V or M a thread may keep on its stack."""
+BYTES_PER_CYCLE = 5.5
+"""What one core reads from memory, or from a cache all cores share: low, as all read at once."""
+CYCLES_PER_VECTOR = {2: 3.0, 4: 7.0}
+"""Of a transform, per vector of V or M, by tile: larger tiles take more operations and spill."""
+FORK_CYCLES = 3000.0
+"""To hand a loop to the threads and wait for the last of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +61,72 @@ class WinogradShape:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the loops run: a group is `rows` rows of `columns` tiles."""
+    """How the loops run: a group is `rows` rows of `columns` tiles; `cycles` of one core."""
 
     rows: int
     columns: int
     registers: Tile
     by_panel: bool
+    cycles: float
 
 
 def plan_winograd(shape: WinogradShape, target: Target, *, width: int = 1) -> Plan:
-    """Return the grouping of tiles and the register tile; a vector takes `width` registers."""
-    by_panel = _reads_weights_once(shape, target)
-    budget = target.l2_bytes // 2 if by_panel else min(target.l2_bytes // 4, LARGEST_LOCAL)
-    most = max(1, budget // shape.v_bytes(1))
-    columns = min(shape.across, most)
-    rows = max(1, min(shape.down, most // columns))
-    if not by_panel:
-        jobs = 2 * target.cores
-        rows = max(1, min(rows, shape.down * shape.batch // jobs))
-    rows = ceil(shape.down / ceil(shape.down / rows))
-    columns = ceil(shape.across / ceil(shape.across / columns))
+    """Return the cheapest grouping and register tile; a vector takes `width` registers.
+
+    Groups divide the image evenly: a rest would double the code.
+    """
+    groups = [(rows, shape.across) for rows in _divisors(shape.down)]
+    groups += [(1, columns) for columns in _divisors(shape.across)[:-1]]
+    plans = [
+        _plan(shape, target, group, by_panel=by_panel, width=width)
+        for group in groups
+        for by_panel in (False, True)
+        if _fits(shape, target, group, by_panel=by_panel)
+    ]
+    if not plans:
+        return _plan(shape, target, (1, 1), by_panel=True, width=width)
+    return min(plans, key=lambda plan: plan.cycles)
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def _fits(shape: WinogradShape, target: Target, group: tuple[int, int], *, by_panel: bool) -> bool:
+    """True when V, and the products of the widest panel, find room in the caches."""
+    tiles = group[0] * group[1]
+    products = 4 * shape.points * min(shape.outputs, 4 * shape.block) * tiles
+    local = min(target.l2_bytes // 2, LARGEST_LOCAL)
+    return (
+        shape.v_bytes(tiles) <= (4 * target.l2_bytes if by_panel else local) and products <= local
+    )
+
+
+def _plan(
+    shape: WinogradShape,
+    target: Target,
+    group: tuple[int, int],
+    *,
+    by_panel: bool,
+    width: int,
+) -> Plan:
+    tiles = group[0] * group[1]
+    groups = shape.batch * shape.down * shape.across // tiles
     vectors = shape.outputs // shape.block
-    registers = best_tile(rows * columns, vectors, target, width=width)
-    return Plan(rows, columns, registers, by_panel)
-
-
-def _reads_weights_once(shape: WinogradShape, target: Target) -> bool:
-    return shape.weight_bytes > target.l2_bytes // 2
+    registers = best_tile(tiles, vectors, target, width=width)
+    products = shape.points * shape.inputs * tile_set_cycles(tiles, vectors, registers, width)
+    # Only the first pass over a panel of weights waits for them.
+    share = min(1.0, registers.rows / tiles)
+    times = groups if shape.weight_bytes > target.l2_bytes // 2 else 1
+    waits = times * max(0.0, shape.weight_bytes / BYTES_PER_CYCLE - share * products)
+    jobs = ceil(vectors / registers.vectors) if by_panel else groups
+    if shape.v_bytes(tiles) > target.l2_bytes:
+        waits += 0.25 * groups * jobs * shape.v_bytes(tiles) / BYTES_PER_CYCLE
+    touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
+    work = groups * (products + touched * CYCLES_PER_VECTOR[shape.tile]) + waits
+    forks = 2 * groups if by_panel else 1
+    idle = ceil(jobs / target.cores) * target.cores / jobs
+    return Plan(*group, registers, by_panel, work * idle + forks * FORK_CYCLES)
 
 
 def schedule_winograd(group: Group, target: Target) -> None:
@@ -104,27 +149,13 @@ def schedule_winograd(group: Group, target: Target) -> None:
         _in_registers(stage)
 
 
-def _size(extent: Expr) -> int:
-    """Return an extent, 1 where it is symbolic."""
-    return int_value(extent) or 1
-
-
 def _shape_of(group: Group) -> WinogradShape:
-    _, v, products, _ = group.anchor[:4]
-    rows_out = group.anchor[3].op
-    assert isinstance(rows_out, ComputeOp)
-    across = known(rows_out.axis[3])
-    points, _, batch, chunks, tiles, block = map(_size, v.shape)
-    out_chunks, out_block = _size(products.shape[3]), _size(products.shape[5])
-    return WinogradShape(
-        points - 2,
-        tiles // across,
-        across,
-        chunks * block,
-        out_chunks * out_block,
-        out_block,
-        batch,
-    )
+    _, v, products, rows_out = group.anchor[:4]
+    points, _, batch, chunks, tiles, block = (int_value(d) or 1 for d in v.shape)
+    across = int_value(rows_out.shape[3]) or 1
+    filters, lanes = (int_value(products.shape[k]) or 1 for k in (3, 5))
+    outputs = filters * lanes
+    return WinogradShape(points - 2, tiles // across, across, chunks * block, outputs, lanes, batch)
 
 
 def _width(stage: Stage, target: Target) -> int:
@@ -149,16 +180,23 @@ def _result_loops(result: Stage, plan: Plan, tile: int) -> tuple[IterVar, IterVa
 
 
 def _input_transform(v: Stage, rows: Stage, plan: Plan) -> None:
+    """Transform a row of tiles: the columns of pixels, each once; then the points, row by row.
+
+    So a turn writes six vectors, not a vector to each of 36 places far apart.
+    """
     i, j, n, ic, t, icb = _axes(v)
-    v.reorder(n, ic, t, i, j, icb)
-    v.unroll(i)
+    down, across = v.split(t, factor=plan.columns)
+    v.reorder(n, ic, down, i, across, j, icb)
     v.unroll(j)
     v.vectorize(icb)
     if plan.by_panel:
         v.set_scope("workspace")
         v.parallel(v.fuse(n, ic))
-    rows.compute_at(v, t)
-    _in_registers(rows)
+    rows.compute_at(v, down)
+    i, n, ic, p, w, icb = _axes(rows)
+    rows.reorder(n, ic, p, w, i, icb)
+    rows.unroll(i)
+    rows.vectorize(icb)
 
 
 def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels can be read at every stage, and are named by their content."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import treadle
+from tests.optimize.cases import constant, function, inputs_of, var
+from treadle.build.kernel import Kernel
+from treadle.graph import interpret
+from treadle.graph.nodes import Function, Module, Node
+from treadle.ops import elementwise as ew
+from treadle.ops.conv import conv
+from treadle.ops.matmul import matmul
+from treadle.ops.norm import softmax
+from treadle.ops.reduce import mean
+from treadle.optimize.fuse import fuse
+from treadle.target.parse import parse_target
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def network() -> Function:
+    x = var("x", 1, 3, 8, 8)
+    made: Node = ew.relu(conv(x, constant(8, 3, 3, 3), pads_before=(1, 1), pads_after=(1, 1)))
+    made = softmax(matmul(mean(made, axes=(2, 3)), constant(8, 5)), axis=1)
+    return function(made, params=[x])
+
+
+@pytest.fixture(scope="module")
+def executable() -> treadle.Executable:
+    return treadle.compile(Module(network()), target="llvm -mcpu=x86-64-v3 -num-cores=2")
+
+
+def test_every_stage_is_text(executable: treadle.Executable) -> None:
+    assert executable.kernels
+    for kernel in executable.kernels:
+        assert kernel.graph_text().startswith("fn ")
+        assert kernel.loop_text().startswith(f"def {kernel.name}(")
+        assert f"@{kernel.name}(" in kernel.llvm()
+        assert f"{kernel.name}:" in kernel.asm()
+        assert "s[" in kernel.schedule
+        assert repr(kernel) == f"Kernel({kernel.name})"
+        assert kernel.lowered.name == kernel.name
+    assert "conv" in executable.graph.text()
+
+
+def test_stages_are_made_again_after_release(executable: treadle.Executable) -> None:
+    kernel = executable.kernels[0]
+    before = kernel.loop_text(), kernel.llvm()
+    kernel.release()
+    assert (kernel.loop_text(), kernel.llvm()) == before
+
+
+def one_kernel(scale: float, name: str = "fused_0") -> Kernel:
+    x = var("x", 4)
+    made = ew.multiply(ew.relu(x), constant_scalar(scale))
+    return Kernel(Function((x,), made, name), parse_target("llvm -num-cores=2"))
+
+
+def constant_scalar(value: float) -> Node:
+    from treadle.graph.nodes import Constant
+
+    return Constant.of(value, "float32")
+
+
+def test_names_depend_on_content_only() -> None:
+    assert one_kernel(2.0).name == one_kernel(2.0).name == one_kernel(2.0, "fused_17").name
+    assert one_kernel(2.0).name != one_kernel(3.0).name
+    assert one_kernel(2.0).name.startswith("fused_")
+    assert one_kernel(2.0).name.isidentifier()
+
+
+def test_names_are_equal_across_processes(executable: treadle.Executable) -> None:
+    script = (
+        "import treadle\n"
+        "from tests.build.test_kernel import network\n"
+        "from treadle.graph.nodes import Module\n"
+        "e = treadle.compile(Module(network()), target='llvm -mcpu=x86-64-v3 -num-cores=2')\n"
+        "print(*[k.name for k in e.kernels])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.split() == [k.name for k in executable.kernels]
+
+
+def test_equal_groups_share_a_kernel() -> None:
+    value: Node = var("x", 1, 16)
+    params = [value]
+    weights = [constant(16, 16, key=str(k)) for k in range(6)]
+    for w in weights:
+        value = ew.relu(matmul(value, w))
+    f = function(value, params=params)  # type: ignore[arg-type]
+    exe = treadle.compile(Module(f))
+    assert len(exe.kernels) == 1
+    assert len(exe.memory.steps) == 6
+    (got,) = exe.run(inputs_of(f))
+    (want,) = interpret.run(f, inputs_of(f))
+    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-4)
+
+
+def test_kernels_know_what_they_came_from() -> None:
+    x = var("x", 4)
+    f = function(ew.relu(ew.abs(x, origin="first"), origin="second"), params=[x])
+    (kernel,) = treadle.compile(Module(f)).kernels
+    assert len(kernel.origins) == 1
+    assert "second" in kernel.origins[0]
+
+
+def test_a_schedule_that_does_not_apply_is_an_internal_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from treadle.build import group
+
+    def broken(g: group.Group, _target: object) -> None:
+        stage = g.schedule[g.outputs[0]]
+        stage.split(stage.op.axis[0], factor=0)  # type: ignore[union-attr]
+
+    monkeypatch.setattr(group, "schedule_default", broken)
+    main = fuse(function(ew.relu(var("x", 4)), params=[var("x", 4)]), limit=1)
+    call = main.body
+    with pytest.raises(treadle.InternalError) as caught:
+        Kernel(call.op, parse_target("llvm")).loop_text()  # type: ignore[union-attr, arg-type]
+    assert "split of i0 needs a positive integer factor, got 0" in str(caught.value)
+    assert "the schedule of kernel" in str(caught.value)

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The four commands on a real network: what they write, what they print, how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from treadle.cli import text
+from treadle.cli.arguments import parse_shapes
+from treadle.cli.bench import compare
+from treadle.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "digits.tar"
+    assert main(["compile", str(DIGITS), "--input-shapes", "image:[1,1,8,8]", "-o", str(path)]) == 0
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[str, str]:
+    """Run a command that must succeed; return stdout and stderr."""
+    capsys.readouterr()
+    assert main([str(w) for w in words]) == 0
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+# ---- compile -------------------------------------------------------------------------------------
+
+
+def test_compile_prints_progress_and_summary(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out, err = run(capsys, "compile", DIGITS, "-o", tmp_path / "x.tar")
+    for pattern in (
+        r"read +20 nodes, input image: float32\[1,1,8,8\]",
+        r"note +input 'image': the unknown dimension 0 \(N\) is compiled as 1",
+        r"target +llvm -mtriple=\S+ -mcpu=\S+",
+        r"fused +20 nodes → \d+ calls of \d+ kernels",
+        r"weights +\d+ kB",
+        r"memory +peak [\d.]+ kB planned, [\d.]+ kB naive",
+        r"time +\S+ m?s: read .* optimize .* build .* plan .* write",
+        r"wrote +\S+x.tar \(\d+ kB\)",
+    ):
+        assert re.search(pattern, out), (pattern, out)
+    kernels = re.search(r"of (\d+) kernels", out)
+    assert kernels is not None
+    assert f"build    {kernels[1]}/{kernels[1]}" in err
+    assert "\x1b" not in out + err
+
+
+def test_compile_names_its_output_after_the_model(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(capsys, "compile", DIGITS)
+    assert [p.name for p in tmp_path.iterdir()] == ["digits.tar"]
+
+
+def test_compile_takes_target_shapes_and_level(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    output = tmp_path / "x.tar"
+    words = ("--target", "llvm -mcpu=x86-64-v3 -mtriple=x86_64-linux-gnu", "--opt-level", "0")
+    shapes = ("--input-shapes", "image:[5,1,8,8]")
+    # --out is a prefix of --output, as scripts written for v0.8 may have it
+    out, _ = run(capsys, "compile", DIGITS, *words, *shapes, "--out", output)
+    assert "float32[5,1,8,8]" in out
+    assert "-mcpu=x86-64-v3" in out
+    assert "note" not in out
+    with tarfile.open(output) as archive:
+        assert archive.getnames() == ["mod.so", "mod.params", "mod.json"]
+        manifest = archive.extractfile("mod.json")
+        assert manifest is not None
+        plan = json.load(manifest)["treadle"]
+    assert "avx512f" not in plan["cpu_features"]
+    assert len([i for i in plan["instructions"] if i["op"] == "call"]) >= 16
+
+
+def test_compile_takes_a_linker(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, artifact: Path
+) -> None:
+    log = tmp_path / "log"
+    linker = tmp_path / "my linker"
+    linker.write_text(f'#!/bin/sh\necho "$@" > "{log}"\nexec cc "$@"\n')
+    linker.chmod(0o755)
+    run(capsys, "compile", DIGITS, "-o", tmp_path / "x.tar", "--linker", f"'{linker}' -Wl,-O1")
+    assert log.read_text().startswith("-Wl,-O1 -shared")
+
+
+# ---- run -----------------------------------------------------------------------------------------
+
+
+def image() -> np.ndarray:
+    return np.random.default_rng(3).random((1, 1, 8, 8), dtype=np.float32)
+
+
+@pytest.mark.parametrize("model", ["artifact", "network"])
+def test_run_reads_and_writes_npz(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, artifact: Path, model: str
+) -> None:
+    np.savez(tmp_path / "in.npz", image=image())
+    words = ("--inputs", tmp_path / "in.npz", "--output", tmp_path / "out.npz")  # K18: a prefix
+    out, _ = run(capsys, "run", artifact if model == "artifact" else DIGITS, *words)
+    assert "output   probabilities: float32[1,10]" in out
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as outputs:
+        assert outputs.files == ["probabilities"]
+        found = outputs["probabilities"]
+    (expected,) = onnxruntime.InferenceSession(DIGITS).run(None, {"image": image()})
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_run_prints_the_table_of_times_as_v08(
+    capsys: pytest.CaptureFixture[str], artifact: Path
+) -> None:
+    out, _ = run(capsys, "run", artifact, "--print-time", "--repeat", "3", "--number", "2")
+    lines = out.splitlines()
+    at = lines.index("Execution time summary:")
+    assert lines[at + 1] == " mean (ms)   median (ms)    max (ms)     min (ms)     std (ms)  "
+    values = [lines[at + 2][k * 13 : k * 13 + 12] for k in range(5)]
+    assert all(re.fullmatch(r" *\d+\.\d{4} *", v) for v in values)
+    mean, median, largest, smallest, deviation = map(float, values)
+    assert smallest <= median <= largest
+    assert smallest <= mean <= largest
+    assert deviation <= largest - smallest
+
+
+def test_run_prints_the_largest_values(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, artifact: Path
+) -> None:
+    words = ("--fill-mode", "ones", "--print-top", "3", "-o", tmp_path / "out.npz")
+    out, _ = run(capsys, "run", artifact, *words)
+    assert "probabilities: the 3 largest of 10 values" in out
+    rows = re.findall(r"^ +0,(\d) +(\S+)$", out, re.MULTILINE)
+    with np.load(tmp_path / "out.npz") as outputs:
+        values = outputs["probabilities"][0]
+    assert [int(i) for i, _ in rows] == list(np.argsort(-values)[:3])
+    np.testing.assert_allclose([float(v) for _, v in rows], np.sort(values)[::-1][:3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["zeros", "ones", "random"])
+def test_fill_modes_are_repeatable(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, artifact: Path, mode: str
+) -> None:
+    for name in ("a", "b"):
+        run(capsys, "run", artifact, "--fill-mode", mode, "-o", tmp_path / f"{name}.npz")
+    with np.load(tmp_path / "a.npz") as a, np.load(tmp_path / "b.npz") as b:
+        assert a["probabilities"].tobytes() == b["probabilities"].tobytes()
+        found = a["probabilities"]
+    if mode != "random":
+        filled = np.full((1, 1, 8, 8), mode == "ones", np.float32)
+        (expected,) = onnxruntime.InferenceSession(DIGITS).run(None, {"image": filled})
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_profile_names_every_node(capsys: pytest.CaptureFixture[str], artifact: Path) -> None:
+    out, _ = run(capsys, "run", artifact, "--profile")
+    for node in ("conv0", "conv3", "conv7", "dense12", "softmax"):
+        assert node in out
+    assert re.search(r"total +[\d.]+ ms in \d+ instructions", out)
+
+
+# ---- bench ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["artifact", "network"])
+def test_bench_compares(capsys: pytest.CaptureFixture[str], artifact: Path, model: str) -> None:
+    words: list[str | Path] = ["--vs", "onnxruntime", "--threads", "1", "--repeat", "7"]
+    words += [artifact, "--onnx", DIGITS] if model == "artifact" else [DIGITS]
+    out, _ = run(capsys, "bench", *words)
+    for pattern in (
+        r"median +p95 +min +runs",
+        r"treadle +[\d.]+ ms +[\d.]+ ms +[\d.]+ ms +7 ",
+        r"onnxruntime \S+ +[\d.]+ ms +[\d.]+ ms +[\d.]+ ms +7 ",
+        r"ratio +[\d.]+× \(treadle is [\d.]+× (faster|slower)\)",
+        r"error +max\|Δ\| \S+ · relative \S+ · same top-1",
+        r"threads +1 thread each, taking turns",
+        r"cpu +\S.* cores usable",
+    ):
+        assert re.search(pattern, out), (pattern, out)
+
+
+def test_bench_alone(capsys: pytest.CaptureFixture[str], artifact: Path) -> None:
+    out, _ = run(capsys, "bench", artifact, "--repeat", "2")
+    assert "treadle" in out
+    assert "ratio" not in out
+
+
+def test_bench_without_onnxruntime_says_how_to_get_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main(["bench", str(DIGITS), "--vs", "onnxruntime"]) == 2
+    assert 'pip install "treadle[bench]"' in capsys.readouterr().err
+
+
+def test_compare_finds_differences() -> None:
+    a = np.array([[1.0, 2.0, 4.0]], np.float32)
+    assert "max|Δ| 0.0e+00 · relative 0.0e+00 · same top-1" in compare([a], [a])
+    b = np.array([[1.0, 7.0, 4.0]], np.float32)
+    assert "max|Δ| 5.0e+00" in compare([a], [b])
+    assert "different top-1" in compare([a], [b])
+    assert "nan" in compare([a * np.nan], [a])
+
+
+# ---- doctor and the rest -------------------------------------------------------------------------
+
+
+def test_doctor_says_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run(capsys, "doctor")
+    labels = [line.split()[0] for line in out.splitlines()]
+    assert labels == ["treadle", "python", "cpu", "features", "llvm", "runtime", "link", "cache",
+                      "threads", "extras", "result"]  # fmt: skip
+    assert "all good" in out
+
+
+def test_doctor_finds_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
+    monkeypatch.setenv("TREADLE_NUM_THREADS", "many")
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "no linker is found" in out
+    assert 'pip install "treadle[cross]"' in out
+    assert "TREADLE_NUM_THREADS is 'many'" in out
+    assert re.search("needs attention: .*link", out)
+
+
+def treadle(*words: str | Path, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "treadle", *map(str, words)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    process = treadle("doctor")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(60) == 141
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(b"text")
+    assert main(["compile", str(path)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert main(["compile", str(path), "--debug"]) == 2
+    captured = capsys.readouterr().err
+    assert "Traceback" in captured
+    assert "error: this is not an ONNX file" in captured
+
+
+def test_a_defect_is_told_from_a_mistake(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("treadle.cli.doctor.run", broken)
+    assert main(["doctor"]) == 1
+    captured = capsys.readouterr().err
+    assert "error: ZeroDivisionError: oops" in captured
+    assert "defect of Treadle" in captured
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "compile" in capsys.readouterr().out
+    for words in (["--version"], ["--help"], ["run", "--help"]):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert not end.value.code
+        assert capsys.readouterr().out
+
+
+# ---- parts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "shapes"),
+    [
+        ("data:[1,3,224,224]", {"data": (1, 3, 224, 224)}),
+        (" a:[1, 2]  b : [3] ", {"a": (1, 2), "b": (3,)}),
+        ("a:[1],b:[2];c:[]", {"a": (1,), "b": (2,), "c": ()}),
+        ("input:0:[1,2] scope/x_1.y:[0]", {"input:0": (1, 2), "scope/x_1.y": (0,)}),
+        ("'my input':[4]", {"my input": (4,)}),
+    ],
+)
+def test_shapes(given: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    assert parse_shapes(given) == shapes
+
+
+def test_sizes_and_times_are_for_people() -> None:
+    sizes = [0, 999, 1000, 97_800_000, 1_073_741_824, 123_456_000_000]
+    assert [text.size_text(n) for n in sizes] == [
+        "0 B", "999 B", "1.0 kB", "97.8 MB", "1.1 GB", "123 GB",
+    ]  # fmt: skip
+    assert [text.seconds_text(s) for s in (0.0004, 0.012, 0.5, 6.1, 71.2)] == [
+        "0 ms", "12 ms", "0.50 s", "6.10 s", "71 s",
+    ]  # fmt: skip
+    assert text.printable("a\tb\x1b[0m\né") == "a\\tb\\x1b[0m\né"

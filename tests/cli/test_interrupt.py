@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C and kill end a command quickly: no partial file, no process and no folder stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from treadle.build import artifact
+from treadle.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = 60
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network of convolutions that all differ: many seconds of compilation."""
+    random = np.random.default_rng(0)
+    nodes, weights, source = [], [], "x"
+    for k in range(KERNELS):
+        before, after = 16 + k, 17 + k
+        weight = random.standard_normal((after, before, 3, 3), np.float32)
+        weights.append(numpy_helper.from_array(weight, f"w{k}"))
+        conv = helper.make_node("Conv", [source, f"w{k}"], [f"v{k}"], pads=[1, 1, 1, 1])
+        nodes.append(conv)
+        source = f"v{k}"
+    size = 12
+    graph = helper.make_graph(
+        nodes,
+        "many",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, size, size])],
+        [helper.make_tensor_value_info(source, TensorProto.FLOAT, [1, 16 + KERNELS, size, size])],
+        weights,
+    )
+    path = tmp_path_factory.mktemp("many") / "many.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+@pytest.fixture
+def compiling(network: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """`treadle compile` at work in a folder of its own, with two workers and no cached kernel."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "out").mkdir()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(tmp_path / "tmp"),
+        "TREADLE_COMPILE_WORKERS": "2",
+        "TREADLE_CACHE": str(tmp_path / "cache"),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "treadle", "compile", str(network), "-o", "out/many.tar"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # What runs the tests may ignore Ctrl-C, and ignoring is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def children(parent: int) -> set[int]:
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent and fields[0] != "Z":
+            found.add(int(stat.parent.name))
+    return found
+
+
+def is_alive(process: int) -> bool:
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_for_workers(process: subprocess.Popen[str]) -> set[int]:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and process.poll() is None:
+        found = children(process.pid)
+        if len(found) >= 2:
+            return found
+        time.sleep(0.02)
+    pytest.fail(f"no workers were seen: {process.communicate()}")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_signals(
+    compiling: subprocess.Popen[str], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    workers = wait_for_workers(compiling)
+    time.sleep(0.3)  # into the work
+    start = time.monotonic()
+    compiling.send_signal(number)
+    _, errors = compiling.communicate(timeout=30)
+    assert time.monotonic() - start < 5
+    assert compiling.returncode == code, errors
+    assert "Traceback" not in errors
+    if number == signal.SIGINT:
+        assert errors.endswith("interrupted\n")
+    assert not any(is_alive(w) for w in workers)
+    assert not list((tmp_path / "out").iterdir())
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_workers_end_with_a_command_that_is_killed(
+    compiling: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    workers = wait_for_workers(compiling)
+    compiling.kill()
+    compiling.communicate(timeout=30)
+    end = time.monotonic() + 10
+    while any(is_alive(w) for w in workers) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(is_alive(w) for w in workers)
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_interrupt_while_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(artifact, "_manifest", interrupted)
+    model = ROOT / "examples" / "digits" / "digits.onnx"
+    old = tmp_path / "digits.tar"
+    old.write_bytes(b"the old one")
+    assert main(["compile", str(model), "-o", str(old)]) == 130
+    assert [p.name for p in tmp_path.iterdir()] == ["digits.tar"]
+    assert old.read_bytes() == b"the old one"
+    assert "interrupted" in capsys.readouterr().err

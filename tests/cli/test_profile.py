@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`treadle profile`: the table, the timeline, saved models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from treadle.build.compile import compile_model
+from treadle.cli import peak, profile
+from treadle.cli.main import main
+from treadle.cli.profile import Layer, Limits
+
+ROWS, INNER, COLUMNS = 24, 48, 80
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A product with a bias, then a softmax."""
+    weights = np.random.default_rng(0).standard_normal((INNER, COLUMNS)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"], name="product"),
+        helper.make_node("Add", ["product", "b"], ["sum"], name="sum"),
+        helper.make_node("Softmax", ["sum"], ["y"], name="softmax", axis=-1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (ROWS, INNER))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (ROWS, COLUMNS))],
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(weights[0], "b")],
+    )
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the machine can do is no subject here, and takes seconds to measure."""
+    monkeypatch.setattr(peak, "fma_gflops", lambda threads: 100.0 * threads)
+    monkeypatch.setattr(peak, "read_gigabytes", lambda threads: 10.0)
+
+
+def test_a_layer_is_held_against_the_limit_it_meets() -> None:
+    limits = Limits(gflops=100.0, gigabytes=10.0)
+    product = Layer("a", "k", flops=1_000_000, bytes=1_000, seconds=2e-5)
+    assert product.bound(limits) == "compute"
+    assert product.roofline(limits) == pytest.approx(0.5)
+    assert product.gflops == pytest.approx(50.0)
+    move = Layer("b", "k", flops=0, bytes=1_000, seconds=4e-7)
+    assert move.bound(limits) == "memory"
+    assert move.roofline(limits) == pytest.approx(0.25)
+    assert Layer("c", "copy", 0, 0, 1e-6).bound(limits) == ""
+
+
+def test_work_of_the_kernels(model: Path) -> None:
+    executable = compile_model(model)
+    product, softmax = executable.instructions()
+    assert product["origin"] == "product+sum"
+    assert product["flops"] == 2 * ROWS * INNER * COLUMNS + ROWS * COLUMNS
+    panels = next(v.nbytes for v in executable.memory.constants.values() if v.ndim == 3)
+    bias, result = 4 * COLUMNS, 4 * ROWS * COLUMNS
+    assert product["bytes"] == 4 * ROWS * INNER + panels + bias + result
+    assert softmax["bytes"] == 2 * result
+
+
+@pytest.mark.parametrize("top", ["0", "1"])
+def test_table(model: Path, top: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", str(model), "--repeat", "2", "--threads", "1", "--top", top]) == 0
+    text = capsys.readouterr().out
+    shown = [name for name in ("product+sum", "softmax") if f"\n{name}" in text]
+    assert len(shown) == (2 if top == "0" else 1)
+    assert ("1 more instruction" in text) == (top == "1")
+    assert "of roofline" in text
+    assert "at most 100 GFLOP/s and 10.0 GB/s from memory on 1 thread" in text
+
+
+def test_a_saved_model_and_its_timeline(model: Path, tmp_path: Path) -> None:
+    saved, trace = tmp_path / "net.tar", tmp_path / "t.json"
+    compile_model(model).save(saved)
+    assert main(["profile", str(saved), "--repeat", "2", "--trace", str(trace)]) == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert [e["name"] for e in events] == ["product+sum", "softmax"]
+    first, second = events
+    assert first["ph"] == "X"
+    assert first["args"]["flops"] == 2 * ROWS * INNER * COLUMNS + ROWS * COLUMNS
+    assert second["ts"] == pytest.approx(first["ts"] + first["dur"], abs=0.01)
+
+
+def test_a_timeline_that_cannot_be_written(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", str(model), "--trace", str(tmp_path)]) == 2
+    assert "cannot be written: it is a folder" in capsys.readouterr().err
+
+
+def test_every_instruction_is_timed(model: Path) -> None:
+    executable = compile_model(model)
+    layers, seconds = profile.measure(
+        executable, profile.filled_inputs(executable, "random"), repeat=3
+    )
+    assert len(layers) == 2
+    assert sum(layer.seconds for layer in layers) > 0
+    assert seconds > 0

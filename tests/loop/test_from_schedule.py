@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops are built with exact extents: no test in a hot loop, and buffers no larger than needed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import treadle
+from tests.te.scripts import check, matrix_product
+from treadle import te
+from treadle.te.schedule import Schedule
+from treadle.te.tensor import Tensor, compute_one
+
+
+def elementwise(*shape: object) -> tuple[Schedule, Tensor, Tensor]:
+    a = te.placeholder(shape, name="A")  # type: ignore[arg-type]
+    c = compute_one(shape, lambda *i: a[i] * 2.0, name="C")  # type: ignore[arg-type]
+    return te.create_schedule(c.op), a, c
+
+
+def lines_inside(text: str, loop: str) -> list[str]:
+    """Return the lines inside the first loop whose head contains `loop`."""
+    lines = text.splitlines()
+    start = next(k for k, line in enumerate(lines) if loop in line)
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    found = []
+    for line in lines[start + 1 :]:
+        if len(line) - len(line.lstrip()) <= indent:
+            break
+        found.append(line.strip())
+    return found
+
+
+@pytest.mark.parametrize(("extent", "factor"), [(100, 16), (130, 16), (7, 16), (16, 16), (33, 32)])
+def test_a_tail_is_a_loop_of_its_own(extent: int, factor: int) -> None:
+    s, a, c = elementwise(extent)
+    _, inner = s[c].split(s[c].op.axis[0], factor=factor)
+    s[c].vectorize(inner)
+    text = str(treadle.lower(s, [a, c]))
+    assert "if " not in text
+    widths = [int(w) for w in re.findall(r"vectorized\((\d+)\)", text)]
+    full, rest = divmod(extent, factor)
+    assert widths == [w for w in (factor if full else 0, rest) if w > 1]
+    check(s, [a, c])
+
+
+def test_uneven_tiles_of_a_product_have_no_test_inside() -> None:
+    a, b, c = matrix_product(20, 36, 9)
+    s = te.create_schedule(c.op)
+    i, j = c.op.axis  # type: ignore[union-attr]
+    _, _, ii, ji = s[c].tile(i, j, 6, 16)
+    (k,) = s[c].op.reduce_axis  # type: ignore[union-attr]
+    ko, ki = s[c].split(k, factor=4)
+    s[c].reorder(ko, ki, ii, ji)
+    s[c].vectorize(ji)
+    text = str(treadle.lower(s, [a, b, c]))
+    assert "if " not in text
+    assert set(re.findall(r"vectorized\((\d+)\)", text)) == {"16", "4"}
+    check(s, [a, b, c])
+
+
+def test_a_parallel_loop_asks_once_per_turn() -> None:
+    s, a, c = elementwise(100)
+    outer, inner = s[c].split(s[c].op.axis[0], factor=16)
+    s[c].parallel(outer)
+    s[c].vectorize(inner)
+    text = str(treadle.lower(s, [a, c]))
+    assert text.count("if ") == 1
+    assert not any("if " in line for line in lines_inside(text, "vectorized(16)"))
+    check(s, [a, c])
+
+
+def test_symbolic_size_is_cut_in_full_tiles_and_a_rest() -> None:
+    s, a, c = elementwise(te.var("n"))
+    _, inner = s[c].split(s[c].op.axis[0], factor=16)
+    s[c].vectorize(inner)
+    text = str(treadle.lower(s, [a, c]))
+    assert "if " not in text
+    assert "for i0.outer in range((n // 16)):" in text
+    assert "vectorized(16)" in text
+
+
+def test_a_factor_may_be_symbolic() -> None:
+    n = te.var("n")
+    s, a, c = elementwise(100)
+    s[c].split(s[c].op.axis[0], factor=n)
+    text = str(treadle.lower(s, [a, c, n]))
+    assert "def main(A: float32[100], C: float32[100], n: int64):" in text
+
+
+@pytest.mark.parametrize(
+    ("tile", "buffer"), [(1, "B: float32[3]"), (5, "B: float32[7]"), (8, "B: float32[10]")]
+)
+def test_a_local_buffer_holds_what_its_tile_reads(tile: int, buffer: str) -> None:
+    a = te.placeholder((42,), name="A")
+    b = te.compute((42,), lambda i: a[i] + 1.0, name="B")
+    c = te.compute((40,), lambda i: b[i] + b[i + 1] + b[i + 2], name="C")
+    s = te.create_schedule(c.op)
+    outer, _ = s[c].split(s[c].op.axis[0], factor=tile)
+    s[b].compute_at(s[c], outer)
+    text = str(treadle.lower(s, [a, c]))
+    assert buffer in text
+    assert re.search(r"B\[i_?\d*\] = ", text)  # counted from where the region starts
+    check(s, [a, c])
+
+
+def test_what_a_reduction_inside_reads_is_all_it_runs_over() -> None:
+    """The producer of a reduction and the reduction, both computed in a loop of their user."""
+    a, b, _ = matrix_product(12, 9, 7)
+    twice = te.compute((12, 7), lambda i, k: a[i, k] * 2.0, name="twice")
+    r = te.reduce_axis((0, 7), "r")
+    c = te.compute((12, 9), lambda i, j: te.sum(twice[i, r] * b[r, j], axis=r), name="sums")
+    d = te.compute((12, 9), lambda i, j: c[i, j] + 1.0, name="D")
+    s = te.create_schedule(d.op)
+    outer, _ = s[d].split(s[d].op.axis[0], factor=4)
+    s[c].compute_at(s[d], outer)
+    s[twice].compute_at(s[d], outer)
+    assert "twice: float32[4, 7]" in str(treadle.lower(s, [a, b, d]))
+    check(s, [a, b, d])
+
+
+def test_groups_of_tiles_of_an_uneven_axis_read_whole_tiles_of_their_producer() -> None:
+    a = te.placeholder((8, 4), name="A")
+    b = te.compute((8, 4), lambda t, i: a[t, i] * 2.0, name="B")
+    c = te.compute((30,), lambda y: b[y // 4, y % 4], name="C")
+    s = te.create_schedule(c.op)
+    tile, _ = s[c].split(s[c].op.axis[0], factor=4)
+    group, _ = s[c].split(tile, factor=2)
+    s[b].compute_at(s[c], group)
+    text = str(treadle.lower(s, [a, c]))
+    assert "B: float32[2, 4]" in text
+    assert "min(" not in text
+    check(s, [a, c])
+
+
+def test_both_branches_of_a_concatenation_stay_inside() -> None:
+    """An empty region lies inside its tensor too (found by the fuzzer)."""
+    a = te.placeholder((9,), name="A")
+    b = te.compute((9,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((18,), lambda i: te.if_then_else(i < 9, b[i], b[i - 9]), name="C")
+    s = te.create_schedule(c.op)
+    s[b].compute_at(s[c], s[c].op.axis[0])
+    check(s, [a, c])
+
+
+def test_a_region_of_a_fused_axis_that_starts_inside_a_row() -> None:
+    a = te.placeholder((7, 7), name="A")
+    b = te.compute((7, 7), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((7, 7), lambda i, j: b[i, j] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    fused = s[c].fuse(*s[c].op.axis)
+    _, inner = s[c].split(fused, factor=8)
+    part, _ = s[c].split(inner, factor=7)
+    s[b].compute_at(s[c], part)
+    check(s, [a, c])
+
+
+def test_a_fused_uneven_split_stays_inside() -> None:
+    a = te.placeholder((5,), name="A")
+    c = te.compute((5,), lambda i: a[i] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    copy = s.cache_read(a, "local", [c])
+    outer, inner = s[c].split(s[c].op.axis[0], nparts=3)
+    tile, _ = s[c].split(s[c].fuse(outer, inner), factor=5)
+    s[copy].compute_at(s[c], tile)
+    check(s, [a, c])
+
+
+def test_rfactor_of_every_axis_can_be_inlined() -> None:
+    a = te.placeholder((4, 10), name="A")
+    k = te.reduce_axis((0, 10), "k")
+    c = te.compute((4,), lambda i: te.sum(a[i, k], axis=k, where=k % 3 != 1), name="C")
+    s = te.create_schedule(c.op)
+    partial = s.rfactor(c, k)
+    s[partial].compute_inline()
+    check(s, [a, c])
+
+
+@pytest.mark.parametrize("pads", [(0, 0), (1, 0), (0, 3), (2, 2)])
+def test_peeled_borders(pads: tuple[int, int]) -> None:
+    before, after = pads
+    a = te.placeholder((6, 20), name="A")
+    b = te.compute((6, 20), lambda i, j: a[i, j] + 1.0, name="B")
+    width = 20 + before + after
+    zero = te.const(0.0, "float32")
+    c = te.compute(
+        (6, width),
+        lambda i, j: te.if_then_else(te.all(j >= before, j < before + 20), b[i, j - before], zero),
+        name="C",
+    )
+    s = te.create_schedule(c.op)
+    s[b].compute_inline()
+    _, j = s[c].op.axis
+    s[c].peel(j, before, before + 20)
+    _, inner = s[c].split(j, factor=8)
+    s[c].vectorize(inner)
+    text = str(treadle.lower(s, [a, c]))
+    assert "if" not in text
+    check(s, [a, c])
+
+
+def test_a_region_without_a_bound_is_refused() -> None:
+    n = te.var("n")
+    a = te.placeholder((8, n), name="A")
+    b = te.compute((8, n), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((8, n), lambda i, j: b[i, j] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    s[b].compute_at(s[c], s[c].op.axis[0])
+    with pytest.raises(treadle.ScheduleError) as caught:
+        treadle.lower(s, [a, c])
+    assert str(caught.value) == (
+        "the part of B needed here has no constant bound along j: n\n  at    stage B"
+        "\n  hint  compute it further out, or at root"
+    )
+
+
+def test_a_temporary_of_symbolic_size_is_refused() -> None:
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+    c = te.compute((n,), lambda i: b[i] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    with pytest.raises(treadle.ScheduleError) as caught:
+        treadle.build(s, [a, c])
+    assert str(caught.value).startswith("the temporary B has a size that is only known at run time")
+    assert "hint  compute it inside a loop of its user, or give constant sizes" in str(caught.value)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared buffers of a kernel lie in one workspace; those alive at once never overlap."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from treadle.dtype import itemsize
+from treadle.errors import ScheduleError
+from treadle.expr.nodes import Const, Var, int_value, load
+from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Stmt, Store, seq, shape_of
+from treadle.lower.plan_workspace import plan_workspace
+
+OUT = Buffer("out", "float32", shape_of(1))
+ZERO = Const.of(0)
+DTYPES = ("float32", "int8", "float64")
+
+
+def shared(name: str, count: int, dtype: str = "float32") -> Buffer:
+    return Buffer(name, dtype, shape_of(count), "workspace")
+
+
+def use(buffer: Buffer) -> Stmt:
+    return Store(buffer, (ZERO,), load(buffer, (ZERO,)))
+
+
+def kernel(buffers: list[Buffer], *stmts: Stmt) -> PrimFunc:
+    body = seq(*stmts)
+    for buffer in buffers:
+        body = Allocate(buffer, body)
+    return PrimFunc("f", (OUT,), (), body)
+
+
+def offsets_of(f: PrimFunc) -> dict[str, int]:
+    found = f.attrs["workspace_offsets"]
+    assert isinstance(found, dict)
+    return found
+
+
+def nbytes(buffer: Buffer) -> int:
+    count = int_value(buffer.shape[0])
+    assert count is not None
+    return count * itemsize(buffer.dtype)
+
+
+def test_lives_that_do_not_meet_share_memory() -> None:
+    a, b = shared("a", 100), shared("b", 50)
+    planned = plan_workspace(kernel([a, b], use(a), use(b)))
+    assert offsets_of(planned) == {"a": 0, "b": 0}
+    assert planned.workspace_bytes == 448
+    planned = plan_workspace(kernel([a, b], use(a), use(b), use(a)))
+    assert offsets_of(planned) == {"a": 0, "b": 448}
+    assert planned.workspace_bytes == 448 + 256
+
+
+def test_a_kernel_without_shared_buffers_is_left_alone() -> None:
+    f = kernel([Buffer("l", "float32", shape_of(3), "local")], use(OUT))
+    assert plan_workspace(f) is f
+
+
+def test_a_buffer_inside_a_loop_lives_throughout() -> None:
+    a, b = shared("a", 16), shared("b", 16)
+    inside = For(Var("i"), Const.of(3), "serial", Allocate(b, use(b)))
+    planned = plan_workspace(kernel([a], use(a), inside))
+    assert sorted(offsets_of(planned).values()) == [0, 64]
+
+
+def test_an_unknown_size_is_refused() -> None:
+    f = kernel([Buffer("t", "float32", (Var("n"),), "workspace")], use(OUT))
+    with pytest.raises(ScheduleError) as caught:
+        plan_workspace(f)
+    assert str(caught.value) == (
+        "the temporary t has a size that is only known at run time"
+        "\n  hint  compute it inside a loop of its user, or give constant sizes"
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_lives_do_not_overlap(seed: int) -> None:
+    chance = random.Random(seed)
+    buffers = [
+        shared(f"b{k}", chance.randint(1, 300), chance.choice(DTYPES))
+        for k in range(chance.randint(1, 12))
+    ]
+    uses = [chance.choice(buffers) for _ in range(chance.randint(1, 25))]
+    planned = plan_workspace(kernel(buffers, *map(use, uses)))
+    offsets = offsets_of(planned)
+    lives = {b.name: [i for i, u in enumerate(uses) if u is b] for b in buffers}
+    for b in buffers:
+        assert offsets[b.name] % 64 == 0
+        assert offsets[b.name] + nbytes(b) <= planned.workspace_bytes
+    for i, a in enumerate(buffers):
+        for b in buffers[:i]:
+            x, y = lives[a.name], lives[b.name]
+            if x and y and x[0] <= y[-1] and y[0] <= x[-1]:
+                low, high = sorted((a, b), key=lambda v: offsets[v.name])
+                assert offsets[low.name] + nbytes(low) <= offsets[high.name]
+    most = max(
+        sum(-(-nbytes(b) // 64) * 64 for b in buffers if lives[b.name] and
+            lives[b.name][0] <= t <= lives[b.name][-1])
+        for t in range(len(uses))
+    )  # fmt: skip
+    assert planned.workspace_bytes >= most

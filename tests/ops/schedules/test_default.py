@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves and element-wise stages: turned tiles, fused short axes, odd ends, other types."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ops.schedules.compiled import check
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 19), (33, 18), (3, 70)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool", "float16"])
+def test_transposed_matrices(shape: tuple[int, int], dtype: str) -> None:
+    check("transpose", shape, dtype=dtype, perm=(1, 0))
+
+
+@pytest.mark.parametrize(
+    "permutation", [(0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (0, 2, 1, 3), (1, 0, 3, 2)]
+)
+def test_transposed_images(permutation: tuple[int, ...]) -> None:
+    check("transpose", (2, 18, 5, 20), perm=permutation)
+
+
+def test_a_turned_matrix_is_read_and_written_by_vectors() -> None:
+    kernel = check("transpose", (64, 48), perm=(1, 0))
+    assert "masked.gather" not in kernel.llvm()
+    assert "masked.scatter" not in kernel.llvm()
+
+
+@pytest.mark.parametrize("shape", [(8, 6, 7, 7), (3, 1, 5, 3), (2, 4, 1, 1)])
+def test_channels_against_short_rows(shape: tuple[int, ...]) -> None:
+    kernel = check("add", shape, (shape[1], 1, 1))
+    assert "masked.gather" not in kernel.llvm()
+
+
+@pytest.mark.parametrize("last", [1, 3, 9, 17])
+def test_rows_that_fill_no_vector(last: int) -> None:
+    check("multiply", (50, last), (last,))
+    check("multiply", (50, last), (50, 1))
+
+
+def test_scalars() -> None:
+    check("relu", ())
+    check("add", (), (1,))

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain convolutions: tiles with remainders, groups, any number of axes, transposed ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ops.schedules.compiled import check
+from tests.target.kernel import native
+from treadle.ops.schedules.plain_conv import conv_tile
+
+PADS = {"pads_before": (1, 1), "pads_after": (1, 1)}
+
+
+@pytest.mark.parametrize("width", [1, 14, 33])
+@pytest.mark.parametrize("filters", [1, 7, 12])
+def test_any_width_and_filters(width: int, filters: int) -> None:
+    check("conv", (1, 3, 6, width), (filters, 3, 3, 3), atol=1e-4, **PADS)
+
+
+@pytest.mark.parametrize("groups", [2, 3, 6])
+def test_groups(groups: int) -> None:
+    check("conv", (2, 6, 7, 20), (12, 6 // groups, 3, 3), atol=1e-4, groups=groups, **PADS)
+
+
+@pytest.mark.parametrize("strides", [(1, 2), (2, 2), (3, 1)])
+def test_strides_and_dilations(strides: tuple[int, int]) -> None:
+    check("conv", (1, 4, 19, 37), (5, 4, 3, 3), atol=1e-4, strides=strides)
+    check("conv", (1, 4, 19, 37), (5, 4, 3, 2), atol=1e-4, dilations=(2, 3))
+
+
+def test_one_and_three_axes() -> None:
+    check("conv", (2, 5, 41), (9, 5, 5), atol=1e-4, pads_before=(2,), pads_after=(2,))
+    check("conv", (1, 3, 4, 5, 17), (6, 3, 2, 3, 3), atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+def test_other_types(dtype: str) -> None:
+    check("conv", (1, 3, 5, 18), (4, 3, 3, 3), dtype=dtype, **PADS)
+
+
+@pytest.mark.parametrize("width", [1, 15])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_transposed(width: int, stride: int) -> None:
+    check("conv_transpose", (1, 6, 3, width), (6, 5, 4, 4), atol=1e-4, strides=(stride, stride))
+
+
+def test_transposed_groups_and_axes() -> None:
+    check("conv_transpose", (1, 6, 5, 9), (6, 2, 2, 2), atol=1e-4, groups=3, strides=(2, 2))
+    check("conv_transpose", (2, 4, 21), (4, 3, 3), atol=1e-4, strides=(2,))
+
+
+@pytest.mark.parametrize(("filters", "rows", "last"), [(64, 28, 28), (5, 1, 1000), (1, 7, 7)])
+def test_tiles_fit_the_registers(filters: int, rows: int, last: int) -> None:
+    target = native()
+    lanes = target.lanes(32)
+    tile = conv_tile((filters, rows, last), filters, lanes, target)
+    columns = tile.height * tile.vectors
+    assert tile.filters * columns + columns + 1 <= target.vector_registers
+
+
+def test_filters_of_two_groups_are_never_in_one_tile() -> None:
+    tile = conv_tile((30, 28, 28), 10, 16, native())
+    assert 10 % tile.filters == 0

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of Winograd convolutions: the transforms, the operator, and its error as compiled code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from treadle.build.compile import compile_model
+from treadle.errors import TypeMismatch
+from treadle.expr import nodes as ex
+from treadle.graph.nodes import Constant, Function, Module, Var
+from treadle.graph.types import TensorType
+from treadle.ops.conv import ConvAttrs, conv
+from treadle.ops.conv_nchwc import pack_nchwc, unpack_nchwc
+from treadle.ops.conv_winograd import (
+    POINTS,
+    conv2d_winograd_nchwc,
+    filter_matrix,
+    input_forms,
+    input_matrix,
+    output_forms,
+    output_matrix,
+)
+from treadle.ops.movement import pad
+from treadle.optimize.winograd import transform_weights
+
+TILES = sorted(POINTS)
+
+
+def _matrix(forms: list[ex.Expr], symbols: list[ex.Var]) -> np.ndarray:
+    """The coefficients of linear forms: their values at the unit vectors."""
+    columns = []
+    for one in symbols:
+        values: dict[ex.Expr, ex.Expr] = {
+            s: ex.Const.of(float(s is one), "float64") for s in symbols
+        }
+        columns.append([_number(ex.substitute(f, values)) for f in forms])
+    return np.array(columns).T
+
+
+def _number(e: ex.Expr) -> float:
+    if isinstance(e, ex.Const):
+        return float(e.value)
+    if isinstance(e, ex.Call):
+        a, b, c = map(_number, e.args)
+        return a * b + c
+    assert isinstance(e, ex.Binary)
+    a, b = _number(e.a), _number(e.b)
+    return {"add": a + b, "sub": a - b, "mul": a * b}[e.op]
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_the_forms_are_the_matrices(tile: int) -> None:
+    d = [ex.Var(f"d{i}", "float64") for i in range(tile + 2)]
+    np.testing.assert_array_equal(_matrix(input_forms(d), d), input_matrix(tile))
+    np.testing.assert_array_equal(_matrix(output_forms(d), d), output_matrix(tile))
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_the_matrices_filter_exactly(tile: int) -> None:
+    rng = np.random.default_rng(tile)
+    d, g = rng.standard_normal(tile + 2), rng.standard_normal(3)
+    made = output_matrix(tile) @ ((filter_matrix(tile) @ g) * (input_matrix(tile) @ d))
+    np.testing.assert_allclose(made, np.correlate(d, g, "valid"), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_constants_of_the_transforms_are_exact_in_float32(tile: int) -> None:
+    for matrix in (input_matrix(tile), output_matrix(tile)):
+        np.testing.assert_array_equal(matrix.astype(np.float32), matrix)
+
+
+@pytest.mark.parametrize(
+    ("x", "u", "height", "message"),
+    [
+        ((1, 1, 6, 6, 8), (1, 6, 6, 1, 8, 8), 5, "padded to 10"),
+        ((1, 1, 6, 6, 8), (1, 4, 4, 1, 8, 8), 4, "tiles of 4"),
+        ((1, 2, 6, 6, 8), (1, 6, 6, 1, 8, 8), 4, "differ in channels"),
+    ],
+)
+def test_factors_that_do_not_fit_are_refused(
+    x: tuple[int, ...], u: tuple[int, ...], height: int, message: str
+) -> None:
+    data, weights = Var("x", TensorType(x, "float32")), Var("u", TensorType(u, "float32"))
+    with pytest.raises(TypeMismatch, match=message):
+        conv2d_winograd_nchwc(data, weights, tile=4, height=height, width=4)
+
+
+def _compiled(x: np.ndarray, w: np.ndarray, tile: int, block: int = 16) -> np.ndarray:
+    """Run a convolution padded by one through the operator, in blocks of channels."""
+    (_, channels, high, wide), filters = x.shape, w.shape[0]
+    more = [(-size) % tile + 1 for size in (high, wide)]
+    placed = np.zeros((-(-filters // block) * block, -(-channels // block) * block, 3, 3), "f4")
+    placed[:filters, :channels] = w
+    oc, ic = placed.shape[0] // block, placed.shape[1] // block
+    split = placed.reshape(oc, block, ic, block, 3, 3).transpose(0, 2, 4, 5, 3, 1)
+    u = Constant.of(transform_weights(split, tile))
+    data = Var("x", TensorType(x.shape, "float32"))
+    padded = pad(pack_nchwc(data, block=block), before=(0, 0, 1, 1, 0), after=(0, 0, *more, 0))
+    made = conv2d_winograd_nchwc(padded, u, tile=tile, height=high, width=wide)
+    body = unpack_nchwc(made, channels=filters)
+    module = Module(Function((data,), body, "main"), ("y",))
+    (result,) = compile_model(module)(x)
+    return np.asarray(result)
+
+
+CASES = [
+    (1, 16, 16, 8, 8),
+    (1, 20, 40, 7, 9),
+    (2, 16, 24, 5, 13),
+    (1, 3, 5, 1, 1),
+    (1, 64, 32, 2, 30),
+    (3, 33, 16, 14, 14),
+    (1, 160, 176, 11, 6),
+]
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("case", CASES, ids=lambda c: "x".join(map(str, c)))
+def test_compiled_code_is_as_exact_as_stated(case: tuple[int, ...], tile: int) -> None:
+    n, channels, filters, high, wide = case
+    rng = np.random.default_rng(sum(case))
+    x = rng.standard_normal((n, channels, high, wide)).astype(np.float32)
+    w = rng.standard_normal((filters, channels, 3, 3)).astype(np.float32)
+    exact = conv.reference(
+        ConvAttrs(pads_before=(1, 1), pads_after=(1, 1)), x.astype(np.float64), w.astype(np.float64)
+    )
+    made = _compiled(x, w, tile)
+    assert made.shape == exact.shape
+    limit = {2: 1e-6, 4: 4e-6}[tile]
+    assert np.abs(made - exact).max() <= limit * np.abs(exact).max()

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of where Winograd's filtering is chosen, and of whole networks that run with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from treadle.build.compile import compile_model
+from treadle.graph.interpret import run
+from treadle.graph.nodes import Constant, Function, Module, Node, Var
+from treadle.graph.text import function_text
+from treadle.graph.types import TensorType
+from treadle.ops import elementwise as ew
+from treadle.ops.conv import ConvAttrs, conv
+from treadle.ops.pool import max_pool
+from treadle.optimize.winograd import transform_weights, winograd_tile
+from treadle.settings import use
+from treadle.target.parse import parse_target
+
+TARGET = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -num-cores=1")
+SAME = ConvAttrs(pads_before=(1, 1), pads_after=(1, 1))
+
+
+def _tile(channels: int, filters: int, size: int, attrs: ConvAttrs = SAME, **more: str) -> object:
+    data = TensorType((1, channels, size, size), more.get("dtype", "float32"))
+    weights = TensorType((filters, channels // attrs.groups, 3, 3), data.dtype)
+    return winograd_tile(attrs, data, weights, 16, TARGET)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(64, 56), (128, 28), (64, 224), (256, 56)])
+def test_large_images_run_in_tiles_of_four(channels: int, size: int) -> None:
+    assert _tile(channels, channels, size) == 4
+
+
+def test_many_weights_on_a_small_image_do_not_run_in_tiles_of_four() -> None:
+    assert _tile(512, 512, 7) != 4
+    assert _tile(16, 16, 1) is None
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        ConvAttrs(strides=(2, 2)),
+        ConvAttrs(dilations=(2, 1)),
+        ConvAttrs(groups=2),
+    ],
+)
+def test_other_windows_run_directly(attrs: ConvAttrs) -> None:
+    assert _tile(64, 64, 56, attrs) is None
+
+
+def test_other_types_and_an_empty_result_run_directly() -> None:
+    assert _tile(64, 64, 56, dtype="float64") is None
+    assert _tile(64, 64, 2, ConvAttrs()) is None
+
+
+def test_it_can_be_forbidden() -> None:
+    with use(winograd=False):
+        assert _tile(64, 64, 56) is None
+
+
+def test_a_filter_of_one_tap_is_its_outer_product() -> None:
+    w = np.zeros((1, 1, 3, 3, 1, 1), np.float32)
+    w[0, 0, 0, 0] = 1.0
+    first = np.array([1.0, 0.5, 0.5, 0.0])
+    np.testing.assert_allclose(
+        np.abs(transform_weights(w, 2)[0, :, :, 0, 0, 0]), np.outer(first, first)
+    )
+
+
+# ---- networks ------------------------------------------------------------------------------------
+
+
+def _conv(x: Node, filters: int, seed: int) -> Node:
+    rng = np.random.default_rng(seed)
+    channels = x.type.static_shape[1]  # type: ignore[union-attr]
+    w = rng.standard_normal((filters, channels, 3, 3)) * np.sqrt(2 / (9 * channels))
+    bias = rng.standard_normal((filters, 1, 1)) * 0.1
+    made = conv.call(SAME, (x, Constant.of(w.astype(np.float32))))
+    return ew.add(made, Constant.of(bias.astype(np.float32)))
+
+
+def _plain(x: Node) -> Node:
+    return ew.relu(_conv(ew.relu(_conv(x, 40, 1)), 24, 2))
+
+
+def _residual(x: Node) -> Node:
+    first = ew.relu(_conv(x, 32, 1))
+    return ew.relu(ew.add(_conv(ew.relu(_conv(first, 32, 2)), 32, 3), first))
+
+
+def _gated(x: Node) -> Node:
+    y = _conv(x, 32, 1)
+    gate = ew.sigmoid(y)
+    return _conv(ew.multiply(ew.multiply(y, gate), ew.add(gate, y)), 16, 2)
+
+
+def _deep(x: Node) -> Node:
+    for k, filters in enumerate((32, 32, 64, 64, 96, 96)):
+        x = ew.relu(_conv(x, filters, k))
+        if k % 2:
+            x = max_pool(x, kernel=(2, 2), strides=(2, 2))
+    return x
+
+
+@pytest.mark.parametrize("net", [_plain, _residual, _gated, _deep])
+@pytest.mark.parametrize("shape", [(1, 16, 32, 32), (2, 24, 27, 30)])
+def test_networks_agree_with_the_reference(
+    net: Callable[[Node], Node], shape: tuple[int, ...]
+) -> None:
+    data = Var("x", TensorType(shape, "float32"))
+    main = Function((data,), net(data), "main")
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    compiled = compile_model(Module(main, ("y",)), target="llvm")
+    assert "winograd" in function_text(compiled.module.main)
+    (expected,) = run(main, {"x": x})
+    (made,) = compiled(x)
+    assert np.abs(made - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_forbidden_it_is_in_no_kernel() -> None:
+    data = Var("x", TensorType((1, 16, 32, 32), "float32"))
+    main = Function((data,), _plain(data), "main")
+    with use(winograd=False):
+        compiled = compile_model(Module(main, ("y",)), target="llvm")
+    assert "winograd" not in function_text(compiled.module.main)

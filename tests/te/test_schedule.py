@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every schedule primitive: its steps, the loops before and after, and that nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+import treadle
+from tests.conftest import Golden
+from tests.te.scripts import check, matrix_product
+from treadle import te
+from treadle.te.schedule import Schedule
+from treadle.te.tensor import Tensor
+
+
+@dataclass
+class Example:
+    """A one-stage graph, C = A * 2 + 1 over [m, n], with its axes at hand."""
+
+    schedule: Schedule
+    args: list[Tensor]
+
+    @property
+    def stage(self) -> treadle.te.Stage:
+        return self.schedule[self.args[-1]]
+
+    @property
+    def i(self) -> te.IterVar:
+        return self.stage.op.axis[0]
+
+    @property
+    def j(self) -> te.IterVar:
+        return self.stage.op.axis[1]
+
+
+def simple(m: int = 10, n: int = 20) -> Example:
+    a = te.placeholder((m, n), name="A")
+    c = te.compute((m, n), lambda i, j: a[i, j] * 2.0 + 1.0, name="C")
+    return Example(te.create_schedule(c.op), [a, c])
+
+
+def chain(m: int = 10, n: int = 20) -> tuple[Example, Tensor]:
+    """B = A + 1; C = blur of B along the second axis."""
+    a = te.placeholder((m, n + 2), name="A")
+    b = te.compute((m, n + 2), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((m, n), lambda i, j: b[i, j] + b[i, j + 1] + b[i, j + 2], name="C")
+    return Example(te.create_schedule(c.op), [a, c]), b
+
+
+def product(m: int = 6, n: int = 16, k: int = 10) -> Example:
+    a, b, c = matrix_product(m, n, k)
+    return Example(te.create_schedule(c.op), [a, b, c])
+
+
+def split_by_factor() -> Example:
+    e = simple()
+    e.stage.split(e.j, factor=8)
+    return e
+
+
+def split_in_parts() -> Example:
+    e = simple()
+    e.stage.split(e.i, nparts=3)
+    return e
+
+
+def split_of_a_split() -> Example:
+    e = simple(1, 130)
+    outer, _ = e.stage.split(e.j, factor=16)
+    e.stage.split(outer, factor=4)
+    return e
+
+
+def fuse() -> Example:
+    e = simple()
+    e.stage.fuse(e.i, e.j)
+    return e
+
+
+def fuse_and_split() -> Example:
+    e = simple()
+    e.stage.split(e.stage.fuse(e.i, e.j), factor=32)
+    return e
+
+
+def reorder() -> Example:
+    e = simple()
+    e.stage.reorder(e.j, e.i)
+    return e
+
+
+def reorder_inner_before_outer() -> Example:
+    e = simple()
+    outer, inner = e.stage.split(e.j, factor=8)
+    e.stage.reorder(inner, outer)
+    return e
+
+
+def tile() -> Example:
+    e = simple()
+    e.stage.tile(e.i, e.j, 4, 8)
+    return e
+
+
+def vectorize() -> Example:
+    e = simple()
+    _, inner = e.stage.split(e.j, factor=8)
+    e.stage.vectorize(inner)
+    return e
+
+
+def unroll() -> Example:
+    e = simple()
+    _, inner = e.stage.split(e.j, factor=4)
+    e.stage.unroll(inner)
+    return e
+
+
+def parallel() -> Example:
+    e = simple()
+    e.stage.parallel(e.i)
+    return e
+
+
+def pragma() -> Example:
+    e = simple()
+    e.stage.pragma(e.i, "note", 4)
+    return e
+
+
+def peel() -> Example:
+    a = te.placeholder((10,), name="A")
+    zero = te.const(0.0, "float32")
+    c = te.compute(
+        (14,), lambda i: te.if_then_else(te.all(i >= 2, i < 12), a[i - 2], zero), name="C"
+    )
+    e = Example(te.create_schedule(c.op), [a, c])
+    e.stage.peel(e.i, 2, 12)
+    e.stage.split(e.i, factor=5)
+    return e
+
+
+def compute_at() -> Example:
+    e, b = chain()
+    e.schedule[b].compute_at(e.stage, e.i)
+    return e
+
+
+def compute_at_a_tile() -> Example:
+    e, b = chain()
+    outer, _ = e.stage.split(e.j, factor=6)
+    e.schedule[b].compute_at(e.stage, outer)
+    return e
+
+
+def compute_inline() -> Example:
+    e, b = chain()
+    e.schedule[b].compute_inline()
+    return e
+
+
+def compute_root() -> Example:
+    e, b = chain()
+    e.schedule[b].compute_inline()
+    e.schedule[b].compute_root()
+    return e
+
+
+def set_scope() -> Example:
+    e, b = chain(2, 4)
+    e.schedule[b].set_scope("local")
+    return e
+
+
+def cache_read() -> Example:
+    e = product()
+    copy = e.schedule.cache_read(e.args[1], "local", [e.args[2]])
+    e.schedule[copy].compute_at(e.stage, e.i)
+    return e
+
+
+def cache_write() -> Example:
+    e = product()
+    cache = e.schedule.cache_write(e.args[2], "local")
+    outer, _ = e.stage.split(e.j, factor=8)
+    e.schedule[cache].compute_at(e.stage, outer)
+    return e
+
+
+def rfactor() -> Example:
+    a = te.placeholder((130,), name="A")
+    k = te.reduce_axis((0, 130), "k")
+    c = te.compute((1,), lambda i: te.sum(a[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    _, inner = s[c].split(k, factor=16)
+    partial = s.rfactor(c, inner)
+    s[partial].reorder(s[partial].op.reduce_axis[0], s[partial].op.axis[0])
+    s[partial].vectorize(s[partial].op.axis[0])
+    return Example(s, [a, c])
+
+
+def rfactor_of_the_whole_axis() -> Example:
+    a = te.placeholder((3, 7), name="A")
+    k = te.reduce_axis((0, 7), "k")
+    c = te.compute((3,), lambda i: te.max(a[i, k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    s.rfactor(c, k, 1)
+    return Example(s, [a, c])
+
+
+PRIMITIVES: list[Callable[[], Example]] = [
+    split_by_factor, split_in_parts, split_of_a_split, fuse, fuse_and_split, reorder,
+    reorder_inner_before_outer, tile, vectorize, unroll, parallel, pragma, peel, compute_at,
+    compute_at_a_tile, compute_inline, compute_root, set_scope, cache_read, cache_write, rfactor,
+    rfactor_of_the_whole_axis,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", PRIMITIVES, ids=lambda f: f.__name__)
+def test_primitive(make: Callable[[], Example], golden: Golden) -> None:
+    example = make()
+    plain = te.create_schedule([t.op for t in example.args if isinstance(t.op, te.ComputeOp)])
+    before = treadle.lower(plain, example.args, name="before")
+    after = treadle.lower(example.schedule, example.args, name="after")
+    text = f"{example.schedule.text()}\n\n{before}\n{after}"
+    golden.check(f"schedule_{make.__name__}.txt", text)
+    check(example.schedule, example.args)
+
+
+def test_bind_names_a_hardware_axis() -> None:
+    e = simple()
+    thread = te.thread_axis((0, 10), "blockIdx.x")
+    e.stage.bind(e.i, thread)
+    assert e.schedule.text() == "s[C].bind(i, blockIdx.x)"
+    assert 'thread(10, "blockIdx.x")' in str(treadle.lower(e.schedule, e.args))
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+def foreign_axis(e: Example) -> None:
+    e.stage.split(simple().i, factor=2)
+
+
+def vectorize_a_foreign_axis(e: Example) -> None:
+    e.stage.vectorize(simple().i)
+
+
+def split_twice(e: Example) -> None:
+    e.stage.split(e.j, factor=4)
+    e.stage.split(e.j, factor=4)
+
+
+def split_by_nothing(e: Example) -> None:
+    e.stage.split(e.i)
+
+
+def split_by_zero(e: Example) -> None:
+    e.stage.split(e.i, factor=0)
+
+
+def split_in_negative_parts(e: Example) -> None:
+    e.stage.split(e.i, nparts=-2)
+
+
+def fuse_nothing(e: Example) -> None:
+    e.stage.fuse()
+
+
+def fuse_backwards(e: Example) -> None:
+    e.stage.fuse(e.j, e.i)
+
+
+def reorder_twice(e: Example) -> None:
+    e.stage.reorder(e.i, e.i)
+
+
+def bind_to_data(e: Example) -> None:
+    e.stage.bind(e.i, e.j)
+
+
+def peel_outside(e: Example) -> None:
+    e.stage.peel(e.i, 4, 11)
+
+
+def peel_after_split(e: Example) -> None:
+    e.stage.split(e.i, factor=2)
+    e.stage.peel(e.i, 2, 4)
+
+
+def peel_a_loop(e: Example) -> None:
+    outer, _ = e.stage.split(e.i, factor=2)
+    e.stage.peel(outer, 0, 1)
+
+
+def inline_an_output(e: Example) -> None:
+    e.stage.compute_inline()
+
+
+def an_output_at_a_loop(e: Example) -> None:
+    other, _ = chain()
+    e.stage.compute_at(other.stage, other.i)
+
+
+def at_itself(e: Example) -> None:
+    e.stage.compute_at(e.stage, e.i)
+
+
+def an_input_at_a_loop(e: Example) -> None:
+    e.schedule[e.args[0]].compute_at(e.stage, e.i)
+
+
+def inline_an_input(e: Example) -> None:
+    e.schedule[e.args[0]].compute_inline()
+
+
+def rfactor_of_no_reduction(e: Example) -> None:
+    e.schedule.rfactor(e.args[1], e.i)
+
+
+def cache_write_of_an_input(e: Example) -> None:
+    e.schedule.cache_write(e.args[0], "local")
+
+
+def cache_write_after_split(e: Example) -> None:
+    e.stage.split(e.i, factor=2)
+    e.schedule.cache_write(e.args[1], "local")
+
+
+def cache_read_by_an_input(e: Example) -> None:
+    e.schedule.cache_read(e.args[1], "local", [e.args[0]])
+
+
+def cache_read_by_who_does_not(e: Example) -> None:
+    e.schedule.cache_read(e.args[1], "local", [e.args[1]])
+
+
+def a_foreign_stage(e: Example) -> None:
+    _ = e.schedule[te.placeholder((1,), name="Z")]
+
+
+ERRORS: dict[Callable[[Example], None], str] = {
+    foreign_axis: "split: i is not a loop of this stage; its loops are i, j"
+    "\n  at    schedule of stage C",
+    split_twice: "split: j is not a loop of this stage; its loops are i, j.outer, j.inner"
+    "\n  at    schedule of stage C",
+    split_by_nothing: "split of i takes either factor or nparts\n  at    schedule of stage C",
+    split_by_zero: "split of i needs a positive integer factor, got 0\n  at    schedule of stage C",
+    split_in_negative_parts: "split of i needs a positive integer nparts, got -2"
+    "\n  at    schedule of stage C",
+    fuse_nothing: "fuse takes at least one axis\n  at    schedule of stage C",
+    fuse_backwards: "j and i are not neighbours, the order is i, j\n  at    schedule of stage C"
+    "\n  hint  reorder them first, the inner right after the outer",
+    reorder_twice: "reorder names an axis twice\n  at    schedule of stage C",
+    bind_to_data: "j is not a thread axis\n  at    schedule of stage C",
+    peel_outside: "peel of i needs 0 <= begin < end <= 10\n  at    schedule of stage C",
+    peel_after_split: "peel of i must come before it is split\n  at    schedule of stage C",
+    peel_a_loop: "i.outer is not a data axis of C\n  at    schedule of stage C",
+    inline_an_output: "an output cannot be inlined\n  at    schedule of stage C",
+    an_output_at_a_loop: "an output is always computed at root\n  at    schedule of stage C",
+    at_itself: "a stage cannot be computed at itself\n  at    schedule of stage C",
+    an_input_at_a_loop: "compute_at: an input is not computed\n  at    schedule of stage A",
+    inline_an_input: "compute_inline: an input is not computed\n  at    schedule of stage A",
+    rfactor_of_no_reduction: "rfactor: not a reduction\n  at    schedule of stage C",
+    cache_write_of_an_input: "cache_write: only a compute can be written through a cache"
+    "\n  at    schedule of stage A",
+    cache_write_after_split: "cache_write must come before the loops of the stage are changed"
+    "\n  at    schedule of stage C",
+    cache_read_by_an_input: "cache_read: only a compute can read a copy"
+    "\n  at    schedule of stage A",
+    vectorize_a_foreign_axis: "vectorize: i is not a loop of this stage; its loops are i, j"
+    "\n  at    schedule of stage C",
+    cache_read_by_who_does_not: "cache_read: it does not read C\n  at    schedule of stage C",
+    a_foreign_stage: "Z is not part of this schedule; its stages are A, C",
+}
+
+
+@pytest.mark.parametrize("mistake", ERRORS, ids=lambda f: f.__name__)
+def test_mistake(mistake: Callable[[Example], None]) -> None:
+    example = simple()
+    with pytest.raises(treadle.ScheduleError) as caught:
+        mistake(example)
+    assert str(caught.value) == ERRORS[mistake]
+    check(example.schedule, example.args)
+
+
+def test_a_close_name_is_offered() -> None:
+    example, other = simple(), simple()
+    example.stage.split(example.j, factor=4)
+    foreign, _ = other.stage.split(other.j, factor=4)
+    foreign.name = "j.outr"
+    with pytest.raises(treadle.ScheduleError, match=r"do you mean j\.outer\?"):
+        example.stage.unroll(foreign)
+
+
+REDUCTION_ERRORS = {
+    "vectorize": "reduction axis k cannot be vectorized\n  at    schedule of stage C"
+    "\n  hint  use rfactor, then vectorize",
+    "parallel": "reduction axis k cannot run in parallel\n  at    schedule of stage C"
+    "\n  hint  use rfactor on it",
+}
+
+
+@pytest.mark.parametrize("primitive", REDUCTION_ERRORS)
+def test_reduction_axes_run_in_order(primitive: str) -> None:
+    e = product()
+    with pytest.raises(treadle.ScheduleError) as caught:
+        getattr(e.stage, primitive)(e.stage.op.reduce_axis[0])
+    assert str(caught.value) == REDUCTION_ERRORS[primitive]
+
+
+def test_data_and_reduction_axes_do_not_fuse() -> None:
+    e = product()
+    with pytest.raises(treadle.ScheduleError) as caught:
+        e.stage.fuse(e.j, e.stage.op.reduce_axis[0])
+    assert str(caught.value) == ("cannot fuse data axis j with k\n  at    schedule of stage C")
+
+
+def test_rfactor_comes_before_data_axes_are_split() -> None:
+    e = product()
+    e.stage.split(e.i, factor=2)
+    with pytest.raises(treadle.ScheduleError) as caught:
+        e.schedule.rfactor(e.args[2], e.stage.op.reduce_axis[0])
+    assert str(caught.value) == (
+        "rfactor must come before the data axes are split\n  at    schedule of stage C"
+    )
+    fresh = product()
+    with pytest.raises(treadle.ScheduleError, match="j is not a reduction loop"):
+        fresh.schedule.rfactor(fresh.args[2], fresh.j)
+
+
+def test_an_inlined_reduction_is_refused() -> None:
+    a = te.placeholder((4, 5), name="A")
+    k = te.reduce_axis((0, 5), "k")
+    b = te.compute((4,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    c = te.compute((4,), lambda i: b[i] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    with pytest.raises(treadle.ScheduleError) as caught:
+        s[b].compute_inline()
+    assert str(caught.value) == (
+        "a reduction cannot be inlined\n  at    schedule of stage B\n  hint  use compute_at"
+    )
+
+
+def test_a_stage_read_outside_its_loop_is_refused() -> None:
+    a = te.placeholder((4,), name="A")
+    b = te.compute((4,), lambda i: a[i] + 1.0, name="B")
+    c = te.compute((4,), lambda i: b[i] * 2.0, name="C")
+    d = te.compute((4,), lambda i: b[i] + c[i], name="D")
+    s = te.create_schedule(d.op)
+    s[b].compute_at(s[c], s[c].op.axis[0])
+    with pytest.raises(treadle.ScheduleError) as caught:
+        treadle.lower(s, [a, d])
+    assert str(caught.value) == (
+        "stage B is computed inside a loop, but stage D outside that loop reads it too"
+        "\n  at    stage B"
+        "\n  hint  compute it at a loop that encloses all its readers, or at root"
+    )
+
+
+def test_a_missing_argument_is_named() -> None:
+    e = simple()
+    for args, name in (([e.args[1]], "A"), ([e.args[0]], "C")):
+        with pytest.raises(treadle.ScheduleError) as caught:
+            treadle.lower(e.schedule, args, name="f")
+        assert str(caught.value) == (
+            f"tensor {name} is not among the arguments of f"
+            "\n  hint  pass every input and output tensor to lower or build"
+        )
+
+
+def test_a_schedule_is_data() -> None:
+    e = product()
+    assert e.schedule.normalize() is e.schedule
+    assert repr(e.stage) == "stage(C, [i, j, k])"
+    e.stage.tile(e.i, e.j, 2, 8)
+    assert [s.primitive for s in e.schedule.steps] == ["split", "split", "reorder"]
+    assert str(e.schedule.steps[2]) == "s[C].reorder(i.outer, j.outer, i.inner, j.inner)"
+    assert e.args[2] in e.schedule
+    assert te.placeholder((1,)) not in e.schedule

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of the attention operators that onnxruntime's optimiser makes (com.microsoft)."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from treadle.dtype import to_numpy
+from treadle.errors import ModelError
+from treadle.frontend.onnx.build import converted, reshaped, scalar_like, shape_of, transposed
+from treadle.frontend.onnx.microsoft import DOMAIN, dtype_of_node, join_heads, split_heads
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.graph.nodes import Constant, Node
+from treadle.ops import elementwise, matmul, movement, norm
+
+
+@converter("Attention", since=(1,), domain=DOMAIN)
+def attention(node: OnnxNode) -> list[Node]:
+    """Convert self-attention with the projections of queries, keys and values in one product."""
+    node.without_effect("past_present_share_buffer", "rotary_embedding_dim")
+    if node.flag("do_rotary"):
+        raise ModelError("Attention with do_rotary is not supported")
+    heads = node.integer("num_heads")
+    product: Node = matmul.matmul(node.input(0), node.input(1))
+    if node.has_input(2):
+        product = elementwise.add(product, node.input(2))
+    third = shape_of(product)[-1] // 3
+    sizes = node.integers("qkv_hidden_sizes") or (third,) * 3
+    q, k, v = (split_heads(p, heads) for p in _columns(product, sizes))
+    if node.has_input(4):
+        past = node.input(4)
+        k = movement.concat(_entry(past, 0), k, axis=2)
+        v = movement.concat(_entry(past, 1), v, axis=2)
+    present = [reshaped(x, (1, *shape_of(x))) for x in (k, v)]
+    result = _attended(node, q, k, v, _mask(node, q, k, 3), node.optional(5))
+    if not node.wants(1):
+        return [result]
+    return [result, movement.concat(*present, axis=0)]
+
+
+@converter("MultiHeadAttention", since=(1,), domain=DOMAIN)
+def multi_head_attention(node: OnnxNode) -> list[Node]:
+    """Convert attention of separate queries, keys and values."""
+    heads = node.integer("num_heads")
+    if node.type(0).ndim != 3 or not node.has_input(1) or not node.has_input(2):
+        raise ModelError("MultiHeadAttention with packed queries, keys or values is not supported")
+    q, k, v = (node.input(i) for i in range(3))
+    if node.has_input(3):
+        widths = [shape_of(q)[-1], shape_of(q)[-1], shape_of(v)[-1]]
+        shifts = _columns(node.input(3), widths)
+        q, k, v = (
+            elementwise.add(x, b) if len(shape_of(x)) == 3 else x
+            for x, b in zip((q, k, v), shifts, strict=True)
+        )
+    q, k, v = (split_heads(x, heads) if len(shape_of(x)) == 3 else x for x in (q, k, v))
+    if node.has_input(6) and node.has_input(7):
+        k = movement.concat(node.input(6), k, axis=2)
+        v = movement.concat(node.input(7), v, axis=2)
+    return [_attended(node, q, k, v, _mask(node, q, k, 4), node.optional(5)), k, v]
+
+
+def _columns(x: Node, widths: tuple[int, ...] | list[int]) -> list[Node]:
+    """Cut the last axis into parts."""
+    *lead, whole = shape_of(x)
+    if sum(widths) != whole:
+        raise ModelError(f"parts of {list(widths)} do not make up {x.type}")
+    found, start = [], 0
+    for width in widths:
+        zeros = (0,) * len(lead)
+        end = start + width
+        found.append(movement.slice_(x, begin=(*zeros, start), end=(*lead, end)))
+        start = end
+    return list(found)
+
+
+def _entry(x: Node, k: int) -> Node:
+    shape = shape_of(x)
+    begin, end = (k, *(0,) * (len(shape) - 1)), (k + 1, *shape[1:])
+    return reshaped(movement.slice_(x, begin=begin, end=end), shape[1:])
+
+
+def _attended(
+    node: OnnxNode, q: Node, k: Node, v: Node, masks: list[Node], bias: Node | None
+) -> Node:
+    """Return softmax(q k' * scale + masks + bias) v with the heads joined."""
+    scale = node.number("scale", 0.0) or 1.0 / sqrt(shape_of(q)[-1])
+    scores: Node = matmul.matmul(q, transposed(k, (0, 1, 3, 2)))
+    scores = elementwise.multiply(scores, scalar_like(scale, scores))
+    if bias is not None:
+        scores = elementwise.add(scores, bias)
+    for mask in masks:
+        scores = elementwise.add(scores, converted(mask, dtype_of_node(scores)))
+    if node.flag("unidirectional"):
+        scores = _causal(scores)
+    return join_heads(matmul.matmul(norm.softmax(scores, axis=3), v))
+
+
+def _causal(scores: Node) -> Node:
+    """Put the smallest number where a key comes after its query."""
+    steps, total = shape_of(scores)[2:]
+    queries = np.arange(steps)[:, None] + (total - steps)
+    seen = Constant.of((np.arange(total) <= queries).reshape(1, 1, steps, total))
+    dtype = dtype_of_node(scores)
+    lowest = float(np.finfo(to_numpy(dtype)).min) if dtype != "bfloat16" else -3e38
+    return elementwise.where(seen, scores, scalar_like(lowest, scores))
+
+
+def _mask(node: OnnxNode, q: Node, k: Node, index: int) -> list[Node]:
+    """Return what the optional mask adds to the scores: its filter value where it is 0."""
+    given = node.optional(index)
+    hidden = node.number("mask_filter_value", -10000.0)
+    if given is None:
+        return []
+    batch, _, steps, _ = shape_of(q)
+    total, shape = shape_of(k)[2], shape_of(given)
+    if shape == (batch,) and (batch > 1 or total > 1):
+        positions = Constant.of(np.arange(total, dtype="int64").reshape(1, total))
+        lengths = converted(reshaped(given, (batch, 1)), "int64")
+        keeps: Node = elementwise.less(positions, lengths)
+        shape = (batch, total)
+    elif shape in ((batch, total), (batch, steps, total)):
+        keeps = converted(given, "bool")
+    else:
+        raise ModelError(f"a mask {given.type} of {node.op} is not supported")
+    wide = reshaped(keeps, (batch, 1, *((1,) if len(shape) == 2 else ()), *shape[1:]))
+    zero, filtered = Constant.of(0.0, "float32"), Constant.of(hidden, "float32")
+    return [elementwise.where(wide, zero, filtered)]

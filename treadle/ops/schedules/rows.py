@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of chains of reductions along rows: softmax, normalisations, sums of the last axes.
+
+All stages of a row are computed together while it is in cache; rows are dealt out to the threads.
+"""
+
+from __future__ import annotations
+
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import int_value
+from treadle.graph.operator import Group
+from treadle.loop.from_schedule import inline_bodies
+from treadle.ops.schedules.stages import (
+    PARALLEL_WORK,
+    inline_moves,
+    is_reduction,
+    is_step,
+    joint_axes,
+    known,
+    lanes_of,
+    live_stages,
+    size_of,
+    steps_in_memory,
+)
+from treadle.target.base import Target
+from treadle.te.schedule import Schedule, Stage
+from treadle.te.tensor import ComputeOp, IterVar, Tensor
+
+_LARGEST_ROW = 1 << 16
+"""Elements of one stage that a row may keep on the stack."""
+_FEW_ROWS = 4
+"""Fewer rows than this many are only taken as the tasks of threads if they are short."""
+_FEW_TERMS = 8
+"""So few terms are combined without a loop."""
+_MOST_LANES = 1024
+"""The most sums that are kept side by side while a row is read in order."""
+
+
+def schedule_rows(group: Group, target: Target) -> bool:
+    """Compute everything of a row inside one parallel loop over rows; False if there are no rows.
+
+    before: for i: max[i]; for i, j: exp[i, j]; for i: sum[i]; for i, j: y[i, j]
+    after:  parallel for i: max; for j: exp[j]; sum; for j: y[i, j]
+    """
+    s = group.schedule
+    inline_moves(group)
+    live = live_stages(s)
+    results = [x for x in live if x.is_output]
+    if len(results) != 1 or not any(map(is_step, live)):
+        return False
+    result = results[0]
+    count = shared_rows(s, live, result)
+    if (
+        count == 0
+        or not _is_along_rows(s, live, count)
+        or not _is_worth(live, result, count, target)
+    ):
+        return False
+    op = result.op
+    assert isinstance(op, ComputeOp)
+    rows = list(op.axis[:count])
+    if is_reduction(result):
+        _hoist(result, rows)
+    else:
+        wide = fused_wide(result, s, count)
+        _vectors(result, wide, lanes_of(result, target))
+        _hoist(result, rows)
+    task = result.fuse(*rows)
+    if _work(live) >= PARALLEL_WORK:
+        result.parallel(task)
+    for stage in live:
+        if stage is not result:
+            stage.compute_at(result, task)
+            _inside(stage, s, count, target)
+    return True
+
+
+def _hoist(result: Stage, rows: list[IterVar]) -> None:
+    others = [a for a in result.leaf_iter_vars if a not in rows]
+    result.reorder(*rows, *others)
+
+
+def shared_rows(s: Schedule, live: list[Stage], result: Stage) -> int:
+    """Return how many leading axes of the result index every stage in the same way."""
+    bodies = inline_bodies(s)
+    ours = {id(x) for x in live}
+    count = len(result.op.axis) if isinstance(result.op, ComputeOp) else 0
+    if not is_reduction(result):
+        count -= 1
+    for reader in live:
+        op = reader.op
+        assert isinstance(op, ComputeOp)
+        for body in bodies[id(reader)]:
+            for n in ex.walk(body):
+                if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                    continue
+                if id(s[n.source]) in ours:
+                    count = min(count, _same_prefix(n.indices, op.axis))
+                elif op.reduce_axis:
+                    count = min(count, _before_memory(n, op.axis))
+    return max(0, count)
+
+
+def _before_memory(load: ex.Load, axes: tuple[IterVar, ...]) -> int:
+    """Return how many axes stand before the one along which elements are neighbours."""
+    if not load.indices:
+        return len(axes)
+    steps = steps_in_memory(load)
+    walked = (d for d, a in enumerate(axes) if steps.get(a) == 1 and known(a) != 1)
+    return next(walked, len(axes))
+
+
+def _same_prefix(indices: tuple[ex.Expr, ...], axes: tuple[IterVar, ...]) -> int:
+    """Return how many leading indices are the axes themselves, in order."""
+    count = 0
+    for index, axis in zip(indices, axes, strict=False):
+        if index is not axis and not (int_value(axis.extent) == 1 and int_value(index) == 0):
+            break
+        count += 1
+    return count
+
+
+def _is_along_rows(s: Schedule, live: list[Stage], count: int) -> bool:
+    """True when the finished reductions leave one value of a row, not one per column."""
+    return all(
+        size_of(x.op.outputs[0].shape[count:]) == 1
+        for x in live
+        if is_step(x) and (x.is_output or not all(map(is_step, s.readers(x))))
+    )
+
+
+def _is_worth(live: list[Stage], result: Stage, count: int, target: Target) -> bool:
+    op = result.op
+    assert isinstance(op, ComputeOp)
+    rows = size_of(tuple(a.extent for a in op.axis[:count]))
+    for stage in live:
+        inside = size_of(stage.op.outputs[0].shape[count:])
+        if inside is None or (stage is not result and inside > _LARGEST_ROW):
+            return False
+    many = rows is None or rows >= _FEW_ROWS * target.cores
+    return many or _work(live) < PARALLEL_WORK * _FEW_ROWS
+
+
+def _work(live: list[Stage]) -> int:
+    total = 0
+    for stage in live:
+        op = stage.op
+        assert isinstance(op, ComputeOp)
+        size = size_of(tuple(a.extent for a in (*op.axis, *op.reduce_axis)))
+        total += PARALLEL_WORK if size is None else size
+    return total
+
+
+def _inside(stage: Stage, s: Schedule, count: int, target: Target) -> None:
+    """Order and vectorise the loops of a stage that is computed for one row."""
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    rows, inner = list(op.axis[:count]), list(op.axis[count:])
+    if not is_reduction(stage):
+        if inner:
+            wide = fused_wide(stage, s, count)
+            _vectors(stage, wide, lanes_of(stage, target))
+            _hoist(stage, rows)
+        return
+    if (size_of(tuple(a.extent for a in op.reduce_axis)) or _FEW_TERMS + 1) <= _FEW_TERMS:
+        for axis in op.reduce_axis:
+            stage.unroll(axis)
+    long = [a for a in inner if known(a) > 1]
+    if not long:
+        return
+    last = long[-1]
+    if known(last) > _MOST_LANES:
+        lanes = lanes_of(stage, target)
+        outer, last = stage.split(last, factor=lanes)
+        inner = [a for a in inner if a is not long[-1]] + [outer]
+    else:
+        inner = [a for a in inner if a is not last]
+    stage.reorder(*rows, *inner, *op.reduce_axis, last)
+    stage.vectorize(last)
+
+
+def fused_wide(stage: Stage, s: Schedule, start: int = 0) -> IterVar:
+    """Fuse the last axes that run through memory together everywhere; return the one axis."""
+    axes = joint_axes(stage, s)
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    joint = [a for a in axes if a in op.axis[start:]]
+    return stage.fuse(*joint) if len(joint) > 1 else joint[0]
+
+
+def _vectors(stage: Stage, wide: IterVar, lanes: int) -> None:
+    extent = int_value(stage.extents()[wide])
+    if extent is not None and extent <= lanes:
+        stage.vectorize(wide)
+        return
+    _, inner = stage.split(wide, factor=lanes)
+    stage.vectorize(inner)
