@@ -173,7 +173,11 @@ def test_products_read_panels() -> None:
 
 
 def test_panels_are_wider_for_one_row() -> None:
-    assert panel_width(1, 1000, 8) == 64
-    assert panel_width(20, 1000, 8) == 32
-    assert panel_width(20, 10, 8) == 16
-    assert panel_width(20, 3, 8) == 8
+    for lanes in (4, 8, 16):
+        assert panel_width(1, 1000, lanes) > panel_width(20, 1000, lanes) >= lanes
+        assert panel_width(20, 3, lanes) == lanes
+        for rows in (1, 2, 20):
+            widths = [panel_width(rows, columns, lanes) for columns in range(1, 400)]
+            assert widths == sorted(widths)
+            assert all(w % lanes == 0 for w in widths)
+            assert all(w < 2 * max(c, lanes) for c, w in enumerate(widths, 1))
