@@ -153,7 +153,8 @@ def model_of(case: Case) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
             continue
         arrays[name] = value
         inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, case.shapes[k]))
-    node = helper.make_node(case.op, names, ["y"], **case.attrs)
+    node = helper.make_node(case.op, names, ["y"])
+    node.attribute.extend(helper.make_attribute(k, v) for k, v in case.attrs.items())
     dtype = TensorProto.INT64 if case.op == "ArgMax" else TensorProto.FLOAT
     output = helper.make_tensor_value_info("y", dtype, None)
     graph = helper.make_graph([node], "kernel", inputs, [output], stored)
@@ -214,7 +215,7 @@ def open_engines(
         return time.perf_counter() - start
 
     mine = [np.asarray(a) for a in executable.run(inputs)]
-    timers = {"treadle": ours, "onnxruntime": theirs}
+    timers: dict[str, Timer] = {"treadle": ours, "onnxruntime": theirs}
     names = [k.name for k in executable.kernels]
     return timers, mine, list(session.run(None, inputs)), names
 

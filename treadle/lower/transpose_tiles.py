@@ -14,7 +14,7 @@ after:  for j in unrolled(4): t[ramp(j * 4)] = A[ramp(j * 9)]
 from __future__ import annotations
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import decompose
+from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
 from treadle.loop import nodes as lp

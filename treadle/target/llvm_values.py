@@ -344,7 +344,7 @@ class Values:
         )
 
     def _resized(self, element: str, value: str, lanes: int, to: int) -> str:
-        """Return the first lanes of a vector as a narrower one, or a wider one that has it first."""
+        """Return the first lanes of a vector, or a wider one that begins with it."""
         type_ = vector(element, lanes)
         order = ", ".join(f"i32 {i}" if i < lanes else "i32 poison" for i in range(to))
         return self.b.let(f"shufflevector {type_} {value}, {type_} poison, <{to} x i32> <{order}>")

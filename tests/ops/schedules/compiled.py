@@ -44,10 +44,3 @@ def check(
     for a, b in zip(outputs, expected, strict=True):
         assert_close(a, b, example)
     return kernel
-
-
-def innermost(kernel: Kernel) -> str:
-    """Return the text of the longest serial loop's body: what runs most often."""
-    text = kernel.loop_text()
-    return max(text.split("for i2 in range"), key=lambda part: int(part[1:].split(")")[0])
-               if part.startswith("(") else 0)  # fmt: skip

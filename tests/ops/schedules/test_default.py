@@ -8,7 +8,7 @@ import pytest
 from tests.ops.schedules.compiled import check
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (5, 19), (16, 16), (33, 18), (70, 3), (3, 70)])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 19), (33, 18), (3, 70)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool", "float16"])
 def test_transposed_matrices(shape: tuple[int, int], dtype: str) -> None:
     check("transpose", shape, dtype=dtype, perm=(1, 0))

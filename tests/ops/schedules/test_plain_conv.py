@@ -12,7 +12,7 @@ from treadle.ops.schedules.plain_conv import conv_tile
 PADS = {"pads_before": (1, 1), "pads_after": (1, 1)}
 
 
-@pytest.mark.parametrize("width", [1, 5, 14, 16, 28, 33, 70])
+@pytest.mark.parametrize("width", [1, 14, 33])
 @pytest.mark.parametrize("filters", [1, 7, 12])
 def test_any_width_and_filters(width: int, filters: int) -> None:
     check("conv", (1, 3, 6, width), (filters, 3, 3, 3), atol=1e-4, **PADS)
@@ -39,7 +39,7 @@ def test_other_types(dtype: str) -> None:
     check("conv", (1, 3, 5, 18), (4, 3, 3, 3), dtype=dtype, **PADS)
 
 
-@pytest.mark.parametrize("width", [1, 7, 15, 33])
+@pytest.mark.parametrize("width", [1, 15])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_transposed(width: int, stride: int) -> None:
     check("conv_transpose", (1, 6, 3, width), (6, 5, 4, 4), atol=1e-4, strides=(stride, stride))

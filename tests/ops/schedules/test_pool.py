@@ -11,8 +11,8 @@ PADS = {"pads_before": (1, 1), "pads_after": (1, 1)}
 
 
 @pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
-@pytest.mark.parametrize("strides", [(1, 1), (2, 2), (1, 3)])
-@pytest.mark.parametrize("size", [(1, 1), (7, 9), (17, 33), (34, 50), (3, 16)])
+@pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("size", [(1, 1), (7, 9), (17, 33)])
 def test_rows_of_any_width(name: str, strides: tuple[int, int], size: tuple[int, int]) -> None:
     check(name, (2, 3, *size), kernel=(3, 3), strides=strides, **PADS)
 
