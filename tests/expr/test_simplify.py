@@ -256,3 +256,15 @@ def test_a_lazy_select_of_a_constant_or_a_variable() -> None:
     flag = Var("flag", "bool")
     kept = select(flag, a + b, b * 1.0, lazy=True)
     assert simplify(kept) is select(flag, a + b, b, lazy=True)
+
+
+@pytest.mark.parametrize("width", [3, 7, 9, 12, 49, 100])
+@pytest.mark.parametrize("factor", [4, 16, 24])
+def test_row_and_column_of_a_strip_join_again(width: int, factor: int) -> None:
+    outer, lane = Var("outer"), Var("lane")
+    ranges = {outer: Interval(0, 50), lane: Interval(0, factor - 1)}
+    flat = outer * factor + lane
+    assert simplify(flat // width * width + flat % width, ranges) is simplify(flat, ranges)
+    remainder = simplify(flat % width, ranges)
+    for o, i in itertools.product(range(51), range(factor)):
+        assert evaluate(remainder, {outer: o, lane: i}) == (o * factor + i) % width
