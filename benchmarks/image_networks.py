@@ -13,15 +13,16 @@ import onnx
 from onnx import TensorProto
 
 from benchmarks.onnx_writer import Writer
+from benchmarks.weights import Role
 
 Curve: TypeAlias = Literal["", "Relu", "HardSwish", "Silu"]
 
 
 def _conv(
     w: Writer, x: str, inputs: int, outputs: int, name: str, *, kernel: int = 1, stride: int = 1,
-    groups: int = 1, curve: Curve = "",
+    groups: int = 1, curve: Curve = "", role: Role = "filter",
 ) -> str:  # fmt: skip
-    weight = w.parameter(f"{name}.weight", (outputs, inputs // groups, kernel, kernel), "filter")
+    weight = w.parameter(f"{name}.weight", (outputs, inputs // groups, kernel, kernel), role)
     bias = w.parameter(f"{name}.bias", (outputs,), "bias")
     x = w.node("Conv", [x, weight, bias], name, kernel_shape=[kernel] * 2, strides=[stride] * 2,
                pads=[(kernel - 1) // 2] * 4, group=groups)  # fmt: skip
@@ -74,7 +75,7 @@ def efficientnet_b0(opset: int | None = None) -> onnx.ModelProto:
             x = _conv(w, x, hidden, hidden, f"{at}.spatial", kernel=kernel, stride=stride,
                       groups=hidden, curve="Silu")  # fmt: skip
             x = _gated(w, x, hidden, max(1, width // 4), f"{at}.gate", "Silu", "Sigmoid")
-            x = _conv(w, x, hidden, outputs, f"{at}.project")
+            x = _conv(w, x, hidden, outputs, f"{at}.project", role="wide_filter")
             if stride == 1 and width == outputs:
                 x = w.node("Add", [x, source], f"{at}.sum")
             width = outputs
@@ -109,7 +110,7 @@ def mobilenet_v3_like(opset: int | None = None) -> onnx.ModelProto:
                   groups=hidden, curve=curve)  # fmt: skip
         if is_gated:
             x = _gated(w, x, hidden, hidden // 4, f"{at}.gate", "Relu", "HardSigmoid")
-        x = _conv(w, x, hidden, outputs, f"{at}.project")
+        x = _conv(w, x, hidden, outputs, f"{at}.project", role="wide_filter")
         if stride == 1 and width == outputs:
             x = w.node("Add", [x, source], f"{at}.sum")
         width = outputs

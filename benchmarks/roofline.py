@@ -4,15 +4,15 @@
     python -m benchmarks.roofline resnet50 bert_base [--threads 1] [--svg roofline.svg]
 
 A kernel's best possible rate is the lower of the peak and of bandwidth times its operations per
-byte (Williams, Waterman, Patterson, "Roofline", 2009). Bytes are inputs and results, each once; what
-already lies in a cache can exceed the bandwidth of memory.
+byte (Williams, Waterman, Patterson, "Roofline", 2009). Bytes are inputs and results, each once;
+what already lies in a cache can exceed the bandwidth of memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def table_of(name: str, layers: Sequence[Layer], limits: Limits, top: int) -> Ta
     return table
 
 
-def picture(networks: dict[str, Sequence[Layer]], limits: Limits, title: str) -> str:
+def picture(networks: Mapping[str, Sequence[Layer]], limits: Limits, title: str) -> str:
     """Return an SVG picture: operations per byte across, GFLOP/s up, both logarithmic.
 
     A dot is a kernel; its area is the kernel's share of the network's time.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 Role: TypeAlias = Literal[
     "filter",  # [out, in / groups, *kernel] of a convolution that a ReLU follows
+    "wide_filter",  # the same after a gate or a smooth curve, which halve what passes
     "dense",  # [out, in] of a matrix product that a softmax follows
     "dense_transposed",  # the same, [in, out]
     "bias",
@@ -45,7 +46,10 @@ def draw(network: str, name: str, shape: tuple[int, ...], role: Role) -> NDArray
         return random.uniform(low, high, shape).astype(np.float32)
     values = random.standard_normal(shape, dtype=np.float32)
     values *= np.float32(_deviation(role, shape))
-    if role == "filter":  # what all inputs have in common, such as a ReLU's mean, is not passed on
+    if role in (
+        "filter",
+        "wide_filter",
+    ):  # what all inputs have in common, such as a ReLU's mean, is not passed on
         values -= values.mean(axis=tuple(range(1, len(shape))), keepdims=True)
     return values
 
@@ -53,6 +57,8 @@ def draw(network: str, name: str, shape: tuple[int, ...], role: Role) -> NDArray
 def _deviation(role: Role, shape: tuple[int, ...]) -> float:
     if role == "filter":
         return float(np.sqrt(2.0 / np.prod(shape[1:])))
+    if role == "wide_filter":
+        return float(np.sqrt(8.0 / np.prod(shape[1:])))
     if role == "dense":
         return float(np.sqrt(1.0 / shape[-1]))
     if role == "dense_transposed":

@@ -19,7 +19,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr
-from treadle.loop.nodes import Allocate, Buffer, For, If, Seq, Stmt, Store
+from treadle.loop.nodes import Allocate, Buffer, For, Seq, Stmt, Store
 from treadle.te.tensor import ComputeOp, ExternOp, PlaceholderOp, Reduce, Tensor
 
 

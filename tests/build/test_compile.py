@@ -105,7 +105,7 @@ def a_transformer_block() -> Function:
     )  # fmt: skip
     scores = softmax(matmul(q, transpose(k, perm=(0, 1, 3, 2))), axis=3)
     mixed = reshape(transpose(matmul(scores, v), perm=(0, 2, 1, 3)), shape=(1, 6, 16))
-    normed = layer_norm(ew.add(x, mixed), constant(16, key="s"), constant(16, key="b"))
+    normed = layer_norm(ew.add(x, mixed), constant(16, key="s"), constant(16, key="b"), axis=2)
     return function(ew.gelu(matmul(normed, constant(16, 32))), params=[x])
 
 
@@ -126,13 +126,11 @@ def one_channel() -> Function:
 def roots_of_padding_lanes() -> Function:
     """What padding lanes hold must not become NaN: the next convolution adds 0 * NaN."""
     x = var("x", 1, 9, 4, 4)
-    positive = ew.add(ew.abs(conv(x, constant(9, 9, 1, 1))), constant_of(5.0, 1, 9, 1, 1))
-    root = ew.sqrt(ew.subtract(positive, scalar(1.0)))
+    small = ew.multiply(ew.tanh(conv(x, constant(9, 9, 1, 1))), scalar(0.1))
+    angles = Constant.of(np.linspace(3.0, 3.2, 9, dtype="float32").reshape(1, 9, 1, 1))
+    turned = ew.cos(ew.add(small, angles))  # about -1, of padding 1
+    root = ew.sqrt(ew.subtract(scalar(0.5), turned))
     return function(conv(root, constant(4, 9, 1, 1)), params=[x])
-
-
-def constant_of(value: float, *shape: int) -> Constant:
-    return Constant.of(np.full(shape, value, "float32"))
 
 
 def slices_of_channels() -> Function:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random image networks keep their meaning: through the graph passes, in a plan, and compiled."""
+"""Random networks keep their meaning: through the graph passes, in a plan, and compiled."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import treadle
 from tests.build import plan_eval
 from tests.build.graphs import Network
+from tests.build.sequences import Sequence as SequenceNetwork
 from treadle.build.memory_plan import MemoryPlan, Value
 from treadle.graph import interpret
 from treadle.graph.nodes import Module
@@ -22,6 +23,8 @@ from treadle.target.parse import parse_target
 NARROW = parse_target("llvm -mcpu=x86-64-v3 -num-cores=2")
 WIDE = parse_target("llvm -mcpu=x86-64-v4 -num-cores=2")
 PER_TEST = 40
+
+kinds = pytest.mark.parametrize("kind", [Network, SequenceNetwork], ids=["images", "sequences"])
 
 
 def expected_of(net: Network) -> list[np.ndarray]:
@@ -59,21 +62,23 @@ def check_lives(plan: MemoryPlan) -> None:
                 assert apart, f"{a} and {b} overlap while both are live"
 
 
+@kinds
 @pytest.mark.parametrize("group", range(8))
-def test_layouts_and_fusion(group: int) -> None:
+def test_layouts_and_fusion(group: int, kind: type[Network]) -> None:
     for seed in range(group * PER_TEST, (group + 1) * PER_TEST):
-        net = Network(seed)
+        net = kind(seed)
         for target in (NARROW, WIDE):
             with np.errstate(all="ignore"):
                 got = interpret.run(optimize(net.function, target, 3), net.inputs)
             compare(got, net, f"seed {seed}, {target}")
 
 
+@kinds
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("group", range(4))
-def test_plans(group: int, level: int) -> None:
+def test_plans(group: int, level: int, kind: type[Network]) -> None:
     for seed in range(group * PER_TEST, (group + 1) * PER_TEST):
-        net, chance = Network(seed, 14), random.Random(seed)
+        net, chance = kind(seed, 14), random.Random(seed)
         workspaces = [chance.choice((0, 0, 100, 3000)) for _ in range(99)]
         plan = plan_eval.plan_of(optimize(net.function, NARROW, level), NARROW, workspaces)
         check_lives(plan)
@@ -81,20 +86,21 @@ def test_plans(group: int, level: int) -> None:
             compare(plan_eval.run(plan, net.inputs), net, f"seed {seed}, level {level}")
 
 
-def check_compiled(seed: int) -> None:
-    net = Network(seed, 10)
+def check_compiled(net: Network, seed: int) -> None:
     for level in (0, 3):
         executable = treadle.compile(Module(net.function), opt_level=level)
         got = [np.asarray(output) for output in executable.run(net.inputs)]
         compare(got, net, f"seed {seed}, level {level}")
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_compiled(seed: int) -> None:
-    check_compiled(seed)
+@kinds
+@pytest.mark.parametrize("seed", range(20))
+def test_compiled(seed: int, kind: type[Network]) -> None:
+    check_compiled(kind(seed, 10), seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(24, 400))
-def test_many_more_compiled(seed: int) -> None:
-    check_compiled(seed)
+@kinds
+@pytest.mark.parametrize("seed", range(20, 400))
+def test_many_more_compiled(seed: int, kind: type[Network]) -> None:
+    check_compiled(kind(seed, 10), seed)

@@ -100,7 +100,7 @@ def test_a_timeline_that_cannot_be_written(
     assert "cannot be written: it is a folder" in capsys.readouterr().err
 
 
-def test_medians_of_the_runs(model: Path) -> None:
+def test_every_instruction_is_timed(model: Path) -> None:
     executable = compile_model(model)
     layers, seconds = profile.measure(
         executable, profile.filled_inputs(executable, "random"), repeat=3

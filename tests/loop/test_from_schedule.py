@@ -106,6 +106,35 @@ def test_a_local_buffer_holds_what_its_tile_reads(tile: int, buffer: str) -> Non
     check(s, [a, c])
 
 
+def test_what_a_reduction_inside_reads_is_all_it_runs_over() -> None:
+    """The producer of a reduction and the reduction, both computed in a loop of their user."""
+    a, b, _ = matrix_product(12, 9, 7)
+    twice = te.compute((12, 7), lambda i, k: a[i, k] * 2.0, name="twice")
+    r = te.reduce_axis((0, 7), "r")
+    c = te.compute((12, 9), lambda i, j: te.sum(twice[i, r] * b[r, j], axis=r), name="sums")
+    d = te.compute((12, 9), lambda i, j: c[i, j] + 1.0, name="D")
+    s = te.create_schedule(d.op)
+    outer, _ = s[d].split(s[d].op.axis[0], factor=4)
+    s[c].compute_at(s[d], outer)
+    s[twice].compute_at(s[d], outer)
+    assert "twice: float32[4, 7]" in str(treadle.lower(s, [a, b, d]))
+    check(s, [a, b, d])
+
+
+def test_groups_of_tiles_of_an_uneven_axis_read_whole_tiles_of_their_producer() -> None:
+    a = te.placeholder((8, 4), name="A")
+    b = te.compute((8, 4), lambda t, i: a[t, i] * 2.0, name="B")
+    c = te.compute((30,), lambda y: b[y // 4, y % 4], name="C")
+    s = te.create_schedule(c.op)
+    tile, _ = s[c].split(s[c].op.axis[0], factor=4)
+    group, _ = s[c].split(tile, factor=2)
+    s[b].compute_at(s[c], group)
+    text = str(treadle.lower(s, [a, c]))
+    assert "B: float32[2, 4]" in text
+    assert "min(" not in text
+    check(s, [a, c])
+
+
 def test_both_branches_of_a_concatenation_stay_inside() -> None:
     """An empty region lies inside its tensor too (found by the fuzzer)."""
     a = te.placeholder((9,), name="A")

@@ -57,6 +57,7 @@ EXACT = {
     "difference": lambda i, j: i - j + 4,
     "outer": lambda i, j: OUTER * 9 + i,
     "quotient": lambda i, j: i // 4,
+    "quotient of a clamped axis": lambda i, j: minimum(OUTER * 4 + i, 21) // 4,
     "remainder inside a row": lambda i, j: (j + 8) % 8,
     "minimum": lambda i, j: minimum(i, 4),
     "maximum": lambda i, j: maximum(i + j, OUTER),

@@ -32,7 +32,9 @@ def _matrix(forms: list[ex.Expr], symbols: list[ex.Var]) -> np.ndarray:
     """The coefficients of linear forms: their values at the unit vectors."""
     columns = []
     for one in symbols:
-        values = {s: ex.Const.of(float(s is one), "float64") for s in symbols}
+        values: dict[ex.Expr, ex.Expr] = {
+            s: ex.Const.of(float(s is one), "float64") for s in symbols
+        }
         columns.append([_number(ex.substitute(f, values)) for f in forms])
     return np.array(columns).T
 

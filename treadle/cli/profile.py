@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from treadle.settings import use
 HELP = "show where the time of a model goes, kernel by kernel"
 
 _SECONDS = 2.0
-_MIN_RUNS, _MAX_RUNS = 5, 200
+_MIN_RUNS, _MAX_RUNS = 8, 200
 _TOP = 20
 _LAYER_WIDTH, _KERNEL_WIDTH, _PIPE_WIDTH = 38, 40, 150
 
@@ -43,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Layer:
-    """One instruction: where it comes from, its work, and its median time in seconds."""
+    """One instruction: where it comes from, its work, and its time in seconds."""
 
     origin: str
     kernel: str
@@ -124,7 +123,10 @@ def run(arguments: argparse.Namespace) -> int:
 def measure(
     model: Runnable, inputs: dict[str, NDArray], repeat: int | None = None
 ) -> tuple[list[Layer], float]:
-    """Return every instruction with its median time, and the median of unprofiled whole runs."""
+    """Return every instruction with its shortest time, and the shortest unprofiled whole run.
+
+    The shortest time is what other work on the machine disturbs least.
+    """
     instructions = model.instructions()
     outputs = model.run(inputs)
     whole: list[float] = []
@@ -140,9 +142,9 @@ def measure(
             f"the plan has {len(instructions)} instructions but {len(times[0])} were timed",
             hint="compile the model again with this version of Treadle",
         )
-    medians = [statistics.median(column) for column in zip(*times, strict=True)]
-    layers = [_layer(row, t) for row, t in zip(instructions, medians, strict=True)]
-    return layers, statistics.median(whole)
+    shortest = [min(column) for column in zip(*times, strict=True)]
+    layers = [_layer(row, t) for row, t in zip(instructions, shortest, strict=True)]
+    return layers, min(whole)
 
 
 def _is_enough(done: int, repeat: int | None, end: float) -> bool:
@@ -213,7 +215,7 @@ def print_summary(layers: Sequence[Layer], limits: Limits, seconds: float, threa
     out = console()
     print_row(out, "kernels", f"{total * 1e3:.3f} ms in {count_text(len(layers), 'instruction')}")
     rate = 1e-9 * flops / seconds
-    print_row(out, "run", f"{seconds * 1e3:.3f} ms, {rate:.0f} GFLOP/s (median, without profiling)")
+    print_row(out, "run", f"{seconds * 1e3:.3f} ms, {rate:.0f} GFLOP/s (the fastest, not profiled)")
     noun = "thread" if threads == 1 else "threads"
     reach = f"{limits.gflops:.0f} GFLOP/s and {limits.gigabytes:.1f} GB/s from memory"
     print_row(out, "machine", f"at most {reach} on {threads} {noun}")
@@ -221,7 +223,7 @@ def print_summary(layers: Sequence[Layer], limits: Limits, seconds: float, threa
 
 
 def write_trace(layers: Sequence[Layer], path: Path) -> None:
-    """Write the median run as a timeline in the Trace Event format: one event per instruction."""
+    """Write a run as a timeline in the Trace Event format: one event per instruction."""
     events: list[dict[str, object]] = []
     at = 0.0
     for layer in layers:

@@ -102,27 +102,9 @@ def _binary_bounds(e: ex.Binary, box: Box, known: Simplifier) -> tuple[Expr, Exp
     if e.op not in ("floordiv", "floormod") or divisor is None or divisor <= 0:
         raise _Unknown
     low, high = _bounds(e.a, box, known)
-    first, last = _quotient(low, divisor, known), _quotient(high, divisor, known)
+    first, last = known.run(low // divisor), known.run(high // divisor)
     if e.op == "floordiv":
         return first, last
     if first is last:
         return known.run(low % divisor), known.run(high % divisor)
     return Const.of(0), Const.of(divisor - 1)
-
-
-def _quotient(e: Expr, divisor: int, known: Simplifier) -> Expr:
-    """Return e // divisor, inside the limits that clamp `e` where there are any.
-
-    before: min(4 * i + 4, 15) // 4 with i in [0, 3]   ->   after: min(i + 1, 3)
-    """
-    affine = decompose(e)
-    clamp = next((a for a in affine.terms if isinstance(a, ex.Binary) and a.op in _CLAMPS), None)
-    if clamp is None or affine.terms[clamp] != 1:
-        return known.run(e // divisor)
-    rest = known.run(e - clamp)
-    a = _quotient(known.run(clamp.a + rest), divisor, known)
-    b = _quotient(known.run(clamp.b + rest), divisor, known)
-    return known.run(ex.minimum(a, b) if clamp.op == "min" else ex.maximum(a, b))
-
-
-_CLAMPS = ("min", "max")

@@ -12,7 +12,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
-from treadle.expr.nodes import Const, Expr, cast, int_value, load
+from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value, load
 from treadle.graph.operator import Attrs, Example, Operator, register
 from treadle.graph.types import TensorType, Type
 from treadle.loop.build import assign, declared, loop, nest, put, value_of
@@ -129,7 +129,7 @@ def _compute(a: RoiAlignAttrs, x: Tensor, rois: Tensor, batch: Tensor) -> list[T
             return declared([total], body)
 
         def plane(r: Expr) -> Stmt:
-            extents = [x.shape[1], *a.sizes]
+            extents: list[ExprLike] = [x.shape[1], *a.sizes]
             return nest(extents, lambda c, i, j: element(r, c, i, j), "o")
 
         return loop(rois.shape[0], plane, "region", "parallel")

@@ -22,6 +22,9 @@ from treadle.ops.schedules.stages import PARALLEL_WORK
 from treadle.te import tensor as te
 from treadle.te.tensor import Tensor
 
+_FEW = 1024
+"""Up to this many elements are kept in order while the row is walked; for more it is sorted."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopkAttrs(Attrs):
@@ -172,11 +175,75 @@ class _Merge:
         return load(self.x, self.rows.index(row, element))
 
 
+def first_positions(x: Tensor, rows: _Rows, k: int, largest: bool) -> Tensor:
+    """Return int64[rows, 1, k]: the positions of the first k elements in order.
+
+    Every element is held against the last of the k best so far, and only a better one is put in its
+    place: about k * log(n / k) of n elements in random order.
+    """
+
+    def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
+        best = _Best(ins[0], outs[0], rows, k, largest)
+        many = rows.count * rows.extent >= PARALLEL_WORK
+        return loop(rows.count, best.row, "row", "parallel" if many else "serial")
+
+    made = te.extern([[rows.count, 1, k]], [x], build, "positions", dt.INDEX)
+    assert isinstance(made, tuple)  # a list of shapes gives a tuple
+    return made[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The loop nest that keeps the k best positions of one row in order."""
+
+    x: Buffer
+    order: Buffer
+    rows: _Rows
+    k: int
+    largest: bool
+
+    def row(self, row: Expr) -> Stmt:
+        """Return the walk along one row."""
+        return loop(self.rows.extent, lambda j: self._offer(row, j), "j")
+
+    def _offer(self, row: Expr, j: Expr) -> Stmt:
+        last = self._is_before(row, j, nodes.convert(self.k - 1))
+        wanted = te.if_then_else(j < self.k, True, last)
+        filled = nodes.minimum(j, self.k - 1)
+        low, high = counter("low"), counter("high")
+        place = value_of(low)
+        shift = loop(
+            filled - place,
+            lambda t: put(
+                self.order, (row, 0, filled - t), load(self.order, (row, 0, filled - t - 1))
+            ),
+            "t",
+        )
+        start = seq(assign(low, 0), assign(high, nodes.minimum(j, self.k)))
+        halve = loop(self.k.bit_length(), lambda _: self._halve(row, j, low, high), "turn")
+        store = put(self.order, (row, 0, place), j)
+        return If(wanted, declared([low, high], seq(start, halve, shift, store)))
+
+    def _halve(self, row: Expr, j: Expr, low: Buffer, high: Buffer) -> Stmt:
+        """Return one turn of the search for the first position that `j` stands before."""
+        middle = (value_of(low) + value_of(high)) // 2
+        is_before = self._is_before(row, j, middle)
+        turn = If(is_before, assign(high, middle), assign(low, middle + 1))
+        return If(value_of(low) < value_of(high), turn)
+
+    def _is_before(self, row: Expr, j: Expr, place: Expr) -> Expr:
+        there = load(self.order, (row, 0, place))
+        a, b = (load(self.x, self.rows.index(row, e)) for e in (j, there))
+        return _precedes(a, b, self.largest)
+
+
 def _compute(a: TopkAttrs, x: Tensor) -> list[Tensor]:
     shape = tuple(nodes.int_value(d) or 0 for d in x.shape)
     rows = _Rows(shape, a.axis)
-    order = sorted_positions(x, rows, a.k, a.largest)
-    plane = _passes(rows.extent) % 2
+    if 0 < a.k <= _FEW:
+        order, plane = first_positions(x, rows, a.k, a.largest), 0
+    else:
+        order, plane = sorted_positions(x, rows, a.k, a.largest), _passes(rows.extent) % 2
 
     def position(*i: Expr) -> Expr:
         return order[(rows.row_of(i), plane, i[a.axis])]
@@ -222,6 +289,8 @@ topk: Operator[TopkAttrs] = register(
             Example(((2, 9, 3),), {"k": 3, "axis": 1}, ("int32",), -2, 2),
             Example(((1, 100),), {"k": 7, "axis": 1}),
             Example(((40, 130),), {"k": 1, "axis": 1}),
+            Example(((2, 1100),), {"k": 1099, "axis": 1}, ("int16",), 0, 40),
+            Example(((2, 300),), {"k": 270, "axis": 1}, ("int16",), 0, 40),
             Example(((6,),), {"k": 6}, ("uint64",), 0, 3),
             Example(((6,),), {"k": 3, "largest": False}, ("int8",), -3, 3),
             Example(((8,),), {"k": 8}, ("float16",)),

@@ -28,6 +28,8 @@ Interpolation = Literal["nearest", "linear", "cubic"]
 PaddingMode = Literal["zeros", "border", "reflection"]
 
 TAPS: dict[str, int] = {"nearest": 1, "linear": 2, "cubic": 4}
+_WRITTEN_OUT = 16
+"""Up to this many taps are one expression; more (cubic volumes) become a reduction."""
 _CUBIC = -0.75
 """The free coefficient of cubic convolution (Keys, 1981), as PyTorch and ONNX have it."""
 
@@ -168,11 +170,12 @@ def _compute(a: GridSampleAttrs, x: Tensor, grid: Tensor) -> list[Tensor]:
         axis = _Axis(a, int_value(x.shape[2 + k]) or 0)
         at = te.compute_one(points, _coordinate(axis, grid, spatial - 1 - k, wide), f"at{k}")
         coordinates.append(at)
-        elements.append(te.compute_one((*points, taps), _element(axis, at), f"element{k}"))
-        if taps > 1:
-            weights.append(te.compute_one((*points, taps), _weight(a, at), f"weight{k}"))
-    samples = _nearest(x, elements, points) if taps == 1 else _sums(x, elements, weights, points)
-    return [*coordinates, *elements, *weights, *samples]
+        elements.append(te.compute_one((taps, *points), _element(axis, at), f"element{k}"))
+        weights.append(te.compute_one((taps, *points), _weight(a, at), f"weight{k}"))
+    if taps == 1:
+        return [*coordinates, *elements, *_nearest(x, elements, points)]
+    made = _sums if taps**spatial > _WRITTEN_OUT else _written_out
+    return [*coordinates, *elements, *weights, *made(x, elements, weights, points)]
 
 
 def _coordinate(axis: _Axis, grid: Tensor, column: int, dtype: str) -> Callable[..., Expr]:
@@ -180,42 +183,62 @@ def _coordinate(axis: _Axis, grid: Tensor, column: int, dtype: str) -> Callable[
 
 
 def _element(axis: _Axis, at: Tensor) -> Callable[..., Expr]:
-    return lambda *i: axis.element(cast(te.floor(at[i[:-1]]), dt.INDEX), i[-1])
+    return lambda *i: axis.element(cast(te.floor(at[i[1:]]), dt.INDEX), i[0])
 
 
 def _weight(a: GridSampleAttrs, at: Tensor) -> Callable[..., Expr]:
     def weight(*i: Expr) -> Expr:
-        t = at[i[:-1]] - te.floor(at[i[:-1]])
-        return _chosen(i[-1], _weights(a.interpolation, t))
+        t = at[i[1:]] - te.floor(at[i[1:]])
+        return _chosen(i[0], _weights(a.interpolation, t))
 
     return weight
 
 
 def _nearest(x: Tensor, elements: Sequence[Tensor], points: Sequence[Expr]) -> list[Tensor]:
     def sample(n: Expr, c: Expr, *o: Expr) -> Expr:
-        at = [e[(n, *o, 0)] for e in elements]
-        inside = nodes.all_of([p >= 0 for p in at])
-        return te.if_then_else(inside, x[(n, c, *at)], Const.of(0, x.dtype))
+        return _value(x, (n, c), [e[(0, n, *o)] for e in elements])
 
     return [te.compute_one((*x.shape[:2], *points[1:]), sample, "grid_sample")]
+
+
+def _value(x: Tensor, lead: tuple[Expr, Expr], at: Sequence[Expr]) -> Expr:
+    """Return the element at `at`, 0 where an index is -1; it reads inside in any case."""
+    inside = nodes.all_of([p >= 0 for p in at])
+    return nodes.select(inside, x[(*lead, *(te.max(p, 0) for p in at))], Const.of(0, x.dtype))
+
+
+def _written_out(
+    x: Tensor, elements: Sequence[Tensor], weights: Sequence[Tensor], points: Sequence[Expr]
+) -> list[Tensor]:
+    """Return the sum as one expression, so that neighbouring points fill a vector."""
+    taps = int_value(elements[0].shape[0]) or 0
+
+    def total(n: Expr, c: Expr, *o: Expr) -> Expr:
+        result: Expr | None = None
+        for chosen in product(range(taps), repeat=len(elements)):
+            at = [e[(r, n, *o)] for e, r in zip(elements, chosen, strict=True)]
+            term = cast(_value(x, (n, c), at), accumulator(x.dtype))
+            for w, r in zip(weights, chosen, strict=True):
+                term = term * cast(w[(r, n, *o)], term.dtype)
+            result = term if result is None else result + term
+        assert result is not None  # there is at least one tap
+        return cast(result, x.dtype)
+
+    return [te.compute_one((*x.shape[:2], *points[1:]), total, "grid_sample")]
 
 
 def _sums(
     x: Tensor, elements: Sequence[Tensor], weights: Sequence[Tensor], points: Sequence[Expr]
 ) -> list[Tensor]:
-    axes = [te.reduce_axis((0, e.shape[-1]), f"tap{k}") for k, e in enumerate(elements)]
+    """Return the sum as a reduction over the taps of every axis."""
+    axes = [te.reduce_axis((0, e.shape[0]), f"tap{k}") for k, e in enumerate(elements)]
 
     def total(n: Expr, c: Expr, *o: Expr) -> Expr:
-        at = [e[(n, *o, r)] for e, r in zip(elements, axes, strict=True)]
-        factor: Expr | None = None
+        at = [e[(r, n, *o)] for e, r in zip(elements, axes, strict=True)]
+        term = cast(_value(x, (n, c), at), accumulator(x.dtype))
         for w, r in zip(weights, axes, strict=True):
-            one = w[(n, *o, r)]
-            factor = one if factor is None else factor * one
-        value = cast(x[(n, c, *at)], accumulator(x.dtype))
-        assert factor is not None  # there is at least one axis
-        return te.sum(
-            value * cast(factor, value.dtype), axes, where=nodes.all_of([p >= 0 for p in at])
-        )
+            term = term * cast(w[(r, n, *o)], term.dtype)
+        return te.sum(term, axes)
 
     made = te.compute_one((*x.shape[:2], *points[1:]), total, "grid_sample")
     return narrowed(made, x.dtype, "grid_sample.cast")

@@ -359,9 +359,8 @@ class _Layouts:
                 continue
             first, last = begin[i], end[i]
             begin[i], end[i] = first // block, -(-last // block)
-            held = order.places[begin[i] * block : end[i] * block]
-            wanted = (*range(first, last), *(-1,) * (len(held) - (last - first)))
-            if strides[i] != 1 or first % block or held != wanted:
+            held = order.places[begin[i] * block :][: last - first]
+            if strides[i] != 1 or first % block or held != tuple(range(first, last)):
                 return None
             order = ChannelOrder.natural(last - first, block)
         made = replace(attrs, begin=tuple(begin), end=tuple(end), axes=axes, strides=strides)

@@ -91,7 +91,8 @@ def test_cubic_grid_sample_is_that_of_onnxruntime(padding: str, corners: int) ->
     check_with_onnxruntime(model, arrays)
 
 
-def test_scatters_and_sorts_run_as_machine_code_in_one_model() -> None:
+@pytest.mark.parametrize("opt_level", [0, 3])
+def test_scatters_and_sorts_run_as_machine_code_in_one_model(opt_level: int) -> None:
     node = helper.make_node
     model = make(
         [
@@ -107,7 +108,7 @@ def test_scatters_and_sorts_run_as_machine_code_in_one_model() -> None:
         {"k": np.array([5]), "one": np.array(1)},
     )
     x = RNG.standard_normal((4, 300)).astype("float32")
-    executable = compile_model(import_onnx(model).module)
+    executable = compile_model(import_onnx(model).module, opt_level=opt_level)
     got = [o.numpy() for o in executable.run({"x": x})]
     for a, b in zip(got, outputs_of(model, {"x": x}), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)

@@ -9,9 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import converted, reshaped, scalar_like, shape_of, transposed
+from treadle.frontend.onnx.build import (
+    converted,
+    in_float32,
+    reshaped,
+    scalar_like,
+    shape_of,
+    transposed,
+)
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.frontend.onnx.norm import centred_and_scaled, in_float32, scaled_by_rms
+from treadle.frontend.onnx.norm import centred_and_scaled, scaled_by_rms
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import tensor_type
 from treadle.ops import elementwise, matmul, movement

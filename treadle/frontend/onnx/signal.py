@@ -7,7 +7,7 @@ import numpy as np
 
 from treadle.dtype import to_numpy
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import reshaped, shape_of, transposed
+from treadle.frontend.onnx.build import converted, reshaped, shape_of, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Constant, Node
@@ -52,10 +52,11 @@ def _transformed(x: Node, axis: int, length: int | None, inverse: bool, onesided
     rows = transposed(x, order)
     lead = [shape[k] for k in order[:-2]]
     flat = reshaped(rows, (int(np.prod(lead, dtype=object)), count * parts))
-    weights = Constant.of(matrix.astype(to_numpy(tensor_type(x.type).dtype)))
     outputs = 1 if inverse and onesided else 2
-    product: Node = matmul.matmul(flat, weights)
-    made = reshaped(product, (*lead, matrix.shape[1] // outputs, outputs))
+    # In float64: terms that cancel would leave errors of the size of the largest term's last bit.
+    product: Node = matmul.matmul(converted(flat, "float64"), Constant.of(matrix))
+    narrow = converted(product, tensor_type(x.type).dtype)
+    made = reshaped(narrow, (*lead, matrix.shape[1] // outputs, outputs))
     return transposed(made, [int(k) for k in np.argsort(order)])
 
 

@@ -180,10 +180,9 @@ def _result_loops(result: Stage, plan: Plan, tile: int) -> tuple[IterVar, IterVa
 
 
 def _input_transform(v: Stage, rows: Stage, plan: Plan) -> None:
-    """Transform a row of tiles: its columns of pixels first, once each; then row after row of points.
+    """Transform a row of tiles: the columns of pixels, each once; then the points, row by row.
 
-    So six vectors next to each other in memory order are written at a time, not a vector to each of
-    36 places far apart.
+    So a turn writes six vectors, not a vector to each of 36 places far apart.
     """
     i, j, n, ic, t, icb = _axes(v)
     down, across = v.split(t, factor=plan.columns)

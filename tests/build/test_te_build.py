@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a te schedule to a loop nest that prints and a module that runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import treadle
+from treadle import te
+from treadle.expr.nodes import Var
+from treadle.te.schedule import Schedule
+from treadle.te.tensor import Tensor
+
+
+def doubled(*shape: int | Var, name: str = "C") -> tuple[Schedule, list[Tensor | Var]]:
+    a = te.placeholder(shape, name="A")
+    c = te.compute(shape, lambda *i: a[i] * 2.0, name=name)
+    assert isinstance(c, Tensor)
+    return te.create_schedule(c.op), [a, c]
+
+
+def test_every_stage_is_text() -> None:
+    schedule, args = doubled(8)
+    module = treadle.build(schedule, args, "llvm -mcpu=x86-64-v3", target_host="llvm", name="twice")
+    assert module.loop_text() == (
+        "def twice(A: float32[8], C: float32[8]):\n"
+        "    for i0 in range(8):\n"
+        "        C[i0] = (A[i0] * float32(2.0))\n"
+    )
+    assert "@twice(" in module.llvm()
+    assert "twice:" in module.asm()
+
+
+def test_lowered_functions_become_one_module() -> None:
+    lowered = []
+    for k in (3, 5):
+        schedule, args = doubled(k)
+        lowered.append(treadle.lower(schedule, args, name=f"of_{k}"))
+    module = treadle.build(lowered)
+    for k in (3, 5):
+        out = np.zeros(k, "float32")
+        module[f"of_{k}"](np.ones(k, "float32"), out)
+        np.testing.assert_array_equal(out, 2)
+    out = np.zeros(3, "float32")
+    treadle.build(lowered[0])(np.ones(3, "float32"), out)
+    np.testing.assert_array_equal(out, 2)
+
+
+def test_names_become_symbols() -> None:
+    schedule, args = doubled(2)
+    func = treadle.lower(schedule, args, name="my kernel/2; rm")
+    assert func.name.isidentifier()
+    out = np.zeros(2, "float32")
+    treadle.build(func)(np.ones(2, "float32"), out)
+    np.testing.assert_array_equal(out, 2)
+
+
+def test_a_schedule_needs_its_arguments() -> None:
+    schedule, _ = doubled(2)
+    with pytest.raises(treadle.UsageError) as caught:
+        treadle.build(schedule)
+    assert str(caught.value) == "build of a schedule needs the arguments of the kernel"
+
+
+def test_a_size_that_no_argument_shows() -> None:
+    schedule, args = doubled(4)
+    with pytest.raises(treadle.UsageError) as caught:
+        treadle.build(schedule, [*args, te.var("m")], name="f")
+    assert str(caught.value) == (
+        "size m of kernel f is in no argument's shape by itself"
+        "\n  hint  pass a tensor that has this size as one of its dimensions"
+    )
+
+
+def test_a_size_that_is_an_expression() -> None:
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    c = te.compute((n + 1,), lambda i: te.if_then_else(i < n, a[i], a[0]), name="C")
+    schedule = te.create_schedule(c.op)
+    with pytest.raises(treadle.UsageError) as caught:
+        treadle.build(schedule, [a, c])
+    assert str(caught.value) == (
+        "the size (n + 1) of an argument is an expression, not a plain symbol"
+    )
+
+
+def test_an_unknown_target_is_refused() -> None:
+    schedule, args = doubled(4)
+    with pytest.raises(treadle.TargetError):
+        treadle.build(schedule, args, "abacus")
+
+
+def test_wrong_arrays_are_refused() -> None:
+    n = te.var("n")
+    schedule, args = doubled(n, 4)
+    module = treadle.build(schedule, args)
+    good = np.zeros((3, 4), "float32")
+    for bad in (np.zeros((3, 5), "float32"), np.zeros((3, 4)), np.zeros(12, "float32")):
+        with pytest.raises(treadle.InputError):
+            module(bad, good)
+    with pytest.raises(treadle.InputError):
+        module(good, np.zeros((2, 4), "float32"))
+    module(good, good.copy())

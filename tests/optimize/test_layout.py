@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in channel blocks, what stays plain, and that no transform is left in between."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tests.optimize.cases import assert_same, constant, function, var
+from treadle.graph.nodes import Call, Constant, Function, Node, topological
+from treadle.graph.operator import Operator
+from treadle.ops import elementwise as ew
+from treadle.ops.conv import conv
+from treadle.ops.matmul import matmul
+from treadle.ops.movement import concat, gather, pad, reshape, slice_
+from treadle.ops.pool import avg_pool, max_pool
+from treadle.ops.reduce import mean
+from treadle.optimize.canonicalize import canonicalize
+from treadle.optimize.layout import MOST_MERGED, block_of, choose_layouts, panel_width
+from treadle.target.parse import parse_target
+
+NARROW = parse_target("llvm -mcpu=x86-64-v3 -num-cores=2")
+WIDE = parse_target("llvm -mcpu=x86-64-v4 -num-cores=2")
+
+
+def laid_out(*outputs: Node, params: list[Node], target: object = NARROW) -> Counter[str]:
+    """Return how many calls of each operator there are after the pass; the meaning must be kept."""
+    before = function(*outputs, params=params)  # type: ignore[arg-type]
+    after = canonicalize(choose_layouts(canonicalize(before), target))  # type: ignore[arg-type]
+    assert_same(before, after, rtol=1e-5)
+    return Counter(names(after))
+
+
+def names(f: Function) -> list[str]:
+    nodes = topological([f.body])
+    return [n.op.name for n in nodes if isinstance(n, Call) and isinstance(n.op, Operator)]
+
+
+def conv_of(x: Node, filters: int, channels: int, size: int = 1, **attrs: object) -> Call:
+    return conv(x, constant(filters, channels, size, size), **attrs)
+
+
+def test_blocks_are_as_wide_as_vectors() -> None:
+    assert block_of(NARROW, "float32") == 8
+    assert block_of(WIDE, "float32") == 16
+    assert block_of(NARROW, "float64") == 8
+    assert block_of(parse_target("llvm -mcpu=x86-64-v2"), "float32") == 8
+
+
+def test_no_transform_between_two_convolutions() -> None:
+    x = var("x", 1, 16, 6, 6)
+    made = ew.relu(conv_of(x, 24, 16, 3, pads_before=(1, 1), pads_after=(1, 1)))
+    made = conv_of(ew.add(made, constant(1, 24, 1, 1)), 8, 24)
+    found = laid_out(made, params=[x])
+    assert found["pack_nchwc"] == 1
+    assert found["unpack_nchwc"] == 1
+    assert found["conv2d_nchwc"] == 2
+
+
+def test_an_image_is_one_small_block() -> None:
+    x = var("x", 1, 3, 6, 6)
+    found = laid_out(conv_of(x, 16, 3), params=[x])
+    assert found["conv2d_nchwc"] == 1
+
+
+def test_residuals_pools_pads_and_means_stay_in_blocks() -> None:
+    x = var("x", 1, 16, 8, 8)
+    a = conv_of(x, 16, 16)
+    b = max_pool(ew.add(a, conv_of(a, 16, 16)), kernel=(2, 2), strides=(2, 2))
+    c = avg_pool(pad(b, before=(0, 0, 1, 1), after=(0, 0, 0, 0)), kernel=(2, 2))
+    d = mean(ew.multiply(conv_of(c, 16, 16), Constant.of(0.5, "float32")), axes=(2, 3))
+    found = laid_out(d, params=[x])
+    assert found["pack_nchwc"] == 1
+    assert found["unpack_nchwc"] == 0
+
+
+@pytest.mark.parametrize("widths", [(8, 16), (5, 9), (3, 3, 3), (12, 20)])
+def test_concatenations_of_any_widths_join_blocks(widths: tuple[int, ...]) -> None:
+    x = var("x", 1, 16, 4, 4)
+    parts = [ew.relu(conv_of(x, w, 16)) for w in widths]
+    joined = concat(*parts, axis=1)
+    found = laid_out(conv_of(joined, 8, sum(widths), 3), params=[x])
+    assert found["pack_nchwc"] == 1
+    assert found["unpack_nchwc"] == 1
+    assert found["gather"] == 0
+
+
+def test_a_shuffle_of_channels_costs_nothing() -> None:
+    x = var("x", 1, 12, 4, 4)
+    order = Constant.of(np.arange(12).reshape(3, 4).T.reshape(-1).copy())
+    shuffled = gather(conv_of(x, 12, 12), order, axis=1)
+    found = laid_out(conv_of(shuffled, 8, 12), params=[x])
+    assert found["gather"] == 0
+    assert found["pack_nchwc"] == 1
+
+
+def test_a_residual_of_two_orders() -> None:
+    """A convolution follows the order of what it is added to."""
+    x = var("x", 1, 12, 4, 4)
+    order = Constant.of(np.random.default_rng(0).permutation(12))
+    shuffled = gather(max_pool(conv_of(x, 12, 12), kernel=(1, 1)), order, axis=1)
+    total = ew.add(shuffled, conv_of(x, 12, 12))
+    found = laid_out(conv_of(total, 8, 12), params=[x])
+    assert found["gather"] == 0
+
+
+def test_operators_that_make_infinities_stay_plain_where_there_are_gaps() -> None:
+    x = var("x", 1, 9, 4, 4)
+    positive = ew.add(ew.abs(conv_of(x, 9, 9)), Constant.of(1.0, "float32"))
+    for operator in (ew.log, ew.sqrt, ew.rsqrt, ew.reciprocal, ew.exp):
+        found = laid_out(conv_of(operator(positive), 4, 9), params=[x])
+        assert found["unpack_nchwc"] == 2
+    wide = var("x", 1, 16, 4, 4)
+    positive = ew.add(ew.abs(conv_of(wide, 16, 16)), Constant.of(1.0, "float32"))
+    found = laid_out(conv_of(ew.log(positive), 8, 16), params=[wide])
+    assert found["unpack_nchwc"] == 1
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "step", "is_blocked"),
+    [(0, 8, 1, True), (8, 20, 1, True), (16, 24, 1, True), (4, 12, 1, False), (0, 24, 2, False)],
+)
+def test_slices_of_whole_blocks(begin: int, end: int, step: int, is_blocked: bool) -> None:
+    x = var("x", 1, 8, 4, 4)
+    made = conv_of(x, 24, 8)
+    part = slice_(made, begin=(begin,), end=(end,), strides=(step,), axes=(1,))
+    channels = part.type.shape[1]  # type: ignore[union-attr]
+    found = laid_out(conv_of(part, 8, channels), params=[x])  # type: ignore[arg-type]
+    assert found["unpack_nchwc"] == (1 if is_blocked else 2)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 8, 16, 32])
+def test_groups(groups: int) -> None:
+    x = var("x", 1, 32, 4, 4)
+    made = conv(x, constant(32, 32 // groups, 3, 3), groups=groups)
+    found = laid_out(made, params=[x])
+    blocked = found["conv2d_nchwc"] + found["depthwise_conv2d_nchwc"]
+    assert blocked + found["conv"] == 1
+    assert blocked == 1 or groups > MOST_MERGED
+
+
+def test_a_value_used_plain_and_blocked() -> None:
+    x = var("x", 1, 16, 4, 4)
+    a = conv_of(x, 16, 16)
+    found = laid_out(conv_of(a, 8, 16), reshape(a, shape=(1, 256)), a, params=[x])
+    assert found["conv2d_nchwc"] == 2
+    assert found["unpack_nchwc"] == 2
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (16, 1, 1), (1, 16, 1, 1), (4, 4), (1, 1, 4, 1)])
+def test_constants_follow(shape: tuple[int, ...]) -> None:
+    x = var("x", 1, 16, 4, 4)
+    made = ew.multiply(constant(*shape), conv_of(x, 16, 16))
+    found = laid_out(conv_of(made, 8, 16), params=[x])
+    assert found["pack_nchwc"] == 1
+
+
+def test_what_cannot_be_blocked_stays() -> None:
+    x, w = var("x", 1, 16, 4, 4), var("w", 8, 16, 3, 3)
+    assert laid_out(conv(x, w), params=[x, w])["conv"] == 1
+    x = var("x", 1, 16, 4, 4)
+    assert laid_out(ew.relu(x), params=[x]) == {"relu": 1}
+
+
+def test_products_read_panels() -> None:
+    x = var("x", 5, 20)
+    found = laid_out(ew.relu(matmul(x, constant(20, 33))), params=[x])
+    assert found["dense_packed"] == 1
+    x, y = var("x", 5, 20), var("y", 20, 7)
+    assert laid_out(matmul(x, y), params=[x, y])["matmul"] == 1
+
+
+def test_panels_are_wider_for_one_row() -> None:
+    for lanes in (4, 8, 16):
+        assert panel_width(1, 1000, lanes) > panel_width(20, 1000, lanes) >= lanes
+        assert panel_width(20, 3, lanes) == lanes
+        for rows in (1, 2, 20):
+            widths = [panel_width(rows, columns, lanes) for columns in range(1, 400)]
+            assert widths == sorted(widths)
+            assert all(w % lanes == 0 for w in widths)
+            assert all(w < 2 * max(c, lanes) for c, w in enumerate(widths, 1))
