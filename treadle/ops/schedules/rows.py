@@ -59,7 +59,7 @@ def schedule_rows(group: Group, target: Target) -> bool:
     op = result.op
     assert isinstance(op, ComputeOp)
     rows = list(op.axis[:count])
-    if is_reduction(result):
+    if is_reduction(result) or count == len(op.axis):
         _hoist(result, rows)
     else:
         wide = fused_wide(result, s, count)
@@ -85,8 +85,6 @@ def shared_rows(s: Schedule, live: list[Stage], result: Stage) -> int:
     bodies = inline_bodies(s)
     ours = {id(x) for x in live}
     count = len(result.op.axis) if isinstance(result.op, ComputeOp) else 0
-    if not is_reduction(result):
-        count -= 1
     for reader in live:
         op = reader.op
         assert isinstance(op, ComputeOp)
