@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -73,8 +73,8 @@ class Writer:
 
     def model(
         self,
-        inputs: dict[str, tuple[int, tuple[int, ...]]],
-        outputs: dict[str, tuple[int, ...]],
+        inputs: Mapping[str, tuple[int, tuple[int, ...]]],
+        outputs: Mapping[str, tuple[int, ...]],
         opset: int | None,
     ) -> onnx.ModelProto:
         """Return the model; inputs by name with element type and shape, float32 outputs."""

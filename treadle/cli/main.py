@@ -59,13 +59,16 @@ class _Version(argparse.Action):
 def make_parser() -> Parser:
     """Return the parser of the whole command line."""
     parser = Parser(prog="treadle", description="A deep-learning compiler: ONNX to machine code.")
+    debug_help = "show the full traceback of an error"
+    parser.add_argument("--debug", action="store_true", help=debug_help)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(command)
+        # Suppressed: the default here would hide what stands before the command.
         command.add_argument(
-            "--debug", action="store_true", help="show the full traceback of an error"
+            "--debug", action="store_true", default=argparse.SUPPRESS, help=debug_help
         )
         command.set_defaults(parser=command)
     return parser

@@ -23,19 +23,22 @@ def shown_progress(report: Report) -> Iterator[None]:
 
 @contextmanager
 def _bar(report: Report) -> Iterator[None]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
         TextColumn("  {task.description:<9}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]:>9}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console(stderr=True), transient=True) as progress:
-        task = progress.add_task("start", total=None)
+        task = progress.add_task("start", total=None, count="")
 
         def show(stage: str, done: int, total: int) -> None:
-            progress.update(task, description=stage, completed=done, total=total or None)
+            count = f"{done}/{total}" if total else ""
+            progress.update(
+                task, description=stage, completed=done, total=total or None, count=count
+            )
 
         report.on_progress = show
         yield

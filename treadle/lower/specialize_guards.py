@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make bodies of their own for the places where no read needs its guard (the inside of a padding).
 
-A guard is a condition of a lazy select or of a statement. Loops are cut where it changes; a parallel loop stays whole
-and asks once per iteration.
+A guard is a condition of a lazy select or of a statement. Loops are cut where it changes; a
+parallel loop stays whole and asks once per iteration.
 
 before: for i in range(8): for k in unrolled(3): s += if_then_else(i + k > 0, x[i + k - 1], 0)
 after:  i = 0 with its guards   then   for i in range(1, 8): for k: s += x[i + k - 1]

@@ -18,7 +18,7 @@ from treadle.frontend.onnx.build import (
     scalar_like,
     shape_of,
 )
-from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.frontend.onnx.node import OnnxNode, Result, converter
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import tensor_type
 from treadle.ops import elementwise, norm
@@ -26,10 +26,12 @@ from treadle.ops import reduce as reductions
 
 
 @converter("BatchNormalization", since=(1, 6, 7, 9, 14, 15))
-def batch_normalization(node: OnnxNode) -> Node:
-    """Convert a batch normalisation with known mean and variance."""
+def batch_normalization(node: OnnxNode) -> Result:
+    """Convert a batch normalisation, with known mean and variance or with those of the batch."""
     node.without_effect("consumed_inputs", "momentum", "is_test")
-    if (node.version >= 14 and node.flag("training_mode")) or any(map(node.wants, range(1, 5))):
+    if node.version >= 14 and node.flag("training_mode"):
+        return _normalized_by_batch(node)
+    if any(map(node.wants, range(1, 5))):
         raise ModelError(
             "BatchNormalization in training mode is not supported",
             hint="export the model for inference (model.eval())",
@@ -40,6 +42,27 @@ def batch_normalization(node: OnnxNode) -> Node:
         return _normalized_per_element(x, rest, epsilon)
     dtype = node.type(0).dtype
     return norm.batch_norm(x, *(converted(r, dtype) for r in rest), epsilon=epsilon)
+
+
+def _normalized_by_batch(node: OnnxNode) -> list[Node]:
+    """Return the result by the moments of the batch, and the running moments after it."""
+    x, ndim = node.input(0), node.type(0).ndim
+    axes = tuple(k for k in range(ndim) if k != 1)
+    wide, dtype = in_float32(x)
+    normal, mean, _ = centred_and_scaled(wide, axes, node.number("epsilon", 1e-5))
+    centred = elementwise.subtract(wide, mean)
+    variance = reductions.mean(elementwise.multiply(centred, centred), axes=axes)
+    scale, shift = (per_channel(node.input(k), ndim) for k in (1, 2))
+    result = elementwise.add(elementwise.multiply(converted(normal, dtype), scale), shift)
+    moments = (reshaped(mean, (node.shape(0)[1],)), variance)
+    share = node.number("momentum", 0.9)
+    running = []
+    for old, new in zip((node.input(3), node.input(4)), moments, strict=True):
+        kept = elementwise.multiply(old, scalar_like(share, old))
+        fresh = converted(new, tensor_type(old.type).dtype)
+        added = elementwise.multiply(fresh, scalar_like(1 - share, old))
+        running.append(elementwise.add(kept, added))
+    return [result, *running]
 
 
 def _normalized_per_element(x: Node, parameters: list[Node], epsilon: float) -> Node:

@@ -21,7 +21,8 @@ from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.ops import elementwise, matmul, movement
 
 STEPS_LIMIT = 2048
-"""A longer sequence would take minutes to compile."""
+"""A longer sequence would take minutes to compile: on two cores, a bidirectional LSTM of 100 steps
+takes 2 s, of 500 steps 18 s."""
 
 Activation: TypeAlias = Callable[[Node], Node]
 

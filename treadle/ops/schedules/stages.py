@@ -203,13 +203,13 @@ def turned_axis(stage: Stage, s: Schedule, lanes: int) -> Turn | None:
 
 def _turn_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> Turn | None:
     for atom, factor in steps_in_memory(load).items():
-        block: int | None = lanes
+        axis, block = atom, lanes
         if isinstance(atom, ex.Binary) and atom.op == "floormod":
-            atom, block = atom.a, int_value(atom.b)
-        if factor != 1 or block is None or atom not in axes[:-1]:
+            axis, block = atom.a, int_value(atom.b) or 0
+        if factor != 1 or not block or axis not in axes[:-1]:
             continue
-        assert isinstance(atom, IterVar)
-        return Turn(atom, min(lanes, block & -block))
+        assert isinstance(axis, IterVar)
+        return Turn(axis, min(lanes, block & -block))
     return None
 
 
