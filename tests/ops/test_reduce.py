@@ -159,15 +159,29 @@ def test_no_accumulator_takes_many_elements() -> None:
 
 
 def test_a_dividing_row_has_no_condition() -> None:
-    part, total = stages_of(r.sum_, 2, 768, axes=(1,))
-    assert [str(d) for d in part.shape] == ["2", "16"]
-    assert isinstance(total.op, te.ComputeOp)
-    assert not any(isinstance(n, nodes.Select) for n in nodes.walk(total.op.body[0]))
+    stages = stages_of(r.sum_, 2, 768, axes=(1,))
+    assert [str(t.shape[-1]) for t in stages[:-1]] == ["64", "16", "8", "4", "2"]
+    for stage in stages:
+        assert isinstance(stage.op, te.ComputeOp)
+        assert not any(isinstance(n, nodes.Select) for n in nodes.walk(stage.op.body[0]))
 
 
-def test_small_spatial_axes_are_one_stage() -> None:
-    assert len(stages_of(r.mean, 1, 8, 7, 7, axes=(2, 3))) == 2  # the sum, the quotient
-    assert len(stages_of(r.max_, 1, 8, 7, 7, axes=(2, 3))) == 1
+def test_the_last_turn_of_other_rows_is_guarded() -> None:
+    part, *_ = stages_of(r.sum_, 2, 197, axes=(1,))
+    assert isinstance(part.op, te.ComputeOp)
+    assert any(isinstance(n, nodes.Select) for n in nodes.walk(part.op.body[0]))
+
+
+def test_axes_that_lie_together_are_one_run() -> None:
+    for op in (r.mean, r.max_):
+        assert [str(d) for d in stages_of(op, 1, 8, 7, 7, axes=(2, 3))[0].shape] == [
+            *("1", "8", "1", "16")
+        ]
+
+
+def test_small_spatial_axes_of_blocks_are_one_stage() -> None:
+    assert len(stages_of(r.mean, 1, 8, 7, 7, 16, axes=(2, 3))) == 2  # the sum, the quotient
+    assert len(stages_of(r.max_, 1, 8, 7, 7, 16, axes=(2, 3))) == 1
 
 
 def test_symbolic_extents_reduce_in_one_stage() -> None:
