@@ -50,6 +50,9 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     _register_sums(total)
 
 
+_MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
+
+
 def rows_per_band(total: Stage, rows: int, tile: WindowTile, target: Target) -> int:
     """Return how many tile rows of the image to finish for all channels before the next ones.
 
@@ -74,7 +77,8 @@ def rows_per_band(total: Stage, rows: int, tile: WindowTile, target: Target) -> 
         reads = source * lines * bands * (1 if source * lines <= room else passes)
         return reads + weights * (1 if weights <= room else bands)
 
-    return min(range(1, rows + 1), key=lambda band: (traffic(band), -band))
+    bands = {*range(1, min(rows, _MOST_BANDS) + 1), rows}
+    return min(bands, key=lambda band: (traffic(band), -band))
 
 
 def _register_sums(total: Stage) -> None:

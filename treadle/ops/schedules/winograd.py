@@ -12,7 +12,7 @@ many weights   per group of tiles: V, made by all threads; parallel over panels:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isqrt
 
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
@@ -89,7 +89,8 @@ def plan_winograd(shape: WinogradShape, target: Target, *, width: int = 1) -> Pl
 
 
 def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]
+    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})
 
 
 def _fits(shape: WinogradShape, target: Target, group: tuple[int, int], *, by_panel: bool) -> bool:
