@@ -77,7 +77,7 @@ def rows_per_band(total: Stage, rows: int, tile: WindowTile, target: Target) -> 
         reads = source * lines * bands * (1 if source * lines <= room else passes)
         return reads + weights * (1 if weights <= room else bands)
 
-    bands = {*range(1, min(rows, _MOST_BANDS) + 1), rows}
+    bands: set[int] = {*range(1, min(rows, _MOST_BANDS) + 1), rows}
     return min(bands, key=lambda band: (traffic(band), -band))
 
 
