@@ -156,3 +156,23 @@ def test_interrupt_while_writing(
     assert [p.name for p in tmp_path.iterdir()] == ["digits.tar"]
     assert old.read_bytes() == b"the old one"
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_signal_inside_a_destructor_is_not_lost(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys, time
+from treadle.cli import main
+
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+
+with main._ended_by_signals():
+    Dying()
+    time.sleep(5)
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert not done.stderr

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -46,6 +47,7 @@ COMMANDS: dict[str, Command] = {
 }
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
+_KNOCK_SECONDS = 0.02
 
 
 class _Version(argparse.Action):
@@ -124,22 +126,45 @@ def _prepare_streams() -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as Ctrl-C does: files and workers are cleaned up."""
+    """Let SIGINT, SIGTERM and SIGHUP end the block by an exception, so that all is cleaned up.
 
-    def end(number: int, _frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
+    The interpreter drops an exception raised inside a destructor: there the signal waits and
+    knocks again.
+    """
+    pending: list[int] = []
 
-    wanted = {getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")}
-    numbers = [n for n in wanted if n is not None and signal.getsignal(n) == signal.SIG_DFL]
-    if threading.current_thread() is not threading.main_thread():
-        numbers = []  # signals are the caller's
-    for number in numbers:
+    def end(number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGALRM:
+            pending[:] = [number]
+        if _is_destructor(frame):
+            signal.setitimer(signal.ITIMER_REAL, _KNOCK_SECONDS)
+            return
+        if pending[0] == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + pending[0])
+
+    before = {}
+    if threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer"):
+        usual = (signal.SIG_DFL, signal.default_int_handler)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+        before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) in usual}
+    for number in before:
         signal.signal(number, end)
     try:
         yield
     finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_destructor(frame: FrameType | None) -> bool:
+    """True inside a __del__ or a callback of the weakref module."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__del__" or code.co_filename == weakref.__file__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _nobody_reads() -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import TensorProto, helper
 
 from tests.frontend.onnx.models import Arrays, check_with_onnxruntime, make, outputs_of
@@ -53,6 +52,7 @@ def test_top_k_with_ties(dtype: str, largest: int) -> None:
     check_with_onnxruntime(model, {"x": x})
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("spatial", [(5, 6), (3, 4, 5)])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("corners", [0, 1])
@@ -60,6 +60,8 @@ def test_top_k_with_ties(dtype: str, largest: int) -> None:
 def test_grid_sample_is_that_of_torch(
     spatial: tuple[int, ...], padding: str, corners: int, mode: str
 ) -> None:
+    import torch
+
     x = RNG.standard_normal((2, 3, *spatial)).astype("float32")
     grid = RNG.uniform(-2.5, 2.5, (2, *(4,) * len(spatial), len(spatial))).astype("float32")
     name = {"bilinear": "linear"}.get(mode, mode)
@@ -162,7 +164,10 @@ def test_fourier_transforms_are_those_of_numpy(
     np.testing.assert_allclose(got, np.stack(expected, -1), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.torch
 def test_blocks_to_image_are_those_of_torch() -> None:
+    import torch
+
     x = RNG.standard_normal((2, 18, 16)).astype("float32")
     window = {"dilation": (1, 2), "padding": (1, 2), "stride": (2, 1)}
     want = torch.nn.functional.fold(torch.from_numpy(x), (7, 4), (3, 3), **window)
