@@ -28,6 +28,14 @@ class ChannelOrder:
         gaps = (GAP,) * (-channels % block)
         return ChannelOrder((*range(channels), *gaps), block)
 
+    @staticmethod
+    def spread(groups: int, per_group: int, block: int) -> ChannelOrder:
+        """Return channels in order, every group in blocks of its own."""
+        gaps = (GAP,) * (-per_group % block)
+        starts = range(0, groups * per_group, per_group)
+        places = [p for start in starts for p in (*range(start, start + per_group), *gaps)]
+        return ChannelOrder(tuple(places), block)
+
     @property
     def chunks(self) -> int:
         """The number of blocks."""

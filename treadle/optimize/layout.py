@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import lcm
 from typing import Any
 
 import numpy as np
@@ -75,8 +74,10 @@ _UNSAFE = frozenset(
 _POINTWISE = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
 _SPATIAL = (2, 3)
 _FLOATS = ("float32", "float64")
-MOST_MERGED = 8
-"""How many groups of a convolution may be computed as one (with zeros) to fill whole blocks."""
+MOST_WASTE = 8
+"""How many times its arithmetic a convolution in groups may cost before it stays plain."""
+MOVING = 1.5
+"""What it costs, in arithmetic, to move the channels of groups apart."""
 
 
 def block_of(target: Target, dtype: str) -> int:
@@ -192,11 +193,13 @@ class _Layouts:
             return None
         groups = attrs.groups // merged
         value = w.value if merged == 1 else merge_groups(w.value, attrs.groups, merged)
-        source = self._conv_input(x, natural=groups > 1)
-        inputs = source.order
+        order = ChannelOrder.spread(groups, filters // groups, block)
         if groups > 1:
+            source = self._in_order(x, ChannelOrder.spread(groups, per_group * merged, block))
             inputs = ChannelOrder.natural(per_group * merged, block)
-        order = ChannelOrder.natural(filters, block)
+        else:
+            source = self._conv_input(x)
+            inputs = source.order
         tile = winograd_tile(attrs, data, weights, block, self.target)
         if tile is not None and inputs.block == block:
             again = _winograd(node, source, value, tile)
@@ -209,23 +212,20 @@ class _Layouts:
 
         return _Blocked(make(order), order, make if groups == 1 else None)
 
-    def _conv_input(self, x: Node, *, natural: bool) -> _Blocked:
+    def _conv_input(self, x: Node) -> _Blocked:
         """The blocked input; few channels (an image) make one small block of all of them."""
         type_ = tensor_type(x.type)
         channels = type_.static_shape[1]
         block = block_of(self.target, type_.dtype)
-        if channels < block and not self._is_blocked(x) and not natural:
+        if channels < block and not self._is_blocked(x):
             packed = pack_nchwc(self._plain(x), block=channels, origin=x.origin)
             return _Blocked(packed, ChannelOrder.natural(channels, channels))
-        found = self._blocked(x)
-        return self._natural(x, found) if natural else found
+        return self._blocked(x)
 
-    def _natural(self, x: Node, found: _Blocked) -> _Blocked:
-        order = ChannelOrder.natural(found.order.channels, found.order.block)
-        node = found.reordered(order)
-        if node is None:
-            node = pack_nchwc(self._plain(x), block=order.block, origin=x.origin)
-        return _Blocked(node, order)
+    def _in_order(self, x: Node, order: ChannelOrder) -> _Blocked:
+        """The blocked input with its channels in `order`, moved there if need be."""
+        node = self._blocked(x).reordered(order)
+        return _Blocked(self._moved(x, order) if node is None else node, order)
 
     def _depthwise(self, node: Call) -> _Blocked:
         x, w = node.args
@@ -408,12 +408,22 @@ def panel_width(rows: int, columns: int, lanes: int) -> int:
 
 
 def _groups_to_merge(groups: int, inputs: int, outputs: int, block: int) -> int | None:
-    """Return how many groups to compute as one so that each fills whole blocks; None: too many."""
+    """Return how many groups to compute as one, with zeros between them; None: too wasteful.
+
+    Counted are products of whole blocks; groups that do not fill their blocks cost more, because
+    their input has to be moved apart.
+    """
     if groups == 1:
         return 1
-    wanted = lcm(block // np.gcd(block, inputs), block // np.gcd(block, outputs))
-    merged = int(wanted) if groups % wanted == 0 else groups
-    return merged if merged <= MOST_MERGED else None
+
+    def cost(merged: int) -> float:
+        p, q = inputs * merged, outputs * merged
+        products = groups // merged * -(-p // block) * -(-q // block)
+        return products if merged == groups or p % block == 0 else products * MOVING
+
+    merged = min((m for m in range(1, groups + 1) if groups % m == 0), key=cost)
+    useful = groups * inputs * outputs / (block * block)
+    return merged if cost(merged) <= MOST_WASTE * useful else None
 
 
 def _winograd(
