@@ -132,3 +132,10 @@ def test_panels(rows: int, columns: int, width: int) -> None:
     for j in range(panels.shape[0] * width):
         want = w[:, j] if j < columns else np.zeros(rows)
         np.testing.assert_array_equal(panels[j // width, :, j % width], want)
+
+
+def test_spread_puts_every_group_in_blocks_of_its_own() -> None:
+    order = ChannelOrder.spread(2, 3, 4)
+    assert order.places == (0, 1, 2, GAP, 3, 4, 5, GAP)
+    assert ChannelOrder.spread(2, 4, 4) == ChannelOrder.natural(8, 4)
+    assert ChannelOrder.spread(1, 5, 4) == ChannelOrder.natural(5, 4)
