@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _LARGEST_VALUE = 1 << 48  # bytes
 
-Model = "str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module"
-
 
 @dataclass(slots=True)
 class Report:

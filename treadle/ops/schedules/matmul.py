@@ -60,13 +60,7 @@ def _sums_of(group: Group) -> list[Stage]:
 
 def _schedule(group: Group, target: Target, width: int | None) -> None:
     s = group.schedule
-    sums = _sums_of(group)[0]
-    _inline_tail(group, sums)
-    if sums.is_output:
-        sums = s[s.cache_write(sums.op.outputs[0], "local")]
-    for stage in live_stages(s):
-        if stage is not sums and not stage.is_output:
-            injective(s, stage, target)
+    sums = _prepared_sums(group, target)
     result = s[group.outputs[0]]
     op = result.op
     assert isinstance(op, ComputeOp)
@@ -80,17 +74,26 @@ def _schedule(group: Group, target: Target, width: int | None) -> None:
     _register_sums(sums, lanes)
 
 
+def _prepared_sums(group: Group, target: Target) -> Stage:
+    """Inline the tail, schedule what the product reads; return the sums, never the result."""
+    s = group.schedule
+    sums = _sums_of(group)[0]
+    _inline_tail(group, sums)
+    if sums.is_output:
+        sums = s[s.cache_write(sums.op.outputs[0], "local")]
+    for stage in live_stages(s):
+        if stage is not sums and not stage.is_output:
+            injective(s, stage, target)
+    return sums
+
+
 def reduction_length(sums: Stage) -> int:
     """Return how many products a sum has, 0 where that is symbolic."""
-    op = sums.op
-    assert isinstance(op, ComputeOp)
-    return known(op.reduce_axis[0])
+    return known(_compute(sums).reduce_axis[0])
 
 
 def _rows_axis(sums: Stage) -> IterVar:
-    op = sums.op
-    assert isinstance(op, ComputeOp)
-    return op.axis[-2]
+    return _compute(sums).axis[-2]
 
 
 def _piece(length: int, width: int | None, target: Target) -> int | None:
@@ -106,13 +109,7 @@ def _piece(length: int, width: int | None, target: Target) -> int | None:
 
 def _schedule_pieces(group: Group, target: Target, width: int, depth: int) -> None:
     s = group.schedule
-    sums = _sums_of(group)[0]
-    _inline_tail(group, sums)
-    if sums.is_output:
-        sums = s[s.cache_write(sums.op.outputs[0], "local")]
-    for stage in live_stages(s):
-        if stage is not sums and not stage.is_output:
-            injective(s, stage, target)
+    sums = _prepared_sums(group, target)
     total = sums.op.outputs[0]
     piece, _ = sums.split(_compute(sums).reduce_axis[0], factor=depth)
     part = s[s.rfactor(total, piece)]
