@@ -57,9 +57,7 @@ def converted(x: Node, dtype: str, saturate: bool = True, round_mode: str = "up"
     if dtype in narrow.NARROW_FLOATS:
         is_exact = source == "bool" or dt.bits(source) < 32 or source == "float32"
         wide = "float32" if is_exact else "float64"
-    return narrow.narrow(
-        converted(x, wide), dtype=dtype, saturate=saturate, round_mode=round_mode
-    )
+    return narrow.narrow(converted(x, wide), dtype=dtype, saturate=saturate, round_mode=round_mode)
 
 
 def transposed(x: Node, perm: Sequence[int]) -> Node:

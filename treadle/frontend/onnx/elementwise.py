@@ -81,6 +81,7 @@ VARIADIC: Mapping[str, tuple[Op, tuple[int, ...]]] = {
     "Sum": (elementwise.add, (1, 6, 8, 13)),
 }
 
+
 def _register_tables() -> None:
     for name, (op, since) in UNARY.items():
         converter(name, since=since)(_unary(op))
