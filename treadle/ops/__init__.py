@@ -17,7 +17,10 @@ from treadle.ops import (
     reduce,
     roi,
     scatter,
+    select,
     sort,
+    suppress,
+    unique,
     vision,
 )
 
@@ -37,6 +40,9 @@ __all__ = [
     "reduce",
     "roi",
     "scatter",
+    "select",
     "sort",
+    "suppress",
+    "unique",
     "vision",
 ]
