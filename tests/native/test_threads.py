@@ -54,11 +54,12 @@ def test_every_iteration_runs_exactly_once(threads: int, count: int) -> None:
     assert (workers[:count] < threads).all()
 
 
-def test_the_threads_run_at_the_same_time() -> None:
+def test_the_threads_run_at_the_same_time_each_its_own_part() -> None:
     for threads in (2, 3, 5):
-        arrived = np.zeros(1, np.int32)
-        call("meet", threads, [arrived], [])
+        arrived, workers = np.zeros(1, np.int32), np.full(threads, -1, np.int32)
+        call("meet", threads, [arrived, workers], [])
         assert arrived[0] == threads
+        assert workers.tolist() == list(range(threads))
 
 
 def test_many_loops_in_a_row_with_changing_numbers_of_threads(random: np.random.Generator) -> None:
