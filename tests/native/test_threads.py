@@ -116,7 +116,7 @@ from tests.native.test_threads import call
 def check():
     counts, workers = np.zeros(1000, np.int32), np.zeros(1000, np.int32)
     call("cover", 3, [counts, workers], [1000])
-    call("meet", 3, [np.zeros(1, np.int32)], [])
+    call("meet", 3, [np.zeros(1, np.int32), np.zeros(3, np.int32)], [])
     assert (counts == 1).all()
 check()
 child = os.fork()
@@ -138,7 +138,7 @@ def test_the_process_ends_while_workers_sleep_or_spin() -> None:
     code = """
 import numpy as np
 from tests.native.test_threads import call
-call("meet", 4, [np.zeros(1, np.int32)], [])
+call("meet", 4, [np.zeros(1, np.int32), np.zeros(4, np.int32)], [])
 print("done")
 """
     assert run_python(code) == "done\n"
