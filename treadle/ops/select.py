@@ -218,7 +218,8 @@ def _unravel(a: UnravelAttrs, x: Tensor) -> Tensor:
 
 
 def _reference_unravel(a: UnravelAttrs, x: np.ndarray) -> np.ndarray:
-    rows = np.unravel_index(x, a.shape) if a.shape else ()
+    shape = [int_value(d) or 0 for d in a.shape]
+    rows = np.unravel_index(x, shape) if shape else ()
     return np.array(rows, np.int64).reshape(len(a.shape), *x.shape)
 
 
