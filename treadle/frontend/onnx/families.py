@@ -20,6 +20,7 @@ from treadle.frontend.onnx import (
     reduce,
     resize,
     scatter,
+    sequence,
     shape,
     signal,
     sort,
@@ -30,7 +31,7 @@ from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 FAMILIES = (
     constants, conv, einsum, elementwise, matmul, microsoft,
     microsoft_attention, movement,
-    norm, pool, quantize, recurrent, reduce, resize, scatter, shape, signal, sort,
+    norm, pool, quantize, recurrent, reduce, resize, scatter, sequence, shape, signal, sort,
     vision,
 )  # fmt: skip
 
