@@ -4,6 +4,7 @@
 from treadle.ops import (
     bits,
     conv,
+    conv_grouped,
     conv_nchwc,
     conv_winograd,
     cumulative,
@@ -24,6 +25,7 @@ from treadle.ops import (
 __all__ = [
     "bits",
     "conv",
+    "conv_grouped",
     "conv_nchwc",
     "conv_winograd",
     "cumulative",
