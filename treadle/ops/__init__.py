@@ -18,7 +18,10 @@ from treadle.ops import (
     reduce,
     roi,
     scatter,
+    select,
     sort,
+    suppress,
+    unique,
     vision,
 )
 
@@ -39,6 +42,9 @@ __all__ = [
     "reduce",
     "roi",
     "scatter",
+    "select",
     "sort",
+    "suppress",
+    "unique",
     "vision",
 ]
