@@ -4,6 +4,7 @@
 from treadle.ops import (
     bits,
     conv,
+    conv_grouped,
     conv_nchwc,
     conv_winograd,
     cumulative,
@@ -27,6 +28,7 @@ from treadle.ops import (
 __all__ = [
     "bits",
     "conv",
+    "conv_grouped",
     "conv_nchwc",
     "conv_winograd",
     "cumulative",
