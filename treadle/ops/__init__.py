@@ -4,6 +4,7 @@
 from treadle.ops import (
     bits,
     conv,
+    conv_grouped,
     conv_nchwc,
     conv_winograd,
     cumulative,
@@ -19,13 +20,17 @@ from treadle.ops import (
     reduce,
     roi,
     scatter,
+    select,
     sort,
+    suppress,
+    unique,
     vision,
 )
 
 __all__ = [
     "bits",
     "conv",
+    "conv_grouped",
     "conv_nchwc",
     "conv_winograd",
     "cumulative",
@@ -41,6 +46,9 @@ __all__ = [
     "reduce",
     "roi",
     "scatter",
+    "select",
     "sort",
+    "suppress",
+    "unique",
     "vision",
 ]

@@ -23,6 +23,7 @@ from treadle.frontend.onnx import (
     reduce,
     resize,
     scatter,
+    sequence,
     shape,
     signal,
     sort,
@@ -35,7 +36,7 @@ from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 FAMILIES = (
     constants, conv, deform, einsum, elementwise, matmul, microsoft,
     microsoft_attention, ml, movement, ngrams,
-    norm, pool, quantize, recurrent, reduce, resize, scatter, shape, signal, sort,
+    norm, pool, quantize, recurrent, reduce, resize, scatter, sequence, shape, signal, sort,
     training, trees, vision,
 )  # fmt: skip
 
