@@ -74,14 +74,23 @@ class WindowTile:
 
 
 def best_window_tile(
-    height: int, width: int, vectors: int, target: Target, *, registers: int = 1
+    height: int,
+    width: int,
+    vectors: int,
+    target: Target,
+    *,
+    registers: int = 1,
+    whole: bool = False,
 ) -> WindowTile:
     """Return the tile with the fewest cycles for an image of height x width positions.
 
-    A vector takes `registers` registers. Ties go to the flatter tile, then to the larger one.
+    A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. Ties go to the
+    flatter tile, then to the larger one.
     """
     best: tuple[tuple[float, int, int], WindowTile] | None = None
     for v in range(1, min(vectors, 4) + 1):
+        if whole and vectors % v:
+            continue
         limit = (target.vector_registers - 1 - v * registers) // (v * registers)
         for h in range(1, min(height, MOST_ROWS_HIGH, max(limit, 1)) + 1):
             for w in range(1, min(width, limit // h) + 1):
