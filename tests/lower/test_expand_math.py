@@ -225,6 +225,22 @@ def test_sigmoid_never_decreases_and_has_exact_limits(fused: bool) -> None:
     assert compute("sigmoid", x, fused=fused).tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_one_plus_erf_is_exact_as_a_sum(fused: bool) -> None:
+    x = np.concatenate([np.linspace(-14, 14, 200_001), [-np.inf, np.inf, 1e30, -1e30, 0]])
+    x = x.astype(np.float32)
+    arg = Var("x", "float32")
+    for e in (call("erf", arg) + 1.0, 1.0 + call("erf", arg)):
+        got = run(expand_expr(e), {arg: x}, fused=fused)
+        exact = np.array([math.erfc(-v) for v in x.tolist()])
+        assert np.abs(got - exact).max() < 3e-7
+        tail = (x < -1) & (x > -4)
+        assert np.abs(got[tail] / exact[tail] - 1).max() < 5e-4
+        assert got[x < -12].max() == 0
+        assert got[x > 6].min() == 2
+        assert np.isnan(run(expand_expr(e), {arg: np.float32([np.nan])}))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_is_the_float32_result_rounded(dtype: str) -> None:
     x = Var("x", dtype)

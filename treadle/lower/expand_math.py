@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from treadle.dtype import is_float, is_integer
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Call, Expr, call, cast, rewrite
+from treadle.expr.nodes import Binary, Call, Expr, call, cast, rewrite
 from treadle.loop.nodes import PrimFunc, map_stmt
 from treadle.lower.math.circular import (
     acos_f64,
@@ -22,7 +22,7 @@ from treadle.lower.math.circular import (
     sin_f64,
     tan_f64,
 )
-from treadle.lower.math.error_function import erf_f32, erf_f64
+from treadle.lower.math.error_function import erf_f32, erf_f64, one_plus_erf_f32
 from treadle.lower.math.exponential import (
     cosh_f64,
     exp_f32,
@@ -101,13 +101,28 @@ def expand_math(func: PrimFunc) -> PrimFunc:
 
     exp(x)  ->  polynomial(x - n * ln(2)) * 2**n
     """
+    sums: dict[Expr, Expr] = {}
     memo: dict[Expr, Expr] = {}
-    return func.with_body(map_stmt(func.body, lambda e: rewrite(e, _expand_node, memo)))
+
+    def expand(e: Expr) -> Expr:
+        return rewrite(rewrite(e, _expand_sum, sums), _expand_node, memo)
+
+    return func.with_body(map_stmt(func.body, expand))
 
 
 def expand_expr(e: Expr) -> Expr:
     """Return an expression with every intrinsic of EXPANDED written out."""
-    return rewrite(e, _expand_node)
+    return rewrite(rewrite(e, _expand_sum), _expand_node)
+
+
+def _expand_sum(e: Expr) -> Expr | None:
+    """Expand 1 + erf(x), of which GELU is made, as a whole."""
+    if not isinstance(e, Binary) or e.op != "add" or e.dtype != "float32":
+        return None
+    for f, one in ((e.a, e.b), (e.b, e.a)):
+        if isinstance(f, Call) and f.name == "erf" and constant_of(one) == 1.0:
+            return one_plus_erf_f32(f.args[0])
+    return None
 
 
 def _expand_node(e: Expr) -> Expr | None:

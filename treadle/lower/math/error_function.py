@@ -4,10 +4,21 @@
 from __future__ import annotations
 
 from treadle.expr.nodes import Expr
-from treadle.lower.math.blocks import absolute, at_most, fma, polynomial, where, with_sign_of
+from treadle.lower.math.blocks import (
+    absolute,
+    at_least,
+    at_most,
+    fma,
+    polynomial,
+    round_scaled,
+    where,
+    with_sign_of,
+)
 from treadle.lower.math.coefficients import (
     ERF_F32,
     ERF_F64,
+    EXP2_F32,
+    LOG2_ERFC_F32,
     LOG_ERFC_F32,
     LOG_ERFC_FAR_F64,
     LOG_ERFC_NEAR_F64,
@@ -21,6 +32,19 @@ def erf_f32(x: Expr) -> Expr:
     near = fma(x, polynomial(x * x, ERF_F32), x)
     far = 1.0 - exp_f32_in_range(polynomial(size, LOG_ERFC_F32))
     return where(size > 1.0, with_sign_of(far, x), near, x)
+
+
+def one_plus_erf_f32(x: Expr) -> Expr:
+    """Return 1 + erf(x), which is erfc(-x); 2.4e-7, and to 12 bits where it is small.
+
+    One polynomial does where the sum, not erf itself, is to be exact: half the work of `erf_f32`.
+    Beyond its range it falls on, until the power of two is 0.
+    """
+    size = absolute(x)
+    exponent = at_least(size * polynomial(size, LOG2_ERFC_F32), -127.0)
+    n, power = round_scaled(exponent, 1.0)
+    beyond = polynomial(exponent - n, (1.0, *EXP2_F32)) * power
+    return where(x < 0.0, beyond, 2.0 - beyond, x)
 
 
 def erf_f64(x: Expr, lite: bool = False) -> Expr:
