@@ -23,6 +23,7 @@ from treadle.ops.elementwise import (
     subtract,
     tanh,
 )
+from treadle.ops.movement import reshape
 from treadle.ops.reduce import mean
 from treadle.optimize import recognise
 from treadle.optimize.rule import apply_rules
@@ -58,6 +59,13 @@ def _rms(inverse: Callable[[Node], Node] | None = None) -> Function:
     return function(multiply(constant(8, key="w"), unit), params=[x])
 
 
+def _reshaped_rms() -> Function:
+    flat = reshape(x, shape=(6, 8))
+    square = reshape(multiply(flat, flat), shape=(1, 6, 8))
+    shifted = add(mean(square, axes=(2,), keepdims=True), _number(1e-6))
+    return function(divide(reshape(flat, shape=(1, 6, 8)), sqrt(shifted)), params=[x])
+
+
 def _unscaled() -> Function:
     centred = subtract(x, mean(x, axes=(2,), keepdims=True))
     variance = mean(multiply(centred, centred), axes=(2,), keepdims=True)
@@ -85,6 +93,7 @@ CASES: dict[str, Callable[[], Function]] = {
     "rms_norm_by_power": lambda: _rms(lambda v: power(v, _number(-0.5))),
     "rms_norm_by_reciprocal": lambda: _rms(lambda v: reciprocal(sqrt(v))),
     "rms_norm_by_quotient": lambda: _rms(lambda v: divide(_number(1.0), sqrt(v))),
+    "rms_norm_of_reshaped": _reshaped_rms,
     "gelu": _gelu,
     "gelu_halved_first": lambda: _gelu(halved_first=True),
     "gelu_tanh": lambda: _gelu_tanh(power(x, _number(3.0))),

@@ -39,6 +39,7 @@ from treadle.ops.elementwise import (
     subtract,
     tanh,
 )
+from treadle.ops.movement import reshape
 from treadle.ops.norm import LayerNormAttrs, layer_norm, rms_norm
 from treadle.ops.reduce import mean
 from treadle.optimize.moves import reshaped
@@ -107,14 +108,21 @@ def _inverse_root(node: Node) -> Node | None:
 def _recognise_norm(call: Call, uses: Uses) -> Node | None:
     for source, square in _over_root(call):
         for variance, shift in _with_constant(square, add):
-            squared = _mean_operand(variance)
-            product = None if squared is None else _call_of(squared, multiply)
-            epsilon = _number(shift)
-            if product is None or any(a is not source for a in product.args):
+            squared, epsilon = _mean_operand(variance), _number(shift)
+            if squared is None or not _is_square(squared, source) or source.type != call.type:
                 continue
-            if epsilon is not None and epsilon >= 0 and source.type == call.type:
+            if epsilon is not None and epsilon >= 0:
                 return _norm_of(source, epsilon, call.origin)
     return None
+
+
+def _is_square(node: Node, source: Node) -> bool:
+    """True for x * x where `source` is x, or where both are reshaped alike."""
+    root, shaped = _call_of(node, reshape), _call_of(source, reshape)
+    if root is not None and shaped is not None and node.type == source.type:
+        node, source = root.args[0], shaped.args[0]
+    product = _call_of(node, multiply)
+    return product is not None and all(a is source for a in product.args)
 
 
 def _norm_of(source: Node, epsilon: float, origin: str) -> Node | None:
