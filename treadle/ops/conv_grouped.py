@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,12 +30,23 @@ from treadle.ops.schedules.conv import schedule_conv2d_nchwc
 from treadle.ops.window import kernel_axes, positions
 from treadle.te import tensor as te
 
+T = TypeVar("T", int, np.ndarray)
+
+
+def element_of(place: T, height: int, width: int, block: int) -> T:
+    """Return where in [c/block, height, width, block] the image of a channel begins (elements).
+
+    `place` is block number * block + lane: one, or an array of them.
+    """
+    return place // block * (height * width * block) + place % block
+
 
 def _infer(attrs: ConvAttrs, x: Type, w: Type, places: Type) -> TensorType:
     data, weights, table = tensor_type(x), tensor_type(w), tensor_type(places)
     check_factors(data, weights, 5, 5, "[n, c/b, h, w, b] and [oc/b, ic/groups, kh, kw, b]")
     filters, per_group, kh, kw, block = weights.static_shape
-    known_extent(data, 1, "channel blocks")
+    for axis, what in ((1, "channel blocks"), (2, "height"), (3, "width"), (4, "block")):
+        known_extent(data, axis, what)
     check_groups(attrs.groups, attrs.groups, filters)
     if table.dtype != "int32" or table.shape != (attrs.groups, per_group):
         raise TypeMismatch(
@@ -51,11 +63,12 @@ def _compute(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor, places: te.Tensor) ->
     source = x if pad is None else pad
     ic = te.reduce_axis((0, per_group), "ic")
     kh, kw = kernel_axes(kernel)
+    image = x.shape[2] * x.shape[3] * x.shape[4]  # elements from a block to the next
 
     def element(n: Expr, oc: Expr, oh: Expr, ow: Expr, ocb: Expr) -> Expr:
         group = te.floordiv(oc, filters // attrs.groups)
         place = cast(places[group, ic], dt.INDEX)
-        chunk, lane = te.floordiv(place, x.shape[4]), te.floormod(place, x.shape[4])
+        chunk, lane = te.floordiv(place, image), te.floormod(place, image)
         value = source[(n, chunk, *positions(axes, (oh, ow), (kh, kw)), lane)]
         return te.sum(product(value, w[oc, ic, kh, kw, ocb]), axis=[ic, kh, kw])
 
@@ -68,8 +81,9 @@ def _reference(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray, places: np.ndarra
     per_group = w.shape[0] // attrs.groups
     alone = ConvAttrs(attrs.strides, attrs.pads_before, attrs.pads_after, attrs.dilations)
     parts = []
-    for group, row in enumerate(places):
-        picked = x[:, row // x.shape[4], :, :, row % x.shape[4]]  # [ic, n, h, w]
+    chunks, lanes = np.divmod(places, prod(x.shape[2:]))
+    for group in range(attrs.groups):
+        picked = x[:, chunks[group], :, :, lanes[group]]  # [ic, n, h, w]
         weights = w[group * per_group : (group + 1) * per_group, None, :, :, :]
         data = np.moveaxis(picked, 0, -1)[:, None]
         parts.append(conv2d_nchwc.reference(alone, data, weights.transpose(0, 1, 3, 4, 2, 5)))
@@ -83,15 +97,17 @@ def _flops(attrs: ConvAttrs, x: Type, w: Type, places: Type) -> int:
 def _example(
     shapes: tuple[tuple[int, ...], ...], places: list[list[int]], **attrs: object
 ) -> Example:
-    table = np.array(places, np.int32)
+    _, _, height, width, block = shapes[0]
+    table = np.array([[element_of(p, height, width, block) for p in row] for row in places])
     return product_example(
-        (*shapes, table.shape), {"groups": len(places), **attrs}, inputs={2: table}
+        (*shapes, table.shape), {"groups": len(places), **attrs}, inputs={2: table.astype(np.int32)}
     )
 
 
 grouped_conv2d_nchwc: Operator[ConvAttrs] = register(
-    # Group g reads the channels at places `places[g]` (block * b + lane) of the data, in this
-    # order; it writes `oc / b / groups` blocks of its own. Places must lie in the data.
+    # Group g reads the channels whose first elements are `places[g]` elements into the data
+    # (block * h * w * b + lane), in this order: an offset costs the inner loop no arithmetic. It
+    # writes `oc / b / groups` blocks of its own.
     Operator(
         name="grouped_conv2d_nchwc",
         schedule={"cpu": schedule_conv2d_nchwc},

@@ -27,7 +27,7 @@ from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, conv
-from treadle.ops.conv_grouped import grouped_conv2d_nchwc
+from treadle.ops.conv_grouped import element_of, grouped_conv2d_nchwc
 from treadle.ops.conv_nchwc import (
     conv2d_nchwc,
     depthwise_conv2d_nchwc,
@@ -46,6 +46,7 @@ from treadle.optimize.channels import (
     pack_depthwise,
     pack_panels,
     pack_weights,
+    take_per_group,
 )
 from treadle.optimize.winograd import (
     transform_weights,
@@ -443,10 +444,15 @@ def _in_groups(
         inputs = ChannelOrder.natural(per_group, block)
         packed = _constant(pack_weights(value, inputs, order), w)
         return _Blocked(conv2d_nchwc.call(rest, (padded, packed), origin=node.origin), order)
-    alone = pack_weights(value, ChannelOrder.natural(per_group, 1), order)
+    places = source.order.position_of().reshape(groups, per_group)
+    along = np.argsort(places, axis=1)  # in the order of memory
+    sorted_ = take_per_group(value, along)
+    alone = pack_weights(sorted_, ChannelOrder.natural(per_group, 1), order)
     packed = _constant(alone[:, :, :, :, 0], w)
-    places = Constant.of(source.order.position_of().reshape(groups, -1).astype(np.int32))
-    call = grouped_conv2d_nchwc.call(rest, (padded, packed, places), origin=node.origin)
+    _, _, height, width, _ = tensor_type(padded.type).static_shape
+    table = element_of(np.take_along_axis(places, along, 1), height, width, source.order.block)
+    at = Constant.of(table.astype(np.int32))
+    call = grouped_conv2d_nchwc.call(rest, (padded, packed, at), origin=node.origin)
     return _Blocked(call, order)
 
 
