@@ -10,7 +10,8 @@ from tests.ops.oracle import check_operator, onnx_window, random_array, run_onnx
 from treadle.errors import TypeMismatch
 from treadle.graph.nodes import Var
 from treadle.graph.types import TensorType
-from treadle.ops.conv_grouped import element_of, grouped_conv2d_nchwc
+from treadle.ops.conv_grouped import grouped_conv2d_nchwc
+from treadle.ops.conv_nchwc import element_of
 
 
 @pytest.mark.parametrize("seed", range(3))

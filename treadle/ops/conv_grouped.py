@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TypeVar
 
 import numpy as np
 
-from treadle import dtype as dt
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Expr, cast
+from treadle.expr.nodes import Expr
 from treadle.graph.operator import Example, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type, tensor_type
 from treadle.ops.accumulate import product, product_example
@@ -19,34 +17,22 @@ from treadle.ops.conv import (
     check_factors,
     check_groups,
     conv_axes,
-    known_extent,
     padded,
     padding,
     stages,
 )
-from treadle.ops.conv_nchwc import conv2d_nchwc
+from treadle.ops.conv_nchwc import channel_at, check_static_image, conv2d_nchwc, element_of
 from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.conv import schedule_conv2d_nchwc
 from treadle.ops.window import kernel_axes, positions
 from treadle.te import tensor as te
-
-T = TypeVar("T", int, np.ndarray)
-
-
-def element_of(place: T, height: int, width: int, block: int) -> T:
-    """Return where in [c/block, height, width, block] the image of a channel begins (elements).
-
-    `place` is block number * block + lane: one, or an array of them.
-    """
-    return place // block * (height * width * block) + place % block
 
 
 def _infer(attrs: ConvAttrs, x: Type, w: Type, places: Type) -> TensorType:
     data, weights, table = tensor_type(x), tensor_type(w), tensor_type(places)
     check_factors(data, weights, 5, 5, "[n, c/b, h, w, b] and [oc/b, ic/groups, kh, kw, b]")
     filters, per_group, kh, kw, block = weights.static_shape
-    for axis, what in ((1, "channel blocks"), (2, "height"), (3, "width"), (4, "block")):
-        known_extent(data, axis, what)
+    check_static_image(data)
     check_groups(attrs.groups, attrs.groups, filters)
     if table.dtype != "int32" or table.shape != (attrs.groups, per_group):
         raise TypeMismatch(
@@ -63,12 +49,10 @@ def _compute(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor, places: te.Tensor) ->
     source = x if pad is None else pad
     ic = te.reduce_axis((0, per_group), "ic")
     kh, kw = kernel_axes(kernel)
-    image = x.shape[2] * x.shape[3] * x.shape[4]  # elements from a block to the next
 
     def element(n: Expr, oc: Expr, oh: Expr, ow: Expr, ocb: Expr) -> Expr:
         group = te.floordiv(oc, filters // attrs.groups)
-        place = cast(places[group, ic], dt.INDEX)
-        chunk, lane = te.floordiv(place, image), te.floormod(place, image)
+        chunk, lane = channel_at(x, places[group, ic])
         value = source[(n, chunk, *positions(axes, (oh, ow), (kh, kw)), lane)]
         return te.sum(product(value, w[oc, ic, kh, kw, ocb]), axis=[ic, kh, kw])
 
@@ -97,10 +81,9 @@ def _flops(attrs: ConvAttrs, x: Type, w: Type, places: Type) -> int:
 def _example(
     shapes: tuple[tuple[int, ...], ...], places: list[list[int]], **attrs: object
 ) -> Example:
-    _, _, height, width, block = shapes[0]
-    table = np.array([[element_of(p, height, width, block) for p in row] for row in places])
+    table = element_of(np.array(places, np.int32), *shapes[0][2:])
     return product_example(
-        (*shapes, table.shape), {"groups": len(places), **attrs}, inputs={2: table.astype(np.int32)}
+        (*shapes, table.shape), {"groups": len(places), **attrs}, inputs={2: table}
     )
 
 

@@ -27,11 +27,13 @@ from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, conv
-from treadle.ops.conv_grouped import element_of, grouped_conv2d_nchwc
+from treadle.ops.conv_grouped import grouped_conv2d_nchwc
 from treadle.ops.conv_nchwc import (
     conv2d_nchwc,
     depthwise_conv2d_nchwc,
+    element_of,
     pack_nchwc,
+    reorder_nchwc,
     unpack_nchwc,
 )
 from treadle.ops.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
@@ -295,6 +297,8 @@ class _Layouts:
         return self.moved[x, order]
 
     def _move(self, x: Node, order: ChannelOrder) -> Node:
+        if x in self.blocked:
+            return _reordered(self.blocked[x], order, x.origin)
         plain = self._plain(x)
         if not order.is_natural:
             places = np.maximum(np.asarray(order.places), 0)
@@ -449,9 +453,7 @@ def _in_groups(
     sorted_ = take_per_group(value, along)
     alone = pack_weights(sorted_, ChannelOrder.natural(per_group, 1), order)
     packed = _constant(alone[:, :, :, :, 0], w)
-    _, _, height, width, _ = tensor_type(padded.type).static_shape
-    table = element_of(np.take_along_axis(places, along, 1), height, width, source.order.block)
-    at = Constant.of(table.astype(np.int32))
+    at = _places(_Blocked(padded, source.order), np.take_along_axis(places, along, 1))
     call = grouped_conv2d_nchwc.call(rest, (padded, packed, at), origin=node.origin)
     return _Blocked(call, order)
 
@@ -483,6 +485,19 @@ def _padded(x: Node, attrs: ConvAttrs, w: Constant, origin: str) -> tuple[Node, 
         return x, attrs
     made = pad(x, before=(0, 0, *before, 0), after=(0, 0, *after, 0), origin=origin)
     return made, replace(attrs, pads_before=(0, 0), pads_after=(0, 0))
+
+
+def _reordered(value: _Blocked, order: ChannelOrder, origin: str) -> Node:
+    """A blocked value moved into another order; gaps hold copies."""
+    position = value.order.position_of()
+    places = position[np.maximum(np.asarray(order.places), 0)].reshape(order.chunks, order.block)
+    return reorder_nchwc(value.node, _places(value, places), origin=origin)
+
+
+def _places(value: _Blocked, places: np.ndarray) -> Constant:
+    """Return places in a blocked value (block * b + lane) as operators look them up."""
+    _, _, height, width, _ = tensor_type(value.node.type).static_shape
+    return Constant.of(element_of(places, height, width, value.order.block).astype(np.int32))
 
 
 def _unpacked(value: _Blocked, type_: TensorType, origin: str) -> Node:

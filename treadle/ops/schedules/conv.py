@@ -72,7 +72,7 @@ def rows_per_band(
         return rows
     _, oc, oh, ow, ocb = (known(a) for a in op.axis)
     taps = [known(a) for a in op.reduce_axis]
-    size = itemsize_of(total)
+    size: int = itemsize_of(total)
     window = taps[1] * taps[2]
     weights = oc * ocb * prod(taps) * size
     source = prod(taps) // window * ow * oh * size
@@ -85,11 +85,12 @@ def rows_per_band(
         reads = groups * source * lines * bands * (1 if held <= room else passes)
         return reads + weights * (1 if weights <= room else bands)
 
-    def cost(band: int) -> float:
-        return moved(band, target.l2_bytes // 2) + NEAR * moved(band, target.l1_bytes * 3 // 4)
+    def cost(band: int) -> tuple[float, int]:
+        far, near = target.l2_bytes // 2, target.l1_bytes * 3 // 4
+        return moved(band, far) + NEAR * moved(band, near), -band
 
-    bands = [b for b in (*range(1, min(rows, _MOST_BANDS)), rows) if rows % b == 0]
-    return min(bands, key=lambda band: (cost(band), -band))
+    bands: list[int] = [b for b in (*range(1, min(rows, _MOST_BANDS)), rows) if rows % b == 0]
+    return min(bands, key=cost)
 
 
 def _register_sums(total: Stage) -> None:
