@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from treadle import dtype as dt
 from treadle.errors import InternalError, TreadleError
 from treadle.expr.nodes import Const
 from treadle.graph import nodes as g
@@ -25,8 +26,8 @@ _RANK = {Fusion.ANCHOR: 3, Fusion.OPAQUE: 3, Fusion.REDUCE: 2}
 def build_group(function: Function, target: Target) -> tuple[Group, ScheduleFn]:
     """Return the te group of a fused function and the schedule function for it.
 
-    The anchor is the heaviest call (anchor, then reduction); without one the default schedule
-    applies.
+    The anchor is the heaviest call (anchor, then reduction), of several the last; without one the
+    default schedule applies.
     """
     builder = _GroupBuilder(function, target)
     return builder.build()
@@ -122,7 +123,7 @@ class _GroupBuilder:
         best = 0
         if self.anchor is not None and not isinstance(self.anchor.op, Function):
             best = _RANK.get(self.anchor.op.fusion, 0)
-        if rank <= best:
+        if rank == 0 or rank < best:
             return
         self.anchor, self.anchor_stages = node, stages
         schedules = operator.schedule if variant is None else variant.schedule
@@ -132,5 +133,8 @@ class _GroupBuilder:
 def _constant(node: g.Constant) -> te.Tensor:
     if node.value.size != 1:
         raise InternalError(f"a constant of type {node.type} is inside a fused group")
-    value = Const.of(node.value.reshape(-1)[0].item(), node.type.dtype)
+    only = node.value.reshape(-1)[:1]
+    if dt.is_narrow(node.type.dtype):
+        only = only.view("uint8")
+    value = Const.of(only[0].item(), node.type.dtype)
     return te.compute_one(node.type.shape, lambda *i: value, name="const")

@@ -2,6 +2,7 @@
 """Operators, one module per family; importing this package registers all of them."""
 
 from treadle.ops import (
+    attention,
     bits,
     conv,
     conv_grouped,
@@ -11,8 +12,10 @@ from treadle.ops import (
     elementwise,
     from_scalar,
     image,
+    linalg,
     matmul,
     movement,
+    narrow,
     norm,
     pool,
     reduce,
@@ -26,6 +29,7 @@ from treadle.ops import (
 )
 
 __all__ = [
+    "attention",
     "bits",
     "conv",
     "conv_grouped",
@@ -35,8 +39,10 @@ __all__ = [
     "elementwise",
     "from_scalar",
     "image",
+    "linalg",
     "matmul",
     "movement",
+    "narrow",
     "norm",
     "pool",
     "reduce",
