@@ -14,10 +14,30 @@ import onnxruntime
 import pytest
 
 import treadle
+from benchmarks import engines, light_networks, networks
+from benchmarks.architectures import ARCHITECTURES
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "examples" / "digits" / "digits.onnx"
 SHAPES = {"image": (1, 1, 8, 8)}
+COMMAND = (sys.executable, "-c", "import sys; from treadle.cli.main import main; sys.exit(main())")
+NETWORKS = (
+    *light_networks.FILES,
+    *(pytest.param(f"{name}_torch", marks=pytest.mark.torch) for name in ARCHITECTURES),
+)
+
+
+class DLPackOnly:
+    """An array that offers nothing but DLPack."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: object) -> object:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +56,22 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("artifact") / "digits.tar"
     treadle.compile(MODEL, shapes=SHAPES).save(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def c_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example program, linked with nothing but the native runtime."""
+    folder = tmp_path_factory.mktemp("c")
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    library = folder / "libtreadle.so"
+    run(sys.executable, ROOT / "scripts" / "build_native.py", "--output", library, folder=folder)
+    source = ROOT / "native" / "examples" / "run_model.c"
+    include = f"-I{ROOT / 'native' / 'include'}"
+    link = (library, f"-Wl,-rpath,{folder}")
+    run(compiler, "-std=c11", include, source, *link, "-o", "run_model", folder=folder)
+    return folder / "run_model"
 
 
 def run(*command: str | Path, folder: Path) -> None:
@@ -70,16 +106,7 @@ def test_compiled_and_loaded_models_measure_themselves(artifact: Path, image: np
 
 
 def test_dlpack_in_and_out(artifact: Path, image: np.ndarray, expected: np.ndarray) -> None:
-    class Capsule:
-        """Offers nothing but DLPack."""
-
-        def __dlpack__(self, **options: object) -> object:
-            return image.__dlpack__(**options)
-
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return image.__dlpack_device__()
-
-    (output,) = treadle.load(artifact).run({"image": Capsule()})
+    (output,) = treadle.load(artifact).run({"image": DLPackOnly(image)})
     check(np.from_dlpack(output), expected)
 
 
@@ -107,28 +134,60 @@ def test_saved_artifact_in_another_process(
 def test_command_line_from_npz_to_npz(
     image: np.ndarray, expected: np.ndarray, tmp_path: Path
 ) -> None:
-    main = "import sys; from treadle.cli.main import main; sys.exit(main())"
-    treadle_command = (sys.executable, "-c", main)
     np.savez(tmp_path / "in.npz", image=image)
     shapes = ("--input-shapes", "image:[1,1,8,8]")
-    run(*treadle_command, "compile", MODEL, *shapes, "-o", "digits.tar", folder=tmp_path)
+    run(*COMMAND, "compile", MODEL, *shapes, "-o", "digits.tar", folder=tmp_path)
     files = ("--inputs", "in.npz", "--outputs", "out.npz")
-    run(*treadle_command, "run", "digits.tar", *files, folder=tmp_path)
+    run(*COMMAND, "run", "digits.tar", *files, folder=tmp_path)
     with np.load(tmp_path / "out.npz") as outputs:
         (name,) = outputs.files
         check(outputs[name], expected)
 
 
-def test_c_program(artifact: Path, image: np.ndarray, expected: np.ndarray, tmp_path: Path) -> None:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    library = tmp_path / "libtreadle.so"
-    run(sys.executable, ROOT / "scripts" / "build_native.py", "--output", library, folder=tmp_path)
-    source = ROOT / "native" / "examples" / "run_model.c"
-    include = f"-I{ROOT / 'native' / 'include'}"
-    link = (library, f"-Wl,-rpath,{tmp_path}")
-    run(compiler, "-std=c11", include, source, *link, "-o", "run_model", folder=tmp_path)
+def test_c_program(
+    artifact: Path, image: np.ndarray, expected: np.ndarray, c_program: Path, tmp_path: Path
+) -> None:
     image.tofile(tmp_path / "image.bin")
-    run("./run_model", artifact, "image.bin", "output.bin", folder=tmp_path)
+    run(c_program, artifact, "image.bin", "output.bin", folder=tmp_path)
     check(np.fromfile(tmp_path / "output.bin", np.float32).reshape(expected.shape), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_on_every_road(name: str, level: int, c_program: Path, tmp_path: Path) -> None:
+    """NumPy, DLPack, the command line from npz to npz in a fresh process, a C program: one result.
+
+    All give the same bits, within 1e-4 (norm) of onnxruntime.
+    """
+    path, artifact = tmp_path / f"{name}.onnx", tmp_path / f"{name}.tar"
+    networks.write(networks.build(name), path)
+    inputs = engines.random_inputs(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    expected = [np.asarray(x) for x in session.run(None, inputs)]
+    treadle.compile(path, opt_level=level).save(artifact)
+    results = [np.asarray(x) for x in treadle.load(artifact).run(inputs)]
+    for result, reference in zip(results, expected, strict=True):
+        error = np.linalg.norm(result - reference) / np.linalg.norm(reference)
+        assert error < 1e-4, f"relative error {error:.1e}"
+
+    capsules = {key: DLPackOnly(value) for key, value in inputs.items()}
+    for result, output in zip(results, treadle.load(artifact).run(capsules), strict=True):
+        np.testing.assert_array_equal(np.from_dlpack(output), result)
+
+    np.savez(tmp_path / "in.npz", **inputs)
+    files = ("--inputs", "in.npz", "--outputs", "out.npz")
+    run(*COMMAND, "run", artifact, *files, folder=tmp_path)
+    with np.load(tmp_path / "out.npz") as outputs:
+        for result, key in zip(results, outputs.files, strict=True):
+            np.testing.assert_array_equal(outputs[key], result)
+
+    files_in = [f"in{k}.bin" for k in range(len(inputs))]
+    files_out = [f"out{k}.bin" for k in range(len(results))]
+    for file, value in zip(files_in, inputs.values(), strict=True):
+        value.tofile(tmp_path / file)
+    run(c_program, artifact, *files_in, *files_out, folder=tmp_path)
+    for result, file in zip(results, files_out, strict=True):
+        np.testing.assert_array_equal(
+            np.fromfile(tmp_path / file, result.dtype), result.reshape(-1)
+        )

@@ -2,12 +2,16 @@
 /*
  * The thread pool: one for the process, started on first need.
  *
- * A parallel loop is published as one atomic word (epoch, participants, iterations left). The
- * caller and the workers take pieces off it with compare-and-swap, large ones first, until nothing
- * is left. A piece taken from the word belongs to the loop that is current, and that loop cannot
- * end before the piece is counted as done; so a worker that is late, asleep or descheduled holds
- * nobody up unless it has taken work. Workers spin for a moment, then yield, then sleep; the
- * caller, waiting for the last pieces, does the same.
+ * A parallel loop is dealt out in equal shares, one per participant and always the same one to the
+ * same thread: loops of the same extent meet their data in the cache of the core that made it
+ * (affinity scheduling: Markatos and LeBlanc, "Using Processor Affinity in Loop Scheduling on
+ * Shared-Memory Multiprocessors", IEEE TPDS 1994). A share is one atomic word (participants, first
+ * unit left, end). Its owner takes pieces off its front with compare-and-swap, large ones first;
+ * who has finished takes pieces off the ends of the others' shares. A piece taken from a word
+ * belongs to the loop that is current, and that loop cannot end before the piece is counted as
+ * done; so a worker that is late, asleep or descheduled holds nobody up unless it has taken work.
+ * Workers spin for a moment, then yield, then sleep; the caller, waiting for the last pieces, does
+ * the same.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -31,29 +35,34 @@
 #define relax() ((void)0)
 #endif
 
-/* The word: 22 bits epoch, 10 bits participants, 32 bits units left. */
-#define WORD(epoch, participants, units) \
-  (((uint64_t)(epoch) << 42) | ((uint64_t)(participants) << 32) | (uint64_t)(units))
-#define UNITS(word) ((uint32_t)(word))
-#define PARTICIPANTS(word) ((int32_t)(((word) >> 32) & 0x3ff))
+/* A share: 10 bits participants of the loop, 27 bits first unit left, 27 bits end. */
+#define MOST_UNITS ((int64_t)1 << 26)
+#define SHARE(participants, begin, end) \
+  (((uint64_t)(participants) << 54) | ((uint64_t)(begin) << 27) | (uint64_t)(end))
+#define PARTICIPANTS(share) ((int32_t)((share) >> 54))
+#define BEGIN(share) ((uint32_t)((share) >> 27) & 0x7ffffff)
+#define END(share) ((uint32_t)(share) & 0x7ffffff)
+#define LEFT(share) (END(share) - BEGIN(share))
 
 static struct {
-  _Alignas(128) _Atomic uint64_t word;
+  struct {
+    _Alignas(128) _Atomic uint64_t share;
+  } of[TD_MAX_THREADS];
   _Alignas(128) _Atomic uint64_t done; /* units of the current loop that are finished */
   /* The current loop: written by its caller while nobody holds a piece. */
   _Alignas(128) td_body body;
   const td_env* env;
   void* closure;
   int64_t count;
-  int64_t unit; /* iterations per unit: 1 unless there are more than 2^31 */
+  int64_t unit; /* iterations per unit: 1 unless there are more than MOST_UNITS */
   uint32_t units;
-  _Atomic uint32_t smallest; /* piece, in units */
+  _Atomic uint32_t smallest;    /* piece, in units */
+  _Atomic int32_t participants; /* the first so many threads have shares */
   _Atomic int32_t result;
   _Alignas(128) _Atomic int32_t sleepers;
   _Atomic int32_t caller_sleeps;
   _Atomic int32_t stop;
   _Atomic int32_t busy; /* a caller owns the pool */
-  uint32_t epoch;
   int32_t num_workers;
   pthread_t workers[TD_MAX_THREADS];
   pthread_mutex_t mutex;
@@ -67,29 +76,44 @@ static _Thread_local bool inside_loop = false;
 
 /* ---- taking pieces --------------------------------------------------------------------------- */
 
-/* Takes a piece [*begin, *begin + *taken) off the current loop, in units. */
-static bool take(int32_t worker, uint32_t* left, uint32_t* taken) {
-  uint64_t word = atomic_load_explicit(&pool.word, memory_order_acquire);
-  for (;;) {
-    if (UNITS(word) == 0 || worker >= PARTICIPANTS(word)) return false;
-    uint32_t share = UNITS(word) / (2 * (uint32_t)PARTICIPANTS(word));
+typedef struct {
+  uint32_t begin, end;
+} td_piece;
+
+/* Takes half of what is left of a thread's share, but no less than the smallest piece: off the
+ * front for the owner, off the end for other participants. */
+static bool take(int32_t owner, int32_t worker, td_piece* piece) {
+  _Atomic uint64_t* share = &pool.of[owner].share;
+  uint64_t word = atomic_load_explicit(share, memory_order_acquire);
+  bool is_own = owner == worker;
+  while (LEFT(word) != 0 && worker < PARTICIPANTS(word)) {
     /* A stale value can only make the piece larger or smaller than meant. */
     uint32_t smallest = atomic_load_explicit(&pool.smallest, memory_order_relaxed);
-    uint32_t piece = share > smallest ? share : smallest;
-    if (piece > UNITS(word)) piece = UNITS(word);
-    if (piece == 0) piece = 1;
-    if (atomic_compare_exchange_weak_explicit(&pool.word, &word, word - piece,
-                                              memory_order_acq_rel, memory_order_acquire)) {
-      *left = UNITS(word);
-      *taken = piece;
+    uint32_t left = LEFT(word), size = left / 2 > smallest ? left / 2 : smallest;
+    if (size > left) size = left;
+    uint32_t begin = BEGIN(word), end = END(word);
+    uint32_t cut = is_own ? begin + size : end - size;
+    uint64_t rest = SHARE(PARTICIPANTS(word), is_own ? cut : begin, is_own ? end : cut);
+    if (atomic_compare_exchange_weak_explicit(share, &word, rest, memory_order_acq_rel,
+                                              memory_order_acquire)) {
+      *piece = is_own ? (td_piece){begin, cut} : (td_piece){cut, end};
       return true;
     }
   }
+  return false;
 }
 
-static void run_piece(int32_t worker, uint32_t left, uint32_t taken) {
-  int64_t begin = (int64_t)(pool.units - left) * pool.unit;
-  int64_t end = begin + (int64_t)taken * pool.unit;
+/* Takes a piece of the thread's own share, or else of the next one that has work. */
+static bool take_any(int32_t worker, td_piece* piece) {
+  if (take(worker, worker, piece)) return true;
+  int32_t participants = atomic_load_explicit(&pool.participants, memory_order_relaxed);
+  for (int32_t k = 1; k < participants; k++)
+    if (take((worker + k) % participants, worker, piece)) return true;
+  return false;
+}
+
+static void run_piece(int32_t worker, td_piece piece) {
+  int64_t begin = (int64_t)piece.begin * pool.unit, end = (int64_t)piece.end * pool.unit;
   if (end > pool.count) end = pool.count;
   if (atomic_load_explicit(&pool.result, memory_order_relaxed) != 0) return;
   int32_t result = pool.body(pool.env, pool.closure, begin, end, worker);
@@ -98,10 +122,10 @@ static void run_piece(int32_t worker, uint32_t left, uint32_t taken) {
 }
 
 static void work(int32_t worker) {
-  uint32_t left, taken;
-  while (take(worker, &left, &taken)) {
-    run_piece(worker, left, taken);
-    atomic_fetch_add(&pool.done, taken);
+  td_piece piece;
+  while (take_any(worker, &piece)) {
+    run_piece(worker, piece);
+    atomic_fetch_add(&pool.done, piece.end - piece.begin);
     if (worker != 0 && atomic_load(&pool.caller_sleeps)) {
       pthread_mutex_lock(&pool.mutex);
       pthread_cond_signal(&pool.loop_ends);
@@ -112,10 +136,8 @@ static void work(int32_t worker) {
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-static bool has_work(int32_t worker) {
-  uint64_t word = atomic_load(&pool.word);
-  return UNITS(word) != 0 && worker < PARTICIPANTS(word);
-}
+/* True when a worker's own share has work: all that wakes it; it helps others while awake. */
+static bool has_work(int32_t worker) { return LEFT(atomic_load(&pool.of[worker].share)) != 0; }
 
 static void sleep_until_work(int32_t worker) {
   pthread_mutex_lock(&pool.mutex);
@@ -153,7 +175,7 @@ static void* worker_main(void* argument) {
 /* ---- life of the pool ------------------------------------------------------------------------ */
 
 static void forget_workers_after_fork(void) {
-  atomic_store(&pool.word, 0);
+  for (int32_t i = 0; i < TD_MAX_THREADS; i++) atomic_store(&pool.of[i].share, 0);
   atomic_store(&pool.done, 0);
   atomic_store(&pool.sleepers, 0);
   atomic_store(&pool.caller_sleeps, 0);
@@ -195,21 +217,26 @@ __attribute__((destructor)) static void stop_workers(void) {
 
 /* ---- the caller ------------------------------------------------------------------------------ */
 
+/* Deals out a loop. The shares come last, the caller's own at the very end. */
 static void publish(const td_env* env, td_body body, void* closure, int64_t count,
                     int32_t participants) {
   pool.env = env;
   pool.body = body;
   pool.closure = closure;
   pool.count = count;
-  pool.unit = (count >> 31) + 1;
+  pool.unit = (count + MOST_UNITS - 1) / MOST_UNITS;
   pool.units = (uint32_t)((count + pool.unit - 1) / pool.unit);
   atomic_store_explicit(&pool.smallest, pool.units / (16 * (uint32_t)participants) + 1,
                         memory_order_relaxed);
+  atomic_store_explicit(&pool.participants, participants, memory_order_relaxed);
   atomic_store_explicit(&pool.result, 0, memory_order_relaxed);
   atomic_store_explicit(&pool.done, 0, memory_order_relaxed);
-  pool.epoch++;
-  /* Sequentially consistent with the sleeper's "count me, then look again". */
-  atomic_store(&pool.word, WORD(pool.epoch, participants, pool.units));
+  for (int32_t i = participants - 1; i >= 0; i--) {
+    uint64_t begin = (uint64_t)pool.units * (uint32_t)i / (uint32_t)participants;
+    uint64_t end = (uint64_t)pool.units * (uint32_t)(i + 1) / (uint32_t)participants;
+    /* Sequentially consistent with the sleeper's "count me, then look again". */
+    atomic_store(&pool.of[i].share, SHARE(participants, begin, end));
+  }
   if (atomic_load(&pool.sleepers) == 0) return;
   pthread_mutex_lock(&pool.mutex);
   pthread_cond_broadcast(&pool.work_waits);

@@ -104,10 +104,16 @@ def test_wrong_calls() -> None:
         onnx_backend.prepare(_relu([2, 3]), fast=True)
 
 
-def test_inputs_that_are_no_tensors_are_refused_early() -> None:
-    declared = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
+def test_maps_are_refused() -> None:
+    text = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    declared = onnx.ValueInfoProto(name="m")
+    declared.type.map_type.key_type = TensorProto.INT64
+    declared.type.map_type.value_type.CopyFrom(text)
     graph = helper.make_graph(
-        [helper.make_node("Identity", ["s"], ["y"])], "s", [declared], [declared]
+        [helper.make_node("Identity", ["m"], ["y"])],
+        "m",
+        [declared],
+        [onnx.ValueInfoProto(name="y")],
     )
-    with pytest.raises(ModelError, match="input 's' is not supported: it is not a tensor"):
-        onnx_backend.prepare(helper.make_model(graph))
+    with pytest.raises(ModelError, match="input 'm' is declared as a map_type"):
+        onnx_backend.prepare(helper.make_model(graph)).run([[X]])

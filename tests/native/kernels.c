@@ -85,20 +85,25 @@ int32_t nested(const td_env* env, void* const* buffers, const int64_t* dims) {
 }
 
 /* Every participant waits until all of `dims[0]` have arrived: they must run at the same time.
- * Gives up after a long while with code 5. */
+ * Iteration i writes who ran it to workers[i]. Gives up after a long while with code 5. */
+typedef struct {
+  int32_t *arrived, *workers;
+} meet_closure;
+
 static int32_t meet_body(const td_env* env, void* closure, int64_t begin, int64_t end,
                          int32_t worker) {
-  int32_t* arrived = closure;
-  (void)begin, (void)end, (void)worker;
-  __atomic_fetch_add(arrived, 1, __ATOMIC_SEQ_CST);
+  meet_closure* x = closure;
+  for (int64_t i = begin; i < end; i++) x->workers[i] = worker;
+  __atomic_fetch_add(x->arrived, 1, __ATOMIC_SEQ_CST);
   for (int64_t i = 0; i < 4000000000; i++)
-    if (__atomic_load_n(arrived, __ATOMIC_SEQ_CST) >= env->num_threads) return 0;
+    if (__atomic_load_n(x->arrived, __ATOMIC_SEQ_CST) >= env->num_threads) return 0;
   return 5;
 }
 
 int32_t meet(const td_env* env, void* const* buffers, const int64_t* dims) {
+  meet_closure closure = {buffers[0], buffers[1]};
   (void)dims;
-  return env->parallel(env, meet_body, buffers[0], env->num_threads);
+  return env->parallel(env, meet_body, &closure, env->num_threads);
 }
 
 /* Iteration dims[1] fails with code 42. */

@@ -54,11 +54,12 @@ def test_every_iteration_runs_exactly_once(threads: int, count: int) -> None:
     assert (workers[:count] < threads).all()
 
 
-def test_the_threads_run_at_the_same_time() -> None:
+def test_the_threads_run_at_the_same_time_each_its_own_part() -> None:
     for threads in (2, 3, 5):
-        arrived = np.zeros(1, np.int32)
-        call("meet", threads, [arrived], [])
+        arrived, workers = np.zeros(1, np.int32), np.full(threads, -1, np.int32)
+        call("meet", threads, [arrived, workers], [])
         assert arrived[0] == threads
+        assert workers.tolist() == list(range(threads))
 
 
 def test_many_loops_in_a_row_with_changing_numbers_of_threads(random: np.random.Generator) -> None:
@@ -115,7 +116,7 @@ from tests.native.test_threads import call
 def check():
     counts, workers = np.zeros(1000, np.int32), np.zeros(1000, np.int32)
     call("cover", 3, [counts, workers], [1000])
-    call("meet", 3, [np.zeros(1, np.int32)], [])
+    call("meet", 3, [np.zeros(1, np.int32), np.zeros(3, np.int32)], [])
     assert (counts == 1).all()
 check()
 child = os.fork()
@@ -137,7 +138,7 @@ def test_the_process_ends_while_workers_sleep_or_spin() -> None:
     code = """
 import numpy as np
 from tests.native.test_threads import call
-call("meet", 4, [np.zeros(1, np.int32)], [])
+call("meet", 4, [np.zeros(1, np.int32), np.zeros(4, np.int32)], [])
 print("done")
 """
     assert run_python(code) == "done\n"

@@ -145,9 +145,30 @@ def test_groups_of_odd_width_are_spread_over_blocks() -> None:
     first = conv(x, constant(68, 17, 1, 1), groups=4)
     second = conv(first, constant(68, 17, 1, 1), groups=4)
     found = laid_out(second, params=[x])
-    assert found["conv2d_nchwc"] == 2
-    # The first groups are moved apart, the second lie apart already; the result is put together.
-    assert found["gather"] == 2
+    # The first look their channels up, the second find them apart; the result is put together.
+    assert found["grouped_conv2d_nchwc"] == 1
+    assert found["conv2d_nchwc"] == 1
+    assert found["gather"] == 1
+
+
+def test_a_shuffle_between_groups_moves_nothing() -> None:
+    x = var("x", 1, 60, 3, 3)
+    first = ew.relu(conv(x, constant(60, 20, 1, 1), groups=3))
+    order = Constant.of(np.arange(60).reshape(3, 20).T.reshape(-1).copy())
+    shuffled = gather(first, order, axis=1)
+    depthwise = conv(shuffled, constant(60, 1, 3, 3), groups=60, pads_before=(1, 1))
+    found = laid_out(conv(depthwise, constant(48, 20, 1, 1), groups=3), params=[x])
+    assert found["gather"] == 0
+    assert found["grouped_conv2d_nchwc"] == 2
+    assert found["pack_nchwc"] == found["unpack_nchwc"] == 1
+
+
+def test_channels_are_moved_once_for_all_users() -> None:
+    x = var("x", 1, 12, 4, 4)
+    parts = concat(conv_of(x, 12, 12), conv_of(x, 12, 12), axis=1)
+    grouped = conv(x, constant(24, 4, 1, 1), groups=3)
+    found = laid_out(ew.add(grouped, parts), ew.multiply(grouped, parts), params=[x])
+    assert found["gather"] == 1
 
 
 def test_a_value_used_plain_and_blocked() -> None:

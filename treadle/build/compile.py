@@ -101,7 +101,7 @@ def compile_model(
         sizes = {c: (k.name, objects[k.name].workspace_bytes) for c, k in calls.items()}
         plan = plan_memory(main, sizes, module.output_names)
     return Executable(
-        module=g.Module(main, module.output_names, module.name),
+        module=g.Module(main, module.output_names, module.name, module.structures),
         kernels=kernels,
         objects={k.name: objects[k.name].code for k in kernels},
         plan=plan_to_json(plan, machine),

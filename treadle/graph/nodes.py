@@ -17,7 +17,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.graph.arrays import row_major
-from treadle.graph.types import TensorType, TupleType, Type
+from treadle.graph.types import Structure, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
     from treadle.graph.operator import Attrs, Operator
@@ -112,11 +112,16 @@ Node: TypeAlias = Var | Constant | Call | Tuple | TupleItem
 
 @dataclass(slots=True, eq=False)
 class Module:
-    """Named functions; "main" is the model. Input names are main's parameter names."""
+    """Named functions; "main" is the model. Input names are main's parameter names.
+
+    `structures`, where given, says how main's outputs make up those of the model: a sequence is
+    made of several, an absent optional value of none.
+    """
 
     main: Function
     output_names: tuple[str, ...] = ()
     name: str = "model"
+    structures: tuple[Structure, ...] = ()
 
 
 def outputs_of(body: Node) -> tuple[Node, ...]:

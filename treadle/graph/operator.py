@@ -12,7 +12,7 @@ import numpy as np
 
 from treadle.errors import TypeMismatch
 from treadle.graph.nodes import Call, Constant, Node
-from treadle.graph.types import Type
+from treadle.graph.types import Dim, Type
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule
 from treadle.te.tensor import Tensor
@@ -117,6 +117,8 @@ class Operator(Generic[A]):
     examples: tuple[Example, ...] = ()
     flops: Callable[..., int] | None = None
     """flops(attrs, *types) -> floating point operations of one call (static shapes)."""
+    binds: Callable[[A], Dim] | None = None
+    """binds(attrs) -> the size that a call gives the number in its last operand."""
 
     def __call__(self, *args: Node, origin: str = "", **attrs: object) -> Call:
         """Return a call of this operator; keyword arguments are its attributes."""

@@ -91,6 +91,9 @@ class TupleType:
 
 Type: TypeAlias = TensorType | TupleType
 
+Structure: TypeAlias = "tuple[int, ...] | list[Structure] | None"
+"""What a model's value consists of: a tensor of some shape, a sequence of values, or nothing."""
+
 
 def tensor_type(value: Type) -> TensorType:
     """Return `value` as a tensor type. Raises TypeMismatch for a tuple."""

@@ -22,7 +22,9 @@ from treadle.frontend.onnx.files import open_model
 from treadle.frontend.onnx.importer import import_onnx
 from treadle.frontend.onnx.node import RuntimeValueError
 from treadle.frontend.onnx.resolve import Resolver
+from treadle.frontend.onnx.sequence import arrays_of, flattened, structure_of_value
 from treadle.frontend.onnx.tensors import DTYPES
+from treadle.graph.types import Structure
 
 if TYPE_CHECKING:
     from treadle.build.executable import Executable
@@ -45,27 +47,33 @@ class TreadleRep(BackendRep):
         constant = {t.name for t in graph.initializer}
         constant |= {t.values.name for t in graph.sparse_initializer}
         self._model = model
+        self._whole = {i.name for i in graph.input if not _is_tensor(i)}
         self._target = target
         self._opt_level = opt_level
         self._inputs = {i.name: i for i in graph.input if i.name not in constant}
         self._fixed: set[str] = set()
-        self._compiled: OrderedDict[object, Executable] = OrderedDict()
-        declared = self._inputs.values()
-        if all(map(_is_static, declared)) or not all(map(_is_tensor, declared)):
+        self._compiled: OrderedDict[object, tuple[Executable, tuple[Structure, ...]]]
+        self._compiled = OrderedDict()
+        if all(map(_is_static, self._inputs.values())):
             self._prepare()
 
-    def run(self, inputs: Any, **kwargs: Any) -> tuple[np.ndarray, ...]:  # Any: the base class's
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:  # Any: the base class's
         """Return the outputs for inputs by position or by name.
+
+        A sequence is a list of arrays, an optional value without an element is None.
 
         Raises:
             InputError: an input is missing, unknown, or does not fit.
         """
         if kwargs:
             raise UsageError(f"run has no option {sorted(kwargs)[0]!r}")
-        arrays = self._arrays(inputs)
-        executable = self._executable(arrays)
-        given = {n: a for n, a in arrays.items() if n not in self._fixed}
-        return tuple(o.numpy() for o in executable.run(given))
+        values = self._values(inputs)
+        executable, structures = self._executable(values)
+        given = [
+            leaf for n, v in values.items() if n not in self._fixed for leaf in flattened(v, n)
+        ]
+        results = (o.numpy() for o in executable.run(dict(given)))
+        return tuple(arrays_of(s, results) for s in structures)
 
     def _prepare(self) -> None:
         """Compile now, unless values of inputs must be known."""
@@ -76,7 +84,7 @@ class TreadleRep(BackendRep):
                 raise
             self._fixed.update(e.inputs)
 
-    def _executable(self, arrays: Mapping[str, np.ndarray]) -> Executable:
+    def _executable(self, arrays: Mapping[str, object]) -> tuple[Executable, tuple[Structure, ...]]:
         key = self._signature(arrays)
         while key not in self._compiled:
             try:
@@ -93,23 +101,28 @@ class TreadleRep(BackendRep):
             self._compiled.popitem(last=False)
         return self._compiled[key]
 
-    def _compile(self, arrays: Mapping[str, np.ndarray]) -> Executable:
-        values = {n: arrays[n] for n in self._inputs if n in self._fixed}
-        shapes = {
-            n: arrays[n].shape
+    def _compile(self, arrays: Mapping[str, object]) -> tuple[Executable, tuple[Structure, ...]]:
+        values = {n: np.asarray(arrays[n]) for n in self._inputs if n in self._fixed}
+        open_ = {
+            n: structure_of_value(arrays[n])
             for n, i in self._inputs.items()
             if n in arrays and n not in self._fixed and not _is_static(i)
         }
-        module, _ = import_onnx(self._model, shapes, values=values)
-        return compile_model(module, target=self._target, opt_level=self._opt_level)
+        shapes = {n: s for n, s in open_.items() if isinstance(s, tuple) and n not in self._whole}
+        structures = {n: s for n, s in open_.items() if n in self._whole}
+        module, _ = import_onnx(self._model, shapes, values=values, structures=structures)
+        made = compile_model(module, target=self._target, opt_level=self._opt_level)
+        return made, module.structures
 
-    def _signature(self, arrays: Mapping[str, np.ndarray]) -> object:
+    def _signature(self, arrays: Mapping[str, object]) -> object:
         """Return what an executable is good for: the open shapes and the fixed values."""
-        shapes = tuple(arrays[n].shape for n, i in self._inputs.items() if not _is_static(i))
-        fixed = [arrays[n] for n in self._inputs if n in self._fixed]
-        return shapes, tuple((v.shape, v.tobytes()) for v in fixed)
+        shapes = [
+            structure_of_value(arrays[n]) for n, i in self._inputs.items() if not _is_static(i)
+        ]
+        fixed = [np.asarray(arrays[n]) for n in self._inputs if n in self._fixed]
+        return str(shapes), tuple((v.shape, v.tobytes()) for v in fixed)
 
-    def _arrays(self, inputs: Any) -> dict[str, np.ndarray]:
+    def _values(self, inputs: Any) -> dict[str, object]:
         names = list(self._inputs)
         if not isinstance(inputs, Mapping):
             values = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
@@ -127,7 +140,7 @@ class TreadleRep(BackendRep):
         missing = [n for n in names if n not in inputs]
         if missing:
             raise InputError(f"the input {missing[0]!r} is missing")
-        return {n: np.asarray(inputs[n]) for n in names}
+        return {n: inputs[n] if n in self._whole else np.asarray(inputs[n]) for n in names}
 
 
 def _is_tensor(declared: onnx.ValueInfoProto) -> bool:
@@ -180,7 +193,7 @@ class TreadleBackend(Backend):
     @classmethod
     def run_model(
         cls, model: Model, inputs: Any, device: str = "CPU", **kwargs: Any
-    ) -> tuple[np.ndarray, ...]:
+    ) -> tuple[Any, ...]:
         """Return the outputs of `model` for `inputs`."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
@@ -192,7 +205,7 @@ class TreadleBackend(Backend):
         device: str = "CPU",
         outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
         **kwargs: Any,
-    ) -> tuple[np.ndarray, ...]:
+    ) -> tuple[Any, ...]:
         """Return the outputs of a single node; `opset_version` says which opset it is from."""
         opset = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         names = list(dict.fromkeys(n for n in node.input if n))

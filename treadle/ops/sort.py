@@ -81,7 +81,7 @@ class _Rows:
         return row
 
 
-def _precedes(a: Expr, b: Expr, largest: bool) -> Expr:
+def precedes(a: Expr, b: Expr, largest: bool) -> Expr:
     """True when `a` must stand before `b`; a NaN counts as the largest value."""
     if a.dtype in HALVES:
         a, b = cast(a, "float32"), cast(b, "float32")
@@ -155,9 +155,7 @@ class _Merge:
     ) -> Stmt:
         """Return the step that moves the better head of two runs to the merged run."""
         left, right = value_of(runs[0]), value_of(runs[1])
-        better = _precedes(
-            self._value(row, step, right), self._value(row, step, left), self.largest
-        )
+        better = precedes(self._value(row, step, right), self._value(row, step, left), self.largest)
         keep = te.if_then_else(
             left < ends[0], te.if_then_else(right < ends[1], ~better, True), False
         )
@@ -234,7 +232,7 @@ class _Best:
     def _is_before(self, row: Expr, j: Expr, place: Expr) -> Expr:
         there = load(self.order, (row, 0, place))
         a, b = (load(self.x, self.rows.index(row, e)) for e in (j, there))
-        return _precedes(a, b, self.largest)
+        return precedes(a, b, self.largest)
 
 
 def _compute(a: TopkAttrs, x: Tensor) -> list[Tensor]:

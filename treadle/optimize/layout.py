@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, conv
+from treadle.ops.conv_grouped import grouped_conv2d_nchwc
 from treadle.ops.conv_nchwc import (
     conv2d_nchwc,
     depthwise_conv2d_nchwc,
@@ -76,8 +78,8 @@ _SPATIAL = (2, 3)
 _FLOATS = ("float32", "float64")
 MOST_WASTE = 8
 """How many times its arithmetic a convolution in groups may cost before it stays plain."""
-MOVING = 1.5
-"""What it costs, in arithmetic, to move the channels of groups apart."""
+TILE_STEPS = 4
+"""What a tile costs besides its reduction, in steps of that."""
 
 
 def block_of(target: Target, dtype: str) -> int:
@@ -115,6 +117,7 @@ class _Layouts:
         self.target = target
         self.plain: dict[Node, Node] = {}
         self.blocked: dict[Node, _Blocked] = {}
+        self.moved: dict[tuple[Node, ChannelOrder], Node] = {}
         self.panels: dict[tuple[Constant, int], Constant] = {}
 
     def run(self, function: Function) -> Function:
@@ -123,6 +126,7 @@ class _Layouts:
         body = self._plain(function.body)
         self.blocked.clear()  # what makes values again refers to this object: no cycle may
         self.plain.clear()  # keep the old weights in memory
+        self.moved.clear()
         self.panels.clear()
         return Function(function.params, body, function.name, dict(function.attrs))
 
@@ -188,29 +192,26 @@ class _Layouts:
         filters, per_group, _, _ = weights.static_shape
         if attrs.groups == data.static_shape[1] == filters and per_group == 1:
             return self._depthwise(node)
-        merged = _groups_to_merge(attrs.groups, per_group, filters // attrs.groups, block)
+        merged = _groups_to_merge(attrs, weights, block)
         if merged is None:
             return None
         groups = attrs.groups // merged
         value = w.value if merged == 1 else merge_groups(w.value, attrs.groups, merged)
         order = ChannelOrder.spread(groups, filters // groups, block)
         if groups > 1:
-            source = self._in_order(x, ChannelOrder.spread(groups, per_group * merged, block))
-            inputs = ChannelOrder.natural(per_group * merged, block)
-        else:
-            source = self._conv_input(x)
-            inputs = source.order
+            return _in_groups(node, self._blocked(x), value, groups, order)
+        source = self._conv_input(x)
         tile = winograd_tile(attrs, data, weights, block, self.target)
-        if tile is not None and inputs.block == block:
+        if tile is not None and source.order.block == block:
             again = _winograd(node, source, value, tile)
             return _Blocked(again(order), order, again)
-        padded, rest = _padded(source.node, replace(attrs, groups=groups), w, node.origin)
+        padded, rest = _padded(source.node, replace(attrs, groups=1), w, node.origin)
 
         def make(order: ChannelOrder) -> Node:
-            packed = _constant(pack_weights(value, inputs, order), w)
+            packed = _constant(pack_weights(value, source.order, order), w)
             return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
 
-        return _Blocked(make(order), order, make if groups == 1 else None)
+        return _Blocked(make(order), order, make)
 
     def _conv_input(self, x: Node) -> _Blocked:
         """The blocked input; few channels (an image) make one small block of all of them."""
@@ -221,11 +222,6 @@ class _Layouts:
             packed = pack_nchwc(self._plain(x), block=channels, origin=x.origin)
             return _Blocked(packed, ChannelOrder.natural(channels, channels))
         return self._blocked(x)
-
-    def _in_order(self, x: Node, order: ChannelOrder) -> _Blocked:
-        """The blocked input with its channels in `order`, moved there if need be."""
-        node = self._blocked(x).reordered(order)
-        return _Blocked(self._moved(x, order) if node is None else node, order)
 
     def _depthwise(self, node: Call) -> _Blocked:
         x, w = node.args
@@ -292,7 +288,12 @@ class _Layouts:
         return made if made is not None else self._moved(x, order)
 
     def _moved(self, x: Node, order: ChannelOrder) -> Node:
-        """Return a value in another order by moving its channels."""
+        """Return a value in another order by moving its channels, once for all its users."""
+        if (x, order) not in self.moved:
+            self.moved[x, order] = self._move(x, order)
+        return self.moved[x, order]
+
+    def _move(self, x: Node, order: ChannelOrder) -> Node:
         plain = self._plain(x)
         if not order.is_natural:
             places = np.maximum(np.asarray(order.places), 0)
@@ -407,23 +408,46 @@ def panel_width(rows: int, columns: int, lanes: int) -> int:
     return vectors * lanes
 
 
-def _groups_to_merge(groups: int, inputs: int, outputs: int, block: int) -> int | None:
+def _groups_to_merge(attrs: ConvAttrs, weights: TensorType, block: int) -> int | None:
     """Return how many groups to compute as one, with zeros between them; None: too wasteful.
 
-    Counted are products of whole blocks; groups that do not fill their blocks cost more, because
-    their input has to be moved apart.
+    Counted are the products of whole blocks of output channels. Where that is equal, blocks
+    without gaps win: all that follows works on them.
     """
-    if groups == 1:
-        return 1
+    groups = attrs.groups
+    filters, inputs, *kernel = weights.static_shape
+    outputs, taps = filters // groups, prod(kernel)
 
-    def cost(merged: int) -> float:
-        p, q = inputs * merged, outputs * merged
-        products = groups // merged * -(-p // block) * -(-q // block)
-        return products if merged == groups or p % block == 0 else products * MOVING
+    def cost(merged: int) -> tuple[int, int]:
+        blocks = groups // merged * -(-outputs * merged // block)
+        return (inputs * merged * taps + (TILE_STEPS if groups > 1 else 0)) * blocks, blocks
 
     merged = min((m for m in range(1, groups + 1) if groups % m == 0), key=cost)
-    useful = groups * inputs * outputs / (block * block)
-    return merged if cost(merged) <= MOST_WASTE * useful else None
+    useful = inputs * taps * filters / block
+    return merged if cost(merged)[0] <= MOST_WASTE * useful else None
+
+
+def _in_groups(
+    node: Call, source: _Blocked, value: np.ndarray, groups: int, order: ChannelOrder
+) -> _Blocked:
+    """A convolution in groups with weights [oc, ic/groups, kh, kw] from any order of channels.
+
+    Where every group has blocks of its own it reads those, else it looks the channels up.
+    """
+    w, attrs = node.args[1], node.attrs
+    assert isinstance(attrs, ConvAttrs)
+    assert isinstance(w, Constant)
+    padded, rest = _padded(source.node, replace(attrs, groups=groups), w, node.origin)
+    per_group, block = value.shape[1], order.block
+    if source.order == ChannelOrder.spread(groups, per_group, block):
+        inputs = ChannelOrder.natural(per_group, block)
+        packed = _constant(pack_weights(value, inputs, order), w)
+        return _Blocked(conv2d_nchwc.call(rest, (padded, packed), origin=node.origin), order)
+    alone = pack_weights(value, ChannelOrder.natural(per_group, 1), order)
+    packed = _constant(alone[:, :, :, :, 0], w)
+    places = Constant.of(source.order.position_of().reshape(groups, -1).astype(np.int32))
+    call = grouped_conv2d_nchwc.call(rest, (padded, packed, places), origin=node.origin)
+    return _Blocked(call, order)
 
 
 def _winograd(

@@ -7,12 +7,15 @@ from treadle.frontend.importer import ConverterTable
 from treadle.frontend.onnx import (
     constants,
     conv,
+    deform,
     einsum,
     elementwise,
     matmul,
     microsoft,
     microsoft_attention,
+    ml,
     movement,
+    ngrams,
     norm,
     pool,
     quantize,
@@ -20,18 +23,21 @@ from treadle.frontend.onnx import (
     reduce,
     resize,
     scatter,
+    sequence,
     shape,
     signal,
     sort,
+    training,
+    trees,
     vision,
 )
 from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 FAMILIES = (
-    constants, conv, einsum, elementwise, matmul, microsoft,
-    microsoft_attention, movement,
-    norm, pool, quantize, recurrent, reduce, resize, scatter, shape, signal, sort,
-    vision,
+    constants, conv, deform, einsum, elementwise, matmul, microsoft,
+    microsoft_attention, ml, movement, ngrams,
+    norm, pool, quantize, recurrent, reduce, resize, scatter, sequence, shape, signal, sort,
+    training, trees, vision,
 )  # fmt: skip
 
 

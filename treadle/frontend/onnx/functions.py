@@ -11,7 +11,7 @@ import onnx
 from treadle.errors import ModelError
 from treadle.frontend.onnx.resolve import Expansion, domain_of
 from treadle.frontend.onnx.tensors import DTYPES
-from treadle.graph.nodes import Node
+from treadle.graph.nodes import Node, Tuple
 from treadle.graph.types import TensorType
 
 
@@ -100,8 +100,14 @@ def _body_version(versions: Sequence[int], opset: int) -> int:
 
 
 def _type_proto(node: Node | None) -> onnx.TypeProto:
+    if isinstance(node, Tuple):
+        element = _type_proto(node.fields[0]) if node.fields else _tensor_proto("float32", None)
+        return onnx.helper.make_sequence_type_proto(element)
     if node is None or not isinstance(node.type, TensorType):
         return onnx.TypeProto()
+    return _tensor_proto(node.type.dtype, node.type.static_shape)
+
+
+def _tensor_proto(dtype: str, shape: Sequence[int] | None) -> onnx.TypeProto:
     numbers = {name: number for number, name in DTYPES.items()}
-    shape = node.type.static_shape
-    return onnx.helper.make_tensor_type_proto(numbers[node.type.dtype], shape)
+    return onnx.helper.make_tensor_type_proto(numbers[dtype], shape)

@@ -34,10 +34,11 @@ from treadle.frontend.onnx.resolve import (
     Resolver,
     domain_of,
 )
+from treadle.frontend.onnx.sequence import input_of, leaves_of, structure_of
 from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
-from treadle.graph.nodes import Call, Constant, Function, Module, Node
+from treadle.graph.nodes import Call, Constant, Function, Module, Node, Var
 from treadle.graph.nodes import Tuple as TupleNode
-from treadle.graph.types import TensorType
+from treadle.graph.types import Structure, TensorType
 
 REPETITION_LIMIT = 50_000
 """How many nodes the bodies of loops may become when they are unrolled."""
@@ -48,12 +49,14 @@ def import_onnx(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dynamic: bool = False,
     values: Mapping[str, np.ndarray] | None = None,
+    structures: Mapping[str, Structure] | None = None,
 ) -> Imported:
     """Return an ONNX model as a graph module, with notes on the choices made.
 
     `shapes` gives the shapes of inputs by name. An unknown first dimension becomes 1 with a note;
     with `dynamic` unknown dimensions stay symbolic. `values` fixes inputs to values: they are
-    inputs no more. Weights are referenced, not copied.
+    inputs no more. `structures` says what inputs that are sequences or optional consist of: the
+    graph has an input for each tensor, NAME[0], NAME[1], ... Weights are referenced, not copied.
 
     Raises:
         ModelError: the file is unreadable, breaks a rule of ONNX, or leaves sizes open.
@@ -62,7 +65,7 @@ def import_onnx(
     """
     source = open_model(model)
     try:
-        return _Importer(source).run(shapes, dynamic, values or {})
+        return _Importer(source).run(shapes, dynamic, values or {}, structures or {})
     except ModelError as e:
         if e.at:
             raise
@@ -124,20 +127,30 @@ class _Importer:
         shapes: Mapping[str, Sequence[int]] | None,
         dynamic: bool,
         fixed: Mapping[str, np.ndarray],
+        given: Mapping[str, Structure],
     ) -> Imported:
         graph = self._source.model.graph
         self._resolver.check(self._source.model, self._source.name)
         values = self._initializers(graph, self._source.weights)
         values |= fixed_inputs(graph.input, fixed)
-        inputs = InputTypes(_free_inputs(graph, values), shapes, dynamic)
-        params = inputs.params()
-        values.update(params)
+        declared = _free_inputs(graph, values)
+        whole: dict[str, Node] = {
+            d.name: input_of(d.type, given[d.name], d.name) for d in declared if d.name in given
+        }
+        inputs = InputTypes([d for d in declared if d.name not in whole], shapes, dynamic)
+        whole |= inputs.params()
+        values.update(whole)
         self._convert(_Frame(graph.node, values, self._resolver.opsets, defined=set(values)))
-        outputs = [_output(o, values) for o in graph.output]
-        body = outputs[0] if len(outputs) == 1 else TupleNode.of(outputs)
-        main = Function(tuple(params.values()), body)
-        names = tuple(o.name for o in graph.output)
-        return Imported(Module(main, names, graph.name or "model"), tuple(inputs.notes))
+        outputs = {o.name: _output(o, values) for o in graph.output}
+        leaves = [leaf for name, node in outputs.items() for leaf in leaves_of(node, name)]
+        results = [node for _, node in leaves]
+        body = results[0] if len(results) == 1 else TupleNode.of(results)
+        params = [p for d in declared for _, p in leaves_of(whole[d.name], d.name)]
+        main = Function(tuple(p for p in params if isinstance(p, Var)), body)
+        names = tuple(name for name, _ in leaves)
+        structures = tuple(structure_of(node) for node in outputs.values())
+        module = Module(main, names, graph.name or "model", structures)
+        return Imported(module, tuple(inputs.notes))
 
     def _initializers(
         self, graph: onnx.GraphProto, weights: Mapping[int, memoryview]

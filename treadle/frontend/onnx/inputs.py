@@ -99,8 +99,12 @@ class InputTypes:
 
     def _settle(self, name: str, declared: onnx.ValueInfoProto) -> list[Dim | None] | None:
         if declared.type.WhichOneof("value") != "tensor_type":
-            kind = declared.type.WhichOneof("value") or "no type"
-            raise ModelError(f"input {name!r} is not supported: it is not a tensor ({kind})")
+            kind = (declared.type.WhichOneof("value") or "no type").replace("_type", "")
+            raise ModelError(
+                f"input {name!r} is not a tensor ({kind}); what it consists of must be known when "
+                f"the model is compiled",
+                hint="import the model with `structures`, or run it through the ONNX backend",
+            )
         if name in self._shapes:
             return list(self._shapes[name])
         dims = self._dims(name)

@@ -35,7 +35,10 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     n, oc, oh, ow, ocb = _axes(result)
     registers = max(1, known(ocb) // lanes_of(result, target))
     high, wide = _inside(result, oh), _inside(result, ow)
-    tile = best_window_tile(high, wide, known(oc), target, registers=registers)
+    groups = group.attrs.groups  # channels of two groups read nothing in common
+    tile = best_window_tile(
+        high, wide, known(oc) // groups, target, registers=registers, whole=groups > 1
+    )
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
@@ -67,13 +70,14 @@ def rows_per_band(total: Stage, rows: int, tile: WindowTile, target: Target) -> 
     taps = [known(a) for a in op.reduce_axis]
     size = itemsize_of(total)
     weights = oc * ocb * prod(taps) * size
-    source = taps[0] * taps[-1] * ow * oh * size
+    channels = prod(taps) // (taps[1] * taps[2])
+    source = channels * ow * oh * size
     passes = -(-oc // tile.vectors)
     room = target.l2_bytes // 2
 
     def traffic(band: int) -> float:
         bands = -(-rows // band)
-        lines = band / rows + (prod(taps[1:-1]) > 1) * 2 * tile.high / max(oh, 1)
+        lines = band / rows + (taps[1] * taps[2] > 1) * 2 * tile.high / max(oh, 1)
         reads = source * lines * bands * (1 if source * lines <= room else passes)
         return reads + weights * (1 if weights <= room else bands)
 

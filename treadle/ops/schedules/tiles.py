@@ -52,6 +52,18 @@ def best_tile(rows: int, vectors: int, target: Target, *, width: int = 1) -> Til
     return best[2] if best is not None else Tile(1, 1)
 
 
+def best_rows(rows: int, vectors: int, target: Target) -> int:
+    """Return the rows of the tile with the fewest cycles for `rows` (0: many) times `vectors`.
+
+    Sums, weight vectors and one broadcast value fit the registers. Ties go to the larger tile.
+    """
+    limit = max(1, (target.vector_registers - 1 - vectors) // vectors)
+    if rows == 0:
+        return limit
+    choices = range(min(rows, limit), 0, -1)
+    return min(choices, key=lambda r: tile_set_cycles(rows, vectors, Tile(r, vectors), 1))
+
+
 @dataclass(frozen=True, slots=True)
 class WindowTile:
     """`high` times `wide` output positions times `vectors` output vectors held in registers."""
@@ -62,14 +74,23 @@ class WindowTile:
 
 
 def best_window_tile(
-    height: int, width: int, vectors: int, target: Target, *, registers: int = 1
+    height: int,
+    width: int,
+    vectors: int,
+    target: Target,
+    *,
+    registers: int = 1,
+    whole: bool = False,
 ) -> WindowTile:
     """Return the tile with the fewest cycles for an image of height x width positions.
 
-    A vector takes `registers` registers. Ties go to the flatter tile, then to the larger one.
+    A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. Ties go to the
+    flatter tile, then to the larger one.
     """
     best: tuple[tuple[float, int, int], WindowTile] | None = None
     for v in range(1, min(vectors, 4) + 1):
+        if whole and vectors % v:
+            continue
         limit = (target.vector_registers - 1 - v * registers) // (v * registers)
         for h in range(1, min(height, MOST_ROWS_HIGH, max(limit, 1)) + 1):
             for w in range(1, min(width, limit // h) + 1):
