@@ -2,6 +2,7 @@
 """Operators, one module per family; importing this package registers all of them."""
 
 from treadle.ops import (
+    attention,
     bits,
     conv,
     conv_grouped,
@@ -28,6 +29,7 @@ from treadle.ops import (
 )
 
 __all__ = [
+    "attention",
     "bits",
     "conv",
     "conv_grouped",

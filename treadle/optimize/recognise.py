@@ -68,7 +68,7 @@ def _normalised(node: Node) -> tuple[Node, float] | None:
 
 def _row(node: Constant, width: int) -> Node | None:
     """Return a constant that varies along the last axis only as a vector."""
-    size = node.value.size
+    size = node.type.size
     if size not in (1, width) or (size == width and node.value.shape[-1:] != (width,)):
         return None
     return reshaped(node, (size,), node.origin)
