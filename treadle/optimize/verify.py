@@ -6,6 +6,7 @@ from __future__ import annotations
 from treadle import dtype as dt
 from treadle.errors import InternalError, TypeMismatch
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, Var, topological
+from treadle.graph.operator import bodies_of
 from treadle.graph.types import TensorType, TupleType
 
 
@@ -27,8 +28,8 @@ def verify(function: Function) -> None:
         _verify_params(current)
         for node in topological([current.body]):
             _verify_node(node, current)
-            if isinstance(node, Call) and isinstance(node.op, Function):
-                stack.append(node.op)
+            if isinstance(node, Call):
+                stack.extend([node.op] if isinstance(node.op, Function) else bodies_of(node))
 
 
 def _verify_params(function: Function) -> None:
