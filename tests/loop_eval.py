@@ -66,6 +66,8 @@ class _Machine:
             return self._store(s)
         if isinstance(s, lp.Allocate):
             return self._allocate(s)
+        if isinstance(s, lp.Prefetch):
+            return self._seq([])
         return self._if(s)
 
     def _seq(self, parts: list[Run]) -> Run:

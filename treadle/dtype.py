@@ -29,21 +29,46 @@ _BITS = {
 }
 
 NAMES = tuple(_BITS)
+"""The types that arithmetic is done in."""
+
+NARROW_BITS = {
+    "float8_e4m3fn": 8,
+    "float8_e4m3fnuz": 8,
+    "float8_e5m2": 8,
+    "float8_e5m2fnuz": 8,
+    "float8_e8m0fnu": 8,
+    "float4_e2m1fn": 4,
+    "int4": 4,
+    "uint4": 4,
+    "int2": 2,
+    "uint2": 2,
+}
+"""Types of 8 bits and fewer that are only stored, moved and converted, with their width.
+
+Every element takes a byte; the bits above its width say nothing.
+"""
+
+NARROW = tuple(NARROW_BITS)
+STORED = NAMES + NARROW
+
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+_SIGNED = frozenset({"int8", "int16", "int32", "int64"})
+_UNSIGNED = frozenset({"uint8", "uint16", "uint32", "uint64"})
 
 
 def check_dtype(name: str) -> str:
     """Return `name` if it is an element type, else raise TypeMismatch with the list of types."""
-    if name not in _BITS:
+    if name not in _BITS and name not in NARROW_BITS:
         raise TypeMismatch(
             f"{name!r} is not an element type",
-            hint=f"element types are {', '.join(NAMES)}",
+            hint=f"element types are {', '.join(STORED)}",
         )
     return name
 
 
 def bits(name: str) -> int:
-    """Return the storage size of one element in bits (bool takes 8)."""
-    return _BITS[check_dtype(name)]
+    """Return the storage size of one element in bits (bool and narrow types take 8)."""
+    return _BITS.get(check_dtype(name), 8)
 
 
 def itemsize(name: str) -> int:
@@ -53,32 +78,40 @@ def itemsize(name: str) -> int:
 
 def is_float(name: str) -> bool:
     """True for float16, bfloat16, float32 and float64."""
-    return name.startswith(("float", "bfloat"))
+    return name in _FLOATS
 
 
 def is_signed(name: str) -> bool:
-    """True for the signed integer types."""
-    return name.startswith("int")
+    """True for the signed integer types of 8 bits and more."""
+    return name in _SIGNED
 
 
 def is_unsigned(name: str) -> bool:
-    """True for the unsigned integer types (not bool)."""
-    return name.startswith("uint")
+    """True for the unsigned integer types of 8 bits and more (not bool)."""
+    return name in _UNSIGNED
 
 
 def is_integer(name: str) -> bool:
-    """True for the signed and unsigned integer types (not bool)."""
-    return is_signed(name) or is_unsigned(name)
+    """True for the signed and unsigned integer types of 8 bits and more (not bool)."""
+    return name in _SIGNED or name in _UNSIGNED
+
+
+def is_narrow(name: str) -> bool:
+    """True for the types that are only stored, moved and converted."""
+    return name in NARROW_BITS
 
 
 @cache
 def to_numpy(name: str) -> np.dtype:
-    """Return the NumPy dtype that stores elements of type `name` (bfloat16 through ml_dtypes)."""
+    """Return the NumPy dtype that stores elements of type `name`.
+
+    The types NumPy lacks (bfloat16 and the narrow ones) come from ml_dtypes.
+    """
     check_dtype(name)
-    if name == "bfloat16":
+    if name == "bfloat16" or is_narrow(name):
         import ml_dtypes
 
-        stored: np.dtype = np.dtype(ml_dtypes.bfloat16)
+        stored: np.dtype = np.dtype(getattr(ml_dtypes, name))
         return stored
     return np.dtype(name)
 

@@ -4,13 +4,16 @@
 
 #include "internal.h"
 
-/* DLPack type codes: int 0, uint 1, float 2, bfloat 4. A bool is stored as one byte and written
- * as a one-bit unsigned integer. */
+/* DLPack type codes: int 0, uint 1, float 2, bfloat 4, 8-bit floats 10 to 14, 4-bit floats 17. A
+ * bool is stored as one byte and written as a one-bit unsigned integer; so are narrower types. */
 static const td_dtype DTYPES[] = {
     {"bool", 1, 1, 1},     {"int8", 0, 8, 1},      {"int16", 0, 16, 2},   {"int32", 0, 32, 4},
     {"int64", 0, 64, 8},   {"uint8", 1, 8, 1},     {"uint16", 1, 16, 2},  {"uint32", 1, 32, 4},
     {"uint64", 1, 64, 8},  {"float16", 2, 16, 2},  {"bfloat16", 4, 16, 2}, {"float32", 2, 32, 4},
-    {"float64", 2, 64, 8},
+    {"float64", 2, 64, 8}, {"int4", 0, 4, 1},      {"uint4", 1, 4, 1},    {"int2", 0, 2, 1},
+    {"uint2", 1, 2, 1},    {"float8_e4m3fn", 10, 8, 1}, {"float8_e4m3fnuz", 11, 8, 1},
+    {"float8_e5m2", 12, 8, 1}, {"float8_e5m2fnuz", 13, 8, 1}, {"float8_e8m0fnu", 14, 8, 1},
+    {"float4_e2m1fn", 17, 4, 1},
 };
 
 #define NUM_DTYPES (sizeof DTYPES / sizeof DTYPES[0])

@@ -8,7 +8,7 @@ import pytest
 from treadle.errors import InternalError
 from treadle.expr.nodes import Const, Var, convert, load
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Store, shape_of
+from treadle.loop.nodes import Allocate, Buffer, For, If, Prefetch, PrimFunc, Store, shape_of
 
 I, J, N = Var("i"), Var("j"), Var("n")  # noqa: E741
 A = Buffer("A", "float32", (N, Const.of(8)))
@@ -35,6 +35,7 @@ def test_text_of_every_statement() -> None:
         loop(I, N, Allocate(L, inner), "parallel"),
         For(I, Const.of(2), "thread", If(I < N, Store(B, (I, Const.of(0)), ONE)), "threadIdx.x"),
         For(I, N, "serial", lp.seq()),
+        loop(I, N, Prefetch(A, (I + 3, Const.of(0)))),
     )
     assert str(func(body)) == (
         "def f(A: float32[n, 8], B: float32[n, 8], n: int64):\n"
@@ -53,6 +54,8 @@ def test_text_of_every_statement() -> None:
         "            B[i, 0] = float32(1.0)\n"
         "    for i in range(n):\n"
         "        pass\n"
+        "    for i in range(n):\n"
+        "        prefetch(A[(i + 3), 0])\n"
     )
 
 
@@ -86,6 +89,8 @@ MALFORMED = {
         loop(J, 8, Store(B, (J, J), load(L, (J,)))),
     ),
     "B is written with 1 indices": loop(I, N, Store(B, (I,), ONE)),
+    "buffer L is prefetched where it does not exist": loop(I, N, Prefetch(L, (I,))),
+    "A is prefetched with 1 indices": loop(I, N, Prefetch(A, (I,))),
     "a int64 value is stored in B: float32[n, 8]": loop(I, N, Store(B, (I, Const.of(0)), I)),
 }
 

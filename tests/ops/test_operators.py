@@ -78,6 +78,10 @@ def assert_close(actual: np.ndarray, expected: np.ndarray, e: Example) -> None:
     """Compare within the example's tolerance; integers and bools exactly."""
     assert actual.dtype == expected.dtype
     assert actual.shape == expected.shape
+    if dt.is_narrow(dt.from_numpy(expected.dtype)):
+        actual, expected = actual.astype("float32"), expected.astype("float32")
+        np.testing.assert_array_equal(actual, expected)
+        return
     if not dt.is_float(dt.from_numpy(expected.dtype)):
         np.testing.assert_array_equal(actual, expected)
         return

@@ -10,7 +10,7 @@ from tests.target.kernel import flat, native, pool_of, run
 from treadle.errors import InternalError, TargetError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Var
-from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Store, seq
+from treadle.loop.nodes import Allocate, Buffer, For, Prefetch, PrimFunc, Store, seq
 from treadle.target.llvm import asm_text, compile_ir, spill_count
 from treadle.target.llvm_ir import emit, symbol
 from treadle.target.parse import parse_target
@@ -146,6 +146,17 @@ def test_buffers_are_noalias_and_inputs_readonly() -> None:
     text = emit(row_sums(), native())
     assert "ptr noalias readonly align 64 %b0" in text
     assert "ptr noalias align 64 %b1" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "instruction"),
+    [("-mtriple=x86_64-linux-gnu", "prefetcht0"), ("-mtriple=aarch64-linux-gnu", "prfm")],
+)
+def test_a_prefetch_reaches_the_machine(options: str, instruction: str) -> None:
+    x, out, i = flat("x", "float32", 64), flat("out", "float32", 64), Var("i")
+    copy = seq(Prefetch(x, (i * 4 + 32,)), Store(out, (i,), ex.load(x, [i])))
+    func = PrimFunc("copy", (x, out), (), For(i, Const.of(64), "parallel", copy))
+    assert instruction in asm_text(emit(func, parse_target(f"llvm {options}")))
 
 
 def test_names_become_c_identifiers() -> None:

@@ -440,3 +440,6 @@ class _Steps:
                 stage.unroll(axis)
             elif roll < 0.32 and axis.kind == "data":
                 stage.parallel(axis)
+            elif roll < 0.36 and stage.op.input_tensors:
+                tensor = self.chance.choice(stage.op.input_tensors)
+                stage.prefetch(tensor, axis, self.chance.randint(1, 9))

@@ -211,11 +211,21 @@ def rfactor_of_the_whole_axis() -> Example:
     return Example(s, [a, c])
 
 
+def prefetch() -> Example:
+    e = product(8, 40, 12)
+    b, k = e.args[1], e.stage.op.reduce_axis[0]
+    outer, inner = e.stage.split(e.j, factor=20)
+    e.stage.reorder(e.i, outer, k, inner)
+    e.stage.prefetch(b, k, 4)
+    e.stage.prefetch(e.args[0], outer, 1)
+    return e
+
+
 PRIMITIVES: list[Callable[[], Example]] = [
     split_by_factor, split_in_parts, split_of_a_split, fuse, fuse_and_split, reorder,
     reorder_inner_before_outer, tile, vectorize, unroll, parallel, pragma, peel, compute_at,
     compute_at_a_tile, compute_inline, compute_root, set_scope, cache_read, cache_write, rfactor,
-    rfactor_of_the_whole_axis,
+    rfactor_of_the_whole_axis, prefetch,
 ]  # fmt: skip
 
 
@@ -338,6 +348,14 @@ def cache_read_by_who_does_not(e: Example) -> None:
     e.schedule.cache_read(e.args[1], "local", [e.args[1]])
 
 
+def prefetch_of_what_is_not_read(e: Example) -> None:
+    e.stage.prefetch(e.args[1], e.i, 1)
+
+
+def prefetch_of_now(e: Example) -> None:
+    e.stage.prefetch(e.args[0], e.i, 0)
+
+
 def a_foreign_stage(e: Example) -> None:
     _ = e.schedule[te.placeholder((1,), name="Z")]
 
@@ -374,6 +392,8 @@ ERRORS: dict[Callable[[Example], None], str] = {
     vectorize_a_foreign_axis: "vectorize: i is not a loop of this stage; its loops are i, j"
     "\n  at    schedule of stage C",
     cache_read_by_who_does_not: "cache_read: it does not read C\n  at    schedule of stage C",
+    prefetch_of_what_is_not_read: "prefetch: C does not read C\n  at    schedule of stage C",
+    prefetch_of_now: "prefetch of A needs an offset of 1 or more\n  at    schedule of stage C",
     a_foreign_stage: "Z is not part of this schedule; its stages are A, C",
 }
 

@@ -34,7 +34,18 @@ if TYPE_CHECKING:
 _LIST_MAGIC = 0xF7E58D4F05049CB7
 _ARRAY_MAGIC = 0xDD5E40F096B4A13F
 _CPU = 1
-_TYPE_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
+_TYPE_CODES = {
+    "int": 0,
+    "uint": 1,
+    "float": 2,
+    "bfloat": 4,
+    "float8_e4m3fn": 10,
+    "float8_e4m3fnuz": 11,
+    "float8_e5m2": 12,
+    "float8_e5m2fnuz": 13,
+    "float8_e8m0fnu": 14,
+    "float4_e2m1fn": 17,
+}
 
 
 def save_artifact(
@@ -196,4 +207,6 @@ def _array_header(value: np.ndarray) -> bytes:
 
 
 def _dlpack_type(name: str) -> tuple[int, int]:
-    return _TYPE_CODES[name.rstrip("0123456789")], dt.bits(name)
+    width = dt.NARROW_BITS[name] if dt.is_narrow(name) else dt.bits(name)
+    known = name if name in _TYPE_CODES else name.rstrip("0123456789")
+    return _TYPE_CODES[known], width

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from treadle import dtype as dt
 from treadle.errors import InternalError, TreadleError
 from treadle.expr.nodes import Const
 from treadle.graph import nodes as g
@@ -132,5 +133,8 @@ class _GroupBuilder:
 def _constant(node: g.Constant) -> te.Tensor:
     if node.value.size != 1:
         raise InternalError(f"a constant of type {node.type} is inside a fused group")
-    value = Const.of(node.value.reshape(-1)[0].item(), node.type.dtype)
+    only = node.value.reshape(-1)[:1]
+    if dt.is_narrow(node.type.dtype):
+        only = only.view("uint8")
+    value = Const.of(only[0].item(), node.type.dtype)
     return te.compute_one(node.type.shape, lambda *i: value, name="const")

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from treadle.dtype import INDEX, bits, check_dtype, is_float, is_integer
+from treadle.dtype import INDEX, bits, check_dtype, is_float, is_integer, is_signed
 from treadle.errors import TypeMismatch
 
 ArithmeticOp = Literal[
@@ -244,7 +244,7 @@ def _normalise(value: int | float | bool, dtype: str) -> int | float | bool:
     if is_float(dtype):
         return _round_float(float(value), dtype)
     value = int(value) & ((1 << bits(dtype)) - 1)
-    if dtype.startswith("int") and value >> (bits(dtype) - 1):
+    if is_signed(dtype) and value >> (bits(dtype) - 1):
         value -= 1 << bits(dtype)
     return value
 

@@ -360,7 +360,7 @@ class _Parser:
         if not dt.is_float(type_.dtype) and any(isinstance(e, float) for e in elements):
             raise self._error(f"the elements of a {type_.dtype} constant are whole", start)
         try:
-            array = np.array(elements, dt.to_numpy(type_.dtype)).reshape(shape)
+            array = _array(elements, type_.dtype).reshape(shape)
         except (OverflowError, ValueError) as e:
             raise self._error(f"not a {type_.dtype}: {e}", start) from None
         return Constant(array, type_)
@@ -378,8 +378,8 @@ class _Parser:
 
     def _tensor_type(self) -> TensorType:
         name = self._take("name")
-        if name.text not in dt.NAMES:
-            raise self._unknown("element type", name, dt.NAMES)
+        if name.text not in dt.STORED:
+            raise self._unknown("element type", name, dt.STORED)
         self._take("sign", "[")
         return TensorType(tuple(self._list(self._dim, "]")[0]), name.text)
 
@@ -455,3 +455,10 @@ class _Parser:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self._error("a minus sign is for numbers only", sign.start)
         return -value
+
+
+def _array(elements: Sequence[object], dtype: str) -> np.ndarray:
+    """Return numbers as an array; those of narrow types are their bytes."""
+    if dt.is_narrow(dtype):
+        return np.array(elements, "uint8").view(dt.to_numpy(dtype))
+    return np.array(elements, dt.to_numpy(dtype))

@@ -17,7 +17,7 @@
 Attributes at their defaults are left out. The bodies of control flow are functions, named @body as
 attributes; `with_size(%x, %n, size=n)` says which value the symbolic size n is the number of.
 Constants of few elements stand where they are used, as `float32[2]{0.5, 1.0}`; larger ones are
-numbered and only described.
+numbered and only described. Elements of narrow types are written as their bytes.
 """
 
 from __future__ import annotations
@@ -226,8 +226,11 @@ def _set_fields(attrs: Attrs) -> list[tuple[str, object]]:
 
 def _elements(value: np.ndarray) -> list[object]:
     """Return the elements of an array as objects whose str() is exact."""
-    if dt.is_float(dt.from_numpy(value.dtype)):
+    dtype = dt.from_numpy(value.dtype)
+    if dt.is_float(dtype):
         return list(value.reshape(-1))
+    if dt.is_narrow(dtype):
+        value = value.view(np.uint8)
     elements: list[object] = value.reshape(-1).tolist()
     return elements
 

@@ -15,17 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Literal
 
+from treadle.dtype import itemsize
 from treadle.errors import InternalError, ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.bounds import Interval, assume, prove
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
+from treadle.loop.nodes import Allocate, Buffer, For, If, Prefetch, PrimFunc, Stmt, Store, seq
 from treadle.loop.regions import Box, Span, index_span, union
-from treadle.te.schedule import Schedule, Split, Stage, root_values
+from treadle.te.schedule import AxisNote, Schedule, Split, Stage, ceil_div, root_values
 from treadle.te.tensor import (
     ComputeOp,
     ExternOp,
@@ -38,6 +40,10 @@ from treadle.te.tensor import (
 
 Phase = Literal["whole", "init", "update"]
 ZERO = Const.of(0)
+LINE_BYTES = 64
+"""What one prefetch brings; machines with longer lines get some twice."""
+MOST_LINES = 64
+"""Prefetches of one iteration up to which they are written one after the other."""
 
 
 @dataclass(slots=True)
@@ -241,11 +247,55 @@ class _Builder:
         note = stage.notes.get(leaf)
         var = Var(self._unique(leaf.name))
         with self._range(var, extent):
-            body = self._decide(stage, k, replace(nest, bound={**nest.bound, leaf: var}))
+            inside = replace(nest, bound={**nest.bound, leaf: var})
+            ahead = self._prefetches(stage, note, inside, var)
+            body = seq(*ahead, self._decide(stage, k, inside))
         if note is None:
             return For(var, extent, "serial", body)
         thread = note.thread.tag if note.thread is not None else ""
         return For(var, extent, note.kind, body, thread, tuple(note.pragmas))
+
+    def _prefetches(self, stage: Stage, note: AxisNote | None, nest: _Nest, var: Var) -> list[Stmt]:
+        """Return the hints that stand at the start of an iteration of loop `var`."""
+        if note is None or not note.prefetches or nest.phase == "init":
+            return []
+        box = self._relax(stage, nest)
+        made = []
+        for tensor, offset in note.prefetches:
+            source = self.schedule[tensor]
+            if source.attach.kind == "at":  # not computed yet
+                continue
+            for indices in dict.fromkeys(self._reads(stage, source)):
+                spans = [
+                    index_span(i, box, d, self.known)
+                    for i, d in zip(indices, tensor.shape, strict=True)
+                ]
+                made.append(self._lines(source, tensor, spans, {var: var + offset}))
+        return made
+
+    def _lines(
+        self, source: Stage, tensor: Tensor, spans: Sequence[Span], later: dict[Expr, Expr]
+    ) -> Stmt:
+        """Return loops that prefetch every cache line of a region of `tensor`."""
+        buffer = self.buffers[id(source), tensor.value_index]
+        steps = [1] * (len(spans) - 1) + [max(1, LINE_BYTES // itemsize(tensor.dtype))]
+        loops: list[tuple[Var, Expr]] = []
+        at: list[Expr] = []
+        for span, step in zip(spans, steps, strict=True):
+            index = ex.substitute(span.start, later)
+            high = self.known.bounds.of(span.extent).hi
+            turns = ceil_div(span.extent if high is None else Const.of(high), Const.of(step))
+            if int_value(turns) != 1:
+                line = Var(self._unique(f"{tensor.name}.line"))
+                loops.append((line, turns))
+                index = index + line * step
+            at.append(index)
+        total = prod(int_value(n) or MOST_LINES for _, n in loops)
+        kind: lp.ForKind = "unrolled" if total < MOST_LINES else "serial"
+        stmt: Stmt = Prefetch(buffer, tuple(at))
+        for line, turns in reversed(loops):
+            stmt = For(line, turns, kind, stmt)
+        return stmt
 
     @contextmanager
     def _range(self, var: Var, extent: Expr) -> Iterator[None]:

@@ -10,6 +10,7 @@ The law of these nodes:
   "unrolled", in any order or at once when "parallel" or "vectorized" (the writer of the schedule
   promises that iterations are independent). A thread kind binds the variable to a hardware index.
 * A store with a vector index writes its lanes; lanes that coincide are undefined.
+* A `Prefetch` changes no value: targets may leave it out; its place may be outside the buffer.
 """
 
 from __future__ import annotations
@@ -69,6 +70,14 @@ class Store:
 
 
 @dataclass(slots=True, eq=False)
+class Prefetch:
+    """The cache line of `buffer[indices]` will be read soon, if it exists."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+
+@dataclass(slots=True, eq=False)
 class If:
     """`then` where `cond` holds, else `orelse` (which may be absent)."""
 
@@ -92,7 +101,7 @@ class Seq:
     stmts: tuple[Stmt, ...]
 
 
-Stmt: TypeAlias = For | Store | If | Allocate | Seq
+Stmt: TypeAlias = For | Store | Prefetch | If | Allocate | Seq
 
 
 @dataclass(slots=True, eq=False)
@@ -167,6 +176,8 @@ def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
         return (stmt.extent,)
     if isinstance(stmt, Store):
         return (*stmt.indices, stmt.value)
+    if isinstance(stmt, Prefetch):
+        return stmt.indices
     if isinstance(stmt, If):
         return (stmt.cond,)
     return ()
@@ -202,6 +213,8 @@ def map_stmt(
             if orelse is not None and is_empty(orelse):
                 orelse = None
             fresh = If(exprs(s.cond), visit(s.then), orelse)
+        elif isinstance(s, Prefetch):
+            fresh = Prefetch(s.buffer, tuple(exprs(i) for i in s.indices))
         else:
             fresh = Store(s.buffer, tuple(exprs(i) for i in s.indices), exprs(s.value))
         replaced = None if on_stmt is None else on_stmt(fresh)
@@ -238,6 +251,8 @@ def stmt_text(stmt: Stmt, indent: int = 0) -> str:
         return f"{head}\n{stmt_text(stmt.body, indent + 1)}"
     if isinstance(stmt, Store):
         return f"{pad}{stmt.buffer.name}[{', '.join(map(str, stmt.indices))}] = {stmt.value}"
+    if isinstance(stmt, Prefetch):
+        return f"{pad}prefetch({stmt.buffer.name}[{', '.join(map(str, stmt.indices))}])"
     if isinstance(stmt, Allocate):
         return f"{pad}{stmt.buffer} = alloc({stmt.buffer.scope})\n{stmt_text(stmt.body, indent)}"
     text = f"{pad}if {stmt.cond}:\n{stmt_text(stmt.then, indent + 1)}"
@@ -296,6 +311,8 @@ class _Verifier:
             self.buffers.discard(id(s.buffer))
         elif isinstance(s, Store):
             self._store(s)
+        elif isinstance(s, Prefetch):
+            self._prefetch(s)
         else:
             for b in sub_stmts(s):
                 self._stmt(b)
@@ -307,6 +324,12 @@ class _Verifier:
             self._fail(f"{s.buffer.name} is written with {len(s.indices)} indices")
         if s.value.dtype != s.buffer.dtype:
             self._fail(f"a {s.value.dtype} value is stored in {s.buffer}")
+
+    def _prefetch(self, s: Prefetch) -> None:
+        if id(s.buffer) not in self.buffers:
+            self._fail(f"buffer {s.buffer.name} is prefetched where it does not exist")
+        if len(s.indices) != len(s.buffer.shape):
+            self._fail(f"{s.buffer.name} is prefetched with {len(s.indices)} indices")
 
 
 def shape_of(*dims: int) -> tuple[Expr, ...]:

@@ -11,7 +11,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store
+from treadle.loop.nodes import Allocate, Buffer, For, If, Prefetch, PrimFunc, Stmt, Store
 
 MAX_LANES = 64
 """A wider vectorized loop becomes a loop over vectors of `WIDE_LANES`."""
@@ -54,6 +54,7 @@ def _vectorize(loop: For) -> Stmt:
 def _lanes(body: Stmt, var: Var, base: Expr, lanes: int) -> Stmt:
     if lanes == 1:
         return lp.substitute(body, {var: base})
+    body = lp.map_stmt(body, None, lambda s: _first_lane(s, var, base))
     value = ex.ramp(base, 1, lanes)
     memo: dict[Expr, Expr] = {}
 
@@ -68,6 +69,11 @@ def _lanes(body: Stmt, var: Var, base: Expr, lanes: int) -> Stmt:
         return Store(s.buffer, (ex.broadcast(at, wide),), ex.broadcast(s.value, wide))
 
     return lp.map_stmt(body, on_expr, on_stmt)
+
+
+def _first_lane(s: Stmt, var: Var, base: Expr) -> Stmt | None:
+    """One line holds the lanes of what is prefetched, or most of them."""
+    return lp.substitute(s, {var: base}) if isinstance(s, Prefetch) else None
 
 
 def _is_vectorizable(body: Stmt, var: Var) -> bool:
@@ -111,7 +117,7 @@ def _unroll(loop: For) -> Stmt:
 
 
 def _size(stmt: Stmt) -> int:
-    return sum(isinstance(s, Store) for s in lp.walk_stmts(stmt))
+    return sum(isinstance(s, (Store, Prefetch)) for s in lp.walk_stmts(stmt))
 
 
 def _fresh_loops(stmt: Stmt) -> Stmt:
@@ -135,6 +141,8 @@ def _fresh_loops(stmt: Stmt) -> Stmt:
             return For(var, s.extent, s.kind, s.body, s.thread, s.pragmas)
         if isinstance(s, Store) and id(s.buffer) in buffers:
             return Store(buffers[id(s.buffer)], s.indices, s.value)
+        if isinstance(s, Prefetch) and id(s.buffer) in buffers:
+            return Prefetch(buffers[id(s.buffer)], s.indices)
         if isinstance(s, Allocate):
             return Allocate(buffers[id(s.buffer)], s.body)
         return None

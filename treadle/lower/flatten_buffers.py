@@ -12,7 +12,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr
 from treadle.expr.simplify import simplify
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, PrimFunc, Stmt, Store
+from treadle.loop.nodes import Allocate, Buffer, Prefetch, PrimFunc, Stmt, Store
 
 
 def flatten_buffers(func: PrimFunc) -> PrimFunc:
@@ -35,6 +35,8 @@ def flatten_buffers(func: PrimFunc) -> PrimFunc:
     def on_stmt(s: Stmt) -> Stmt | None:
         if isinstance(s, Store):
             return Store(flat[id(s.buffer)], (_offset(s.buffer, s.indices),), s.value)
+        if isinstance(s, Prefetch):
+            return Prefetch(flat[id(s.buffer)], (_offset(s.buffer, s.indices),))
         if isinstance(s, Allocate):
             return Allocate(flat[id(s.buffer)], s.body)
         return None

@@ -14,7 +14,7 @@ from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, PrimFunc, Seq, Stmt, Store
+from treadle.loop.nodes import Allocate, Buffer, Prefetch, PrimFunc, Seq, Stmt, Store
 
 _ALIGN = 64
 
@@ -73,7 +73,7 @@ def _life(buffer: Buffer, parts: tuple[Stmt, ...], *, outermost: bool) -> _Life:
 
 def _mentions(stmt: Stmt, buffer: Buffer) -> bool:
     for s in lp.walk_stmts(stmt):
-        if isinstance(s, Store) and s.buffer is buffer:
+        if isinstance(s, (Store, Prefetch)) and s.buffer is buffer:
             return True
         for e in lp.stmt_exprs(s):
             if any(isinstance(n, ex.Load) and n.source is buffer for n in ex.walk(e)):

@@ -10,7 +10,7 @@ from treadle.expr.bounds import Interval, assume
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, For, If, PrimFunc, Seq, Stmt, Store, seq
+from treadle.loop.nodes import Allocate, For, If, Prefetch, PrimFunc, Seq, Stmt, Store, seq
 
 
 def simplify_loops(func: PrimFunc) -> PrimFunc:
@@ -26,6 +26,8 @@ def _stmt(s: Stmt, known: Simplifier) -> Stmt:
     if isinstance(s, Store):
         at = tuple(known.run(i) for i in s.indices)
         return Store(s.buffer, at, known.run(s.value))
+    if isinstance(s, Prefetch):
+        return Prefetch(s.buffer, tuple(known.run(i) for i in s.indices))
     if isinstance(s, Allocate):
         body = _stmt(s.body, known)
         return body if lp.is_empty(body) else Allocate(s.buffer, body)

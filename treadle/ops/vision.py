@@ -41,12 +41,13 @@ class GridSampleAttrs(Attrs):
     """How to read between elements and outside of the image.
 
     -1 and 1 in the grid are the centres of the outermost elements with `align_corners`, else
-    their outer edges.
+    their outer edges; with `absolute` the grid holds numbers of elements, from 0.
     """
 
     interpolation: Interpolation = "linear"
     padding_mode: PaddingMode = "zeros"
     align_corners: bool = False
+    absolute: bool = False
 
 
 def _infer(a: GridSampleAttrs, x: Type, grid: Type) -> TensorType:
@@ -89,7 +90,9 @@ class _Axis:
 
         Cubic taps are brought inside one by one, as PyTorch and onnxruntime do it.
         """
-        if self.attrs.align_corners:
+        if self.attrs.absolute:
+            at = point
+        elif self.attrs.align_corners:
             at = (point + 1.0) / 2.0 * float(self.extent - 1)
         else:
             at = ((point + 1.0) * float(self.extent) - 1.0) / 2.0
@@ -266,7 +269,9 @@ def _numpy_reflected(at: np.ndarray, low: float, high: float) -> np.ndarray:
 
 def _numpy_coordinates(axis: _Axis, point: np.ndarray) -> np.ndarray:
     """Return coordinates in the precision of the grid, so that roundings fall alike."""
-    if axis.attrs.align_corners:
+    if axis.attrs.absolute:
+        at = point
+    elif axis.attrs.align_corners:
         at = (point + 1) / 2 * (axis.extent - 1)
     else:
         at = ((point + 1) * axis.extent - 1) / 2
@@ -343,6 +348,7 @@ def _examples() -> tuple[Example, ...]:
             for p in get_args(PaddingMode)
         ),
         Example(((1, 2, 6), (1, 5, 1))),
+        Example(((2, 2, 4, 5), (2, 3, 7, 2)), {"absolute": True}, low=-2.0, high=6.0, atol=1e-5),
         Example(
             ((1, 1, 1, 1), (1, 3, 3, 2)), {"padding_mode": "reflection", "align_corners": True}
         ),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from treadle.dtype import is_float
+from treadle.dtype import NARROW, is_float
 from treadle.target.base import Target
 
 _REGISTER = {
@@ -23,6 +23,7 @@ _REGISTER = {
     "bfloat16": "i16",
     "float32": "float",
     "float64": "double",
+    **dict.fromkeys(NARROW, "i8"),
 }
 
 

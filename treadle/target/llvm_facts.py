@@ -7,7 +7,7 @@ from treadle.dtype import is_integer
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var
-from treadle.loop.nodes import Allocate, Buffer, For, Stmt, Store, stmt_exprs, walk_stmts
+from treadle.loop.nodes import Allocate, Buffer, For, Prefetch, Stmt, Store, stmt_exprs, walk_stmts
 
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod", "div"})
 
@@ -104,7 +104,7 @@ def captures(stmt: Stmt) -> tuple[list[Buffer], list[Var]]:
             inner_buffers.add(id(s.buffer))
         if isinstance(s, For):
             inner_vars.add(s.var)
-        if isinstance(s, Store):
+        if isinstance(s, (Store, Prefetch)):
             buffers.setdefault(id(s.buffer), s.buffer)
         for root in stmt_exprs(s):
             for node in ex.walk(root) if root not in seen else ():

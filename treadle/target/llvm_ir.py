@@ -15,7 +15,18 @@ from treadle.dtype import itemsize
 from treadle.errors import InternalError, TargetError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Var
-from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, walk_stmts
+from treadle.loop.nodes import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    Prefetch,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    walk_stmts,
+)
 from treadle.target.base import Target
 from treadle.target.llvm_builder import Builder, Machine, memory_type, vector
 from treadle.target.llvm_facts import Facts, captures, flat_size, stored_buffers
@@ -233,6 +244,8 @@ class _Function:
                 self.statement(part)
         elif isinstance(s, Store):
             self.values.store(s)
+        elif isinstance(s, Prefetch):
+            self.values.prefetch(s)
         elif isinstance(s, Allocate):
             self._allocate(s)
         elif isinstance(s, If):

@@ -16,7 +16,7 @@ from treadle.dtype import itemsize
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Ramp, Select, Var
-from treadle.loop.nodes import Buffer, Store
+from treadle.loop.nodes import Buffer, Prefetch, Store
 from treadle.target.llvm_builder import (
     Builder,
     Machine,
@@ -435,6 +435,13 @@ class Values:
         else:
             self._scatter(s.buffer, self.value(s.indices[0]), value, lanes)
         self.forget({id(s.buffer)})
+
+    def prefetch(self, s: Prefetch) -> None:
+        """Emit a hint to fetch a line into all caches; its address may be that of no element."""
+        element, index = memory_type(s.buffer.dtype), self.value(s.indices[0])
+        place = self.b.let(f"getelementptr {element}, ptr {self.pointer(s.buffer)}, i64 {index}")
+        how = [("i32", "0"), ("i32", "3"), ("i32", "1")]  # to read, into all caches, data
+        self.b.intrinsic_void("prefetch.p0", ("ptr", place), *how)
 
     def _to_memory(self, value: str, dtype: str, lanes: int) -> str:
         if dtype != "bool":

@@ -83,6 +83,7 @@ class AxisNote:
     kind: LoopKind = "serial"
     thread: IterVar | None = None
     pragmas: list[tuple[str, object]] = field(default_factory=list)
+    prefetches: list[tuple[Tensor, int]] = field(default_factory=list)
 
 
 def ceil_div(a: Expr, b: Expr) -> Expr:
@@ -258,6 +259,22 @@ class Stage:
         self._leaf(var, "pragma")
         self.notes.setdefault(var, AxisNote()).pragmas.append((pragma_type, pragma_value))
         self._say("pragma", var, pragma_type, pragma_value)
+
+    def prefetch(self, tensor: Tensor, var: IterVar, offset: int) -> None:
+        """In each iteration of `var`, fetch what the iteration `offset` later reads of `tensor`.
+
+        Only a hint: lines past the end of a row are those of the next row in memory, and nothing
+        is fetched of a stage that is computed at a loop.
+
+        before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[k + offset, 0]); C[n] += ...
+        """
+        self._leaf(var, "prefetch")
+        if not any(t is tensor for t in self.op.input_tensors):
+            raise self._error(f"prefetch: {self.name} does not read {tensor.name}")
+        if offset < 1:
+            raise self._error(f"prefetch of {tensor.name} needs an offset of 1 or more")
+        self.notes.setdefault(var, AxisNote()).prefetches.append((tensor, offset))
+        self._say("prefetch", tensor.name, var, offset)
 
     def peel(self, axis: IterVar, begin: int, end: int) -> None:
         """Let the scheduled loops cover [begin, end) of a root axis; plain loops cover the rest.

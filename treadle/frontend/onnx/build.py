@@ -12,7 +12,7 @@ from treadle.errors import ModelError
 from treadle.frontend.onnx.node import OnnxNode
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import TensorType, broadcast_shapes, tensor_type
-from treadle.ops import elementwise, movement
+from treadle.ops import elementwise, movement, narrow
 
 
 def scalar_like(value: float, x: Node) -> Constant:
@@ -41,9 +41,23 @@ def broadcast(x: Node, shape: Sequence[int]) -> Node:
     return x if shape_of(x) == target else movement.broadcast_to(x, shape=target)
 
 
-def converted(x: Node, dtype: str) -> Node:
-    """Return `x` with elements of type `dtype`; itself where they are."""
-    return x if tensor_type(x.type).dtype == dtype else elementwise.cast(x, dtype=dtype)
+def converted(x: Node, dtype: str, saturate: bool = True, round_mode: str = "up") -> Node:
+    """Return `x` with elements of type `dtype`; itself where they are.
+
+    `saturate` and `round_mode` are for narrow floats (see `treadle.ops.narrow`).
+    """
+    source = tensor_type(x.type).dtype
+    if source == dtype:
+        return x
+    if dt.is_narrow(source):
+        return converted(narrow.widen(x), dtype, saturate, round_mode)
+    if not dt.is_narrow(dtype):
+        return elementwise.cast(x, dtype=dtype)
+    wide = "int32"
+    if dtype in narrow.NARROW_FLOATS:
+        is_exact = source == "bool" or dt.bits(source) < 32 or source == "float32"
+        wide = "float32" if is_exact else "float64"
+    return narrow.narrow(converted(x, wide), dtype=dtype, saturate=saturate, round_mode=round_mode)
 
 
 def transposed(x: Node, perm: Sequence[int]) -> Node:

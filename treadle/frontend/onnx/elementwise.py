@@ -81,9 +81,6 @@ VARIADIC: Mapping[str, tuple[Op, tuple[int, ...]]] = {
     "Sum": (elementwise.add, (1, 6, 8, 13)),
 }
 
-SATURATION = ("saturate", "round_mode")
-"""Attributes of Cast that matter for 8-bit and narrower floats only."""
-
 
 def _register_tables() -> None:
     for name, (op, since) in UNARY.items():
@@ -292,15 +289,18 @@ def cast_by_name(node: OnnxNode) -> Node:
 @converter("Cast", since=(6, 9, 13, 19, 21, 23, 24, 25, 28))
 def cast(node: OnnxNode) -> Node:
     """Convert a cast."""
-    node.without_effect(*SATURATION)
-    return converted(node.input(0), dtype_of(node.integer("to")))
+    return _cast(node, dtype_of(node.integer("to")))
 
 
 @converter("CastLike", since=(15, 19, 21, 23, 24, 25))
 def cast_like(node: OnnxNode) -> Node:
     """Convert a cast to the type of a second input."""
-    node.without_effect(*SATURATION)
-    return converted(node.input(0), node.type(1).dtype)
+    return _cast(node, node.type(1).dtype)
+
+
+def _cast(node: OnnxNode, dtype: str) -> Node:
+    saturate, round_mode = node.flag("saturate", True), node.text("round_mode", "up")
+    return converted(node.input(0), dtype, saturate, round_mode)
 
 
 @converter("BitCast", since=(26,))

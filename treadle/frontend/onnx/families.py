@@ -7,12 +7,15 @@ from treadle.frontend.importer import ConverterTable
 from treadle.frontend.onnx import (
     constants,
     conv,
+    deform,
     einsum,
     elementwise,
     matmul,
     microsoft,
     microsoft_attention,
+    ml,
     movement,
+    ngrams,
     norm,
     pool,
     quantize,
@@ -24,15 +27,17 @@ from treadle.frontend.onnx import (
     shape,
     signal,
     sort,
+    training,
+    trees,
     vision,
 )
 from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 FAMILIES = (
-    constants, conv, einsum, elementwise, matmul, microsoft,
-    microsoft_attention, movement,
+    constants, conv, deform, einsum, elementwise, matmul, microsoft,
+    microsoft_attention, ml, movement, ngrams,
     norm, pool, quantize, recurrent, reduce, resize, scatter, sequence, shape, signal, sort,
-    vision,
+    training, trees, vision,
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from treadle.frontend.onnx.build import reshaped, scalar_like, shape_of, transpo
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Node
 from treadle.graph.types import broadcast_shapes
-from treadle.ops import elementwise, matmul
+from treadle.ops import elementwise, linalg, matmul
 
 
 def product(a: Node, b: Node) -> Node:
@@ -29,6 +29,12 @@ def product(a: Node, b: Node) -> Node:
 def matrix_product(node: OnnxNode) -> Node:
     """Convert a matrix product with NumPy's rules for vectors and stacks of matrices."""
     return product(node.input(0), node.input(1))
+
+
+@converter("Det", since=(11, 22))
+def determinant(node: OnnxNode) -> Node:
+    """Convert the determinants of a stack of matrices."""
+    return linalg.det(node.input(0))
 
 
 @converter("Gemm", since=(1, 6, 7, 9, 11, 13))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters between floats and 8-bit or 16-bit integers with a scale."""
+"""Converters between floats and narrower types with a scale."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import tensor_type
-from treadle.ops import elementwise, movement
+from treadle.ops import elementwise, movement, narrow
 from treadle.ops import reduce as reductions
 
 _NARROW = ("int8", "uint8", "int16", "uint16")
@@ -22,18 +22,31 @@ _NARROW = ("int8", "uint8", "int16", "uint16")
 
 @converter("QuantizeLinear", since=(10, 13, 19, 21, 23, 24, 25, 28))
 def quantize_linear(node: OnnxNode) -> Node:
-    """Convert round(x / scale) + zero point, clipped to the integer type."""
-    node.without_effect("saturate", "precision")
+    """Convert round(x / scale) + zero point, clipped to an integer type; floats round later."""
+    node.without_effect("precision")
+    saturate = node.flag("saturate", True)
     dtype = _output_dtype(node)
-    if dtype not in _NARROW:
+    if dtype not in (*_NARROW, *narrow.NARROW_INTEGERS, *narrow.FORMATS):
         raise ModelError(f"QuantizeLinear to {dtype} is not supported")
     x = converted(node.input(0), "float32")
     scale = converted(_along_axis(node, 1), "float32")
-    steps: Node = elementwise.round(elementwise.divide(x, scale))
+    steps: Node = elementwise.divide(x, scale)
+    if dtype not in narrow.FORMATS:
+        steps = elementwise.round(steps)
     if node.has_input(2):
         steps = elementwise.add(steps, converted(_along_axis(node, 2), "float32"))
-    low, high = float(dt.min_value(dtype)), float(dt.max_value(dtype))
+    if dtype in narrow.FORMATS:
+        return converted(steps, dtype, saturate)
+    low, high = _limits(dtype)
     return converted(elementwise.clip(steps, min=low, max=high), dtype)
+
+
+def _limits(dtype: str) -> tuple[float, float]:
+    """Return the smallest and largest value of an integer type."""
+    width = dt.NARROW_BITS.get(dtype, dt.bits(dtype))
+    if dtype.startswith("uint"):
+        return 0.0, 2.0**width - 1
+    return -(2.0 ** (width - 1)), 2.0 ** (width - 1) - 1
 
 
 def _output_dtype(node: OnnxNode) -> str:
@@ -49,9 +62,10 @@ def dequantize_linear(node: OnnxNode) -> Node:
     scale = _along_axis(node, 1)
     number = node.integer("output_dtype", 0) if node.version >= 23 else 0
     dtype = dtype_of(number) if number else tensor_type(scale.type).dtype
-    steps: Node = converted(node.input(0), "int32")
+    exact = "float32" if node.type(0).dtype in narrow.NARROW_FLOATS else "int32"
+    steps: Node = converted(node.input(0), exact)
     if node.has_input(2):
-        steps = elementwise.subtract(steps, converted(_along_axis(node, 2), "int32"))
+        steps = elementwise.subtract(steps, converted(_along_axis(node, 2), exact))
     wide = elementwise.multiply(converted(steps, "float32"), converted(scale, "float32"))
     return converted(wide, dtype)
 
@@ -129,7 +143,7 @@ def _requantized(node: OnnxNode, total: Node, scale: Node, point: Node) -> Node:
         raise ModelError(f"{node.op} to {dtype} is not supported")
     steps = elementwise.round(elementwise.multiply(converted(total, "float32"), scale))
     moved = elementwise.add(steps, converted(_spread(point, total, -1), "float32"))
-    low, high = float(dt.min_value(dtype)), float(dt.max_value(dtype))
+    low, high = _limits(dtype)
     return converted(elementwise.clip(moved, min=low, max=high), dtype)
 
 

@@ -32,6 +32,16 @@ DTYPES: dict[int, str] = {
     _P.UINT32: "uint32",
     _P.UINT64: "uint64",
     _P.BFLOAT16: "bfloat16",
+    _P.FLOAT8E4M3FN: "float8_e4m3fn",
+    _P.FLOAT8E4M3FNUZ: "float8_e4m3fnuz",
+    _P.FLOAT8E5M2: "float8_e5m2",
+    _P.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+    _P.FLOAT8E8M0: "float8_e8m0fnu",
+    _P.FLOAT4E2M1: "float4_e2m1fn",
+    _P.INT4: "int4",
+    _P.UINT4: "uint4",
+    _P.INT2: "int2",
+    _P.UINT2: "uint2",
 }
 
 _FIELDS: dict[str, str] = {
@@ -68,7 +78,7 @@ def to_array(
     shape = _shape(tensor.dims)
     if tensor.HasField("segment"):
         raise ModelError("tensors stored in segments are not supported")
-    nbytes = prod(shape) * dt.itemsize(dtype)
+    nbytes = _stored_bytes(prod(shape), dtype)
     if tensor.data_location == _P.EXTERNAL:
         entries = {e.key: e.value for e in tensor.external_data}
         return _from_bytes(external.read(entries, nbytes), shape, dtype)
@@ -87,13 +97,29 @@ def _shape(dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(dims)
 
 
+def _stored_bytes(count: int, dtype: str) -> int:
+    """Return the bytes of `count` elements in a file, where those below 8 bits are packed."""
+    return -(-count * dt.NARROW_BITS.get(dtype, dt.bits(dtype)) // 8)
+
+
+def _unpacked(data: np.ndarray, count: int, dtype: str) -> np.ndarray:
+    """Return elements of fewer than 8 bits, the first in the lowest bits, in a byte each."""
+    width = dt.NARROW_BITS[dtype]
+    if width < 8:
+        parts = data[:, None] >> np.arange(0, 8, width, dtype="uint8") & ((1 << width) - 1)
+        data = parts.reshape(-1)[:count]
+    return data.view(dt.to_numpy(dtype))
+
+
 def _from_bytes(data: memoryview, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    nbytes = prod(shape) * dt.itemsize(dtype)
+    nbytes = _stored_bytes(prod(shape), dtype)
     if len(data) != nbytes:
         raise ModelError(
             f"a tensor of shape {list(shape)} and type {dtype} needs {nbytes} bytes, "
             f"the file holds {len(data)}"
         )
+    if dt.is_narrow(dtype):
+        return _unpacked(np.frombuffer(data, dtype="uint8"), prod(shape), dtype).reshape(shape)
     values = np.frombuffer(data, dtype=dt.to_numpy(dtype)).reshape(shape)
     if dtype == "bool" and bool(np.any(values.view("uint8") > 1)):
         raise ModelError("a bool tensor holds bytes other than 0 and 1")
@@ -103,11 +129,15 @@ def _from_bytes(data: memoryview, shape: tuple[int, ...], dtype: str) -> np.ndar
 def _from_values(tensor: onnx.TensorProto, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     name = _FIELDS.get(dtype, "int32_data")
     values = getattr(tensor, name)
-    if len(values) != prod(shape):
+    needed = _stored_bytes(prod(shape), dtype) if dt.is_narrow(dtype) else prod(shape)
+    if len(values) != needed:
         raise ModelError(
-            f"a tensor of shape {list(shape)} needs {prod(shape)} values, "
+            f"a tensor of shape {list(shape)} needs {needed} values, "
             f"the file holds {len(values)} in {name}"
         )
+    if dt.is_narrow(dtype):
+        packed = np.array(values, dtype="int64").astype("uint8")
+        return _unpacked(packed, prod(shape), dtype).reshape(shape)
     if dtype in ("float16", "bfloat16"):  # bit patterns
         bits = np.array(values, dtype="int64").astype("uint16")
         return bits.view(dt.to_numpy(dtype)).reshape(shape)

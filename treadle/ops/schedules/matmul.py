@@ -9,48 +9,51 @@ from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
     inline_moves,
+    itemsize_of,
     known,
     lanes_of,
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import Tile, best_tile
+from treadle.ops.schedules.tiles import Tile, best_rows, best_tile, tile_cycles
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar
+from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 _PARALLEL_COLUMNS = 256
 """Results of a product below which other threads are not woken."""
-MOST_ROWS = 192
-"""Rows whose sums stay in the second cache while all pieces of k are added."""
+_AHEAD = 1000
+"""Cycles from the fetch of weights to their use: what memory takes to answer, and some more."""
 
 
 def schedule_dense_packed(group: Group, target: Target) -> None:
-    """Walk panels of weights outside and blocks of rows inside, so that a panel stays in cache.
+    """Walk panels of weights outside and tiles of rows inside, so that a panel stays in cache.
 
-    parallel over (panel, row block): sums of rows x vectors in registers over k, the tail, store.
-    A panel too long for the first cache is taken in pieces of k, each for all rows of the block
-    before the next (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication").
+    parallel over (panel, tile): sums of rows x vectors in registers over all of k, the tail, store.
+    The first tile of a panel would wait for memory, so weights are fetched some steps ahead; past
+    the end of a panel these are the next panel's. Rows that would not stay in the last cache are
+    taken in blocks, each with all the panels.
     """
-    width = panel_columns(group)
-    sums = _sums_of(group)[0]
-    depth = _piece(reduction_length(sums), width, target)
-    if width is not None and depth is not None and known(_rows_axis(sums)) > 1:
-        _schedule_pieces(group, target, width, depth)
-    else:
-        _schedule(group, target, width)
+    weights = group.anchor[0].op.input_tensors[-1]
+    width = int_value(weights.shape[-1])
+    sums = _prepared_sums(group, target)
+    result = group.schedule[group.outputs[0]]
+    lanes = lanes_of(result, target)
+    vectors = max(1, (width or lanes) // lanes)
+    *_, m, _ = _compute(result).axis
+    tile = Tile(best_rows(known(m), vectors, target), vectors)
+    block = _row_block(sums, tile, target)
+    _schedule(group, sums, tile, lanes, block)
+    _fetch_ahead(sums, weights, tile, target)
 
 
 def schedule_matmul(group: Group, target: Target) -> None:
     """Tile rows and columns of both factors where they lie."""
-    _schedule(group, target, None)
-
-
-def panel_columns(group: Group) -> int | None:
-    """Return the columns of one panel of packed weights: the last operand of the product."""
-    anchor = group.anchor[0].op
-    weights = anchor.input_tensors[-1]
-    return int_value(weights.shape[-1])
+    sums = _prepared_sums(group, target)
+    result = group.schedule[group.outputs[0]]
+    lanes = lanes_of(result, target)
+    *_, m, n = _compute(result).axis
+    _schedule(group, sums, _tile(known(m), known(n), lanes, target), lanes, None)
 
 
 def _sums_of(group: Group) -> list[Stage]:
@@ -58,16 +61,24 @@ def _sums_of(group: Group) -> list[Stage]:
     return [x for x in stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis]
 
 
-def _schedule(group: Group, target: Target, width: int | None) -> None:
-    s = group.schedule
-    sums = _prepared_sums(group, target)
-    result = s[group.outputs[0]]
-    op = result.op
-    assert isinstance(op, ComputeOp)
-    lanes = lanes_of(result, target)
+def _schedule(group: Group, sums: Stage, tile: Tile, lanes: int, block: int | None) -> None:
+    """Order (block of rows, strip of columns, batch, tile of rows) and let threads share it."""
+    result = group.schedule[group.outputs[0]]
+    op = _compute(result)
     *batch, m, n = op.axis
-    tile = _tile(known(m), known(n), width, lanes, target)
-    place = _tile_result(result, batch, m, n, tile, lanes)
+    blocks: list[IterVar] = []
+    if block is not None:
+        outer, m = result.split(m, factor=block)
+        blocks.append(outer)
+    m_outer, m_inner = result.split(m, factor=tile.rows)
+    n_outer, n_inner = result.split(n, factor=tile.vectors * lanes)
+    n_vector, n_lane = result.split(n_inner, factor=lanes)
+    order = (*blocks, n_outer, *batch, m_outer)
+    result.reorder(*order, m_inner, n_vector, n_lane)
+    place = result.fuse(*order)
+    result.unroll(m_inner)
+    result.unroll(n_vector)
+    result.vectorize(n_lane)
     if (size_of(op.shape) or PARALLEL_WORK) >= _PARALLEL_COLUMNS:
         result.parallel(place)
     sums.compute_at(result, place)
@@ -87,55 +98,30 @@ def _prepared_sums(group: Group, target: Target) -> Stage:
     return sums
 
 
-def reduction_length(sums: Stage) -> int:
-    """Return how many products a sum has, 0 where that is symbolic."""
-    return known(_compute(sums).reduce_axis[0])
-
-
-def _rows_axis(sums: Stage) -> IterVar:
-    return _compute(sums).axis[-2]
-
-
-def _piece(length: int, width: int | None, target: Target) -> int | None:
-    """Return the pieces to take k in: an even share that leaves half of the first cache free."""
-    if width is None or length == 0:
+def _row_block(sums: Stage, tile: Tile, target: Target) -> int | None:
+    """Return how many rows stay in the last cache while panels pass by; None for all of them."""
+    op = _compute(sums)
+    rows, steps = known(op.axis[-2]), known(op.reduce_axis[0])
+    most = target.l3_bytes // 2 // max(1, steps * itemsize_of(sums))
+    if rows <= max(most, tile.rows):
         return None
-    most = max(64, target.l1_bytes // 2 // (4 * width) * 4 // 3)
-    if length <= most:
-        return None
-    shares = [d for d in range(most // 3, most + 1) if length % d == 0]
-    return max(shares, default=None)
+    blocks = -(-rows // max(most, tile.rows))
+    return -(-rows // (blocks * tile.rows)) * tile.rows
 
 
-def _schedule_pieces(group: Group, target: Target, width: int, depth: int) -> None:
-    s = group.schedule
-    sums = _prepared_sums(group, target)
-    total = sums.op.outputs[0]
-    piece, _ = sums.split(_compute(sums).reduce_axis[0], factor=depth)
-    part = s[s.rfactor(total, piece)]
-    result = s[group.outputs[0]]
-    lanes = lanes_of(result, target)
-    *batch, m, n = _compute(result).axis
-    tile = best_tile(min(known(m), MOST_ROWS), width // lanes, target)
-    m_block, m_inner = result.split(m, factor=_rows(known(m), MOST_ROWS))
-    n_outer, n_inner = result.split(n, factor=width)
-    n_vector, n_lane = result.split(n_inner, factor=lanes)
-    result.reorder(*batch, n_outer, m_block, m_inner, n_vector, n_lane)
-    place = result.fuse(*batch, n_outer, m_block)
-    result.unroll(n_vector)
-    result.vectorize(n_lane)
-    result.parallel(place)
-    sums.compute_at(result, place)
-    *rows, column = _compute(sums).axis
-    row_outer, row_inner = sums.split(rows[-1], factor=tile.rows)
-    vector, lane = sums.split(column, factor=lanes)
-    steps = _compute(sums).reduce_axis
-    sums.reorder(*rows[:-1], *steps, row_outer, row_inner, vector, lane)
-    sums.unroll(row_inner)
-    sums.unroll(vector)
-    sums.vectorize(lane)
-    part.compute_at(sums, row_outer)
-    _register_sums(part, lanes)
+def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> None:
+    op = _compute(sums)
+    if not any(t is weights for t in op.input_tensors):
+        return
+    in_time = _AHEAD / tile_cycles(tile.rows, tile.vectors)
+    row_bytes = known_size(weights) * itemsize_of(sums)
+    in_cache = target.l1_bytes // 2 // max(1, row_bytes)
+    sums.prefetch(weights, op.reduce_axis[0], max(1, min(int(in_time), in_cache)))
+
+
+def known_size(weights: Tensor) -> int:
+    """Return the columns of a panel."""
+    return int_value(weights.shape[-1]) or 1
 
 
 def _compute(stage: Stage) -> ComputeOp:
@@ -155,42 +141,15 @@ def _inline_tail(group: Group, sums: Stage) -> None:
             stage.compute_root()
 
 
-def _tile(rows: int, columns: int, width: int | None, lanes: int, target: Target) -> Tile:
-    if width is not None:
-        vectors = max(1, width // lanes)
-        limit = max(1, (target.vector_registers - 1 - vectors) // vectors)
-        return Tile(_rows(rows, limit), vectors)
+def _tile(rows: int, columns: int, lanes: int, target: Target) -> Tile:
     vectors = max(1, -(-columns // lanes))
     if vectors % 4 == 0 or vectors > 8:
         vectors = 4
     return best_tile(rows or 8, vectors, target)
 
 
-def _rows(rows: int, limit: int) -> int:
-    """The row block: as even as possible, no larger than `limit`."""
-    if rows == 0:
-        return limit
-    blocks = -(-rows // limit)
-    return -(-rows // blocks)
-
-
-def _tile_result(
-    result: Stage, batch: list[IterVar], m: IterVar, n: IterVar, tile: Tile, lanes: int
-) -> IterVar:
-    m_outer, m_inner = result.split(m, factor=tile.rows)
-    n_outer, n_inner = result.split(n, factor=tile.vectors * lanes)
-    n_vector, n_lane = result.split(n_inner, factor=lanes)
-    result.reorder(*batch, n_outer, m_outer, m_inner, n_vector, n_lane)
-    fused = result.fuse(*batch, n_outer, m_outer)
-    result.unroll(m_inner)
-    result.unroll(n_vector)
-    result.vectorize(n_lane)
-    return fused
-
-
 def _register_sums(sums: Stage, lanes: int) -> None:
-    op = sums.op
-    assert isinstance(op, ComputeOp)
+    op = _compute(sums)
     *rows, n = op.axis
     vector, lane = sums.split(n, factor=lanes)
     sums.reorder(*op.reduce_axis, *rows, vector, lane)

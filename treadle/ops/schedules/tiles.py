@@ -52,6 +52,18 @@ def best_tile(rows: int, vectors: int, target: Target, *, width: int = 1) -> Til
     return best[2] if best is not None else Tile(1, 1)
 
 
+def best_rows(rows: int, vectors: int, target: Target) -> int:
+    """Return the rows of the tile with the fewest cycles for `rows` (0: many) times `vectors`.
+
+    Sums, weight vectors and one broadcast value fit the registers. Ties go to the larger tile.
+    """
+    limit = max(1, (target.vector_registers - 1 - vectors) // vectors)
+    if rows == 0:
+        return limit
+    choices = range(min(rows, limit), 0, -1)
+    return min(choices, key=lambda r: tile_set_cycles(rows, vectors, Tile(r, vectors), 1))
+
+
 @dataclass(frozen=True, slots=True)
 class WindowTile:
     """`high` times `wide` output positions times `vectors` output vectors held in registers."""

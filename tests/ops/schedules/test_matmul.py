@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of products: remainders, blocks of rows, tiles that fit the registers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.ops.schedules.compiled import check
+from tests.ops.test_operators import call_of, function_of, inputs_of
+from tests.target.kernel import native, pool_of, run
+from treadle.build.kernel import Kernel
+from treadle.graph.operator import OPERATORS, Example
+from treadle.optimize.layout import panel_width
+from treadle.target.base import Target
+from treadle.target.llvm import asm_text, spill_count
+from treadle.target.parse import parse_target
+
+MACHINES = {
+    "avx512": "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4",
+    "avx2": "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell",
+    "neon": "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1",
+}
+
+
+def dense(rows: int, k: int, n: int, target: Target) -> tuple[Kernel, list[np.ndarray]]:
+    width = panel_width(rows, n, target.lanes())
+    example = Example(((rows, k), (-(-n // width), k, width)), {"n": n})
+    inputs = inputs_of(example)
+    op = OPERATORS.get("dense_packed")
+    assert op is not None
+    return Kernel(function_of(call_of(op, example, inputs)), target), inputs
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 13, 14, 15, 29])
+@pytest.mark.parametrize("n", [5, 64, 75])
+def test_any_rows_and_columns(rows: int, n: int) -> None:
+    width = panel_width(rows, n, native().lanes())
+    check("dense_packed", (rows, 40), (-(-n // width), 40, width), n=n)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("rows", [1, 3, 64, 197])
+def test_sums_stay_in_registers(rows: int, machine: str) -> None:
+    kernel, _ = dense(rows, 96, 192, parse_target(MACHINES[machine]))
+    asm = asm_text(kernel.llvm())
+    assert "prefetch" in asm or "prfm" in asm
+    assert spill_count(asm) == 0
+
+
+def test_rows_beyond_the_last_cache_are_taken_in_blocks() -> None:
+    small = replace(native(), l3_bytes=64 << 10)
+    kernel, (a, w) = dense(301, 96, 70, small)
+    assert "split(i0, factor=" in kernel.schedule
+    out = np.zeros((301, 70), np.float32)
+    run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=0)
+    matrix = w.transpose(1, 0, 2).reshape(96, -1)[:, :70]
+    np.testing.assert_allclose(out, a @ matrix, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The converter of DeformConv: the taps of every window sampled where offsets move them to."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from treadle.errors import ModelError
+from treadle.frontend.onnx.build import converted, per_channel, reshaped, transposed
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.frontend.onnx.window import Window, read_kernel, read_window
+from treadle.graph.nodes import Constant, Node
+from treadle.ops import elementwise, matmul, movement, vision
+
+
+@converter("DeformConv", since=(19, 22))
+def deformable_convolution(node: OnnxNode) -> Node:
+    """Convert a convolution whose taps are moved by offsets (Dai et al., 2017) and scaled (v2)."""
+    batch, channels, *spatial = node.shape(0)
+    results, depth, *taps = node.shape(1)
+    window = read_window(node, read_kernel(node, taps), spatial)
+    offset_groups, groups = node.integer("offset_group", 1), node.integer("group", 1)
+    if min(offset_groups, groups) < 1 or channels % offset_groups or results % groups:
+        raise ModelError(f"{groups} groups and {offset_groups} of offsets do not divide channels")
+    if depth * groups != channels:
+        raise ModelError(f"{node.type(1)} in {groups} groups does not fit {node.type(0)}")
+    outer = _extents(node, window, offset_groups)
+    count = prod(taps)
+    sampled = _sampled(node, window, offset_groups, outer)
+    # [batch * offset groups, channels per group, taps * outer[0], ...]
+    apart = (batch, offset_groups, channels // offset_groups, count, *outer)
+    sampled = reshaped(sampled, apart)
+    if node.has_input(4):
+        mask = reshaped(node.input(4), (batch, offset_groups, 1, count, *outer))
+        sampled = elementwise.multiply(sampled, mask)
+    columns = reshaped(sampled, (batch, groups, depth * count, prod(outer)))
+    weights = reshaped(node.input(1), (1, groups, results // groups, depth * count))
+    made = reshaped(matmul.matmul(weights, columns), (batch, results, *outer))
+    bias = node.optional(3)
+    return made if bias is None else elementwise.add(made, per_channel(bias, 2 + len(outer)))
+
+
+def _extents(node: OnnxNode, window: Window, offset_groups: int) -> tuple[int, ...]:
+    """Return the output's spatial shape, which the offsets must have."""
+    spatial = node.shape(0)[2:]
+    outer = tuple(
+        (d + b + a - e) // s + 1
+        for d, b, a, e, s in zip(
+            spatial, window.before, window.after, window.extents, window.strides, strict=True
+        )
+    )
+    moves = offset_groups * prod(window.kernel)
+    batch = node.shape(0)[0]
+    if node.shape(2) != (batch, moves * len(spatial), *outer):
+        raise ModelError(f"the offsets {node.type(2)} do not fit an output of {list(outer)}")
+    if node.has_input(4) and node.shape(4) != (batch, moves, *outer):
+        raise ModelError(f"the mask {node.type(4)} does not fit an output of {list(outer)}")
+    return outer
+
+
+def _sampled(node: OnnxNode, window: Window, groups: int, outer: tuple[int, ...]) -> Node:
+    """Return what every tap of every window reads, linear between elements."""
+    batch, channels, *spatial = node.shape(0)
+    n, count = len(spatial), prod(window.kernel)
+    wide = "float64" if node.type(0).dtype == "float64" else "float32"
+    moves = reshaped(converted(node.input(2), wide), (batch * groups, count, n, *outer))
+    places = elementwise.add(moves, Constant.of(_places(window, outer).astype(wide)))
+    last = transposed(places, (0, 1, *range(3, 3 + n), 2))
+    backwards: Node = movement.gather(last, Constant.of(np.arange(n)[::-1].copy()), axis=2 + n)
+    grid = reshaped(backwards, (batch * groups, count * outer[0], *outer[1:], n))
+    image = reshaped(node.input(0), (batch * groups, channels // groups, *spatial))
+    return vision.grid_sample(image, grid, absolute=True)
+
+
+def _places(window: Window, outer: tuple[int, ...]) -> np.ndarray:
+    """Return [taps, axes, *outer]: the element each tap of each window reads without an offset."""
+    n = len(outer)
+    taps = np.stack(np.meshgrid(*map(np.arange, window.kernel), indexing="ij"), -1).reshape(-1, n)
+    starts = np.stack(np.meshgrid(*map(np.arange, outer), indexing="ij"))
+    column = (n, *(1,) * n)
+    base = starts * np.reshape(window.strides, column) - np.reshape(window.before, column)
+    return np.asarray(base[None] + (taps * window.dilations).reshape(len(taps), *column))
