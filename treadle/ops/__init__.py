@@ -3,6 +3,7 @@
 
 from treadle.ops import (
     bits,
+    control,
     conv,
     conv_grouped,
     conv_nchwc,
@@ -29,6 +30,7 @@ from treadle.ops import (
 
 __all__ = [
     "bits",
+    "control",
     "conv",
     "conv_grouped",
     "conv_nchwc",
