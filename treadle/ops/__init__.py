@@ -2,6 +2,7 @@
 """Operators, one module per family; importing this package registers all of them."""
 
 from treadle.ops import (
+    attention,
     bits,
     control,
     conv,
@@ -29,6 +30,7 @@ from treadle.ops import (
 )
 
 __all__ = [
+    "attention",
     "bits",
     "control",
     "conv",

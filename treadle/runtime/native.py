@@ -536,7 +536,7 @@ class ExecutorHandle:
                 for (address, _), sizes in zip(inputs, shapes, strict=True)
             )
         )
-        taken = (_Buffer * len(outputs))(*(o or (None, 0) for o in outputs))
+        taken = (_Buffer * len(outputs))(*(_Buffer(*(o or (None, 0))) for o in outputs))
         if self._native.td_run_shaped(self.handle, given, taken, error):
             _fail(error)
 
