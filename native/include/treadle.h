@@ -172,10 +172,23 @@ typedef struct {
 } td_tensor_info;
 
 typedef struct {
-  const char* op;     /* "call" or "copy" */
+  const char* op;     /* "call", "copy" or "size" */
   const char* kernel; /* "" for a copy */
   const char* origin; /* the names of the model's nodes behind it */
 } td_instruction_info;
+
+/* One input of a run that decides its sizes. */
+typedef struct {
+  const void* data;
+  const int64_t* shape;
+  int32_t ndim;
+} td_tensor;
+
+/* Memory for one output of such a run; `data` NULL: the executor keeps the result. */
+typedef struct {
+  void* data;
+  size_t bytes;
+} td_buffer;
 
 /* Makes an executor from a plan (JSON text), kernels by name and constants by name. The plan is
  * checked as a whole before any pointer is used. Kernels and constants must outlive the executor.
@@ -196,10 +209,19 @@ TD_API void td_close(td_executor* executor);
 TD_API int32_t td_run(td_executor* executor, const void* const* inputs, void* const* outputs,
                       td_error* error);
 
+/* The same for a model with sizes that each run decides (td_executor_is_dynamic): every input comes
+ * with its shape. `outputs` may be NULL; a buffer may be larger than the result. Nothing is
+ * compiled and, for sizes that were seen in the run before, nothing is placed anew. */
+TD_API int32_t td_run_shaped(td_executor* executor, const td_tensor* inputs,
+                             const td_buffer* outputs, td_error* error);
+
+/* 1 for a model to run with td_run_shaped, 0 for one to run with td_run. */
+TD_API int32_t td_executor_is_dynamic(const td_executor* executor);
+
 TD_API int32_t td_executor_num_inputs(const td_executor* executor);
 TD_API int32_t td_executor_num_outputs(const td_executor* executor);
 
-/* Describes one input or output. */
+/* Describes one input or output. An extent that each run decides is -1, `bytes` is 0 then. */
 TD_API int32_t td_executor_input(const td_executor* executor, int32_t index, td_tensor_info* info,
                                  td_error* error);
 TD_API int32_t td_executor_output(const td_executor* executor, int32_t index,
@@ -212,6 +234,15 @@ TD_API int32_t td_executor_find_output(const td_executor* executor, const char* 
 /* The executor's own buffer of one output (NULL before a run that left the output to it). Valid
  * until td_close; the next such run overwrites it. */
 TD_API const void* td_executor_output_data(const td_executor* executor, int32_t index);
+
+/* Describes an output as the last run made it: with its shape and bytes. The shape is valid until
+ * the next run. */
+TD_API int32_t td_executor_result(td_executor* executor, int32_t index, td_tensor_info* info,
+                                  td_error* error);
+
+/* Hands the executor's own buffer of one output over to the caller, who releases it with td_free.
+ * NULL if the last run did not leave that output to the executor. */
+TD_API void* td_executor_take_output(td_executor* executor, int32_t index);
 
 /* The target the plan was compiled for, and its memory in bytes. */
 TD_API const char* td_executor_target(const td_executor* executor);

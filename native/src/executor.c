@@ -1,45 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Executors: a plan with its memory bound, run by one call per inference. */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
-
-/* One instruction, ready to run. */
-typedef struct {
-  td_kernel kernel;    /* NULL: copy buffers[0] to buffers[1] */
-  void** buffers;      /* one pointer per argument */
-  const int64_t* dims; /* NULL when there is none */
-  size_t bytes;        /* of a copy */
-} step;
-
-/* One input or output: where its pointer goes, and its memory inside the executor. */
-typedef struct {
-  const td_value* value;
-  void*** slots; /* the places in the steps' buffers that hold its pointer */
-  size_t num_slots;
-  void* bound; /* the pointer they hold now */
-  void* own;   /* the executor's buffer, made on first need */
-  bool has_result;
-} port;
-
-struct td_executor {
-  pthread_mutex_t mutex;
-  td_zone zone; /* everything below that is not memory for tensors */
-  td_plan plan;
-  td_env env;
-  step* steps;
-  port* inputs;
-  port* outputs;
-  void* arena;
-  void* block;      /* weights of an artifact */
-  void** copies;    /* constants that came unaligned, by value */
-  size_t constant_bytes;
-  td_library* library;
-  bool profiling;
-  uint64_t *profile_ns, *profile_runs;
-};
+#include "executor.h"
 
 /* ---- building -------------------------------------------------------------------------------- */
 
@@ -73,7 +37,7 @@ static int32_t find_kernels(td_executor* e, const td_symbol* kernels, size_t cou
   return TD_OK;
 }
 
-static bool is_aligned(const void* pointer) { return (uintptr_t)pointer % TD_ALIGNMENT == 0; }
+bool td_is_aligned(const void* pointer) { return (uintptr_t)pointer % TD_ALIGNMENT == 0; }
 
 /* The pointer of a constant; a copy when it is not aligned. */
 static int32_t bind_constant(td_executor* e, uint32_t v, const td_constant* constant, void** base,
@@ -87,7 +51,7 @@ static int32_t bind_constant(td_executor* e, uint32_t v, const td_constant* cons
   e->constant_bytes += value->bytes;
   /* The ABI passes every buffer as void*; kernels do not write to constants. */
   base[v] = (void*)(uintptr_t)constant->data;
-  if (is_aligned(base[v])) return TD_OK;
+  if (td_is_aligned(base[v])) return TD_OK;
   base[v] = e->copies[v] = td_alloc(value->bytes, error);
   if (base[v] == NULL) return TD_MEMORY;
   memcpy(base[v], constant->data, value->bytes);
@@ -114,6 +78,7 @@ static int32_t bind_constants(td_executor* e, const td_constant* constants, size
 }
 
 static int32_t bind_arena(td_executor* e, void** base, td_error* error) {
+  if (e->plan.is_dynamic) return TD_OK; /* its memory comes with the first run */
   e->arena = td_alloc(e->plan.arena_bytes, error);
   if (e->arena == NULL) return TD_MEMORY;
   for (uint32_t v = 0; v < e->plan.num_values; v++) {
@@ -125,7 +90,7 @@ static int32_t bind_arena(td_executor* e, void** base, td_error* error) {
 }
 
 /* The port of every input and output value, by value. */
-static int32_t make_ports(td_executor* e, port*** by_value, td_error* error) {
+static int32_t make_ports(td_executor* e, td_binding*** by_value, td_error* error) {
   td_plan* plan = &e->plan;
   e->inputs = td_zone_alloc(&e->zone, plan->num_inputs, sizeof *e->inputs);
   e->outputs = td_zone_alloc(&e->zone, plan->num_outputs, sizeof *e->outputs);
@@ -143,19 +108,19 @@ static int32_t make_ports(td_executor* e, port*** by_value, td_error* error) {
 }
 
 /* Gives every port the list of places its pointer goes to. */
-static int32_t link_ports(td_executor* e, port** by_value, td_error* error) {
+static int32_t link_ports(td_executor* e, td_binding** by_value, td_error* error) {
   const td_plan* plan = &e->plan;
   for (int pass = 0; pass < 2; pass++) { /* count, then fill */
     for (uint32_t i = 0; i < plan->num_instructions; i++) {
       for (uint32_t a = 0; a < plan->instructions[i].num_args; a++) {
-        port* p = by_value[plan->instructions[i].args[a]];
+        td_binding* p = by_value[plan->instructions[i].args[a]];
         if (p == NULL) continue;
         if (pass == 1) p->slots[p->num_slots] = &e->steps[i].buffers[a];
         p->num_slots++;
       }
     }
     for (uint32_t v = 0; pass == 0 && v < plan->num_values; v++) {
-      port* p = by_value[v];
+      td_binding* p = by_value[v];
       if (p == NULL) continue;
       p->slots = td_zone_alloc(&e->zone, p->num_slots, sizeof *p->slots);
       if (p->slots == NULL) return no_memory(error);
@@ -176,14 +141,19 @@ static int32_t make_steps(td_executor* e, const td_kernel* kernels, void* const*
     return no_memory(error);
   for (size_t i = 0; i < count; i++) {
     const td_instruction* instruction = &plan->instructions[i];
-    step* s = &e->steps[i];
-    s->buffers = td_zone_alloc(&e->zone, instruction->num_args, sizeof *s->buffers);
+    td_step* s = &e->steps[i];
+    size_t buffers = (size_t)instruction->num_args + (instruction->op == TD_OP_RESULT ? 1 : 0);
+    s->buffers = td_zone_alloc(&e->zone, buffers, sizeof *s->buffers);
     if (s->buffers == NULL) return no_memory(error);
     for (uint32_t a = 0; a < instruction->num_args; a++)
       s->buffers[a] = base[instruction->args[a]];
     if (instruction->op == TD_OP_CALL) s->kernel = kernels[instruction->kernel];
     if (instruction->op == TD_OP_COPY) s->bytes = plan->values[instruction->args[0]].bytes;
-    if (instruction->num_dims > 0) s->dims = instruction->dims;
+    if (instruction->op != TD_OP_CALL || instruction->num_dims == 0) continue;
+    s->dims = td_zone_alloc(&e->zone, instruction->num_dims, sizeof *s->dims);
+    if (s->dims == NULL) return no_memory(error);
+    if (instruction->dims != NULL)
+      memcpy(s->dims, instruction->dims, instruction->num_dims * sizeof *s->dims);
   }
   return TD_OK;
 }
@@ -200,7 +170,7 @@ static int32_t check_memory(const td_plan* plan, td_error* error) {
 static int32_t assemble(td_executor* e, const td_symbol* kernels, size_t num_kernels,
                         const td_constant* constants, size_t num_constants, td_error* error) {
   td_kernel* found;
-  port** by_value;
+  td_binding** by_value;
   void** base = td_zone_alloc(&e->zone, e->plan.num_values, sizeof *base);
   if (base == NULL) return no_memory(error);
   int32_t code = td_check_features(e->plan.features, e->plan.num_features, error);
@@ -212,6 +182,9 @@ static int32_t assemble(td_executor* e, const td_symbol* kernels, size_t num_ker
   if (code == TD_OK) code = make_ports(e, &by_value, error);
   if (code == TD_OK) code = make_steps(e, found, base, error);
   if (code == TD_OK) code = link_ports(e, by_value, error);
+  if (code == TD_OK && e->plan.is_dynamic) code = td_dynamic_create(e, base, error);
+  if (code == TD_OK && e->plan.is_dynamic)
+    code = td_blocks_create(e, kernels, num_kernels, constants, num_constants, error);
   return code;
 }
 
@@ -229,6 +202,8 @@ int32_t td_executor_build(td_zone* zone, const td_plan* plan, const td_symbol* k
     *zone = e->zone; /* stays the caller's, as do block and library */
     e->zone = (td_zone){NULL, 0};
     for (uint32_t v = 0; e->copies != NULL && v < e->plan.num_values; v++) td_free(e->copies[v]);
+    td_blocks_free(e);
+    td_dynamic_free(e);
     td_free(e->arena);
     pthread_mutex_destroy(&e->mutex);
     free(e);
@@ -263,6 +238,8 @@ void td_close(td_executor* e) {
   for (uint32_t i = 0; i < e->plan.num_inputs; i++) td_free(e->inputs[i].own);
   for (uint32_t i = 0; i < e->plan.num_outputs; i++) td_free(e->outputs[i].own);
   for (uint32_t v = 0; v < e->plan.num_values; v++) td_free(e->copies[v]);
+  td_blocks_free(e);
+  td_dynamic_free(e);
   td_free(e->arena);
   td_free(e->block);
   td_library_close(e->library);
@@ -273,25 +250,25 @@ void td_close(td_executor* e) {
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static void bind_port(port* p, void* pointer) {
+static void bind_port(td_binding* p, void* pointer) {
   if (p->bound == pointer) return;
   p->bound = pointer;
   for (size_t i = 0; i < p->num_slots; i++) *p->slots[i] = pointer;
 }
 
 /* The executor's own buffer of a port, made on first need. */
-static void* own_buffer(port* p, td_error* error) {
+static void* own_buffer(td_binding* p, td_error* error) {
   if (p->own == NULL) p->own = td_alloc(p->value->bytes, error);
   return p->own;
 }
 
 static int32_t bind_inputs(td_executor* e, const void* const* inputs, td_error* error) {
   for (uint32_t i = 0; i < e->plan.num_inputs; i++) {
-    port* p = &e->inputs[i];
+    td_binding* p = &e->inputs[i];
     const void* given = inputs == NULL ? NULL : inputs[i];
     if (given == NULL && p->value->bytes > 0)
       return td_fail(error, TD_INPUT, "input \"%.200s\" is not given", e->plan.inputs[i].name);
-    if (is_aligned(given)) {
+    if (td_is_aligned(given)) {
       bind_port(p, (void*)(uintptr_t)given); /* kernels do not write to inputs */
       continue;
     }
@@ -303,21 +280,21 @@ static int32_t bind_inputs(td_executor* e, const void* const* inputs, td_error* 
   return TD_OK;
 }
 
-static bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+bool td_overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
   uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
   return x < y + b_bytes && y < x + a_bytes;
 }
 
 /* A result written over memory that is still read would be silently wrong. */
 static int32_t check_output_memory(const td_executor* e, const void* const* inputs,
-                                   void* const* outputs, uint32_t o, td_error* error) {
+                               void* const* outputs, uint32_t o, td_error* error) {
   size_t bytes = e->outputs[o].value->bytes;
   for (uint32_t i = 0; i < e->plan.num_inputs; i++)
-    if (overlap(outputs[o], bytes, inputs[i], e->inputs[i].value->bytes))
+    if (td_overlap(outputs[o], bytes, inputs[i], e->inputs[i].value->bytes))
       return td_fail(error, TD_INPUT, "the buffer of output \"%.200s\" overlaps input \"%.200s\"",
                      e->plan.outputs[o].name, e->plan.inputs[i].name);
   for (uint32_t i = 0; i < o; i++)
-    if (outputs[i] != NULL && overlap(outputs[o], bytes, outputs[i], e->outputs[i].value->bytes))
+    if (outputs[i] != NULL && td_overlap(outputs[o], bytes, outputs[i], e->outputs[i].value->bytes))
       return td_fail(error, TD_INPUT, "the buffers of outputs \"%.200s\" and \"%.200s\" overlap",
                      e->plan.outputs[i].name, e->plan.outputs[o].name);
   return TD_OK;
@@ -326,13 +303,13 @@ static int32_t check_output_memory(const td_executor* e, const void* const* inpu
 static int32_t bind_outputs(td_executor* e, const void* const* inputs, void* const* outputs,
                             td_error* error) {
   for (uint32_t o = 0; o < e->plan.num_outputs; o++) {
-    port* p = &e->outputs[o];
+    td_binding* p = &e->outputs[o];
     void* given = outputs == NULL ? NULL : outputs[o];
     if (given != NULL) {
       int32_t code = check_output_memory(e, inputs, outputs, o, error);
       if (code != TD_OK) return code;
     }
-    bool direct = given != NULL && is_aligned(given);
+    bool direct = given != NULL && td_is_aligned(given);
     void* pointer = direct ? given : own_buffer(p, error);
     if (pointer == NULL) return TD_MEMORY;
     if (given == NULL) p->has_result = true;
@@ -347,7 +324,7 @@ static void copy_outputs(td_executor* e, void* const* outputs) {
       memcpy(outputs[o], e->outputs[o].bound, e->outputs[o].value->bytes);
 }
 
-static int32_t run_step(const td_env* env, const step* s) {
+static int32_t run_step(const td_env* env, const td_step* s) {
   if (s->kernel != NULL) return s->kernel(env, s->buffers, s->dims);
   if (s->buffers[1] != s->buffers[0] && s->bytes > 0)
     memmove(s->buffers[1], s->buffers[0], s->bytes);
@@ -360,17 +337,17 @@ static int32_t step_failed(const td_executor* e, uint32_t i, int32_t result, td_
                  e->plan.kernels[instruction->kernel], instruction->origin, (int)result);
 }
 
-static int32_t run_steps(td_executor* e, td_error* error) {
-  for (uint32_t i = 0; i < e->plan.num_instructions; i++) {
+static int32_t run_plain(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
+  for (uint32_t i = begin; i < end; i++) {
     int32_t result = run_step(&e->env, &e->steps[i]);
     if (result != 0) return step_failed(e, i, result, error);
   }
   return TD_OK;
 }
 
-static int32_t run_steps_profiled(td_executor* e, td_error* error) {
+static int32_t run_profiled(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
   int64_t before = td_now_ns();
-  for (uint32_t i = 0; i < e->plan.num_instructions; i++) {
+  for (uint32_t i = begin; i < end; i++) {
     int32_t result = run_step(&e->env, &e->steps[i]);
     if (result != 0) return step_failed(e, i, result, error);
     int64_t after = td_now_ns();
@@ -381,12 +358,38 @@ static int32_t run_steps_profiled(td_executor* e, td_error* error) {
   return TD_OK;
 }
 
-int32_t td_run(td_executor* e, const void* const* inputs, void* const* outputs, td_error* error) {
-  pthread_mutex_lock(&e->mutex);
+int32_t td_run_steps(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
+  return e->profiling ? run_profiled(e, begin, end, error) : run_plain(e, begin, end, error);
+}
+
+static int32_t run_static(td_executor* e, const void* const* inputs, void* const* outputs,
+                          td_error* error) {
   int32_t code = bind_inputs(e, inputs, error);
   if (code == TD_OK) code = bind_outputs(e, inputs, outputs, error);
-  if (code == TD_OK) code = e->profiling ? run_steps_profiled(e, error) : run_steps(e, error);
+  if (code == TD_OK) code = td_run_steps(e, 0, e->plan.num_instructions, error);
   if (code == TD_OK) copy_outputs(e, outputs);
+  return code;
+}
+
+int32_t td_run(td_executor* e, const void* const* inputs, void* const* outputs, td_error* error) {
+  if (e->plan.is_dynamic) {
+    td_fail(error, TD_ARGUMENT, "the inputs of this model have sizes that each run decides");
+    return td_hint(error, TD_ARGUMENT, "give their shapes: call td_run_shaped");
+  }
+  pthread_mutex_lock(&e->mutex);
+  int32_t code = run_static(e, inputs, outputs, error);
+  pthread_mutex_unlock(&e->mutex);
+  return code;
+}
+
+int32_t td_run_shaped(td_executor* e, const td_tensor* inputs, const td_buffer* outputs,
+                      td_error* error) {
+  if (!e->plan.is_dynamic)
+    return td_fail(error, TD_ARGUMENT, "this model has fixed sizes: call td_run");
+  if (inputs == NULL && e->plan.num_inputs > 0)
+    return td_fail(error, TD_INPUT, "no inputs are given");
+  pthread_mutex_lock(&e->mutex);
+  int32_t code = td_dynamic_run(e, inputs, outputs, error);
   pthread_mutex_unlock(&e->mutex);
   return code;
 }
@@ -437,9 +440,36 @@ const void* td_executor_output_data(const td_executor* e, int32_t index) {
   return e->outputs[index].has_result ? e->outputs[index].own : NULL;
 }
 
+int32_t td_executor_is_dynamic(const td_executor* e) { return e->plan.is_dynamic; }
+
+int32_t td_executor_result(td_executor* e, int32_t index, td_tensor_info* info, td_error* error) {
+  int32_t code = td_executor_output(e, index, info, error);
+  if (code != TD_OK || !e->plan.is_dynamic) return code;
+  pthread_mutex_lock(&e->mutex);
+  code = td_dynamic_result(e, (uint32_t)index, info, error);
+  pthread_mutex_unlock(&e->mutex);
+  return code;
+}
+
+void* td_executor_take_output(td_executor* e, int32_t index) {
+  if (index < 0 || (uint32_t)index >= e->plan.num_outputs) return NULL;
+  pthread_mutex_lock(&e->mutex);
+  td_binding* output = &e->outputs[index];
+  void* memory = output->has_result ? output->own : NULL;
+  if (memory != NULL) {
+    output->own = NULL;
+    output->own_bytes = 0;
+    output->has_result = false;
+  }
+  pthread_mutex_unlock(&e->mutex);
+  return memory;
+}
+
 const char* td_executor_target(const td_executor* e) { return e->plan.target; }
 
-size_t td_executor_arena_bytes(const td_executor* e) { return e->plan.arena_bytes; }
+size_t td_executor_arena_bytes(const td_executor* e) {
+  return e->plan.is_dynamic ? td_dynamic_arena_bytes(e) : e->plan.arena_bytes;
+}
 
 size_t td_executor_constant_bytes(const td_executor* e) { return e->constant_bytes; }
 
@@ -462,8 +492,9 @@ int32_t td_executor_instruction(const td_executor* e, int32_t index, td_instruct
     return td_fail(error, TD_ARGUMENT, "instruction %d does not exist; there are %u", (int)index,
                    (unsigned)e->plan.num_instructions);
   const td_instruction* instruction = &e->plan.instructions[index];
+  static const char* const NAMES[] = {"call", "copy", "size", "if", "loop", "result"};
   bool call = instruction->op == TD_OP_CALL;
-  *info = (td_instruction_info){call ? "call" : "copy",
+  *info = (td_instruction_info){NAMES[instruction->op],
                                 call ? e->plan.kernels[instruction->kernel] : "",
                                 instruction->origin};
   return TD_OK;

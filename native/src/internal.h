@@ -99,36 +99,88 @@ bool td_tensor_bytes(const td_dtype* dtype, const int64_t* shape, int32_t ndim, 
 
 /* ---- plan.c ---------------------------------------------------------------------------------- */
 
+/* An extent of a tensor (or any other count): a number, or one of the plan's sizes. */
+typedef struct {
+  int64_t number;
+  uint32_t size; /* TD_NUMBER: `number` counts */
+} td_extent;
+
+#define TD_NUMBER UINT32_MAX
+
+typedef enum { TD_SIZE_INPUT, TD_SIZE_GIVEN, TD_SIZE_DATA, TD_SIZE_ADD, TD_SIZE_SUB, TD_SIZE_MUL,
+               TD_SIZE_FLOORDIV, TD_SIZE_FLOORMOD, TD_SIZE_MIN, TD_SIZE_MAX } td_size_op;
+
+/* A size that a run decides: the extent of an input, a number read from data, or computed. */
+typedef struct {
+  td_size_op op;
+  const char* name;     /* "" for most computed ones */
+  uint32_t input, axis; /* TD_SIZE_INPUT; TD_SIZE_GIVEN: `input` is its number among those */
+  td_extent a, b;       /* computed: earlier sizes, or numbers */
+  uint32_t segment;     /* known from this segment on, see td_segment */
+} td_size;
+
 typedef enum { TD_VALUE_INPUT, TD_VALUE_OUTPUT, TD_VALUE_CONSTANT, TD_VALUE_ARENA,
-               TD_VALUE_WORKSPACE } td_value_kind;
+               TD_VALUE_WORKSPACE, TD_VALUE_VIEW } td_value_kind;
 
 typedef struct {
   td_value_kind kind;
   const td_dtype* dtype;
-  const int64_t* shape;
+  const int64_t* shape; /* TD_UNKNOWN where a run decides */
   int32_t ndim;
   size_t bytes;
-  size_t offset;     /* arena and workspace */
-  const char* param; /* constant */
+  size_t offset;            /* arena and workspace */
+  const char* param;        /* constant */
+  const td_extent* extents; /* what `shape` is per run; NULL in a static plan */
+  td_extent extra;          /* view: the offset in bytes; workspace of a dynamic plan: its bytes */
+  uint32_t of;              /* view: the value it is a part of; else the value itself */
+  uint32_t segment;         /* its type is known from this segment on */
 } td_value;
 
-typedef enum { TD_OP_CALL, TD_OP_COPY } td_op;
+#define TD_UNKNOWN ((int64_t)-1)
+
+typedef enum { TD_OP_CALL, TD_OP_COPY, TD_OP_SIZE, TD_OP_IF, TD_OP_LOOP, TD_OP_RESULT } td_op;
+
+/* What a branch or loop runs and gives: bodies are plans of their own. */
+typedef struct {
+  uint32_t bodies[2];        /* then and else; a loop has one */
+  uint32_t states;           /* of a loop */
+  uint32_t num_given;        /* sizes that the bodies are given */
+  uint32_t num_results;
+  const td_extent* given;
+  const uint32_t *result, *axis; /* where the instruction's sizes come from */
+} td_block;
 
 typedef struct {
   td_op op;
   uint32_t kernel; /* position in td_plan.kernels (call) */
   uint32_t num_args, num_dims;
-  const uint32_t* args; /* value ids; for a copy: from, to */
+  const uint32_t* args; /* value ids; for a copy: from, to; for sizes: where they are read */
   const int64_t* dims;
+  const td_extent* extents; /* what `dims` are per run; NULL in a static plan */
+  const uint32_t* sizes;    /* what a TD_OP_SIZE or a block reads, `num_dims` of them */
+  const td_block* block;    /* TD_OP_IF, TD_OP_LOOP */
+  uint32_t source, index;   /* TD_OP_RESULT: the instruction and which of its results */
   const char* origin;
 } td_instruction;
+
+/* True for what makes sizes known: reading them from data, branches and loops. */
+static inline bool td_ends_segment(td_op op) {
+  return op == TD_OP_SIZE || op == TD_OP_IF || op == TD_OP_LOOP;
+}
+
+/* A run of instructions up to (and including) one that makes sizes known, or to the end. All
+ * sizes that the memory of its values needs are known when it starts. */
+typedef struct {
+  uint32_t begin, end;
+} td_segment;
 
 typedef struct {
   const char* name;
   uint32_t value;
 } td_port;
 
-typedef struct {
+typedef struct td_plan td_plan;
+struct td_plan {
   const char* target;
   const char** features;
   td_value* values;
@@ -136,9 +188,18 @@ typedef struct {
   td_port* outputs;
   const char** kernels; /* distinct names, in order of first use */
   td_instruction* instructions;
+  td_size* sizes;
+  td_segment* segments; /* of a dynamic plan; at least one */
   uint32_t num_features, num_values, num_inputs, num_outputs, num_kernels, num_instructions;
+  uint32_t num_sizes, num_segments;
   size_t arena_bytes;
-} td_plan;
+  bool is_dynamic; /* version 2: sizes and places are settled by every run */
+  td_plan* plans;  /* the bodies of branches and loops */
+  uint32_t num_plans, num_given, depth;
+};
+
+/* A body runs inside the plan it belongs to, which may be one itself. */
+#define TD_MAX_DEPTH 16
 
 /* Reads and checks a plan; all its memory comes from `zone`, nothing points into `root`. */
 int32_t td_plan_read(const td_json* root, td_zone* zone, td_plan* plan, td_error* error);

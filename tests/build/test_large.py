@@ -134,6 +134,26 @@ def convolutions(path: Path, size: int, **options: object) -> Path:
     return save(path, nodes, weights, [1, channels, 4, 4], **options)
 
 
+def normalised(path: Path, size: int, **options: object) -> Path:
+    """Convolutions with a batch normalisation each, which is folded into their weights."""
+    random = np.random.default_rng(0)
+    nodes, weights, source = [], [], "x"
+    channels = size // 2
+    for k in range(LAYERS):
+        weight = random.standard_normal((channels, channels, 2, 2), np.float32) / size
+        weights.append(numpy_helper.from_array(weight, f"w{k}"))
+        names = [f"{part}{k}" for part in ("scale", "bias", "mean", "variance")]
+        weights += [
+            numpy_helper.from_array(random.uniform(0.5, 1.5, channels).astype(np.float32), name)
+            for name in names
+        ]
+        nodes.append(helper.make_node("Conv", [source, f"w{k}"], [f"m{k}"], auto_pad="SAME_UPPER"))
+        nodes.append(helper.make_node("BatchNormalization", [f"m{k}", *names], [f"b{k}"]))
+        nodes.append(helper.make_node("Relu", [f"b{k}"], [f"r{k}"]))
+        source = f"r{k}"
+    return save(path, nodes, weights, [1, channels, 2, 2], **options)
+
+
 def peaks(folder: Path, make: Callable[..., Path], size: int, **options: object) -> list[int]:
     """Return bytes: the peak before, after compiling, saving, running; and those of the weights."""
     small = make(folder / "small.onnx", 64)
@@ -148,7 +168,7 @@ def peaks(folder: Path, make: Callable[..., Path], size: int, **options: object)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("make", [dense, convolutions])
+@pytest.mark.parametrize("make", [dense, convolutions, normalised])
 @pytest.mark.parametrize("is_external", [False, True])
 @pytest.mark.parametrize("size", [1024, pytest.param(4096, marks=pytest.mark.slow)])
 def test_weights_are_in_memory_once(

@@ -10,6 +10,7 @@ from treadle.errors import TypeMismatch
 from treadle.graph.nodes import (
     Call,
     Constant,
+    DeferredConstant,
     Function,
     Node,
     Tuple,
@@ -133,3 +134,19 @@ def test_outputs() -> None:
     assert outputs_of(Tuple.of([x, x])) == (x, x)
     parts = split(x, sections=(1, 2), axis=1)
     assert outputs_of(parts) == (parts,)
+
+
+def test_deferred_constants_are_computed_when_asked_for_and_not_kept() -> None:
+    made = []
+
+    def compute() -> np.ndarray:
+        made.append(1)
+        return np.arange(3, dtype=np.float32)
+
+    constant = DeferredConstant(compute, TensorType((3,), "float32"))
+    assert made == []
+    first = constant.value
+    assert constant.value is first
+    del first
+    np.testing.assert_array_equal(constant.value, [0, 1, 2])
+    assert len(made) == 2

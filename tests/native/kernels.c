@@ -131,3 +131,52 @@ int32_t nothing(const td_env* env, void* const* buffers, const int64_t* dims) {
   (void)buffers;
   return env->parallel(env, nothing_body, NULL, dims[0]);
 }
+
+/* out = in transposed, in[dims[0]][dims[1]], through a workspace of that size. */
+int32_t flip(const td_env* env, void* const* buffers, const int64_t* dims) {
+  const float* in = buffers[0];
+  float *out = buffers[1], *scratch = buffers[2];
+  (void)env;
+  for (int64_t i = 0; i < dims[0] * dims[1]; i++) scratch[i] = in[i];
+  for (int64_t i = 0; i < dims[0]; i++)
+    for (int64_t j = 0; j < dims[1]; j++) out[j * dims[0] + i] = scratch[i * dims[1] + j];
+  return 0;
+}
+
+/* count[0] = how many of the dims[0] elements are positive, count[1] = -1. */
+int32_t count_positive(const td_env* env, void* const* buffers, const int64_t* dims) {
+  const float* in = buffers[0];
+  int64_t* count = buffers[1];
+  (void)env;
+  count[0] = 0;
+  count[1] = -1;
+  for (int64_t i = 0; i < dims[0]; i++) count[0] += in[i] > 0;
+  return 0;
+}
+
+/* out = the positive ones of dims[0] elements, in order. */
+int32_t keep_positive(const td_env* env, void* const* buffers, const int64_t* dims) {
+  const float* in = buffers[0];
+  float* out = buffers[1];
+  (void)env;
+  for (int64_t i = 0; i < dims[0]; i++)
+    if (in[i] > 0) *out++ = in[i];
+  return 0;
+}
+
+/* out = the dims[0] elements, and their number behind them. */
+int32_t append(const td_env* env, void* const* buffers, const int64_t* dims) {
+  const float* in = buffers[0];
+  float* out = buffers[1];
+  (void)env;
+  for (int64_t i = 0; i < dims[0]; i++) out[i] = in[i];
+  out[dims[0]] = (float)dims[0];
+  return 0;
+}
+
+/* goes_on = iteration < 4. */
+int32_t below_four(const td_env* env, void* const* buffers, const int64_t* dims) {
+  (void)env, (void)dims;
+  *(unsigned char*)buffers[1] = *(const int64_t*)buffers[0] < 4;
+  return 0;
+}

@@ -32,7 +32,7 @@ Change = Callable[[Plan], object]
 
 BAD_PLANS: dict[str, tuple[Change, str]] = {
     "no version": (lambda p: p.pop("version"), '"version" must be an integer but is missing'),
-    "newer version": (lambda p: p.update(version=2), "format version 2; this runtime"),
+    "newer version": (lambda p: p.update(version=3), "format version 3; this runtime"),
     "no values": (lambda p: p.pop("values"), '"values" must be a list but is missing'),
     "values not a list": (lambda p: p.update(values={}), '"values" must be a list but is an obj'),
     "value not an object": (

@@ -46,6 +46,9 @@ CASES: dict[str, Callable[[], Function]] = {
         reshape(reshape(x, shape=(6, 4)), shape=(-1, 2)), params=[x]
     ),
     "drop_reshape": lambda: function(reshape(x, shape=(2, 3, -1)), params=[x]),
+    "cut_before_slice": lambda: function(
+        reshape(slice_(s, begin=(2,), end=(6,), axes=(1,)), shape=(1, 2, 2, 4)), params=[s]
+    ),
     "merge_transposes": lambda: function(
         transpose(transpose(x, perm=(1, 2, 0)), perm=(0, 2, 1)), params=[x]
     ),
@@ -86,6 +89,15 @@ def test_rule(name: str, check_rule: Check) -> None:
 
 
 UNCHANGED: dict[str, Callable[[], Function]] = {
+    "a slice inside a piece": lambda: function(
+        reshape(slice_(s, begin=(1,), end=(5,), axes=(1,)), shape=(1, 2, 2, 4)), params=[s]
+    ),
+    "a slice of an extent that is not of whole pieces": lambda: function(
+        reshape(slice_(s, begin=(0,), end=(4,), axes=(1,)), shape=(1, 1, 4, 4)), params=[s]
+    ),
+    "a slice along two axes": lambda: function(
+        reshape(slice_(s, begin=(2, 0), end=(6, 3), axes=(1, 2)), shape=(1, 2, 2, 3)), params=[s]
+    ),
     "a reversed axis": lambda: function(
         slice_(x, begin=(3,), end=(-1,), strides=(-1,), axes=(2,)), params=[x]
     ),

@@ -26,8 +26,8 @@ _RANK = {Fusion.ANCHOR: 3, Fusion.OPAQUE: 3, Fusion.REDUCE: 2}
 def build_group(function: Function, target: Target) -> tuple[Group, ScheduleFn]:
     """Return the te group of a fused function and the schedule function for it.
 
-    The anchor is the heaviest call (anchor, then reduction); without one the default schedule
-    applies.
+    The anchor is the heaviest call (anchor, then reduction), of several the last; without one the
+    default schedule applies.
     """
     builder = _GroupBuilder(function, target)
     return builder.build()
@@ -123,7 +123,7 @@ class _GroupBuilder:
         best = 0
         if self.anchor is not None and not isinstance(self.anchor.op, Function):
             best = _RANK.get(self.anchor.op.fusion, 0)
-        if rank <= best:
+        if rank == 0 or rank < best:
             return
         self.anchor, self.anchor_stages = node, stages
         schedules = operator.schedule if variant is None else variant.schedule

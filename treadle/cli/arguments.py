@@ -111,6 +111,14 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="0: every operator is a kernel of its own … 3: everything (default: 3)",
     )
     parser.add_argument(
+        "--operators",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file that registers operators of your own, run first (may be repeated)",
+    )
+    parser.add_argument(
         "--no-winograd",
         dest="winograd",
         action="store_false",

@@ -19,9 +19,10 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from treadle.cli import bench, compile, doctor, profile, run
+from treadle.cli import bench, compile, doctor, explain, profile, run
 from treadle.cli.arguments import Parser
 from treadle.cli.machine import treadle_version
+from treadle.cli.operators import mistake_in
 from treadle.cli.text import print_error
 from treadle.errors import TreadleError
 
@@ -43,6 +44,7 @@ COMMANDS: dict[str, Command] = {
     "run": run,
     "bench": bench,
     "profile": profile,
+    "explain": explain,
     "doctor": doctor,
 }
 
@@ -102,6 +104,9 @@ def _run(arguments: argparse.Namespace) -> int:
     except (TreadleError, OSError, MemoryError) as error:
         return _failed(error, arguments.debug, 2)
     except Exception as error:  # a defect of Treadle: say so, and how to report it
+        mistake = mistake_in(getattr(arguments, "operators", ()), error)
+        if mistake is not None:
+            return _failed(mistake, arguments.debug, 2)
         print_error(error)
         hint = "this is a defect of Treadle; report it with what --debug shows"
         print(f"  hint  {hint}", file=sys.stderr)

@@ -10,6 +10,7 @@ from treadle.build.compile import Report, compile_model
 from treadle.build.executable import Executable, Runnable
 from treadle.build.load import load
 from treadle.cli.arguments import parse_shapes
+from treadle.cli.operators import load_operators
 from treadle.cli.progress import shown_progress
 from treadle.errors import UsageError
 
@@ -43,6 +44,7 @@ def check_readable(path: Path, kind: str = "a model file: .onnx or .tar") -> Non
 def compile_file(arguments: argparse.Namespace) -> Executable:
     """Return the ONNX model the command line names, compiled as its options say."""
     check_readable(arguments.model)
+    load_operators(arguments.operators)
     shapes = parse_shapes(arguments.input_shapes) if arguments.input_shapes is not None else None
     report = Report()
     with shown_progress(report):

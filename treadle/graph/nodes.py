@@ -8,6 +8,7 @@ a `Function` means the function's body with its parameters replaced by the argum
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -45,6 +46,33 @@ class Constant:
         """Return an array (or a number, as `dtype`) as a constant; C-contiguous arrays are kept."""
         array = row_major(np.asarray(value, dtype=dt.to_numpy(dtype) if dtype else None))
         return Constant(array, TensorType(array.shape, dt.from_numpy(array.dtype)), origin)
+
+
+class DeferredConstant(Constant):
+    """A constant computed from others each time its value is asked for.
+
+    Large weights that are rescaled, and packed in another layout later, so never lie in memory
+    twice. `compute` must give the same array every time, of the type `type`.
+    """
+
+    __slots__ = ("_compute", "_last")
+
+    def __init__(
+        self, compute: Callable[[], np.ndarray], type: TensorType, origin: str = ""
+    ) -> None:
+        self._compute = compute
+        self._last: weakref.ref[np.ndarray] | None = None
+        self.type = type
+        self.origin = origin
+
+    @property
+    def value(self) -> np.ndarray:  # type: ignore[override]
+        """The elements; one array for all who hold it at the same time."""
+        known = None if self._last is None else self._last()
+        if known is None:
+            known = self._compute()
+            self._last = weakref.ref(known)
+        return known
 
 
 @dataclass(slots=True, eq=False)
@@ -92,7 +120,7 @@ class TupleItem:
         return TupleItem(value, index, value.type.fields[index], value.origin)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Function:
     """A function of its parameters. `name` is set on fused groups (they become kernels)."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from treadle.dtype import is_float, is_integer
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Binary, Call, Expr, call, cast, rewrite
+from treadle.expr.nodes import Call, Expr, call, cast, rewrite
 from treadle.loop.nodes import PrimFunc, map_stmt
 from treadle.lower.math.circular import (
     acos_f64,
@@ -22,7 +22,7 @@ from treadle.lower.math.circular import (
     sin_f64,
     tan_f64,
 )
-from treadle.lower.math.error_function import erf_f32, erf_f64, one_plus_erf_f32
+from treadle.lower.math.error_function import erf_f32, erf_f64, normal_cdf_f32, normal_cdf_f64
 from treadle.lower.math.exponential import (
     cosh_f64,
     exp_f32,
@@ -57,6 +57,7 @@ _FLOAT32: Mapping[str, Callable[[Expr], Expr]] = {
     "log": log_f32,
     "log2": log2_f32,
     "erf": erf_f32,
+    "normal_cdf": normal_cdf_f32,
     "sigmoid": sigmoid_f32,
     "tanh": tanh_f32,
 }
@@ -69,6 +70,7 @@ _UNARY: Mapping[str, Callable[[Expr, bool], Expr]] = {
     "log1p": log1p_f64,
     "expm1": expm1_f64,
     "erf": erf_f64,
+    "normal_cdf": normal_cdf_f64,
     "sin": sin_f64,
     "cos": cos_f64,
     "tan": tan_f64,
@@ -101,28 +103,13 @@ def expand_math(func: PrimFunc) -> PrimFunc:
 
     exp(x)  ->  polynomial(x - n * ln(2)) * 2**n
     """
-    sums: dict[Expr, Expr] = {}
     memo: dict[Expr, Expr] = {}
-
-    def expand(e: Expr) -> Expr:
-        return rewrite(rewrite(e, _expand_sum, sums), _expand_node, memo)
-
-    return func.with_body(map_stmt(func.body, expand))
+    return func.with_body(map_stmt(func.body, lambda e: rewrite(e, _expand_node, memo)))
 
 
 def expand_expr(e: Expr) -> Expr:
     """Return an expression with every intrinsic of EXPANDED written out."""
-    return rewrite(rewrite(e, _expand_sum), _expand_node)
-
-
-def _expand_sum(e: Expr) -> Expr | None:
-    """Expand 1 + erf(x), of which GELU is made, as a whole."""
-    if not isinstance(e, Binary) or e.op != "add" or e.dtype != "float32":
-        return None
-    for f, one in ((e.a, e.b), (e.b, e.a)):
-        if isinstance(f, Call) and f.name == "erf" and constant_of(one) == 1.0:
-            return one_plus_erf_f32(f.args[0])
-    return None
+    return rewrite(e, _expand_node)
 
 
 def _expand_node(e: Expr) -> Expr | None:

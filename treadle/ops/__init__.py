@@ -2,7 +2,9 @@
 """Operators, one module per family; importing this package registers all of them."""
 
 from treadle.ops import (
+    attention,
     bits,
+    control,
     conv,
     conv_grouped,
     conv_nchwc,
@@ -28,7 +30,9 @@ from treadle.ops import (
 )
 
 __all__ = [
+    "attention",
     "bits",
+    "control",
     "conv",
     "conv_grouped",
     "conv_nchwc",

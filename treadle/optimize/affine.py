@@ -14,12 +14,13 @@ scaled. All arithmetic on constants runs in float64 and is rounded once, to the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from treadle import dtype as dt
-from treadle.graph.nodes import Call, Constant, Node
+from treadle.graph.nodes import Call, Constant, DeferredConstant, Node
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops.conv import conv, conv_transpose
 from treadle.ops.elementwise import add, divide, multiply, subtract
@@ -30,6 +31,9 @@ from treadle.runtime.pages import release_pages
 FOLDED_TYPES = frozenset({"float32", "float64"})
 """Where rounding a scaled weight costs no more than rounding a scaled result does. Half-precision
 operators compute in float32 and round once, which rounded weights would spoil."""
+
+DEFERRED_FROM = 1 << 20
+"""Bytes: weights from this size on are scaled again where they are packed, not kept meanwhile."""
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 """One float64 per channel."""
@@ -74,44 +78,57 @@ def _channel_axis(call: Call) -> int:
     return tensor_type(call.type).ndim - 1 if call.op is matmul else 1
 
 
-def _weights(call: Call) -> np.ndarray | None:
+def _weights(call: Call) -> Constant | None:
     """Return the constant floating-point weights of a linear call, None for any other call."""
     if call.op not in (conv, conv_transpose, matmul):
         return None
     weights = call.args[1]
     if not isinstance(weights, Constant) or weights.type.dtype not in FOLDED_TYPES:
         return None
-    is_plain = weights.value.ndim == 2 and tensor_type(call.type).ndim >= 2
-    return weights.value if is_plain or call.op is not matmul else None
+    is_plain = weights.type.ndim == 2 and tensor_type(call.type).ndim >= 2
+    return weights if is_plain or call.op is not matmul else None
 
 
 def _scaled(call: Call, scale: Vector) -> Call | None:
     weights = _weights(call)
     if weights is None:
         return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        factor = scale.reshape(_weight_shape(call, weights, scale))
-        if call.op is conv_transpose:
-            factor = np.repeat(factor, weights.shape[0] // factor.shape[0], axis=0)
-        product = (weights.astype(np.float64) * factor).astype(weights.dtype)
+    shape = weights.type.static_shape
+    factor = scale.reshape(_weight_shape(call, shape, scale))
+    if call.op is conv_transpose:
+        factor = np.repeat(factor, shape[0] // factor.shape[0], axis=0)
+    product = _product(weights, factor)
     if not np.isfinite(product).all():
         return None
-    release_pages(weights)
-    constant = Constant.of(product, origin=call.args[1].origin)
-    return _same_call(call, (call.args[0], constant))
+    if product.nbytes < DEFERRED_FROM:
+        return _same_call(call, (call.args[0], Constant.of(product, origin=weights.origin)))
+    later = DeferredConstant(partial(_product, weights, factor), weights.type, weights.origin)
+    return _same_call(call, (call.args[0], later))
+
+
+def _product(weights: Constant, factor: Vector) -> np.ndarray:
+    """Return weights times a factor, a slice of the first axis at a time."""
+    value = weights.value
+    product = np.empty(value.shape, value.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k in range(value.shape[0]):
+            own = factor[k] if factor.shape[0] > 1 else factor[0]
+            product[k] = value[k].astype(np.float64) * own
+    release_pages(value)
+    return product
 
 
 def _same_call(call: Call, args: tuple[Node, ...]) -> Call:
     return Call(call.op, args, call.attrs, call.type, call.origin)
 
 
-def _weight_shape(call: Call, weights: np.ndarray, scale: Vector) -> tuple[int, ...]:
+def _weight_shape(call: Call, shape: tuple[int, ...], scale: Vector) -> tuple[int, ...]:
     """Return the shape in which a vector per output channel multiplies the weights."""
     if call.op is matmul:
         return (1, scale.size)
-    ones = (1,) * (weights.ndim - 2)
+    ones = (1,) * (len(shape) - 2)
     if call.op is conv_transpose:  # [c, oc/groups, *k]: the rows of a group share its channels
-        return (attrs_of(call).groups, weights.shape[1], *ones)
+        return (attrs_of(call).groups, shape[1], *ones)
     return (scale.size, 1, *ones)
 
 
@@ -131,9 +148,9 @@ def channel_vector(node: Node, type_: TensorType, axis: int) -> Vector | None:
     channels = type_.shape[axis]
     if not isinstance(node, Constant) or not isinstance(channels, int):
         return None
-    if node.value.ndim > type_.ndim:
+    if node.type.ndim > type_.ndim:
         return None
-    shape = (1,) * (type_.ndim - node.value.ndim) + node.value.shape
+    shape = (1,) * (type_.ndim - node.type.ndim) + node.type.static_shape
     if any(d != 1 for k, d in enumerate(shape) if k != axis):
         return None
     flat = node.value.astype(np.float64).reshape(-1)

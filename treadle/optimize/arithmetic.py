@@ -25,13 +25,14 @@ from treadle.optimize.rule import Rule, Uses
 
 def _uniform_value(node: Node) -> np.generic | None:
     """Return the one value all elements of a constant have, bit by bit; None if they differ."""
-    if not isinstance(node, Constant) or node.value.size == 0:
+    if not isinstance(node, Constant) or node.type.size == 0:
         return None
-    value: np.generic = node.value.flat[0]
-    if node.value.size > 1:
-        if value != node.value.flat[-1]:
+    array = node.value
+    value: np.generic = array.flat[0]
+    if array.size > 1:
+        if value != array.flat[-1]:
             return None
-        raw = np.ascontiguousarray(node.value).view(np.uint8).reshape(node.value.size, -1)
+        raw = np.ascontiguousarray(array).view(np.uint8).reshape(array.size, -1)
         if not (raw == raw[0]).all():
             return None
     return value
@@ -142,7 +143,7 @@ def _holds(wide: str, narrow: str) -> bool:
 
 def _shrink_constant(call: Call, uses: Uses) -> Node | None:
     for k, arg in enumerate(call.args):
-        if not isinstance(arg, Constant) or arg.value.size <= 1 or _uniform_value(arg) is None:
+        if not isinstance(arg, Constant) or arg.type.size <= 1 or _uniform_value(arg) is None:
             continue
         one = arg.value.reshape(-1)[:1].reshape((1,) * arg.value.ndim)
         args = (*call.args[:k], Constant.of(one.copy(), origin=arg.origin), *call.args[k + 1 :])

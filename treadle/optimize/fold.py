@@ -10,7 +10,16 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import InternalError, ModelError
-from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, rewrite
+from treadle.graph.nodes import (
+    Call,
+    Constant,
+    DeferredConstant,
+    Function,
+    Node,
+    Tuple,
+    TupleItem,
+    rewrite,
+)
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType, Type
 from treadle.runtime.pages import release_pages
@@ -44,7 +53,7 @@ class ConstantFolder:
         Raises:
             ModelError: the operator cannot be evaluated for these operands.
         """
-        if not isinstance(call.op, Operator) or not call.args:
+        if not isinstance(call.op, Operator) or not call.op.is_kernel or not call.args:
             return None
         if not all(isinstance(a, Constant) for a in call.args):
             return None
@@ -81,10 +90,13 @@ def store_constants(function: Function) -> Function:
     """
 
     def store(node: Node) -> Node | None:
-        if not isinstance(node, Constant) or node.value.flags.c_contiguous:
+        if not isinstance(node, Constant):
             return None
-        stored = Constant.of(node.value, origin=node.origin)
-        release_pages(node.value)
+        value = node.value
+        if value.flags.c_contiguous and not isinstance(node, DeferredConstant):
+            return None
+        stored = Constant.of(value, origin=node.origin)
+        release_pages(value)
         return stored
 
     return rewrite(function, store)
@@ -107,7 +119,7 @@ def merge_equal(function: Function) -> Function:
 
 def _value_key(node: Node) -> tuple[object, ...] | None:
     if isinstance(node, Constant):
-        if node.value.size > EQUAL_LIMIT:
+        if node.type.size > EQUAL_LIMIT:
             return None
         return ("constant", node.type, node.value.tobytes())
     if isinstance(node, Call):

@@ -22,7 +22,7 @@ import numpy as np
 
 from treadle.dtype import bits
 from treadle.graph import nodes as g
-from treadle.graph.nodes import Call, Constant, Function, Node
+from treadle.graph.nodes import Call, Constant, DeferredConstant, Function, Node
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
@@ -31,7 +31,9 @@ from treadle.ops.conv_grouped import grouped_conv2d_nchwc
 from treadle.ops.conv_nchwc import (
     conv2d_nchwc,
     depthwise_conv2d_nchwc,
+    element_of,
     pack_nchwc,
+    reorder_nchwc,
     unpack_nchwc,
 )
 from treadle.ops.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
@@ -46,13 +48,16 @@ from treadle.optimize.channels import (
     pack_depthwise,
     pack_panels,
     pack_weights,
+    take_per_group,
 )
 from treadle.optimize.winograd import (
     transform_weights,
+    why_winograd,
     winograd_outputs,
     winograd_pads,
     winograd_tile,
 )
+from treadle.passes import decided
 from treadle.runtime.pages import release_pages
 from treadle.target.base import Target
 
@@ -185,33 +190,52 @@ class _Layouts:
         attrs = node.attrs
         assert isinstance(attrs, ConvAttrs)
         if data.ndim != 4 or not isinstance(w, Constant) or data.dtype not in _FLOATS:
-            return None
+            kinds = f"images of {' or '.join(_FLOATS)} with weights known when compiled"
+            return self._stays(node, f"blocks of channels are for {kinds}")
         if not data.is_static:
-            return None
+            return self._stays(node, "sizes are not known")
         block = block_of(self.target, data.dtype)
+        decided(node.origin, "layout", f"NCHW{block}c", "a vector register holds a block")
         filters, per_group, _, _ = weights.static_shape
         if attrs.groups == data.static_shape[1] == filters and per_group == 1:
+            decided(node.origin, "method", "depthwise", "each channel has a filter of its own")
             return self._depthwise(node)
         merged = _groups_to_merge(attrs, weights, block)
         if merged is None:
-            return None
+            reason = f"{attrs.groups} groups would waste most lanes of a block"
+            return self._stays(node, reason)
         groups = attrs.groups // merged
-        value = w.value if merged == 1 else merge_groups(w.value, attrs.groups, merged)
+        if merged > 1:
+            w = Constant.of(merge_groups(w.value, attrs.groups, merged), origin=w.origin)
         order = ChannelOrder.spread(groups, filters // groups, block)
         if groups > 1:
-            return _in_groups(node, self._blocked(x), value, groups, order)
+            return _in_groups(node, self._blocked(x), w, groups, order)
         source = self._conv_input(x)
         tile = winograd_tile(attrs, data, weights, block, self.target)
-        if tile is not None and source.order.block == block:
-            again = _winograd(node, source, value, tile)
+        tile = tile if source.order.block == block else None
+        choice = "direct" if tile is None else f"Winograd F({tile}x{tile},3x3)"
+
+        def why() -> str:
+            if source.order.block != block:
+                return "Winograd's filtering is for inputs of whole blocks of channels"
+            return why_winograd(attrs, data, weights, block, self.target)
+
+        decided(node.origin, "method", choice, why)
+        if tile is not None:
+            again = _winograd(node, source, w, tile)
             return _Blocked(again(order), order, again)
         padded, rest = _padded(source.node, replace(attrs, groups=1), w, node.origin)
 
         def make(order: ChannelOrder) -> Node:
-            packed = _constant(pack_weights(value, source.order, order), w)
+            packed = _constant(pack_weights(w.value, source.order, order), w)
             return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
 
         return _Blocked(make(order), order, make)
+
+    def _stays(self, node: Call, reason: str) -> _Blocked | None:
+        """Record why a convolution runs on the layout it has."""
+        decided(node.origin, "layout", "NCHW", reason)
+        return None
 
     def _conv_input(self, x: Node) -> _Blocked:
         """The blocked input; few channels (an image) make one small block of all of them."""
@@ -294,6 +318,8 @@ class _Layouts:
         return self.moved[x, order]
 
     def _move(self, x: Node, order: ChannelOrder) -> Node:
+        if x in self.blocked:
+            return _reordered(self.blocked[x], order, x.origin)
         plain = self._plain(x)
         if not order.is_natural:
             places = np.maximum(np.asarray(order.places), 0)
@@ -391,6 +417,7 @@ class _Layouts:
         if weights.ndim != 2 or data.dtype not in _FLOATS or not weights.size:
             return node
         assert isinstance(b, Constant)
+        decided(node.origin, "layout", "weights in panels", "they are known when compiled")
         n = weights.static_shape[1]
         rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
         width = panel_width(rows, n, self.target.lanes(bits(data.dtype)))
@@ -428,43 +455,43 @@ def _groups_to_merge(attrs: ConvAttrs, weights: TensorType, block: int) -> int |
 
 
 def _in_groups(
-    node: Call, source: _Blocked, value: np.ndarray, groups: int, order: ChannelOrder
+    node: Call, source: _Blocked, w: Constant, groups: int, order: ChannelOrder
 ) -> _Blocked:
-    """A convolution in groups with weights [oc, ic/groups, kh, kw] from any order of channels.
+    """A convolution in groups with weights `w` [oc, ic/groups, kh, kw] from any order of channels.
 
     Where every group has blocks of its own it reads those, else it looks the channels up.
     """
-    w, attrs = node.args[1], node.attrs
+    attrs = node.attrs
     assert isinstance(attrs, ConvAttrs)
-    assert isinstance(w, Constant)
     padded, rest = _padded(source.node, replace(attrs, groups=groups), w, node.origin)
-    per_group, block = value.shape[1], order.block
+    per_group, block = w.type.static_shape[1], order.block
     if source.order == ChannelOrder.spread(groups, per_group, block):
         inputs = ChannelOrder.natural(per_group, block)
-        packed = _constant(pack_weights(value, inputs, order), w)
+        packed = _constant(pack_weights(w.value, inputs, order), w)
         return _Blocked(conv2d_nchwc.call(rest, (padded, packed), origin=node.origin), order)
-    alone = pack_weights(value, ChannelOrder.natural(per_group, 1), order)
+    places = source.order.position_of().reshape(groups, per_group)
+    along = np.argsort(places, axis=1)  # in the order of memory
+    picked = take_per_group(w.value, along)
+    alone = pack_weights(picked, ChannelOrder.natural(per_group, 1), order)
     packed = _constant(alone[:, :, :, :, 0], w)
-    places = Constant.of(source.order.position_of().reshape(groups, -1).astype(np.int32))
-    call = grouped_conv2d_nchwc.call(rest, (padded, packed, places), origin=node.origin)
+    at = _places(_Blocked(padded, source.order), np.take_along_axis(places, along, 1))
+    call = grouped_conv2d_nchwc.call(rest, (padded, packed, at), origin=node.origin)
     return _Blocked(call, order)
 
 
 def _winograd(
-    node: Call, source: _Blocked, value: np.ndarray, tile: int
+    node: Call, source: _Blocked, w: Constant, tile: int
 ) -> Callable[[ChannelOrder], Node]:
     """Return what makes a convolution by Winograd's filtering in a channel order."""
-    x, w = node.args
-    attrs, data = node.attrs, tensor_type(x.type)
+    attrs, data = node.attrs, tensor_type(node.args[0].type)
     assert isinstance(attrs, ConvAttrs)
-    assert isinstance(w, Constant)
     filled = replace(attrs, pads_after=winograd_pads(attrs, data, tile))
     padded, _ = _padded(source.node, filled, w, node.origin)
     height, width = winograd_outputs(attrs, data)
     how = WinogradAttrs(tile, height, width)
 
     def make(order: ChannelOrder) -> Node:
-        packed = transform_weights(pack_weights(value, source.order, order), tile)
+        packed = transform_weights(pack_weights(w.value, source.order, order), tile)
         return conv2d_winograd_nchwc.call(how, (padded, _constant(packed, w)), origin=node.origin)
 
     return make
@@ -477,6 +504,19 @@ def _padded(x: Node, attrs: ConvAttrs, w: Constant, origin: str) -> tuple[Node, 
         return x, attrs
     made = pad(x, before=(0, 0, *before, 0), after=(0, 0, *after, 0), origin=origin)
     return made, replace(attrs, pads_before=(0, 0), pads_after=(0, 0))
+
+
+def _reordered(value: _Blocked, order: ChannelOrder, origin: str) -> Node:
+    """A blocked value moved into another order; gaps hold copies."""
+    position = value.order.position_of()
+    places = position[np.maximum(np.asarray(order.places), 0)].reshape(order.chunks, order.block)
+    return reorder_nchwc(value.node, _places(value, places), origin=origin)
+
+
+def _places(value: _Blocked, places: np.ndarray) -> Constant:
+    """Return places in a blocked value (block * b + lane) as operators look them up."""
+    _, _, height, width, _ = tensor_type(value.node.type).static_shape
+    return Constant.of(element_of(places, height, width, value.order.block).astype(np.int32))
 
 
 def _unpacked(value: _Blocked, type_: TensorType, origin: str) -> Node:
@@ -501,6 +541,6 @@ def _reshaped(x: Node, shape: tuple[int, ...]) -> Node:
 
 def _constant(value: np.ndarray, like: Constant) -> Constant:
     made = Constant.of(value, origin=like.origin)
-    if not np.may_share_memory(made.value, like.value):
+    if not isinstance(like, DeferredConstant) and not np.may_share_memory(made.value, like.value):
         release_pages(like.value)
     return made

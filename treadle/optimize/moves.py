@@ -16,14 +16,18 @@
     join the kernel of the value it is applied to
 13. reshape, transpose, reshape that only permute one axis (a channel shuffle) -> gather
 14. gather of one index of a transpose -> transpose of the gather
+15. reshape that cuts the axis a slice was taken along -> slice of the reshape, where the slice
+    takes whole pieces: several slices of one value then differ in their begin alone
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from treadle.errors import TypeMismatch
 from treadle.graph.nodes import Call, Constant, Node, Tuple
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import Dim, TensorType, same_dim, tensor_type
@@ -141,7 +145,10 @@ def _drop_operand_broadcast(call: Call, uses: Uses) -> Node | None:
         mixed = tuple(bare[k] if k <= count else a for k, a in enumerate(call.args))
         if all(map(lambda a, b: a is b, mixed, call.args)):
             continue
-        fresh = call.op.call(call.attrs, mixed, origin=call.origin)
+        try:
+            fresh = call.op.call(call.attrs, mixed, origin=call.origin)
+        except TypeMismatch:  # prelu broadcasts one way only
+            continue
         if isinstance(fresh.type, TensorType) and has_same_shape(fresh, call):
             return fresh
     return None
@@ -207,8 +214,45 @@ def _pick_before_transpose(call: Call, uses: Uses) -> Node | None:
     return transpose(picked, perm=left, origin=moved.origin) if left else picked
 
 
+def _cut_before_slice(call: Call, uses: Uses) -> Node | None:
+    taken = call.args[0]
+    if not isinstance(taken, Call) or taken.op is not slice_:
+        return None
+    value, after = taken.args[0], shape_of(call)
+    cut = _cut_axis(shape_of(taken), after)
+    kept = attrs_of(taken).ranges()
+    if cut is None:
+        return None
+    axis, pieces = cut
+    longer = [k for k, r in kept.items() if not same_dim(shape_of(value)[k], len(r))]
+    extent = shape_of(value)[axis]
+    if longer != [axis] or not isinstance(extent, int) or kept[axis].step != 1:
+        return None
+    width = prod(pieces[1:])
+    if extent % width or kept[axis].start % width:
+        return None
+    shape = (*after[:axis], extent // width, *after[axis + 1 :])
+    begin = kept[axis].start // width
+    whole = reshape(value, shape=shape, origin=call.origin)
+    made = SliceAttrs((begin,), (begin + pieces[0],), axes=(axis,))
+    return slice_.call(made, (whole,), origin=taken.origin)
+
+
+def _cut_axis(old: tuple[Dim, ...], cut: tuple[Dim, ...]) -> tuple[int, tuple[int, ...]] | None:
+    """Return the one axis a reshape cuts and the extents of its pieces, None for another one."""
+    axis = next((k for k, (a, b) in enumerate(zip(old, cut, strict=False)) if a != b), None)
+    if axis is None or len(cut) <= len(old):
+        return None
+    end = len(cut) - (len(old) - axis - 1)
+    pieces = cut[axis:end]
+    if cut[end:] != old[axis + 1 :] or not all(isinstance(p, int) and p for p in pieces):
+        return None
+    return axis, tuple(p for p in pieces if isinstance(p, int))
+
+
 RULES = (
     Rule("shuffle_to_gather", (reshape,), _shuffle_to_gather),
+    Rule("cut_before_slice", (reshape,), _cut_before_slice),
     Rule("pick_before_transpose", (gather,), _pick_before_transpose),
     Rule("merge_reshapes", (reshape,), _merge_reshapes),
     Rule("drop_reshape", (reshape,), _drop_same_shape),

@@ -19,9 +19,10 @@ from treadle.graph.nodes import (
     topological,
     with_operands,
 )
+from treadle.graph.operator import Fusion, Operator
 
 NAMED_CALLS = 6
-"""How many operators a function's name spells out."""
+"""How many operators a function's name spells out; of more, those that compute."""
 
 
 def outline(function: Function, groups: Mapping[Call, Sequence[Call]]) -> Function:
@@ -63,7 +64,8 @@ class _Builder:
         return Call(callee, args, None, calls[-1].type, _joined_origin(calls))
 
     def _unique_name(self, calls: Sequence[Call]) -> str:
-        words = [_operator_name(c).strip("_") for c in calls]
+        told = [c for c in calls if not _is_move(c)] if len(calls) > NAMED_CALLS else calls
+        words = [_operator_name(c).strip("_") for c in told]
         rest = len(words) - NAMED_CALLS
         tail = [f"and_{rest}_more"] if rest > 0 else []
         name = "_".join(["fused", *words[:NAMED_CALLS], *tail])
@@ -112,6 +114,10 @@ def _function_of(calls: Sequence[Call], inputs: Sequence[Node], name: str) -> Fu
 
 def _operator_name(call: Call) -> str:
     return call.op.name or "function"
+
+
+def _is_move(call: Call) -> bool:
+    return isinstance(call.op, Operator) and call.op.fusion is Fusion.INJECTIVE
 
 
 def _joined_origin(calls: Sequence[Call]) -> str:

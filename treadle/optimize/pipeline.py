@@ -7,6 +7,7 @@ from treadle.errors import InternalError
 from treadle.graph.nodes import Function
 from treadle.graph.parse import parse
 from treadle.graph.text import function_text, listed_constants
+from treadle.optimize.attention import fuse_attention
 from treadle.optimize.canonicalize import canonicalize, expand_tuples
 from treadle.optimize.fold import store_constants
 from treadle.optimize.fuse import fuse
@@ -35,6 +36,8 @@ def graph_pipeline(target: Target, opt_level: int = 3) -> Pipeline[Function]:
             ("choose_layouts", lambda f: choose_layouts(f, target)),
             # What the layouts left next to each other: transforms that cancel, dead constants.
             ("canonicalize", canonicalize),
+            # Before fusion, which takes products and softmaxes for kernels of their own.
+            ("fuse_attention", lambda f: fuse_attention(f, target)),
             # Once, after everything that moves weights around.
             ("store_constants", store_constants),
             # Last: it hides operators inside functions. A producer writes into a padded buffer.

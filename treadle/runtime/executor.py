@@ -6,7 +6,8 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
@@ -47,11 +48,22 @@ class ProfileRow:
 
 
 def _text(info: TensorInfo) -> str:
-    return f"{info.dtype}[{', '.join(str(size) for size in info.shape)}]"
+    sizes = ("?" if size < 0 else str(size) for size in info.shape)
+    return f"{info.dtype}[{', '.join(sizes)}]"
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """True when every size is the wanted one; -1 stands for any."""
+    return len(shape) == len(wanted) and all(
+        w in (s, -1) for s, w in zip(shape, wanted, strict=True)
+    )
 
 
 class Executor:
-    """A compiled model with its memory. Runs of one executor happen one after another."""
+    """A compiled model with its memory. Runs of one executor happen one after another.
+
+    `inputs` and `outputs` describe its tensors; a size that each run decides is -1.
+    """
 
     def __init__(self, handle: native.ExecutorHandle, keep_alive: object = None) -> None:
         """Use `open` or `from_plan` instead."""
@@ -63,6 +75,8 @@ class Executor:
         self._output_index = {info.name: i for i, info in enumerate(self.outputs)}
         self._set: dict[str, np.ndarray] = {}
         self._results: list[NDArray] | None = None
+        self.is_dynamic = handle.is_dynamic
+        self._lock = threading.Lock()
         threads = current_settings().num_threads
         if threads is not None:
             handle.set_num_threads(threads)
@@ -128,9 +142,9 @@ class Executor:
                 f"input {name!r} has {view.ndim} dimensions ({describe(view)}) but {_text(info)} "
                 "is expected"
             )
-        if view.shape != info.shape:
+        if not _fits(view.shape, info.shape):
             raise InputError(f"input {name!r} is {describe(view)} but {_text(info)} is expected")
-        return np.ascontiguousarray(view).reshape(info.shape)
+        return np.ascontiguousarray(view).reshape(view.shape)
 
     def set_input(self, key: str | int, value: ArrayLike) -> None:
         """Keep an input for the runs that do not give it (no copy is made)."""
@@ -164,13 +178,16 @@ class Executor:
     def _outputs(self, outputs: Sequence[NDArray] | None) -> list[NDArray]:
         if outputs is None:
             return [NDArray(empty_numpy(info.shape, info.dtype)) for info in self.outputs]
+        return self._writable(outputs)
+
+    def _writable(self, outputs: Sequence[NDArray]) -> list[NDArray]:
         if len(outputs) != len(self.outputs):
             raise InputError(
                 f"the model has {len(self.outputs)} outputs but is given {len(outputs)} arrays"
             )
         for info, array in zip(self.outputs, outputs, strict=True):
             view = array.numpy()
-            if array.dtype != info.dtype or array.shape != info.shape:
+            if array.dtype != info.dtype or not _fits(array.shape, info.shape):
                 raise InputError(
                     f"the array for output {info.name!r} is {describe(view)} but {_text(info)} is "
                     "expected"
@@ -191,10 +208,38 @@ class Executor:
         (default: fresh ones). Raises: InputError.
         """
         given = self._gather(inputs)
-        results = self._outputs(outputs)
-        self._handle.run([address_of(view) for view in given], [array.pointer for array in results])
+        if self.is_dynamic:
+            results = self._run_shaped(given, outputs)
+        else:
+            results = self._outputs(outputs)
+            targets = [array.pointer for array in results]
+            self._handle.run([address_of(view) for view in given], targets)
         self._results = results
         return results
+
+    def _run_shaped(
+        self, given: Sequence[np.ndarray], outputs: Sequence[NDArray] | None
+    ) -> list[NDArray]:
+        places = [(address_of(view), view.shape) for view in given]
+        with self._lock:  # the results of a run are fetched before the next one starts
+            if outputs is None:
+                self._handle.run_shaped(places, [None] * len(self.outputs))
+                return [self._taken(index) for index in range(len(self.outputs))]
+            arrays = self._writable(outputs)
+            self._handle.run_shaped(places, [(a.pointer, a.numpy().nbytes) for a in arrays])
+            made = [self._handle.result(index) for index in range(len(self.outputs))]
+        for info, array in zip(made, arrays, strict=True):
+            if info.shape != array.shape:
+                raise InputError(
+                    f"the array for output {info.name!r} is {describe(array.numpy())} but the "
+                    f"result is {_text(info)}"
+                )
+        return arrays
+
+    def _taken(self, index: int) -> NDArray:
+        info = self._handle.result(index)
+        memory = np.asarray(self._handle.take_output(index))
+        return NDArray(memory.view(dtypes.to_numpy(info.dtype)).reshape(info.shape))
 
     def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
         """Run with inputs in order, by name, or both."""
@@ -254,19 +299,30 @@ class Executor:
 
         Inputs are checked and outputs made once, before the clock starts.
         """
-        given, results = self._gather(inputs), self._outputs(None)
-        sources = [address_of(view) for view in given]
-        targets = [array.pointer for array in results]
+        results = self.run(inputs) if self.is_dynamic else self._outputs(None)
+        once = self._repeatable(self._gather(inputs), results)
 
         def time(runs: int) -> float:
             start = perf_counter()
             for _ in range(runs):
-                self._handle.run(sources, targets)
+                once()
             return perf_counter() - start
 
         result = measure(time, number, repeat, min_repeat_ms)
         self._results = results
         return result
+
+    def _repeatable(
+        self, given: Sequence[np.ndarray], results: Sequence[NDArray]
+    ) -> Callable[[], None]:
+        """Return a call that runs the model on checked inputs into ready arrays."""
+        if self.is_dynamic:
+            shaped = [(address_of(view), view.shape) for view in given]
+            places = [(array.pointer, array.numpy().nbytes) for array in results]
+            return lambda: self._handle.run_shaped(shaped, places)
+        sources = [address_of(view) for view in given]
+        targets = [array.pointer for array in results]
+        return lambda: self._handle.run(sources, targets)
 
     def profile(
         self,

@@ -74,6 +74,14 @@ class _TensorInfo(ctypes.Structure):
     ]
 
 
+class _Tensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("shape", c_void_p), ("ndim", c_int32)]
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
+
+
 class _InstructionInfo(ctypes.Structure):
     _fields_ = [("op", c_char_p), ("kernel", c_char_p), ("origin", c_char_p)]
 
@@ -126,6 +134,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # Any: ctypes' type obje
     "td_open": (c_int32, (c_char_p, POINTER(_HANDLE), _ERROR)),
     "td_close": (None, (_HANDLE,)),
     "td_run": (c_int32, (_HANDLE, c_void_p, c_void_p, _ERROR)),
+    "td_run_shaped": (c_int32, (_HANDLE, POINTER(_Tensor), POINTER(_Buffer), _ERROR)),
+    "td_executor_is_dynamic": (c_int32, (_HANDLE,)),
+    "td_executor_result": (c_int32, (_HANDLE, c_int32, POINTER(_TensorInfo), _ERROR)),
+    "td_executor_take_output": (c_void_p, (_HANDLE, c_int32)),
     "td_executor_num_inputs": (c_int32, (_HANDLE,)),
     "td_executor_num_outputs": (c_int32, (_HANDLE,)),
     "td_executor_input": (c_int32, (_HANDLE, c_int32, POINTER(_TensorInfo), _ERROR)),
@@ -290,9 +302,10 @@ class Block:
 
     __slots__ = ("__array_interface__", "_free", "pointer")
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, pointer: int = 0) -> None:
+        """Allocate, or take over memory at `pointer` that the library has allocated."""
         library, error = _library(), Error()
-        self.pointer: int = library.td_alloc(nbytes, error) or 0
+        self.pointer: int = pointer or library.td_alloc(nbytes, error) or 0
         if not self.pointer:
             _fail(error)
         self._free = library.td_free
@@ -421,7 +434,7 @@ class KernelCall:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Name, element type and shape of one input or output."""
+    """Name, element type and shape of one input or output; -1 where each run decides."""
 
     name: str
     dtype: str
@@ -436,6 +449,11 @@ class InstructionInfo:
     op: str
     kernel: str
     origin: str
+
+
+def _tensor_info(info: _TensorInfo) -> TensorInfo:
+    shape = tuple(info.shape[axis] for axis in range(info.ndim))
+    return TensorInfo(info.name.decode(), info.dtype.decode(), shape, info.bytes)
 
 
 class ExecutorHandle:
@@ -499,13 +517,49 @@ class ExecutorHandle:
         if self._native.td_run(self.handle, given, taken, error):
             _fail(error)
 
+    @property
+    def is_dynamic(self) -> bool:
+        """True for a plan with sizes that each run decides: it runs by `run_shaped`."""
+        return bool(self._native.td_executor_is_dynamic(self.handle))
+
+    def run_shaped(
+        self,
+        inputs: Sequence[tuple[int, tuple[int, ...]]],
+        outputs: Sequence[tuple[int, int] | None],
+    ) -> None:
+        """Run the plan on inputs (address, shape); outputs are (address, bytes) or None."""
+        error = Error()
+        shapes = [(c_int64 * len(shape))(*shape) for _, shape in inputs]
+        given = (_Tensor * len(inputs))(
+            *(
+                _Tensor(address, ctypes.addressof(sizes), len(sizes))
+                for (address, _), sizes in zip(inputs, shapes, strict=True)
+            )
+        )
+        taken = (_Buffer * len(outputs))(*(_Buffer(*(o or (None, 0))) for o in outputs))
+        if self._native.td_run_shaped(self.handle, given, taken, error):
+            _fail(error)
+
+    def result(self, index: int) -> TensorInfo:
+        """Describe an output as the last run made it."""
+        info, error = _TensorInfo(), Error()
+        if self._native.td_executor_result(self.handle, index, info, error):
+            _fail(error)
+        return _tensor_info(info)
+
+    def take_output(self, index: int) -> Block:
+        """Return the memory of an output that the last run left to the executor."""
+        pointer = self._native.td_executor_take_output(self.handle, index)
+        if not pointer:
+            raise UsageError(f"output {index} is not with the executor")
+        return Block(self.result(index).nbytes, pointer)
+
     def _tensors(self, count: str, describe: str) -> tuple[TensorInfo, ...]:
         found, info, error = [], _TensorInfo(), Error()
         for index in range(getattr(self._native, count)(self.handle)):
             if getattr(self._native, describe)(self.handle, index, info, error):
                 _fail(error)
-            shape = tuple(info.shape[axis] for axis in range(info.ndim))
-            found.append(TensorInfo(info.name.decode(), info.dtype.decode(), shape, info.bytes))
+            found.append(_tensor_info(info))
         return tuple(found)
 
     def inputs(self) -> tuple[TensorInfo, ...]:

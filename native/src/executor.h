@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an executor holds; shared by the files that build it and that run it. */
+#ifndef TREADLE_EXECUTOR_H_
+#define TREADLE_EXECUTOR_H_
+
+#include <pthread.h>
+
+#include "internal.h"
+
+/* One instruction, ready to run. */
+typedef struct {
+  td_kernel kernel; /* NULL: copy buffers[0] to buffers[1] */
+  void** buffers;   /* one pointer per argument */
+  int64_t* dims;    /* NULL when there is none */
+  size_t bytes;     /* of a copy */
+} td_step;
+
+/* One input or output: where its pointer goes, and its memory inside the executor. */
+typedef struct {
+  const td_value* value;
+  void*** slots; /* the places in the steps' buffers that hold its pointer */
+  size_t num_slots;
+  void* bound;      /* the pointer they hold now */
+  void* own;        /* the executor's buffer, made on first need */
+  size_t own_bytes; /* of that buffer */
+  bool has_result;
+} td_binding;
+
+typedef struct td_dynamic td_dynamic;         /* dynamic.c */
+typedef struct td_block_state td_block_state; /* blocks.c */
+
+struct td_executor {
+  pthread_mutex_t mutex;
+  td_zone zone; /* everything below that is not memory for tensors */
+  td_plan plan;
+  td_env env;
+  td_step* steps;
+  td_binding* inputs;
+  td_binding* outputs;
+  void* arena;
+  void* block;   /* weights of an artifact */
+  void** copies; /* constants that came unaligned, by value */
+  size_t constant_bytes;
+  td_library* library;
+  td_dynamic* dynamic; /* NULL for a static plan */
+  td_executor** bodies; /* of branches and loops, one per plan inside the plan */
+  td_block_state** blocks; /* by instruction; NULL where it is no branch or loop */
+  bool profiling;
+  uint64_t *profile_ns, *profile_runs;
+};
+
+/* ---- executor.c ------------------------------------------------------------------------------ */
+
+bool td_is_aligned(const void* pointer);
+/* True when two pieces of memory share a byte. */
+bool td_overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes);
+/* Runs the instructions [begin, end). */
+int32_t td_run_steps(td_executor* e, uint32_t begin, uint32_t end, td_error* error);
+
+/* ---- dynamic.c: plans whose sizes each run decides ------------------------------------------- */
+
+/* `base` holds the pointers of constants, by value. */
+int32_t td_dynamic_create(td_executor* e, void** base, td_error* error);
+void td_dynamic_free(td_executor* e);
+int32_t td_dynamic_run(td_executor* e, const td_tensor* inputs, const td_buffer* outputs,
+                       td_error* error);
+/* Completes what is known of an output by what the last run made it. */
+int32_t td_dynamic_result(const td_executor* e, uint32_t index, td_tensor_info* info,
+                          td_error* error);
+/* Bytes of working memory now. */
+size_t td_dynamic_arena_bytes(const td_executor* e);
+
+/* The sizes that a body is given, to be set before it runs. */
+int64_t* td_dynamic_given(const td_executor* e);
+/* An extent as it is now. */
+int64_t td_dynamic_extent(const td_executor* e, td_extent extent);
+/* The shape of a value as it is now. */
+const int64_t* td_dynamic_shape(const td_executor* e, uint32_t v);
+/* What the last run left of output `index`. */
+td_tensor td_dynamic_output(const td_executor* e, uint32_t index, size_t* bytes);
+/* Exchanges the memory that an output lies in for other memory (or none). */
+void td_dynamic_swap(td_executor* e, uint32_t index, void** memory, size_t* bytes);
+/* Gives a size its number. */
+void td_dynamic_set_size(td_executor* e, uint32_t k, int64_t number);
+
+/* ---- blocks.c: branches and loops ------------------------------------------------------------ */
+
+int32_t td_blocks_create(td_executor* e, const td_symbol* kernels, size_t num_kernels,
+                         const td_constant* constants, size_t num_constants, td_error* error);
+void td_blocks_free(td_executor* e);
+/* Runs the branch or loop that is instruction i and gives its sizes their numbers. */
+int32_t td_block_run(td_executor* e, uint32_t i, td_error* error);
+/* Where result `index` of instruction i lies; an error unless it has that shape. */
+int32_t td_block_result(const td_executor* e, uint32_t i, uint32_t index, const int64_t* shape,
+                        const void** data, td_error* error);
+
+#endif /* TREADLE_EXECUTOR_H_ */

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention after its scores: `attend`, a softmax over keys and the sum of values it weights.
+
+The scores lie with the keys outside and the rows (the queries) inside, so that neighbours in a
+vector belong to different rows: largest scores and sums of a row need no work across a vector. The
+sum over keys is divided once, at the end, by the sum of the weights (Milakov and Gimelshein,
+"Online normalizer calculation for softmax", 2018, without its running rescaling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from treadle.errors import TypeMismatch
+from treadle.expr import nodes
+from treadle.expr.nodes import Expr, ExprLike
+from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
+from treadle.graph.types import Dim, TensorType, Type, broadcast_shapes, same_dim
+from treadle.ops.numeric import (
+    FLOATS,
+    accumulator,
+    broadcast_index,
+    check_elements,
+    check_same_elements,
+    dims_of,
+    half_examples,
+    numpy_reference,
+)
+from treadle.ops.schedules.attention import schedule_attention
+from treadle.te import tensor as te
+from treadle.te.tensor import Tensor
+
+_CHAINS = 4
+"""How many elements of a row are combined side by side, so that none waits for the one before."""
+
+
+def _infer_attend(attrs: Attrs, scores: Type, values: Type) -> TensorType:
+    x, v = check_elements(scores, FLOATS, "the scores"), check_elements(values, FLOATS)
+    check_same_elements(x, v)
+    if x.ndim < 2 or v.ndim < 2:
+        raise TypeMismatch(f"{x} and {v} are not [..., keys, rows] and [..., keys, columns]")
+    keys, other = x.shape[-2], v.shape[-2]
+    if not same_dim(keys, other) and isinstance(keys, int) and isinstance(other, int):
+        raise TypeMismatch(f"the scores {x} have {keys} keys, the values {v} have {other}")
+    batch = broadcast_shapes(x.shape[:-2], v.shape[:-2])
+    return x.with_shape((*batch, x.shape[-1], v.shape[-1]))
+
+
+def _over_keys(
+    combine: Callable[[Expr, list[te.IterVar]], Expr],
+    read: Callable[..., Expr],
+    dims: Sequence[Dim],
+    name: str,
+) -> list[Tensor]:
+    """Return the stages that combine read(..., key, row) over the keys; the result is last.
+
+    Keys k, k + 4, k + 8, ... make one chain; the chains and the keys left over are combined at the
+    end. Where there are too few keys, or their number is not known, there is one chain.
+    """
+    *batch, keys, rows = dims
+    if not isinstance(keys, int) or keys < 2 * _CHAINS:
+        k = te.reduce_axis((0, keys), "k")
+
+        def whole(*i: Expr) -> Expr:
+            return combine(read(*i[:-1], k, i[-1]), [k])
+
+        return [te.compute_one([*batch, rows], whole, name)]
+    count = keys // _CHAINS
+    r = te.reduce_axis((0, count), "r")
+
+    def chain(*i: Expr) -> Expr:
+        return combine(read(*i[:-2], r * _CHAINS + i[-2], i[-1]), [r])
+
+    parts = te.compute_one([*batch, _CHAINS, rows], chain, f"{name}.part")
+
+    def joined(*i: Expr) -> Expr:
+        values = [parts[(*i[:-1], c, i[-1])] for c in range(_CHAINS)]
+        values += [read(*i[:-1], k, i[-1]) for k in range(count * _CHAINS, keys)]
+        return _pairwise(combine, values)
+
+    return [parts, te.compute_one([*batch, rows], joined, name, tag=te.KEPT)]
+
+
+def _pairwise(combine: Callable[[Expr, list[te.IterVar]], Expr], values: Sequence[Expr]) -> Expr:
+    made = combine(values[0], [te.reduce_axis((0, 2), "r")])
+    assert isinstance(made, te.Reduce)
+    left = list(values)
+    while len(left) > 1:
+        pairs = zip(left[::2], left[1::2], strict=False)
+        joined = [made.combiner.combine([a], [b])[0] for a, b in pairs]
+        left = joined + left[2 * len(joined) :]
+    return left[0]
+
+
+def _attend(attrs: Attrs, scores: Tensor, values: Tensor) -> list[Tensor]:
+    """Return the stages: the softmax's, then the sums of products, then their quotient."""
+    wide, dims = accumulator(scores.dtype), dims_of(scores)
+
+    def read(*i: ExprLike) -> Expr:
+        return nodes.cast(scores[i], wide)
+
+    top = _over_keys(te.max, read, dims, "attend.max")
+
+    def power(*i: Expr) -> Expr:
+        return te.exp(read(*i) - top[-1][(*i[:-2], i[-1])])
+
+    powers = te.compute_one(dims, power, "attend.exp")
+    total = _over_keys(te.sum, lambda *i: powers[i], dims, "attend.sum")
+    share = te.compute_one(total[-1].shape, lambda *i: 1.0 / total[-1][i], "attend.share")
+    k = te.reduce_axis((0, dims[-2]), "k")
+    batch = broadcast_shapes(dims[:-2], dims_of(values)[:-2])
+    shape = (*batch, dims[-1], values.shape[-1])
+
+    def weighted(*i: Expr) -> Expr:
+        *lead, row, column = i
+        weight = powers[broadcast_index(powers, (*lead, k, row))]
+        return te.sum(weight * _wide(values, (*lead, k, column)), axis=k)
+
+    product = te.compute_one(shape, weighted, "attend.product")
+
+    def quotient(*i: Expr) -> Expr:
+        part = share[broadcast_index(share, i[:-1])]
+        return nodes.cast(product[i] * part, scores.dtype)
+
+    result = te.compute_one(shape, quotient, "attend")
+    return [*top, powers, *total, share, product, result]
+
+
+def _wide(x: Tensor, index: Sequence[ExprLike]) -> Expr:
+    return nodes.cast(x[broadcast_index(x, index)], accumulator(x.dtype))
+
+
+def _numpy_attend(attrs: Attrs, scores: np.ndarray, values: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - np.max(scores, -2, keepdims=True, initial=-np.inf))
+    weights = powers / powers.sum(-2, keepdims=True)
+    return np.asarray(np.matmul(weights.swapaxes(-1, -2), values))
+
+
+def _flops_attend(attrs: Attrs, scores: Type, values: Type) -> int:
+    out = _infer_attend(attrs, scores, values)
+    x = check_elements(scores, FLOATS)
+    return 2 * out.size * x.static_shape[-2] + 4 * x.size
+
+
+_example = partial(Example, low=-5.0, high=5.0, atol=1e-5)
+
+attend: Operator[Attrs] = register(
+    Operator(
+        name="attend",
+        schedule={"cpu": schedule_attention},
+        infer=_infer_attend,
+        reference=numpy_reference(_numpy_attend),
+        compute=_attend,
+        fusion=Fusion.ANCHOR,
+        flops=_flops_attend,
+        examples=(
+            _example(((3, 4), (3, 5))),
+            _example(((1, 2), (1, 3))),
+            _example(((2, 3, 21, 37), (2, 3, 21, 33))),
+            _example(((2, 3, 64, 48), (1, 3, 64, 64))),
+            _example(((2, 1, 9, 16), (3, 9, 8))),
+            _example(((2, 19, 20), (2, 19, 8)), {}, ("float64",) * 2),
+            *half_examples(((2, 30, 20), (2, 30, 16))),
+        ),
+    )
+)
+"""attend(scores: [..., keys, rows], values: [..., keys, columns]) -> [..., rows, columns]."""

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of attention: blocks of rows whose scores never leave the caches near the core.
+
+parallel over heads: for every block of rows: pack its queries; their products with all keys, a
+register tile at a time, masked and stored; the softmax, a vector of rows at a time; register tiles
+of the product with the values, divided and stored. What moves the values is done once per head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.expr import nodes as ex
+from treadle.graph.operator import Group
+from treadle.loop.from_schedule import inline_bodies
+from treadle.ops.schedules.default import schedule_stage
+from treadle.ops.schedules.stages import (
+    PARALLEL_WORK,
+    is_reduction,
+    is_step,
+    itemsize_of,
+    known,
+    lanes_of,
+    live_stages,
+    size_of,
+    turned_axis,
+)
+from treadle.ops.schedules.tiles import Tile, best_tile, tile_set_cycles
+from treadle.target.base import Target
+from treadle.te.schedule import Stage
+from treadle.te.tensor import ComputeOp, IterVar, Tensor
+
+_MOST_VECTORS = 2
+"""Vectors of rows in a block: more would not make the products any cheaper."""
+MOST_SCORES = 1 << 16
+"""Elements of a block of scores, which lies on the stack."""
+_CHAINS = 4
+"""So few stretches of a reduction are kept in registers together."""
+_PARALLEL_PRODUCTS = 1 << 17
+"""Products below which other threads are not woken."""
+_UNEVEN = 1.1
+"""What a remainder costs beyond its cycles: code of its own, and loops that are not the same."""
+_TASKS_PER_CORE = 3
+"""Fewer heads than this many per thread are shared out by blocks of rows."""
+
+
+def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
+    """Return how many vectors of rows a block has, 0 where not even one fits.
+
+    The scores and their powers share the first cache where that leaves two vectors, and half of
+    the second in any case.
+    """
+    row = keys * itemsize * lanes
+    inner, outer = target.l1_bytes // (2 * row), target.l2_bytes // (4 * row)
+    most = min(outer, MOST_SCORES // (keys * lanes), _MOST_VECTORS)
+    return max(0, min(most, max(2, inner)))
+
+
+def schedule_attention(group: Group, target: Target) -> None:
+    """Compute a block of rows from queries to results, head by head."""
+    parts = _parts_of(group)
+    _inline(group, parts)
+    axes = None if parts is None else _result_axes(parts)
+    if parts is None or axes is None or not (vectors := _vectors_of(parts, axes, target)):
+        for stage in live_stages(group.schedule):
+            schedule_stage(group.schedule, stage, target)
+        return
+    lanes = lanes_of(parts.product, target)
+    nest = _place_result(parts, axes, vectors, lanes, target)
+    _place_softmax(parts, nest, lanes)
+    _place_scores(parts, nest, vectors, lanes, target)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """The stages of a group by what they do; `sums` and what packs are None where they are not.
+
+    `scores` are the scores as the softmax reads them, `sums` their sums of products, `queries` and
+    `values` the operands whose elements are moved before they are read.
+    """
+
+    result: Stage
+    product: Stage
+    softmax: tuple[Stage, ...]
+    scores: Stage | None
+    sums: Stage | None
+    queries: Stage | None
+    values: Stage | None
+
+
+def _compute(stage: Stage) -> ComputeOp:
+    assert isinstance(stage.op, ComputeOp)
+    return stage.op
+
+
+def _parts_of(group: Group) -> _Parts | None:
+    s = group.schedule
+    *steps, weighted, _ = group.anchor
+    softmax = tuple(s[t] for t in steps)
+    if len(group.outputs) != 1:
+        return None
+    powers = next(x for x in softmax if x.op is weighted.op.input_tensors[0].op)
+    others = [t for t in _compute(powers).input_tensors if s[t] not in softmax]
+    scores = _computed(s[others[0]]) if others else None
+    sums: Stage | None = None
+    if scores is not None:
+        sums = _sums_below(scores)
+        if sums is scores:
+            sums = s[s.cache_write(scores.op.outputs[0], "local")]
+    return _Parts(
+        s[group.outputs[0]],
+        s[weighted],
+        softmax,
+        scores,
+        sums,
+        None if sums is None else _computed(s[_compute(sums).input_tensors[-1]]),
+        _computed(s[_compute(s[weighted]).input_tensors[-1]]),
+    )
+
+
+def _computed(stage: Stage) -> Stage | None:
+    return stage if isinstance(stage.op, ComputeOp) else None
+
+
+def _sums_below(scores: Stage) -> Stage | None:
+    """Return the sums of products that element-wise stages make into the scores."""
+    pending, seen = [scores], {id(scores)}
+    while pending:
+        stage = pending.pop()
+        if is_reduction(stage):
+            return stage
+        for tensor in stage.op.input_tensors:
+            below = stage.schedule[tensor]
+            if isinstance(below.op, ComputeOp) and id(below) not in seen:
+                seen.add(id(below))
+                pending.append(below)
+    return None
+
+
+def _inline(group: Group, parts: _Parts | None) -> None:
+    """Inline what is neither a step of the softmax nor kept as a block."""
+    kept = () if parts is None else (*parts.softmax, parts.scores, parts.queries, parts.values)
+    for stage in group.schedule.stages:
+        if not isinstance(stage.op, ComputeOp) or stage.is_output or is_step(stage):
+            continue
+        if not any(stage is k for k in kept):
+            stage.compute_inline()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Axes:
+    """The axes of the result: heads (batches, too), rows and columns."""
+
+    heads: tuple[IterVar, ...]
+    rows: IterVar
+    columns: IterVar
+
+
+def _result_axes(parts: _Parts) -> _Axes | None:
+    """Return what the axes of the result are to the product, None where it is not a transpose."""
+    op = _compute(parts.result)
+    for body in inline_bodies(parts.result.schedule)[id(parts.result)]:
+        for n in ex.walk(body):
+            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                continue
+            if n.source.op is not parts.product.op:
+                continue
+            *_, rows, columns = n.indices
+            if rows not in op.axis or columns not in op.axis:
+                return None
+            assert isinstance(rows, IterVar)
+            assert isinstance(columns, IterVar)
+            rest = tuple(a for a in op.axis if a is not rows and a is not columns)
+            return _Axes(rest, rows, columns) if columns is op.axis[-1] else None
+    return None
+
+
+def _vectors_of(parts: _Parts, axes: _Axes, target: Target) -> int:
+    """Return the vectors of rows in a block, 0 where the scores of one are not kept."""
+    keys, lanes = known(_compute(parts.product).reduce_axis[0]), lanes_of(parts.product, target)
+    most = block_vectors(keys, lanes, itemsize_of(parts.product), target) if keys else 0
+    return min(most, max(1, -(-known(axes.rows) // lanes)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Nest:
+    """Where things are computed: `head` is None where threads share out blocks of one head."""
+
+    result: Stage
+    head: IterVar | None
+    block: IterVar
+
+
+def _place_result(parts: _Parts, axes: _Axes, vectors: int, lanes: int, target: Target) -> _Nest:
+    """Divide the result into heads, blocks of rows and register tiles of the last product."""
+    result = parts.result
+    columns = -(-known(axes.columns) // lanes) or 1
+    tile = _even_tile(vectors * lanes, columns, target)
+    block, inside = result.split(axes.rows, factor=vectors * lanes)
+    strip, within = result.split(axes.columns, factor=tile.vectors * lanes)
+    step, row = result.split(inside, factor=tile.rows)
+    vector, lane = result.split(within, factor=lanes)
+    result.reorder(*axes.heads, block, strip, step, row, vector, lane)
+    result.unroll(row)
+    result.unroll(vector)
+    result.vectorize(lane)
+    heads = size_of(tuple(a.extent for a in axes.heads)) or 1
+    head: IterVar | None = None
+    if axes.heads and heads >= _TASKS_PER_CORE * target.cores:
+        task = head = result.fuse(*axes.heads)
+    else:
+        task = block = result.fuse(*axes.heads, block)
+    keys = known(_compute(parts.product).reduce_axis[0])
+    if (size_of(_compute(parts.result).shape) or PARALLEL_WORK) * keys >= _PARALLEL_PRODUCTS:
+        result.parallel(task)
+    parts.product.compute_at(result, step)
+    _in_registers(parts.product, lanes)
+    if parts.values is not None and head is not None:
+        parts.values.compute_at(result, head)
+        _in_vectors(parts.values, lanes)
+    elif parts.values is not None:
+        parts.values.compute_inline()
+    return _Nest(result, head, block)
+
+
+def _even_tile(rows: int, vectors: int, target: Target) -> Tile:
+    """Return the cheapest tile whose rows divide `rows`, or the cheapest of all if it is better."""
+    best = best_tile(rows, vectors, target)
+    even = [
+        Tile(r, v)
+        for v in range(1, min(vectors, 4) + 1)
+        for r in range(1, (target.vector_registers - 1 - v) // v + 1)
+        if rows % r == 0
+    ]
+
+    def cost(tile: Tile) -> float:
+        return tile_set_cycles(rows, vectors, tile, 1) * (1.0 if tile in even else _UNEVEN)
+
+    return min((*even, best), key=cost)
+
+
+def _in_registers(sums: Stage, lanes: int) -> None:
+    op = _compute(sums)
+    *batch, row, column = op.axis
+    vector, lane = sums.split(column, factor=lanes)
+    sums.reorder(*batch, *op.reduce_axis, row, vector, lane)
+    sums.unroll(row)
+    sums.unroll(vector)
+    sums.vectorize(lane)
+
+
+def _in_vectors(stage: Stage, lanes: int) -> None:
+    _, lane = stage.split(_compute(stage).axis[-1], factor=lanes)
+    stage.vectorize(lane)
+
+
+def _place_softmax(parts: _Parts, nest: _Nest, lanes: int) -> None:
+    """Run the softmax with the rows of a block as lanes; chains side by side in registers."""
+    for stage in parts.softmax:
+        stage.compute_at(nest.result, nest.block)
+        op = _compute(stage)
+        *outer, row = op.axis
+        vector, lane = stage.split(row, factor=lanes)
+        if is_reduction(stage):
+            stage.reorder(*outer[:-1], *op.reduce_axis, *outer[-1:], vector, lane)
+            if len(outer) and known(outer[-1]) <= _CHAINS:
+                stage.unroll(outer[-1])
+            stage.unroll(vector)
+        elif op.reduce_axis == ():
+            stage.unroll(vector)
+        stage.vectorize(lane)
+
+
+def _place_scores(parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: Target) -> None:
+    """Compute the scores of a block a register tile at a time; pack its queries before."""
+    if parts.scores is None:
+        return
+    scores = parts.scores
+    scores.compute_at(nest.result, nest.block)
+    *batch, key, row = _compute(scores).axis
+    vector, lane = scores.split(row, factor=lanes)
+    if parts.sums is None:
+        scores.vectorize(lane)
+        return
+    tile = _even_tile(known(key), vectors, target)
+    step, inner = scores.split(key, factor=tile.rows)
+    scores.reorder(*batch, step, inner, vector, lane)
+    scores.unroll(inner)
+    scores.unroll(vector)
+    scores.vectorize(lane)
+    parts.sums.compute_at(scores, step)
+    _in_registers(parts.sums, lanes)
+    if parts.queries is not None:
+        parts.queries.compute_at(nest.result, nest.block)
+        _pack(parts.queries, lanes)
+
+
+def _pack(stage: Stage, lanes: int) -> None:
+    """Turn square tiles in registers where reads run across the vectors that are written."""
+    turn = turned_axis(stage, stage.schedule, lanes)
+    if turn is None:
+        _in_vectors(stage, lanes)
+        return
+    axes = list(_compute(stage).axis)
+    outer, inner = stage.split(turn.axis, factor=turn.size)
+    last, lane = stage.split(axes[-1], factor=turn.size)
+    rest = [a for a in axes[:-1] if a is not turn.axis]
+    stage.reorder(*rest, outer, last, inner, lane)
+    stage.unroll(inner)
+    stage.vectorize(lane)

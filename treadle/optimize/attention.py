@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring attention into the form that runs as one kernel, and make that kernel.
+
+before:  matmul(softmax(f(matmul(q, k')), axis=-1), v)            k' is k with its last axes swapped
+after:   attend(g(matmul(k, q')), v)
+
+f are any element-wise operators, such as a scale, a mask, a choice; g are the same with their
+operands turned, so that scores lie with the keys outside and the rows inside. The scores, what
+moves the operands and a transpose of the result become part of the kernel. Scores are never stored
+whole. It is done where the arithmetic on vectors of rows costs no more than what it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from treadle.dtype import bits, itemsize
+from treadle.graph.nodes import Call, Constant, Function, Node, topological, users
+from treadle.graph.operator import Fusion, Operator
+from treadle.graph.types import tensor_type
+from treadle.ops.attention import attend
+from treadle.ops.matmul import matmul
+from treadle.ops.movement import broadcast_to, gather, reshape, slice_, transpose
+from treadle.ops.norm import softmax
+from treadle.ops.schedules.attention import block_vectors
+from treadle.optimize.moves import reshaped, shape_of
+from treadle.optimize.outline import is_embedded, outline
+from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
+from treadle.target.base import Target
+
+_POINTWISE = (Fusion.ELEMENTWISE, Fusion.BROADCAST)
+_MOST_STEPS = 16
+"""The longest chain between two products: bounds the size of a kernel."""
+_PASSES = 6
+"""How many vector instructions per vector of scores are saved by not storing them."""
+_DTYPES = ("float32", "float64")
+
+
+def fuse_attention(function: Function, target: Target) -> Function:
+    """Return `function` with every attention that pays as one call of a function."""
+    rule = Rule("attention", (matmul,), lambda call, uses: _attention(call, uses, target))
+    turned = apply_rules(function, [rule])
+    return function if turned is function else outline(turned, _groups(turned))
+
+
+# What attention is.
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """The sizes of one attention: products of `depth`, results of `width` elements a row."""
+
+    heads: int
+    rows: int
+    keys: int
+    depth: int
+    width: int
+
+
+def _attention(call: Call, uses: Uses, target: Target) -> Node | None:
+    weights, values = call.args
+    if not _is_call(weights, softmax) or not uses.is_single(weights):
+        return None
+    assert isinstance(weights, Call)
+    scores, last = weights.args[0], tensor_type(weights.type).ndim - 1
+    if attrs_of(weights).axis != last or not uses.is_single(scores):
+        return None
+    steps = _steps_of_scores(scores, uses)
+    if steps is None or not _is_worth(steps[0], call, target):
+        return None
+    turned: dict[Node, Node] = {}
+    for step in steps:
+        turned[step] = _turned_step(step, turned)
+    return attend(turned[scores], values, origin=call.origin)
+
+
+def _is_call(node: Node, operator: Operator[Any]) -> bool:
+    return isinstance(node, Call) and node.op is operator
+
+
+def _is_pointwise(node: Node) -> bool:
+    return isinstance(node, Call) and isinstance(node.op, Operator) and node.op.fusion in _POINTWISE
+
+
+def _steps_of_scores(scores: Node, uses: Uses) -> list[Call] | None:
+    """Return the product of queries and keys and what is applied to it, in order; the scores last.
+
+    None where they are not made from one such product by element-wise operators.
+    """
+    found: dict[Call, None] = {}
+    pending = [scores]
+    while pending:
+        node = pending.pop()
+        if node in found or not isinstance(node, Call) or node.type != scores.type:
+            continue
+        if _is_call(node, matmul):
+            found[node] = None
+        elif _is_pointwise(node) and len(found) < _MOST_STEPS:
+            found[node] = None
+            pending += node.args
+    return _in_order(scores, found, uses)
+
+
+def _in_order(scores: Node, found: Mapping[Call, None], uses: Uses) -> list[Call] | None:
+    """Keep of `found` what depends on the product; None unless there is exactly one product."""
+    order = [n for n in topological([scores]) if n in found]
+    products = [n for n in order if _is_call(n, matmul)]
+    if len(products) != 1:
+        return None
+    chain: dict[Node, None] = {products[0]: None}
+    for node in order:
+        if isinstance(node, Call) and any(a in chain for a in node.args):
+            chain[node] = None
+    calls = [n for n in chain if isinstance(n, Call)]
+    counted = [uses.counts.get(n, 1) for n in calls[:-1]]
+    inside = [sum(a is n for c in calls for a in c.args) for n in calls[:-1]]
+    return calls if calls[-1] is scores and counted == inside else None
+
+
+def _is_worth(product: Call, call: Call, target: Target) -> bool:
+    """True where vectors of rows cost no more than vectors of keys and storing the scores."""
+    types = [tensor_type(t.type) for t in (*product.args, *call.args)]
+    dtype = types[0].dtype
+    if dtype not in _DTYPES or not all(t.is_static and t.dtype == dtype for t in types):
+        return False
+    *lead, rows, keys = tensor_type(product.type).static_shape
+    sizes = _Sizes(
+        int(np.prod(lead)), rows, keys, types[0].static_shape[-1], types[3].static_shape[-1]
+    )
+    lanes = target.lanes(bits(dtype))
+    if min(rows, keys, sizes.depth, sizes.width, sizes.heads) < 1:
+        return False
+    if block_vectors(keys, lanes, itemsize(dtype), target) == 0:
+        return False
+    in_rows = keys * sizes.depth * -(-rows // lanes)
+    in_keys = rows * (sizes.depth + _PASSES) * -(-keys // lanes)
+    return in_rows <= in_keys
+
+
+# Turning it.
+
+
+def _turned_step(step: Call, turned: dict[Node, Node]) -> Node:
+    if step.op is matmul:
+        queries, keys = step.args
+        return matmul(_turned(keys), _turned(queries), origin=step.origin)
+    assert isinstance(step.op, Operator)
+    args = [turned[a] if a in turned else _turned(a) for a in step.args]
+    return step.op.call(step.attrs, args, origin=step.origin)
+
+
+def _turned(x: Node) -> Node:
+    """Return a value with its last two axes swapped; a vector becomes a column."""
+    shape = shape_of(x)
+    if len(shape) == 0:
+        return x
+    if len(shape) == 1:
+        return reshaped(x, (*shape, 1), x.origin)
+    swapped = (*shape[:-2], shape[-1], shape[-2])
+    if isinstance(x, Constant):
+        return Constant.of(x.value.swapaxes(-1, -2), origin=x.origin)
+    if 1 in shape[-2:]:
+        return reshaped(x, swapped, x.origin)
+    if _is_scaled(x):
+        assert isinstance(x, Call)
+        assert isinstance(x.op, Operator)
+        args = [a if is_embedded(a) else _turned(a) for a in x.args]
+        return x.op.call(x.attrs, args, origin=x.origin)
+    perm = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    if isinstance(x, Call) and x.op is transpose:
+        inner = attrs_of(x).perm
+        perm = [inner[k] for k in perm]
+        x = x.args[0]
+    return x if perm == sorted(perm) else transpose(x, perm=tuple(perm), origin=x.origin)
+
+
+def _is_scaled(node: Node) -> bool:
+    """True for an element-wise operator of one value and numbers."""
+    if not isinstance(node, Call) or not _is_pointwise(node):
+        return False
+    others = [a for a in node.args if not is_embedded(a)]
+    return len(others) == 1 and others[0].type == node.type
+
+
+# The calls of one kernel.
+
+
+def _groups(function: Function) -> dict[Call, list[Call]]:
+    """Return the calls of every attention's kernel in order, by the last of them."""
+    used = users([function.body])
+    order = {node: k for k, node in enumerate(topological([function.body]))}
+    groups: dict[Call, list[Call]] = {}
+    for node in order:
+        if isinstance(node, Call) and node.op is attend:
+            members = _Members(used, function.body)
+            members.add(node)
+            last = members.sink(node)
+            groups[last] = sorted(members.calls, key=order.__getitem__)
+    return groups
+
+
+class _Members:
+    """The calls that join one `attend`: its scores, what moves operands, a transpose after it."""
+
+    def __init__(self, used: dict[Node, list[Node]], root: Node) -> None:
+        self.used = used
+        self.root = root
+        self.calls: list[Call] = []
+
+    def add(self, call: Call) -> None:
+        scores, values = call.args
+        self.calls.append(call)
+        self._scores(scores)
+        self._moves(values)
+
+    def sink(self, call: Call) -> Call:
+        """Return the call whose value leaves the kernel."""
+        after = self.used[call]
+        if call is self.root or len(after) != 1 or not _is_call(after[0], transpose):
+            return call
+        moved = after[0]
+        assert isinstance(moved, Call)
+        perm, last = attrs_of(moved).perm, tensor_type(call.type).ndim - 1
+        if perm[-1] != last:
+            return call
+        self.calls.append(moved)
+        return moved
+
+    def _is_free(self, node: Node) -> bool:
+        """True for a call whose value is used inside the kernel only."""
+        inside = set(self.calls)
+        return (
+            isinstance(node, Call)
+            and node not in inside
+            and node is not self.root
+            and all(u in inside for u in self.used[node])
+        )
+
+    def _scores(self, node: Node) -> None:
+        pending, shape = [node], tensor_type(node.type).shape
+        while pending:
+            step = pending.pop()
+            if not self._is_free(step) or tensor_type(step.type).shape != shape:
+                continue
+            assert isinstance(step, Call)
+            if step.op is matmul:
+                self.calls.append(step)
+                self._moves(step.args[0])
+                self._moves(step.args[1], scaled=True)
+            elif _is_pointwise(step):
+                self.calls.append(step)
+                pending += step.args
+
+    def _moves(self, node: Node, *, scaled: bool = False) -> None:
+        """Take in what only moves elements, and scales them where they are read once."""
+        while self._is_free(node) and (_is_move(node) or (scaled and _is_scaled(node))):
+            assert isinstance(node, Call)
+            self.calls.append(node)
+            node = next(a for a in node.args if not is_embedded(a))
+
+
+def _is_move(node: Node) -> bool:
+    if not isinstance(node, Call) or all(is_embedded(a) for a in node.args):
+        return False
+    if node.op is gather:
+        return is_embedded(node.args[1])
+    if node.op is reshape:
+        old, new = shape_of(node.args[0]), shape_of(node)
+        return len(old) > 2 and len(new) > 2 and old[-2:] == new[-2:]
+    return node.op in (transpose, slice_, broadcast_to)
