@@ -44,6 +44,8 @@ struct td_executor {
   td_dynamic* dynamic; /* NULL for a static plan */
   bool profiling;
   uint64_t *profile_ns, *profile_runs;
+  td_observer observer; /* NULL: nobody watches */
+  void* observer_context;
 };
 
 /* ---- executor.c ------------------------------------------------------------------------------ */
