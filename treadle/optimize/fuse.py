@@ -177,6 +177,8 @@ class _Partition:
         for node in reversed(self.order):
             if not isinstance(node, Call) or isinstance(node.op, Function):
                 continue
+            if not node.op.is_kernel:
+                continue
             if node in self.group_of:
                 self._note_evaluations(node)
                 continue
