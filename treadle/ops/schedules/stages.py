@@ -25,8 +25,9 @@ _LEAST_TURNED = 4
 """Smaller tiles are not worth turning in registers."""
 
 _COSTLY = frozenset(
-    {"exp", "log", "log1p", "expm1", "erf", "tanh", "sigmoid", "pow", "sin", "cos", "tan",
-     "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2", "sqrt", "rsqrt"}
+    {"exp", "log", "log1p", "expm1", "erf", "normal_cdf", "tanh", "sigmoid", "pow", "sin", "cos",
+     "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2", "sqrt",
+     "rsqrt"}
 )  # fmt: skip
 
 
@@ -90,6 +91,21 @@ def inline_moves(group: Group) -> None:
         if is_costly(stage) and (len(readers) > 1 or any(_repeats(stage, r) for r in readers)):
             continue
         stage.compute_inline()
+
+
+def inline_tail(s: Schedule, sums: Stage) -> None:
+    """Inline what lies between `sums` and the results, costly elements with many readers too.
+
+    The tail is element-wise: one element of a result reads one element of each of its stages, and
+    what it reads twice is computed once.
+    """
+    after = [sums]
+    for stage in s.stages:
+        if stage in after or not any(stage in s.readers(a) for a in after):
+            continue
+        after.append(stage)
+        if not stage.is_output and not is_step(stage) and stage.attach.kind == "root":
+            stage.compute_inline()
 
 
 def _repeats(stage: Stage, reader: Stage) -> bool:
