@@ -42,6 +42,8 @@ Phase = Literal["whole", "init", "update"]
 ZERO = Const.of(0)
 LINE_BYTES = 64
 """What one prefetch brings; machines with longer lines get some twice."""
+MOST_CASES = 16
+"""Remainders of an unrolled axis up to which each gets code of its own."""
 MOST_LINES = 64
 """Prefetches of one iteration up to which they are written one after the other."""
 
@@ -356,7 +358,33 @@ class _Builder:
             rest = self._simplify(whole - outer * r.factor)
         if known is False:
             return with_extent(rest)
+        if int_value(rest) is None and f is not None and self._is_unrolled(stage, r.inner):
+            sizes = range(1, min(f, MOST_CASES + 1))
+            return self._branch(
+                fits,
+                lambda: with_extent(r.factor),
+                lambda: self._cases(rest, list(sizes), f, with_extent),
+            )
         return self._branch(fits, lambda: with_extent(r.factor), lambda: with_extent(rest))
+
+    def _is_unrolled(self, stage: Stage, axis: IterVar) -> bool:
+        note = stage.notes.get(axis)
+        return note is not None and note.kind == "unrolled"
+
+    def _cases(
+        self, rest: Expr, sizes: list[int], factor: int, make: Callable[[Expr], Stmt]
+    ) -> Stmt:
+        """Make a remainder known at run time once per size: what is unrolled needs constants."""
+        if not sizes:
+            return make(rest)
+        size = Const.of(sizes[0])
+        if sizes[0] == factor - 1:
+            return make(size)
+        later = sizes[1:]
+        is_it = ex.binary("eq", rest, size)
+        return self._branch(
+            is_it, lambda: make(size), lambda: self._cases(rest, later, factor, make)
+        )
 
     def _branch(
         self, cond: Expr, then: Callable[[], Stmt], orelse: Callable[[], Stmt] = seq
@@ -542,9 +570,19 @@ class _Builder:
                 spans[r.inner] = Span(ZERO, extents[r.inner])
             else:
                 spans.update(self._unfuse(r.outer, r.inner, spans[r.fused], extents[r.inner]))
-        return {
-            a: self._rooted(spans[a], nest.base[a], nest.roots[a]) for a in stage.root_iter_vars
+        decided = {
+            id(r.parent)
+            for r in stage.relations
+            if isinstance(r, Split) and r.inner in nest.overrides
         }
+        box: Box = {}
+        for a in stage.root_iter_vars:
+            span, base = spans[a], nest.base[a]
+            if id(a) in decided:  # the tile and the remainder end inside
+                box[a] = Span(self._simplify(base + span.start), span.extent)
+            else:
+                box[a] = self._rooted(span, base, nest.roots[a])
+        return box
 
     def _rooted(self, span: Span, base: Expr, extent: Expr) -> Span:
         """Return a span of a root axis, counted from where the axis starts, as it really is.

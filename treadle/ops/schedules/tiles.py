@@ -18,6 +18,8 @@ LOADS_PER_CYCLE = 2
 _STEP_OVERHEAD = 1.0
 """Cycles a step takes beyond its arithmetic: loop control and the wait for its first load."""
 MOST_ROWS_HIGH = 4
+SYMBOLIC_ROWS = 8
+"""Rows of a tile where their number is known at run time only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +55,14 @@ def best_tile(rows: int, vectors: int, target: Target, *, width: int = 1) -> Til
 
 
 def best_rows(rows: int, vectors: int, target: Target) -> int:
-    """Return the rows of the tile with the fewest cycles for `rows` (0: many) times `vectors`.
+    """Return the rows of the tile with the fewest cycles for `rows` times `vectors`.
 
     Sums, weight vectors and one broadcast value fit the registers. Ties go to the larger tile.
+    0 rows are a number known at run time; then every remainder has code of its own.
     """
     limit = max(1, (target.vector_registers - 1 - vectors) // vectors)
     if rows == 0:
-        return limit
+        return min(limit, SYMBOLIC_ROWS)
     choices = range(min(rows, limit), 0, -1)
     return min(choices, key=lambda r: tile_set_cycles(rows, vectors, Tile(r, vectors), 1))
 
