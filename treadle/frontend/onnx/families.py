@@ -23,6 +23,7 @@ from treadle.frontend.onnx import (
     reduce,
     resize,
     scatter,
+    select,
     sequence,
     shape,
     signal,
@@ -36,7 +37,7 @@ from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 FAMILIES = (
     constants, conv, deform, einsum, elementwise, matmul, microsoft,
     microsoft_attention, ml, movement, ngrams,
-    norm, pool, quantize, recurrent, reduce, resize, scatter, sequence, shape, signal, sort,
+    norm, pool, quantize, recurrent, reduce, resize, scatter, select, sequence, shape, signal, sort,
     training, trees, vision,
 )  # fmt: skip
 
