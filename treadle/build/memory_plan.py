@@ -16,9 +16,10 @@ from typing import Literal
 
 import numpy as np
 
+from treadle.expr.nodes import Var, int_value
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function, Node
-from treadle.graph.types import TensorType, TupleType, tensor_type
+from treadle.graph.types import Dim, TensorType, TupleType, tensor_type
 
 ALIGN = 64
 """Every value starts at a multiple of this many bytes."""
@@ -39,10 +40,20 @@ class Value:
     last: int = 0
     index: int = -1
 
+    scratch: Dim = 0
+    """Bytes of a workspace."""
+
     @property
     def nbytes(self) -> int:
-        """The size in bytes."""
-        return self.type.nbytes
+        """The size in bytes; 0 where each run decides."""
+        if self.kind == "workspace":
+            return self.scratch if isinstance(self.scratch, int) else 0
+        return self.type.nbytes if self.type.is_static else 0
+
+    @property
+    def is_static(self) -> bool:
+        """True when the size is known."""
+        return self.type.is_static and isinstance(self.scratch, int)
 
     @property
     def address(self) -> tuple[Value, int]:
@@ -59,6 +70,15 @@ class Value:
         return owner, offset
 
 
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """What a call runs: the kernel's name, its scratch memory, the sizes it takes."""
+
+    name: str
+    workspace_bytes: Dim = 0
+    sizes: tuple[Var, ...] = ()
+
+
 @dataclass(slots=True)
 class Step:
     """One instruction: a kernel call, or (with an empty kernel name) a copy of one value."""
@@ -69,6 +89,7 @@ class Step:
     origin: str = ""
     workspace: Value | None = None
     node: g.Call | None = None
+    sizes: tuple[Var, ...] = ()
 
     @property
     def is_copy(self) -> bool:
@@ -94,15 +115,17 @@ class MemoryPlan:
     arena_bytes: int = 0
     naive_bytes: int = 0
     """The sum of all intermediate values, none sharing memory."""
+    is_dynamic: bool = False
+    """Sizes are decided by each run, and so are the places of values."""
 
 
 def plan_memory(
-    main: Function, kernels: Mapping[g.Call, tuple[str, int]], output_names: Sequence[str]
+    main: Function, kernels: Mapping[g.Call, KernelUse], output_names: Sequence[str]
 ) -> MemoryPlan:
     """Return the plan of a fused function.
 
-    `kernels` gives for each call its kernel's name and workspace size in bytes; calls that are pure
-    aliases (reshape alone) or in-place concatenations need none.
+    `kernels` says what each call runs; calls that are pure aliases (reshape alone) or in-place
+    concatenations need none.
     """
     return _Planner(main, kernels, output_names).run()
 
@@ -136,7 +159,7 @@ def concat_parts(call: g.Call) -> list[Node] | None:
         return None
     axis: int = inner.attrs.axis  # type: ignore[union-attr]  # concat's attributes have an axis
     result = tensor_type(inner.type)
-    if prod(result.static_shape[:axis]) != 1:
+    if not result.is_static or prod(result.static_shape[:axis]) != 1:
         return None
     assert isinstance(call.op, Function)
     position = {p: i for i, p in enumerate(call.op.params)}
@@ -154,7 +177,7 @@ class _Planner:
     def __init__(
         self,
         main: Function,
-        kernels: Mapping[g.Call, tuple[str, int]],
+        kernels: Mapping[g.Call, KernelUse],
         output_names: Sequence[str],
     ) -> None:
         self.main = main
@@ -206,10 +229,11 @@ class _Planner:
         results = [Value(tensor_type(t), "arena") for t in types]
         for i, result in enumerate(results):
             self._add(result, (node, i))
-        name, workspace = self.kernels[node]
-        step = Step(name, tuple(args), tuple(results), node.origin, node=node)
-        if workspace:
-            step.workspace = self._add(Value(TensorType((workspace,), "uint8"), "workspace"))
+        use = self.kernels[node]
+        step = Step(use.name, tuple(args), tuple(results), node.origin, node=node, sizes=use.sizes)
+        if int_value(use.workspace_bytes) != 0:
+            made = Value(TensorType((), "uint8"), "workspace", scratch=use.workspace_bytes)
+            step.workspace = self._add(made)
         self.plan.steps.append(step)
 
     def _concat(self, node: g.Call, parts: list[Value]) -> None:
@@ -245,11 +269,16 @@ class _Planner:
     def _may_be_output(self, value: Value, owner: Value) -> bool:
         places = (v.place() for v in self.plan.values)
         has_parts = any(o is owner and offset for o, offset in places)
-        return owner.kind == "arena" and owner.nbytes == value.nbytes and not has_parts
+        if owner.kind != "arena" or has_parts:
+            return False
+        return owner.nbytes == value.nbytes or not owner.is_static  # a view of it all
 
     # -- placement -----------------------------------------------------------------------------
 
     def _place(self) -> None:
+        self.plan.is_dynamic = not all(v.is_static for v in self.plan.values)
+        if self.plan.is_dynamic:
+            return  # every run finds the places for its own sizes
         owners = self._lives()
         self.plan.naive_bytes = sum(_round(v.nbytes) for v in owners if v.kind == "arena")
         self.plan.arena_bytes = assign_offsets(owners)

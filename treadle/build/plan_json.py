@@ -7,30 +7,33 @@ from collections.abc import Sequence
 
 from treadle.build.cost import group_cost
 from treadle.build.memory_plan import MemoryPlan, Step, Value
+from treadle.build.sizes import SizeTable
+from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
 from treadle.graph.types import TensorType
 from treadle.target.base import Target
 
-VERSION = 1
+STATIC, DYNAMIC = 1, 2
+"""Versions of the plan: all sizes are numbers, or each run decides some."""
 
 Json = dict[str, object]
 
 
 def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
     """Return the plan in the form of docs/design/plan.md."""
-    table = _ValueTable()
+    table = _SizedTable(plan) if plan.is_dynamic else _ValueTable()
     inputs = [{"name": n, "value": table.add(v)} for n, v in plan.inputs]
     steps = [_step(s, table) for s in plan.steps]
     outputs = [{"name": n, "value": table.add(v)} for n, v in plan.outputs]
     return {
-        "version": VERSION,
+        "version": DYNAMIC if plan.is_dynamic else STATIC,
         "target": str(target),
         "triple": target.triple,
         "cpu_features": list(target.required_features),
         "values": table.rows,
         "inputs": inputs,
         "outputs": outputs,
-        "arena_bytes": plan.arena_bytes,
+        **({"sizes": table.sizes} if table.sizes else {"arena_bytes": plan.arena_bytes}),
         "instructions": steps,
     }
 
@@ -40,20 +43,71 @@ class _ValueTable:
 
     def __init__(self) -> None:
         self.rows: list[Json] = []
+        self.sizes: list[Json] = []
         self._index: dict[tuple[object, ...], int] = {}
 
     def add(self, value: Value) -> int:
         owner, offset = value.address
         in_arena = owner.kind in ("arena", "workspace")
         shown = value if in_arena else owner
-        key = (owner.kind, offset, shown.type) if in_arena else (owner.kind, owner.name)
+        size = value.scratch if value.kind == "workspace" else value.type
+        key = (owner.kind, offset, size) if in_arena else (owner.kind, owner.name)
         if key not in self._index:
             self._index[key] = len(self.rows)
             self.rows.append(_row(shown.type, owner, offset))
         return self._index[key]
 
+    def dims(self, sizes: Sequence[Var]) -> list[object]:
+        """Return the sizes of a call as the plan gives them to its kernel."""
+        return list(sizes)
+
+
+class _SizedTable(_ValueTable):
+    """The values of a dynamic plan: places are found at run time, so a view says of what it is."""
+
+    def __init__(self, plan: MemoryPlan) -> None:
+        super().__init__()
+        decides: dict[Var, tuple[int, int]] = {}
+        for position, (_, value) in enumerate(plan.inputs):
+            for axis, dim in enumerate(value.type.shape):
+                if isinstance(dim, Var):
+                    decides.setdefault(dim, (position, axis))
+        self._sizes = SizeTable(decides)
+        self.sizes = self._sizes.rows
+
+    def add(self, value: Value) -> int:
+        owner, offset = value.place()
+        own = owner is value or (offset == 0 and owner.type == value.type)
+        key: tuple[object, ...] = (owner,) if own else (owner, offset, value.type)
+        if key in self._index:
+            return self._index[key]
+        row = self._owner_row(owner) if own else self._view_row(value, self.add(owner), offset)
+        self._index[key] = len(self.rows)
+        self.rows.append(row)
+        return self._index[key]
+
+    def dims(self, sizes: Sequence[Var]) -> list[object]:
+        return [self._sizes.refer(s) for s in sizes]
+
+    def _type_row(self, kind: str, type_: TensorType) -> Json:
+        shape = [self._sizes.refer(d) for d in type_.shape]
+        return {"kind": kind, "dtype": type_.dtype, "shape": shape}
+
+    def _owner_row(self, owner: Value) -> Json:
+        row = self._type_row(owner.kind, owner.type)
+        if owner.kind == "workspace":
+            row["bytes"] = self._sizes.refer(owner.scratch)
+        elif owner.kind == "constant":
+            row["param"] = owner.name
+        return row
+
+    def _view_row(self, value: Value, of: int, offset: int) -> Json:
+        return self._type_row("view", value.type) | {"of": of, "offset": offset}
+
 
 def _row(type_: TensorType, owner: Value, offset: int) -> Json:
+    if owner.kind == "workspace":
+        type_ = TensorType((owner.nbytes,), "uint8")
     row: Json = {
         "kind": owner.kind,
         "dtype": type_.dtype,
@@ -71,9 +125,10 @@ def _step(step: Step, table: _ValueTable) -> Json:
     args = [table.add(v) for v in step.args]
     if step.is_copy:
         return {"op": "copy", "from": args[0], "to": args[1], "origin": step.origin}
-    row: Json = {"op": "call", "kernel": step.kernel, "args": args, "dims": []}
+    row: Json = {"op": "call", "kernel": step.kernel, "args": args}
+    row["dims"] = table.dims(step.sizes)
     row["origin"] = step.origin
-    if step.node is not None and isinstance(step.node.op, Function):
+    if step.node is not None and isinstance(step.node.op, Function) and not step.sizes:
         cost = group_cost(step.node.op)
         row |= {"flops": cost.flops, "bytes": cost.bytes}
     return row
@@ -88,7 +143,7 @@ def graph_json(plan: MemoryPlan, treadle_plan: Json, hashes: dict[str, str]) -> 
     heads = [[*graph.entry(v), 0] for _, v in plan.outputs]
     rows = graph.rows
     storage: dict[tuple[str, int], int] = {}
-    ids = [storage.setdefault(_storage_key(v), len(storage)) for v in rows]
+    ids = [storage.setdefault(_storage_key(v, plan.is_dynamic), len(storage)) for v in rows]
     return {
         "nodes": graph.nodes,
         "arg_nodes": arg_nodes,
@@ -97,7 +152,7 @@ def graph_json(plan: MemoryPlan, treadle_plan: Json, hashes: dict[str, str]) -> 
             "dltype": ["list_str", [v.type.dtype for v in rows]],
             "device_index": ["list_int", [1] * len(rows)],
             "storage_id": ["list_int", ids],
-            "shape": ["list_shape", [list(v.type.static_shape) for v in rows]],
+            "shape": ["list_shape", [_shown_shape(v) for v in rows]],
         },
         "node_row_ptr": graph.pointer,
         "treadle": treadle_plan,
@@ -177,6 +232,12 @@ class _Graph:
         self.pointer.append(len(self.rows))
 
 
-def _storage_key(value: Value) -> tuple[str, int]:
+def _shown_shape(value: Value) -> list[int]:
+    return [d if isinstance(d, int) else -1 for d in value.type.shape]
+
+
+def _storage_key(value: Value, is_dynamic: bool) -> tuple[str, int]:
     owner, offset = value.address
+    if is_dynamic:  # offsets are not known: every owner is a storage of its own
+        return owner.kind, owner.index
     return (owner.kind, offset) if owner.kind == "arena" else (owner.kind + owner.name, 0)

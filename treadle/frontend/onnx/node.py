@@ -145,9 +145,12 @@ class OnnxNode:
         return value == 1
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Return a float attribute; without a default it is required."""
+        """Return a float attribute; without a default it is required.
+
+        Attributes are float32, defaults too: a float64 operand meets 0.01 rounded to 24 digits.
+        """
         found = self._attribute(name, _A.FLOAT)
-        return float(found.f) if found else self._required(name, default)
+        return float(found.f) if found else float(np.float32(self._required(name, default)))
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return a string attribute; without a default it is required."""

@@ -11,6 +11,7 @@ from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     border_box,
     inline_moves,
+    inline_tail,
     itemsize_of,
     known,
     lanes_of,
@@ -132,6 +133,7 @@ def _prepare(group: Group, target: Target) -> Stage:
     inline_moves(group)
     s = group.schedule
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
+    inline_tail(s, sums)
     if sums.is_output:
         sums = s[s.cache_write(sums.op.outputs[0], "local")]
     for stage in live_stages(s):

@@ -9,6 +9,7 @@ from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
     inline_moves,
+    inline_tail,
     itemsize_of,
     known,
     lanes_of,
@@ -136,6 +137,7 @@ def _feeds(stage: Stage, sums: Stage) -> bool:
 def _inline_tail(group: Group, sums: Stage) -> None:
     """Inline the element-wise tail; what the product reads is computed beforehand."""
     inline_moves(group)
+    inline_tail(group.schedule, sums)
     for stage in group.schedule.stages:
         if isinstance(stage.op, ComputeOp) and _feeds(stage, sums):
             stage.compute_root()

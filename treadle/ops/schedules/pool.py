@@ -9,6 +9,7 @@ from treadle.ops.schedules.default import injective, schedule_default
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
     inline_moves,
+    inline_tail,
     is_reduction,
     known,
     lanes_of,
@@ -42,6 +43,7 @@ def schedule_pool(group: Group, target: Target) -> None:
     if not _has_same_shape(sums, result):
         schedule_default(group, target)
         return
+    inline_tail(s, sums)
     if sums.is_output:
         sums = s[s.cache_write(sums.op.outputs[0], "local")]
     for stage in live_stages(s):

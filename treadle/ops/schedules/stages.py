@@ -92,6 +92,21 @@ def inline_moves(group: Group) -> None:
         stage.compute_inline()
 
 
+def inline_tail(s: Schedule, sums: Stage) -> None:
+    """Inline what lies between `sums` and the results, costly elements with many readers too.
+
+    The tail is element-wise: one element of a result reads one element of each of its stages, and
+    what it reads twice is computed once.
+    """
+    after = [sums]
+    for stage in s.stages:
+        if stage in after or not any(stage in s.readers(a) for a in after):
+            continue
+        after.append(stage)
+        if not stage.is_output and not is_step(stage) and stage.attach.kind == "root":
+            stage.compute_inline()
+
+
 def _repeats(stage: Stage, reader: Stage) -> bool:
     """True when `reader` evaluates an element of `stage` more than once (by size)."""
     if not isinstance(reader.op, ComputeOp) or not isinstance(stage.op, ComputeOp):

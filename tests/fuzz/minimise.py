@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shrinks a graph while it keeps failing in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+
+from tests.fuzz import oracles
+from tests.fuzz.check import Finding, check_graph
+from tests.fuzz.graph import Graph
+
+Fails = Callable[[Graph], bool]
+
+
+def minimise(graph: Graph, finding: Finding, *, budget: int = 300) -> Graph:
+    """Return a smaller graph with the same kind of finding, after at most `budget` attempts."""
+    left = [budget]
+
+    def fails(smaller: Graph) -> bool:
+        left[0] -= 1
+        try:
+            again = check_graph(smaller, (finding.level,))
+        except (oracles.Refused, onnx.checker.ValidationError, ValueError):
+            return False
+        return again is not None and again.kind == finding.kind
+
+    changed = True
+    while changed and left[0] > 0:
+        changed = False
+        for smaller in _smaller(graph):
+            if left[0] <= 0:
+                break
+            if fails(smaller):
+                graph, changed = smaller, True
+                break
+    return graph
+
+
+def _smaller(graph: Graph) -> Iterator[Graph]:
+    """Yield graphs with something less, what removes most first."""
+    if len(graph.outputs) > 1:
+        for name in graph.outputs:
+            yield graph.used([name])
+    values = None
+    for node in graph.nodes[:-1]:
+        values = values or graph.values()
+        if all(o in values for o in node.output):
+            yield _cut(graph, node, {o: values[o].array for o in node.output})
+    for node in graph.nodes[::-1]:
+        if node.output[0] in graph.outputs and len(graph.nodes) > 1:
+            before = [i for i in node.input if i not in graph.inputs and i not in graph.constants]
+            if before:
+                yield graph.used([n for n in before if n])
+    yield from _with_fewer_attributes(graph)
+    yield from _with_inputs_constant(graph)
+
+
+def _cut(graph: Graph, node: onnx.NodeProto, arrays: dict[str, np.ndarray]) -> Graph:
+    """Return the graph with the results of a node as inputs."""
+    nodes = [n for n in graph.nodes if n is not node]
+    made = graph.copy(nodes=nodes, inputs={**graph.inputs, **arrays})
+    return made.used([n for n in graph.outputs if n not in arrays] or graph.outputs)
+
+
+def _with_fewer_attributes(graph: Graph) -> Iterator[Graph]:
+    for place, node in enumerate(graph.nodes):
+        for index in range(len(node.attribute)):
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            del copy.attribute[index]
+            yield graph.copy(nodes=[*graph.nodes[:place], copy, *graph.nodes[place + 1 :]])
+
+
+def _with_inputs_constant(graph: Graph) -> Iterator[Graph]:
+    for name, array in graph.constants.items():
+        if array.size > 1:
+            rest = {n: a for n, a in graph.constants.items() if n != name}
+            yield graph.copy(constants=rest, inputs={**graph.inputs, name: array})
+
+
+def describe(graph: Graph) -> str:
+    """Return a graph as text: one line per input, constant and node."""
+    lines = [f"opset {graph.opset}, outputs {', '.join(graph.outputs)}"]
+    for kind, arrays in (("input", graph.inputs), ("constant", graph.constants)):
+        for name, array in arrays.items():
+            text = f" = {array.tolist()}" if array.size <= 8 else ""
+            lines.append(f"{kind} {name}: {array.dtype}{list(array.shape)}{text}")
+    for node in graph.nodes:
+        attributes = ", ".join(
+            f"{a.name}={onnx.helper.get_attribute_value(a)!r}" for a in node.attribute
+        )
+        results = ", ".join(node.output)
+        lines.append(f"{results} = {node.op_type}({', '.join(node.input)}) {{{attributes}}}")
+    return "\n".join(lines)

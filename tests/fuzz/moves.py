@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random nodes that move elements: shapes, slices, joins, gathers, scatters, pads."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from onnx import helper
+
+from tests.fuzz.builder import FLOATS, NUMBERS, Builder, Nothing
+from treadle import dtype as dt
+
+
+def reshape(b: Builder) -> None:
+    x = b.operand()
+    shape = b.value(x).shape
+    sizes = _factors(b, prod(shape))
+    if sizes and 0 not in sizes:
+        if b.chance(0.4):
+            sizes[b.random.randrange(len(sizes))] = -1
+        for k, size in enumerate(sizes):
+            if k < len(shape) and size == shape[k] and b.chance(0.3):
+                sizes[k] = 0
+    zero = 1 if 0 in sizes and 0 in shape and b.opset >= 14 else None
+    b.add("Reshape", [x, b.integers(*sizes)], is_exact=True, allowzero=zero)
+
+
+def _factors(b: Builder, size: int) -> list[int]:
+    """Return sizes with the given product."""
+    if size == 0:
+        return [0, b.random.choice((1, 3))]
+    sizes = []
+    for _ in range(b.random.randint(0, 4)):
+        divisors = [d for d in range(1, size + 1) if size % d == 0 and d <= 40]
+        sizes.append(b.random.choice(divisors))
+        size //= sizes[-1]
+    if size > 1:
+        sizes.insert(b.random.randint(0, len(sizes)), size)
+    return sizes
+
+
+def computed_reshape(b: Builder) -> None:
+    """Reshape by sizes that the graph computes from a shape, as exporters write it."""
+    x = b.operand(ranks=(2, 3, 4))
+    value = b.value(x)
+    sizes = b.add("Shape", [x], is_exact=True)
+    first = b.add("Gather", [sizes, b.given(np.array([0]), is_constant=True)], is_exact=True)
+    rest = b.integers(-1) if value.array.size else b.integers(prod(value.shape[1:]))
+    wanted = b.add("Concat", [first, rest], is_exact=True, axis=0)
+    b.add("Reshape", [x, wanted], is_exact=True)
+
+
+def flatten(b: Builder) -> None:
+    x = b.operand()
+    b.add("Flatten", [x], is_exact=True, axis=b.random.randint(0, b.value(x).array.ndim))
+
+
+def squeeze(b: Builder) -> None:
+    x = b.operand()
+    ones = [k for k, d in enumerate(b.value(x).shape) if d == 1]
+    if not ones:
+        raise Nothing
+    chosen = b.random.sample(ones, b.random.randint(1, len(ones)))
+    b.add("Squeeze", [x, b.integers(*chosen)] if b.chance(0.8) else [x], is_exact=True)
+
+
+def unsqueeze(b: Builder) -> None:
+    x = b.operand(ranks=(0, 1, 2, 3))
+    rank = b.value(x).array.ndim + b.random.randint(1, 2)
+    axes = b.random.sample(range(rank), rank - b.value(x).array.ndim)
+    axes = [a - rank if b.chance(0.3) else a for a in axes]
+    b.add("Unsqueeze", [x, b.integers(*axes)], is_exact=True)
+
+
+def transpose(b: Builder) -> None:
+    x = b.operand()
+    order = list(range(b.value(x).array.ndim))
+    b.random.shuffle(order)
+    b.add("Transpose", [x], is_exact=True, perm=order if order and b.chance(0.9) else None)
+
+
+def expand(b: Builder) -> None:
+    x = b.operand(most=300)
+    sizes = [b.random.choice((2, 3, 5)) if d == 1 and b.chance(0.6) else d
+             for d in b.value(x).shape]  # fmt: skip
+    if b.chance(0.3):
+        sizes.insert(0, b.random.choice((1, 2, 3)))
+    b.add("Expand", [x, b.integers(*sizes)], is_exact=True)
+
+
+def tile(b: Builder) -> None:
+    x = b.operand(most=300)
+    counts = [b.random.choice((1, 1, 2, 3)) for _ in b.value(x).shape]
+    b.add("Tile", [x, b.integers(*counts)], is_exact=True)
+
+
+def cut(b: Builder) -> None:
+    """Slice, with steps of both signs and ends out of range."""
+    x = b.operand()
+    shape = b.value(x).shape
+    axes = b.axes(len(shape))
+    starts, ends, steps = [], [], []
+    for axis in axes:
+        size = shape[axis]
+        step = b.random.choice((1, 1, 1, 2, 3, -1, -2))
+        low, high = b.random.randint(0, max(0, size - 1)), size + b.random.choice((0, 0, 5))
+        high = b.random.randint(low + 1, max(low + 1, size)) if b.chance(0.5) else high
+        start, end = (low, high) if step > 0 else (min(high, size) - 1, low - 1)
+        if step < 0 and end < 0:
+            end = -(2**31)
+        if step > 0 and b.chance(0.3) and size and high <= size:
+            start, end = start - size, (end - size) or 2**31
+        starts.append(start), ends.append(end), steps.append(step)
+    inputs = [x, b.integers(*starts), b.integers(*ends), b.integers(*axes)]
+    if any(s != 1 for s in steps) or b.chance(0.5):
+        inputs.append(b.integers(*steps))
+    b.add("Slice", inputs, is_exact=True)
+
+
+def split(b: Builder) -> None:
+    x = b.operand()
+    shape = b.value(x).shape
+    axis = b.axis(len(shape))
+    size = shape[axis]
+    if size < 2:
+        raise Nothing
+    if b.chance(0.3) and size % 2 == 0:
+        count = {"num_outputs": 2} if b.opset >= 18 else {}
+        b.add("Split", [x], outputs=2, is_exact=True, axis=axis, **count)
+        return
+    cuts = sorted(b.random.sample(range(1, size), min(size - 1, b.random.randint(1, 3))))
+    parts = np.diff([0, *cuts, size]).tolist()
+    b.add("Split", [x, b.integers(*parts)], outputs=len(parts), is_exact=True, axis=axis)
+
+
+def concat(b: Builder) -> None:
+    x = b.operand(ranks=(1, 2, 3, 4, 5), most=1500)
+    value = b.value(x)
+    axis = b.axis(value.array.ndim)
+    parts = [x]
+    for _ in range(b.random.randint(0, 3)):
+        parts.append(_beside(b, x, axis))
+    b.random.shuffle(parts)
+    b.add("Concat", parts, is_exact=True, axis=axis)
+
+
+def _beside(b: Builder, x: str, axis: int) -> str:
+    """Return an operand that can be joined with `x` along an axis."""
+    value = b.value(x)
+    place = axis % value.array.ndim
+    rest = value.shape[:place] + value.shape[place + 1 :]
+    fitting = [
+        n
+        for n, v in b.values.items()
+        if v.dtype == value.dtype
+        and v.array.ndim == value.array.ndim
+        and v.shape[:place] + v.shape[place + 1 :] == rest
+        and v.array.size < 1500
+    ]
+    if b.chance(0.7):
+        return b.random.choice(fitting)
+    shape = list(value.shape)
+    shape[place] = b.random.choice((1, 2, 3))
+    return b.fresh(value.dtype, tuple(shape))
+
+
+def gather(b: Builder) -> None:
+    x = b.operand(most=1000)
+    shape = b.value(x).shape
+    axis = b.axis(len(shape))
+    if not shape[axis]:
+        raise Nothing
+    wanted = b.shape(b.random.choice((0, 1, 1, 2)), 12)
+    kind = b.random.choice((np.int64, np.int32))
+    places = np.asarray(b.numbers.integers(-shape[axis], shape[axis], wanted), kind)
+    b.add("Gather", [x, b.given(places)], is_exact=True, axis=axis)
+
+
+def gather_elements(b: Builder) -> None:
+    x = b.operand(ranks=(1, 2, 3, 4))
+    shape = list(b.value(x).shape)
+    axis = b.axis(len(shape))
+    if not shape[axis]:
+        raise Nothing
+    places = list(shape)
+    places[axis] = b.random.choice((1, 2, 3))
+    indices = b.numbers.integers(-shape[axis], shape[axis], places)
+    b.add("GatherElements", [x, b.given(indices)], is_exact=True, axis=axis)
+
+
+def gather_nd(b: Builder) -> None:
+    x = b.operand(ranks=(1, 2, 3), most=600)
+    shape = b.value(x).shape
+    if not all(shape):
+        raise Nothing
+    depth = b.random.randint(1, len(shape))
+    count = b.random.choice((1, 2, 4))
+    indices = np.stack([b.numbers.integers(0, d, count) for d in shape[:depth]], -1)
+    b.add("GatherND", [x, b.given(indices)], is_exact=True)
+
+
+def scatter(b: Builder) -> None:
+    x = b.operand(ranks=(1, 2, 3))
+    value = b.value(x)
+    axis = b.axis(len(value.shape))
+    size = value.shape[axis]
+    if not all(value.shape):
+        raise Nothing
+    shape = list(value.shape)
+    shape[axis] = b.random.randint(1, size)
+    columns = np.argsort(b.numbers.random(value.shape), axis)
+    indices = np.take(columns, range(shape[axis]), axis)
+    updates = b.fresh(value.dtype, tuple(shape))
+    reduction = b.random.choice((None, None, "add")) if b.opset >= 16 else None
+    is_exact = reduction is None
+    b.add("ScatterElements", [x, b.given(indices), updates], is_exact=is_exact, axis=axis,
+          reduction=reduction if value.dtype in NUMBERS else None)  # fmt: skip
+
+
+def scatter_nd(b: Builder) -> None:
+    x = b.operand(ranks=(2, 3))
+    value = b.value(x)
+    if not all(value.shape):
+        raise Nothing
+    count = b.random.randint(1, value.shape[0])
+    rows = b.numbers.permutation(value.shape[0])[:count].reshape(-1, 1)
+    updates = b.fresh(value.dtype, (count, *value.shape[1:]))
+    b.add("ScatterND", [x, b.given(rows), updates], is_exact=True)
+
+
+def pad(b: Builder) -> None:
+    x = b.operand(NUMBERS, most=800)
+    value = b.value(x)
+    rank = value.array.ndim
+    if not rank:
+        raise Nothing
+    modes = ["constant", "constant", "reflect", "edge"] + ["wrap"] * (b.opset >= 19)
+    mode = b.random.choice(modes)
+    pads = [b.random.choice((0, 0, 1, 2)) for _ in range(2 * rank)]
+    if mode in ("reflect", "wrap"):
+        pads = [min(p, max(0, value.shape[k % rank] - 1)) for k, p in enumerate(pads)]
+    elif mode == "constant" and b.chance(0.15):
+        pads[b.random.randrange(2 * rank)] = -1
+    inputs = [x, b.integers(*pads)]
+    if mode == "constant" and b.chance(0.5):
+        inputs.append(b.given(np.array(b.random.choice((0, 1, 3)), value.array.dtype)))
+    b.add("Pad", inputs, is_exact=True, mode=mode if b.chance(0.9) or mode != "constant" else None)
+
+
+def depth_space(b: Builder) -> None:
+    x = b.operand(FLOATS, ranks=(4,))
+    channels = b.value(x).shape[1]
+    if channels and channels % 4 == 0 and b.chance(0.6):
+        b.add("DepthToSpace", [x], is_exact=True, blocksize=2, mode=b.random.choice(("DCR", "CRD")))
+    else:
+        b.add("SpaceToDepth", [x], is_exact=True, blocksize=2)
+
+
+def triangle(b: Builder) -> None:
+    x = b.operand(ranks=(2, 3, 4))
+    inputs = [x]
+    if b.chance(0.5):
+        inputs.append(b.given(np.array(b.random.randint(-2, 2), np.int64), is_constant=True))
+    b.add("Trilu", inputs, is_exact=True, upper=b.random.choice((0, 1, None)))
+
+
+def reverse(b: Builder) -> None:
+    x = b.operand(ranks=(2, 3))
+    time, batch = b.value(x).shape[:2]
+    if not time or not batch:
+        raise Nothing
+    lengths = b.given(b.numbers.integers(1, time + 1, batch), is_constant=True)
+    b.add("ReverseSequence", [x, lengths], is_exact=True)
+
+
+def one_hot(b: Builder) -> None:
+    x = b.given(b.numbers.integers(-5, 5, b.shape(b.random.choice((0, 1, 2)), 60)))
+    kind = b.random.choice((np.float32, np.int64))
+    depth = b.given(np.array(5, np.int64), is_constant=True)
+    values = b.given(np.array([0, 2], kind), is_constant=True)
+    b.add("OneHot", [x, depth, values], is_exact=True, axis=b.random.choice((-1, 0, None)))
+
+
+def shuffle_channels(b: Builder) -> None:
+    """Reshape, transpose, reshape, as ShuffleNet has it."""
+    x = b.operand(FLOATS, ranks=(4,))
+    n, c, h, w = b.value(x).shape
+    groups = next((g for g in (2, 3, 4) if c and c % g == 0), 0)
+    if not groups or not n * h * w:
+        raise Nothing
+    y = b.add("Reshape", [x, b.integers(n, groups, c // groups, h, w)], is_exact=True)
+    y = b.add("Transpose", [y], is_exact=True, perm=[0, 2, 1, 3, 4])
+    b.add("Reshape", [y, b.integers(n, c, h, w)], is_exact=True)
+
+
+def fill(b: Builder) -> None:
+    x = b.operand(ranks=(1, 2, 3))
+    sizes = b.add("Shape", [x], is_exact=True)
+    kind = b.random.choice(("float32", "int64", "int32"))
+    number = helper.np_dtype_to_tensor_dtype(dt.to_numpy(kind))
+    value = helper.make_tensor("value", number, [1], [b.random.choice((0, 1, 2))])
+    y = b.add("ConstantOfShape", [sizes], is_exact=True, value=value)
+    if kind in NUMBERS:
+        b.add("Add", [y, b.broadcast(y)], is_exact=kind != "float32")

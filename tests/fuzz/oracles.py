@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one ONNX node gives: by onnxruntime and by onnx.reference, where each knows it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from treadle import dtype as dt
+
+IR_VERSION = 10
+_ARITHMETIC = 96.0
+"""By how many units in the last place of the largest result the oracles may differ."""
+
+
+class Refused(Exception):
+    """The node has no result that two correct programs agree on."""
+
+
+def run_node(
+    node: onnx.NodeProto, inputs: Mapping[str, np.ndarray], opset: int
+) -> list[list[np.ndarray]]:
+    """Return the outputs of a node by each oracle that knows it. Raises: Refused."""
+    model = _model(node, inputs, opset)
+    if node.op_type in _VAGUE and any(a.dtype == np.float64 for a in inputs.values()):
+        raise Refused(f"{node.op_type} of float64")
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise Refused(str(error)) from None
+    answers = (_by_onnxruntime(model, inputs), _by_reference(model, inputs))
+    known = [a for a in answers if a is not None]
+    if not known:
+        raise Refused(f"no oracle runs {node.op_type}")
+    if not agree(known[0], known[-1]):
+        raise Refused(f"the oracles disagree on {node.op_type}")
+    return known
+
+
+def run_again(
+    node: onnx.NodeProto, inputs: Mapping[str, np.ndarray], opset: int
+) -> list[np.ndarray]:
+    """Return the outputs of a node that `run_node` has a result for. Raises: Refused."""
+    model = _model(node, inputs, opset)
+    found = _by_onnxruntime(model, inputs) or _by_reference(model, inputs)
+    if found is None:
+        raise Refused(f"no oracle runs {node.op_type}")
+    return found
+
+
+def agree(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> bool:
+    """True where both give the same types and shapes, and values but for rounding."""
+    return all(_agree(a, b) for a, b in zip(first, second, strict=True))
+
+
+def _agree(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if not dt.is_float(dt.from_numpy(a.dtype)):
+        return np.array_equal(a, b)
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        difference = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
+    unit = (
+        2.0 ** -{"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}[dt.from_numpy(a.dtype)]
+    )
+    bound = _ARITHMETIC * unit * max(np.max(np.abs(x), initial=0.0), 1e-3)
+    return bool(np.all(difference <= bound))
+
+
+def _model(node: onnx.NodeProto, inputs: Mapping[str, np.ndarray], opset: int) -> onnx.ModelProto:
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in inputs.items()
+    ]
+    outputs = [onnx.ValueInfoProto(name=n) for n in node.output if n]
+    graph = helper.make_graph([node], "one", infos, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = IR_VERSION
+    try:
+        return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=False)
+    except onnx.shape_inference.InferenceError as error:
+        raise Refused(str(error)) from None
+
+
+@lru_cache(maxsize=1)
+def _options() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return options
+
+
+_MISTAKEN = frozenset({"LRN", "GlobalMaxPool"})
+"""Operators that onnx.reference computes wrongly: channels left out, a result of another rank."""
+_COARSE = frozenset({"Erf"})
+"""Operators that it computes with the precision of float32 for float64 too."""
+_VAGUE = frozenset({"Gelu", "HardSwish"})
+"""Operators with constants that the standard gives in prose: with how many digits, nobody knows."""
+_UNKNOWN = frozenset({"bfloat16"})
+"""Types that onnxruntime's Python interface does not take as NumPy arrays."""
+
+
+def _by_onnxruntime(
+    model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]
+) -> list[np.ndarray] | None:
+    if any(dt.from_numpy(a.dtype) in _UNKNOWN for a in inputs.values()):
+        return None
+    try:
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), _options(), providers=["CPUExecutionProvider"]
+        )
+        results = session.run(None, dict(inputs))
+    except Exception:  # its own exception classes: not implemented, refused
+        return None
+    return [np.asarray(r) for r in results]
+
+
+def _by_reference(
+    model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]
+) -> list[np.ndarray] | None:
+    op = model.graph.node[0].op_type
+    is_wide = any(a.dtype == np.float64 for a in inputs.values())
+    if op in _MISTAKEN or (op in _COARSE and is_wide):
+        return None
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            results = ReferenceEvaluator(model).run(None, dict(inputs))
+    except Exception:  # whatever NumPy says of an operand it does not like
+        return None
+    return [np.asarray(r) for r in results]

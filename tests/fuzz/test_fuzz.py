@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random graphs against onnxruntime and onnx.reference; `python -m tests.fuzz` checks more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.check import check_graph
+from tests.fuzz.generate import make_graph
+from tests.fuzz.minimise import describe
+
+CHUNKS, GRAPHS = 10, 12
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_random_graphs_give_what_the_oracles_say(chunk: int) -> None:
+    """Chunks, so that processes of pytest share them."""
+    for seed in range(chunk * GRAPHS, (chunk + 1) * GRAPHS):
+        graph = make_graph(seed)
+        finding = check_graph(graph)
+        assert finding is None, f"graph {seed}: {finding}\n{describe(graph)}"
+
+
+def test_the_same_seed_makes_the_same_graph() -> None:
+    assert describe(make_graph(3)) == describe(make_graph(3))

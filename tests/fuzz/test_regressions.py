@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What random graphs once found, as small as it became."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.fuzz.check import check_graph
+from tests.fuzz.graph import Graph
+
+_NUMBERS = np.random.default_rng(0)
+
+
+def _floats(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return (_NUMBERS.random(shape) - 0.5).astype(dtype)
+
+
+def _node(op: str, inputs: str, output: str, **attributes: object) -> onnx.NodeProto:
+    names = ["" if name == "-" else name for name in inputs.split()]
+    return helper.make_node(op, names, output.split(), name=op.lower(), **attributes)
+
+
+def _check(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, np.ndarray],
+    constants: dict[str, np.ndarray] | None = None,
+    opset: int = 17,
+) -> None:
+    graph = Graph(opset, nodes, inputs, constants or {}, [nodes[-1].output[0]])
+    finding = check_graph(graph)
+    assert finding is None, str(finding)
+
+
+_IMAGE, _KERNEL = {"x": _floats(1, 16, 9, 9)}, {"w": _floats(16, 16, 1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("head", "inputs", "constants"),
+    [
+        (_node("Conv", "x w", "c"), _IMAGE, _KERNEL),
+        (_node("Conv", "x w", "c", group=16), _IMAGE, {"w": _floats(16, 1, 3, 3)}),
+        (
+            _node("Conv", "x w", "c", group=3),
+            {"x": _floats(1, 9, 9, 9)},
+            {"w": _floats(9, 3, 3, 3)},
+        ),
+        (_node("MatMul", "x w", "c"), {"x": _floats(5, 20)}, {"w": _floats(20, 33)}),
+        (_node("MatMul", "x w", "c"), {"x": _floats(2, 5, 20), "w": _floats(2, 20, 9)}, {}),
+        (_node("AveragePool", "x", "c", kernel_shape=[2, 2]), _IMAGE, {}),
+        (_node("MaxPool", "x", "c", kernel_shape=[2, 2]), _IMAGE, {}),
+    ],
+    ids=lambda v: v.op_type if isinstance(v, onnx.NodeProto) else None,
+)
+def test_a_costly_element_of_the_tail_is_read_twice(
+    head: onnx.NodeProto, inputs: dict[str, np.ndarray], constants: dict[str, np.ndarray]
+) -> None:
+    tail = [
+        _node("Erf", "c", "e"),
+        _node("Tanh", "e", "t"),
+        _node("Mul", "t e", "m"),
+        _node("Add", "m t", "y"),
+    ]
+    _check([head, *tail], inputs, constants)
