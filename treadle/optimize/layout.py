@@ -31,7 +31,9 @@ from treadle.ops.conv_grouped import grouped_conv2d_nchwc
 from treadle.ops.conv_nchwc import (
     conv2d_nchwc,
     depthwise_conv2d_nchwc,
+    element_of,
     pack_nchwc,
+    reorder_nchwc,
     unpack_nchwc,
 )
 from treadle.ops.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
@@ -46,6 +48,7 @@ from treadle.optimize.channels import (
     pack_depthwise,
     pack_panels,
     pack_weights,
+    take_per_group,
 )
 from treadle.optimize.winograd import (
     transform_weights,
@@ -295,6 +298,8 @@ class _Layouts:
         return self.moved[x, order]
 
     def _move(self, x: Node, order: ChannelOrder) -> Node:
+        if x in self.blocked:
+            return _reordered(self.blocked[x], order, x.origin)
         plain = self._plain(x)
         if not order.is_natural:
             places = np.maximum(np.asarray(order.places), 0)
@@ -443,10 +448,13 @@ def _in_groups(
         inputs = ChannelOrder.natural(per_group, block)
         packed = _constant(pack_weights(w.value, inputs, order), w)
         return _Blocked(conv2d_nchwc.call(rest, (padded, packed), origin=node.origin), order)
-    alone = pack_weights(w.value, ChannelOrder.natural(per_group, 1), order)
+    places = source.order.position_of().reshape(groups, per_group)
+    along = np.argsort(places, axis=1)  # in the order of memory
+    picked = take_per_group(w.value, along)
+    alone = pack_weights(picked, ChannelOrder.natural(per_group, 1), order)
     packed = _constant(alone[:, :, :, :, 0], w)
-    places = Constant.of(source.order.position_of().reshape(groups, -1).astype(np.int32))
-    call = grouped_conv2d_nchwc.call(rest, (padded, packed, places), origin=node.origin)
+    at = _places(_Blocked(padded, source.order), np.take_along_axis(places, along, 1))
+    call = grouped_conv2d_nchwc.call(rest, (padded, packed, at), origin=node.origin)
     return _Blocked(call, order)
 
 
@@ -475,6 +483,19 @@ def _padded(x: Node, attrs: ConvAttrs, w: Constant, origin: str) -> tuple[Node, 
         return x, attrs
     made = pad(x, before=(0, 0, *before, 0), after=(0, 0, *after, 0), origin=origin)
     return made, replace(attrs, pads_before=(0, 0), pads_after=(0, 0))
+
+
+def _reordered(value: _Blocked, order: ChannelOrder, origin: str) -> Node:
+    """A blocked value moved into another order; gaps hold copies."""
+    position = value.order.position_of()
+    places = position[np.maximum(np.asarray(order.places), 0)].reshape(order.chunks, order.block)
+    return reorder_nchwc(value.node, _places(value, places), origin=origin)
+
+
+def _places(value: _Blocked, places: np.ndarray) -> Constant:
+    """Return places in a blocked value (block * b + lane) as operators look them up."""
+    _, _, height, width, _ = tensor_type(value.node.type).static_shape
+    return Constant.of(element_of(places, height, width, value.order.block).astype(np.int32))
 
 
 def _unpacked(value: _Blocked, type_: TensorType, origin: str) -> Node:
