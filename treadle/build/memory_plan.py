@@ -232,6 +232,7 @@ class _Planner:
         self.kernels = kernels
         self.weights = weights
         self.is_body = given is not None
+        self.decided: set[Var] = set()
         self.plan = MemoryPlan([], [], [], [], weights.by_name, given=tuple(given or ()))
         self.values: dict[tuple[Node, int], Value] = {}
         self.names = list(output_names)
@@ -292,8 +293,7 @@ class _Planner:
         """Add the steps of a call that no kernel computes: a size, a branch, or a loop."""
         if node.op is with_size:
             self.values[node, 0] = args[0]
-            sizes = tuple(decided_by(node))
-            self.plan.steps.append(Step("", (args[1],), (), node.origin, sizes=sizes, kind="size"))
+            self._decide(args[1], [s for s in decided_by(node) if s not in self.decided], node)
             return
         bodies = bodies_of(node)
         if not bodies:
@@ -307,6 +307,13 @@ class _Planner:
         for i, type_ in enumerate(node.type.fields if isinstance(node.type, TupleType) else ()):
             made = self._add(Value(tensor_type(type_), "arena"), (node, i))
             step = Step("", (), (made,), node.origin, kind="result", index=i)
+            self.plan.steps.append(step)
+
+    def _decide(self, value: Value, sizes: Sequence[Var], node: g.Call) -> None:
+        """Add the step that reads sizes from a value; one that is known already stays."""
+        self.decided.update(sizes)
+        if sizes:
+            step = Step("", (value,), (), node.origin, sizes=tuple(sizes), kind="size")
             self.plan.steps.append(step)
 
     def _concat(self, node: g.Call, parts: list[Value]) -> None:

@@ -34,7 +34,7 @@ from treadle.frontend.onnx.resolve import (
     Resolver,
     domain_of,
 )
-from treadle.frontend.onnx.running import RunningLoop, branched, visible
+from treadle.frontend.onnx.running import LoopParameters, RunningLoop, branched, visible
 from treadle.frontend.onnx.sequence import input_of, leaves_of, structure_of
 from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
 from treadle.graph.nodes import Call, Constant, Function, Module, Node, Var
@@ -123,6 +123,7 @@ class _Importer:
         self._resolver = Resolver(source.model)
         self._folder = Folder()
         self._stack: list[_Frame] = []
+        self._loops = LoopParameters()
         self._repeated = 0
 
     def run(
@@ -143,16 +144,21 @@ class _Importer:
         inputs = InputTypes([d for d in declared if d.name not in whole], shapes, dynamic)
         whole |= inputs.params()
         values.update(whole)
-        self._convert(_Frame(graph.node, values, self._resolver.opsets, defined=set(values)))
+        main = _Frame(graph.node, values, self._resolver.opsets, defined=set(values))
+        try:
+            self._convert(main)
+        except RuntimeValueError as e:
+            e.inputs = self._loops.inputs_of(e.source)
+            raise
         outputs = {o.name: _output(o, values) for o in graph.output}
         leaves = [leaf for name, node in outputs.items() for leaf in leaves_of(node, name)]
         results = [node for _, node in leaves]
         body = results[0] if len(results) == 1 else TupleNode.of(results)
         params = [p for d in declared for _, p in leaves_of(whole[d.name], d.name)]
-        main = Function(tuple(p for p in params if isinstance(p, Var)), body)
+        function = Function(tuple(p for p in params if isinstance(p, Var)), body)
         names = tuple(name for name, _ in leaves)
         structures = tuple(structure_of(node) for node in outputs.values())
-        module = Module(main, names, graph.name or "model", structures)
+        module = Module(function, names, graph.name or "model", structures)
         return Imported(module, tuple(inputs.notes))
 
     def _initializers(
@@ -361,7 +367,9 @@ class _Importer:
                 self._bind_results(use, running.results(results, outside))
 
         def start() -> None:
-            frame = self._body_frame(use, running.body, {**own, **running.given()}, "body")
+            given = running.given()
+            self._loops.add(given.values(), use.inputs)
+            frame = self._body_frame(use, running.body, {**own, **given}, "body")
             frame.after = done
             self._stack.append(frame)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -14,11 +14,11 @@ from treadle.frontend.onnx.build import converted, reshaped
 from treadle.frontend.onnx.closure import branch, repeat, visible
 from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
 from treadle.frontend.onnx.sequence import form_of, grouped, tensors_of
-from treadle.graph.nodes import Constant, Node, Tuple, Var
+from treadle.graph.nodes import Constant, Node, Tuple, Var, topological
 from treadle.graph.types import Dim, TensorType, same_dim, tensor_type
 from treadle.ops.control import CONDITION, COUNT
 
-__all__ = ["RunningLoop", "branched", "visible"]
+__all__ = ["LoopParameters", "RunningLoop", "branched", "visible"]
 
 
 def branched(
@@ -52,6 +52,34 @@ def branched(
 
 def _scalar(x: Node, dtype: str) -> Node:
     return converted(reshaped(x, ()), dtype)
+
+
+class LoopParameters:
+    """What the parameters of loop bodies stand for: the operands of their loops."""
+
+    def __init__(self) -> None:
+        self._operands: dict[Node, tuple[Node, ...]] = {}
+
+    def add(self, params: Iterable[Node], operands: Sequence[Node | None]) -> None:
+        """Note the operands of the loop whose body takes `params`."""
+        given = tuple(o for o in operands if o is not None)
+        self._operands |= {p: given for p in params}
+
+    def inputs_of(self, source: Node | None) -> tuple[str, ...]:
+        """Return the names of the graph inputs that a value depends on, through loops too."""
+        found: dict[str, None] = {}
+        seen: set[Node] = set()
+        stack = [] if source is None else [source]
+        while stack:
+            for node in topological([stack.pop()]):
+                if not isinstance(node, Var) or node in seen:
+                    continue
+                seen.add(node)
+                if node in self._operands:
+                    stack += self._operands[node]
+                else:
+                    found[node.name] = None
+        return tuple(found)
 
 
 class RunningLoop:
