@@ -81,23 +81,37 @@ static int32_t load_weights(loading* l) {
                         &l->params, l->error);
 }
 
+/* The kernels of a plan and its bodies; one that several use counts for each. */
+static size_t count_kernels(const td_plan* plan) {
+  size_t count = plan->num_kernels;
+  for (uint32_t k = 0; k < plan->num_plans; k++) count += count_kernels(&plan->plans[k]);
+  return count;
+}
+
+/* Looks all of them up; returns where the next symbol goes. */
+static td_symbol* find_symbols(const loading* l, const td_plan* plan, td_symbol* symbol) {
+  for (uint32_t i = 0; i < plan->num_kernels; i++)
+    *symbol++ = (td_symbol){plan->kernels[i], td_library_kernel(l->library, plan->kernels[i])};
+  for (uint32_t k = 0; k < plan->num_plans; k++) symbol = find_symbols(l, &plan->plans[k], symbol);
+  return symbol;
+}
+
 static int32_t load_code(loading* l) {
   const char* sha256 = expected_hash(l, "hashes", "mod.so", 64);
   const td_member* member = &l->members[CODE].member;
   if (sha256 == NULL)
     return td_fail(l->error, TD_ARTIFACT, "the manifest (mod.json) has no SHA-256 of mod.so");
-  if (member->bytes == 0 && l->plan.num_kernels == 0) return TD_OK; /* copies only */
+  if (member->bytes == 0 && count_kernels(&l->plan) == 0) return TD_OK; /* copies only */
   return td_library_open_range(l->fd, member->offset, (size_t)member->bytes, sha256, &l->library,
                                l->error);
 }
 
 static int32_t build(loading* l, td_executor** executor) {
-  td_symbol* symbols = td_zone_alloc(&l->zone, l->plan.num_kernels, sizeof *symbols);
+  size_t count = count_kernels(&l->plan);
+  td_symbol* symbols = td_zone_alloc(&l->zone, count, sizeof *symbols);
   if (symbols == NULL) return td_fail(l->error, TD_MEMORY, "not enough memory for the executor");
-  for (uint32_t i = 0; i < l->plan.num_kernels; i++)
-    symbols[i] = (td_symbol){l->plan.kernels[i],
-                             td_library_kernel(l->library, l->plan.kernels[i])};
-  return td_executor_build(&l->zone, &l->plan, symbols, l->plan.num_kernels, l->params.constants,
+  find_symbols(l, &l->plan, symbols);
+  return td_executor_build(&l->zone, &l->plan, symbols, count, l->params.constants,
                            l->params.count, l->params.block, l->library, executor, l->error);
 }
 

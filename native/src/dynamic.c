@@ -42,6 +42,7 @@ struct td_dynamic {
   uint32_t num_chunks;
   uint32_t valid;     /* segments whose places hold for `sizes` */
   size_t memory;      /* bytes of this machine */
+  int64_t* given;     /* the sizes that a body is given */
 };
 
 static int32_t no_memory(td_error* error) {
@@ -106,10 +107,11 @@ int32_t td_dynamic_create(td_executor* e, void** base, td_error* error) {
   d->owners = td_zone_alloc(zone, count, sizeof *d->owners);
   d->in_use = td_zone_alloc(zone, count, sizeof *d->in_use);
   d->chunks = td_zone_alloc(zone, plan->num_segments, sizeof *d->chunks);
+  d->given = td_zone_alloc(zone, plan->num_given, sizeof *d->given);
   d->pointers = base;
   bool ok = d->sizes != NULL && d->shapes != NULL && d->bytes != NULL && d->offsets != NULL &&
             d->first != NULL && d->last != NULL && d->owners != NULL && d->in_use != NULL &&
-            d->chunks != NULL && make_shapes(e) &&
+            d->chunks != NULL && d->given != NULL && make_shapes(e) &&
             group_by_segment(e, plan->num_sizes, segment_of_size, &d->new_sizes) &&
             group_by_segment(e, plan->num_values, segment_of_value, &d->new_values);
   if (!ok) return no_memory(error);
@@ -203,6 +205,34 @@ static int32_t read_sizes(td_executor* e, uint32_t i, td_error* error) {
   return TD_OK;
 }
 
+int64_t* td_dynamic_given(const td_executor* e) { return e->dynamic->given; }
+
+int64_t td_dynamic_extent(const td_executor* e, td_extent extent) {
+  return extent_of(e->dynamic, extent);
+}
+
+const int64_t* td_dynamic_shape(const td_executor* e, uint32_t v) { return e->dynamic->shapes[v]; }
+
+td_tensor td_dynamic_output(const td_executor* e, uint32_t index, size_t* bytes) {
+  uint32_t v = e->plan.outputs[index].value;
+  *bytes = e->dynamic->bytes[v];
+  return (td_tensor){e->dynamic->pointers[v], e->dynamic->shapes[v], e->plan.values[v].ndim};
+}
+
+void td_dynamic_swap(td_executor* e, uint32_t index, void** memory, size_t* bytes) {
+  td_binding* p = &e->outputs[index];
+  void* own = p->own;
+  size_t own_bytes = p->own_bytes;
+  p->own = *memory;
+  p->own_bytes = *bytes;
+  *memory = own;
+  *bytes = own_bytes;
+}
+
+void td_dynamic_set_size(td_executor* e, uint32_t k, int64_t number) {
+  set_size(e->dynamic, k, number, e->plan.sizes[k].segment);
+}
+
 /* ---- types ----------------------------------------------------------------------------------- */
 
 static const char* origin_of(const td_executor* e, uint32_t v) {
@@ -283,6 +313,7 @@ static int32_t settle_step(td_executor* e, uint32_t i, td_error* error) {
     return td_fail(error, TD_PLAN, "plan instruction %u: a copy from %zu bytes to %zu bytes",
                    (unsigned)i, step->bytes, d->bytes[instruction->args[1]]);
   }
+  if (instruction->op == TD_OP_RESULT) step->bytes = d->bytes[instruction->args[0]];
   for (uint32_t k = 0; instruction->op == TD_OP_CALL && k < instruction->num_dims; k++) {
     step->dims[k] = extent_of(d, instruction->extents[k]);
     if (step->dims[k] < 0)
@@ -449,6 +480,7 @@ static int32_t take_shapes(td_executor* e, const td_tensor* inputs, td_error* er
   for (uint32_t k = 0; k < e->plan.num_sizes; k++) {
     const td_size* size = &e->plan.sizes[k];
     if (size->op == TD_SIZE_INPUT) set_size(d, k, inputs[size->input].shape[size->axis], 0);
+    if (size->op == TD_SIZE_GIVEN) set_size(d, k, d->given[size->input], 0);
   }
   return TD_OK;
 }
@@ -537,7 +569,18 @@ static void copy_outputs(td_executor* e, const td_buffer* outputs) {
   }
 }
 
-static void bind_steps(td_executor* e, const td_segment* segment) {
+/* A result is copied from where its branch or loop left it. */
+static int32_t bind_result(td_executor* e, uint32_t i, td_error* error) {
+  const td_instruction* instruction = &e->plan.instructions[i];
+  const int64_t* shape = e->dynamic->shapes[instruction->args[0]];
+  const void* data;
+  int32_t code = td_block_result(e, instruction->source, instruction->index, shape, &data, error);
+  e->steps[i].buffers[1] = e->steps[i].buffers[0];
+  e->steps[i].buffers[0] = (void*)(uintptr_t)data; /* only read */
+  return code;
+}
+
+static int32_t bind_steps(td_executor* e, const td_segment* segment, td_error* error) {
   const td_dynamic* d = e->dynamic;
   for (uint32_t i = segment->begin; i < segment->end; i++) {
     const td_instruction* instruction = &e->plan.instructions[i];
@@ -545,7 +588,11 @@ static void bind_steps(td_executor* e, const td_segment* segment) {
       uint32_t v = instruction->args[a], owner = e->plan.values[v].of;
       e->steps[i].buffers[a] = (char*)d->pointers[owner] + (owner == v ? 0 : d->offsets[v]);
     }
+    if (instruction->op != TD_OP_RESULT) continue;
+    int32_t code = bind_result(e, i, error);
+    if (code != TD_OK) return code;
   }
+  return TD_OK;
 }
 
 /* Types, sizes and places for the instructions of a segment. */
@@ -568,7 +615,16 @@ static int32_t enter_segment(td_executor* e, uint32_t s, const td_tensor* inputs
   }
   if (code == TD_OK && s == 0) code = bind_inputs(e, inputs, error);
   if (code == TD_OK) code = bind_outputs(e, s, inputs, outputs, error);
-  if (code == TD_OK) bind_steps(e, &e->plan.segments[s]);
+  return code == TD_OK ? bind_steps(e, &e->plan.segments[s], error) : code;
+}
+
+static int32_t run_block(td_executor* e, uint32_t i, td_error* error) {
+  int64_t before = e->profiling ? td_now_ns() : 0;
+  int32_t code = td_block_run(e, i, error);
+  if (e->profiling) {
+    e->profile_ns[i] += (uint64_t)(td_now_ns() - before);
+    e->profile_runs[i]++;
+  }
   return code;
 }
 
@@ -576,7 +632,10 @@ static int32_t run_segment(td_executor* e, uint32_t s, td_error* error) {
   const td_segment* segment = &e->plan.segments[s];
   bool reads = s + 1 < e->plan.num_segments;
   int32_t code = td_run_steps(e, segment->begin, segment->end - (reads ? 1 : 0), error);
-  return code == TD_OK && reads ? read_sizes(e, segment->end - 1, error) : code;
+  if (code != TD_OK || !reads) return code;
+  uint32_t last = segment->end - 1;
+  return e->plan.instructions[last].op == TD_OP_SIZE ? read_sizes(e, last, error)
+                                                     : run_block(e, last, error);
 }
 
 int32_t td_dynamic_run(td_executor* e, const td_tensor* inputs, const td_buffer* outputs,

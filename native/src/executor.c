@@ -142,7 +142,8 @@ static int32_t make_steps(td_executor* e, const td_kernel* kernels, void* const*
   for (size_t i = 0; i < count; i++) {
     const td_instruction* instruction = &plan->instructions[i];
     td_step* s = &e->steps[i];
-    s->buffers = td_zone_alloc(&e->zone, instruction->num_args, sizeof *s->buffers);
+    size_t buffers = (size_t)instruction->num_args + (instruction->op == TD_OP_RESULT ? 1 : 0);
+    s->buffers = td_zone_alloc(&e->zone, buffers, sizeof *s->buffers);
     if (s->buffers == NULL) return no_memory(error);
     for (uint32_t a = 0; a < instruction->num_args; a++)
       s->buffers[a] = base[instruction->args[a]];
@@ -182,6 +183,8 @@ static int32_t assemble(td_executor* e, const td_symbol* kernels, size_t num_ker
   if (code == TD_OK) code = make_steps(e, found, base, error);
   if (code == TD_OK) code = link_ports(e, by_value, error);
   if (code == TD_OK && e->plan.is_dynamic) code = td_dynamic_create(e, base, error);
+  if (code == TD_OK && e->plan.is_dynamic)
+    code = td_blocks_create(e, kernels, num_kernels, constants, num_constants, error);
   return code;
 }
 
@@ -199,6 +202,7 @@ int32_t td_executor_build(td_zone* zone, const td_plan* plan, const td_symbol* k
     *zone = e->zone; /* stays the caller's, as do block and library */
     e->zone = (td_zone){NULL, 0};
     for (uint32_t v = 0; e->copies != NULL && v < e->plan.num_values; v++) td_free(e->copies[v]);
+    td_blocks_free(e);
     td_dynamic_free(e);
     td_free(e->arena);
     pthread_mutex_destroy(&e->mutex);
@@ -234,6 +238,7 @@ void td_close(td_executor* e) {
   for (uint32_t i = 0; i < e->plan.num_inputs; i++) td_free(e->inputs[i].own);
   for (uint32_t i = 0; i < e->plan.num_outputs; i++) td_free(e->outputs[i].own);
   for (uint32_t v = 0; v < e->plan.num_values; v++) td_free(e->copies[v]);
+  td_blocks_free(e);
   td_dynamic_free(e);
   td_free(e->arena);
   td_free(e->block);
@@ -487,7 +492,7 @@ int32_t td_executor_instruction(const td_executor* e, int32_t index, td_instruct
     return td_fail(error, TD_ARGUMENT, "instruction %d does not exist; there are %u", (int)index,
                    (unsigned)e->plan.num_instructions);
   const td_instruction* instruction = &e->plan.instructions[index];
-  static const char* const NAMES[] = {"call", "copy", "size"};
+  static const char* const NAMES[] = {"call", "copy", "size", "if", "loop", "result"};
   bool call = instruction->op == TD_OP_CALL;
   *info = (td_instruction_info){NAMES[instruction->op],
                                 call ? e->plan.kernels[instruction->kernel] : "",

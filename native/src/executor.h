@@ -26,7 +26,8 @@ typedef struct {
   bool has_result;
 } td_binding;
 
-typedef struct td_dynamic td_dynamic; /* dynamic.c */
+typedef struct td_dynamic td_dynamic;         /* dynamic.c */
+typedef struct td_block_state td_block_state; /* blocks.c */
 
 struct td_executor {
   pthread_mutex_t mutex;
@@ -42,6 +43,8 @@ struct td_executor {
   size_t constant_bytes;
   td_library* library;
   td_dynamic* dynamic; /* NULL for a static plan */
+  td_executor** bodies; /* of branches and loops, one per plan inside the plan */
+  td_block_state** blocks; /* by instruction; NULL where it is no branch or loop */
   bool profiling;
   uint64_t *profile_ns, *profile_runs;
 };
@@ -66,5 +69,29 @@ int32_t td_dynamic_result(const td_executor* e, uint32_t index, td_tensor_info* 
                           td_error* error);
 /* Bytes of working memory now. */
 size_t td_dynamic_arena_bytes(const td_executor* e);
+
+/* The sizes that a body is given, to be set before it runs. */
+int64_t* td_dynamic_given(const td_executor* e);
+/* An extent as it is now. */
+int64_t td_dynamic_extent(const td_executor* e, td_extent extent);
+/* The shape of a value as it is now. */
+const int64_t* td_dynamic_shape(const td_executor* e, uint32_t v);
+/* What the last run left of output `index`. */
+td_tensor td_dynamic_output(const td_executor* e, uint32_t index, size_t* bytes);
+/* Exchanges the memory that an output lies in for other memory (or none). */
+void td_dynamic_swap(td_executor* e, uint32_t index, void** memory, size_t* bytes);
+/* Gives a size its number. */
+void td_dynamic_set_size(td_executor* e, uint32_t k, int64_t number);
+
+/* ---- blocks.c: branches and loops ------------------------------------------------------------ */
+
+int32_t td_blocks_create(td_executor* e, const td_symbol* kernels, size_t num_kernels,
+                         const td_constant* constants, size_t num_constants, td_error* error);
+void td_blocks_free(td_executor* e);
+/* Runs the branch or loop that is instruction i and gives its sizes their numbers. */
+int32_t td_block_run(td_executor* e, uint32_t i, td_error* error);
+/* Where result `index` of instruction i lies; an error unless it has that shape. */
+int32_t td_block_result(const td_executor* e, uint32_t i, uint32_t index, const int64_t* shape,
+                        const void** data, td_error* error);
 
 #endif /* TREADLE_EXECUTOR_H_ */

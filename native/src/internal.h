@@ -107,14 +107,14 @@ typedef struct {
 
 #define TD_NUMBER UINT32_MAX
 
-typedef enum { TD_SIZE_INPUT, TD_SIZE_DATA, TD_SIZE_ADD, TD_SIZE_SUB, TD_SIZE_MUL,
+typedef enum { TD_SIZE_INPUT, TD_SIZE_GIVEN, TD_SIZE_DATA, TD_SIZE_ADD, TD_SIZE_SUB, TD_SIZE_MUL,
                TD_SIZE_FLOORDIV, TD_SIZE_FLOORMOD, TD_SIZE_MIN, TD_SIZE_MAX } td_size_op;
 
 /* A size that a run decides: the extent of an input, a number read from data, or computed. */
 typedef struct {
   td_size_op op;
   const char* name;     /* "" for most computed ones */
-  uint32_t input, axis; /* TD_SIZE_INPUT */
+  uint32_t input, axis; /* TD_SIZE_INPUT; TD_SIZE_GIVEN: `input` is its number among those */
   td_extent a, b;       /* computed: earlier sizes, or numbers */
   uint32_t segment;     /* known from this segment on, see td_segment */
 } td_size;
@@ -138,7 +138,17 @@ typedef struct {
 
 #define TD_UNKNOWN ((int64_t)-1)
 
-typedef enum { TD_OP_CALL, TD_OP_COPY, TD_OP_SIZE } td_op;
+typedef enum { TD_OP_CALL, TD_OP_COPY, TD_OP_SIZE, TD_OP_IF, TD_OP_LOOP, TD_OP_RESULT } td_op;
+
+/* What a branch or loop runs and gives: bodies are plans of their own. */
+typedef struct {
+  uint32_t bodies[2];        /* then and else; a loop has one */
+  uint32_t states;           /* of a loop */
+  uint32_t num_given;        /* sizes that the bodies are given */
+  uint32_t num_results;
+  const td_extent* given;
+  const uint32_t *result, *axis; /* where the instruction's sizes come from */
+} td_block;
 
 typedef struct {
   td_op op;
@@ -147,11 +157,18 @@ typedef struct {
   const uint32_t* args; /* value ids; for a copy: from, to; for sizes: where they are read */
   const int64_t* dims;
   const td_extent* extents; /* what `dims` are per run; NULL in a static plan */
-  const uint32_t* sizes;    /* what a TD_OP_SIZE reads, `num_dims` of them */
+  const uint32_t* sizes;    /* what a TD_OP_SIZE or a block reads, `num_dims` of them */
+  const td_block* block;    /* TD_OP_IF, TD_OP_LOOP */
+  uint32_t source, index;   /* TD_OP_RESULT: the instruction and which of its results */
   const char* origin;
 } td_instruction;
 
-/* A run of instructions up to (and including) one that reads sizes from data, or to the end. All
+/* True for what makes sizes known: reading them from data, branches and loops. */
+static inline bool td_ends_segment(td_op op) {
+  return op == TD_OP_SIZE || op == TD_OP_IF || op == TD_OP_LOOP;
+}
+
+/* A run of instructions up to (and including) one that makes sizes known, or to the end. All
  * sizes that the memory of its values needs are known when it starts. */
 typedef struct {
   uint32_t begin, end;
@@ -162,7 +179,8 @@ typedef struct {
   uint32_t value;
 } td_port;
 
-typedef struct {
+typedef struct td_plan td_plan;
+struct td_plan {
   const char* target;
   const char** features;
   td_value* values;
@@ -176,7 +194,12 @@ typedef struct {
   uint32_t num_sizes, num_segments;
   size_t arena_bytes;
   bool is_dynamic; /* version 2: sizes and places are settled by every run */
-} td_plan;
+  td_plan* plans;  /* the bodies of branches and loops */
+  uint32_t num_plans, num_given, depth;
+};
+
+/* A body runs inside the plan it belongs to, which may be one itself. */
+#define TD_MAX_DEPTH 16
 
 /* Reads and checks a plan; all its memory comes from `zone`, nothing points into `root`. */
 int32_t td_plan_read(const td_json* root, td_zone* zone, td_plan* plan, td_error* error);

@@ -174,13 +174,9 @@ static bool same_type(const array* a, const td_value* value) {
          memcmp(a->shape, value->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
 }
 
-/* Marks the arrays the plan uses and checks their types. Returns the bytes they need. */
-static bool match_plan(walk* w, const td_plan* plan, size_t* bytes) {
+/* Marks the arrays that a plan and its bodies use and checks their types. */
+static bool mark_arrays(walk* w, const td_plan* plan, const td_name* names) {
   static unsigned char needed; /* an address that means "wanted, place not known yet" */
-  td_name* names = td_zone_alloc(w->zone, w->count, sizeof *names);
-  if (names == NULL) return no_memory(w);
-  for (size_t i = 0; i < w->count; i++) names[i] = (td_name){w->arrays[i].name, i};
-  td_names_sort(names, w->count);
   for (uint32_t v = 0; v < plan->num_values; v++) {
     const td_value* value = &plan->values[v];
     if (value->kind != TD_VALUE_CONSTANT) continue;
@@ -193,6 +189,18 @@ static bool match_plan(walk* w, const td_plan* plan, size_t* bytes) {
     }
     w->arrays[name->position].place = &needed;
   }
+  for (uint32_t k = 0; k < plan->num_plans; k++)
+    if (!mark_arrays(w, &plan->plans[k], names)) return false;
+  return true;
+}
+
+/* Marks the arrays that are used. Returns the bytes they need. */
+static bool match_plan(walk* w, const td_plan* plan, size_t* bytes) {
+  td_name* names = td_zone_alloc(w->zone, w->count, sizeof *names);
+  if (names == NULL) return no_memory(w);
+  for (size_t i = 0; i < w->count; i++) names[i] = (td_name){w->arrays[i].name, i};
+  td_names_sort(names, w->count);
+  if (!mark_arrays(w, plan, names)) return false;
   *bytes = 0;
   for (size_t i = 0; i < w->count; i++)
     if (w->arrays[i].place != NULL)

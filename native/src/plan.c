@@ -70,7 +70,7 @@ static td_value_kind kind_of_memory(const td_plan* plan, uint32_t v) {
   return plan->values[plan->values[v].of].kind;
 }
 
-static bool is_writable(const td_plan* plan, uint32_t v) {
+bool td_is_writable(const td_plan* plan, uint32_t v) {
   td_value_kind kind = kind_of_memory(plan, v);
   return kind != TD_VALUE_INPUT && kind != TD_VALUE_CONSTANT;
 }
@@ -92,23 +92,28 @@ static bool read_copy(td_reader* r, const td_json* object, td_instruction* instr
             (unsigned)args[1], to->dtype->name, to->bytes);
     return false;
   }
-  if (is_writable(r->plan, args[1])) return true;
+  if (td_is_writable(r->plan, args[1])) return true;
   td_fail(r->error, TD_PLAN, "%s: value %u is an input or constant and cannot be written", r->where,
           (unsigned)args[1]);
   return false;
 }
 
-static bool read_args(td_reader* r, const td_json* object, td_instruction* instruction) {
+bool td_read_args(td_reader* r, const td_json* object, td_instruction* instruction) {
   const td_json* list = td_read_list(r, object, "args");
   if (list == NULL) return false;
   uint32_t* args = td_zone_alloc(r->zone, list->count, sizeof *args);
   if (args == NULL) return td_read_no_memory(r);
   instruction->args = args;
+  for (const td_json* item = list->child; item != NULL; item = item->next)
+    if (!td_read_id(r, item, "args", r->plan->num_values, &args[instruction->num_args++]))
+      return false;
+  return true;
+}
+
+static bool check_writes(td_reader* r, const td_instruction* call) {
   bool writes = false;
-  for (const td_json* item = list->child; item != NULL; item = item->next) {
-    uint32_t* arg = &args[instruction->num_args++];
-    if (!td_read_id(r, item, "args", r->plan->num_values, arg)) return false;
-    td_value_kind kind = kind_of_memory(r->plan, *arg);
+  for (uint32_t a = 0; a < call->num_args; a++) {
+    td_value_kind kind = kind_of_memory(r->plan, call->args[a]);
     writes |= kind == TD_VALUE_ARENA || kind == TD_VALUE_OUTPUT;
   }
   if (writes) return true;
@@ -125,7 +130,9 @@ static bool read_dims(td_reader* r, const td_json* object, td_instruction* instr
 
 static bool read_call(td_reader* r, const td_json* object, td_instruction* instruction) {
   const char* kernel;
-  if (!td_read_text(r, object, "kernel", &kernel) || !read_args(r, object, instruction)) return false;
+  if (!td_read_text(r, object, "kernel", &kernel) || 
+      !td_read_args(r, object, instruction) || !check_writes(r, instruction))
+    return false;
   if (!read_dims(r, object, instruction)) return false;
   r->plan->kernels[r->plan->num_instructions] = kernel; /* numbered later */
   return true;
@@ -169,6 +176,12 @@ static bool read_instruction(td_reader* r, const td_json* object, td_instruction
   if (strcmp(op, "copy") == 0) return read_copy(r, object, instruction);
   instruction->op = TD_OP_SIZE;
   if (strcmp(op, "size") == 0 && r->plan->is_dynamic) return read_size(r, object, instruction);
+  instruction->op = strcmp(op, "loop") == 0 ? TD_OP_LOOP : TD_OP_IF;
+  if ((strcmp(op, "if") == 0 || instruction->op == TD_OP_LOOP) && r->plan->is_dynamic)
+    return td_read_block(r, object, instruction);
+  instruction->op = TD_OP_RESULT;
+  if (strcmp(op, "result") == 0 && r->plan->is_dynamic)
+    return td_read_result(r, object, instruction);
   td_fail(r->error, TD_UNSUPPORTED, "%s: this runtime (%s) does not know the operation \"%.60s\"",
           r->where, td_version(), op);
   td_hint(r->error, TD_UNSUPPORTED, "the plan was made by a newer Treadle: update the runtime");
@@ -238,7 +251,7 @@ static bool check_outputs_written(td_reader* r) {
   for (uint32_t i = 0; i < plan->num_instructions; i++) {
     const td_instruction* instruction = &plan->instructions[i];
     for (uint32_t a = instruction->op == TD_OP_COPY; a < instruction->num_args; a++)
-      used[plan->values[instruction->args[a]].of] |= instruction->op != TD_OP_SIZE;
+      used[plan->values[instruction->args[a]].of] |= !td_ends_segment(instruction->op);
   }
   for (uint32_t i = 0; i < plan->num_outputs; i++) {
     if (used[plan->outputs[i].value]) continue;
@@ -287,14 +300,15 @@ static bool read_memory(td_reader* r, const td_json* root) {
   return td_read_size(r, root, "arena_bytes", &r->plan->arena_bytes);
 }
 
-static bool read_plan(td_reader* r, const td_json* root) {
+bool td_read_body(td_reader* r, const td_json* root) {
   td_plan* plan = r->plan;
   if (root == NULL || root->type != TD_JSON_OBJECT) {
     td_fail(r->error, TD_PLAN, "the plan is not a JSON object");
     return false;
   }
   return check_version(r, root) && td_read_optional_text(r, root, "target", &plan->target) &&
-         read_features(r, root) && read_memory(r, root) && td_read_values(r, root) &&
+         read_features(r, root) && read_memory(r, root) && td_read_plans(r, root) &&
+         td_read_values(r, root) &&
          read_ports(r, root, "input", TD_VALUE_INPUT, &plan->inputs, &plan->num_inputs) &&
          read_ports(r, root, "output", TD_VALUE_OUTPUT, &plan->outputs, &plan->num_outputs) &&
          read_instructions(r, root) && check_outputs_written(r) &&
@@ -305,5 +319,5 @@ int32_t td_plan_read(const td_json* root, td_zone* zone, td_plan* plan, td_error
   td_error local;
   td_reader r = {zone, plan, error == NULL ? &local : error, "the plan"};
   memset(plan, 0, sizeof *plan);
-  return read_plan(&r, root) ? TD_OK : r.error->code;
+  return td_read_body(&r, root) ? TD_OK : r.error->code;
 }

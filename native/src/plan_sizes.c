@@ -40,6 +40,19 @@ static bool read_input_size(td_reader* r, const td_json* object, td_size* size) 
                            &size->axis);
 }
 
+/* A size of the plan that this one is a body of; they are given in this order. */
+static bool read_given_size(td_reader* r, const td_json* object) {
+  const td_json* field = td_json_get(object, "given");
+  if (field->type == TD_JSON_INTEGER && field->integer == (int64_t)r->plan->num_given &&
+      r->plan->depth > 0) {
+    r->plan->num_given++;
+    return true;
+  }
+  td_fail(r->error, TD_PLAN, "%s: \"given\" numbers the sizes that a body is given, from 0",
+          r->where);
+  return false;
+}
+
 static bool get_op(td_reader* r, const td_json* object, td_size* size) {
   static const char* const NAMES[] = {"add", "sub", "mul", "floordiv", "floormod", "min", "max"};
   const char* text;
@@ -56,6 +69,9 @@ static bool get_op(td_reader* r, const td_json* object, td_size* size) {
 static bool read_size(td_reader* r, const td_json* object, td_size* size) {
   if (!td_read_optional_text(r, object, "name", &size->name)) return false;
   if (td_json_get(object, "input") != NULL) return read_input_size(r, object, size);
+  size->op = TD_SIZE_GIVEN;
+  size->input = r->plan->num_given;
+  if (td_json_get(object, "given") != NULL) return read_given_size(r, object);
   size->op = TD_SIZE_DATA;
   if (td_json_get(object, "op") == NULL) return true;
   return get_op(r, object, size) &&
@@ -101,7 +117,7 @@ static bool make_segments(td_reader* r) {
   uint32_t begin = 0;
   for (uint32_t i = 0; i < plan->num_instructions; i++) {
     const td_instruction* instruction = &plan->instructions[i];
-    if (instruction->op != TD_OP_SIZE) continue;
+    if (!td_ends_segment(instruction->op)) continue;
     plan->segments[plan->num_segments++] = (td_segment){begin, i + 1};
     begin = i + 1;
     for (uint32_t k = 0; k < instruction->num_dims; k++) {
@@ -167,6 +183,8 @@ static bool check_known(td_reader* r, uint32_t i, uint32_t segment) {
     known &= r->plan->values[instruction->args[a]].segment <= segment;
   for (uint32_t k = 0; instruction->extents != NULL && k < instruction->num_dims; k++)
     known &= segment_of(r->plan, instruction->extents[k]) <= segment;
+  for (uint32_t k = 0; instruction->block != NULL && k < instruction->block->num_given; k++)
+    known &= segment_of(r->plan, instruction->block->given[k]) <= segment;
   if (known) return true;
   td_fail(r->error, TD_PLAN, "plan instruction %u: a size it needs is read later", (unsigned)i);
   return false;

@@ -38,6 +38,16 @@ bool td_read_extents(td_reader* r, const td_json* object, const char* key,
 /* Settles when every size and value is known; checks that no instruction needs one before. */
 bool td_check_sizes(td_reader* r);
 
+/* plan_blocks.c: branches and loops (version 2). */
+bool td_read_plans(td_reader* r, const td_json* root);
+bool td_read_block(td_reader* r, const td_json* object, td_instruction* instruction);
+bool td_read_result(td_reader* r, const td_json* object, td_instruction* instruction);
+
+/* plan.c */
+bool td_read_body(td_reader* r, const td_json* root);
+bool td_read_args(td_reader* r, const td_json* object, td_instruction* instruction);
+bool td_is_writable(const td_plan* plan, uint32_t v);
+
 /* plan_values.c */
 bool td_read_values(td_reader* r, const td_json* root);
 

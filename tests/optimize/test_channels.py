@@ -18,6 +18,7 @@ from treadle.optimize.channels import (
     pack_depthwise,
     pack_panels,
     pack_weights,
+    take_per_group,
 )
 
 
@@ -122,6 +123,14 @@ def test_merged_groups_compute_the_same(groups: int, merged: int) -> None:
         return np.einsum("goikl,gikl->go", split, x.reshape(count, -1, 2, 2)).reshape(-1)
 
     np.testing.assert_array_equal(product(w, groups), product(whole, groups // merged))
+
+
+def test_channels_are_picked_within_their_group() -> None:
+    w = np.arange(4 * 3 * 2).reshape(4, 3, 2, 1)
+    picked = np.array([[2, 0, 1], [1, 2, 0]])
+    taken = take_per_group(w, picked)
+    for filter_, row in enumerate(taken):
+        np.testing.assert_array_equal(row, w[filter_, picked[filter_ // 2]])
 
 
 @pytest.mark.parametrize(("rows", "columns", "width"), [(5, 16, 8), (3, 17, 8), (1, 3, 16)])

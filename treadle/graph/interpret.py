@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def run(function: Function, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray
     if missing:
         raise InputError(f"the input {missing[0]!r} is missing", hint=f"inputs: {names}")
     result = evaluate(function, [inputs[n] for n in names])
-    return _leaves(result)
+    return leaves(result)
 
 
 def evaluate(function: Function, args: Sequence[np.ndarray]) -> Value:
@@ -95,7 +95,12 @@ def _call(node: Call, args: list[Value], sizes: Sizes) -> Value:
     if isinstance(node.op, Function):
         return _evaluate(node.op, args, sizes)
     attrs = _attrs_with_sizes(node.attrs, sizes) if node.attrs is not None else None
-    result = _as_value(node.op.reference(attrs, *args))
+    if node.op.control is not None:
+        result = _as_value(node.op.control(lambda f, a: _body(f, a, sizes), attrs, *args))
+    else:
+        result = _as_value(node.op.reference(attrs, *args))
+    if node.op.binds is not None:
+        _learn(node.op.binds(node.attrs), args[-1], sizes)
     _check(
         node.type,
         result,
@@ -103,6 +108,26 @@ def _call(node: Call, args: list[Value], sizes: Sizes) -> Value:
         f"operator {node.op.name}, node {node.origin or '(unnamed)'}",
     )
     return result
+
+
+def _body(function: Function, args: Sequence[np.ndarray], sizes: Sizes) -> list[np.ndarray]:
+    """Return the results of the body of control flow: its sizes end with it."""
+    inner = dict(sizes)
+    for param, array in zip(function.params, args, strict=True):
+        own = {d for d in tensor_type(param.type).shape if isinstance(d, ex.Var)}
+        inner = {d: n for d, n in inner.items() if d not in own}
+        _bind(tensor_type(param.type), np.asarray(array), inner, f"parameter {param.name}")
+    return leaves(_evaluate(function, [np.asarray(a) for a in args], inner))
+
+
+def _learn(size: Dim, value: Value, sizes: Sizes) -> None:
+    """Note the number that a value gives a symbolic size."""
+    if not isinstance(size, ex.Expr) or isinstance(value, tuple):
+        return
+    number = int(value)
+    if number < 0:
+        raise InputError(f"the size {size} cannot be {number}")
+    sizes[size] = number
 
 
 def _as_value(result: object) -> Value:
@@ -115,9 +140,12 @@ def _attrs_with_sizes(attrs: Attrs, sizes: Sizes) -> Attrs:
     """Return the record with symbolic dimensions in its fields replaced by their sizes."""
     if not sizes:
         return attrs
-    changed = {}
+    changed: dict[str, Any] = {}  # fields of any type
     for f in fields(attrs):
         value = getattr(attrs, f.name)
+        if isinstance(value, ex.Expr):
+            number = _dim_value(value, sizes)
+            changed[f.name] = value if number is None else number
         if isinstance(value, tuple) and any(isinstance(v, ex.Expr) for v in value):
             known = tuple(_dim_value(v, sizes) if isinstance(v, ex.Expr) else v for v in value)
             changed[f.name] = tuple(
@@ -189,6 +217,9 @@ def _check(type_: Type, value: Value, sizes: Sizes, what: str) -> None:
         return
     if not isinstance(type_, TensorType):
         raise InternalError(f"the reference gives an array for the type {type_}", at=what)
+    for dim, size in zip(type_.shape, value.shape, strict=False):
+        if isinstance(dim, ex.Var):
+            sizes.setdefault(dim, size)
     dims = [_dim_value(d, sizes) for d in type_.shape]
     fits = len(dims) == value.ndim and all(
         d is None or d == s for d, s in zip(dims, value.shape, strict=True)
@@ -199,7 +230,8 @@ def _check(type_: Type, value: Value, sizes: Sizes, what: str) -> None:
         )
 
 
-def _leaves(value: Value) -> list[np.ndarray]:
+def leaves(value: Value) -> list[np.ndarray]:
+    """Return the arrays of a value, of tuples in order."""
     if isinstance(value, np.ndarray):
         return [value]
-    return [leaf for v in value for leaf in _leaves(v)]
+    return [leaf for v in value for leaf in leaves(v)]

@@ -120,7 +120,7 @@ class TupleItem:
         return TupleItem(value, index, value.type.fields[index], value.origin)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Function:
     """A function of its parameters. `name` is set on fused groups (they become kernels)."""
 

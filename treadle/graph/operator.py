@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from treadle.errors import TypeMismatch
-from treadle.graph.nodes import Call, Constant, Node
+from treadle.graph.nodes import Call, Constant, Function, Node
 from treadle.graph.types import Dim, Type
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule
@@ -119,6 +119,8 @@ class Operator(Generic[A]):
     """flops(attrs, *types) -> floating point operations of one call (static shapes)."""
     binds: Callable[[A], Dim] | None = None
     """binds(attrs) -> the size that a call gives the number in its last operand."""
+    control: Callable[..., Sequence[np.ndarray]] | None = None
+    """control(run, attrs, *arrays) -> results, where `run(function, arrays)` runs a body."""
 
     def __call__(self, *args: Node, origin: str = "", **attrs: object) -> Call:
         """Return a call of this operator; keyword arguments are its attributes."""
@@ -157,6 +159,11 @@ class Operator(Generic[A]):
         except TypeError as e:
             raise TypeMismatch(f"operator {self.name}: {e}") from None
 
+    @property
+    def is_kernel(self) -> bool:
+        """True when a kernel computes it; what the plan itself does has no `compute`."""
+        return self.compute is not None
+
     def __str__(self) -> str:
         return self.name
 
@@ -170,6 +177,14 @@ def _freeze(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     return value
+
+
+def bodies_of(call: Call) -> tuple[Function, ...]:
+    """Return the functions among the attributes of a call: the bodies of control flow."""
+    if call.attrs is None:
+        return ()
+    values = (getattr(call.attrs, f.name) for f in fields(call.attrs))
+    return tuple(v for v in values if isinstance(v, Function))
 
 
 def constant_value(node: Node) -> np.ndarray | None:

@@ -8,6 +8,7 @@ body      = {%x "=" right [origin]} "return" (operand | fields)
 right     = fields | %x "[" int "]" | name "(" {operand | name "=" value} ")" ":" type
 fields    = "(" [operand {"," operand}] ")"
 operand   = %x | "const" "[" int "]" | type "{" elements "}"
+(an attribute's value may be "@" name: a function above, the body of control flow)
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _TOKEN = re.compile(
       | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)
       | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
       | (?P<ref>%(?:[A-Za-z_][A-Za-z0-9_.]*|\d+|"(?:[^"\\\n]|\\.)*"))
-      | (?P<sign>//|[-+*%()\[\]{}:=,])""",
+      | (?P<sign>//|[-+*@%()\[\]{}:=,])""",
     re.VERBOSE,
 )
 _LITERALS = {
@@ -420,6 +421,8 @@ class _Parser:
         token = self.token
         if self._accept("-"):
             return self._negated(token)
+        if self._accept("@"):
+            return self._body()
         if self._accept("("):
             items, comma = self._nested(lambda: self._list(self._value, ")"))
             return items[0] if len(items) == 1 and not comma else tuple(items)
@@ -439,6 +442,13 @@ class _Parser:
                 raise self._error(f"{token.text} takes two values", token.start)
             return self._arithmetic(token, *items)
         return self.symbols.setdefault(token.text, ex.Var(token.text))
+
+    def _body(self) -> Function:
+        name = self._take("name")
+        found = self.functions.get(name.text)
+        if found is None:
+            raise self._unknown("function", name, list(self.functions))
+        return found
 
     def _negated(self, sign: _Token) -> object:
         value = self._nested(self._primary)

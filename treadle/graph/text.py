@@ -14,9 +14,10 @@
       return %0
     }
 
-Attributes at their defaults are left out. Constants of few elements stand where they are used, as
-`float32[2]{0.5, 1.0}`; larger ones are numbered and only described.
-Elements of narrow types are written as their bytes.
+Attributes at their defaults are left out. The bodies of control flow are functions, named @body as
+attributes; `with_size(%x, %n, size=n)` says which value the symbolic size n is the number of.
+Constants of few elements stand where they are used, as `float32[2]{0.5, 1.0}`; larger ones are
+numbered and only described. Elements of narrow types are written as their bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from treadle import dtype as dt
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, Var, topological
-from treadle.graph.operator import Attrs
+from treadle.graph.operator import Attrs, bodies_of
 from treadle.graph.types import Dim, TensorType, Type
 
 INLINE_LIMIT = 16
@@ -75,9 +76,15 @@ def functions_of(function: Function) -> list[Function]:
             found[current] = None
             continue
         stack.append((current, True))
-        callees = [n.op for n in topological([current.body]) if isinstance(n, Call)]
-        stack.extend((c, False) for c in reversed(callees) if isinstance(c, Function))
+        callees = [f for n in topological([current.body]) for f in _callees(n)]
+        stack.extend((c, False) for c in reversed(callees))
     return list(found)
+
+
+def _callees(node: Node) -> tuple[Function, ...]:
+    if not isinstance(node, Call):
+        return ()
+    return (node.op,) if isinstance(node.op, Function) else bodies_of(node)
 
 
 def _listed(functions: Iterable[Function]) -> list[Constant]:
@@ -195,6 +202,8 @@ class _Printer:
     def _value(self, value: object) -> str:
         if isinstance(value, ex.Expr):
             return self._dim(value)
+        if isinstance(value, Function):
+            return f"@{self.function_names[value]}"
         if isinstance(value, str):
             return json.dumps(value)
         if isinstance(value, (tuple, list)):

@@ -4,6 +4,7 @@
 from treadle.ops import (
     attention,
     bits,
+    control,
     conv,
     conv_grouped,
     conv_nchwc,
@@ -32,6 +33,7 @@ from treadle.ops import (
 __all__ = [
     "attention",
     "bits",
+    "control",
     "conv",
     "conv_grouped",
     "conv_nchwc",

@@ -8,8 +8,9 @@ from math import prod
 
 import numpy as np
 
+from treadle import dtype as dt
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Expr
+from treadle.expr.nodes import Expr, cast
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product, product_example
@@ -132,6 +133,76 @@ unpack_nchwc: Operator[UnpackAttrs] = register(
             Example(((1, 2, 3, 3, 4),), {"channels": 5}),
             Example(((1, 1, 1, 1, 16),), {"channels": 1}),
             Example(((2, 3, 5, 4),), {"channels": 9}, ("int8",), -9, 9),
+        ),
+    )
+)
+
+
+def element_of(place: np.ndarray, height: int, width: int, block: int) -> np.ndarray:
+    """Return where in [c/block, height, width, block] the image of a channel begins (elements).
+
+    `place` is block number * block + lane.
+    """
+    chunk, lane = np.divmod(place, block)
+    return chunk * (height * width * block) + lane
+
+
+def channel_at(x: te.Tensor, element: Expr) -> tuple[Expr, Expr]:
+    """Return block number and lane of the channel that begins at `element` of [n, c/b, h, w, b].
+
+    What reads the channel adds its position to `element` again, so nothing is divided.
+    """
+    at = cast(element, dt.INDEX)
+    image = x.shape[2] * x.shape[3] * x.shape[4]
+    return te.floordiv(at, image), te.floormod(at, image)
+
+
+def check_static_image(data: TensorType) -> None:
+    """Raise TypeMismatch unless places in [n, c/b, h, w, b] can be numbered."""
+    for axis, what in ((1, "channel blocks"), (2, "height"), (3, "width"), (4, "block")):
+        known_extent(data, axis, what)
+
+
+def _infer_reorder(attrs: Attrs, x: Type, places: Type) -> TensorType:
+    data, table = tensor_type(x), tensor_type(places)
+    if data.ndim != 5 or table.ndim != 2 or table.dtype != "int32":
+        raise TypeMismatch(f"{data} and {table} are not [n, c/b, h, w, b] and int32[blocks, b]")
+    check_static_image(data)
+    return data.with_shape((data.shape[0], table.shape[0], *data.shape[2:4], table.shape[1]))
+
+
+def _compute_reorder(attrs: Attrs, x: te.Tensor, places: te.Tensor) -> te.Tensor:
+    def element(n: Expr, chunk: Expr, h: Expr, w: Expr, lane: Expr) -> Expr:
+        block, place = channel_at(x, places[chunk, lane])
+        return x[n, block, h, w, place]
+
+    shape = (x.shape[0], places.shape[0], *x.shape[2:4], places.shape[1])
+    return te.compute_one(shape, element, name="reorder_nchwc")
+
+
+def _reference_reorder(attrs: Attrs, x: np.ndarray, places: np.ndarray) -> np.ndarray:
+    chunks, lanes = np.divmod(places, prod(x.shape[2:]))
+    picked = x[:, chunks, :, :, lanes]  # [chunks, b, n, h, w]
+    return np.ascontiguousarray(picked.transpose(2, 0, 3, 4, 1))
+
+
+reorder_nchwc: Operator[Attrs] = register(
+    # Channel `lane` of block k is the one whose image begins `places[k, lane]` elements into x.
+    Operator(
+        name="reorder_nchwc",
+        infer=_infer_reorder,
+        reference=_reference_reorder,
+        compute=_compute_reorder,
+        fusion=Fusion.INJECTIVE,
+        examples=(
+            Example(
+                ((2, 3, 5, 7, 4), (2, 4)),
+                inputs={1: element_of(np.array([[0, 9, 2, 7], [3, 3, 11, 4]], np.int32), 5, 7, 4)},
+            ),
+            Example(
+                ((1, 2, 3, 3, 4), (1, 8)),
+                inputs={1: element_of(np.array([[7, 6, 5, 4, 3, 2, 1, 0]], np.int32), 3, 3, 4)},
+            ),
         ),
     )
 )

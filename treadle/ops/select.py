@@ -53,7 +53,6 @@ with_size: Operator[SizeAttrs] = register(
         name="with_size",
         infer=_infer_with_size,
         reference=lambda a, x, value: x,
-        compute=lambda a, x, value: te.compute_one(x.shape, lambda *i: x[i], "with_size"),
         attrs_type=SizeAttrs,
         binds=lambda a: a.size,
         examples=(Example(((3,), ()), {"size": 3}, ("float32", "int64"), inputs={1: np.array(3)}),),

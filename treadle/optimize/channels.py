@@ -128,6 +128,14 @@ def merge_groups(w: np.ndarray, groups: int, merged: int) -> np.ndarray:
     return result.reshape(oc, merged * per_group, kh, kw)
 
 
+def take_per_group(w: np.ndarray, picked: np.ndarray) -> np.ndarray:
+    """Return weights [oc, ic/groups, kh, kw] with input channels `picked[g]` in group g."""
+    groups, per_group = picked.shape
+    split = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+    index = picked.reshape(groups, 1, per_group, *(1,) * (w.ndim - 2))
+    return np.take_along_axis(split, index, 2).reshape(w.shape)
+
+
 def pack_panels(w: np.ndarray, width: int) -> np.ndarray:
     """Return weights [k, n] as [ceil(n/width), k, width], zero padded."""
     k, n = w.shape

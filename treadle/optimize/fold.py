@@ -53,7 +53,7 @@ class ConstantFolder:
         Raises:
             ModelError: the operator cannot be evaluated for these operands.
         """
-        if not isinstance(call.op, Operator) or not call.args:
+        if not isinstance(call.op, Operator) or not call.op.is_kernel or not call.args:
             return None
         if not all(isinstance(a, Constant) for a in call.args):
             return None

@@ -31,7 +31,9 @@ from treadle.ops.conv_grouped import grouped_conv2d_nchwc
 from treadle.ops.conv_nchwc import (
     conv2d_nchwc,
     depthwise_conv2d_nchwc,
+    element_of,
     pack_nchwc,
+    reorder_nchwc,
     unpack_nchwc,
 )
 from treadle.ops.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
@@ -46,13 +48,16 @@ from treadle.optimize.channels import (
     pack_depthwise,
     pack_panels,
     pack_weights,
+    take_per_group,
 )
 from treadle.optimize.winograd import (
     transform_weights,
+    why_winograd,
     winograd_outputs,
     winograd_pads,
     winograd_tile,
 )
+from treadle.passes import decided
 from treadle.runtime.pages import release_pages
 from treadle.target.base import Target
 
@@ -185,16 +190,20 @@ class _Layouts:
         attrs = node.attrs
         assert isinstance(attrs, ConvAttrs)
         if data.ndim != 4 or not isinstance(w, Constant) or data.dtype not in _FLOATS:
-            return None
+            kinds = f"images of {' or '.join(_FLOATS)} with weights known when compiled"
+            return self._stays(node, f"blocks of channels are for {kinds}")
         if not data.is_static:
-            return None
+            return self._stays(node, "sizes are not known")
         block = block_of(self.target, data.dtype)
+        decided(node.origin, "layout", f"NCHW{block}c", "a vector register holds a block")
         filters, per_group, _, _ = weights.static_shape
         if attrs.groups == data.static_shape[1] == filters and per_group == 1:
+            decided(node.origin, "method", "depthwise", "each channel has a filter of its own")
             return self._depthwise(node)
         merged = _groups_to_merge(attrs, weights, block)
         if merged is None:
-            return None
+            reason = f"{attrs.groups} groups would waste most lanes of a block"
+            return self._stays(node, reason)
         groups = attrs.groups // merged
         if merged > 1:
             w = Constant.of(merge_groups(w.value, attrs.groups, merged), origin=w.origin)
@@ -203,7 +212,16 @@ class _Layouts:
             return _in_groups(node, self._blocked(x), w, groups, order)
         source = self._conv_input(x)
         tile = winograd_tile(attrs, data, weights, block, self.target)
-        if tile is not None and source.order.block == block:
+        tile = tile if source.order.block == block else None
+        choice = "direct" if tile is None else f"Winograd F({tile}x{tile},3x3)"
+
+        def why() -> str:
+            if source.order.block != block:
+                return "Winograd's filtering is for inputs of whole blocks of channels"
+            return why_winograd(attrs, data, weights, block, self.target)
+
+        decided(node.origin, "method", choice, why)
+        if tile is not None:
             again = _winograd(node, source, w, tile)
             return _Blocked(again(order), order, again)
         padded, rest = _padded(source.node, replace(attrs, groups=1), w, node.origin)
@@ -213,6 +231,11 @@ class _Layouts:
             return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
 
         return _Blocked(make(order), order, make)
+
+    def _stays(self, node: Call, reason: str) -> _Blocked | None:
+        """Record why a convolution runs on the layout it has."""
+        decided(node.origin, "layout", "NCHW", reason)
+        return None
 
     def _conv_input(self, x: Node) -> _Blocked:
         """The blocked input; few channels (an image) make one small block of all of them."""
@@ -295,6 +318,8 @@ class _Layouts:
         return self.moved[x, order]
 
     def _move(self, x: Node, order: ChannelOrder) -> Node:
+        if x in self.blocked:
+            return _reordered(self.blocked[x], order, x.origin)
         plain = self._plain(x)
         if not order.is_natural:
             places = np.maximum(np.asarray(order.places), 0)
@@ -392,6 +417,7 @@ class _Layouts:
         if weights.ndim != 2 or data.dtype not in _FLOATS or not weights.size:
             return node
         assert isinstance(b, Constant)
+        decided(node.origin, "layout", "weights in panels", "they are known when compiled")
         n = weights.static_shape[1]
         rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
         width = panel_width(rows, n, self.target.lanes(bits(data.dtype)))
@@ -443,10 +469,13 @@ def _in_groups(
         inputs = ChannelOrder.natural(per_group, block)
         packed = _constant(pack_weights(w.value, inputs, order), w)
         return _Blocked(conv2d_nchwc.call(rest, (padded, packed), origin=node.origin), order)
-    alone = pack_weights(w.value, ChannelOrder.natural(per_group, 1), order)
+    places = source.order.position_of().reshape(groups, per_group)
+    along = np.argsort(places, axis=1)  # in the order of memory
+    picked = take_per_group(w.value, along)
+    alone = pack_weights(picked, ChannelOrder.natural(per_group, 1), order)
     packed = _constant(alone[:, :, :, :, 0], w)
-    places = Constant.of(source.order.position_of().reshape(groups, -1).astype(np.int32))
-    call = grouped_conv2d_nchwc.call(rest, (padded, packed, places), origin=node.origin)
+    at = _places(_Blocked(padded, source.order), np.take_along_axis(places, along, 1))
+    call = grouped_conv2d_nchwc.call(rest, (padded, packed, at), origin=node.origin)
     return _Blocked(call, order)
 
 
@@ -475,6 +504,19 @@ def _padded(x: Node, attrs: ConvAttrs, w: Constant, origin: str) -> tuple[Node, 
         return x, attrs
     made = pad(x, before=(0, 0, *before, 0), after=(0, 0, *after, 0), origin=origin)
     return made, replace(attrs, pads_before=(0, 0), pads_after=(0, 0))
+
+
+def _reordered(value: _Blocked, order: ChannelOrder, origin: str) -> Node:
+    """A blocked value moved into another order; gaps hold copies."""
+    position = value.order.position_of()
+    places = position[np.maximum(np.asarray(order.places), 0)].reshape(order.chunks, order.block)
+    return reorder_nchwc(value.node, _places(value, places), origin=origin)
+
+
+def _places(value: _Blocked, places: np.ndarray) -> Constant:
+    """Return places in a blocked value (block * b + lane) as operators look them up."""
+    _, _, height, width, _ = tensor_type(value.node.type).static_shape
+    return Constant.of(element_of(places, height, width, value.order.block).astype(np.int32))
 
 
 def _unpacked(value: _Blocked, type_: TensorType, origin: str) -> Node:

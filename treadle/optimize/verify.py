@@ -16,6 +16,7 @@ from treadle.graph.nodes import (
     Var,
     topological,
 )
+from treadle.graph.operator import bodies_of
 from treadle.graph.types import TensorType, TupleType
 
 
@@ -37,8 +38,8 @@ def verify(function: Function) -> None:
         _verify_params(current)
         for node in topological([current.body]):
             _verify_node(node, current)
-            if isinstance(node, Call) and isinstance(node.op, Function):
-                stack.append(node.op)
+            if isinstance(node, Call):
+                stack.extend([node.op] if isinstance(node.op, Function) else bodies_of(node))
 
 
 def _verify_params(function: Function) -> None:

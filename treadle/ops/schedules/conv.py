@@ -43,7 +43,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
-    rows = rows_per_band(total, -(-high // tile.high), tile, target)
+    rows = rows_per_band(total, -(-high // tile.high), tile, target, groups=groups)
     band, oh_outer = result.split(oh_outer, factor=rows)
     result.reorder(n, band, oc_outer, oh_outer, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
     result.parallel(result.fuse(n, band, oc_outer, oh_outer))
@@ -54,14 +54,18 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     _register_sums(total)
 
 
+NEAR = 0.25
+"""What a byte from the second level of cache costs, in bytes from further away."""
 _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
 
 
-def rows_per_band(total: Stage, rows: int, tile: WindowTile, target: Target) -> int:
+def rows_per_band(
+    total: Stage, rows: int, tile: WindowTile, target: Target, *, groups: int = 1
+) -> int:
     """Return how many tile rows of the image to finish for all channels before the next ones.
 
     A band's input is read once per tile of output channels, all weights once per band: what fits
-    the cache costs nothing to read again. The band with the least traffic to memory wins.
+    a cache costs nothing to read again from there. The band that moves least wins.
     """
     op = total.op
     assert isinstance(op, ComputeOp)
@@ -69,21 +73,25 @@ def rows_per_band(total: Stage, rows: int, tile: WindowTile, target: Target) -> 
         return rows
     _, oc, oh, ow, ocb = (known(a) for a in op.axis)
     taps = [known(a) for a in op.reduce_axis]
-    size = itemsize_of(total)
+    size: int = itemsize_of(total)
+    window = taps[1] * taps[2]
     weights = oc * ocb * prod(taps) * size
-    channels = prod(taps) // (taps[1] * taps[2])
-    source = channels * ow * oh * size
-    passes = -(-oc // tile.vectors)
-    room = target.l2_bytes // 2
+    source = prod(taps) // window * ow * oh * size
+    passes = -(-oc // (groups * tile.vectors))
 
-    def traffic(band: int) -> float:
+    def moved(band: int, room: int) -> float:
         bands = -(-rows // band)
-        lines = band / rows + (taps[1] * taps[2] > 1) * 2 * tile.high / max(oh, 1)
-        reads = source * lines * bands * (1 if source * lines <= room else passes)
+        lines = band / rows + (window > 1) * 2 * tile.high / max(oh, 1)
+        held = source * lines + weights / (groups * passes)
+        reads = groups * source * lines * bands * (1 if held <= room else passes)
         return reads + weights * (1 if weights <= room else bands)
 
-    bands: set[int] = {*range(1, min(rows, _MOST_BANDS) + 1), rows}
-    return min(bands, key=lambda band: (traffic(band), -band))
+    def cost(band: int) -> tuple[float, int]:
+        far, near = target.l2_bytes // 2, target.l1_bytes * 3 // 4
+        return moved(band, far) + NEAR * moved(band, near), -band
+
+    bands: list[int] = [b for b in (*range(1, min(rows, _MOST_BANDS)), rows) if rows % b == 0]
+    return min(bands, key=cost)
 
 
 def _register_sums(total: Stage) -> None:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocked convolutions: bands of rows, tiles within groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ops.schedules.compiled import check
+from treadle.graph.operator import OPERATORS
+from treadle.ops.conv_nchwc import conv2d_nchwc
+from treadle.ops.schedules.conv import rows_per_band
+from treadle.ops.schedules.tiles import WindowTile, best_window_tile
+from treadle.target.parse import parse_target
+from treadle.te import schedule
+from treadle.te import tensor as te
+
+TARGET = parse_target("llvm -mcpu=x86-64-v4 -num-cores=2")
+
+
+def band_of(
+    image: tuple[int, int], channels: int, filters: int, tile: WindowTile, kernel: int = 1
+) -> int:
+    x = te.placeholder((1, channels // 16, *image, 16), name="x")
+    w = te.placeholder((filters // 16, channels // 16, kernel, kernel, 16, 16), name="w")
+    assert conv2d_nchwc.compute is not None
+    (total,) = conv2d_nchwc.compute(conv2d_nchwc.make_attrs({}), x, w)
+    s = schedule.create_schedule(total.op)
+    height = image[0] - kernel + 1
+    return rows_per_band(s[total], -(-height // tile.high), tile, TARGET)
+
+
+@pytest.mark.parametrize("height", [7, 12, 13, 56])
+@pytest.mark.parametrize("channels", [16, 256])
+def test_bands_divide_the_rows(height: int, channels: int) -> None:
+    rows = -(-height // 2)
+    assert rows % band_of((height, 14), channels, 512, WindowTile(2, 14, 1)) == 0
+
+
+def test_input_that_is_larger_than_the_weights_stays_near() -> None:
+    """Many positions of few channels: all channels of a few rows before the next rows."""
+    band = band_of((56, 28), 32, 256, WindowTile(1, 28, 1))
+    assert band * 28 * 32 * 4 < TARGET.l1_bytes
+    assert band_of((14, 14), 256, 256, WindowTile(1, 14, 2)) == 14
+
+
+def test_tiles_of_groups_leave_no_rest() -> None:
+    assert 5 % best_window_tile(14, 14, 5, TARGET, whole=True).vectors == 0
+    assert 6 % best_window_tile(7, 7, 6, TARGET, whole=True).vectors == 0
+
+
+@pytest.mark.parametrize("filters", [4, 6])
+def test_groups_of_several_blocks(filters: int) -> None:
+    assert OPERATORS.get("conv2d_nchwc") is conv2d_nchwc
+    check("conv2d_nchwc", (1, 4, 9, 14, 16), (filters, 2, 1, 1, 16, 16), atol=1e-4, groups=2)
