@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,6 +28,39 @@ _REPORT = (
     "this is a defect of the compiler, not of the model; please report it with the command line and"
     " the text dumped by TREADLE_DUMP=<folder>"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a pass chose for a node of the user's model, and why, for `treadle explain`."""
+
+    origin: str
+    topic: str
+    choice: str
+    reason: str
+
+
+_no_decisions: list[Decision] | None = None
+_decisions: ContextVar[list[Decision] | None] = ContextVar("decisions", default=_no_decisions)
+
+
+@contextmanager
+def recorded_decisions() -> Iterator[list[Decision]]:
+    """Collect what passes decide inside the block."""
+    made: list[Decision] = []
+    token = _decisions.set(made)
+    try:
+        yield made
+    finally:
+        _decisions.reset(token)
+
+
+def decided(origin: str, topic: str, choice: str, reason: str | Callable[[], str]) -> None:
+    """Record a decision where somebody collects them; a reason that costs time is a function."""
+    made = _decisions.get()
+    if made is not None:
+        text = reason if isinstance(reason, str) else reason()
+        made.append(Decision(origin, topic, choice, text))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -64,3 +64,9 @@ def test_a_costly_element_of_the_tail_is_read_twice(
         _node("Add", "m t", "y"),
     ]
     _check([head, *tail], inputs, constants)
+
+
+def test_an_operand_that_must_stay_broadcast() -> None:
+    nodes = [_node("Expand", "x shape", "e"), _node("PRelu", "e slope", "y")]
+    inputs = {"x": _floats(1, 3, 5), "slope": _floats(2, 3, 1)}
+    _check(nodes, inputs, {"shape": np.array([2, 3, 5])})

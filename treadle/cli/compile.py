@@ -5,13 +5,19 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 import time
 from pathlib import Path
 
+import numpy as np
+
 from treadle.build.artifact import check_writable
 from treadle.build.executable import Executable
+from treadle.cli.agreement import agreement
 from treadle.cli.arguments import add_compile_options, add_model
+from treadle.cli.inputs import filled_inputs
 from treadle.cli.models import check_readable, compile_file
+from treadle.cli.reference import expected_outputs
 from treadle.cli.text import (
     console,
     count_text,
@@ -22,6 +28,8 @@ from treadle.cli.text import (
 )
 from treadle.errors import UsageError
 from treadle.runtime.toolchain import linkers_for
+from treadle.target.base import Target
+from treadle.target.host import host
 from treadle.target.parse import parse_target
 
 HELP = "compile an ONNX model to a .tar that runs with or without Python"
@@ -43,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COMMAND",
         help="the linker or C compiler to link with (default: the first one found)",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="run the model on random input and compare every output with onnxruntime's, or, "
+        "where that is not installed, with the operators' NumPy references",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,7 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
     output = arguments.output or Path(arguments.model.stem + ".tar")
     _check_output(output, arguments.model)
     linker = _words(arguments.linker)
-    linkers_for(parse_target(arguments.target).triple, linker)  # better now than after the work
+    target = parse_target(arguments.target)
+    linkers_for(target.triple, linker)  # better now than after the work
+    if arguments.check:
+        _check_runs_here(target)
     compiled = compile_file(arguments)
     start = time.perf_counter()
     compiled.save(output, linker=linker)
@@ -59,7 +76,25 @@ def run(arguments: argparse.Namespace) -> int:
     print_summary(compiled, seconds)
     out = console()
     print_row(out, "wrote", f"{output} ({size_text(output.stat().st_size)})")
-    return 0
+    return check(compiled, arguments.model) if arguments.check else 0
+
+
+def check(compiled: Executable, model: Path) -> int:
+    """Compare every output on random input with what it should be; return 1 if one departs."""
+    inputs = filled_inputs(compiled, "random")
+    found = [np.asarray(o) for o in compiled.run(inputs)]
+    expected, source = expected_outputs(model, inputs, compiled.executor.num_threads)
+    out = console()
+    print_row(out, "check", f"against {source}, on random input")
+    wrong = []
+    for (name, _, _), ours, theirs in zip(compiled.outputs, found, expected, strict=True):
+        result = agreement(ours, theirs)
+        wrong += [] if result.holds else [name]
+        print_row(out, "", f"{name}: {result}" + ("" if result.holds else "  ← departs"))
+    if wrong:
+        print(f"error: {count_text(len(wrong), 'output')} of {len(found)} departs", file=sys.stderr)
+        print("  hint  treadle compare MODEL.onnx MODEL.tar --layers shows where", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
@@ -85,6 +120,17 @@ def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
     print_row(out, "memory", "as each run needs" if memory.is_dynamic else planned)
     stages = " · ".join(f"{stage} {seconds_text(s)}" for stage, s in seconds.items())
     print_row(out, "time", f"{seconds_text(sum(seconds.values()))}: {stages}")
+
+
+def _check_runs_here(target: Target) -> None:
+    here = host()
+    missing = sorted(set(target.required_features) - here.features)
+    if target.triple.partition("-")[0] != here.triple.partition("-")[0] or missing:
+        lacks = f", which lacks {', '.join(missing)}" if missing else ""
+        raise UsageError(
+            f"--check runs the model, but the target {target} is not this machine{lacks}",
+            hint="compile without --check, and check for this machine without --target",
+        )
 
 
 def _words(command: str | None) -> list[str] | None:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from treadle.cli import bench, compile, doctor, profile, run
+from treadle.cli import bench, compile, doctor, explain, profile, run
 from treadle.cli.arguments import Parser
 from treadle.cli.machine import treadle_version
 from treadle.cli.operators import mistake_in
@@ -44,6 +44,7 @@ COMMANDS: dict[str, Command] = {
     "run": run,
     "bench": bench,
     "profile": profile,
+    "explain": explain,
     "doctor": doctor,
 }
 

@@ -24,16 +24,19 @@ def as_dim(value: Dim) -> Dim:
 
     Raises: TypeMismatch if it is a negative number.
     """
+    found = normal_size(value)
+    if isinstance(found, int) and found < 0:
+        raise TypeMismatch(f"a dimension cannot be {found}")
+    return found
+
+
+def normal_size(value: Dim) -> Dim:
+    """Return a number, possibly below 0, of elements in normal form: constants as ints."""
     number = int_value(value)
-    if number is None:
-        assert isinstance(value, Expr)
+    if number is None and isinstance(value, Expr):
         value = _normal(value)
         number = int_value(value)
-    if number is None:
-        return value
-    if number < 0:
-        raise TypeMismatch(f"a dimension cannot be {number}")
-    return number
+    return value if number is None else number
 
 
 @lru_cache(maxsize=4096)

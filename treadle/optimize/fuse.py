@@ -22,12 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from treadle.graph.nodes import Call, Function, Node, operands, topological
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import TensorType, same_dim
 from treadle.ops.movement import concat, pad, reshape
 from treadle.optimize.outline import outline
+from treadle.passes import decided
 
 GROUP_LIMIT = 64
 """The largest number of calls in a group: bounds the size of a kernel and its compile time."""
@@ -46,6 +48,7 @@ def fuse(function: Function, *, limit: int = GROUP_LIMIT, fuse_pad: bool = False
     partition.grow_tails(Fusion.ANCHOR)
     partition.grow_tails(Fusion.REDUCE)
     partition.join_producers()
+    partition.record_ends()
     return outline(function, partition.calls_by_sink())
 
 
@@ -79,6 +82,41 @@ class _Partition:
             if isinstance(node, Call) and node in self.group_of:
                 found.setdefault(self.group_of[node].sink, []).append(node)
         return found
+
+    def record_ends(self) -> None:
+        """Say of every group why it ends where it does."""
+        for node in self.order:
+            if isinstance(node, Call) and node in self.group_of:
+                group = self.group_of[node]
+                if group.sink is node:
+                    why = partial(self._why_it_ends, node, group)
+                    decided(node.origin, "fusion", _name(node), why)
+
+    def _why_it_ends(self, sink: Call, group: _Group) -> str:
+        users = self.users[sink]
+        if sink is self.root or any(not isinstance(u, Call) for u in users):
+            return "its result is an output or one of several results"
+        if len(group.members) >= self.limit:
+            return f"a kernel has at most {self.limit} operators"
+        if _is_alone(group):
+            return f"{_name(sink)} is a kernel of its own"
+        others = {id(self.group_of[u]): u for u in users if isinstance(u, Call)}
+        if len(others) > 1:
+            return f"{len(others)} kernels read its result"
+        return self._why_not_with(next(iter(others.values())), group)
+
+    def _why_not_with(self, user: Call, group: _Group) -> str:
+        name = f"{_name(user)} ({user.origin})" if user.origin else _name(user)
+        kind = _kind(user)
+        if user.op in _ALONE:
+            return f"{name} moves no data where memory can be shared"
+        if kind is Fusion.OPAQUE or kind is Fusion.ANCHOR:
+            return f"{name} has a schedule of its own that reads whole values"
+        if kind is Fusion.REDUCE:
+            return f"{name} combines elements of it"
+        if group.heavy is not None and not _same_shape(user, group.heavy):
+            return f"{name} has another shape"
+        return f"{name} would compute it more than once, or is in another kernel already"
 
     def grow_tails(self, kind: Fusion) -> None:
         """Start a group at every call of `kind` and let its element-wise users join (1 to 3)."""
@@ -208,6 +246,10 @@ class _Partition:
                 return None
             most = max(most, count)
         return most
+
+
+def _name(call: Call) -> str:
+    return call.op.name or "a function"
 
 
 def _kind(node: Node) -> Fusion:

@@ -52,10 +52,12 @@ from treadle.optimize.channels import (
 )
 from treadle.optimize.winograd import (
     transform_weights,
+    why_winograd,
     winograd_outputs,
     winograd_pads,
     winograd_tile,
 )
+from treadle.passes import decided
 from treadle.runtime.pages import release_pages
 from treadle.target.base import Target
 
@@ -188,16 +190,20 @@ class _Layouts:
         attrs = node.attrs
         assert isinstance(attrs, ConvAttrs)
         if data.ndim != 4 or not isinstance(w, Constant) or data.dtype not in _FLOATS:
-            return None
+            kinds = f"images of {' or '.join(_FLOATS)} with weights known when compiled"
+            return self._stays(node, f"blocks of channels are for {kinds}")
         if not data.is_static:
-            return None
+            return self._stays(node, "sizes are not known")
         block = block_of(self.target, data.dtype)
+        decided(node.origin, "layout", f"NCHW{block}c", "a vector register holds a block")
         filters, per_group, _, _ = weights.static_shape
         if attrs.groups == data.static_shape[1] == filters and per_group == 1:
+            decided(node.origin, "method", "depthwise", "each channel has a filter of its own")
             return self._depthwise(node)
         merged = _groups_to_merge(attrs, weights, block)
         if merged is None:
-            return None
+            reason = f"{attrs.groups} groups would waste most lanes of a block"
+            return self._stays(node, reason)
         groups = attrs.groups // merged
         if merged > 1:
             w = Constant.of(merge_groups(w.value, attrs.groups, merged), origin=w.origin)
@@ -206,7 +212,16 @@ class _Layouts:
             return _in_groups(node, self._blocked(x), w, groups, order)
         source = self._conv_input(x)
         tile = winograd_tile(attrs, data, weights, block, self.target)
-        if tile is not None and source.order.block == block:
+        tile = tile if source.order.block == block else None
+        choice = "direct" if tile is None else f"Winograd F({tile}x{tile},3x3)"
+
+        def why() -> str:
+            if source.order.block != block:
+                return "Winograd's filtering is for inputs of whole blocks of channels"
+            return why_winograd(attrs, data, weights, block, self.target)
+
+        decided(node.origin, "method", choice, why)
+        if tile is not None:
             again = _winograd(node, source, w, tile)
             return _Blocked(again(order), order, again)
         padded, rest = _padded(source.node, replace(attrs, groups=1), w, node.origin)
@@ -216,6 +231,11 @@ class _Layouts:
             return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
 
         return _Blocked(make(order), order, make)
+
+    def _stays(self, node: Call, reason: str) -> _Blocked | None:
+        """Record why a convolution runs on the layout it has."""
+        decided(node.origin, "layout", "NCHW", reason)
+        return None
 
     def _conv_input(self, x: Node) -> _Blocked:
         """The blocked input; few channels (an image) make one small block of all of them."""
@@ -397,6 +417,7 @@ class _Layouts:
         if weights.ndim != 2 or data.dtype not in _FLOATS or not weights.size:
             return node
         assert isinstance(b, Constant)
+        decided(node.origin, "layout", "weights in panels", "they are known when compiled")
         n = weights.static_shape[1]
         rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
         width = panel_width(rows, n, self.target.lanes(bits(data.dtype)))

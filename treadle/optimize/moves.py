@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.errors import TypeMismatch
 from treadle.graph.nodes import Call, Constant, Node, Tuple
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import Dim, TensorType, same_dim, tensor_type
@@ -144,7 +145,10 @@ def _drop_operand_broadcast(call: Call, uses: Uses) -> Node | None:
         mixed = tuple(bare[k] if k <= count else a for k, a in enumerate(call.args))
         if all(map(lambda a, b: a is b, mixed, call.args)):
             continue
-        fresh = call.op.call(call.attrs, mixed, origin=call.origin)
+        try:
+            fresh = call.op.call(call.attrs, mixed, origin=call.origin)
+        except TypeMismatch:  # prelu broadcasts one way only
+            continue
         if isinstance(fresh.type, TensorType) and has_same_shape(fresh, call):
             return fresh
     return None

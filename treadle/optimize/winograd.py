@@ -31,11 +31,20 @@ def winograd_tile(
     attrs: ConvAttrs, data: TensorType, weights: TensorType, block: int, target: Target
 ) -> int | None:
     """Return the tile (2 or 4) with which a convolution runs best, None for the direct way."""
-    if not get().winograd or not _is_possible(attrs, data, weights):
-        return None
+    costs = winograd_costs(attrs, data, weights, block, target)
+    return min(costs, key=lambda tile: costs[tile]) if get().winograd else None
+
+
+def winograd_costs(
+    attrs: ConvAttrs, data: TensorType, weights: TensorType, block: int, target: Target
+) -> dict[int | None, float]:
+    """Return the cycles of the direct way (None) and of every tile that can be used.
+
+    Those of a tile are divided by its `WORTHWHILE`.
+    """
     height, width = _outputs(attrs, data)
-    if min(height, width) < 1:
-        return None
+    if not _is_possible(attrs, data, weights) or min(height, width) < 1:
+        return {None: 0.0}
     n, channels = data.static_shape[:2]
     filters = weights.static_shape[0]
     inputs, outputs = ceil(channels / block) * block, ceil(filters / block) * block
@@ -48,7 +57,24 @@ def winograd_tile(
         shape = WinogradShape(tile, down, across, inputs, outputs, block, n)
         cycles = plan_winograd(shape, target, width=registers).cycles
         costs[tile] = cycles / WORTHWHILE[tile]
-    return min(costs, key=lambda tile: costs[tile])
+    return costs
+
+
+def why_winograd(
+    attrs: ConvAttrs, data: TensorType, weights: TensorType, block: int, target: Target
+) -> str:
+    """Return in words what `winograd_tile` decides by."""
+    if data.dtype != "float32" or weights.static_shape[2:] != (KERNEL, KERNEL):
+        return f"Winograd's filtering is for float32 and windows of {KERNEL}x{KERNEL}"
+    if not _is_possible(attrs, data, weights):
+        return "Winograd's filtering is for strides, dilations and groups of 1"
+    costs = winograd_costs(attrs, data, weights, block, target)
+    cycles = [f"direct {costs[None] / 1e3:.0f}"]
+    cycles += [
+        f"F({t}x{t},3x3) {c * WORTHWHILE[t] / 1e3:.0f}" for t, c in costs.items() if t is not None
+    ]
+    allowed = "" if get().winograd else "; Winograd is switched off"
+    return f"estimated thousands of cycles: {', '.join(cycles)}{allowed}"
 
 
 def _is_possible(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> bool:

@@ -37,6 +37,7 @@ from treadle.frontend.onnx.resolve import (
 from treadle.frontend.onnx.running import LoopParameters, RunningLoop, branched, visible
 from treadle.frontend.onnx.sequence import input_of, leaves_of, structure_of
 from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
+from treadle.frontend.symbolic import fold_sizes, is_sizes
 from treadle.graph.nodes import Call, Constant, Function, Module, Node, Var
 from treadle.graph.nodes import Tuple as TupleNode
 from treadle.graph.types import Structure, TensorType
@@ -246,6 +247,8 @@ class _Importer:
         given = [i for i in use.inputs if i is not None]
         known = all(isinstance(i, Constant) for i in given)
         results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
+        if all(isinstance(i, Constant) or is_sizes(i) for i in given):
+            results = [fold_sizes(r) for r in results]
         stamp_origin(results, given, use.origin)
         return results
 
@@ -476,7 +479,9 @@ def _output(declared: onnx.ValueInfoProto, values: Mapping[str, Node]) -> Node:
 
 
 def _is_constant_call(node: Node) -> bool:
-    return isinstance(node, Call) and all(isinstance(a, Constant) for a in node.args)
+    if not isinstance(node, Call) or is_sizes(node):
+        return False
+    return bool(node.args) and all(isinstance(a, Constant) for a in node.args)
 
 
 def _signature(

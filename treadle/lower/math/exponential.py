@@ -23,7 +23,14 @@ from treadle.lower.math.blocks import (
     where,
     with_sign_of,
 )
-from treadle.lower.math.coefficients import EXP_F32, EXP_F64, EXP_LITE, EXP_WIDE_F32, SINH_F64
+from treadle.lower.math.coefficients import (
+    EXP_F32,
+    EXP_F64,
+    EXP_LITE,
+    EXP_SHORT_F32,
+    EXP_WIDE_F32,
+    SINH_F64,
+)
 
 _LN2_HIGH_F32 = 0.693145751953125  # 16 bits
 _LN2_LOW_F32 = 1.4286068203094173e-06
@@ -61,14 +68,16 @@ def exp_f32_in_range(x: Expr) -> Expr:
 
 
 def sigmoid_f32(x: Expr) -> Expr:
-    """Return 1 / (1 + e**-x), which never decreases.
+    """Return 1 / (1 + e**-x), which never decreases; 0 below -88.5.
 
     e**r - 1 is rounded before 1 is added: its error is then below the step of r. Below e**-87 the
-    sum is 1 whatever is added.
+    sum is 1 whatever is added; from e**88.4 the power of two is infinite and the result 0.
     """
-    r, half = _wide_parts_f32(at_least(negate(x), -87.0))
-    grown = fma(r * r, polynomial(r, EXP_WIDE_F32), r)
-    return 1.0 / (1.0 + (1.0 + grown) * half * half)
+    y = at_least(at_most(negate(x), 89.0), -87.0)
+    n, power = round_scaled(y, 1.0 / LN2)
+    r = fma(n, -_LN2_LOW_F32, fma(n, -_LN2_HIGH_F32, y))
+    grown = fma(r * r, polynomial(r, EXP_SHORT_F32), r)
+    return 1.0 / fma(1.0 + grown, power, 1.0)
 
 
 def tanh_f32(x: Expr) -> Expr:

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`treadle explain` and `treadle compile --check`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from treadle.build.executable import Executable
+from treadle.cli.agreement import agreement
+from treadle.cli.main import main
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A convolution with an activation, a pool, a product; a node without effect."""
+    random = np.random.default_rng(0)
+    weights = {"w": (20, 3, 3, 3), "v": (20, 4)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
+        helper.make_node("Identity", ["c"], ["same"], name="nothing"),
+        helper.make_node("Relu", ["same"], ["r"], name="relu"),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"], name="pool"),
+        helper.make_node("Flatten", ["p"], ["f"], name="flatten"),
+        helper.make_node("MatMul", ["f", "v"], ["y"], name="product"),
+        helper.make_node("ArgMax", ["y"], ["i"], name="best", axis=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 16, 16))],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4)),
+            helper.make_tensor_value_info("i", TensorProto.INT64, (1, 1)),
+        ],
+        [numpy_helper.from_array(random.random(s).astype("f"), n) for n, s in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    path = tmp_path / "net.onnx"
+    onnx.save(made, path)
+    return path
+
+
+def test_explain_says_what_became_of_every_node(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(model), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["nodes"][-1]: row for row in found["instructions"]}
+    fused = rows["relu"]
+    assert fused["nodes"] == ["conv", "relu"]
+    assert fused["operators"][0] == "conv2d_nchwc"
+    choices = {c["topic"]: c for c in fused["choices"]}
+    assert choices["layout"]["choice"].startswith("NCHW")
+    assert choices["method"]["choice"] == "direct"
+    assert "pool" in choices["ends"]["reason"]
+    assert found["without_kernel"] == ["nothing", "flatten"]
+
+
+def test_explain_prints_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(model)]) == 0
+    out = capsys.readouterr().out
+    assert "nodes    conv, relu" in out
+    assert "method   direct: " in out
+    assert "2 nodes without a kernel" in out
+
+
+def test_explain_refuses_an_artifact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.tar").write_bytes(b"")
+    assert main(["explain", str(tmp_path / "x.tar")]) == 2
+    assert "holds machine code" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_check_compares_every_output(
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_installed: bool,
+) -> None:
+    if not is_installed:
+        monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main(["compile", str(model), "-o", str(model.with_suffix(".tar")), "--check"]) == 0
+    out = capsys.readouterr().out
+    source = "against onnxruntime" if is_installed else "NumPy references (onnxruntime is not inst"
+    assert source in out
+    assert "i: equal" in out
+    assert "y: max|Δ|" in out
+
+
+def test_check_finds_a_wrong_output(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Executable.run
+    monkeypatch.setattr(
+        Executable, "run", lambda self, given: [np.asarray(o) * 2 for o in run(self, given)]
+    )
+    assert main(["compile", str(model), "-o", str(model.with_suffix(".tar")), "--check"]) == 1
+    captured = capsys.readouterr()
+    assert "departs" in captured.out
+    assert "of 2 departs" in captured.err
+
+
+def test_check_refuses_another_machine(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = "llvm -mtriple=aarch64-linux-gnu"
+    words = ["compile", str(model), "--check", "--target", target, "--linker", "true"]
+    assert main([*words, "-o", str(model.with_suffix(".tar"))]) == 2
+    assert "is not this machine" in capsys.readouterr().err
+
+
+def test_agreement() -> None:
+    one = np.array([1.0, -100.0, np.inf, np.nan], np.float32)
+    assert agreement(one, one).holds
+    assert str(agreement(one, one)) == "equal"
+    near = one + np.array([5e-3, 0, 0, 0], np.float32)
+    assert agreement(near, one).holds
+    assert not agreement(near, one, share=1e-6).holds
+    assert "other places" in str(agreement(one[::-1].copy(), one))
+    assert "is float64[4], not float32[4]" in str(agreement(one.astype("f8"), one))
+    assert not agreement(np.array([1, 2]), np.array([1, 3])).holds
+    assert "infinities or NaN more" in str(agreement(np.array([np.nan]), np.array([1.0])))

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`treadle explain`: what a model became: which nodes share a kernel, in which layout, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import onnx
+
+from treadle.build.executable import Executable
+from treadle.build.group import build_group
+from treadle.build.memory_plan import Step
+from treadle.cli.arguments import add_compile_options, add_model
+from treadle.cli.models import check_readable, compile_file, is_artifact
+from treadle.cli.text import console, count_text, print_row
+from treadle.errors import UsageError
+from treadle.frontend.importer import origin_of
+from treadle.frontend.onnx.files import open_model
+from treadle.graph.nodes import Call, Function, topological
+from treadle.graph.operator import Fusion, Operator
+from treadle.passes import Decision, recorded_decisions
+
+HELP = "say what was fused, which layout and kernel each node got, and why"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One thing that was chosen for a kernel, and why."""
+
+    topic: str
+    choice: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One instruction of the plan. `nodes` are the model's nodes behind it."""
+
+    kernel: str
+    nodes: tuple[str, ...]
+    operators: tuple[str, ...]
+    result: str
+    schedule: str
+    choices: tuple[Choice, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    add_model(parser, "an ONNX file")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    add_compile_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile the model, collect what the passes decide, print it."""
+    check_readable(arguments.model)
+    if is_artifact(arguments.model):
+        raise UsageError(
+            f"{arguments.model} holds machine code, not what led to it",
+            hint="give the network it was compiled from, with the options it was compiled with",
+        )
+    with recorded_decisions() as decisions:
+        compiled = compile_file(arguments)
+    rows = explained(compiled, decisions)
+    gone = without_kernel(_names(arguments.model), rows)
+    if arguments.json:
+        print(json.dumps(_json(compiled, rows, gone), indent=2))
+    else:
+        print_explanation(compiled, rows, gone)
+    return 0
+
+
+def explained(compiled: Executable, decisions: Sequence[Decision]) -> list[Explained]:
+    """Return a row for every instruction of the plan, in the order they run."""
+    by_origin: dict[str, list[Decision]] = {}
+    for decision in decisions:
+        by_origin.setdefault(decision.origin, []).append(decision)
+    return [_row(step, compiled, by_origin) for step in compiled.memory.steps]
+
+
+def _row(
+    step: Step, compiled: Executable, decisions: Mapping[str, Sequence[Decision]]
+) -> Explained:
+    nodes = tuple(word for word in step.origin.split("+") if word)
+    function = step.node.op if step.node is not None else None
+    if not isinstance(function, Function):
+        reason = "memory could not be shared with what is read"
+        copied = (Choice("copy", "moves a value", reason),)
+        return Explained("copy", nodes, (), "", "", copied)
+    calls = [n for n in topological([function.body]) if isinstance(n, Call)]
+    _, schedule = build_group(function, compiled.target)
+    return Explained(
+        kernel=step.kernel,
+        nodes=nodes,
+        operators=tuple(c.op.name for c in calls),
+        result=str(function.body.type),
+        schedule=schedule.__name__.removeprefix("schedule_").replace("_", " "),
+        choices=tuple(_choices(calls, decisions)),
+    )
+
+
+def _choices(calls: Sequence[Call], decisions: Mapping[str, Sequence[Decision]]) -> list[Choice]:
+    """Return what was decided for the anchors of a kernel, and why the kernel ends."""
+    found = [
+        Choice(d.topic, d.choice, d.reason)
+        for call in calls
+        if isinstance(call.op, Operator) and call.op.fusion is Fusion.ANCHOR
+        for d in decisions.get(call.origin, ())
+        if d.topic != "fusion"
+    ]
+    sink = calls[-1]
+    ends = [
+        Choice("ends", d.choice, d.reason)
+        for d in decisions.get(sink.origin, ())
+        if d.topic == "fusion" and d.choice == sink.op.name
+    ]
+    return list(dict.fromkeys(found + ends[-1:]))
+
+
+def _names(model: str) -> list[str]:
+    """Return the names of the nodes of an ONNX file, as messages and kernels have them."""
+    nodes: Sequence[onnx.NodeProto] = open_model(model).model.graph.node
+    return [origin_of(n.name, n.op_type, index) for index, n in enumerate(nodes)]
+
+
+def without_kernel(names: Sequence[str], rows: Sequence[Explained]) -> list[str]:
+    """Return the nodes that no instruction computes."""
+    used = {node for row in rows for node in row.nodes}
+    inside = {node.partition("/")[0] for node in used}
+    return [name for name in names if name not in used and name not in inside]
+
+
+def _json(compiled: Executable, rows: Sequence[Explained], gone: Sequence[str]) -> object:
+    return {
+        "target": str(compiled.target),
+        "notes": list(compiled.notes),
+        "instructions": [asdict(row) for row in rows],
+        "without_kernel": list(gone),
+    }
+
+
+def print_explanation(compiled: Executable, rows: Sequence[Explained], gone: Sequence[str]) -> None:
+    """Print a paragraph per instruction, and which nodes have none."""
+    out = console()
+    print_row(out, "target", str(compiled.target))
+    for note in compiled.notes:
+        print_row(out, "note", note)
+    for number, row in enumerate(rows):
+        out.print(f"\n{number}  {row.kernel}")
+        print_row(out, "nodes", ", ".join(row.nodes) or "(unnamed)")
+        if row.operators:
+            print_row(out, "computes", f"{' → '.join(row.operators)}: {row.result}")
+            print_row(out, "schedule", row.schedule)
+        for choice in row.choices:
+            said = "" if choice.topic == "ends" else f"{choice.choice}: "
+            print_row(out, choice.topic, said + choice.reason)
+    if gone:
+        out.print(f"\n{count_text(len(gone), 'node')} without a kernel")
+        reason = "computed when compiled, without effect, or a view of memory: "
+        print_row(out, "", reason + ", ".join(gone))
