@@ -14,7 +14,6 @@ from treadle.frontend.onnx.build import (
     converted,
     dims_of,
     reshaped,
-    shape_of,
     transposed,
 )
 from treadle.frontend.onnx.node import OnnxNode, converter

@@ -18,6 +18,8 @@ from treadle.graph.nodes import Constant, Node, Tuple, Var, topological
 from treadle.graph.types import Dim, TensorType, same_dim, tensor_type
 from treadle.ops.control import CONDITION, COUNT
 
+_NO_LIMIT = int(np.iinfo(np.int64).max)
+
 __all__ = ["LoopParameters", "RunningLoop", "branched", "visible"]
 
 
@@ -92,7 +94,7 @@ class RunningLoop:
     def __init__(self, node: OnnxNode, attributes: Mapping[str, onnx.AttributeProto]) -> None:
         self.body = attributes["body"].g
         self._origin = node.origin
-        self._limit = node.optional(0) or Constant.of(np.iinfo(np.int64).max, "int64")
+        self._limit = node.optional(0) or Constant.of(_NO_LIMIT, "int64")
         self._condition = node.optional(1) or Constant.of(True, "bool")
         self._states = [node.input(k) for k in range(2, len(node.inputs))]
         for state in self._states:
@@ -134,6 +136,16 @@ class RunningLoop:
         sizes = zip(before.shape, varies, strict=True)
         return before.with_shape(SizeVar(self._size_name, "int64") if v else d for d, v in sizes)
 
+    def _check_end(self, condition: Node) -> None:
+        """Raise ModelError for a loop that goes on for ever once it has started."""
+        goes_on = isinstance(condition, Constant) and bool(condition.value.all())
+        if isinstance(self._limit, Constant) and int(self._limit.value.reshape(())) == _NO_LIMIT:
+            if goes_on or condition is self._params[1]:
+                raise ModelError(
+                    "this Loop never ends: it has no trip count, and its condition stays true",
+                    hint="give it a trip count, or a condition that its body computes",
+                )
+
     @property
     def _size_name(self) -> str:
         return f"{self._origin}_state"
@@ -145,6 +157,7 @@ class RunningLoop:
         """Return the final states and the collected rows."""
         if any(isinstance(r, Tuple) for r in results):
             raise ModelError("a Loop cannot collect sequences")
+        self._check_end(results[0])
         condition = _scalar(results[0], "bool")
         start = (_scalar(self._limit, "int64"), _scalar(self._condition, "bool"), self._states)
         return repeat(start, self._params, [condition, *results[1:]], outside, self._origin)
