@@ -142,6 +142,18 @@ def test_an_if_inside_a_loop() -> None:
     check_with_onnxruntime(made, {"x": X, "n": np.array(5)})
 
 
+def test_a_loop_without_end_is_refused() -> None:
+    nodes = [
+        helper.make_node("Add", ["s", "x"], ["s2"]),
+        helper.make_node("Identity", ["c"], ["c2"]),
+    ]
+    inner = body(nodes, {"i": N, "c": B, "s": F}, {"c2": B, "s2": F})
+    loop = helper.make_node("Loop", ["", "go", "x"], ["z"], body=inner)
+    made = model([loop], [declared("x", F, [4]), declared("go", B, [])], {"z": F})
+    with pytest.raises(ModelError, match="this Loop never ends"):
+        import_onnx(made)
+
+
 def test_a_long_loop_is_not_unrolled() -> None:
     inner = body(
         [helper.make_node("Add", ["s", "x"], ["s2"]), helper.make_node("Identity", ["c"], ["c2"])],

@@ -138,13 +138,15 @@ class RunningLoop:
 
     def _check_end(self, condition: Node) -> None:
         """Raise ModelError for a loop that goes on for ever once it has started."""
-        goes_on = isinstance(condition, Constant) and bool(condition.value.all())
-        if isinstance(self._limit, Constant) and int(self._limit.value.reshape(())) == _NO_LIMIT:
-            if goes_on or condition is self._params[1]:
-                raise ModelError(
-                    "this Loop never ends: it has no trip count, and its condition stays true",
-                    hint="give it a trip count, or a condition that its body computes",
-                )
+        stays = condition is self._params[1]
+        if isinstance(condition, Constant):
+            stays = bool(condition.value.all())
+        limit = self._limit
+        if stays and isinstance(limit, Constant) and limit.value.reshape(()) == _NO_LIMIT:
+            raise ModelError(
+                "this Loop never ends: it has no trip count, and its condition stays true",
+                hint="give it a trip count, or a condition that its body computes",
+            )
 
     @property
     def _size_name(self) -> str:
