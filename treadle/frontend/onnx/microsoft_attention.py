@@ -62,7 +62,7 @@ def multi_head_attention(node: OnnxNode) -> list[Node]:
 
 
 def _separate(node: OnnxNode) -> tuple[Node, Node, Node]:
-    """Return queries, keys and values; they may be packed as [batch, steps, heads, 3 or 2, size]."""
+    """Return queries, keys, values; they may be packed as [batch, steps, heads, 3 or 2, size]."""
     packed = [k for k in range(2) if node.has_input(k) and node.type(k).ndim == 5]
     if not packed:
         return node.input(0), node.input(1), node.input(2)
