@@ -26,6 +26,7 @@ from treadle.frontend.onnx import (
     reduce,
     resize,
     scatter,
+    select,
     sequence,
     shape,
     signal,
@@ -40,7 +41,8 @@ FAMILIES = (
     constants, conv, deform, einsum, elementwise, matmul, microsoft,
     microsoft_attention, microsoft_fused, microsoft_gqa, microsoft_quantized,
     ml, movement, ngrams,
-    norm, pool, quantize, recurrent, reduce, resize, scatter, sequence, shape, signal, sort,
+    norm, pool, quantize, recurrent, reduce, resize, scatter, select, sequence, shape, signal,
+    sort,
     training, trees, vision,
 )  # fmt: skip
 
