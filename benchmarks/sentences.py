@@ -14,9 +14,9 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import inspect
-import io
 import json
 import re
+import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -149,18 +149,19 @@ def to_onnx(module: Encoder) -> bytes:
     """Return the network as an ONNX file with dynamic batch and length."""
     example = torch.ones(2, 5, dtype=torch.int64)
     open_sizes = {0: "batch", 1: "length"}
-    file = io.BytesIO()
-    torch.onnx.export(
-        module,
-        (example, example),
-        file,
-        input_names=["ids", "mask"],
-        output_names=["embedding"],
-        dynamic_axes={"ids": open_sizes, "mask": open_sizes, "embedding": {0: "batch"}},
-        opset_version=17,
-        dynamo=False,
-    )
-    return file.getvalue()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "encoder.onnx"
+        torch.onnx.export(
+            module,
+            (example, example),
+            path,
+            input_names=["ids", "mask"],
+            output_names=["embedding"],
+            dynamic_axes={"ids": open_sizes, "mask": open_sizes, "embedding": {0: "batch"}},
+            opset_version=17,
+            dynamo=False,
+        )
+        return path.read_bytes()
 
 
 # ---- sentences -----------------------------------------------------------------------------------
