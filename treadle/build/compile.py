@@ -19,6 +19,7 @@ from treadle.build.sizes import size_from_json, size_to_json
 from treadle.errors import InternalError, ModelError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
+from treadle.graph.text import functions_of
 from treadle.graph.types import TensorType, as_dim
 from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
@@ -150,11 +151,14 @@ def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call,
     by_function: dict[Function, Kernel] = {}
     by_name: dict[str, Kernel] = {}
     calls: dict[g.Call, Kernel] = {}
-    for node in g.topological([main.body]):
+    functions = [f for f in functions_of(main) if not f.attrs.get("primitive")]
+    for node in (n for f in functions for n in g.topological([f.body])):
         if not isinstance(node, g.Call) or is_alias(node) or concat_parts(node) is not None:
             continue
         if not isinstance(node.op, Function):
-            raise InternalError(f"operator {node.op.name} is left outside of every group")
+            if node.op.is_kernel:
+                raise InternalError(f"operator {node.op.name} is left outside of every group")
+            continue
         if node.op not in by_function:
             made = Kernel(node.op, target)
             by_function[node.op] = by_name.setdefault(made.name, made)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from treadle.frontend.onnx.build import (
     converted,
     dims_of,
     reshaped,
-    shape_of,
     transposed,
 )
 from treadle.frontend.onnx.node import OnnxNode, converter
@@ -329,19 +327,6 @@ def gather_nd(node: OnnxNode) -> Node:
     return movement.gather_nd(
         node.input(0), node.input(1), batch_dims=node.integer("batch_dims", 0)
     )
-
-
-@converter("Compress", since=(9, 11, 28))
-def compress(node: OnnxNode) -> Node:
-    """Convert a selection by a constant list of truth values."""
-    keep = np.flatnonzero(node.constant(1, "condition"))
-    x, axis = node.input(0), 0
-    if "axis" in node.attributes:
-        axis = node.axis(node.integer("axis"), node.type(0).ndim)
-    else:
-        x = reshaped(x, (prod(node.shape(0)),))
-    extent = shape_of(x)[axis]
-    return movement.gather(x, Constant.of(keep[keep < extent].astype("int64")), axis=axis)
 
 
 @converter("Tile", since=(1,))
