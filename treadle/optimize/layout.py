@@ -239,13 +239,13 @@ class _Layouts:
         return None
 
     def _conv_input(self, x: Node) -> _Blocked:
-        """The blocked input; few channels (an image) make one small block of all of them."""
+        """The blocked input; of few channels (an image) each is a block: nothing moves."""
         type_ = tensor_type(x.type)
         channels = type_.static_shape[1]
         block = block_of(self.target, type_.dtype)
         if channels < block and not self._is_blocked(x):
-            packed = pack_nchwc(self._plain(x), block=channels, origin=x.origin)
-            return _Blocked(packed, ChannelOrder.natural(channels, channels))
+            apart = _reshaped(self._plain(x), (*type_.static_shape, 1))
+            return _Blocked(apart, ChannelOrder.natural(channels, 1))
         return self._blocked(x)
 
     def _depthwise(self, node: Call) -> _Blocked:
