@@ -12,6 +12,7 @@ from treadle.ops.schedules.stages import (
     border_box,
     inline_moves,
     inline_tail,
+    is_long,
     itemsize_of,
     known,
     lanes_of,
@@ -46,7 +47,9 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     rows = rows_per_band(total, -(-high // tile.high), tile, target, groups=groups)
     band, oh_outer = result.split(oh_outer, factor=rows)
     result.reorder(n, band, oc_outer, oh_outer, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
-    result.parallel(result.fuse(n, band, oc_outer, oh_outer))
+    task = result.fuse(n, band, oc_outer, oh_outer)
+    if is_long(total, lanes_of(result, target)):
+        result.parallel(task)
     for axis in (oc_inner, oh_inner, ow_inner):
         result.unroll(axis)
     result.vectorize(ocb)
@@ -119,7 +122,9 @@ def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
     tile = _row_tile(_inside(result, ow), target)
     ow_outer, ow_inner = result.split(ow, factor=tile)
     result.reorder(n, oc, oh, ow_outer, ow_inner, ocb)
-    result.parallel(result.fuse(n, oc, oh))
+    task = result.fuse(n, oc, oh)
+    if is_long(total, lanes_of(result, target)):
+        result.parallel(task)
     result.unroll(ow_inner)
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)
