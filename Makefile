@@ -16,7 +16,7 @@ demo:
 test:
 	@scripts/setup
 	@echo "==> Running the tests"
-	@.venv/bin/python -m pytest -n auto -m "not slow and not torch"
+	@.venv/bin/python -m pytest -n auto -m "not slow and not torch and not conformance"
 
 check:
 	@scripts/setup

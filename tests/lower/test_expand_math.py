@@ -321,6 +321,27 @@ def test_functions_of_integers_are_refused() -> None:
         expand_expr(call("exp", Var("n", "int32")))
 
 
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "two-roundings"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_normal_distribution_is_accurate_on_both_sides(dtype: str, fused: bool) -> None:
+    x = np.linspace(-12, 12, 40001).astype(dtype)
+    wide = np.frompyfunc(lambda v: math.erfc(-v * math.sqrt(0.5)) / 2, 1, 1)
+    exact = wide(x.astype(np.float64)).astype(np.float64)
+    error = np.abs(compute("normal_cdf", x, fused=fused) - exact)
+    assert error.max() <= (8e-8 if dtype == "float32" else 3e-16)
+    inside = (x >= -4) & (x <= 0)
+    relative, bound = error[inside] / exact[inside], 4e-6 if dtype == "float32" else 1e-13
+    assert relative.max() <= bound
+
+
+def test_normal_distribution_has_exact_limits() -> None:
+    x = np.array([-np.inf, -100, 0, 100, np.inf, np.nan], np.float32)
+    for dtype in ("float32", "float64"):
+        found = compute("normal_cdf", x.astype(dtype))
+        assert found[:-1].tolist() == [0.0, 0.0, 0.5, 1.0, 1.0]
+        assert np.isnan(found[-1])
+
+
 def test_expanded_code_is_small() -> None:
     def size(name: str) -> int:
         return sum(not isinstance(n, (Const, Var)) for n in walk(_expanded(name, "float32")[1]))
@@ -330,3 +351,4 @@ def test_expanded_code_is_small() -> None:
     assert size("tanh") <= 28
     assert size("log") <= 40
     assert size("erf") <= 45
+    assert size("normal_cdf") <= 40

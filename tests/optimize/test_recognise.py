@@ -11,7 +11,19 @@ import pytest
 from tests.optimize.cases import constant, function, var
 from tests.optimize.conftest import Check
 from treadle.graph.nodes import Constant, Function, Node
-from treadle.ops.elementwise import add, divide, multiply, sqrt, subtract
+from treadle.ops.elementwise import (
+    add,
+    divide,
+    erf,
+    multiply,
+    power,
+    reciprocal,
+    rsqrt,
+    sqrt,
+    subtract,
+    tanh,
+)
+from treadle.ops.movement import reshape
 from treadle.ops.reduce import mean
 from treadle.optimize import recognise
 from treadle.optimize.rule import apply_rules
@@ -40,7 +52,52 @@ def _steps(
     return function(add(shift, scaled) if swapped else add(scaled, shift), params=[x])
 
 
+def _rms(inverse: Callable[[Node], Node] | None = None) -> Function:
+    """Return x * inverse(y) * w, or x / sqrt(y) * w, with y the mean square plus epsilon."""
+    shifted = add(mean(multiply(x, x), axes=(2,), keepdims=True), _number(1e-6))
+    unit = divide(x, sqrt(shifted)) if inverse is None else multiply(x, inverse(shifted))
+    return function(multiply(constant(8, key="w"), unit), params=[x])
+
+
+def _reshaped_rms() -> Function:
+    flat = reshape(x, shape=(6, 8))
+    square = reshape(multiply(flat, flat), shape=(1, 6, 8))
+    shifted = add(mean(square, axes=(2,), keepdims=True), _number(1e-6))
+    return function(divide(reshape(flat, shape=(1, 6, 8)), sqrt(shifted)), params=[x])
+
+
+def _unscaled() -> Function:
+    centred = subtract(x, mean(x, axes=(2,), keepdims=True))
+    variance = mean(multiply(centred, centred), axes=(2,), keepdims=True)
+    return function(divide(centred, sqrt(add(variance, _number(1e-5)))), params=[x])
+
+
+def _gelu(*, halved_first: bool = False, root: float = 2**0.5) -> Function:
+    grown = add(erf(divide(x, _number(root))), _number(1.0))
+    if halved_first:
+        return function(multiply(multiply(x, _number(0.5)), grown), params=[x])
+    return function(multiply(multiply(x, grown), _number(0.5)), params=[x])
+
+
+def _gelu_tanh(cube: Node, factor: float = 0.044715) -> Function:
+    inner = multiply(_number(0.7978846), add(x, multiply(_number(factor), cube)))
+    grown = add(_number(1.0), tanh(inner))
+    return function(multiply(multiply(_number(0.5), x), grown), params=[x])
+
+
 CASES: dict[str, Callable[[], Function]] = {
+    "layer_norm_without_scale": _unscaled,
+    "layer_norm_scaled_along_another_axis": lambda: _steps(scale=constant(3, 1)),
+    "rms_norm": _rms,
+    "rms_norm_by_rsqrt": lambda: _rms(rsqrt),
+    "rms_norm_by_power": lambda: _rms(lambda v: power(v, _number(-0.5))),
+    "rms_norm_by_reciprocal": lambda: _rms(lambda v: reciprocal(sqrt(v))),
+    "rms_norm_by_quotient": lambda: _rms(lambda v: divide(_number(1.0), sqrt(v))),
+    "rms_norm_of_reshaped": _reshaped_rms,
+    "gelu": _gelu,
+    "gelu_halved_first": lambda: _gelu(halved_first=True),
+    "gelu_tanh": lambda: _gelu_tanh(power(x, _number(3.0))),
+    "gelu_tanh_of_products": lambda: _gelu_tanh(multiply(multiply(x, x), x)),
     "layer_norm": _steps,
     "layer_norm_swapped": lambda: _steps(swapped=True),
     "layer_norm_scaled_by_number": lambda: _steps(scale=_number(2.0)),
@@ -62,9 +119,10 @@ def _two_means() -> Function:
 
 UNCHANGED: dict[str, Callable[[], Function]] = {
     "another axis": lambda: _steps(axis=1),
-    "a scale along another axis": lambda: _steps(scale=constant(3, 1)),
     "a negative epsilon": lambda: _steps(epsilon=-1e-5),
     "no variance": _two_means,
+    "another error function": lambda: _gelu(root=1.5),
+    "another cube": lambda: _gelu_tanh(power(x, _number(3.0)), factor=0.05),
 }
 
 

@@ -22,7 +22,7 @@ from treadle.lower.math.circular import (
     sin_f64,
     tan_f64,
 )
-from treadle.lower.math.error_function import erf_f32, erf_f64
+from treadle.lower.math.error_function import erf_f32, erf_f64, normal_cdf_f32, normal_cdf_f64
 from treadle.lower.math.exponential import (
     cosh_f64,
     exp_f32,
@@ -57,6 +57,7 @@ _FLOAT32: Mapping[str, Callable[[Expr], Expr]] = {
     "log": log_f32,
     "log2": log2_f32,
     "erf": erf_f32,
+    "normal_cdf": normal_cdf_f32,
     "sigmoid": sigmoid_f32,
     "tanh": tanh_f32,
 }
@@ -69,6 +70,7 @@ _UNARY: Mapping[str, Callable[[Expr, bool], Expr]] = {
     "log1p": log1p_f64,
     "expm1": expm1_f64,
     "erf": erf_f64,
+    "normal_cdf": normal_cdf_f64,
     "sin": sin_f64,
     "cos": cos_f64,
     "tan": tan_f64,

@@ -203,7 +203,7 @@ _TANH_GELU = 2.0 * math.sqrt(2.0 / math.pi)
 
 def _gelu(a: GeluAttrs, x: Expr) -> Expr:
     if a.approximate == "none":
-        return x * 0.5 * (te.erf(x * math.sqrt(0.5)) + 1.0)
+        return x * te.normal_cdf(x)
     # (1 + tanh(u)) / 2 = sigmoid(2 u), without the cancellation of the left side.
     return x * te.sigmoid((x + x * x * x * 0.044715) * _TANH_GELU)
 

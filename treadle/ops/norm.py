@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalisations: softmax and its logarithm, batch, layer, instance and local response.
+"""Normalisations: softmax and its logarithm, batch, layer, root mean square, instance and local
+response.
 
 Half-precision inputs are normalised in float32 and rounded once at the end. Every compute returns
 its stages; the long sums among them are blocked as in `treadle.ops.reduce`.
@@ -402,6 +403,54 @@ layer_norm: Operator[LayerNormAttrs] = register(
         flops=lambda a, x, *rest: 7 * x.size,
     )
 )
+
+
+def _infer_rms_norm(a: LayerNormAttrs, x: Type, scale: Type) -> Type:
+    return _infer_layer_norm(a, x, scale, scale)
+
+
+def _rms_norm(a: LayerNormAttrs, x: Tensor, scale: Tensor) -> list[Tensor]:
+    read, dims, axes = _read_wide(x), dims_of(x), range(a.axis, x.ndim)
+    count, wide = reduce_count(dims, axes), accumulator(x.dtype)
+    total = reduce_stages(te.sum, lambda *i: read(*i) * read(*i), dims, axes, "rms_norm.squares")
+
+    def inverse(*i: Expr) -> Expr:
+        return 1.0 / te.sqrt(mean_of(total[-1][i], count) + a.epsilon)
+
+    unit = te.compute_one(total[-1].shape, inverse, "rms_norm.inverse")
+
+    def body(*i: Expr) -> Expr:
+        y = read(*i) * _along(unit, i) * nodes.cast(_along(scale, i), wide)
+        return nodes.cast(y, x.dtype)
+
+    return [*total, unit, te.compute_one(x.shape, body, "rms_norm")]
+
+
+def _numpy_rms_norm(a: LayerNormAttrs, x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    square = (x * x).mean(tuple(range(a.axis, x.ndim)), keepdims=True)
+    return np.asarray(x / np.sqrt(square + a.epsilon) * scale)
+
+
+rms_norm: Operator[LayerNormAttrs] = register(
+    Operator(
+        name="rms_norm",
+        infer=_infer_rms_norm,
+        reference=numpy_reference(_numpy_rms_norm),
+        compute=_rms_norm,
+        attrs_type=LayerNormAttrs,
+        fusion=Fusion.ANCHOR,
+        examples=(
+            Example(((3, 5), (5,)), {"axis": 1}),
+            Example(((2, 3, 512), (512,)), {"axis": 2, "epsilon": 1e-6}),
+            Example(((2, 3, 4, 5), (3, 4, 5)), {"axis": 1}),
+            Example(((2, 6), (1,)), {"axis": 1}),
+            Example(((3, 4), (3, 4)), {"axis": 0}, ("float64",) * 2),
+            *half_examples(((2, 3, 96), (96,)), axis=2),
+        ),
+        flops=lambda a, x, scale: 4 * x.size,
+    )
+)
+"""x / sqrt(mean of squares + epsilon) * scale, along the axes from `axis` on."""
 
 
 # lrn

@@ -6,7 +6,7 @@ Below, R is a reshape that keeps the last axis, x' and y' are its operands.
 1. matmul(x, w), w a matrix, x with more than two axes -> R(matmul(x', w))
 2. an element-wise operator of R(x')      -> R(the operator of x')
 3. f(R(x'), y), y a value of the same shape, a row or a number -> R(f(x', y'))
-4. layer_norm along the last axis of R(x') -> R(layer_norm(x'))
+4. layer_norm or rms_norm along the last axis of R(x') -> R(the same of x')
 
 So a product, its bias, activation and residual sum meet on one shape and become one kernel.
 """
@@ -21,7 +21,7 @@ from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import reshape
-from treadle.ops.norm import LayerNormAttrs, layer_norm
+from treadle.ops.norm import LayerNormAttrs, layer_norm, rms_norm
 from treadle.optimize.moves import reshaped
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
@@ -102,7 +102,8 @@ def _sink_below_norm(call: Call, uses: Uses) -> Node | None:
     if value is None or attrs.axis != len(shape) - 1 or any(p.ndim > 1 for p in parameters):
         return None
     moved = LayerNormAttrs(axis=tensor_type(value.type).ndim - 1, epsilon=attrs.epsilon)
-    result = layer_norm.call(moved, (value, *call.args[1:]), origin=call.origin)
+    assert isinstance(call.op, Operator)
+    result = call.op.call(moved, (value, *call.args[1:]), origin=call.origin)
     return reshape(result, shape=shape, origin=call.origin)
 
 
@@ -114,5 +115,5 @@ def _pointwise() -> tuple[Operator[Any], ...]:
 RULES = (
     Rule("flatten_product", (matmul,), _flatten_product),
     Rule("sink_reshape", _pointwise(), _sink_reshape),
-    Rule("sink_reshape_below_norm", (layer_norm,), _sink_below_norm),
+    Rule("sink_reshape_below_norm", (layer_norm, rms_norm), _sink_below_norm),
 )

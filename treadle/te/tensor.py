@@ -561,6 +561,7 @@ sqrt, rsqrt, erf, sigmoid = map(_intrinsic, ("sqrt", "rsqrt", "erf", "sigmoid"))
 sin, cos, tan, sinh, cosh, tanh = map(_intrinsic, ("sin", "cos", "tan", "sinh", "cosh", "tanh"))
 asin, acos, atan = map(_intrinsic, ("asin", "acos", "atan"))
 asinh, acosh, atanh = map(_intrinsic, ("asinh", "acosh", "atanh"))
+normal_cdf = _intrinsic("normal_cdf")
 floor, ceil, trunc, round = map(_intrinsic, ("floor", "ceil", "trunc", "round"))
 isnan, isinf, abs = map(_intrinsic, ("isnan", "isinf", "abs"))
 

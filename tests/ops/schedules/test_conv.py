@@ -43,6 +43,19 @@ def test_input_that_is_larger_than_the_weights_stays_near() -> None:
     assert band_of((14, 14), 256, 256, WindowTile(1, 14, 2)) == 14
 
 
+@pytest.mark.parametrize("channels", [64, 256, 1024])
+def test_bands_leave_a_last_tile_of_its_own_to_the_parallel_loop(channels: int) -> None:
+    assert band_of((15, 7), channels, channels, WindowTile(2, 7, 2), kernel=3) in (1, 7)
+    assert band_of((35, 35), channels, channels, WindowTile(2, 7, 2), kernel=3) in (1, 17)
+
+
+def test_weights_and_the_data_of_single_taps_are_fetched_ahead() -> None:
+    kernel = check("conv2d_nchwc", (1, 4, 7, 7, 16), (4, 4, 1, 1, 16, 16), atol=1e-4)
+    assert kernel.schedule.count("prefetch") == 2
+    kernel = check("conv2d_nchwc", (1, 2, 9, 9, 16), (2, 2, 3, 3, 16, 16), atol=1e-4)
+    assert kernel.schedule.count("prefetch") == 1
+
+
 def test_tiles_of_groups_leave_no_rest() -> None:
     assert 5 % best_window_tile(14, 14, 5, TARGET, whole=True).vectors == 0
     assert 6 % best_window_tile(7, 7, 6, TARGET, whole=True).vectors == 0

@@ -13,6 +13,7 @@ from treadle.frontend.onnx import (
     matmul,
     microsoft,
     microsoft_attention,
+    microsoft_quantized,
     ml,
     movement,
     ngrams,
@@ -35,7 +36,7 @@ from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 FAMILIES = (
     constants, conv, deform, einsum, elementwise, matmul, microsoft,
-    microsoft_attention, ml, movement, ngrams,
+    microsoft_attention, microsoft_quantized, ml, movement, ngrams,
     norm, pool, quantize, recurrent, reduce, resize, scatter, sequence, shape, signal, sort,
     training, trees, vision,
 )  # fmt: skip

@@ -10,7 +10,6 @@ from treadle.errors import ModelError
 from treadle.frontend.onnx.build import converted, reshaped, scalar_like, shape_of
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import tensor_type
 from treadle.ops import elementwise, matmul, movement, norm
 from treadle.ops import reduce as reductions
 
@@ -155,8 +154,3 @@ def _default(node: OnnxNode, values: np.ndarray) -> np.ndarray:
     number, integer = node.number("default_float", -0.0), node.integer("default_int64", -1)
     given = number if values.dtype.kind == "f" else integer
     return np.array([given], values.dtype) if tensor is None else tensor.reshape(1)
-
-
-def element_type(x: Node) -> str:
-    """Return the element type of a tensor."""
-    return tensor_type(x.type).dtype

@@ -37,11 +37,11 @@ def quantize_linear(node: OnnxNode) -> Node:
         steps = elementwise.add(steps, converted(_along_axis(node, 2), "float32"))
     if dtype in narrow.FORMATS:
         return converted(steps, dtype, saturate)
-    low, high = _limits(dtype)
+    low, high = limits(dtype)
     return converted(elementwise.clip(steps, min=low, max=high), dtype)
 
 
-def _limits(dtype: str) -> tuple[float, float]:
+def limits(dtype: str) -> tuple[float, float]:
     """Return the smallest and largest value of an integer type."""
     width = dt.NARROW_BITS.get(dtype, dt.bits(dtype))
     if dtype.startswith("uint"):
@@ -74,7 +74,7 @@ def _along_axis(node: OnnxNode, index: int) -> Node:
     """Return a scale or zero point shaped so that it broadcasts along the quantised axis."""
     value, shape, ndim = node.input(index), node.shape(index), node.type(0).ndim
     block = node.integer("block_size", 0) if node.version >= 21 else 0
-    axis = node.integer("axis", 1) if node.version >= 13 else 1
+    axis = node.integer("axis", 1)
     if block:
         return _per_block(node, value, node.axis(axis, ndim), block)
     if int(np.prod(shape, dtype=object)) == 1:
@@ -115,7 +115,7 @@ def dynamic_quantize_linear(node: OnnxNode) -> list[Node]:
     return [quantized, spread, converted(point, "uint8")]
 
 
-def _centred(node: OnnxNode, index: int, zero: int, axis: int) -> Node:
+def centred(node: OnnxNode, index: int, zero: int, axis: int) -> Node:
     """Return an 8-bit input as int32 less its zero point, which may be one per entry of `axis`."""
     wide = converted(node.input(index), "int32")
     point = node.optional(zero)
@@ -143,7 +143,7 @@ def _requantized(node: OnnxNode, total: Node, scale: Node, point: Node) -> Node:
         raise ModelError(f"{node.op} to {dtype} is not supported")
     steps = elementwise.round(elementwise.multiply(converted(total, "float32"), scale))
     moved = elementwise.add(steps, converted(_spread(point, total, -1), "float32"))
-    low, high = _limits(dtype)
+    low, high = limits(dtype)
     return converted(elementwise.clip(moved, min=low, max=high), dtype)
 
 
@@ -158,26 +158,26 @@ def _output_scale(node: OnnxNode, total: Node, axes: tuple[int, int]) -> Node:
 @converter("QLinearMatMul", since=(10, 21))
 def quantized_product(node: OnnxNode) -> Node:
     """Convert a product of 8-bit matrices with a scale and zero point for each."""
-    total = product(_centred(node, 0, 2, -2), _centred(node, 3, 5, -1))
+    total = product(centred(node, 0, 2, -2), centred(node, 3, 5, -1))
     return _requantized(node, total, _output_scale(node, total, (-2, -1)), node.input(7))
 
 
 @converter("MatMulInteger", since=(10,))
 def integer_product(node: OnnxNode) -> Node:
     """Convert a product of 8-bit integers, summed in 32 bits."""
-    return product(_centred(node, 0, 2, -2), _centred(node, 1, 3, -1))
+    return product(centred(node, 0, 2, -2), centred(node, 1, 3, -1))
 
 
 @converter("ConvInteger", since=(10,))
 def integer_convolution(node: OnnxNode) -> Node:
     """Convert a convolution of 8-bit integers, summed in 32 bits; pads are the zero point."""
-    return convolved(node, _centred(node, 0, 2, 1), _centred(node, 1, 3, 0))
+    return convolved(node, centred(node, 0, 2, 1), centred(node, 1, 3, 0))
 
 
 @converter("QLinearConv", since=(10,))
 def quantized_convolution(node: OnnxNode) -> Node:
     """Convert a convolution of 8-bit integers with scales and zero points."""
-    total = convolved(node, _centred(node, 0, 2, 1), _centred(node, 3, 5, 0))
+    total = convolved(node, centred(node, 0, 2, 1), centred(node, 3, 5, 0))
     if node.has_input(8):
         total = elementwise.add(total, per_channel(node.input(8), len(shape_of(total))))
     return _requantized(node, total, _output_scale(node, total, (1, 1)), node.input(7))

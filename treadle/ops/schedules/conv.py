@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
@@ -18,10 +18,10 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
 )
-from treadle.ops.schedules.tiles import WindowTile, best_tile, best_window_tile
+from treadle.ops.schedules.tiles import WindowTile, best_tile, best_window_tile, tile_cycles
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar
+from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 
 def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
@@ -55,8 +55,12 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)
     _register_sums(total)
+    _fetch_ahead(total, tile, registers)
 
 
+FROM_MEMORY, FROM_CACHE = 1000, 600
+"""Cycles from a fetch to the use of its data: what memory, or a far cache, takes to answer, and
+some more."""
 NEAR = 0.25
 """What a byte from the second level of cache costs, in bytes from further away."""
 _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
@@ -93,8 +97,9 @@ def rows_per_band(
         far, near = target.l2_bytes // 2, target.l1_bytes * 3 // 4
         return moved(band, far) + NEAR * moved(band, near), -band
 
-    bands: list[int] = [b for b in (*range(1, min(rows, _MOST_BANDS)), rows) if rows % b == 0]
-    return min(bands, key=cost)
+    # A last tile that is not as high as the others must be found from the parallel loop alone.
+    shared = range(2, min(rows, _MOST_BANDS) if oh % tile.high == 0 else 2)
+    return min((1, *(b for b in shared if rows % b == 0), rows), key=cost)
 
 
 def _register_sums(total: Stage) -> None:
@@ -110,6 +115,28 @@ def _register_sums(total: Stage) -> None:
     for axis in (n, oh, ow, oc):
         total.unroll(axis)
     total.vectorize(ocb)
+
+
+def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
+    """Fetch what the sums read before they need it.
+
+    The weights lie in the order they are used, so past the end of a panel they are the next one's.
+    Of the data a tile takes short rows, far apart, which no prefetcher of the machine foresees;
+    larger windows read each of them several times, which hides the wait.
+    """
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    data, weights = op.input_tensors
+    ic, kh, kw, icb = op.reduce_axis
+    step = tile_cycles(tile.high * tile.wide, tile.vectors * registers)
+    if _is_in_memory(total, weights):
+        total.prefetch(weights, icb, ceil(FROM_MEMORY / step))
+    if _is_in_memory(total, data) and known(kh) * known(kw) == 1:
+        total.prefetch(data, ic, ceil(FROM_CACHE / (step * max(1, known(icb)))))
+
+
+def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:
+    return reader.schedule[tensor].attach.kind == "root"
 
 
 def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
