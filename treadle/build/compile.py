@@ -14,6 +14,7 @@ from treadle.build.kernel import Kernel
 from treadle.build.kernel_cache import CompiledKernel, kernel_key, load_kernel, store_kernel
 from treadle.build.memory_plan import concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
+from treadle.build.watch import say_graph, say_kernel, say_stage
 from treadle.errors import InternalError, ModelError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
@@ -59,6 +60,7 @@ class _Timer:
     def __exit__(self, *_: object) -> None:
         spent = time.perf_counter() - self.start
         self.report.seconds[self.stage] = self.report.seconds.get(self.stage, 0.0) + spent
+        say_stage(self.stage, spent)
 
 
 def compile_model(
@@ -90,10 +92,12 @@ def compile_model(
     machine = parse_target(target) if isinstance(target, str) else target
     with _Timer(notes, "read"):
         module = _read(model, shapes, notes)
+    say_graph("graph as read", module.main)
     _check_sizes(module)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
     with _Timer(notes, "optimize"), use(winograd=get().winograd if winograd is None else winograd):
         main = optimize(module.main, machine, opt_level)
+    say_graph("graph after all passes", main)
     kernels, calls = _kernels(main, machine)
     with _Timer(notes, "build"):
         objects = _build(kernels, notes)
@@ -174,8 +178,11 @@ def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKerne
     def jobs() -> Iterator[tuple[str, str]]:
         for k in kernels:
             if k.name not in done:
+                start = time.perf_counter()
                 workspaces[k.name] = k.lowered.workspace_bytes
-                yield k.name, k.llvm()
+                text = k.llvm()
+                say_kernel(k, time.perf_counter() - start)
+                yield k.name, text
                 k.release()
 
     def finished(_name: str, _is_cached: bool) -> None:

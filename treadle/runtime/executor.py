@@ -188,10 +188,7 @@ class Executor:
             return None
         found: list[np.ndarray] = []
         for index, (name, kind, shape) in enumerate(self._plain):
-            if isinstance(inputs, Mapping):
-                value = inputs.get(name)
-            else:
-                value = inputs[index]
+            value = inputs.get(name) if isinstance(inputs, Mapping) else inputs[index]
             if (
                 type(value) is not np.ndarray
                 or value.dtype != kind

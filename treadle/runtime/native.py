@@ -21,7 +21,7 @@ from ctypes import (
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from treadle.errors import (
     ArtifactError,
@@ -33,9 +33,6 @@ from treadle.errors import (
 )
 from treadle.runtime import native_build
 from treadle.settings import get as current_settings
-
-if TYPE_CHECKING:
-    import numpy as np
 
 ALIGNMENT = 64
 """Every buffer a kernel sees starts at a multiple of this many bytes."""
@@ -331,7 +328,7 @@ class Block:
             self._free(self.pointer)
 
 
-def address_in(buffer: memoryview | np.ndarray) -> int:
+def address_in(buffer: Any) -> int:  # Any: whatever has the buffer protocol
     """Return the address of a writable buffer of a known element type, quickly.
 
     Raises: TypeError, ValueError or BufferError for another one.
