@@ -15,11 +15,8 @@ from treadle.build.kernel import Kernel
 from treadle.build.kernel_cache import CompiledKernel, kernel_key, load_kernel, store_kernel
 from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
-<<<<<<< HEAD
-from treadle.build.watch import say_graph, say_kernel, say_stage
-=======
 from treadle.build.sizes import size_from_json, size_to_json
->>>>>>> main
+from treadle.build.watch import say_graph, say_kernel, say_stage
 from treadle.errors import InternalError, ModelError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
@@ -100,12 +97,8 @@ def compile_model(
     notes = Report() if report is None else report
     machine = parse_target(target) if isinstance(target, str) else target
     with _Timer(notes, "read"):
-<<<<<<< HEAD
-        module = _read(model, shapes, notes)
-    say_graph("graph as read", module.main)
-=======
         module = _read(model, shapes, dynamic, notes)
->>>>>>> main
+    say_graph("graph as read", module.main)
     _check_sizes(module)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
     with _Timer(notes, "optimize"), use(winograd=get().winograd if winograd is None else winograd):
@@ -202,17 +195,12 @@ def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKerne
     def jobs() -> Iterator[tuple[str, str]]:
         for k in kernels:
             if k.name not in done:
-<<<<<<< HEAD
                 start = time.perf_counter()
-                workspaces[k.name] = k.lowered.workspace_bytes
+                scratch = as_dim(k.lowered.workspace_bytes)
+                workspaces[k.name] = size_to_json(scratch, k.sizes)
                 text = k.llvm()
                 say_kernel(k, time.perf_counter() - start)
                 yield k.name, text
-=======
-                scratch = as_dim(k.lowered.workspace_bytes)
-                workspaces[k.name] = size_to_json(scratch, k.sizes)
-                yield k.name, k.llvm()
->>>>>>> main
                 k.release()
 
     def finished(_name: str, _is_cached: bool) -> None:
