@@ -17,7 +17,14 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
 )
-from treadle.ops.schedules.tiles import WindowTile, best_tile, best_window_tile, tile_cycles
+from treadle.ops.schedules.tiles import (
+    FROM_CACHE,
+    FROM_MEMORY,
+    WindowTile,
+    best_tile,
+    best_window_tile,
+    tile_cycles,
+)
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
@@ -55,9 +62,6 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     _fetch_ahead(total, tile, registers)
 
 
-FROM_MEMORY, FROM_CACHE = 1000, 600
-"""Cycles from a fetch to the use of its data: what memory, or a far cache, takes to answer, and
-some more."""
 NEAR = 0.25
 """What a byte from the second level of cache costs, in bytes from further away."""
 _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
