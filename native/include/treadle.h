@@ -256,6 +256,15 @@ TD_API int32_t td_executor_num_instructions(const td_executor* executor);
 TD_API int32_t td_executor_instruction(const td_executor* executor, int32_t index,
                                        td_instruction_info* info, td_error* error);
 
+/* Called after every instruction of a run, on the thread that runs. It must not run the executor. */
+typedef void (*td_observer)(void* context, int32_t instruction);
+TD_API void td_observe(td_executor* executor, td_observer observer, void* context);
+
+/* Describes the (last) value an instruction writes, and where it is: to be read by an observer, for
+ * later instructions may use the memory again. Not for plans whose sizes each run decides. */
+TD_API int32_t td_executor_written(const td_executor* executor, int32_t index,
+                                   td_tensor_info* info, const void** data, td_error* error);
+
 /* From start to stop every run adds to two numbers per instruction: nanoseconds and runs. Start
  * sets them to zero. */
 TD_API void td_profile_start(td_executor* executor);

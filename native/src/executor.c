@@ -345,7 +345,7 @@ static int32_t run_plain(td_executor* e, uint32_t begin, uint32_t end, td_error*
   return TD_OK;
 }
 
-static int32_t run_profiled(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
+static int32_t run_watched(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
   int64_t before = td_now_ns();
   for (uint32_t i = begin; i < end; i++) {
     int32_t result = run_step(&e->env, &e->steps[i]);
@@ -353,13 +353,15 @@ static int32_t run_profiled(td_executor* e, uint32_t begin, uint32_t end, td_err
     int64_t after = td_now_ns();
     e->profile_ns[i] += (uint64_t)(after - before);
     e->profile_runs[i]++;
-    before = after;
+    if (e->observer != NULL) e->observer(e->observer_context, (int32_t)i);
+    before = e->observer == NULL ? after : td_now_ns();
   }
   return TD_OK;
 }
 
 int32_t td_run_steps(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
-  return e->profiling ? run_profiled(e, begin, end, error) : run_plain(e, begin, end, error);
+  bool watched = e->profiling || e->observer != NULL;
+  return watched ? run_watched(e, begin, end, error) : run_plain(e, begin, end, error);
 }
 
 static int32_t run_static(td_executor* e, const void* const* inputs, void* const* outputs,
@@ -498,6 +500,35 @@ int32_t td_executor_instruction(const td_executor* e, int32_t index, td_instruct
                                 call ? e->plan.kernels[instruction->kernel] : "",
                                 instruction->origin};
   return TD_OK;
+}
+
+/* The position of the value that an instruction of a static plan writes, among its arguments. */
+static int32_t result_argument(const td_executor* e, int32_t index) {
+  const td_instruction* instruction = &e->plan.instructions[index];
+  int32_t last = (int32_t)instruction->num_args - 1;
+  while (last >= 0 && e->plan.values[instruction->args[last]].kind == TD_VALUE_WORKSPACE) last--;
+  return last;
+}
+
+int32_t td_executor_written(const td_executor* e, int32_t index, td_tensor_info* info,
+                            const void** data, td_error* error) {
+  if (index < 0 || (uint32_t)index >= e->plan.num_instructions)
+    return td_fail(error, TD_ARGUMENT, "instruction %d does not exist; there are %u", (int)index,
+                   (unsigned)e->plan.num_instructions);
+  int32_t argument = e->plan.is_dynamic ? -1 : result_argument(e, index);
+  if (argument < 0)
+    return td_fail(error, TD_ARGUMENT, "what instruction %d writes cannot be shown", (int)index);
+  const td_value* value = &e->plan.values[e->plan.instructions[index].args[argument]];
+  *info = (td_tensor_info){"", value->dtype->name, value->shape, value->ndim, value->bytes};
+  *data = e->steps[index].buffers[argument];
+  return TD_OK;
+}
+
+void td_observe(td_executor* e, td_observer observer, void* context) {
+  pthread_mutex_lock(&e->mutex);
+  e->observer = observer;
+  e->observer_context = context;
+  pthread_mutex_unlock(&e->mutex);
 }
 
 /* ---- profile --------------------------------------------------------------------------------- */

@@ -47,6 +47,8 @@ struct td_executor {
   td_block_state** blocks; /* by instruction; NULL where it is no branch or loop */
   bool profiling;
   uint64_t *profile_ns, *profile_runs;
+  td_observer observer; /* NULL: nobody watches */
+  void* observer_context;
 };
 
 /* ---- executor.c ------------------------------------------------------------------------------ */

@@ -59,10 +59,11 @@ def test_no_transform_between_two_convolutions() -> None:
     assert found["conv2d_nchwc"] == 2
 
 
-def test_an_image_is_one_small_block() -> None:
+def test_the_channels_of_an_image_are_blocks_of_one() -> None:
     x = var("x", 1, 3, 6, 6)
-    found = laid_out(conv_of(x, 16, 3), params=[x])
+    found = laid_out(conv_of(x, 16, 3, 3, pads_before=(1, 1)), params=[x])
     assert found["conv2d_nchwc"] == 1
+    assert found["pack_nchwc"] == 0
 
 
 def test_residuals_pools_pads_and_means_stay_in_blocks() -> None:

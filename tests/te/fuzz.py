@@ -442,4 +442,4 @@ class _Steps:
                 stage.parallel(axis)
             elif roll < 0.36 and stage.op.input_tensors:
                 tensor = self.chance.choice(stage.op.input_tensors)
-                stage.prefetch(tensor, axis, self.chance.randint(1, 9))
+                stage.prefetch(tensor, axis, self.chance.randint(0, 9))

@@ -217,7 +217,7 @@ def prefetch() -> Example:
     outer, inner = e.stage.split(e.j, factor=20)
     e.stage.reorder(e.i, outer, k, inner)
     e.stage.prefetch(b, k, 4)
-    e.stage.prefetch(e.args[0], outer, 1)
+    e.stage.prefetch(e.args[0], outer, 0)
     return e
 
 
@@ -353,7 +353,7 @@ def prefetch_of_what_is_not_read(e: Example) -> None:
 
 
 def prefetch_of_now(e: Example) -> None:
-    e.stage.prefetch(e.args[0], e.i, 0)
+    e.stage.prefetch(e.args[0], e.i, -1)
 
 
 def a_foreign_stage(e: Example) -> None:
@@ -393,7 +393,7 @@ ERRORS: dict[Callable[[Example], None], str] = {
     "\n  at    schedule of stage C",
     cache_read_by_who_does_not: "cache_read: it does not read C\n  at    schedule of stage C",
     prefetch_of_what_is_not_read: "prefetch: C does not read C\n  at    schedule of stage C",
-    prefetch_of_now: "prefetch of A needs an offset of 1 or more\n  at    schedule of stage C",
+    prefetch_of_now: "prefetch of A needs an offset of 0 or more\n  at    schedule of stage C",
     a_foreign_stage: "Z is not part of this schedule; its stages are A, C",
 }
 

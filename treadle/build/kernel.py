@@ -7,7 +7,8 @@ import hashlib
 import re
 from functools import cached_property
 
-from treadle.build.group import lower_group
+from treadle.build.group import function_sizes, lower_group
+from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
 from treadle.graph.operator import Group
 from treadle.graph.text import function_text
@@ -35,6 +36,11 @@ class Kernel:
         self.content = function_text(content, origins=False)
         digest = hashlib.sha256(self.content.encode()).hexdigest()
         self.name = f"{label}_{digest[:12]}"
+
+    @property
+    def sizes(self) -> tuple[Var, ...]:
+        """The symbolic sizes the kernel takes, in its order."""
+        return function_sizes(self.function)
 
     def __repr__(self) -> str:
         return f"Kernel({self.name})"

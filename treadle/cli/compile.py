@@ -5,19 +5,15 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
 from treadle.build.artifact import check_writable
 from treadle.build.executable import Executable
-from treadle.cli.agreement import agreement
 from treadle.cli.arguments import add_compile_options, add_model
+from treadle.cli.compare import compare_outputs
 from treadle.cli.inputs import filled_inputs
 from treadle.cli.models import check_readable, compile_file
-from treadle.cli.reference import expected_outputs
 from treadle.cli.text import (
     console,
     count_text,
@@ -76,25 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
     print_summary(compiled, seconds)
     out = console()
     print_row(out, "wrote", f"{output} ({size_text(output.stat().st_size)})")
-    return check(compiled, arguments.model) if arguments.check else 0
+    return _check(compiled, arguments.model) if arguments.check else 0
 
 
-def check(compiled: Executable, model: Path) -> int:
-    """Compare every output on random input with what it should be; return 1 if one departs."""
-    inputs = filled_inputs(compiled, "random")
-    found = [np.asarray(o) for o in compiled.run(inputs)]
-    expected, source = expected_outputs(model, inputs, compiled.executor.num_threads)
-    out = console()
-    print_row(out, "check", f"against {source}, on random input")
-    wrong = []
-    for (name, _, _), ours, theirs in zip(compiled.outputs, found, expected, strict=True):
-        result = agreement(ours, theirs)
-        wrong += [] if result.holds else [name]
-        print_row(out, "", f"{name}: {result}" + ("" if result.holds else "  ← departs"))
-    if wrong:
-        print(f"error: {count_text(len(wrong), 'output')} of {len(found)} departs", file=sys.stderr)
-        print("  hint  treadle compare MODEL.onnx MODEL.tar --layers shows where", file=sys.stderr)
-    return 1 if wrong else 0
+def _check(compiled: Executable, model: Path) -> int:
+    return compare_outputs(model, compiled, filled_inputs(compiled, "random"))
 
 
 def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
@@ -103,7 +85,7 @@ def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
     memory = compiled.memory
     calls = sum(not step.is_copy for step in memory.steps)
     copies = len(memory.steps) - calls
-    inputs = ", ".join(type_text(n, v.type.dtype, v.type.static_shape) for n, v in memory.inputs)
+    inputs = ", ".join(type_text(n, v.type.dtype, v.type.shape) for n, v in memory.inputs)
     print_row(out, "read", f"{count_text(compiled.nodes, 'node')}, input {inputs or 'none'}")
     for note in compiled.notes:
         print_row(out, "note", note)
@@ -116,11 +98,8 @@ def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
         + (f", {count_text(copies, 'copy').replace('copys', 'copies')}" if copies else ""),
     )
     print_row(out, "weights", size_text(compiled.weight_bytes))
-    print_row(
-        out,
-        "memory",
-        f"peak {size_text(memory.arena_bytes)} planned, {size_text(memory.naive_bytes)} naive",
-    )
+    planned = f"peak {size_text(memory.arena_bytes)} planned, {size_text(memory.naive_bytes)} naive"
+    print_row(out, "memory", "as each run needs" if memory.is_dynamic else planned)
     stages = " · ".join(f"{stage} {seconds_text(s)}" for stage, s in seconds.items())
     print_row(out, "time", f"{seconds_text(sum(seconds.values()))}: {stages}")
 

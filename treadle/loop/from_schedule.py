@@ -40,6 +40,7 @@ from treadle.te.tensor import (
 
 Phase = Literal["whole", "init", "update"]
 ZERO = Const.of(0)
+_MOST_CASES = 16
 LINE_BYTES = 64
 """What one prefetch brings; machines with longer lines get some twice."""
 MOST_LINES = 64
@@ -345,18 +346,34 @@ class _Builder:
             overrides = {**nest.overrides, r.inner: extent}
             return self._decide(stage, k, replace(nest, overrides=overrides))
 
+        def with_rest() -> Stmt:
+            n, f = int_value(whole), int_value(r.factor)
+            if n is not None and f is not None:
+                return with_extent(Const.of(n - (-(-n // f) - 1) * f))
+            rest = self._simplify(whole - outer * r.factor)
+            note = stage.notes.get(r.inner)
+            if f is not None and f <= _MOST_CASES and note is not None and note.kind == "unrolled":
+                return self._each_rest(rest, f, with_extent)
+            return with_extent(self._simplify(ex.minimum(rest, r.factor)))
+
         fits = self._simplify((outer + 1) * r.factor <= whole)
         known = self.known.prove(fits)
         if known:
             return with_extent(r.factor)
-        n, f = int_value(whole), int_value(r.factor)
-        if n is not None and f is not None:
-            rest: Expr = Const.of(n - (-(-n // f) - 1) * f)
-        else:
-            rest = self._simplify(whole - outer * r.factor)
         if known is False:
-            return with_extent(rest)
-        return self._branch(fits, lambda: with_extent(r.factor), lambda: with_extent(rest))
+            return with_rest()
+        return self._branch(fits, lambda: with_extent(r.factor), with_rest)
+
+    def _each_rest(self, rest: Expr, factor: int, build: Callable[[Expr], Stmt]) -> Stmt:
+        """Return a case for every length the last tile of a symbolic axis can have.
+
+        So that an unrolled loop has a constant extent, and what it holds stays in registers.
+        """
+        case = build(Const.of(1))
+        for length in range(2, factor):
+            longer, shorter = build(Const.of(length)), case
+            case = If(self._simplify(rest >= length), longer, shorter)
+        return case
 
     def _branch(
         self, cond: Expr, then: Callable[[], Stmt], orelse: Callable[[], Stmt] = seq
@@ -507,11 +524,11 @@ class _Builder:
 
     def _bounded(self, extent: Expr, limit: Expr) -> Expr:
         """Return `extent`, with `limit` (a constant it cannot exceed) kept provable."""
-        n = int_value(limit)
+        n = self.known.bounds.of(limit).hi
         high = self.known.bounds.of(extent).hi
         if n is None or (high is not None and high <= n):
             return ex.maximum(extent, 0) if int_value(extent) is None else extent
-        return ex.maximum(ex.minimum(extent, limit), 0)
+        return ex.maximum(ex.minimum(extent, n), 0)
 
     def _relax(self, stage: Stage, nest: _Nest) -> Box:
         """Return what every root axis still runs over, given the loops opened so far."""
@@ -553,10 +570,18 @@ class _Builder:
         """
         start = self._simplify(base + span.start)
         end = self._simplify(span.start + span.extent)
-        if self.known.prove(end <= extent) is True:
+        if self.known.prove(end <= extent) is True or self._ends_inside(span, extent):
             return Span(start, span.extent)
         inside = self._simplify(ex.minimum(end, extent) - span.start)
         return Span(start, self._bounded(inside, span.extent))
+
+    def _ends_inside(self, span: Span, extent: Expr) -> bool:
+        """True when the span is limited to the end of the axis: its extent is a minimum with it."""
+        limit = span.extent
+        if not isinstance(limit, ex.Binary) or limit.op != "min":
+            return False
+        ends = (self._simplify(span.start + part) for part in (limit.a, limit.b))
+        return any(self.known.prove(end <= extent) is True for end in ends)
 
     def _unfuse(
         self, outer: IterVar, inner: IterVar, span: Span, width: Expr

@@ -195,15 +195,16 @@ class _Layouts:
         if not data.is_static:
             return self._stays(node, "sizes are not known")
         block = block_of(self.target, data.dtype)
-        decided(node.origin, "layout", f"NCHW{block}c", "a vector register holds a block")
         filters, per_group, _, _ = weights.static_shape
         if attrs.groups == data.static_shape[1] == filters and per_group == 1:
+            _runs_blocked(node, block)
             decided(node.origin, "method", "depthwise", "each channel has a filter of its own")
             return self._depthwise(node)
         merged = _groups_to_merge(attrs, weights, block)
         if merged is None:
             reason = f"{attrs.groups} groups would waste most lanes of a block"
             return self._stays(node, reason)
+        _runs_blocked(node, block)
         groups = attrs.groups // merged
         if merged > 1:
             w = Constant.of(merge_groups(w.value, attrs.groups, merged), origin=w.origin)
@@ -238,13 +239,13 @@ class _Layouts:
         return None
 
     def _conv_input(self, x: Node) -> _Blocked:
-        """The blocked input; few channels (an image) make one small block of all of them."""
+        """The blocked input; of few channels (an image) each is a block: nothing moves."""
         type_ = tensor_type(x.type)
         channels = type_.static_shape[1]
         block = block_of(self.target, type_.dtype)
         if channels < block and not self._is_blocked(x):
-            packed = pack_nchwc(self._plain(x), block=channels, origin=x.origin)
-            return _Blocked(packed, ChannelOrder.natural(channels, channels))
+            apart = _reshaped(self._plain(x), (*type_.static_shape, 1))
+            return _Blocked(apart, ChannelOrder.natural(channels, 1))
         return self._blocked(x)
 
     def _depthwise(self, node: Call) -> _Blocked:
@@ -425,6 +426,10 @@ class _Layouts:
         if (b, width) not in self.panels:
             self.panels[b, width] = _constant(pack_panels(b.value, width), b)
         return dense_packed(a, self.panels[b, width], n=n, origin=node.origin)
+
+
+def _runs_blocked(node: Call, block: int) -> None:
+    decided(node.origin, "layout", f"NCHW{block}c", "a vector register holds a block")
 
 
 def panel_width(rows: int, columns: int, lanes: int) -> int:

@@ -161,7 +161,7 @@ def _sink_concat(call: Call, uses: Uses) -> Node | None:
     if not isinstance(call.op, Operator) or not all(_takes_tail(a, uses) for a in value.args):
         return None
     parts = [call.op.call(call.attrs, (a,), origin=call.origin) for a in value.args]
-    return concat(*parts, axis=attrs_of(value).axis, origin=value.origin)
+    return concat(*parts, axis=attrs_of(value).axis, origin=call.origin)
 
 
 def _takes_tail(node: Node, uses: Uses) -> bool:
@@ -211,7 +211,7 @@ def _pick_before_transpose(call: Call, uses: Uses) -> Node | None:
     axis = perm.pop(attrs_of(call).axis)
     picked = gather(moved.args[0], index, axis=axis, origin=call.origin)
     left = tuple(k - (k > axis) for k in perm)
-    return transpose(picked, perm=left, origin=moved.origin) if left else picked
+    return transpose(picked, perm=left, origin=call.origin) if left else picked
 
 
 def _cut_before_slice(call: Call, uses: Uses) -> Node | None:

@@ -324,6 +324,26 @@ class Executor:
         targets = [array.pointer for array in results]
         return lambda: self._handle.run(sources, targets)
 
+    def watch(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None,
+        observer: Callable[[int, np.ndarray], None],
+    ) -> list[NDArray]:
+        """Run the model once; `observer` gets the index of every instruction and what it writes.
+
+        The array is a view of the executor's memory, which later instructions use again.
+
+        Raises: UsageError when each run decides the sizes of the model.
+        """
+
+        def observe(index: int) -> None:
+            info, pointer = self._handle.written(index)
+            flat = np.frombuffer(native.memory_at(pointer, info.nbytes), np.uint8)
+            observer(index, flat.view(dtypes.to_numpy(info.dtype)).reshape(info.shape))
+
+        with self._handle.observed(observe):
+            return self.run(inputs)
+
     def profile(
         self,
         inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,

@@ -6,7 +6,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from ctypes import (
     POINTER,
     c_char,
@@ -92,6 +93,7 @@ class _Hash64State(ctypes.Structure):
 
 _ERROR = POINTER(Error)
 _HANDLE = c_void_p
+_OBSERVER = ctypes.CFUNCTYPE(None, c_void_p, c_int32)
 
 # name: (result type, argument types)
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # Any: ctypes' type objects
@@ -149,6 +151,11 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # Any: ctypes' type obje
     "td_executor_set_num_threads": (c_int32, (_HANDLE, c_int32, _ERROR)),
     "td_executor_num_instructions": (c_int32, (_HANDLE,)),
     "td_executor_instruction": (c_int32, (_HANDLE, c_int32, POINTER(_InstructionInfo), _ERROR)),
+    "td_observe": (None, (_HANDLE, _OBSERVER, c_void_p)),
+    "td_executor_written": (
+        c_int32,
+        (_HANDLE, c_int32, POINTER(_TensorInfo), POINTER(c_void_p), _ERROR),
+    ),
     "td_profile_start": (None, (_HANDLE,)),
     "td_profile_stop": (None, (_HANDLE,)),
     "td_profile_read": (c_int32, (_HANDLE, POINTER(c_uint64), POINTER(c_uint64), _ERROR)),
@@ -319,6 +326,11 @@ class Block:
     def __del__(self) -> None:
         if getattr(self, "pointer", 0):
             self._free(self.pointer)
+
+
+def memory_at(pointer: int, nbytes: int) -> memoryview:
+    """Return a view of memory that somebody else keeps alive."""
+    return memoryview((ctypes.c_uint8 * nbytes).from_address(pointer) if nbytes else b"")
 
 
 def sha256_at(pointer: int, nbytes: int) -> str:
@@ -605,6 +617,38 @@ class ExecutorHandle:
         error = Error()
         if self._native.td_executor_set_num_threads(self.handle, count, error):
             _fail(error)
+
+    @contextmanager
+    def observed(self, observer: Callable[[int], None]) -> Iterator[None]:
+        """Call `observer` with the index of every instruction that a run finishes.
+
+        What it raises is raised again when the block ends; it is not called any more then.
+        """
+        raised: list[BaseException] = []
+
+        def observe(_context: object, index: int) -> None:
+            try:
+                if not raised:
+                    observer(index)
+            except BaseException as error:  # C cannot pass it on
+                raised.append(error)
+
+        callback = _OBSERVER(observe)
+        self._native.td_observe(self.handle, callback, None)
+        try:
+            yield
+        finally:
+            self._native.td_observe(self.handle, _OBSERVER(), None)
+        if raised:
+            raise raised[0]
+
+    def written(self, index: int) -> tuple[TensorInfo, int]:
+        """Return what an instruction writes and its address; see td_executor_written."""
+        info, data, error = _TensorInfo(), c_void_p(), Error()
+        if self._native.td_executor_written(self.handle, index, info, data, error):
+            _fail(error)
+        shape = tuple(info.shape[axis] for axis in range(info.ndim))
+        return TensorInfo("", info.dtype.decode(), shape, info.bytes), data.value or 0
 
     def profile_start(self) -> None:
         """Start to add up time per instruction, from zero."""

@@ -263,16 +263,17 @@ class Stage:
     def prefetch(self, tensor: Tensor, var: IterVar, offset: int) -> None:
         """In each iteration of `var`, fetch what the iteration `offset` later reads of `tensor`.
 
+        With 0, what this iteration reads is fetched while it computes something else first.
         Only a hint: lines past the end of a row are those of the next row in memory, and nothing
         is fetched of a stage that is computed at a loop.
 
         before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[k + offset, 0]); C[n] += ...
         """
         self._leaf(var, "prefetch")
-        if not any(t is tensor for t in self.op.input_tensors):
+        if not self._reads(tensor):
             raise self._error(f"prefetch: {self.name} does not read {tensor.name}")
-        if offset < 1:
-            raise self._error(f"prefetch of {tensor.name} needs an offset of 1 or more")
+        if offset < 0:
+            raise self._error(f"prefetch of {tensor.name} needs an offset of 0 or more")
         self.notes.setdefault(var, AxisNote()).prefetches.append((tensor, offset))
         self._say("prefetch", tensor.name, var, offset)
 
@@ -363,6 +364,18 @@ class Stage:
             f"{primitive}: {name} is not a loop of this stage; its loops are {self._order()}",
             f"do you mean {close[0]}?" if close and close[0] != name else "",
         )
+
+    def _reads(self, tensor: Tensor) -> bool:
+        """True when this stage reads `tensor`, itself or through stages that may be inlined."""
+        queue = list(self.op.input_tensors)
+        while queue:
+            read = queue.pop()
+            if read is tensor:
+                return True
+            op = self.schedule[read].op
+            if not isinstance(op, ComputeOp) or not op.reduce_axis:
+                queue += op.input_tensors
+        return False
 
     def _order(self) -> str:
         return ", ".join(a.name for a in self.leaf_iter_vars) or "none"

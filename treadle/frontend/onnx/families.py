@@ -24,6 +24,7 @@ from treadle.frontend.onnx import (
     reduce,
     resize,
     scatter,
+    select,
     sequence,
     shape,
     signal,
@@ -37,7 +38,7 @@ from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 FAMILIES = (
     constants, conv, deform, einsum, elementwise, matmul, microsoft,
     microsoft_attention, microsoft_quantized, ml, movement, ngrams,
-    norm, pool, quantize, recurrent, reduce, resize, scatter, sequence, shape, signal, sort,
+    norm, pool, quantize, recurrent, reduce, resize, scatter, select, sequence, shape, signal, sort,
     training, trees, vision,
 )  # fmt: skip
 

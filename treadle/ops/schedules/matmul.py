@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
+from treadle.loop.from_schedule import inline_bodies
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
@@ -84,6 +86,23 @@ def _schedule(group: Group, sums: Stage, tile: Tile, lanes: int, block: int | No
         result.parallel(place)
     sums.compute_at(result, place)
     _register_sums(sums, lanes)
+    for tensor in _addends(result, sums):
+        result.prefetch(tensor, place, 0)
+
+
+def _addends(result: Stage, sums: Stage) -> list[Tensor]:
+    """Return what the tail reads a tile of: it lies in far rows, and arrives during the sums."""
+    op = _compute(result)
+    found: dict[Tensor, None] = {}
+    for body in inline_bodies(result.schedule)[id(result)]:
+        for n in ex.walk(body):
+            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                continue
+            uses_rows = any(op.axis[-2] in ex.walk(i) for i in n.indices)
+            uses_columns = n.indices and op.axis[-1] in ex.walk(n.indices[-1])
+            if uses_rows and uses_columns and result.schedule[n.source] is not sums:
+                found[n.source] = None
+    return list(found)
 
 
 def _prepared_sums(group: Group, target: Target) -> Stage:

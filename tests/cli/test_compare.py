@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`treadle compare`: outputs, the first layer that departs, values in other layouts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from treadle.build.compile import compile_model
+from treadle.cli import layers
+from treadle.cli.inputs import filled_inputs
+from treadle.cli.layers import compare_layers
+from treadle.cli.main import main
+
+CHAIN = 4
+
+
+def _network(path: Path, *, scale_of: int | None = None) -> Path:
+    """Convolutions with activations one after the other; one may have doubled weights."""
+    random = np.random.default_rng(1)
+    nodes, weights, last = [], [], "x"
+    for k in range(CHAIN):
+        w = random.standard_normal((20, 3 if k == 0 else 20, 3, 3)).astype(np.float32) / 8
+        weights.append(numpy_helper.from_array(w * (2 if k == scale_of else 1), f"w{k}"))
+        conv = helper.make_node("Conv", [last, f"w{k}"], [f"c{k}"], name=f"conv{k}", pads=[1] * 4)
+        nodes += [conv, helper.make_node("Relu", [f"c{k}"], [f"r{k}"], name=f"relu+{k}")]
+        last = f"r{k}"
+    nodes.append(helper.make_node("ReduceMean", [last], ["y"], name="mean", axes=[2, 3]))
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 9, 9))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 20, 1, 1))],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    return _network(tmp_path / "net.onnx")
+
+
+def _artifact(network: Path, path: Path) -> Path:
+    assert main(["compile", str(network), "-o", str(path)]) == 0
+    return path
+
+
+def test_outputs_and_layers_agree(network: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    artifact = _artifact(network, network.with_suffix(".tar"))
+    capsys.readouterr()
+    assert main(["compare", str(network), str(artifact)]) == 0
+    assert "against onnxruntime" in capsys.readouterr().out
+    assert main(["compare", str(network), str(artifact), "--layers"]) == 0
+    assert f"compared with their nodes, {CHAIN + 1} agree" in capsys.readouterr().out
+
+
+def test_the_first_layer_that_departs_is_named(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = _artifact(_network(tmp_path / "other.onnx", scale_of=2), tmp_path / "other.tar")
+    assert main(["compare", str(network), str(other)]) == 1
+    assert "1 output of 1 departs" in capsys.readouterr().err
+    assert main(["compare", str(network), str(other), "--layers"]) == 1
+    captured = capsys.readouterr()
+    assert "conv2, relu+2 departs first" in captured.err
+    assert "2 agree" in captured.out
+    assert main(["compare", str(network), str(other), "--layers", "--tolerance", "10"]) == 0
+
+
+def test_the_reference_serves_where_onnxruntime_refuses(
+    network: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(layers, "_by_onnxruntime", lambda *_: None)
+    assert main(["compare", str(network), "--layers"]) == 0
+    assert f"{CHAIN + 1} agree" in capsys.readouterr().out
+
+
+def test_values_do_not_pile_up(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = compile_model(str(network))
+    held: list[int] = []
+    run = layers._run_node
+
+    def counted(node: onnx.NodeProto, *rest: object) -> list[np.ndarray]:
+        held.append(len(walks[0].values))
+        return run(node, *rest)  # type: ignore[arg-type]
+
+    walks: list[layers._Network] = []
+    start = layers._Network.__post_init__
+
+    def started(self: layers._Network) -> None:
+        start(self)
+        walks.append(self)
+
+    monkeypatch.setattr(layers._Network, "__post_init__", started)
+    monkeypatch.setattr(layers, "_run_node", counted)
+    compare_layers(network, model, filled_inputs(model, "random"), None)
+    assert len(held) == 2 * CHAIN + 1
+    assert max(held) <= 3
+    assert walks[0].values.keys() == {"x"}
+
+
+def test_mistakes_are_told(network: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    artifact = _artifact(network, network.with_suffix(".tar"))
+    assert main(["compare", str(artifact), str(artifact)]) == 2
+    assert "holds machine code, not a network" in capsys.readouterr().err
+    assert main(["compare", str(network), str(network.with_name("no.tar"))]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["compare", str(network), "--tolerance", "-1"])
+    assert "is not a number of 0 or more" in capsys.readouterr().err
+
+
+def test_blocks_of_channels_in_another_order(random: np.random.Generator) -> None:
+    value = random.standard_normal((1, 20, 4, 5)).astype(np.float32)
+    lanes = np.zeros((1, 32, 4, 5), np.float32)
+    order = random.permutation(32)[:20]
+    lanes[:, order] = value
+    blocked = lanes.reshape(1, 2, 16, 4, 5).transpose(0, 1, 3, 4, 2)
+    found = layers._compare(blocked, value, None)
+    assert found is not None
+    assert found.holds
+    wrong = layers._compare(blocked + np.float32(1), value, None)
+    assert wrong is not None
+    assert not wrong.holds
+    padded = np.pad(blocked, ((0, 0), (0, 0), (1, 1), (1, 1), (0, 0)))
+    assert layers._compare(padded, value, None) is not None
+    assert layers._compare(value[0], value[:, :1], None) is None
+
+
+def test_what_an_observer_raises_is_raised_again(network: Path) -> None:
+    model = compile_model(str(network))
+    seen: list[int] = []
+
+    def observe(index: int, _found: np.ndarray) -> None:
+        seen.append(index)
+        if index == 1:
+            raise KeyError("enough")
+
+    inputs = filled_inputs(model, "random")
+    with pytest.raises(KeyError, match="enough"):
+        model.executor.watch(inputs, observe)
+    assert seen == [0, 1]
+    model.run(inputs)
+    assert seen == [0, 1]

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`treadle compare`: hold a compiled model against its network: every output, or every layer."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from treadle.build.executable import Runnable
+from treadle.build.load import load
+from treadle.cli.agreement import agreement
+from treadle.cli.arguments import add_compile_options, add_threads
+from treadle.cli.inputs import filled_inputs, read_npz
+from treadle.cli.layers import Layer, compare_layers
+from treadle.cli.models import check_readable, compile_file, is_artifact
+from treadle.cli.reference import expected_outputs
+from treadle.cli.text import console, count_text, print_row
+from treadle.errors import UsageError
+from treadle.runtime import native
+from treadle.runtime.array import NDArray
+from treadle.settings import use
+
+HELP = "hold a compiled model against its network: every output, or every layer"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.add_argument("model", type=Path, metavar="NETWORK", help="the ONNX file")
+    parser.add_argument(
+        "artifact",
+        type=Path,
+        nargs="?",
+        metavar="MODEL",
+        help="the .tar made from it (default: the network is compiled now)",
+    )
+    parser.add_argument(
+        "--layers", action="store_true", help="find the first layer whose result departs"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=_share,
+        metavar="SHARE",
+        help="the distance allowed, as a share of the largest element (default: 1e-4 for float32)",
+    )
+    parser.add_argument("-i", "--inputs", type=Path, metavar="NPZ", help="the inputs, by name")
+    add_threads(parser)
+    add_compile_options(parser)
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of 0 or more")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run both, compare, print; return 1 where something departs."""
+    check_readable(arguments.model, "an ONNX file")
+    if is_artifact(arguments.model):
+        raise UsageError(
+            f"{arguments.model} holds machine code, not a network",
+            hint="name the ONNX file first: treadle compare model.onnx model.tar",
+        )
+    with use(num_threads=arguments.threads or native.num_threads()):
+        model = _open(arguments)
+        if arguments.inputs is not None:
+            inputs = read_npz(arguments.inputs, model.inputs)
+        else:
+            inputs = filled_inputs(model, "random")
+        if arguments.layers:
+            return _layers(arguments, model, inputs)
+        return compare_outputs(arguments.model, model, inputs, arguments.tolerance)
+
+
+def _open(arguments: argparse.Namespace) -> Runnable:
+    if arguments.artifact is None:
+        return compile_file(arguments)
+    check_readable(arguments.artifact, "a .tar made by treadle compile")
+    return load(arguments.artifact)
+
+
+def compare_outputs(
+    network: Path, model: Runnable, inputs: Mapping[str, NDArray], share: float | None = None
+) -> int:
+    """Compare every output with what it should be, print how far it is; return 1 if one departs.
+
+    Raises: UsageError when the model has other outputs than the network.
+    """
+    found = [np.asarray(o) for o in model.run(inputs)]
+    expected, source = expected_outputs(network, inputs, model.executor.num_threads)
+    if len(found) != len(expected):
+        raise UsageError(
+            f"the model has {len(found)} outputs, the network {len(expected)}",
+            at=str(network),
+            hint="is the model made from this network?",
+        )
+    out = console()
+    print_row(out, "check", f"against {source}")
+    wrong = 0
+    for (name, _, _), ours, theirs in zip(model.outputs, found, expected, strict=True):
+        result = agreement(ours, theirs, share)
+        wrong += not result.holds
+        print_row(out, "", f"{name}: {result}" + ("" if result.holds else "  ← departs"))
+    if wrong:
+        print(f"error: {count_text(wrong, 'output')} of {len(found)} departs", file=sys.stderr)
+        print("  hint  treadle compare NETWORK MODEL --layers shows where", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def _layers(arguments: argparse.Namespace, model: Runnable, inputs: dict[str, NDArray]) -> int:
+    layers, total = compare_layers(arguments.model, model, inputs, arguments.tolerance)
+    out = console()
+    departs = bool(layers) and not layers[-1].agreement.holds
+    agree = layers[:-1] if departs else layers
+    compared = f"{len(layers)} of {count_text(total, 'instruction')} compared with their nodes"
+    print_row(out, "layers", f"{compared}, {len(agree)} agree")
+    if agree:
+        worst = max(agree, key=lambda la: la.agreement.worst / (la.agreement.allowed or 1.0))
+        print_row(out, "worst", _text(worst))
+    if departs:
+        print_row(out, "departs", _text(layers[-1]))
+        print(f"error: {', '.join(layers[-1].nodes)} departs first", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _text(layer: Layer) -> str:
+    return f"{layer.number}  {layer.kernel} ({', '.join(layer.nodes)})\n{layer.agreement}"
