@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from math import ceil, prod
 
+from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
@@ -127,13 +128,20 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    data, weights = op.input_tensors
-    ic, kh, kw, icb = op.reduce_axis
     step = tile_cycles(tile.high * tile.wide, tile.vectors * registers)
+    weights = next(
+        load.source
+        for load in ex.walk(op.body[0])
+        if isinstance(load, ex.Load) and load.indices[-1] is op.axis[-1]
+    )
+    assert isinstance(weights, Tensor)
     if _is_in_memory(total, weights):
-        total.prefetch(weights, icb, ceil(FROM_MEMORY / step))
-    if _is_in_memory(total, data) and known(kh) * known(kw) == 1:
-        total.prefetch(data, ic, ceil(FROM_CACHE / (step * max(1, known(icb)))))
+        total.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
+    ic, *others = op.reduce_axis
+    looks_up = len(op.input_tensors) > 2  # the channels of a group
+    data = next(t for t in op.input_tensors if t is not weights)
+    if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in others[:-1]) == 1:
+        total.prefetch(data, ic, ceil(FROM_CACHE / (step * max(1, known(others[-1])))))
 
 
 def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:
