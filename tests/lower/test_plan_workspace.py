@@ -8,8 +8,8 @@ import random
 import pytest
 
 from treadle.dtype import itemsize
-from treadle.errors import ScheduleError
-from treadle.expr.nodes import Const, Var, int_value, load
+from treadle.expr.nodes import Const, Var, int_value, load, substitute
+from treadle.expr.simplify import simplify
 from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Stmt, Store, seq, shape_of
 from treadle.lower.plan_workspace import plan_workspace
 
@@ -67,14 +67,19 @@ def test_a_buffer_inside_a_loop_lives_throughout() -> None:
     assert sorted(offsets_of(planned).values()) == [0, 64]
 
 
-def test_an_unknown_size_is_refused() -> None:
-    f = kernel([Buffer("t", "float32", (Var("n"),), "workspace")], use(OUT))
-    with pytest.raises(ScheduleError) as caught:
-        plan_workspace(f)
-    assert str(caught.value) == (
-        "the temporary t has a size that is only known at run time"
-        "\n  hint  compute it inside a loop of its user, or give constant sizes"
-    )
+def test_buffers_of_symbolic_size_follow_each_other() -> None:
+    n = Var("n")
+    one, four = (Buffer(f"t{k}", "float32", (n * k,), "workspace") for k in (1, 4))
+    f = kernel([four, one, shared("a", 5)], use(OUT))
+    planned = plan_workspace(PrimFunc(f.name, f.params, (n,), f.body))
+    places = {**offsets_of(planned), "end": planned.workspace_bytes}
+    for size in (0, 1, 16, 17):
+        known = {
+            k: simplify(substitute(v + Const.of(0), {n: Const.of(size)})) for k, v in places.items()
+        }
+        first = 64 + -(-size * 4 // 64) * 64
+        wanted = {"a": 0, "t1": 64, "t4": first, "end": first + -(-size * 16 // 64) * 64}
+        assert {k: int_value(v) for k, v in known.items()} == wanted
 
 
 @pytest.mark.parametrize("seed", range(60))

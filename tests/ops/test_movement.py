@@ -89,7 +89,7 @@ def test_reshape_divides_only_where_axes_merge(
         (("n", 3, 4), (-1, 12), "[n, 12]"),
         (("n", 3, 4), (-1, 4), "[(n * 3), 4]"),
         (("n", "m"), ("m", -1), "[m, n]"),
-        (("n", "m"), (-1, 8), "[((n * m) // 8), 8]"),
+        (("n", "m"), (-1, 8), "[((m * n) // 8), 8]"),
     ],
 )
 def test_reshape_finds_the_missing_extent(

@@ -10,14 +10,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.build.executable import Executable
+from treadle.build.group import function_sizes
 from treadle.build.kernel import Kernel
 from treadle.build.kernel_cache import CompiledKernel, kernel_key, load_kernel, store_kernel
-from treadle.build.memory_plan import concat_parts, is_alias, plan_memory
+from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
+from treadle.build.sizes import size_from_json, size_to_json
+from treadle.build.watch import say_graph, say_kernel, say_stage
 from treadle.errors import InternalError, ModelError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
-from treadle.graph.types import TensorType
+from treadle.graph.text import functions_of
+from treadle.graph.types import TensorType, as_dim
 from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
 from treadle.target.base import Target
@@ -59,6 +63,7 @@ class _Timer:
     def __exit__(self, *_: object) -> None:
         spent = time.perf_counter() - self.start
         self.report.seconds[self.stage] = self.report.seconds.get(self.stage, 0.0) + spent
+        say_stage(self.stage, spent)
 
 
 def compile_model(
@@ -68,6 +73,7 @@ def compile_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     opt_level: int = 3,
     winograd: bool | None = None,
+    dynamic: bool = False,
     report: Report | None = None,
 ) -> Executable:
     """Return a model compiled for `target`.
@@ -75,7 +81,9 @@ def compile_model(
     `model` is an ONNX file (path or bytes), a ModelProto, or a graph module. `shapes` gives sizes
     to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, 3 does
     everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering, which is
-    faster and rounds more (None: as TREADLE_WINOGRAD says, by default yes).
+    faster and rounds more (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic`
+    sizes that the file leaves open stay open: the model runs at any; else an unknown batch
+    becomes 1.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
@@ -89,17 +97,19 @@ def compile_model(
     notes = Report() if report is None else report
     machine = parse_target(target) if isinstance(target, str) else target
     with _Timer(notes, "read"):
-        module = _read(model, shapes, notes)
+        module = _read(model, shapes, dynamic, notes)
+    say_graph("graph as read", module.main)
     _check_sizes(module)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
     with _Timer(notes, "optimize"), use(winograd=get().winograd if winograd is None else winograd):
         main = optimize(module.main, machine, opt_level)
+    say_graph("graph after all passes", main)
     kernels, calls = _kernels(main, machine)
     with _Timer(notes, "build"):
         objects = _build(kernels, notes)
     with _Timer(notes, "plan"):
-        sizes = {c: (k.name, objects[k.name].workspace_bytes) for c, k in calls.items()}
-        plan = plan_memory(main, sizes, module.output_names)
+        uses = {c: _use(c, k, objects[k.name]) for c, k in calls.items()}
+        plan = plan_memory(main, uses, module.output_names)
     return Executable(
         module=g.Module(main, module.output_names, module.name, module.structures),
         kernels=kernels,
@@ -116,13 +126,14 @@ def compile_model(
 def _read(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module,
     shapes: Mapping[str, Sequence[int]] | None,
+    dynamic: bool,
     report: Report,
 ) -> g.Module:
     if isinstance(model, g.Module):
         return model
     from treadle.frontend.onnx.importer import import_onnx
 
-    imported = import_onnx(model, shapes)
+    imported = import_onnx(model, shapes, dynamic)
     report.notes += imported.notes
     return imported.module
 
@@ -144,11 +155,14 @@ def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call,
     by_function: dict[Function, Kernel] = {}
     by_name: dict[str, Kernel] = {}
     calls: dict[g.Call, Kernel] = {}
-    for node in g.topological([main.body]):
+    functions = [f for f in functions_of(main) if not f.attrs.get("primitive")]
+    for node in (n for f in functions for n in g.topological([f.body])):
         if not isinstance(node, g.Call) or is_alias(node) or concat_parts(node) is not None:
             continue
         if not isinstance(node.op, Function):
-            raise InternalError(f"operator {node.op.name} is left outside of every group")
+            if node.op.is_kernel:
+                raise InternalError(f"operator {node.op.name} is left outside of every group")
+            continue
         if node.op not in by_function:
             made = Kernel(node.op, target)
             by_function[node.op] = by_name.setdefault(made.name, made)
@@ -156,6 +170,13 @@ def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call,
         kernel.origins.append(node.origin)
         calls[node] = kernel
     return list(by_name.values()), calls
+
+
+def _use(call: g.Call, kernel: Kernel, compiled: CompiledKernel) -> KernelUse:
+    """Return what a call runs; its sizes are those of its own function, in the kernel's order."""
+    assert isinstance(call.op, Function)
+    sizes = function_sizes(call.op)
+    return KernelUse(kernel.name, size_from_json(compiled.workspace, sizes), sizes)
 
 
 def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKernel]:
@@ -169,13 +190,17 @@ def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKerne
             done[k.name] = found
     report.cached = len(done)
     report.progress("build", len(done), len(kernels))
-    workspaces: dict[str, int] = {}
+    workspaces: dict[str, object] = {}
 
     def jobs() -> Iterator[tuple[str, str]]:
         for k in kernels:
             if k.name not in done:
-                workspaces[k.name] = k.lowered.workspace_bytes
-                yield k.name, k.llvm()
+                start = time.perf_counter()
+                scratch = as_dim(k.lowered.workspace_bytes)
+                workspaces[k.name] = size_to_json(scratch, k.sizes)
+                text = k.llvm()
+                say_kernel(k, time.perf_counter() - start)
+                yield k.name, text
                 k.release()
 
     def finished(_name: str, _is_cached: bool) -> None:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from treadle import dtype as dt
 from treadle.errors import InternalError, TreadleError
-from treadle.expr.nodes import Const
+from treadle.expr.nodes import Const, Expr, Var, free_vars
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function, Node
 from treadle.graph.operator import Fusion, Group, Operator, ScheduleFn, Variant
@@ -33,12 +34,45 @@ def build_group(function: Function, target: Target) -> tuple[Group, ScheduleFn]:
     return builder.build()
 
 
+def function_sizes(function: Function) -> tuple[Var, ...]:
+    """Return the symbolic sizes a fused function depends on, in the order its kernel takes them."""
+    sizes: dict[Var, None] = {}
+    for node in (*function.params, *g.topological([function.body])):
+        for dim in _dims_of(node):
+            if isinstance(dim, Expr):
+                sizes.update(dict.fromkeys(free_vars(dim)))
+    return tuple(sizes)
+
+
+def _dims_of(node: Node) -> list[object]:
+    """Return the extents of a value, and what stands in the attributes of a call."""
+    types = [node.type]
+    found: list[object] = []
+    while types:
+        type_ = types.pop(0)
+        if isinstance(type_, TensorType):
+            found += type_.shape
+        else:
+            types += type_.fields
+    values: list[object] = []
+    if isinstance(node, g.Call) and node.attrs is not None:
+        values += [getattr(node.attrs, f.name) for f in fields(node.attrs)]
+    while values:
+        value = values.pop(0)
+        if isinstance(value, tuple):
+            values += value
+        elif isinstance(value, Expr):
+            found.append(value)
+    return found
+
+
 def lower_group(function: Function, target: Target, name: str) -> tuple[Group, PrimFunc]:
     """Return the scheduled group of a fused function and its loop nest, called `name`."""
     group, apply = build_group(function, target)
     try:
         apply(group, target)
-        func = schedule_to_func(group.schedule, [*group.inputs, *group.outputs], name)
+        args: list[te.Tensor | Var] = [*function_sizes(function), *group.inputs, *group.outputs]
+        func = schedule_to_func(group.schedule, args, name)
     except TreadleError as e:
         raise InternalError(
             f"the schedule of kernel {name} does not apply: {e}", at=f"function {function.name}"

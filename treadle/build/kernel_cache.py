@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -26,10 +27,10 @@ _SIZE_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """Object code and the scratch memory its caller must lend it."""
+    """Object code and the scratch memory its caller must lend it (as sizes.size_to_json)."""
 
     code: bytes
-    workspace_bytes: int
+    workspace: object
 
 
 @cache
@@ -86,12 +87,14 @@ def load_kernel(key: str) -> CompiledKernel | None:
     data = _store(current_settings().cache / "groups").load(key)
     if data is None or len(data) <= _SIZE_BYTES:
         return None
-    return CompiledKernel(data[_SIZE_BYTES:], int.from_bytes(data[:_SIZE_BYTES], "little"))
+    start = _SIZE_BYTES + int.from_bytes(data[:_SIZE_BYTES], "little")
+    return CompiledKernel(data[start:], json.loads(data[_SIZE_BYTES:start]))
 
 
 def store_kernel(key: str, kernel: CompiledKernel) -> None:
     """Keep a kernel under `key`, unless the passes are watched."""
     if _is_watched():
         return
-    head = kernel.workspace_bytes.to_bytes(_SIZE_BYTES, "little")
+    workspace = json.dumps(kernel.workspace).encode()
+    head = len(workspace).to_bytes(_SIZE_BYTES, "little") + workspace
     _store(current_settings().cache / "groups").store(key, head + kernel.code)

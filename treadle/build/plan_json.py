@@ -7,32 +7,42 @@ from collections.abc import Sequence
 
 from treadle.build.cost import group_cost
 from treadle.build.memory_plan import MemoryPlan, Step, Value
+from treadle.build.sizes import SizeTable
+from treadle.errors import InternalError
+from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
 from treadle.graph.types import TensorType
 from treadle.target.base import Target
 
-VERSION = 1
+STATIC, DYNAMIC = 1, 2
+"""Versions of the plan: all sizes are numbers, or each run decides some."""
 
 Json = dict[str, object]
 
 
 def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
     """Return the plan in the form of docs/design/plan.md."""
-    table = _ValueTable()
+    table = _SizedTable(plan) if plan.is_dynamic else _ValueTable()
     inputs = [{"name": n, "value": table.add(v)} for n, v in plan.inputs]
-    steps = [_step(s, table) for s in plan.steps]
+    blocks = _Blocks(table)
+    steps = [_step(s, table) if s.kind == "call" else blocks.row(s) for s in plan.steps]
     outputs = [{"name": n, "value": table.add(v)} for n, v in plan.outputs]
     return {
-        "version": VERSION,
+        "version": DYNAMIC if plan.is_dynamic else STATIC,
         "target": str(target),
         "triple": target.triple,
         "cpu_features": list(target.required_features),
         "values": table.rows,
         "inputs": inputs,
         "outputs": outputs,
-        "arena_bytes": plan.arena_bytes,
+        **({"sizes": table.sizes} if plan.is_dynamic else {"arena_bytes": plan.arena_bytes}),
+        **({"plans": [plan_to_json(b, target) for b in _bodies(plan)]} if _bodies(plan) else {}),
         "instructions": steps,
     }
+
+
+def _bodies(plan: MemoryPlan) -> list[MemoryPlan]:
+    return [b for s in plan.steps if s.block is not None for b in s.block.bodies]
 
 
 class _ValueTable:
@@ -40,20 +50,106 @@ class _ValueTable:
 
     def __init__(self) -> None:
         self.rows: list[Json] = []
+        self.sizes: list[Json] = []
         self._index: dict[tuple[object, ...], int] = {}
 
     def add(self, value: Value) -> int:
         owner, offset = value.address
         in_arena = owner.kind in ("arena", "workspace")
         shown = value if in_arena else owner
-        key = (owner.kind, offset, shown.type) if in_arena else (owner.kind, owner.name)
+        size = value.scratch if value.kind == "workspace" else value.type
+        key = (owner.kind, offset, size) if in_arena else (owner.kind, owner.name)
         if key not in self._index:
             self._index[key] = len(self.rows)
             self.rows.append(_row(shown.type, owner, offset))
         return self._index[key]
 
+    def dims(self, sizes: Sequence[Var]) -> list[Json]:
+        """Return the sizes of a call as the plan gives them to its kernel."""
+        if sizes:
+            raise InternalError(f"a plan of fixed sizes has the size {sizes[0]}")
+        return []
+
+
+class _SizedTable(_ValueTable):
+    """The values of a dynamic plan: places are found at run time, so a view says of what it is."""
+
+    def __init__(self, plan: MemoryPlan) -> None:
+        super().__init__()
+        decides: dict[Var, tuple[int, int]] = {}
+        for position, (_, value) in enumerate(plan.inputs):
+            for axis, dim in enumerate(value.type.shape):
+                if isinstance(dim, Var):
+                    decides.setdefault(dim, (position, axis))
+        read = {s: None for step in plan.steps if step.kind == "size" for s in step.sizes}
+        made = {s: None for step in plan.steps if step.block for s, _, _ in step.block.decides}
+        self._sizes = SizeTable(decides, plan.given, [*read, *made])
+        self.sizes = self._sizes.rows
+
+    def add(self, value: Value) -> int:
+        owner, offset = value.place()
+        own = owner is value or (offset == 0 and owner.type == value.type)
+        key: tuple[object, ...] = (owner,) if own else (owner, offset, value.type)
+        if key in self._index:
+            return self._index[key]
+        row = self._owner_row(owner) if own else self._view_row(value, self.add(owner), offset)
+        self._index[key] = len(self.rows)
+        self.rows.append(row)
+        return self._index[key]
+
+    def dims(self, sizes: Sequence[Var]) -> list[Json]:
+        return [{"size": self._sizes.row_of(s)} for s in sizes]
+
+    def _type_row(self, kind: str, type_: TensorType) -> Json:
+        shape = [self._sizes.refer(d) for d in type_.shape]
+        return {"kind": kind, "dtype": type_.dtype, "shape": shape}
+
+    def _owner_row(self, owner: Value) -> Json:
+        row = self._type_row(owner.kind, owner.type)
+        if owner.kind == "workspace":
+            row["bytes"] = self._sizes.refer(owner.scratch)
+        elif owner.kind == "constant":
+            row["param"] = owner.name
+        return row
+
+    def _view_row(self, value: Value, of: int, offset: int) -> Json:
+        return self._type_row("view", value.type) | {"of": of, "offset": offset}
+
+
+class _Blocks:
+    """The rows of instructions that are no kernel: sizes, branches, loops and their results."""
+
+    def __init__(self, table: _ValueTable) -> None:
+        self.table = table
+        self.bodies = 0
+
+    def row(self, step: Step) -> Json:
+        """Return the row of one step; bodies are numbered in their order."""
+        args = [self.table.add(v) for v in step.inputs]
+        row: Json = {"op": step.kind, "origin": step.origin}
+        if step.kind == "copy":
+            return row | {"from": args[0], "to": self.table.add(step.outputs[0])}
+        if step.kind == "size":
+            rows = [d["size"] for d in self.table.dims(step.sizes)]
+            return row | {"from": args[0], "sizes": rows}
+        if step.kind == "result":
+            return row | {"index": step.index, "to": self.table.add(step.outputs[0])}
+        assert step.block is not None
+        decides = [
+            {**self.table.dims([symbol])[0], "result": result, "axis": axis}
+            for symbol, result, axis in step.block.decides
+        ]
+        row |= {"args": args, "given": self.table.dims(step.block.given), "sizes": decides}
+        first = self.bodies
+        self.bodies += len(step.block.bodies)
+        if step.kind == "if":
+            return row | {"then": first, "else": first + 1}
+        return row | {"body": first, "states": step.block.states}
+
 
 def _row(type_: TensorType, owner: Value, offset: int) -> Json:
+    if owner.kind == "workspace":
+        type_ = TensorType((owner.nbytes,), "uint8")
     row: Json = {
         "kind": owner.kind,
         "dtype": type_.dtype,
@@ -69,11 +165,10 @@ def _row(type_: TensorType, owner: Value, offset: int) -> Json:
 
 def _step(step: Step, table: _ValueTable) -> Json:
     args = [table.add(v) for v in step.args]
-    if step.is_copy:
-        return {"op": "copy", "from": args[0], "to": args[1], "origin": step.origin}
-    row: Json = {"op": "call", "kernel": step.kernel, "args": args, "dims": []}
+    row: Json = {"op": "call", "kernel": step.kernel, "args": args}
+    row["dims"] = table.dims(step.sizes)
     row["origin"] = step.origin
-    if step.node is not None and isinstance(step.node.op, Function):
+    if step.node is not None and isinstance(step.node.op, Function) and not step.sizes:
         cost = group_cost(step.node.op)
         row |= {"flops": cost.flops, "bytes": cost.bytes}
     return row
@@ -88,7 +183,7 @@ def graph_json(plan: MemoryPlan, treadle_plan: Json, hashes: dict[str, str]) -> 
     heads = [[*graph.entry(v), 0] for _, v in plan.outputs]
     rows = graph.rows
     storage: dict[tuple[str, int], int] = {}
-    ids = [storage.setdefault(_storage_key(v), len(storage)) for v in rows]
+    ids = [storage.setdefault(_storage_key(v, plan.is_dynamic), len(storage)) for v in rows]
     return {
         "nodes": graph.nodes,
         "arg_nodes": arg_nodes,
@@ -97,7 +192,7 @@ def graph_json(plan: MemoryPlan, treadle_plan: Json, hashes: dict[str, str]) -> 
             "dltype": ["list_str", [v.type.dtype for v in rows]],
             "device_index": ["list_int", [1] * len(rows)],
             "storage_id": ["list_int", ids],
-            "shape": ["list_shape", [list(v.type.static_shape) for v in rows]],
+            "shape": ["list_shape", [_shown_shape(v) for v in rows]],
         },
         "node_row_ptr": graph.pointer,
         "treadle": treadle_plan,
@@ -139,7 +234,7 @@ class _Graph:
 
         A concatenation whose parts are all written in their places gets a node of its own.
         """
-        self._add_call(step.kernel or "__copy", step.inputs, step.outputs)
+        self._add_call(step.kernel or f"__{step.kind}", step.inputs, step.outputs)
         for value in step.outputs:
             place = value
             while place.root is not None:
@@ -177,6 +272,12 @@ class _Graph:
         self.pointer.append(len(self.rows))
 
 
-def _storage_key(value: Value) -> tuple[str, int]:
+def _shown_shape(value: Value) -> list[int]:
+    return [d if isinstance(d, int) else -1 for d in value.type.shape]
+
+
+def _storage_key(value: Value, is_dynamic: bool) -> tuple[str, int]:
     owner, offset = value.address
+    if is_dynamic:  # offsets are not known: every owner is a storage of its own
+        return owner.kind, owner.index
     return (owner.kind, offset) if owner.kind == "arena" else (owner.kind + owner.name, 0)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from treadle.errors import UsageError
-from treadle.expr.nodes import Expr, Var, int_value
+from treadle.expr.nodes import Const, Expr, Var, int_value, substitute
+from treadle.expr.simplify import simplify
 from treadle.loop.from_schedule import schedule_to_func
 from treadle.loop.nodes import Buffer, PrimFunc, func_text
 from treadle.lower.pipeline import LOOPS, LOWER
@@ -98,7 +99,7 @@ def build(
     return module
 
 
-def _info(func: PrimFunc, workspace_bytes: int) -> KernelInfo:
+def _info(func: PrimFunc, workspace_bytes: int | Expr) -> KernelInfo:
     inputs = len(func.params) - func.outputs
     params = tuple(
         Param(b.name, b.dtype, _sizes(b), is_output=i >= inputs) for i, b in enumerate(func.params)
@@ -111,7 +112,23 @@ def _info(func: PrimFunc, workspace_bytes: int) -> KernelInfo:
             f"size {unbound[0]} of kernel {func.name} is in no argument's shape by itself",
             hint="pass a tensor that has this size as one of its dimensions",
         )
-    return KernelInfo(func.name, params, workspace_bytes, symbols)
+    if isinstance(workspace_bytes, int):
+        return KernelInfo(func.name, params, workspace_bytes, symbols)
+    return KernelInfo(func.name, params, _Scratch(workspace_bytes, func.sizes), symbols)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scratch:
+    """The bytes of scratch memory for given sizes."""
+
+    nbytes: Expr
+    sizes: tuple[Var, ...]
+
+    def __call__(self, values: Sequence[int]) -> int:
+        known: dict[Expr, Expr] = {v: Const.of(n) for v, n in zip(self.sizes, values, strict=True)}
+        number = int_value(simplify(substitute(self.nbytes, known)))
+        assert number is not None  # it depends on these sizes alone
+        return number
 
 
 def _sizes(buffer: Buffer) -> tuple[int | str, ...]:

@@ -119,6 +119,12 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="a Python file that registers operators of your own, run first (may be repeated)",
     )
     parser.add_argument(
+        "--dynamic",
+        action="store_true",
+        help="keep the sizes that the model leaves open open: it runs at any (default: an unknown "
+        "batch becomes 1)",
+    )
+    parser.add_argument(
         "--no-winograd",
         dest="winograd",
         action="store_false",

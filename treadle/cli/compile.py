@@ -85,7 +85,7 @@ def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
     memory = compiled.memory
     calls = sum(not step.is_copy for step in memory.steps)
     copies = len(memory.steps) - calls
-    inputs = ", ".join(type_text(n, v.type.dtype, v.type.static_shape) for n, v in memory.inputs)
+    inputs = ", ".join(type_text(n, v.type.dtype, v.type.shape) for n, v in memory.inputs)
     print_row(out, "read", f"{count_text(compiled.nodes, 'node')}, input {inputs or 'none'}")
     for note in compiled.notes:
         print_row(out, "note", note)
@@ -98,11 +98,8 @@ def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
         + (f", {count_text(copies, 'copy').replace('copys', 'copies')}" if copies else ""),
     )
     print_row(out, "weights", size_text(compiled.weight_bytes))
-    print_row(
-        out,
-        "memory",
-        f"peak {size_text(memory.arena_bytes)} planned, {size_text(memory.naive_bytes)} naive",
-    )
+    planned = f"peak {size_text(memory.arena_bytes)} planned, {size_text(memory.naive_bytes)} naive"
+    print_row(out, "memory", "as each run needs" if memory.is_dynamic else planned)
     stages = " · ".join(f"{stage} {seconds_text(s)}" for stage, s in seconds.items())
     print_row(out, "time", f"{seconds_text(sum(seconds.values()))}: {stages}")
 

@@ -54,6 +54,7 @@ def compile_file(arguments: argparse.Namespace) -> Executable:
             shapes=shapes,
             opt_level=arguments.opt_level,
             winograd=arguments.winograd,
+            dynamic=arguments.dynamic,
             report=report,
         )
 

@@ -40,7 +40,7 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-def type_text(name: str, dtype: str, shape: Sequence[int]) -> str:
+def type_text(name: str, dtype: str, shape: Sequence[object]) -> str:
     """Return one input or output: "data: float32[1,3,224,224]"."""
     return f"{name}: {dtype}[{','.join(map(str, shape))}]"
 

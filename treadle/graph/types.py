@@ -5,25 +5,59 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import TypeAlias
 
 from treadle.dtype import check_dtype, itemsize
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Expr, int_value
+from treadle.expr.bounds import Interval, prove
+from treadle.expr.nodes import Expr, Var, free_vars, int_value
+from treadle.expr.simplify import simplify
 
 Dim: TypeAlias = int | Expr
 """An extent: an int, or an int64 expression over symbolic sizes (`Var`s)."""
 
 
 def as_dim(value: Dim) -> Dim:
-    """Return a dimension with constant expressions as ints. Raises TypeMismatch if negative."""
+    """Return a dimension in normal form, so that equal ones are one object; constants as ints.
+
+    Raises: TypeMismatch if it is a negative number.
+    """
+    found = normal_size(value)
+    if isinstance(found, int) and found < 0:
+        raise TypeMismatch(f"a dimension cannot be {found}")
+    return found
+
+
+def normal_size(value: Dim) -> Dim:
+    """Return a number, possibly below 0, of elements in normal form: constants as ints."""
     number = int_value(value)
-    if number is None:
-        return value
-    if number < 0:
-        raise TypeMismatch(f"a dimension cannot be {number}")
-    return number
+    if number is None and isinstance(value, Expr):
+        value = _normal(value)
+        number = int_value(value)
+    return value if number is None else number
+
+
+@lru_cache(maxsize=4096)
+def _normal(value: Expr) -> Expr:
+    return value if isinstance(value, Var) else simplify(value, _sizes_of(value))
+
+
+def _sizes_of(*values: Expr) -> dict[Var, Interval]:
+    return {v: Interval(0, None) for value in values for v in free_vars(value)}
+
+
+def product_of(dims: Iterable[Dim]) -> Dim:
+    """Return the product of extents."""
+    return as_dim(prod(dims))
+
+
+def known_true(condition: Expr | bool) -> bool | None:
+    """Tell whether a condition on sizes holds for all of them; None where it depends."""
+    if isinstance(condition, bool):
+        return condition
+    return prove(condition, _sizes_of(condition))
 
 
 @dataclass(frozen=True, slots=True)

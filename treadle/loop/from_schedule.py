@@ -40,10 +40,9 @@ from treadle.te.tensor import (
 
 Phase = Literal["whole", "init", "update"]
 ZERO = Const.of(0)
+_MOST_CASES = 16
 LINE_BYTES = 64
 """What one prefetch brings; machines with longer lines get some twice."""
-MOST_CASES = 16
-"""Remainders of an unrolled axis up to which each gets code of its own."""
 MOST_LINES = 64
 """Prefetches of one iteration up to which they are written one after the other."""
 
@@ -347,44 +346,34 @@ class _Builder:
             overrides = {**nest.overrides, r.inner: extent}
             return self._decide(stage, k, replace(nest, overrides=overrides))
 
+        def with_rest() -> Stmt:
+            n, f = int_value(whole), int_value(r.factor)
+            if n is not None and f is not None:
+                return with_extent(Const.of(n - (-(-n // f) - 1) * f))
+            rest = self._simplify(whole - outer * r.factor)
+            note = stage.notes.get(r.inner)
+            if f is not None and f <= _MOST_CASES and note is not None and note.kind == "unrolled":
+                return self._each_rest(rest, f, with_extent)
+            return with_extent(self._simplify(ex.minimum(rest, r.factor)))
+
         fits = self._simplify((outer + 1) * r.factor <= whole)
         known = self.known.prove(fits)
         if known:
             return with_extent(r.factor)
-        n, f = int_value(whole), int_value(r.factor)
-        if n is not None and f is not None:
-            rest: Expr = Const.of(n - (-(-n // f) - 1) * f)
-        else:
-            rest = self._simplify(whole - outer * r.factor)
         if known is False:
-            return with_extent(rest)
-        if int_value(rest) is None and f is not None and self._is_unrolled(stage, r.inner):
-            sizes = range(1, min(f, MOST_CASES + 1))
-            return self._branch(
-                fits,
-                lambda: with_extent(r.factor),
-                lambda: self._cases(rest, list(sizes), f, with_extent),
-            )
-        return self._branch(fits, lambda: with_extent(r.factor), lambda: with_extent(rest))
+            return with_rest()
+        return self._branch(fits, lambda: with_extent(r.factor), with_rest)
 
-    def _is_unrolled(self, stage: Stage, axis: IterVar) -> bool:
-        note = stage.notes.get(axis)
-        return note is not None and note.kind == "unrolled"
+    def _each_rest(self, rest: Expr, factor: int, build: Callable[[Expr], Stmt]) -> Stmt:
+        """Return a case for every length the last tile of a symbolic axis can have.
 
-    def _cases(
-        self, rest: Expr, sizes: list[int], factor: int, make: Callable[[Expr], Stmt]
-    ) -> Stmt:
-        """Make a remainder known at run time once per size: what is unrolled needs constants."""
-        if not sizes:
-            return make(rest)
-        size = Const.of(sizes[0])
-        if sizes[0] == factor - 1:
-            return make(size)
-        later = sizes[1:]
-        is_it = ex.binary("eq", rest, size)
-        return self._branch(
-            is_it, lambda: make(size), lambda: self._cases(rest, later, factor, make)
-        )
+        So that an unrolled loop has a constant extent, and what it holds stays in registers.
+        """
+        case = build(Const.of(1))
+        for length in range(2, factor):
+            longer, shorter = build(Const.of(length)), case
+            case = If(self._simplify(rest >= length), longer, shorter)
+        return case
 
     def _branch(
         self, cond: Expr, then: Callable[[], Stmt], orelse: Callable[[], Stmt] = seq
@@ -535,11 +524,11 @@ class _Builder:
 
     def _bounded(self, extent: Expr, limit: Expr) -> Expr:
         """Return `extent`, with `limit` (a constant it cannot exceed) kept provable."""
-        n = int_value(limit)
+        n = self.known.bounds.of(limit).hi
         high = self.known.bounds.of(extent).hi
         if n is None or (high is not None and high <= n):
             return ex.maximum(extent, 0) if int_value(extent) is None else extent
-        return ex.maximum(ex.minimum(extent, limit), 0)
+        return ex.maximum(ex.minimum(extent, n), 0)
 
     def _relax(self, stage: Stage, nest: _Nest) -> Box:
         """Return what every root axis still runs over, given the loops opened so far."""
@@ -570,31 +559,49 @@ class _Builder:
                 spans[r.inner] = Span(ZERO, extents[r.inner])
             else:
                 spans.update(self._unfuse(r.outer, r.inner, spans[r.fused], extents[r.inner]))
-        decided = {
-            id(r.parent)
-            for r in stage.relations
-            if isinstance(r, Split) and r.inner in nest.overrides
+        over = self._overrunning(stage, nest, extents, full)
+        return {
+            a: self._rooted(spans[a], nest.base[a], nest.roots[a], is_exact=a not in over)
+            for a in stage.root_iter_vars
         }
-        box: Box = {}
-        for a in stage.root_iter_vars:
-            span, base = spans[a], nest.base[a]
-            if id(a) in decided:  # the tile and the remainder end inside
-                box[a] = Span(self._simplify(base + span.start), span.extent)
-            else:
-                box[a] = self._rooted(span, base, nest.roots[a])
-        return box
 
-    def _rooted(self, span: Span, base: Expr, extent: Expr) -> Span:
+    def _overrunning(
+        self, stage: Stage, nest: _Nest, extents: dict[IterVar, Expr], full: set[IterVar]
+    ) -> set[IterVar]:
+        """Return the axes whose open loops may run past the end: uneven splits not yet settled."""
+        over: set[IterVar] = set()
+        for r in reversed(stage.relations):
+            if not isinstance(r, Split):
+                if r.fused in over:
+                    over.update((r.outer, r.inner))
+            elif r.outer in over or r.inner in over:
+                over.add(r.parent)
+            elif r.parent in full or r.inner in nest.overrides:
+                continue
+            elif not self._is_even(extents[r.parent], r.factor):
+                over.add(r.parent)
+        return over
+
+    def _rooted(self, span: Span, base: Expr, extent: Expr, *, is_exact: bool) -> Span:
         """Return a span of a root axis, counted from where the axis starts, as it really is.
 
         Loops over an uneven split or a fusion may run past the end of the axis.
         """
         start = self._simplify(base + span.start)
         end = self._simplify(span.start + span.extent)
-        if self.known.prove(end <= extent) is True:
+        inside = is_exact or self.known.prove(end <= extent) is True
+        if inside or self._ends_inside(span, extent):
             return Span(start, span.extent)
-        inside = self._simplify(ex.minimum(end, extent) - span.start)
-        return Span(start, self._bounded(inside, span.extent))
+        rest = self._simplify(ex.minimum(end, extent) - span.start)
+        return Span(start, self._bounded(rest, span.extent))
+
+    def _ends_inside(self, span: Span, extent: Expr) -> bool:
+        """True when the span is limited to the end of the axis: its extent is a minimum with it."""
+        limit = span.extent
+        if not isinstance(limit, ex.Binary) or limit.op != "min":
+            return False
+        ends = (self._simplify(span.start + part) for part in (limit.a, limit.b))
+        return any(self.known.prove(end <= extent) is True for end in ends)
 
     def _unfuse(
         self, outer: IterVar, inner: IterVar, span: Span, width: Expr

@@ -118,7 +118,7 @@ class PrimFunc:
     sizes: tuple[Var, ...]
     body: Stmt
     outputs: int = 1
-    workspace_bytes: int = 0
+    workspace_bytes: int | Expr = 0
     attrs: dict[str, object] = field(default_factory=dict)
 
     def with_body(self, body: Stmt) -> PrimFunc:

@@ -2,7 +2,8 @@
 """Give every buffer that all threads share an offset in the one workspace of a kernel.
 
 Buffers whose lives do not overlap share memory; a life runs from the first to the last top-level
-statement that mentions the buffer. Placement is greedy by size (Pisarchyk and Lee, 2020).
+statement that mentions the buffer. Placement is greedy by size (Pisarchyk and Lee, 2020). Buffers
+of symbolic size follow one after the other.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from treadle.dtype import itemsize
-from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
-from treadle.expr.nodes import int_value
+from treadle.expr.bounds import Interval
+from treadle.expr.nodes import Expr, int_value
+from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, Prefetch, PrimFunc, Seq, Stmt, Store
 
@@ -31,8 +33,7 @@ class _Life:
 def plan_workspace(func: PrimFunc) -> PrimFunc:
     """Return `func` with `workspace_bytes` and attrs["workspace_offsets"] set.
 
-    Raises:
-        ScheduleError: the size of a shared buffer is not known at compile time.
+    Both are expressions over the kernel's sizes where these decide.
     """
     buffers, body = _outermost(func.body)
     found = [
@@ -43,9 +44,16 @@ def plan_workspace(func: PrimFunc) -> PrimFunc:
     if not found:
         return func
     parts = body.stmts if isinstance(body, Seq) else (body,)
-    lives = [_life(b, parts, outermost=any(b is o for o in buffers)) for b in found]
-    total = _place(lives)
-    offsets = {life.buffer.name: life.offset for life in lives}
+    fixed = [b for b in found if int_value(b.shape[0]) is not None]
+    lives = [_life(b, parts, outermost=any(b is o for o in buffers)) for b in fixed]
+    total: int | Expr = _place(lives)
+    offsets: dict[str, int | Expr] = {life.buffer.name: life.offset for life in lives}
+    known = Simplifier({v: Interval(0, None) for v in func.sizes})
+    for buffer in found:
+        if int_value(buffer.shape[0]) is None:
+            offsets[buffer.name] = total
+            size = (buffer.shape[0] * itemsize(buffer.dtype) + (_ALIGN - 1)) // _ALIGN * _ALIGN
+            total = known.run(size + total)
     attrs = {**func.attrs, "workspace_offsets": offsets}
     return replace(func, workspace_bytes=total, attrs=attrs)
 
@@ -60,11 +68,7 @@ def _outermost(body: Stmt) -> tuple[list[Buffer], Stmt]:
 
 def _life(buffer: Buffer, parts: tuple[Stmt, ...], *, outermost: bool) -> _Life:
     count = int_value(buffer.shape[0])
-    if count is None:
-        raise ScheduleError(
-            f"the temporary {buffer.name} has a size that is only known at run time",
-            hint="compute it inside a loop of its user, or give constant sizes",
-        )
+    assert count is not None
     uses = [i for i, part in enumerate(parts) if _mentions(part, buffer)]
     first, last = (uses[0], uses[-1]) if uses and outermost else (0, len(parts))
     nbytes = max(count, 1) * itemsize(buffer.dtype)
@@ -96,4 +100,4 @@ def _place(lives: list[_Life]) -> int:
             offset = max(offset, high)
         life.offset = offset
         placed.append(life)
-    return max(o.offset + o.nbytes for o in placed)
+    return max((o.offset + o.nbytes for o in placed), default=0)

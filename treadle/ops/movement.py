@@ -54,11 +54,17 @@ class ShapeAttrs(Attrs):
 
 def _factors(dims: Iterable[Dim]) -> tuple[int, list[Expr]]:
     """Return the known part of a product of extents, and its symbolic factors."""
-    number, symbols = 1, []
-    for d in dims:
-        if isinstance(d, int):
-            number *= d
-        else:
+    number = 1
+    symbols: list[Expr] = []
+    rest = list(reversed(tuple(dims)))
+    while rest:
+        d = rest.pop()
+        known = int_value(d)
+        if known is not None:
+            number *= known
+        elif isinstance(d, nodes.Binary) and d.op == "mul":
+            rest += (d.b, d.a)
+        elif isinstance(d, Expr):
             symbols.append(d)
     return number, symbols
 
@@ -67,17 +73,16 @@ def _product(dims: Iterable[Dim]) -> Dim:
     number, symbols = _factors(dims)
     if not symbols or number == 0:
         return number
-    result = symbols[0]
-    for s in symbols[1:]:
-        result = result * s
-    return result if number == 1 else result * number
+    return as_dim(math.prod(symbols[1:], start=symbols[0]) * number)
 
 
 def _cancel(above: Sequence[Dim], below: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
     """Return the factors of two products without the symbolic ones they share."""
-    left, right = list(above), []
-    for d in below:
-        at = next((k for k, x in enumerate(left) if isinstance(d, Expr) and x is d), None)
+    (have, more), (need, fewer) = _factors(above), _factors(below)
+    left: list[Dim] = [have, *more]
+    right: list[Dim] = [need]
+    for d in fewer:
+        at = next((k for k, x in enumerate(left) if x is d), None)
         if at is None:
             right.append(d)
         else:
@@ -85,7 +90,7 @@ def _cancel(above: Sequence[Dim], below: Sequence[Dim]) -> tuple[list[Dim], list
     return left, right
 
 
-def _resolve_shape(source: Sequence[Dim], wanted: Sequence[Dim]) -> tuple[Dim, ...]:
+def resolve_shape(source: Sequence[Dim], wanted: Sequence[Dim]) -> tuple[Dim, ...]:
     """Return `wanted` with its -1 replaced. Raises TypeMismatch if the sizes cannot agree."""
     holes = [k for k, d in enumerate(wanted) if int_value(d) == -1]
     if len(holes) > 1:
@@ -103,13 +108,13 @@ def _resolve_shape(source: Sequence[Dim], wanted: Sequence[Dim]) -> tuple[Dim, .
         raise TypeMismatch(f"{text}: {have} elements do not divide by {need}")
     shared = math.gcd(have, need)
     hole, divisor = _product([have // shared, *more]), _product([need // shared, *fewer])
-    hole = hole if int_value(divisor) == 1 else hole // divisor
+    hole = hole if int_value(divisor) == 1 else as_dim(hole // divisor)
     return tuple(hole if k in holes else d for k, d in enumerate(wanted))
 
 
 def _infer_reshape(a: ShapeAttrs, x: Type) -> Type:
     source = tensor_type(x)
-    return source.with_shape(_resolve_shape(source.shape, a.shape))
+    return source.with_shape(resolve_shape(source.shape, a.shape))
 
 
 def _same_runs(old: Sequence[Dim], new: Sequence[Dim]) -> list[tuple[range, range]]:
@@ -150,7 +155,7 @@ def _unflatten(flat: ExprLike, dims: Sequence[Dim]) -> list[ExprLike]:
 
 def _reshape(a: ShapeAttrs, x: Tensor) -> Tensor:
     old = dims_of(x)
-    new = tuple(as_dim(d) for d in _resolve_shape(old, a.shape))
+    new = tuple(as_dim(d) for d in resolve_shape(old, a.shape))
     runs = _same_runs(old, new) if 0 not in map(int_value, old) else []
 
     def read(*i: Expr) -> Expr:
@@ -168,7 +173,7 @@ reshape: Operator[ShapeAttrs] = register(
     Operator(
         name="reshape",
         infer=_infer_reshape,
-        reference=lambda a, x: x.reshape(_resolve_shape(x.shape, a.shape)),
+        reference=lambda a, x: x.reshape(resolve_shape(x.shape, a.shape)),
         compute=_reshape,
         attrs_type=ShapeAttrs,
         fusion=Fusion.INJECTIVE,

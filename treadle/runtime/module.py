@@ -40,12 +40,13 @@ class KernelInfo:
     """What a caller must know of a kernel.
 
     `params` are its buffers in order (inputs, outputs); `symbols` the sizes it takes in `dims`, in
-    order; `workspace_bytes` the scratch memory it is given after the last buffer (0: none).
+    order; `workspace_bytes` the scratch memory it is given after the last buffer (0: none): where
+    sizes decide, a function of their values.
     """
 
     name: str
     params: tuple[Param, ...]
-    workspace_bytes: int = 0
+    workspace_bytes: int | Callable[[Sequence[int]], int] = 0
     symbols: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -145,8 +146,10 @@ class _Binding:
             )
         for param, arg in zip(info.params, args, strict=True):
             self._add(param, arg)
-        if info.workspace_bytes:
-            self._keep(empty_numpy((info.workspace_bytes,), "uint8"))
+        scratch = info.workspace_bytes
+        if scratch:
+            nbytes = scratch if isinstance(scratch, int) else scratch(self.dims)
+            self._keep(empty_numpy((nbytes,), "uint8"))
 
     @property
     def dims(self) -> list[int]:

@@ -106,11 +106,11 @@ class _Module:
         arguments: list[_Argument] = []
         for i, buffer in enumerate(self.func.params):
             arguments.append(_Argument(buffer, self._unpack(b, i)))
-        arguments += self._workspace(b)
         sizes = []
         for i, var in enumerate(self.func.sizes):
             place = b.let(f"getelementptr inbounds i64, ptr %dims, i64 {i}")
             sizes.append((var, b.let(f"load i64, ptr {place}, align 8")))
+        arguments += self._workspace(b, dict(sizes))
         inner = f"{self.name}.run"
         passed = ["ptr %env", *(f"ptr {a.name}" for a in arguments)]
         passed += [f"i64 {value}" for _, value in sizes]
@@ -124,7 +124,7 @@ class _Module:
         place = b.let(f"getelementptr inbounds ptr, ptr %buffers, i64 {index}")
         return b.let(f"load ptr, ptr {place}")
 
-    def _workspace(self, b: Builder) -> list[_Argument]:
+    def _workspace(self, b: Builder, sizes: dict[Var, str]) -> list[_Argument]:
         """Give every workspace buffer an address of its own inside the lent memory."""
         buffers = [
             s.buffer
@@ -136,7 +136,7 @@ class _Module:
         base = self._unpack(b, len(self.func.params))
         found = []
         for buffer in buffers:
-            offset = self._offset(buffer)
+            offset = self._address(b, self._offset(buffer), sizes)
             place = b.let(f"getelementptr inbounds i8, ptr {base}, i64 {offset}")
             alone = not any(o is not buffer and self._overlap(buffer, o) for o in buffers)
             if not alone:
@@ -144,25 +144,36 @@ class _Module:
             found.append(_Argument(buffer, place, alone))
         return found
 
-    def _offset(self, buffer: Buffer) -> int:
+    def _address(self, b: Builder, offset: int | ex.Expr, sizes: dict[Var, str]) -> str:
+        if isinstance(offset, int):
+            return str(offset)
+        values = Values(b, self.machine, self.facts)
+        values.vars.update(sizes)
+        return values.value(offset)
+
+    def _offset(self, buffer: Buffer) -> int | ex.Expr:
         offsets = self.func.attrs.get("workspace_offsets", {})
-        if not isinstance(offsets, dict) or not isinstance(offsets.get(buffer.name), int):
+        offset = offsets.get(buffer.name) if isinstance(offsets, dict) else None
+        if isinstance(offset, ex.Expr):
+            return offset  # plan_workspace makes them multiples of its alignment
+        if not isinstance(offset, int):
             raise InternalError(
                 f"workspace buffer {buffer.name} has no offset", at=f"kernel {self.func.name}"
             )
-        if offsets[buffer.name] % buffer.align:
+        if offset % buffer.align:
             raise InternalError(
                 f"workspace buffer {buffer.name} is not aligned to {buffer.align} bytes",
                 at=f"kernel {self.func.name}",
             )
-        return int(offsets[buffer.name])
+        return offset
 
     def _overlap(self, a: Buffer, b: Buffer) -> bool:
-        first, second = sorted((a, b), key=self._offset)
-        size = flat_size(first)
-        if size is None:
-            return True
-        return self._offset(first) + size * itemsize(first.dtype) > self._offset(second)
+        places = [(self._offset(x), x) for x in (a, b) if flat_size(x) is not None]
+        known = sorted(((o, x) for o, x in places if isinstance(o, int)), key=lambda p: p[0])
+        if len(known) < 2:
+            return False  # one of symbolic size has memory of its own
+        (start, first), (end, _) = known
+        return start + (flat_size(first) or 0) * itemsize(first.dtype) > end
 
     def _inner(
         self,

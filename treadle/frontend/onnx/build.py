@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from math import prod
 
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.onnx.node import OnnxNode
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import TensorType, broadcast_shapes, tensor_type
+from treadle.graph.types import Dim, TensorType, as_dim, broadcast_shapes, tensor_type
 from treadle.ops import elementwise, movement, narrow
 
 
@@ -25,20 +24,26 @@ def shape_of(x: Node) -> tuple[int, ...]:
     return tensor_type(x.type).static_shape
 
 
-def reshaped(x: Node, shape: Sequence[int]) -> Node:
+def dims_of(x: Node) -> tuple[Dim, ...]:
+    """Return the shape of a graph value; sizes may be symbolic."""
+    return tensor_type(x.type).shape
+
+
+def reshaped(x: Node, shape: Sequence[Dim]) -> Node:
     """Return `x` with another shape; itself where it has it, a view where it is constant."""
-    target = tuple(shape)
-    if isinstance(x, Constant) and x.value.size == np.prod(target, dtype=object):
-        return Constant(x.value.reshape(target), TensorType(target, x.type.dtype), x.origin)
+    target = tuple(as_dim(d) for d in shape)
+    known = [d for d in target if isinstance(d, int)]
+    if isinstance(x, Constant) and len(known) == len(target) and x.value.size == prod(known):
+        return Constant(x.value.reshape(known), TensorType(target, x.type.dtype), x.origin)
     if tensor_type(x.type).shape == target:
         return x
     return movement.reshape(x, shape=target)
 
 
-def broadcast(x: Node, shape: Sequence[int]) -> Node:
+def broadcast(x: Node, shape: Sequence[Dim]) -> Node:
     """Return `x` broadcast to exactly `shape`; itself where it has it."""
-    target = tuple(shape)
-    return x if shape_of(x) == target else movement.broadcast_to(x, shape=target)
+    target = tuple(as_dim(d) for d in shape)
+    return x if dims_of(x) == target else movement.broadcast_to(x, shape=target)
 
 
 def converted(x: Node, dtype: str, saturate: bool = True, round_mode: str = "up") -> Node:
@@ -68,7 +73,7 @@ def transposed(x: Node, perm: Sequence[int]) -> Node:
 
 def per_channel(x: Node, ndim: int) -> Node:
     """Return a vector [c] as [1, c, 1, ...] of rank `ndim`."""
-    shape = shape_of(x)
+    shape = dims_of(x)
     if len(shape) != 1:
         raise ModelError(f"a vector with one value per channel is expected, not {x.type}")
     return reshaped(x, (1, shape[0], *(1,) * (ndim - 2)))
@@ -105,7 +110,6 @@ def broadcast_legacy(node: OnnxNode) -> tuple[Node, Node]:
     return a, reshaped(b, (*right, *(1,) * trailing))
 
 
-def broadcast_all(values: Sequence[Node]) -> tuple[int, ...]:
+def broadcast_all(values: Sequence[Node]) -> tuple[Dim, ...]:
     """Return the shape that all `values` broadcast to."""
-    shape = broadcast_shapes(*(shape_of(v) for v in values))
-    return tuple(d for d in shape if isinstance(d, int))
+    return broadcast_shapes(*(dims_of(v) for v in values))

@@ -9,11 +9,12 @@ import numpy as np
 
 from treadle.dtype import to_numpy
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import per_channel, reshaped, shape_of
+from treadle.frontend.onnx.build import dims_of, per_channel, reshaped, shape_of
 from treadle.frontend.onnx.movement import padded
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.window import per_axis, read_kernel, read_pads, read_window, split_pads
 from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import Dim
 from treadle.ops import conv as convolution
 from treadle.ops import elementwise
 
@@ -27,7 +28,7 @@ def conv(node: OnnxNode) -> Node:
 def convolved(node: OnnxNode, x: Node, w: Node) -> Node:
     """Return the convolution of `x` by `w` with the window that the attributes of `node` say."""
     weights = _factor_shapes(node, x, w)[1]
-    spatial = shape_of(x)[2:]
+    spatial = dims_of(x)[2:]
     window = read_window(node, read_kernel(node, weights[2:]), spatial)
     before, after = window.before, window.after
     if min((*before, *after), default=0) < 0:
@@ -55,11 +56,11 @@ def conv_transpose(node: OnnxNode) -> Node:
     if len(extra) != n or min(extra) < 0:
         raise ModelError(f"output_padding {list(extra)} must be a number for each of {n} axes")
     mode, pads = read_pads(node, n)
-    full = [
-        (d - 1) * s + (k - 1) * g + 1 + e
-        for d, s, k, g, e in zip(node.shape(0)[2:], strides, kernel, dilations, extra, strict=True)
-    ]
     wanted = node.integers("output_shape")
+    full: list[int] = []
+    if wanted is not None or mode in ("SAME_UPPER", "SAME_LOWER"):
+        window = zip(node.shape(0)[2:], strides, kernel, dilations, extra, strict=True)
+        full = [(d - 1) * s + (k - 1) * g + 1 + e for d, s, k, g, e in window]
     if wanted is not None:
         sizes = wanted[-n:]
         if len(wanted) not in (n, n + 2):
@@ -117,8 +118,8 @@ def _side(mode: str) -> str:
     return "SAME_UPPER" if mode == "SAME_UPPER" else "SAME_LOWER"
 
 
-def _factor_shapes(node: OnnxNode, x: Node, w: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    data, weights = shape_of(x), shape_of(w)
+def _factor_shapes(node: OnnxNode, x: Node, w: Node) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
+    data, weights = dims_of(x), shape_of(w)
     if len(weights) < 3 or len(weights) != len(data):
         raise ModelError(f"{node.op} takes data [n, c, ...], not {x.type} by {w.type}")
     return data, weights

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import reshaped, scalar_like, shape_of, transposed
+from treadle.frontend.onnx.build import dims_of, reshaped, scalar_like, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Node
 from treadle.graph.types import broadcast_shapes
@@ -13,13 +13,13 @@ from treadle.ops import elementwise, linalg, matmul
 
 def product(a: Node, b: Node) -> Node:
     """Return NumPy's matmul of two values: vectors are a row on the left, a column on the right."""
-    left, right = shape_of(a), shape_of(b)
+    left, right = dims_of(a), dims_of(b)
     if not left or not right:
         raise ModelError("a matrix product of scalars is not defined")
     rows = reshaped(a, (1, *left)) if len(left) == 1 else a
     columns = reshaped(b, (*right, 1)) if len(right) == 1 else b
     result: Node = matmul.matmul(rows, columns)
-    shape = shape_of(result)
+    shape = dims_of(result)
     if len(left) == 1:
         shape = (*shape[:-2], shape[-1])
     return reshaped(result, shape[:-1] if len(right) == 1 else shape)
@@ -51,7 +51,7 @@ def gemm(node: OnnxNode) -> Node:
         node.flag("broadcast")
     if c is None or beta == 0.0:
         return result
-    if broadcast_shapes(shape_of(result), shape_of(c)) != shape_of(result):
+    if broadcast_shapes(dims_of(result), dims_of(c)) != dims_of(result):
         raise ModelError(f"C of type {c.type} does not broadcast to {result.type}")
     return elementwise.add(result, _scaled(c, beta))
 

@@ -4,16 +4,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import broadcast, converted, reshaped, shape_of, transposed
+from treadle.expr.nodes import convert, int_value, maximum, minimum
+from treadle.frontend.onnx.build import (
+    broadcast,
+    converted,
+    dims_of,
+    reshaped,
+    transposed,
+)
+from treadle.frontend.onnx.computed import (
+    expand_computed,
+    is_computed,
+    slice_computed,
+    tile_computed,
+)
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node, TupleItem
-from treadle.graph.types import broadcast_shapes, tensor_type
-from treadle.ops import elementwise, movement
+from treadle.graph.types import (
+    Dim,
+    broadcast_shapes,
+    known_true,
+    normal_size,
+    same_dim,
+    tensor_type,
+)
+from treadle.ops import elementwise, movement, sizes
 
 _DIAGONALS = 1 << 40
 """More than any tensor has."""
@@ -41,9 +60,7 @@ def concat(node: OnnxNode) -> Node:
     if node.type(0).ndim == 0:
         raise ModelError("scalars cannot be concatenated")
     at = node.axis(axis, node.type(0).ndim)
-    parts = [
-        v for v, s in zip(values, map(shape_of, values), strict=True) if 0 not in s[at : at + 1]
-    ]
+    parts = [v for v in values if at >= len(dims_of(v)) or int_value(dims_of(v)[at]) != 0]
     if len(parts) < 2:
         return parts[0] if parts else values[0]
     return movement.concat(*parts, axis=at)
@@ -54,7 +71,9 @@ def split(node: OnnxNode) -> list[Node]:
     """Convert a split into parts of given sizes, or of (nearly) equal ones."""
     x = node.input(0)
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
-    extent = node.shape(0)[axis]
+    extent = node.dims(0)[axis]
+    if not isinstance(extent, int):
+        return _split_symbolic(node, x, axis, extent)
     sections = _sections(node, extent)
     if any(s < 0 for s in sections) or sum(sections) != extent:
         raise ModelError(f"the parts {list(sections)} do not add up to {extent} on axis {axis}")
@@ -64,6 +83,22 @@ def split(node: OnnxNode) -> list[Node]:
         return [x]
     parts = movement.split(x, axis=axis, sections=sections)
     return [TupleItem.of(parts, k) for k in range(len(sections))]
+
+
+def _split_symbolic(node: OnnxNode, x: Node, axis: int, extent: Dim) -> list[Node]:
+    """Return equal parts of an axis of symbolic extent, or parts of given sizes."""
+    count = len(node.outputs)
+    if node.has_input(1):
+        given = node.sizes(1, "sizes of the parts")
+    else:
+        part = normal_size((convert(extent) + (count - 1)) // count)
+        given = (*(part,) * (count - 1), normal_size(extent - part * (count - 1)))
+    parts: list[Node] = []
+    begin: Dim = 0
+    for part in given:
+        parts.append(sizes.cut(x, begin=(begin,), sizes=(part,), strides=(1,), axes=(axis,)))
+        begin = normal_size(begin + part)
+    return parts
 
 
 def _sections(node: OnnxNode, extent: int) -> tuple[int, ...]:
@@ -94,7 +129,9 @@ def slice_by_attributes(node: OnnxNode) -> Node:
 @converter("Slice", since=(10, 11, 13))
 def slice_by_inputs(node: OnnxNode) -> Node:
     """Convert a slice whose bounds, axes and steps are inputs."""
-    starts, ends = node.constant_ints(1, "starts"), node.constant_ints(2, "ends")
+    if is_computed(node, 1, 2):
+        return slice_computed(node)
+    starts, ends = node.sizes(1, "starts"), node.sizes(2, "ends")
     axes = node.constant_ints(3, "axes") if node.has_input(3) else range(len(starts))
     steps = node.constant_ints(4, "steps") if node.has_input(4) else None
     return _sliced(node, starts, ends, axes, steps)
@@ -102,8 +139,8 @@ def slice_by_inputs(node: OnnxNode) -> Node:
 
 def _sliced(
     node: OnnxNode,
-    starts: Sequence[int],
-    ends: Sequence[int],
+    starts: Sequence[Dim],
+    ends: Sequence[Dim],
     axes: Sequence[int],
     steps: Sequence[int] | None,
 ) -> Node:
@@ -115,13 +152,59 @@ def _sliced(
         )
     if 0 in strides:
         raise ModelError("a step of Slice is 0")
-    shape = node.shape(0)
+    shape = node.dims(0)
     at = node.axes(axes, len(shape))
-    bounds = [
-        slice_bounds(shape[a], b, e, s)
-        for a, b, e, s in zip(at, starts, ends, strides, strict=True)
-    ]
-    return cut(node.input(0), bounds, strides, at)
+    positions = list(zip(at, starts, ends, strides, strict=True))
+    fixed: list[tuple[int, int]] = []
+    for a, b, e, s in positions:
+        extent, begin, end = shape[a], int_value(b), int_value(e)
+        if not isinstance(extent, int) or begin is None or end is None:
+            return _cut_symbolic(node.input(0), positions)
+        fixed.append(slice_bounds(extent, begin, end, s))
+    return cut(node.input(0), fixed, strides, at)
+
+
+def _cut_symbolic(x: Node, positions: Sequence[tuple[int, Dim, Dim, int]]) -> Node:
+    """Return a slice with symbolic extents or bounds: axis, start, end and step of each axis."""
+    begins, counts = [], []
+    for axis, start, end, step in positions:
+        begin, count = _symbolic_range(dims_of(x)[axis], start, end, step)
+        begins.append(begin)
+        counts.append(count)
+    axes = tuple(axis for axis, *_ in positions)
+    whole = all(
+        begin == 0 and same_dim(count, dims_of(x)[axis]) and step == 1
+        for axis, begin, count, (*_, step) in zip(axes, begins, counts, positions, strict=True)
+    )
+    if whole:
+        return x
+    steps = tuple(step for *_, step in positions)
+    return sizes.cut(x, begin=tuple(begins), sizes=tuple(counts), strides=steps, axes=axes)
+
+
+def _symbolic_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """Return the first position and the number of elements of a slice, as ONNX clamps it."""
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    first = _clamped(_from_front(start, extent), 0, high)
+    last = _clamped(_from_front(end, extent), low, high)
+    span = normal_size(last - first if step > 0 else first - last)
+    count = (convert(span) + (abs(step) - 1)) // abs(step)
+    return first, normal_size(maximum(count, 0))
+
+
+def _from_front(position: Dim, extent: Dim) -> Dim:
+    """Return a position that counts from the end where it is negative as one from the front."""
+    negative = known_true(convert(position) < 0)
+    if negative is None:
+        raise ModelError(
+            f"the position {position} of a slice may count from the front or from the end",
+            hint="give the sizes with --input-shapes",
+        )
+    return normal_size(position + extent) if negative else position
+
+
+def _clamped(position: Dim, low: Dim, high: Dim) -> Dim:
+    return normal_size(minimum(maximum(convert(position), low), high))
 
 
 def slice_bounds(extent: int, start: int, end: int, step: int) -> tuple[int, int]:
@@ -146,7 +229,7 @@ def cut(
     axes: Sequence[int],
 ) -> Node:
     """Return a slice of `x`; itself where the slice is everything."""
-    shape = tensor_type(x.type).static_shape
+    shape = tensor_type(x.type).shape
     whole = all(
         (b, e, s) == ((0, shape[a], 1)) for a, (b, e), s in zip(axes, bounds, strides, strict=True)
     )
@@ -226,8 +309,10 @@ def gather(node: OnnxNode) -> Node:
 
 def _check_indices(node: OnnxNode, axis: int) -> None:
     """Raise ModelError when a constant index is outside the axis it selects from."""
-    indices, extent = node.input(1), node.shape(0)[axis]
-    if not isinstance(indices, Constant) or indices.value.dtype.kind not in "iu":
+    indices, extent = node.input(1), node.dims(0)[axis]
+    if not isinstance(extent, int) or not isinstance(indices, Constant):
+        return
+    if indices.value.dtype.kind not in "iu":
         return
     outside = indices.value[(indices.value < -extent) | (indices.value >= extent)]
     if outside.size:
@@ -252,19 +337,6 @@ def gather_nd(node: OnnxNode) -> Node:
     )
 
 
-@converter("Compress", since=(9, 11, 28))
-def compress(node: OnnxNode) -> Node:
-    """Convert a selection by a constant list of truth values."""
-    keep = np.flatnonzero(node.constant(1, "condition"))
-    x, axis = node.input(0), 0
-    if "axis" in node.attributes:
-        axis = node.axis(node.integer("axis"), node.type(0).ndim)
-    else:
-        x = reshaped(x, (prod(node.shape(0)),))
-    extent = shape_of(x)[axis]
-    return movement.gather(x, Constant.of(keep[keep < extent].astype("int64")), axis=axis)
-
-
 @converter("Tile", since=(1,))
 def tile_along_axis(node: OnnxNode) -> Node:
     """Convert a repetition along one axis."""
@@ -277,6 +349,8 @@ def tile_along_axis(node: OnnxNode) -> Node:
 @converter("Tile", since=(6, 13))
 def tile(node: OnnxNode) -> Node:
     """Convert a repetition along every axis."""
+    if is_computed(node, 1):
+        return tile_computed(node)
     return _tiled(node, node.constant_ints(1, "repeats"))
 
 
@@ -291,8 +365,9 @@ def _tiled(node: OnnxNode, repeats: Sequence[int]) -> Node:
 @converter("Expand", since=(8, 13))
 def expand(node: OnnxNode) -> Node:
     """Convert a broadcast; dimensions of 1 in the target keep the input's size."""
-    target = broadcast_shapes(node.shape(0), node.constant_ints(1, "shape"))
-    return broadcast(node.input(0), tuple(d for d in target if isinstance(d, int)))
+    if is_computed(node, 1):
+        return expand_computed(node)
+    return broadcast(node.input(0), broadcast_shapes(node.dims(0), node.sizes(1, "shape")))
 
 
 @converter("DepthToSpace", since=(1, 11, 13, 28))
@@ -317,7 +392,7 @@ def space_to_depth(node: OnnxNode) -> Node:
     block = _block(node)
     mode = _block_mode(node) if node.version >= 28 else "DCR"
     n, c, h, w = _image(node)
-    if h % block or w % block:
+    if any(known_true(convert(d) % block != 0) for d in (h, w)):
         raise ModelError(f"{h} x {w} pixels do not divide into blocks of {block}")
     parts = reshaped(node.input(0), (n, c, h // block, block, w // block, block))
     perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -338,11 +413,13 @@ def _block_mode(node: OnnxNode) -> str:
     return mode
 
 
-def _image(node: OnnxNode) -> tuple[int, int, int, int]:
-    shape = node.shape(0)
+def _image(node: OnnxNode) -> tuple[Dim, int, Dim, Dim]:
+    shape = node.dims(0)
     if len(shape) != 4:
         raise ModelError(f"a tensor [n, c, h, w] is expected, not {node.type(0)}")
     n, c, h, w = shape
+    if not isinstance(c, int):
+        raise ModelError(f"the channels of {node.type(0)} must be a known number")
     return n, c, h, w
 
 

@@ -11,11 +11,13 @@ import numpy as np
 import onnx
 
 from treadle.errors import ModelError
+from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.importer import ConverterTable
 from treadle.frontend.onnx.external import ExternalFiles
 from treadle.frontend.onnx.tensors import sparse_to_array, to_array
+from treadle.frontend.symbolic import is_sizes, size_values
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import TensorType, tensor_type
+from treadle.graph.types import Dim, TensorType, tensor_type
 
 _A = onnx.AttributeProto
 _T = TypeVar("_T")
@@ -48,6 +50,8 @@ class OnnxNode:
     attributes: Mapping[str, onnx.AttributeProto]
     external: ExternalFiles
     read: set[str] = field(default_factory=set)
+    measured: dict[SizeVar, Node] = field(default_factory=dict)
+    """Sizes that are the numbers of values computed at run time."""
 
     def has_input(self, index: int) -> bool:
         """True when the optional input `index` is given."""
@@ -75,6 +79,30 @@ class OnnxNode:
     def shape(self, index: int) -> tuple[int, ...]:
         """Return the shape of input `index` as ints. Raises TypeMismatch when it is symbolic."""
         return self.type(index).static_shape
+
+    def dims(self, index: int) -> tuple[Dim, ...]:
+        """Return the shape of input `index`; sizes may be symbolic."""
+        return self.type(index).shape
+
+    def sizes(self, index: int, what: str) -> tuple[Dim, ...]:
+        """Return the elements of a 1-D (or scalar) integer input, which may be symbolic sizes.
+
+        Raises:
+            RuntimeValueError: they are not known when the model is compiled.
+        """
+        values = size_values(self.input(index)) if is_sizes(self.input(index)) else None
+        if values is None:
+            return self.constant_ints(index, what)
+        return tuple(values.reshape(-1))
+
+    def measure(self, value: Node) -> Dim:
+        """Return the symbolic size that is the number in an int64 scalar; a number if constant."""
+        if isinstance(value, Constant):
+            return int(value.value)
+        number = len(self.measured)
+        size = SizeVar(f"{self.origin}_{number}" if number else self.origin, "int64")
+        self.measured[size] = value
+        return size
 
     def wants(self, output: int) -> bool:
         """True when output `output` has a name, so somebody may use it."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from treadle.frontend.onnx.build import (
 )
 from treadle.frontend.onnx.node import OnnxNode, Result, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import tensor_type
+from treadle.graph.types import product_of, tensor_type
 from treadle.ops import elementwise, norm
 from treadle.ops import reduce as reductions
 
@@ -85,11 +84,14 @@ def instance_normalization(node: OnnxNode) -> Node:
 def group_normalization(node: OnnxNode) -> Node:
     """Convert a normalisation of groups of channels; scale is per group before opset 21."""
     node.without_effect("stash_type")
-    x, shape = node.input(0), node.shape(0)
+    x, shape = node.input(0), node.dims(0)
     groups, epsilon = node.integer("num_groups"), node.number("epsilon", 1e-5)
-    if len(shape) < 3 or groups < 1 or shape[1] % groups:
+    channels = shape[1] if len(shape) > 2 else None
+    if not isinstance(channels, int) or groups < 1 or channels % groups:
         raise ModelError(f"{node.type(0)} does not split into {groups} groups of channels")
-    wide, dtype = in_float32(reshaped(x, (shape[0], groups, prod(shape[1:]) // groups)))
+    wide, dtype = in_float32(
+        reshaped(x, (shape[0], groups, product_of((channels // groups, *shape[2:]))))
+    )
     normal = centred_and_scaled(wide, (2,), epsilon)[0]
     if node.version < 21:
         scale, bias = (_per_group(converted(node.input(k), "float32")) for k in (1, 2))
@@ -104,17 +106,20 @@ def _per_group(x: Node) -> Node:
     return reshaped(x, (1, *shape_of(x), 1))
 
 
-@converter("LayerNormalization", since=(17,))
+@converter("LayerNormalization", since=(1, 17))
 def layer_normalization(node: OnnxNode) -> list[Node]:
-    """Convert a normalisation over the last axes, from `axis` on."""
+    """Convert a normalisation over the last axes, from `axis` on.
+
+    Version 1 is what onnxruntime's tools write where the opset does not have the operator yet.
+    """
     node.without_effect("stash_type")
-    x, shape = node.input(0), node.shape(0)
+    x, shape = node.input(0), node.dims(0)
     axis = node.axis(node.integer("axis", -1), len(shape))
     epsilon = node.number("epsilon", 1e-5)
-    plain = node.shape(1) == shape[axis:] and not node.wants(1) and not node.wants(2)
-    if plain and (not node.has_input(2) or node.shape(2) == shape[axis:]):
+    plain = node.dims(1) == shape[axis:] and not node.wants(1) and not node.wants(2)
+    if plain and (not node.has_input(2) or node.dims(2) == shape[axis:]):
         bias = node.optional(2) or Constant.of(
-            np.zeros(shape[axis:], dtype=dt.to_numpy(node.type(0).dtype))
+            np.zeros(node.shape(1), dtype=dt.to_numpy(node.type(0).dtype))
         )
         return [norm.layer_norm(x, node.input(1), bias, axis=axis, epsilon=epsilon)]
     return _layer_normalized(node, tuple(range(axis, len(shape))), epsilon)
@@ -198,11 +203,11 @@ def local_response_normalization(node: OnnxNode) -> Node:
 
 def _over_last_axes(node: OnnxNode, op: Callable[[Node, int], Node]) -> Node:
     """Apply `op(x, axis)`; before opset 13 all axes from `axis` on count as one."""
-    x, shape = node.input(0), node.shape(0)
+    x, shape = node.input(0), node.dims(0)
     axis = node.axis(node.integer("axis", 1 if node.version < 13 else -1), max(len(shape), 1))
     if node.version >= 13 or axis == len(shape) - 1:
         return op(x, axis) if shape else reshaped(op(reshaped(x, (1,)), 0), ())
-    matrix = reshaped(x, (prod(shape[:axis]), prod(shape[axis:])))
+    matrix = reshaped(x, (product_of(shape[:axis]), product_of(shape[axis:])))
     return reshaped(op(matrix, 1), shape)
 
 

@@ -15,7 +15,7 @@ from treadle.ops import reduce as reductions
 
 
 def _window(node: OnnxNode) -> Window:
-    return read_window(node, read_kernel(node, None), node.shape(0)[2:])
+    return read_window(node, read_kernel(node, None), node.dims(0)[2:])
 
 
 def _out_sizes(node: OnnxNode, window: Window) -> tuple[int, ...]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from treadle import dtype as dt
-from treadle.frontend.onnx.build import converted, shape_of
+from treadle.expr.nodes import int_value
+from treadle.frontend.onnx.build import converted, dims_of
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Call, Node
 from treadle.graph.types import tensor_type
@@ -51,7 +52,7 @@ def _log_sum(x: Node, axes: Axes, keepdims: bool) -> Node:
 def _log_sum_exp(x: Node, axes: Axes, keepdims: bool) -> Node:
     """Return log(sum(exp(x))) shifted by the maximum, so that nothing overflows."""
     wide, dtype = _float(x)
-    if 0 in shape_of(x):
+    if 0 in map(int_value, dims_of(x)):
         total = _sum(elementwise.exp(wide), axes, keepdims)
         return converted(elementwise.log(total), dtype)
     peak = _plain(reductions.max_)(wide, axes, True)

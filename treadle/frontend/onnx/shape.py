@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
-import numpy as np
-
-from treadle.errors import ModelError
+from treadle.errors import ModelError, TypeMismatch
+from treadle.expr.nodes import int_value
 from treadle.frontend.onnx.build import reshaped
+from treadle.frontend.onnx.computed import is_computed, reshape_computed
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.graph.nodes import Constant, Node
+from treadle.frontend.symbolic import sizes_node
+from treadle.graph.nodes import Node
+from treadle.graph.types import Dim, product_of
+from treadle.ops.movement import resolve_shape
 
 
 @converter("Reshape", since=(1,))
@@ -25,40 +27,40 @@ def reshape_by_attribute(node: OnnxNode) -> Node:
 def reshape(node: OnnxNode) -> Node:
     """Convert a reshape: 0 keeps a dimension (unless allowzero), -1 is worked out."""
     allow_zero = node.flag("allowzero") if node.version >= 14 else False
-    return reshaped(node.input(0), _target(node, node.constant_ints(1, "shape"), allow_zero))
+    if is_computed(node, 1):
+        return reshape_computed(node, allow_zero)
+    return reshaped(node.input(0), _target(node, node.sizes(1, "shape"), allow_zero))
 
 
-def _target(node: OnnxNode, wanted: Sequence[int], allow_zero: bool) -> tuple[int, ...]:
-    shape = node.shape(0)
+def _target(node: OnnxNode, wanted: Sequence[Dim], allow_zero: bool) -> tuple[Dim, ...]:
+    shape = node.dims(0)
     target = list(wanted)
     for k, d in enumerate(target):
-        if d < -1:
+        if isinstance(d, int) and d < -1:
             raise ModelError(f"the target shape {list(wanted)} has the dimension {d}")
         if d == 0 and not allow_zero:
             if k >= len(shape):
                 raise ModelError(f"the 0 at {k} in {list(wanted)} has no dimension to keep")
             target[k] = shape[k]
-    if target.count(-1) > 1:
-        raise ModelError(f"the target shape {list(wanted)} has more than one -1")
-    known = prod(d for d in target if d != -1)
-    if -1 in target:
-        if known == 0 or prod(shape) % known:
-            raise ModelError(f"{list(shape)} cannot be reshaped to {list(wanted)}")
-        target[target.index(-1)] = prod(shape) // known
-    if prod(target) != prod(shape):
-        raise ModelError(f"{list(shape)} cannot be reshaped to {list(wanted)}")
-    return tuple(target)
+    try:
+        resolved = resolve_shape(shape, target)
+    except TypeMismatch as e:
+        holes = sum(int_value(d) == -1 for d in target)
+        if holes > 1:
+            raise ModelError(f"the target shape {list(wanted)} has more than one -1") from e
+        raise ModelError(f"{list(shape)} cannot be reshaped to {list(wanted)}") from e
+    return resolved
 
 
 @converter("Flatten", since=(1, 9, 11, 13, 21, 23, 24, 25))
 def flatten(node: OnnxNode) -> Node:
     """Convert a flattening to a matrix: dimensions before `axis` by the rest."""
-    shape = node.shape(0)
+    shape = node.dims(0)
     axis = node.integer("axis", 1)
     if not -len(shape) <= axis <= len(shape) or (axis < 0 and node.version < 11):
         raise ModelError(f"axis {axis} of Flatten is outside a tensor of rank {len(shape)}")
     at = axis + len(shape) if axis < 0 else axis
-    return reshaped(node.input(0), (prod(shape[:at]), prod(shape[at:])))
+    return reshaped(node.input(0), (product_of(shape[:at]), product_of(shape[at:])))
 
 
 @converter("Squeeze", since=(1, 11))
@@ -74,13 +76,13 @@ def squeeze(node: OnnxNode) -> Node:
 
 
 def _squeezed(node: OnnxNode, axes: Sequence[int] | None) -> Node:
-    shape = node.shape(0)
+    shape = node.dims(0)
     if axes is None:
         dropped = tuple(k for k, d in enumerate(shape) if d == 1)
     else:
         dropped = node.axes(axes, len(shape))
     for k in dropped:
-        if shape[k] != 1:
+        if int_value(shape[k]) not in (1, None):
             raise ModelError(f"axis {k} of {list(shape)} has {shape[k]} elements, not 1")
     return reshaped(node.input(0), tuple(d for k, d in enumerate(shape) if k not in dropped))
 
@@ -98,7 +100,7 @@ def unsqueeze(node: OnnxNode) -> Node:
 
 
 def _unsqueezed(node: OnnxNode, axes: Sequence[int]) -> Node:
-    shape = node.shape(0)
+    shape = node.dims(0)
     ndim = len(shape) + len(axes)
     new = node.axes(axes, ndim)
     rest = iter(shape)
@@ -107,20 +109,21 @@ def _unsqueezed(node: OnnxNode, axes: Sequence[int]) -> Node:
 
 @converter("Shape", since=(1, 13, 15, 19, 21, 23, 24, 25))
 def shape(node: OnnxNode) -> Node:
-    """Convert the shape of a tensor (or a range of it) to a constant."""
-    dims = node.shape(0)
+    """Convert the shape of a tensor (or a range of it) to a constant, or to symbolic sizes."""
+    dims = node.dims(0)
     start, end = 0, len(dims)
     if node.version >= 15:
         start, end = node.integer("start", 0), node.integer("end", len(dims))
-    return Constant.of(np.array(dims[_clamped(start, dims) : _clamped(end, dims)], dtype="int64"))
+    shown = dims[_clamped(start, dims) : _clamped(end, dims)]
+    return sizes_node(shown, (len(shown),))
 
 
-def _clamped(position: int, dims: Sequence[int]) -> int:
+def _clamped(position: int, dims: Sequence[Dim]) -> int:
     at = position + len(dims) if position < 0 else position
     return min(max(at, 0), len(dims))
 
 
 @converter("Size", since=(1, 13, 19, 21, 23, 24, 25))
 def size(node: OnnxNode) -> Node:
-    """Convert the number of elements of a tensor to a constant."""
-    return Constant.of(prod(node.shape(0)), "int64")
+    """Convert the number of elements of a tensor to a constant, or to a symbolic size."""
+    return sizes_node((product_of(node.dims(0)),), ())

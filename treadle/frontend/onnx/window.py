@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from treadle.errors import ModelError
 from treadle.frontend.onnx.node import OnnxNode
+from treadle.graph.types import Dim, TensorType
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -42,7 +43,7 @@ def read_kernel(node: OnnxNode, weights: Sequence[int] | None) -> tuple[int, ...
     return tuple(weights)
 
 
-def read_window(node: OnnxNode, kernel: tuple[int, ...], spatial: Sequence[int]) -> Window:
+def read_window(node: OnnxNode, kernel: tuple[int, ...], spatial: Sequence[Dim]) -> Window:
     """Return the window of a convolution or pool over `spatial`, its padding worked out."""
     if len(spatial) != len(kernel):
         raise ModelError(f"a window of {len(kernel)} axes on data of {len(spatial)} spatial axes")
@@ -53,11 +54,15 @@ def read_window(node: OnnxNode, kernel: tuple[int, ...], spatial: Sequence[int])
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         totals = [
             max((-(-d // s) - 1) * s + e - d, 0)
-            for d, s, e in zip(spatial, strides, window.extents, strict=True)
+            for d, s, e in zip(_known(spatial), strides, window.extents, strict=True)
         ]
         pads = split_pads(totals, mode)
     n = len(kernel)
     return Window(kernel, strides, dilations, pads[:n], pads[n:])
+
+
+def _known(spatial: Sequence[Dim]) -> tuple[int, ...]:
+    return TensorType(tuple(spatial), "bool").static_shape
 
 
 def per_axis(node: OnnxNode, name: str, n: int) -> tuple[int, ...]:

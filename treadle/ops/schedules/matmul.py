@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
-
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
@@ -67,10 +65,7 @@ def _sums_of(group: Group) -> list[Stage]:
 
 
 def _schedule(group: Group, sums: Stage, tile: Tile, lanes: int, block: int | None) -> None:
-    """Order (block of rows, strip of columns, batch, tile of rows) and let threads share it.
-
-    Loops whose extent is known at run time only stay inside: fused, they would hide all bounds.
-    """
+    """Order (block of rows, strip of columns, batch, tile of rows) and let threads share it."""
     result = group.schedule[group.outputs[0]]
     op = _compute(result)
     *batch, m, n = op.axis
@@ -83,15 +78,12 @@ def _schedule(group: Group, sums: Stage, tile: Tile, lanes: int, block: int | No
     n_vector, n_lane = result.split(n_inner, factor=lanes)
     order = (*blocks, n_outer, *batch, m_outer)
     result.reorder(*order, m_inner, n_vector, n_lane)
-    extents = result.extents()
-    fixed = list(takewhile(lambda a: int_value(extents[a]) is not None, order))
-    shared = result.fuse(*fixed) if fixed else order[0]
-    place = order[-1] if len(fixed) < len(order) else shared
+    place = result.fuse(*order)
     result.unroll(m_inner)
     result.unroll(n_vector)
     result.vectorize(n_lane)
     if (size_of(op.shape) or PARALLEL_WORK) >= _PARALLEL_COLUMNS:
-        result.parallel(shared)
+        result.parallel(place)
     sums.compute_at(result, place)
     _register_sums(sums, lanes)
     for tensor in _addends(result, sums):

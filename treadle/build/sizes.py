@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes as data: the plan's table of sizes that each run decides, and sizes of cached kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from treadle.errors import InternalError
+from treadle.expr.nodes import Binary, Expr, Var, binary, int_value
+from treadle.graph.types import Dim, as_dim
+
+Json = dict[str, object]
+
+OPERATIONS = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")
+"""The arithmetic a plan can do with sizes."""
+
+
+class SizeTable:
+    """Rows of a plan's "sizes"; equal sizes get one row."""
+
+    def __init__(
+        self,
+        inputs: Mapping[Var, tuple[int, int]],
+        given: Sequence[Var] = (),
+        decided: Sequence[Var] = (),
+    ) -> None:
+        """`inputs` says which input and axis decides each symbol.
+
+        `given` are the sizes of a body that the plan around it knows, `decided` those that an
+        instruction decides.
+        """
+        self.rows: list[Json] = []
+        self._index: dict[Expr, int] = {}
+        for symbol, (position, axis) in inputs.items():
+            self._row(symbol, {"name": symbol.name, "input": position, "axis": axis})
+        for number, symbol in enumerate(given):
+            self._row(symbol, {"name": symbol.name, "given": number})
+        for symbol in decided:
+            self._row(symbol, {"name": symbol.name})
+
+    def refer(self, dim: Dim) -> int | Json:
+        """Return an extent as it stands in a plan: a number, or which row holds it."""
+        number = int_value(dim)
+        if number is not None:
+            return number
+        assert isinstance(dim, Expr)
+        return {"size": self.row_of(dim)}
+
+    def _row(self, size: Expr, row: Json) -> int:
+        self._index[size] = len(self.rows)
+        self.rows.append(row)
+        return self._index[size]
+
+    def row_of(self, size: Expr) -> int:
+        """Return the row that holds a size, which is added where there is none."""
+        if size in self._index:
+            return self._index[size]
+        if not isinstance(size, Binary) or size.op not in OPERATIONS:
+            raise InternalError(f"no input decides the size {size}")
+        a, b = self.refer(size.a), self.refer(size.b)
+        return self._row(size, {"op": size.op, "a": a, "b": b})
+
+
+def size_to_json(size: Dim, symbols: Sequence[Var]) -> object:
+    """Return a size over `symbols` as JSON: a number, ["size", k], or [operation, a, b]."""
+    number = int_value(size)
+    if number is not None:
+        return number
+    if isinstance(size, Var):
+        return ["size", symbols.index(size)]
+    if isinstance(size, Binary) and size.op in OPERATIONS:
+        return [size.op, size_to_json(size.a, symbols), size_to_json(size.b, symbols)]
+    raise InternalError(f"the size {size} is not made of sums, products and quotients")
+
+
+def size_from_json(data: object, symbols: Sequence[Var]) -> Dim:
+    """Return the size that `size_to_json` wrote, over other symbols in the same order."""
+    if not isinstance(data, list):
+        return int(str(data))
+    if data[0] == "size":
+        return symbols[data[1]]
+    return as_dim(binary(data[0], *(size_from_json(d, symbols) for d in data[1:])))

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators over symbolic sizes: sizes as a tensor, counting, and slices at symbolic positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.errors import TypeMismatch
+from treadle.expr.nodes import Const, Expr, cast, convert, int_value
+from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
+from treadle.graph.types import Dim, TensorType, Type, as_dim, tensor_type
+from treadle.ops.numeric import check_axis
+from treadle.te import tensor as te
+from treadle.te.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SizesAttrs(Attrs):
+    """The elements, in row-major order (any of them may be symbolic), and the shape they form."""
+
+    values: tuple[Dim, ...]
+    shape: tuple[int, ...] = ()
+
+
+def _infer_sizes(a: SizesAttrs) -> Type:
+    if prod(a.shape) != len(a.values):
+        raise TypeMismatch(f"{len(a.values)} values do not form the shape {list(a.shape)}")
+    return TensorType(a.shape, "int64")
+
+
+def _sizes(a: SizesAttrs) -> Tensor:
+    def element(*i: Expr) -> Expr:
+        flat: Expr = Const.of(0)
+        for position, extent in zip(i, a.shape, strict=True):
+            flat = flat * extent + position
+        value = convert(a.values[-1])
+        for k in range(len(a.values) - 2, -1, -1):
+            value = te.if_then_else(flat == Const.of(k), convert(a.values[k]), value)
+        return value
+
+    return te.compute_one(a.shape, element, "sizes")
+
+
+def _known(values: Sequence[Dim]) -> list[int]:
+    found = [int_value(v) for v in values]
+    if None in found:
+        raise TypeMismatch("the values of these sizes are not known before the model runs")
+    return [v for v in found if v is not None]
+
+
+sizes: Operator[SizesAttrs] = register(
+    Operator(
+        name="sizes",
+        infer=_infer_sizes,
+        reference=lambda a: np.array(_known(a.values), np.int64).reshape(a.shape),
+        compute=_sizes,
+        attrs_type=SizesAttrs,
+        fusion=Fusion.INJECTIVE,
+        examples=(
+            Example((), {"values": (3, -1, 4), "shape": (3,)}),
+            Example((), {"values": (7,)}),
+            Example((), {"values": (1, 2, 3, 4), "shape": (2, 2)}),
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CountAttrs(Attrs):
+    """`size` elements start, start + step, ... of type `dtype`."""
+
+    start: Dim
+    step: Dim
+    size: Dim
+    dtype: str = "int64"
+
+
+def _infer_count(a: CountAttrs) -> Type:
+    if not dt.is_integer(a.dtype):
+        raise TypeMismatch(f"count makes integers, not {a.dtype}")
+    return TensorType((a.size,), a.dtype)
+
+
+def _count(a: CountAttrs) -> Tensor:
+    return te.compute_one((a.size,), lambda i: cast(i * a.step + a.start, a.dtype), "count")
+
+
+def _numpy_count(a: CountAttrs) -> np.ndarray:
+    start, step, size = _known((a.start, a.step, a.size))
+    return (start + step * np.arange(size)).astype(a.dtype)
+
+
+count: Operator[CountAttrs] = register(
+    Operator(
+        name="count",
+        infer=_infer_count,
+        reference=_numpy_count,
+        compute=_count,
+        attrs_type=CountAttrs,
+        fusion=Fusion.INJECTIVE,
+        examples=(
+            Example((), {"start": 2, "step": 3, "size": 5}),
+            Example((), {"start": 2, "step": -1, "size": 20, "dtype": "int32"}),
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CutAttrs(Attrs):
+    """Of each of `axes` the `sizes` elements begin, begin + stride, ...; all lie in the tensor."""
+
+    begin: tuple[Dim, ...]
+    sizes: tuple[Dim, ...]
+    strides: tuple[int, ...]
+    axes: tuple[int, ...]
+
+
+def _infer_cut(a: CutAttrs, x: Type) -> Type:
+    source = tensor_type(x)
+    if not len(a.begin) == len(a.sizes) == len(a.strides) == len(a.axes) == len(set(a.axes)):
+        raise TypeMismatch(f"{a} does not give every axis one value")
+    shape = list(source.shape)
+    for axis, size in zip(a.axes, a.sizes, strict=True):
+        shape[check_axis(axis, source.ndim)] = as_dim(size)
+    return source.with_shape(shape)
+
+
+def _cut(a: CutAttrs, x: Tensor) -> Tensor:
+    shape: list[Dim] = list(x.shape)
+    for axis, size in zip(a.axes, a.sizes, strict=True):
+        shape[axis] = size
+
+    def read(*i: Expr) -> Expr:
+        at = list(i)
+        for axis, begin, stride in zip(a.axes, a.begin, a.strides, strict=True):
+            at[axis] = (at[axis] if stride == 1 else at[axis] * stride) + begin
+        return x[tuple(at)]
+
+    return te.compute_one(shape, read, "cut")
+
+
+def _numpy_cut(a: CutAttrs, x: np.ndarray) -> np.ndarray:
+    lists = zip(a.axes, _known(a.begin), _known(a.sizes), a.strides, strict=True)
+    for axis, begin, size, stride in lists:
+        x = np.take(x, begin + stride * np.arange(size), axis)
+    return x
+
+
+cut: Operator[CutAttrs] = register(
+    Operator(
+        name="cut",
+        infer=_infer_cut,
+        reference=_numpy_cut,
+        compute=_cut,
+        attrs_type=CutAttrs,
+        fusion=Fusion.INJECTIVE,
+        examples=(
+            Example(((5, 6),), {"begin": (1,), "sizes": (3,), "strides": (2,), "axes": (1,)}),
+            Example(
+                ((5, 6),), {"begin": (4, 0), "sizes": (5, 1), "strides": (-1, 1), "axes": (0, 1)}
+            ),
+        ),
+    )
+)
