@@ -173,6 +173,20 @@ def test_channels_are_moved_once_for_all_users() -> None:
     assert found["gather"] == 0
 
 
+@pytest.mark.parametrize(("filters", "is_scaled"), [(8, True), (40, False)])
+def test_factors_of_channels_scale_what_is_smaller(filters: int, is_scaled: bool) -> None:
+    x = var("x", 1, 12, 6, 6)
+    data = ew.relu(conv_of(x, 12, 12))
+    gate = ew.sigmoid(conv_of(mean(data, axes=(2, 3), keepdims=True), 12, 12))
+    gated = ew.multiply(gate, data)
+    f = function(conv_of(gated, filters, 12), params=[x])
+    after = canonicalize(choose_layouts(canonicalize(f), NARROW))
+    assert_same(f, after, rtol=1e-5)
+    calls = [n for n in topological([after.body]) if isinstance(n, Call)]
+    (product,) = (n for n in calls if n.op is ew.multiply)
+    assert any(isinstance(a, Constant) for a in product.args) == is_scaled
+
+
 def test_a_value_used_plain_and_blocked() -> None:
     x = var("x", 1, 16, 4, 4)
     a = conv_of(x, 16, 16)
