@@ -11,6 +11,7 @@ from tests.optimize.cases import constant, function, var
 from tests.optimize.conftest import Check
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Call, Function
+from treadle.graph.text import function_text
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import add, erf, multiply, relu
 from treadle.ops.matmul import matmul
@@ -95,7 +96,9 @@ def test_unchanged(name: str) -> None:
     assert apply_rules(before, rows.RULES) is before
 
 
-def test_unknown_sizes_stay() -> None:
+def test_symbolic_rows_become_rows_of_a_matrix() -> None:
     v = var("v", Symbol("n"), 3, 4)
     before = function(matmul(v, constant(4, 5)), params=[v])
-    assert apply_rules(before, rows.RULES) is before
+    text = function_text(apply_rules(before, rows.RULES))
+    assert "reshape(%v, shape=((n * 3), 4)) : float32[(n * 3), 4]" in text
+    assert ": float32[n, 3, 5]" in text

@@ -559,21 +559,41 @@ class _Builder:
                 spans[r.inner] = Span(ZERO, extents[r.inner])
             else:
                 spans.update(self._unfuse(r.outer, r.inner, spans[r.fused], extents[r.inner]))
+        over = self._overrunning(stage, nest, extents, full)
         return {
-            a: self._rooted(spans[a], nest.base[a], nest.roots[a]) for a in stage.root_iter_vars
+            a: self._rooted(spans[a], nest.base[a], nest.roots[a], is_exact=a not in over)
+            for a in stage.root_iter_vars
         }
 
-    def _rooted(self, span: Span, base: Expr, extent: Expr) -> Span:
+    def _overrunning(
+        self, stage: Stage, nest: _Nest, extents: dict[IterVar, Expr], full: set[IterVar]
+    ) -> set[IterVar]:
+        """Return the axes whose open loops may run past the end: uneven splits not yet settled."""
+        over: set[IterVar] = set()
+        for r in reversed(stage.relations):
+            if not isinstance(r, Split):
+                if r.fused in over:
+                    over.update((r.outer, r.inner))
+            elif r.outer in over or r.inner in over:
+                over.add(r.parent)
+            elif r.parent in full or r.inner in nest.overrides:
+                continue
+            elif not self._is_even(extents[r.parent], r.factor):
+                over.add(r.parent)
+        return over
+
+    def _rooted(self, span: Span, base: Expr, extent: Expr, *, is_exact: bool) -> Span:
         """Return a span of a root axis, counted from where the axis starts, as it really is.
 
         Loops over an uneven split or a fusion may run past the end of the axis.
         """
         start = self._simplify(base + span.start)
         end = self._simplify(span.start + span.extent)
-        if self.known.prove(end <= extent) is True or self._ends_inside(span, extent):
+        inside = is_exact or self.known.prove(end <= extent) is True
+        if inside or self._ends_inside(span, extent):
             return Span(start, span.extent)
-        inside = self._simplify(ex.minimum(end, extent) - span.start)
-        return Span(start, self._bounded(inside, span.extent))
+        rest = self._simplify(ex.minimum(end, extent) - span.start)
+        return Span(start, self._bounded(rest, span.extent))
 
     def _ends_inside(self, span: Span, extent: Expr) -> bool:
         """True when the span is limited to the end of the axis: its extent is a minimum with it."""

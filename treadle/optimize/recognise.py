@@ -141,7 +141,7 @@ def _norm_of(source: Node, epsilon: float, origin: str) -> Node | None:
 
 def _row(node: Constant, type_: TensorType) -> Constant | None:
     """Return a constant that varies along the last axis of a type only as a vector."""
-    size, width = node.value.size, type_.shape[-1]
+    size, width = node.value.size, type_.shape[-1] if type_.ndim else 1
     if size not in (1, width) or (size == width and node.value.shape[-1:] != (width,)):
         return None
     row = reshaped(node, (size,), node.origin)

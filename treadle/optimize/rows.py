@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from treadle.expr.nodes import int_value
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.operator import Fusion, Operator
-from treadle.graph.types import TensorType, tensor_type
+from treadle.graph.types import TensorType, product_of, same_dim, tensor_type
 from treadle.ops import elementwise
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import reshape
@@ -32,10 +33,9 @@ _WORK = (*_POINTWISE, Fusion.ANCHOR, Fusion.REDUCE)
 def _flatten_product(call: Call, uses: Uses) -> Node | None:
     a, b = call.args
     rows, weights = tensor_type(a.type), tensor_type(b.type)
-    if rows.ndim <= 2 or weights.ndim != 2 or not rows.is_static or not rows.size:
+    if rows.ndim <= 2 or weights.ndim != 2 or 0 in map(int_value, rows.shape):
         return None
-    inner = rows.static_shape[-1]
-    flat = reshaped(a, (rows.size // inner, inner), a.origin)
+    flat = reshaped(a, (product_of(rows.shape[:-1]), rows.shape[-1]), a.origin)
     return reshape(
         matmul(flat, b, origin=call.origin), shape=tensor_type(call.type).shape, origin=call.origin
     )
@@ -46,10 +46,10 @@ def _unshaped(node: Node) -> Node | None:
     if not isinstance(node, Call) or node.op is not reshape:
         return None
     inner, outer = tensor_type(node.args[0].type), tensor_type(node.type)
-    if not inner.ndim or not outer.ndim or not inner.is_static or not outer.is_static:
+    if not inner.ndim or not outer.ndim:
         return None
-    width = inner.static_shape[-1]
-    return node.args[0] if width > 1 and width == outer.static_shape[-1] else None
+    width, same = inner.shape[-1], same_dim(inner.shape[-1], outer.shape[-1])
+    return node.args[0] if same and isinstance(width, int) and width > 1 else None
 
 
 def _sink_reshape(call: Call, uses: Uses) -> Node | None:
@@ -76,12 +76,10 @@ def _is_computed(node: Node | None) -> bool:
 def _fitted(arg: Node, shaped: Node, value: Node, uses: Uses) -> Node | None:
     """Return an operand as it goes with `value` where it went with `shaped`; None: it cannot."""
     type_, wanted = tensor_type(arg.type), tensor_type(value.type)
-    if not type_.is_static:
-        return None
-    if type_.size == 1:
+    width = wanted.shape[-1]
+    if type_.is_static and type_.size == 1:
         return reshaped(arg, (1,) * wanted.ndim, arg.origin)
-    width = wanted.static_shape[-1]
-    if type_.size == type_.static_shape[-1] == width:
+    if type_.is_static and type_.size == type_.static_shape[-1] == width:
         return reshaped(arg, (*(1,) * (wanted.ndim - 1), width), arg.origin)
     if type_.shape != tensor_type(shaped.type).shape:
         return None
@@ -91,7 +89,7 @@ def _fitted(arg: Node, shaped: Node, value: Node, uses: Uses) -> Node | None:
     # A sum that could join the kernel of this operand instead stays where it is.
     if not isinstance(arg, Constant) and own is None and uses.is_single(arg) and _is_computed(arg):
         return None
-    return reshaped(arg, wanted.static_shape, arg.origin)
+    return reshaped(arg, wanted.shape, arg.origin)
 
 
 def _sink_below_norm(call: Call, uses: Uses) -> Node | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from math import ceil, prod
 
+from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
@@ -18,7 +19,14 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
 )
-from treadle.ops.schedules.tiles import WindowTile, best_tile, best_window_tile, tile_cycles
+from treadle.ops.schedules.tiles import (
+    FROM_CACHE,
+    FROM_MEMORY,
+    WindowTile,
+    best_tile,
+    best_window_tile,
+    tile_cycles,
+)
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
@@ -58,9 +66,6 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     _fetch_ahead(total, tile, registers)
 
 
-FROM_MEMORY, FROM_CACHE = 1000, 600
-"""Cycles from a fetch to the use of its data: what memory, or a far cache, takes to answer, and
-some more."""
 NEAR = 0.25
 """What a byte from the second level of cache costs, in bytes from further away."""
 _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
@@ -126,13 +131,20 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    data, weights = op.input_tensors
-    ic, kh, kw, icb = op.reduce_axis
     step = tile_cycles(tile.high * tile.wide, tile.vectors * registers)
+    weights = next(
+        load.source
+        for load in ex.walk(op.body[0])
+        if isinstance(load, ex.Load) and load.indices[-1] is op.axis[-1]
+    )
+    assert isinstance(weights, Tensor)
     if _is_in_memory(total, weights):
-        total.prefetch(weights, icb, ceil(FROM_MEMORY / step))
-    if _is_in_memory(total, data) and known(kh) * known(kw) == 1:
-        total.prefetch(data, ic, ceil(FROM_CACHE / (step * max(1, known(icb)))))
+        total.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
+    ic, *others = op.reduce_axis
+    looks_up = len(op.input_tensors) > 2  # the channels of a group
+    data = next(t for t in op.input_tensors if t is not weights)
+    if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in others[:-1]) == 1:
+        total.prefetch(data, ic, ceil(FROM_CACHE / (step * max(1, known(others[-1])))))
 
 
 def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:
