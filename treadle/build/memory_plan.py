@@ -10,12 +10,13 @@ for deep neural net inference", 2020).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
 
 import numpy as np
 
+from treadle.build.size_checks import SizeCheck
 from treadle.expr.nodes import Var, int_value
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function, Node
@@ -117,6 +118,8 @@ class MemoryPlan:
     """The sum of all intermediate values, none sharing memory."""
     is_dynamic: bool = False
     """Sizes are decided by each run, and so are the places of values."""
+    checks: list[SizeCheck] = field(default_factory=list)
+    """Sizes that every run must find equal."""
 
 
 def plan_memory(

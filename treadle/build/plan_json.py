@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from treadle.build.cost import group_cost
 from treadle.build.memory_plan import MemoryPlan, Step, Value
+from treadle.build.size_checks import SizeCheck
 from treadle.build.sizes import SizeTable
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
@@ -25,6 +26,7 @@ def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
     inputs = [{"name": n, "value": table.add(v)} for n, v in plan.inputs]
     steps = [_step(s, table) for s in plan.steps]
     outputs = [{"name": n, "value": table.add(v)} for n, v in plan.outputs]
+    checks = table.checks(plan.checks)
     return {
         "version": DYNAMIC if plan.is_dynamic else STATIC,
         "target": str(target),
@@ -34,6 +36,7 @@ def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
         "inputs": inputs,
         "outputs": outputs,
         **({"sizes": table.sizes} if table.sizes else {"arena_bytes": plan.arena_bytes}),
+        **({"checks": checks} if checks else {}),
         "instructions": steps,
     }
 
@@ -60,6 +63,10 @@ class _ValueTable:
     def dims(self, sizes: Sequence[Var]) -> list[object]:
         """Return the sizes of a call as the plan gives them to its kernel."""
         return list(sizes)
+
+    def checks(self, checks: Sequence[SizeCheck]) -> list[Json]:
+        """Return what every run compares; all sizes of a static plan were compared already."""
+        return []
 
 
 class _SizedTable(_ValueTable):
@@ -88,6 +95,10 @@ class _SizedTable(_ValueTable):
 
     def dims(self, sizes: Sequence[Var]) -> list[object]:
         return [self._sizes.refer(s) for s in sizes]
+
+    def checks(self, checks: Sequence[SizeCheck]) -> list[Json]:
+        refer = self._sizes.refer
+        return [{"a": refer(c.a), "b": refer(c.b), "origin": c.origin} for c in checks]
 
     def _type_row(self, kind: str, type_: TensorType) -> Json:
         shape = [self._sizes.refer(d) for d in type_.shape]
