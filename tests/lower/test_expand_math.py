@@ -225,6 +225,21 @@ def test_sigmoid_never_decreases_and_has_exact_limits(fused: bool) -> None:
     assert compute("sigmoid", x, fused=fused).tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
+def test_a_product_with_a_sigmoid_is_one_division() -> None:
+    x, y = Var("x", "float32"), Var("y", "float32")
+    e = expand_expr(y * call("sigmoid", x))
+    assert isinstance(e, Binary)
+    assert e.op == "div"
+    assert e.a is y
+    values = np.linspace(-100, 100, 4001, dtype=np.float32)
+    exact = values / (1 + np.exp(-values.astype(np.float64)))
+    found = run(e, {x: values, y: values})
+    np.testing.assert_allclose(found, exact, rtol=4e-7, atol=1e-35)
+    inverse = expand_expr(y * (1.0 / x))
+    assert isinstance(inverse, Binary)
+    assert inverse.op == "mul"
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_is_the_float32_result_rounded(dtype: str) -> None:
     x = Var("x", dtype)

@@ -94,6 +94,28 @@ def _shared_keys() -> Function:
     return function(matmul(softmax(scores, axis=3), wide[1]), params=[queries, *shared])
 
 
+def _scaled_on_both_sides() -> Function:
+    queries = multiply(transpose(q, perm=(0, 2, 1, 3)), _number(0.3))
+    keys = multiply(transpose(k, perm=(0, 2, 3, 1)), _number(0.5))
+    weights = softmax(matmul(queries, keys), axis=3)
+    return function(matmul(weights, transpose(v, perm=(0, 2, 1, 3))), params=[q, k, v])
+
+
+def _channels_outside() -> Function:
+    a, b, c = (var(n, 2, DEPTH, 24) for n in "abc")
+    weights = softmax(matmul(transpose(a, perm=(0, 2, 1)), b), axis=2)
+    return function(matmul(c, transpose(weights, perm=(0, 2, 1))), params=[a, b, c])
+
+
+def _merged_heads() -> Function:
+    sides = [reshape(transpose(x, perm=(0, 2, 1, 3)), shape=(HEADS, -1, DEPTH)) for x in (q, k, v)]
+    scores = matmul(sides[0], transpose(sides[1], perm=(0, 2, 1)))
+    weights = softmax(reshape(scores, shape=(1, HEADS, ROWS, KEYS)), axis=3)
+    context = matmul(reshape(weights, shape=(HEADS, ROWS, KEYS)), sides[2])
+    joined = transpose(reshape(context, shape=(1, HEADS, ROWS, DEPTH)), perm=(0, 2, 1, 3))
+    return function(joined, params=[q, k, v])
+
+
 def _one_head() -> Function:
     a, b, c = var("a", 33, 8), var("b", 40, 8), var("c", 40, 20)
     scores = matmul(a, transpose(b, perm=(1, 0)))
@@ -118,6 +140,9 @@ CASES: dict[str, Callable[[], Function]] = {
     "joined projections": _joined_projections,
     "sliced projections": _sliced_projections,
     "shared keys": _shared_keys,
+    "scaled on both sides": _scaled_on_both_sides,
+    "channels outside": _channels_outside,
+    "merged heads": _merged_heads,
     "one head": _one_head,
 }
 

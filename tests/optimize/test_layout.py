@@ -59,10 +59,11 @@ def test_no_transform_between_two_convolutions() -> None:
     assert found["conv2d_nchwc"] == 2
 
 
-def test_an_image_is_one_small_block() -> None:
+def test_the_channels_of_an_image_are_blocks_of_one() -> None:
     x = var("x", 1, 3, 6, 6)
-    found = laid_out(conv_of(x, 16, 3), params=[x])
+    found = laid_out(conv_of(x, 16, 3, 3, pads_before=(1, 1)), params=[x])
     assert found["conv2d_nchwc"] == 1
+    assert found["pack_nchwc"] == 0
 
 
 def test_residuals_pools_pads_and_means_stay_in_blocks() -> None:
@@ -170,6 +171,20 @@ def test_channels_are_moved_once_for_all_users() -> None:
     found = laid_out(ew.add(grouped, parts), ew.multiply(grouped, parts), params=[x])
     assert found["reorder_nchwc"] == 1
     assert found["gather"] == 0
+
+
+@pytest.mark.parametrize(("filters", "is_scaled"), [(8, True), (40, False)])
+def test_factors_of_channels_scale_what_is_smaller(filters: int, is_scaled: bool) -> None:
+    x = var("x", 1, 12, 6, 6)
+    data = ew.relu(conv_of(x, 12, 12))
+    gate = ew.sigmoid(conv_of(mean(data, axes=(2, 3), keepdims=True), 12, 12))
+    gated = ew.multiply(gate, data)
+    f = function(conv_of(gated, filters, 12), params=[x])
+    after = canonicalize(choose_layouts(canonicalize(f), NARROW))
+    assert_same(f, after, rtol=1e-5)
+    calls = [n for n in topological([after.body]) if isinstance(n, Call)]
+    (product,) = (n for n in calls if n.op is ew.multiply)
+    assert any(isinstance(a, Constant) for a in product.args) == is_scaled
 
 
 def test_a_value_used_plain_and_blocked() -> None:

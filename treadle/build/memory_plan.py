@@ -17,10 +17,15 @@ from typing import Literal
 import numpy as np
 
 from treadle.build.size_checks import SizeCheck
+from treadle.errors import InternalError
 from treadle.expr.nodes import Var, int_value
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function, Node
+from treadle.graph.operator import Operator, bodies_of
+from treadle.graph.symbols import decided_by, free_symbols, in_order, symbols_in
 from treadle.graph.types import Dim, TensorType, TupleType, tensor_type
+from treadle.ops.control import LoopAttrs
+from treadle.ops.select import with_size
 
 ALIGN = 64
 """Every value starts at a multiple of this many bytes."""
@@ -80,9 +85,29 @@ class KernelUse:
     sizes: tuple[Var, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a branch or loop runs: plans of its bodies, and the sizes it is given and decides.
+
+    `decides` lists sizes with the result and the axis they are the extent of.
+    """
+
+    bodies: tuple[MemoryPlan, ...]
+    states: int = 0
+    given: tuple[Var, ...] = ()
+    decides: tuple[tuple[Var, int, int], ...] = ()
+
+
+StepKind = Literal["call", "copy", "size", "if", "loop", "result"]
+
+
 @dataclass(slots=True)
 class Step:
-    """One instruction: a kernel call, or (with an empty kernel name) a copy of one value."""
+    """One instruction: a kernel call, or what `kind` says.
+
+    "copy" copies one value; "size" gives `sizes` the number in its input; "if" and "loop" run a
+    `block`, and "result" stores its result number `index`.
+    """
 
     kernel: str
     inputs: tuple[Value, ...]
@@ -91,11 +116,14 @@ class Step:
     workspace: Value | None = None
     node: g.Call | None = None
     sizes: tuple[Var, ...] = ()
+    kind: StepKind = "call"
+    block: Block | None = None
+    index: int = 0
 
     @property
     def is_copy(self) -> bool:
         """True when the step copies `inputs[0]` to `outputs[0]`."""
-        return not self.kernel
+        return self.kind == "copy"
 
     @property
     def args(self) -> tuple[Value, ...]:
@@ -120,6 +148,8 @@ class MemoryPlan:
     """Sizes are decided by each run, and so are the places of values."""
     checks: list[SizeCheck] = field(default_factory=list)
     """Sizes that every run must find equal."""
+    given: tuple[Var, ...] = ()
+    """Sizes that a body is given by the plan around it."""
 
 
 def plan_memory(
@@ -130,7 +160,7 @@ def plan_memory(
     `kernels` says what each call runs; calls that are pure aliases (reshape alone) or in-place
     concatenations need none.
     """
-    return _Planner(main, kernels, output_names).run()
+    return _Planner(main, kernels, output_names, _Weights()).run()
 
 
 def is_alias(call: g.Call) -> bool:
@@ -176,27 +206,53 @@ def concat_parts(call: g.Call) -> list[Node] | None:
     return parts
 
 
+class _Weights:
+    """The constants of a plan and its bodies by name; an array has one name."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, np.ndarray] = {}
+        self._names: dict[int, str] = {}
+
+    def name_of(self, value: np.ndarray) -> str:
+        """Return the name of an array, which `by_name` keeps alive."""
+        if id(value) not in self._names:
+            name = self._names[id(value)] = f"p{len(self.by_name)}"
+            self.by_name[name] = value
+        return self._names[id(value)]
+
+
 class _Planner:
     def __init__(
         self,
         main: Function,
         kernels: Mapping[g.Call, KernelUse],
         output_names: Sequence[str],
+        weights: _Weights,
+        given: Sequence[Var] | None = None,
     ) -> None:
+        """`given` are the sizes of a body; None for a whole model."""
         self.main = main
         self.kernels = kernels
-        self.plan = MemoryPlan([], [], [], [], {})
+        self.weights = weights
+        self.is_body = given is not None
+        self.plan = MemoryPlan([], [], [], [], weights.by_name, given=tuple(given or ()))
         self.values: dict[tuple[Node, int], Value] = {}
         self.names = list(output_names)
-        self.order = g.topological([main.body])
+        self.order, deciders = in_order(main)
+        self.reads: dict[Node, list[Var]] = {}
+        for size, node in deciders.items():
+            self.reads.setdefault(node, []).append(size)
         self.results = {r: None for r in g.outputs_of(main.body)}
 
     def run(self) -> MemoryPlan:
         for param in self.main.params:
             value = self._add(Value(tensor_type(param.type), "input", param.name), (param, 0))
             self.plan.inputs.append((param.name, value))
+            self._read_sizes(param)
         for node in self.order:
             self._node(node)
+            if node not in self.main.params:
+                self._read_sizes(node)
         self._outputs()
         self._place()
         return self.plan
@@ -210,8 +266,7 @@ class _Planner:
 
     def _node(self, node: Node) -> None:
         if isinstance(node, g.Constant):
-            name = f"p{len(self.plan.constants)}"
-            self.plan.constants[name] = node.value
+            name = self.weights.name_of(node.value)
             self._add(Value(node.type, "constant", name), (node, 0))
         elif isinstance(node, g.TupleItem):
             self.values[node, 0] = self.values[node.value, node.index]
@@ -220,6 +275,9 @@ class _Planner:
 
     def _call(self, node: g.Call) -> None:
         args = [self.values[a, 0] for a in node.args]
+        if isinstance(node.op, Operator):
+            self._control(node, args)
+            return
         if is_alias(node):
             view = Value(tensor_type(node.type), "arena", root=args[0])
             self._add(view, (node, 0))
@@ -239,6 +297,34 @@ class _Planner:
             step.workspace = self._add(made)
         self.plan.steps.append(step)
 
+    def _control(self, node: g.Call, args: list[Value]) -> None:
+        """Add the steps of a call that no kernel computes: a size, a branch, or a loop."""
+        if node.op is with_size:
+            self.values[node, 0] = args[0]
+            return
+        bodies = bodies_of(node)
+        if not bodies:
+            raise InternalError(f"operator {node.op} is left outside of every group")
+        given = tuple({s: None for f in bodies for s in free_symbols(f)})
+        plans = (_Planner(f, self.kernels, (), self.weights, given).run() for f in bodies)
+        states = node.attrs.states if isinstance(node.attrs, LoopAttrs) else 0
+        block = Block(tuple(plans), states, given, _decided(node))
+        kind: StepKind = "loop" if isinstance(node.attrs, LoopAttrs) else "if"
+        self.plan.steps.append(Step("", tuple(args), (), node.origin, kind=kind, block=block))
+        for i, type_ in enumerate(node.type.fields if isinstance(node.type, TupleType) else ()):
+            made = self._add(Value(tensor_type(type_), "arena"), (node, i))
+            step = Step("", (), (made,), node.origin, kind="result", index=i)
+            self.plan.steps.append(step)
+
+    def _read_sizes(self, node: Node) -> None:
+        """Add the steps that read sizes from a value which has just been computed."""
+        if bodies_of(node) if isinstance(node, g.Call) else False:
+            return  # a branch or loop tells them itself
+        for size in self.reads.get(node, ()):
+            value = self.values[node, 0]
+            step = Step("", (value,), (), node.origin, sizes=(size,), kind="size")
+            self.plan.steps.append(step)
+
     def _concat(self, node: g.Call, parts: list[Value]) -> None:
         whole = self._add(Value(tensor_type(node.type), "arena"), (node, 0))
         offset = 0
@@ -250,7 +336,7 @@ class _Planner:
             else:
                 view = Value(part.type, "arena", root=whole, offset=offset)
                 self._add(view)
-                self.plan.steps.append(Step("", (part,), (view,), node.origin))
+                self.plan.steps.append(Step("", (part,), (view,), node.origin, kind="copy"))
             offset += part.nbytes
 
     def _is_result(self, value: Value) -> bool:
@@ -266,7 +352,7 @@ class _Planner:
             if self._may_be_output(value, owner):
                 owner.root = made  # the kernel writes the output itself, under another shape or not
             else:
-                self.plan.steps.append(Step("", (value,), (made,), f"output {name}"))
+                self.plan.steps.append(Step("", (value,), (made,), f"output {name}", kind="copy"))
             self.plan.outputs.append((name, made))
 
     def _may_be_output(self, value: Value, owner: Value) -> bool:
@@ -274,12 +360,16 @@ class _Planner:
         has_parts = any(o is owner and offset for o, offset in places)
         if owner.kind != "arena" or has_parts:
             return False
+        if set(symbols_in(value.type.shape)) - set(symbols_in(owner.type.shape)):
+            return False  # sizes that may be known only after it is made
         return owner.nbytes == value.nbytes or not owner.is_static  # a view of it all
 
     # -- placement -----------------------------------------------------------------------------
 
     def _place(self) -> None:
-        self.plan.is_dynamic = not all(v.is_static for v in self.plan.values)
+        is_plain = all(s.kind in ("call", "copy") for s in self.plan.steps)
+        is_static = is_plain and all(v.is_static for v in self.plan.values)
+        self.plan.is_dynamic = self.is_body or not is_static
         if self.plan.is_dynamic:
             return  # every run finds the places for its own sizes
         owners = self._lives()
@@ -299,6 +389,17 @@ class _Planner:
                     owner.first = position
                 owner.last = position
         return list(seen)
+
+
+def _decided(node: g.Call) -> tuple[tuple[Var, int, int], ...]:
+    """Return the sizes that a branch or loop decides, with the first extent each is."""
+    fields = node.type.fields if isinstance(node.type, TupleType) else ()
+    sizes, found = decided_by(node), dict[Var, tuple[Var, int, int]]()
+    for i, part in enumerate(fields):
+        for axis, dim in enumerate(tensor_type(part).shape):
+            if isinstance(dim, Var) and dim in sizes:
+                found.setdefault(dim, (dim, i, axis))
+    return tuple(found.values())
 
 
 def _round(nbytes: int) -> int:

@@ -9,6 +9,7 @@ from treadle.build.cost import group_cost
 from treadle.build.memory_plan import MemoryPlan, Step, Value
 from treadle.build.size_checks import SizeCheck
 from treadle.build.sizes import SizeTable
+from treadle.errors import InternalError
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
 from treadle.graph.types import TensorType
@@ -24,7 +25,8 @@ def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
     """Return the plan in the form of docs/design/plan.md."""
     table = _SizedTable(plan) if plan.is_dynamic else _ValueTable()
     inputs = [{"name": n, "value": table.add(v)} for n, v in plan.inputs]
-    steps = [_step(s, table) for s in plan.steps]
+    blocks = _Blocks(table)
+    steps = [_step(s, table) if s.kind == "call" else blocks.row(s) for s in plan.steps]
     outputs = [{"name": n, "value": table.add(v)} for n, v in plan.outputs]
     checks = table.checks(plan.checks)
     return {
@@ -35,10 +37,15 @@ def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
         "values": table.rows,
         "inputs": inputs,
         "outputs": outputs,
-        **({"sizes": table.sizes} if table.sizes else {"arena_bytes": plan.arena_bytes}),
+        **({"sizes": table.sizes} if plan.is_dynamic else {"arena_bytes": plan.arena_bytes}),
+        **({"plans": [plan_to_json(b, target) for b in _bodies(plan)]} if _bodies(plan) else {}),
         **({"checks": checks} if checks else {}),
         "instructions": steps,
     }
+
+
+def _bodies(plan: MemoryPlan) -> list[MemoryPlan]:
+    return [b for s in plan.steps if s.block is not None for b in s.block.bodies]
 
 
 class _ValueTable:
@@ -60,9 +67,11 @@ class _ValueTable:
             self.rows.append(_row(shown.type, owner, offset))
         return self._index[key]
 
-    def dims(self, sizes: Sequence[Var]) -> list[object]:
+    def dims(self, sizes: Sequence[Var]) -> list[Json]:
         """Return the sizes of a call as the plan gives them to its kernel."""
-        return list(sizes)
+        if sizes:
+            raise InternalError(f"a plan of fixed sizes has the size {sizes[0]}")
+        return []
 
     def checks(self, checks: Sequence[SizeCheck]) -> list[Json]:
         """Return what every run compares; all sizes of a static plan were compared already."""
@@ -79,7 +88,9 @@ class _SizedTable(_ValueTable):
             for axis, dim in enumerate(value.type.shape):
                 if isinstance(dim, Var):
                     decides.setdefault(dim, (position, axis))
-        self._sizes = SizeTable(decides)
+        read = {s: None for step in plan.steps if step.kind == "size" for s in step.sizes}
+        made = {s: None for step in plan.steps if step.block for s, _, _ in step.block.decides}
+        self._sizes = SizeTable(decides, plan.given, [*read, *made])
         self.sizes = self._sizes.rows
 
     def add(self, value: Value) -> int:
@@ -93,12 +104,14 @@ class _SizedTable(_ValueTable):
         self.rows.append(row)
         return self._index[key]
 
-    def dims(self, sizes: Sequence[Var]) -> list[object]:
-        return [self._sizes.refer(s) for s in sizes]
+    def dims(self, sizes: Sequence[Var]) -> list[Json]:
+        return [{"size": self._sizes.row_of(s)} for s in sizes]
 
     def checks(self, checks: Sequence[SizeCheck]) -> list[Json]:
         refer = self._sizes.refer
-        return [{"a": refer(c.a), "b": refer(c.b), "origin": c.origin} for c in checks]
+        # What is not known any more belongs to a value that nothing needs.
+        needed = [c for c in checks if self._sizes.knows(c.a) and self._sizes.knows(c.b)]
+        return [{"a": refer(c.a), "b": refer(c.b), "origin": c.origin} for c in needed]
 
     def _type_row(self, kind: str, type_: TensorType) -> Json:
         shape = [self._sizes.refer(d) for d in type_.shape]
@@ -114,6 +127,37 @@ class _SizedTable(_ValueTable):
 
     def _view_row(self, value: Value, of: int, offset: int) -> Json:
         return self._type_row("view", value.type) | {"of": of, "offset": offset}
+
+
+class _Blocks:
+    """The rows of instructions that are no kernel: sizes, branches, loops and their results."""
+
+    def __init__(self, table: _ValueTable) -> None:
+        self.table = table
+        self.bodies = 0
+
+    def row(self, step: Step) -> Json:
+        """Return the row of one step; bodies are numbered in their order."""
+        args = [self.table.add(v) for v in step.inputs]
+        row: Json = {"op": step.kind, "origin": step.origin}
+        if step.kind == "copy":
+            return row | {"from": args[0], "to": self.table.add(step.outputs[0])}
+        if step.kind == "size":
+            rows = [d["size"] for d in self.table.dims(step.sizes)]
+            return row | {"from": args[0], "sizes": rows}
+        if step.kind == "result":
+            return row | {"index": step.index, "to": self.table.add(step.outputs[0])}
+        assert step.block is not None
+        decides = [
+            {**self.table.dims([symbol])[0], "result": result, "axis": axis}
+            for symbol, result, axis in step.block.decides
+        ]
+        row |= {"args": args, "given": self.table.dims(step.block.given), "sizes": decides}
+        first = self.bodies
+        self.bodies += len(step.block.bodies)
+        if step.kind == "if":
+            return row | {"then": first, "else": first + 1}
+        return row | {"body": first, "states": step.block.states}
 
 
 def _row(type_: TensorType, owner: Value, offset: int) -> Json:
@@ -134,8 +178,6 @@ def _row(type_: TensorType, owner: Value, offset: int) -> Json:
 
 def _step(step: Step, table: _ValueTable) -> Json:
     args = [table.add(v) for v in step.args]
-    if step.is_copy:
-        return {"op": "copy", "from": args[0], "to": args[1], "origin": step.origin}
     row: Json = {"op": "call", "kernel": step.kernel, "args": args}
     row["dims"] = table.dims(step.sizes)
     row["origin"] = step.origin
@@ -205,7 +247,7 @@ class _Graph:
 
         A concatenation whose parts are all written in their places gets a node of its own.
         """
-        self._add_call(step.kernel or "__copy", step.inputs, step.outputs)
+        self._add_call(step.kernel or f"__{step.kind}", step.inputs, step.outputs)
         for value in step.outputs:
             place = value
             while place.root is not None:

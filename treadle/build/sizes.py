@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from treadle.errors import InternalError
-from treadle.expr.nodes import Binary, Expr, Var, binary, int_value
+from treadle.expr.nodes import Binary, Expr, Var, binary, free_vars, int_value
 from treadle.graph.types import Dim, as_dim
 
 Json = dict[str, object]
@@ -18,12 +18,25 @@ OPERATIONS = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")
 class SizeTable:
     """Rows of a plan's "sizes"; equal sizes get one row."""
 
-    def __init__(self, inputs: Mapping[Var, tuple[int, int]]) -> None:
-        """`inputs` says which input and axis decides each symbol."""
+    def __init__(
+        self,
+        inputs: Mapping[Var, tuple[int, int]],
+        given: Sequence[Var] = (),
+        decided: Sequence[Var] = (),
+    ) -> None:
+        """`inputs` says which input and axis decides each symbol.
+
+        `given` are the sizes of a body that the plan around it knows, `decided` those that an
+        instruction decides.
+        """
         self.rows: list[Json] = []
         self._index: dict[Expr, int] = {}
         for symbol, (position, axis) in inputs.items():
             self._row(symbol, {"name": symbol.name, "input": position, "axis": axis})
+        for number, symbol in enumerate(given):
+            self._row(symbol, {"name": symbol.name, "given": number})
+        for symbol in decided:
+            self._row(symbol, {"name": symbol.name})
 
     def refer(self, dim: Dim) -> int | Json:
         """Return an extent as it stands in a plan: a number, or which row holds it."""
@@ -31,14 +44,19 @@ class SizeTable:
         if number is not None:
             return number
         assert isinstance(dim, Expr)
-        return {"size": self._add(dim)}
+        return {"size": self.row_of(dim)}
+
+    def knows(self, dim: Dim) -> bool:
+        """True when everything a size is made of is decided by an input or by data."""
+        return not isinstance(dim, Expr) or all(v in self._index for v in free_vars(dim))
 
     def _row(self, size: Expr, row: Json) -> int:
         self._index[size] = len(self.rows)
         self.rows.append(row)
         return self._index[size]
 
-    def _add(self, size: Expr) -> int:
+    def row_of(self, size: Expr) -> int:
+        """Return the row that holds a size, which is added where there is none."""
         if size in self._index:
             return self._index[size]
         if not isinstance(size, Binary) or size.op not in OPERATIONS:

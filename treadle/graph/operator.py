@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
@@ -117,8 +117,9 @@ class Operator(Generic[A]):
     examples: tuple[Example, ...] = ()
     flops: Callable[..., int] | None = None
     """flops(attrs, *types) -> floating point operations of one call (static shapes)."""
-    binds: Callable[[A], Dim] | None = None
-    """binds(attrs) -> the size that a call gives the number in its last operand."""
+    binds: Callable[[A], tuple[Dim, ...]] | None = None
+    """binds(attrs) -> the sizes that a call gives numbers: that in its last operand, or what its
+    bodies decide."""
     control: Callable[..., Sequence[np.ndarray]] | None = None
     """control(run, attrs, *arrays) -> results, where `run(function, arrays)` runs a body."""
 
@@ -185,6 +186,15 @@ def bodies_of(call: Call) -> tuple[Function, ...]:
         return ()
     values = (getattr(call.attrs, f.name) for f in fields(call.attrs))
     return tuple(v for v in values if isinstance(v, Function))
+
+
+def with_bodies(attrs: Attrs | None, changed: Mapping[Function, Function]) -> Attrs | None:
+    """Return an attribute record with the functions in it replaced."""
+    if attrs is None:
+        return None
+    found = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
+    bodies = {n: changed[v] for n, v in found.items() if isinstance(v, Function)}
+    return replace(attrs, **bodies)
 
 
 def constant_value(node: Node) -> np.ndarray | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from treadle.dtype import is_float, is_integer
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Call, Expr, call, cast, rewrite
+from treadle.expr.nodes import Binary, Call, Expr, call, cast, rewrite
 from treadle.loop.nodes import PrimFunc, map_stmt
 from treadle.lower.math.circular import (
     acos_f64,
@@ -28,6 +28,7 @@ from treadle.lower.math.exponential import (
     exp_f32,
     exp_f64,
     expm1_f64,
+    sigmoid_divisor_f32,
     sigmoid_f32,
     sigmoid_f64,
     sinh_f64,
@@ -101,20 +102,46 @@ EXPANDED = frozenset({*_UNARY, *_BINARY, "rsqrt"})
 def expand_math(func: PrimFunc) -> PrimFunc:
     """Return the kernel with every intrinsic of EXPANDED written out.
 
-    exp(x)  ->  polynomial(x - n * ln(2)) * 2**n
+    exp(x)          ->  polynomial(x - n * ln(2)) * 2**n
+    y * sigmoid(x)  ->  y / (1 + exp(-x))
     """
     memo: dict[Expr, Expr] = {}
-    return func.with_body(map_stmt(func.body, lambda e: rewrite(e, _expand_node, memo)))
+    rule = _Expansion()
+    return func.with_body(map_stmt(func.body, lambda e: rewrite(e, rule, memo)))
 
 
 def expand_expr(e: Expr) -> Expr:
     """Return an expression with every intrinsic of EXPANDED written out."""
-    return rewrite(e, _expand_node)
+    return rewrite(e, _Expansion())
 
 
-def _expand_node(e: Expr) -> Expr | None:
-    if not isinstance(e, Call) or e.name not in EXPANDED:
-        return None
+class _Expansion:
+    """The rule of the pass; it knows the sigmoids it has written out, by what they divide 1."""
+
+    def __init__(self) -> None:
+        self.divisors: dict[Expr, Expr] = {}
+
+    def __call__(self, e: Expr) -> Expr | None:
+        if isinstance(e, Binary) and e.op == "mul":
+            return self._scaled(e.a, e.b) if e.b in self.divisors else self._scaled(e.b, e.a)
+        if not isinstance(e, Call) or e.name not in EXPANDED:
+            return None
+        if e.name == "sigmoid" and e.dtype == "float32":
+            return self._sigmoid(e.args[0])
+        return _expanded(e)
+
+    def _sigmoid(self, x: Expr) -> Expr:
+        divisor = sigmoid_divisor_f32(x)
+        made = 1.0 / divisor
+        self.divisors[made] = divisor
+        return made
+
+    def _scaled(self, y: Expr, factor: Expr) -> Expr | None:
+        divisor = self.divisors.get(factor)
+        return None if divisor is None else y / divisor
+
+
+def _expanded(e: Call) -> Expr:
     x = e.args[0]
     if is_float(x.dtype):
         return _expand_float(e.name, e.args)

@@ -4,10 +4,12 @@
 before:  matmul(softmax(f(matmul(q, k')), axis=-1), v)            k' is k with its last axes swapped
 after:   attend(g(matmul(k, q')), v)
 
-f are any element-wise operators, such as a scale, a mask, a choice; g are the same with their
-operands turned, so that scores lie with the keys outside and the rows inside. The scores, what
-moves the operands and a transpose of the result become part of the kernel. Scores are never stored
-whole. It is done where the arithmetic on vectors of rows costs no more than what it saves.
+or matmul(v', softmax(...)'), whose result is turned. f are any element-wise operators, such as a
+scale, a mask, a choice; g are the same with their operands turned, so that scores lie with the
+keys outside and the rows inside. The scores, what moves the operands and a transpose of the result
+become part of the kernel; a number that scales the keys scales the queries instead. Scores are
+never stored whole. It is done where the arithmetic on vectors of rows costs no more than what it
+saves.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ from treadle.graph.nodes import Call, Constant, Function, Node, topological, use
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import tensor_type
 from treadle.ops.attention import attend
+from treadle.ops.elementwise import multiply
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import broadcast_to, gather, reshape, slice_, transpose
 from treadle.ops.norm import softmax
 from treadle.ops.schedules.attention import block_vectors
+from treadle.optimize.axes import swapped_operand
 from treadle.optimize.moves import reshaped, shape_of
 from treadle.optimize.outline import is_embedded, outline
 from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
@@ -63,6 +67,15 @@ class _Sizes:
 
 def _attention(call: Call, uses: Uses, target: Target) -> Node | None:
     weights, values = call.args
+    turned_weights = swapped_operand(values)
+    if turned_weights is not None and uses.is_single(values):
+        made = _attended(call, turned_weights, _turned(weights), uses, target)
+        return None if made is None else _turned(made)
+    return _attended(call, weights, values, uses, target)
+
+
+def _attended(call: Call, weights: Node, values: Node, uses: Uses, target: Target) -> Node | None:
+    """Return the sum of values by weights as `attend`, where it can be and pays."""
     if not _is_call(weights, softmax) or not uses.is_single(weights):
         return None
     assert isinstance(weights, Call)
@@ -70,7 +83,7 @@ def _attention(call: Call, uses: Uses, target: Target) -> Node | None:
     if attrs_of(weights).axis != last or not uses.is_single(scores):
         return None
     steps = _steps_of_scores(scores, uses)
-    if steps is None or not _is_worth(steps[0], call, target):
+    if steps is None or not _is_worth(steps[0], values, target):
         return None
     turned: dict[Node, Node] = {}
     for step in steps:
@@ -121,15 +134,15 @@ def _in_order(scores: Node, found: Mapping[Call, None], uses: Uses) -> list[Call
     return calls if calls[-1] is scores and counted == inside else None
 
 
-def _is_worth(product: Call, call: Call, target: Target) -> bool:
+def _is_worth(product: Call, values: Node, target: Target) -> bool:
     """True where vectors of rows cost no more than vectors of keys and storing the scores."""
-    types = [tensor_type(t.type) for t in (*product.args, *call.args)]
+    types = [tensor_type(t.type) for t in (*product.args, values)]
     dtype = types[0].dtype
     if dtype not in _DTYPES or not all(t.is_static and t.dtype == dtype for t in types):
         return False
     *lead, rows, keys = tensor_type(product.type).static_shape
     sizes = _Sizes(
-        int(np.prod(lead)), rows, keys, types[0].static_shape[-1], types[3].static_shape[-1]
+        int(np.prod(lead)), rows, keys, types[0].static_shape[-1], types[2].static_shape[-1]
     )
     lanes = target.lanes(bits(dtype))
     if min(rows, keys, sizes.depth, sizes.width, sizes.heads) < 1:
@@ -147,6 +160,10 @@ def _is_worth(product: Call, call: Call, target: Target) -> bool:
 def _turned_step(step: Call, turned: dict[Node, Node]) -> Node:
     if step.op is matmul:
         queries, keys = step.args
+        factor = _factor_of(keys)
+        if factor is not None and isinstance(keys, Call):
+            keys = next(a for a in keys.args if a is not factor)
+            queries = multiply(queries, factor, origin=step.origin)
         return matmul(_turned(keys), _turned(queries), origin=step.origin)
     assert isinstance(step.op, Operator)
     args = [turned[a] if a in turned else _turned(a) for a in step.args]
@@ -176,6 +193,13 @@ def _turned(x: Node) -> Node:
         perm = [inner[k] for k in perm]
         x = x.args[0]
     return x if perm == sorted(perm) else transpose(x, perm=tuple(perm), origin=x.origin)
+
+
+def _factor_of(node: Node) -> Constant | None:
+    """Return the number that a value is multiplied by."""
+    if not isinstance(node, Call) or node.op is not multiply or not _is_scaled(node):
+        return None
+    return next((a for a in node.args if isinstance(a, Constant)), None)
 
 
 def _is_scaled(node: Node) -> bool:

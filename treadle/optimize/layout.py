@@ -115,6 +115,15 @@ class _Blocked:
         return None if self.again is None else self.again(order)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scaled:
+    """A product of `value` and a factor per channel, and where it comes from."""
+
+    value: Node
+    factor: Node
+    origin: str
+
+
 class _Layouts:
     """The plain and the blocked form of every value of the new graph, each made when needed."""
 
@@ -225,13 +234,36 @@ class _Layouts:
         if tile is not None:
             again = _winograd(node, source, w, tile)
             return _Blocked(again(order), order, again)
+        scaled = self._scaled(x, weights)
+        if scaled is not None:
+            decided(scaled.origin, "method", "scales the weights", "they are fewer than the data")
+            source = self._blocked(scaled.value)
         padded, rest = _padded(source.node, replace(attrs, groups=1), w, node.origin)
 
         def make(order: ChannelOrder) -> Node:
-            packed = _constant(pack_weights(w.value, source.order, order), w)
+            packed: Node = _constant(pack_weights(w.value, source.order, order), w)
+            if scaled is not None:
+                packed = _times(packed, self._operand(scaled.factor, source.order), scaled.origin)
             return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
 
         return _Blocked(make(order), order, make)
+
+    def _scaled(self, x: Node, weights: TensorType) -> _Scaled | None:
+        """Return value and factor where `x` scales channels and a convolution has fewer weights.
+
+        conv(value * factor[1, c, 1, 1], w)  ->  conv(value, w * factor)
+        """
+        if not isinstance(x, Call) or x.op is not ew.multiply:
+            return None
+        shape = tensor_type(x.type).static_shape
+        filters, _, *kernel = weights.static_shape
+        if shape[0] != 1 or filters * prod(kernel) >= prod(shape[2:]):
+            return None
+        for value, factor in (x.args, x.args[::-1]):
+            both = tensor_type(value.type).shape, tensor_type(factor.type).shape
+            if both == (shape, (1, shape[1], 1, 1)) and {value, factor} <= self.blocked.keys():
+                return _Scaled(value, factor, x.origin)
+        return None
 
     def _stays(self, node: Call, reason: str) -> _Blocked | None:
         """Record why a convolution runs on the layout it has."""
@@ -239,13 +271,13 @@ class _Layouts:
         return None
 
     def _conv_input(self, x: Node) -> _Blocked:
-        """The blocked input; few channels (an image) make one small block of all of them."""
+        """The blocked input; of few channels (an image) each is a block: nothing moves."""
         type_ = tensor_type(x.type)
         channels = type_.static_shape[1]
         block = block_of(self.target, type_.dtype)
         if channels < block and not self._is_blocked(x):
-            packed = pack_nchwc(self._plain(x), block=channels, origin=x.origin)
-            return _Blocked(packed, ChannelOrder.natural(channels, channels))
+            apart = _reshaped(self._plain(x), (*type_.static_shape, 1))
+            return _Blocked(apart, ChannelOrder.natural(channels, 1))
         return self._blocked(x)
 
     def _depthwise(self, node: Call) -> _Blocked:
@@ -482,6 +514,12 @@ def _in_groups(
     at = _places(_Blocked(padded, source.order), np.take_along_axis(places, along, 1))
     call = grouped_conv2d_nchwc.call(rest, (padded, packed, at), origin=node.origin)
     return _Blocked(call, order)
+
+
+def _times(packed: Node, factor: Node, origin: str) -> Node:
+    """Return weights [oc/ob, ic/ib, kh, kw, ib, ob] times a factor [1, ic/ib, 1, 1, ib]."""
+    along = reshape(factor, shape=(*tensor_type(factor.type).shape, 1), origin=origin)
+    return ew.multiply(packed, along, origin=origin)
 
 
 def _winograd(

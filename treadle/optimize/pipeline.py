@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from treadle.errors import InternalError
-from treadle.graph.nodes import Function
+from treadle.graph.nodes import Call, Function, Node, rewrite
+from treadle.graph.operator import bodies_of, with_bodies
 from treadle.graph.parse import parse
 from treadle.graph.text import function_text, listed_constants
 from treadle.optimize.attention import fuse_attention
@@ -50,6 +53,22 @@ def _parse(text: str, function: Function) -> Function:
     return parse(text, constants=listed_constants(function))
 
 
+def _with_bodies(function: Function, change: Callable[[Function], Function]) -> Function:
+    """Return `function` with the bodies of its branches and loops changed, types kept."""
+    done: dict[Function, Function] = {}
+
+    def rule(node: Node) -> Node | None:
+        bodies = bodies_of(node) if isinstance(node, Call) else ()
+        if not isinstance(node, Call) or not bodies:
+            return None
+        for body in bodies:
+            if body not in done:
+                done[body] = change(body)
+        return Call(node.op, node.args, with_bodies(node.attrs, done), node.type, node.origin)
+
+    return rewrite(function, rule)
+
+
 def optimize(function: Function, target: Target, opt_level: int = 3) -> Function:
     """Return `function` as calls of fused functions, each of which becomes a kernel.
 
@@ -57,7 +76,8 @@ def optimize(function: Function, target: Target, opt_level: int = 3) -> Function
         ModelError: constants of the model cannot be evaluated.
         InternalError: a pass breaks the graph or changes the type of the result.
     """
-    result = graph_pipeline(target, opt_level).run(function, label=function.name or "main")
+    whole = _with_bodies(function, lambda body: optimize(body, target, opt_level))
+    result = graph_pipeline(target, opt_level).run(whole, label=function.name or "main")
     if result.type != function.type:
         raise InternalError(f"the passes turn a {function.type} into a {result.type}")
     return result

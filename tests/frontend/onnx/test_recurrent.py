@@ -12,7 +12,6 @@ from onnx import TensorProto, helper
 
 from tests.frontend.onnx.models import Arrays, check_with_onnxruntime, make, outputs_of
 from treadle.errors import ModelError
-from treadle.frontend.onnx import importer
 from treadle.frontend.onnx.importer import import_onnx
 
 STEPS, BATCH, FEATURES, HIDDEN = 5, 3, 4, 6
@@ -151,13 +150,6 @@ def test_a_loop_ends_by_count_or_condition(trips: int | None, limit: float, runs
     np.testing.assert_array_equal(
         rows, np.array([x * 2 ** (k + 1) for k in range(runs)]).reshape(-1, 2)
     )
-
-
-def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importer, "REPETITION_LIMIT", 200)
-    model = make([_loop(None, _doubling(np.inf), ["x"])], {"x": (2,)}, ["y", "rows"], 16)
-    with pytest.raises(ModelError, match="nodes after its loops are unrolled"):
-        import_onnx(model)
 
 
 def test_a_scan_may_run_backwards_along_any_axis() -> None:

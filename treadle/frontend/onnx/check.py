@@ -23,6 +23,7 @@ def placed(place: str) -> Iterator[None]:
         yield
     except RuntimeValueError as e:
         error = RuntimeValueError(e.problem, at=e.at or place, hint=e.hint)
+        error.source = e.source
         if e.source is not None:
             error.inputs = tuple(n.name for n in topological([e.source]) if isinstance(n, Var))
         raise error from None

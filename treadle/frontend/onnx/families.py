@@ -13,6 +13,8 @@ from treadle.frontend.onnx import (
     matmul,
     microsoft,
     microsoft_attention,
+    microsoft_fused,
+    microsoft_gqa,
     microsoft_quantized,
     ml,
     movement,
@@ -24,6 +26,7 @@ from treadle.frontend.onnx import (
     reduce,
     resize,
     scatter,
+    select,
     sequence,
     shape,
     signal,
@@ -36,8 +39,10 @@ from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 FAMILIES = (
     constants, conv, deform, einsum, elementwise, matmul, microsoft,
-    microsoft_attention, microsoft_quantized, ml, movement, ngrams,
-    norm, pool, quantize, recurrent, reduce, resize, scatter, sequence, shape, signal, sort,
+    microsoft_attention, microsoft_fused, microsoft_gqa, microsoft_quantized,
+    ml, movement, ngrams,
+    norm, pool, quantize, recurrent, reduce, resize, scatter, select, sequence, shape, signal,
+    sort,
     training, trees, vision,
 )  # fmt: skip
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 
 from treadle.errors import ModelError
+from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
 from treadle.frontend.onnx.check import check_complete, check_form, placed, undefined
 from treadle.frontend.onnx.files import Source, open_model
@@ -34,6 +35,7 @@ from treadle.frontend.onnx.resolve import (
     Resolver,
     domain_of,
 )
+from treadle.frontend.onnx.running import LoopParameters, RunningLoop, anchored, branched, visible
 from treadle.frontend.onnx.sequence import input_of, leaves_of, structure_of
 from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
 from treadle.frontend.symbolic import fold_sizes, is_sizes
@@ -90,7 +92,10 @@ class _Frame:
     attributes: Mapping[str, onnx.AttributeProto] | None = None
     position: int = 0
     defined: set[str] = field(default_factory=set)
-    turn: _Turn | None = None
+    after: Callable[[_Frame], None] | None = None
+    """Takes the results of a frame that is finished."""
+    sizes: dict[SizeVar, Node] = field(default_factory=dict)
+    """Sizes that are the numbers of values computed in this frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ class _Turn:
     repetition: Repetition
     use: _Use
     own: Mapping[str, Node]
+    at_run_time: Callable[[], RunningLoop]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,7 @@ class _Importer:
         self._resolver = Resolver(source.model)
         self._folder = Folder()
         self._stack: list[_Frame] = []
+        self._loops = LoopParameters()
         self._repeated = 0
 
     def run(
@@ -141,16 +148,21 @@ class _Importer:
         inputs = InputTypes([d for d in declared if d.name not in whole], shapes, dynamic)
         whole |= inputs.params()
         values.update(whole)
-        self._convert(_Frame(graph.node, values, self._resolver.opsets, defined=set(values)))
+        main = _Frame(graph.node, values, self._resolver.opsets, defined=set(values))
+        try:
+            self._convert(main)
+        except RuntimeValueError as e:
+            e.inputs = self._loops.inputs_of(e.source)
+            raise
         outputs = {o.name: _output(o, values) for o in graph.output}
         leaves = [leaf for name, node in outputs.items() for leaf in leaves_of(node, name)]
-        results = [node for _, node in leaves]
+        results = anchored([node for _, node in leaves], main.sizes)
         body = results[0] if len(results) == 1 else TupleNode.of(results)
         params = [p for d in declared for _, p in leaves_of(whole[d.name], d.name)]
-        main = Function(tuple(p for p in params if isinstance(p, Var)), body)
+        function = Function(tuple(p for p in params if isinstance(p, Var)), body)
         names = tuple(name for name, _ in leaves)
         structures = tuple(structure_of(node) for node in outputs.values())
-        module = Module(main, names, graph.name or "model", structures)
+        module = Module(function, names, graph.name or "model", structures)
         return Imported(module, tuple(inputs.notes))
 
     def _initializers(
@@ -185,9 +197,11 @@ class _Importer:
         if not self._stack:
             return
         with placed(f"{self._source.name}, node {frame.prefix.rstrip('/')}"):
-            if frame.turn is not None:
-                self._next_turn(frame, frame.turn)
+            if frame.after is not None:
+                _check_results(frame)
+                frame.after(frame)
                 return
+            self._stack[-1].sizes.update(frame.sizes)
             for result, target in zip(frame.results, frame.targets, strict=False):
                 if target and result not in frame.values:
                     raise ModelError(f"the result {result!r} is computed by no node")
@@ -217,7 +231,7 @@ class _Importer:
                 if name:
                     _bind(use.frame, name, value)
         elif isinstance(meaning, Branching):
-            self._stack.append(self._branch(use))
+            self._branch(use)
         elif isinstance(meaning, Repeating):
             self._repeat(meaning, use)
         elif isinstance(meaning, Inlining):
@@ -234,6 +248,7 @@ class _Importer:
         converted = meaning.function(node)
         results = list(converted) if isinstance(converted, Sequence) else [converted]
         check_complete(node, results)
+        use.frame.sizes.update(node.measured)
         given = [i for i in use.inputs if i is not None]
         known = all(isinstance(i, Constant) for i in given)
         results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
@@ -275,16 +290,40 @@ class _Importer:
             defined=set(values),
         )
 
-    def _branch(self, use: _Use) -> _Frame:
+    def _branch(self, use: _Use) -> None:
+        """Inline the branch that is taken; where that is not known, convert both."""
         condition = use.inputs[0] if use.inputs else None
-        if not isinstance(condition, Constant) or condition.value.size != 1:
-            error = RuntimeValueError(
-                "an If whose condition is computed at run time is not supported",
-                hint="export the model for inference with fixed input shapes",
-            )
-            error.source = condition
-            raise error
-        wanted = "then_branch" if bool(condition.value.reshape(())) else "else_branch"
+        if condition is None:
+            raise ModelError("an If lacks its condition")
+        if isinstance(condition, Constant) and condition.value.size == 1:
+            is_true = bool(condition.value.reshape(()))
+            frame = self._branch_frame(use, "then_branch" if is_true else "else_branch")
+            self._stack.append(frame)
+            return
+        results: list[Sequence[Node]] = []
+
+        def done(frame: _Frame) -> None:
+            results.append(anchored([frame.values[r] for r in frame.results], frame.sizes))
+            if len(results) == 1:
+                start("else_branch")
+            else:
+                self._bind_results(use, branched(use.origin, condition, results, outside))
+
+        def start(name: str) -> None:
+            frame = self._branch_frame(use, name)
+            frame.after = done
+            self._stack.append(frame)
+
+        outside = set(visible(use.frame.values))
+        start("then_branch")
+
+    def _bind_results(self, use: _Use, results: Sequence[Node]) -> None:
+        stamp_origin(results, [i for i in use.inputs if i is not None], use.origin)
+        for name, value in zip(use.proto.output, results, strict=False):
+            if name:
+                _bind(use.frame, name, value)
+
+    def _branch_frame(self, use: _Use, wanted: str) -> _Frame:
         graphs = [a.g for a in use.proto.attribute if a.name == wanted]
         if not graphs:
             raise ModelError(f"an If lacks its attribute {wanted!r}")
@@ -303,16 +342,51 @@ class _Importer:
     def _repeat(self, meaning: Repeating, use: _Use) -> None:
         attributes = attributes_of(use.proto, use.frame.attributes)
         node = self._node(use, meaning.version, attributes)
-        repetition = repetition_of(node, attributes)
+        try:
+            repetition = repetition_of(node, attributes)
+        except RuntimeValueError:
+            if use.proto.op_type != "Loop":
+                raise
+            self._run_loop(use, RunningLoop(node, attributes))
+            return
         own = self._initializers(repetition.body, {})
-        self._turn(_Turn(repetition, use, own))
+        self._turn(_Turn(repetition, use, own, lambda: RunningLoop(node, attributes)))
+
+    def _finish_turn(self, frame: _Frame, turn: _Turn) -> None:
+        turn.use.frame.sizes.update(frame.sizes)
+        self._next_turn(frame, turn)
 
     def _next_turn(self, frame: _Frame, turn: _Turn) -> None:
-        lost = [r for r in frame.results if r not in frame.values]
-        if lost:
-            raise ModelError(f"the result {lost[0]!r} is computed by no node")
-        turn.repetition.take([frame.values[r] for r in frame.results])
+        try:
+            turn.repetition.take([frame.values[r] for r in frame.results])
+        except RuntimeValueError:
+            if turn.use.proto.op_type != "Loop":
+                raise
+            self._run_loop(turn.use, turn.at_run_time())
+            return
         self._turn(turn)
+
+    def _run_loop(self, use: _Use, running: RunningLoop) -> None:
+        """Convert the body of a loop once, and again while its states turn out to vary."""
+        own = self._initializers(running.body, {})
+        outside = set(visible(use.frame.values))
+
+        def done(frame: _Frame) -> None:
+            results = [frame.values[r] for r in frame.results]
+            if running.widen(results):
+                start()
+            else:
+                made = running.results(results, outside, frame.sizes)
+                self._bind_results(use, made)
+
+        def start() -> None:
+            given = running.given()
+            self._loops.add(given.values(), use.inputs)
+            frame = self._body_frame(use, running.body, {**own, **given}, "body")
+            frame.after = done
+            self._stack.append(frame)
+
+        start()
 
     def _turn(self, turn: _Turn) -> None:
         """Start the next iteration of a loop, or hand its results to the node it stands for."""
@@ -321,27 +395,33 @@ class _Importer:
         if given is None:
             results = turn.repetition.outputs()
             results = [self._folder.fold(r) if _is_constant_call(r) else r for r in results]
-            stamp_origin(results, [i for i in use.inputs if i is not None], use.origin)
-            for name, value in zip(use.proto.output, results, strict=False):
-                if name:
-                    _bind(use.frame, name, value)
+            self._bind_results(use, results)
             return
-        self._spend(len(body.node), use)
+        self._repeated += max(len(body.node), 1)
+        if self._repeated > REPETITION_LIMIT and use.proto.op_type == "Loop":
+            self._repeated = 0
+            self._run_loop(use, turn.at_run_time())
+            return
+        self._check_budget(use)
         own = {**turn.own, **dict(zip((i.name for i in body.input), given, strict=False))}
-        frame = _Frame(
+        frame = self._body_frame(use, body, own, str(turn.repetition.done))
+        frame.after = lambda f: self._finish_turn(f, turn)
+        self._stack.append(frame)
+
+    def _body_frame(
+        self, use: _Use, body: onnx.GraphProto, own: MutableMapping[str, Node], name: str
+    ) -> _Frame:
+        return _Frame(
             nodes=body.node,
             values=ChainMap(own, use.frame.values),
             opsets=use.frame.opsets,
             results=tuple(o.name for o in body.output),
-            prefix=f"{use.origin}/{turn.repetition.done}/",
+            prefix=f"{use.origin}/{name}/",
             attributes=use.frame.attributes,
             defined=set(own),
-            turn=turn,
         )
-        self._stack.append(frame)
 
-    def _spend(self, nodes: int, use: _Use) -> None:
-        self._repeated += max(nodes, 1)
+    def _check_budget(self, use: _Use) -> None:
         if self._repeated > REPETITION_LIMIT:
             raise ModelError(
                 f"the model has more than {REPETITION_LIMIT} nodes after its loops are unrolled; "
@@ -358,6 +438,12 @@ def _free_inputs(graph: onnx.GraphProto, values: Mapping[str, Node]) -> list[onn
             raise ModelError(f"the graph has two inputs named {declared.name!r}")
         seen.add(declared.name)
     return [i for i in graph.input if i.name not in values]
+
+
+def _check_results(frame: _Frame) -> None:
+    lost = [r for r in frame.results if r not in frame.values]
+    if lost:
+        raise ModelError(f"the result {lost[0]!r} is computed by no node")
 
 
 def _inputs(frame: _Frame, proto: onnx.NodeProto) -> tuple[Node | None, ...]:

@@ -56,19 +56,20 @@ def quick_gelu(node: OnnxNode) -> Node:
 @converter("FusedMatMul", since=(1,), domain=DOMAIN)
 def fused_product(node: OnnxNode) -> Node:
     """Convert alpha * A' B' of stacks of matrices."""
-    if node.flag("transBatchA") or node.flag("transBatchB"):
-        raise ModelError("FusedMatMul with transBatchA or transBatchB is not supported")
-    a = _turned(node.input(0), node.flag("transA"))
-    b = _turned(node.input(1), node.flag("transB"))
+    a = _turned(node.input(0), node.flag("transA"), node.flag("transBatchA"))
+    b = _turned(node.input(1), node.flag("transB"), node.flag("transBatchB"))
     result: Node = matmul.matmul(a, b)
     alpha = node.number("alpha", 1.0)
     return result if alpha == 1.0 else elementwise.multiply(result, scalar_like(alpha, result))
 
 
-def _turned(x: Node, turn: bool) -> Node:
+def _turned(x: Node, turn: bool, batch_inside: bool) -> Node:
+    """Return a stack of matrices; with `batch_inside` the first axis is that of the rows."""
     ndim = len(shape_of(x))
     if ndim < 2:
         raise ModelError(f"FusedMatMul of {x.type} is not supported")
+    if batch_inside:
+        x = transposed(x, (*range(1, ndim - 1), 0, ndim - 1))
     return transposed(x, (*range(ndim - 2), ndim - 1, ndim - 2)) if turn else x
 
 
@@ -140,23 +141,23 @@ def rotary_embedding(node: OnnxNode) -> Node:
         raise ModelError("RotaryEmbedding with a scale is not supported")
     x, cos, sin = node.input(0), node.input(2), node.input(3)
     shape = shape_of(x)
-    rotated = node.integer("rotary_embedding_dim", 0) or 2 * shape_of(cos)[-1]
-    heads = _heads_apart(node, x, rotated)
+    width = node.integer("rotary_embedding_dim", 0) or 2 * shape_of(cos)[-1]
+    heads = _heads_apart(node, x, width)
     angles = [_at_positions(node, table, heads) for table in (cos, sin)]
     interleaved = node.flag("interleaved")
-    turned = _rotated(heads, angles[0], angles[1], rotated, interleaved)
+    turned = rotated(heads, angles[0], angles[1], width, interleaved)
     if len(shape) == 4:
         return turned
     return reshaped(transposed(turned, (0, 2, 1, 3)), shape)
 
 
-def _heads_apart(node: OnnxNode, x: Node, rotated: int) -> Node:
+def _heads_apart(node: OnnxNode, x: Node, width: int) -> Node:
     """Return [batch, heads, steps, features] of an input that may have its heads side by side."""
     shape = shape_of(x)
     if len(shape) == 4:
         return x
     count = node.integer("num_heads", 0)
-    size = shape[-1] // count if count else rotated
+    size = shape[-1] // count if count else width
     if len(shape) != 3 or shape[-1] % size:
         raise ModelError(f"heads of {size} features do not fit {x.type}")
     return transposed(reshaped(x, (*shape[:2], shape[2] // size, size)), (0, 2, 1, 3))
@@ -173,23 +174,24 @@ def _at_positions(node: OnnxNode, table: Node, heads: Node) -> Node:
     return reshaped(rows, (shape_of(positions)[0], 1, steps, shape_of(table)[-1]))
 
 
-def _rotated(x: Node, cos: Node, sin: Node, rotated: int, interleaved: bool) -> Node:
+def rotated(x: Node, cos: Node, sin: Node, width: int, interleaved: bool) -> Node:
+    """Return x [..., size] whose first `width` features are turned, in pairs, by given angles."""
     *lead, size = shape_of(x)
-    turning, rest = _last(x, 0, rotated), _last(x, rotated, size)
-    half = rotated // 2
+    turning, rest = _last(x, 0, width), _last(x, width, size)
+    half = width // 2
     if interleaved:
         pairs = reshaped(turning, (*lead, half, 2))
         a, b = (reshaped(_last(pairs, k, k + 1), (*lead, half)) for k in range(2))
     else:
-        a, b = _last(turning, 0, half), _last(turning, half, rotated)
+        a, b = _last(turning, 0, half), _last(turning, half, width)
     real = elementwise.subtract(elementwise.multiply(a, cos), elementwise.multiply(b, sin))
     imaginary = elementwise.add(elementwise.multiply(a, sin), elementwise.multiply(b, cos))
     if interleaved:
         wide = [reshaped(v, (*lead, half, 1)) for v in (real, imaginary)]
-        result = reshaped(movement.concat(*wide, axis=len(lead) + 1), (*lead, rotated))
+        result = reshaped(movement.concat(*wide, axis=len(lead) + 1), (*lead, width))
     else:
         result = movement.concat(real, imaginary, axis=len(lead))
-    return result if rotated == size else movement.concat(result, rest, axis=len(lead))
+    return result if width == size else movement.concat(result, rest, axis=len(lead))
 
 
 def _last(x: Node, begin: int, end: int) -> Node:

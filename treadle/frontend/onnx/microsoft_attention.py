@@ -44,9 +44,9 @@ def attention(node: OnnxNode) -> list[Node]:
 def multi_head_attention(node: OnnxNode) -> list[Node]:
     """Convert attention of separate queries, keys and values."""
     heads = node.integer("num_heads")
-    if node.type(0).ndim != 3 or not node.has_input(1) or not node.has_input(2):
-        raise ModelError("MultiHeadAttention with packed queries, keys or values is not supported")
-    q, k, v = (node.input(i) for i in range(3))
+    if node.has_input(8) or node.has_input(9) or node.wants(3):
+        raise ModelError("MultiHeadAttention with a shared cache or scores is not supported")
+    q, k, v = _separate(node)
     if node.has_input(3):
         widths = [shape_of(q)[-1], shape_of(q)[-1], shape_of(v)[-1]]
         shifts = _columns(node.input(3), widths)
@@ -59,6 +59,23 @@ def multi_head_attention(node: OnnxNode) -> list[Node]:
         k = movement.concat(node.input(6), k, axis=2)
         v = movement.concat(node.input(7), v, axis=2)
     return [_attended(node, q, k, v, _mask(node, q, k, 4), node.optional(5)), k, v]
+
+
+def _separate(node: OnnxNode) -> tuple[Node, Node, Node]:
+    """Return queries, keys, values; they may be packed as [batch, steps, heads, 3 or 2, size]."""
+    packed = [k for k in range(2) if node.has_input(k) and node.type(k).ndim == 5]
+    if not packed:
+        return node.input(0), node.input(1), node.input(2)
+    parts = [_part(node.input(packed[0]), k) for k in range(3 - packed[0])]
+    if packed[0] == 0:
+        return parts[0], parts[1], parts[2]
+    return node.input(0), parts[0], parts[1]
+
+
+def _part(x: Node, k: int) -> Node:
+    batch, steps, heads, _, size = shape_of(x)
+    begin, end = (0, 0, 0, k, 0), (batch, steps, heads, k + 1, size)
+    return reshaped(movement.slice_(x, begin=begin, end=end), (batch, steps, heads * size))
 
 
 def _columns(x: Node, widths: tuple[int, ...] | list[int]) -> list[Node]:

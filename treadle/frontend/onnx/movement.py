@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
@@ -15,8 +14,13 @@ from treadle.frontend.onnx.build import (
     converted,
     dims_of,
     reshaped,
-    shape_of,
     transposed,
+)
+from treadle.frontend.onnx.computed import (
+    expand_computed,
+    is_computed,
+    slice_computed,
+    tile_computed,
 )
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node, TupleItem
@@ -125,6 +129,8 @@ def slice_by_attributes(node: OnnxNode) -> Node:
 @converter("Slice", since=(10, 11, 13))
 def slice_by_inputs(node: OnnxNode) -> Node:
     """Convert a slice whose bounds, axes and steps are inputs."""
+    if is_computed(node, 1, 2):
+        return slice_computed(node)
     starts, ends = node.sizes(1, "starts"), node.sizes(2, "ends")
     axes = node.constant_ints(3, "axes") if node.has_input(3) else range(len(starts))
     steps = node.constant_ints(4, "steps") if node.has_input(4) else None
@@ -331,19 +337,6 @@ def gather_nd(node: OnnxNode) -> Node:
     )
 
 
-@converter("Compress", since=(9, 11, 28))
-def compress(node: OnnxNode) -> Node:
-    """Convert a selection by a constant list of truth values."""
-    keep = np.flatnonzero(node.constant(1, "condition"))
-    x, axis = node.input(0), 0
-    if "axis" in node.attributes:
-        axis = node.axis(node.integer("axis"), node.type(0).ndim)
-    else:
-        x = reshaped(x, (prod(node.shape(0)),))
-    extent = shape_of(x)[axis]
-    return movement.gather(x, Constant.of(keep[keep < extent].astype("int64")), axis=axis)
-
-
 @converter("Tile", since=(1,))
 def tile_along_axis(node: OnnxNode) -> Node:
     """Convert a repetition along one axis."""
@@ -356,6 +349,8 @@ def tile_along_axis(node: OnnxNode) -> Node:
 @converter("Tile", since=(6, 13))
 def tile(node: OnnxNode) -> Node:
     """Convert a repetition along every axis."""
+    if is_computed(node, 1):
+        return tile_computed(node)
     return _tiled(node, node.constant_ints(1, "repeats"))
 
 
@@ -370,6 +365,8 @@ def _tiled(node: OnnxNode, repeats: Sequence[int]) -> Node:
 @converter("Expand", since=(8, 13))
 def expand(node: OnnxNode) -> Node:
     """Convert a broadcast; dimensions of 1 in the target keep the input's size."""
+    if is_computed(node, 1):
+        return expand_computed(node)
     return broadcast(node.input(0), broadcast_shapes(node.dims(0), node.sizes(1, "shape")))
 
 

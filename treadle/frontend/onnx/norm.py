@@ -106,9 +106,12 @@ def _per_group(x: Node) -> Node:
     return reshaped(x, (1, *shape_of(x), 1))
 
 
-@converter("LayerNormalization", since=(17,))
+@converter("LayerNormalization", since=(1, 17))
 def layer_normalization(node: OnnxNode) -> list[Node]:
-    """Convert a normalisation over the last axes, from `axis` on."""
+    """Convert a normalisation over the last axes, from `axis` on.
+
+    Version 1 is what onnxruntime's tools write where the opset does not have the operator yet.
+    """
     node.without_effect("stash_type")
     x, shape = node.input(0), node.dims(0)
     axis = node.axis(node.integer("axis", -1), len(shape))

@@ -198,6 +198,9 @@ def _operator_meaning(domain: str, op: str, opset: int) -> Meaning:
     try:
         schema = onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
+        found = converters().find(domain, op, 1, exact=True)  # as other tools had it before
+        if found is not None:
+            return Conversion(found, 1, None)
         return Missing(opset, f"ONNX has it only in later opsets than {opset}")
     if schema.deprecated:
         return Missing(schema.since_version, "removed from ONNX in this opset")

@@ -217,6 +217,27 @@ def optional_get_element(node: OnnxNode) -> Node:
     return value.fields[0]
 
 
+def form_of(value: Node) -> Structure:
+    """Return the structure of an imported value with nothing said of its tensors' shapes."""
+    if isinstance(value, OptionalValue):
+        return form_of(value.fields[0]) if value.fields else None
+    return [form_of(f) for f in value.fields] if isinstance(value, Tuple) else ()
+
+
+def tensors_of(value: Node) -> list[Node]:
+    """Return the tensors that an imported value consists of, in order."""
+    return [tensor for _, tensor in leaves_of(value, "")]
+
+
+def grouped(form: Structure, tensors: Iterator[Node]) -> Node:
+    """Return tensors as a value of some form: a tensor, a sequence, or an absent value."""
+    if form is None:
+        return optional_of(None)
+    if isinstance(form, list):
+        return Tuple.of([grouped(f, tensors) for f in form])
+    return next(tensors)
+
+
 def arrays_of(structure: Structure, arrays: Iterator[np.ndarray]) -> object:
     """Return arrays grouped as a structure says: sequences as lists, empty optionals as None."""
     if structure is None:

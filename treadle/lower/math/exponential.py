@@ -68,16 +68,21 @@ def exp_f32_in_range(x: Expr) -> Expr:
 
 
 def sigmoid_f32(x: Expr) -> Expr:
-    """Return 1 / (1 + e**-x), which never decreases; 0 below -88.5.
+    """Return 1 / (1 + e**-x), which never decreases; 0 below -88.5."""
+    return 1.0 / sigmoid_divisor_f32(x)
+
+
+def sigmoid_divisor_f32(x: Expr) -> Expr:
+    """Return 1 + e**-x, which never increases; infinite below -88.5.
 
     e**r - 1 is rounded before 1 is added: its error is then below the step of r. Below e**-87 the
-    sum is 1 whatever is added; from e**88.4 the power of two is infinite and the result 0.
+    sum is 1 whatever is added; from e**88.4 the power of two is infinite.
     """
     y = at_least(at_most(negate(x), 89.0), -87.0)
     n, power = round_scaled(y, 1.0 / LN2)
     r = fma(n, -_LN2_LOW_F32, fma(n, -_LN2_HIGH_F32, y))
     grown = fma(r * r, polynomial(r, EXP_SHORT_F32), r)
-    return 1.0 / fma(1.0 + grown, power, 1.0)
+    return fma(1.0 + grown, power, 1.0)
 
 
 def tanh_f32(x: Expr) -> Expr:

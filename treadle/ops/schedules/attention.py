@@ -217,7 +217,7 @@ def _place_result(parts: _Parts, axes: _Axes, vectors: int, lanes: int, target: 
     _in_registers(parts.product, lanes)
     if parts.values is not None and head is not None:
         parts.values.compute_at(result, head)
-        _in_vectors(parts.values, lanes)
+        _pack(parts.values, lanes)
     elif parts.values is not None:
         parts.values.compute_inline()
     return _Nest(result, head, block)

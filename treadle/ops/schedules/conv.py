@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from math import ceil, prod
 
+from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
@@ -12,12 +13,20 @@ from treadle.ops.schedules.stages import (
     border_box,
     inline_moves,
     inline_tail,
+    is_long,
     itemsize_of,
     known,
     lanes_of,
     live_stages,
 )
-from treadle.ops.schedules.tiles import WindowTile, best_tile, best_window_tile, tile_cycles
+from treadle.ops.schedules.tiles import (
+    FROM_CACHE,
+    FROM_MEMORY,
+    WindowTile,
+    best_tile,
+    best_window_tile,
+    tile_cycles,
+)
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
@@ -46,7 +55,9 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     rows = rows_per_band(total, -(-high // tile.high), tile, target, groups=groups)
     band, oh_outer = result.split(oh_outer, factor=rows)
     result.reorder(n, band, oc_outer, oh_outer, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
-    result.parallel(result.fuse(n, band, oc_outer, oh_outer))
+    task = result.fuse(n, band, oc_outer, oh_outer)
+    if is_long(total, lanes_of(result, target)):
+        result.parallel(task)
     for axis in (oc_inner, oh_inner, ow_inner):
         result.unroll(axis)
     result.vectorize(ocb)
@@ -55,9 +66,6 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     _fetch_ahead(total, tile, registers)
 
 
-FROM_MEMORY, FROM_CACHE = 1000, 600
-"""Cycles from a fetch to the use of its data: what memory, or a far cache, takes to answer, and
-some more."""
 NEAR = 0.25
 """What a byte from the second level of cache costs, in bytes from further away."""
 _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
@@ -123,13 +131,20 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    data, weights = op.input_tensors
-    ic, kh, kw, icb = op.reduce_axis
     step = tile_cycles(tile.high * tile.wide, tile.vectors * registers)
+    weights = next(
+        load.source
+        for load in ex.walk(op.body[0])
+        if isinstance(load, ex.Load) and load.indices[-1] is op.axis[-1]
+    )
+    assert isinstance(weights, Tensor)
     if _is_in_memory(total, weights):
-        total.prefetch(weights, icb, ceil(FROM_MEMORY / step))
-    if _is_in_memory(total, data) and known(kh) * known(kw) == 1:
-        total.prefetch(data, ic, ceil(FROM_CACHE / (step * max(1, known(icb)))))
+        total.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
+    ic, *others = op.reduce_axis
+    looks_up = len(op.input_tensors) > 2  # the channels of a group
+    data = next(t for t in op.input_tensors if t is not weights)
+    if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in others[:-1]) == 1:
+        total.prefetch(data, ic, ceil(FROM_CACHE / (step * max(1, known(others[-1])))))
 
 
 def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:
@@ -146,7 +161,9 @@ def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
     tile = _row_tile(_inside(result, ow), target)
     ow_outer, ow_inner = result.split(ow, factor=tile)
     result.reorder(n, oc, oh, ow_outer, ow_inner, ocb)
-    result.parallel(result.fuse(n, oc, oh))
+    task = result.fuse(n, oc, oh)
+    if is_long(total, lanes_of(result, target)):
+        result.parallel(task)
     result.unroll(ow_inner)
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)

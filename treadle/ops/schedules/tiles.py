@@ -18,6 +18,9 @@ LOADS_PER_CYCLE = 2
 _STEP_OVERHEAD = 1.0
 """Cycles a step takes beyond its arithmetic: loop control and the wait for its first load."""
 MOST_ROWS_HIGH = 4
+FROM_MEMORY, FROM_CACHE = 1000, 600
+"""Cycles from a fetch to the use of its data: what memory, or a far cache, takes to answer, and
+some more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +39,26 @@ def tile_cycles(rows: int, vectors: int) -> float:
     return max(compute, loads) + _STEP_OVERHEAD
 
 
-def best_tile(rows: int, vectors: int, target: Target, *, width: int = 1) -> Tile:
-    """Return the tile with the fewest cycles for `rows` positions times `vectors` vectors.
+def tiles_in_registers(rows: int, vectors: int, target: Target, *, width: int = 1) -> list[Tile]:
+    """Return the tiles of at most `rows` positions and `vectors` vectors that fit the registers.
 
     A vector takes `width` registers. Sums, weight vectors and one broadcast value must fit.
     """
-    best: tuple[float, int, Tile] | None = None
+    found = [Tile(1, 1)]
     for v in range(1, min(vectors, 4) + 1):
         limit = (target.vector_registers - 1 - v * width) // (v * width)
-        for r in range(1, min(rows, limit) + 1):
-            cycles = tile_set_cycles(rows, vectors, Tile(r, v), width)
-            candidate = (round(cycles, 6), -r * v, Tile(r, v))
-            if best is None or candidate[:2] < best[:2]:
-                best = candidate
-    return best[2] if best is not None else Tile(1, 1)
+        found += [Tile(r, v) for r in range(1, min(rows, limit) + 1) if r * v > 1]
+    return found
+
+
+def best_tile(rows: int, vectors: int, target: Target, *, width: int = 1) -> Tile:
+    """Return the tile with the fewest cycles for `rows` positions times `vectors` vectors."""
+
+    def rank(tile: Tile) -> tuple[float, int]:
+        cycles = tile_set_cycles(rows, vectors, tile, width)
+        return round(cycles, 6), -tile.rows * tile.vectors
+
+    return min(tiles_in_registers(rows, vectors, target, width=width), key=rank)
 
 
 def best_rows(rows: int, vectors: int, target: Target) -> int:

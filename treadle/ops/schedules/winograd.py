@@ -17,14 +17,20 @@ from math import ceil, isqrt
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import border_box, inline_moves, known, lanes_of, live_stages
-from treadle.ops.schedules.tiles import Tile, best_tile, tile_set_cycles
+from treadle.ops.schedules.tiles import (
+    FROM_MEMORY,
+    Tile,
+    tile_cycles,
+    tile_set_cycles,
+    tiles_in_registers,
+)
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar
 
 LARGEST_LOCAL = 768 << 10
 """Bytes of V or M a thread may keep on its stack."""
-BYTES_PER_CYCLE = 5.5
+BYTES_PER_CYCLE = 8.0
 """What one core reads from memory, or from a cache all cores share: low, as all read at once."""
 CYCLES_PER_VECTOR = {2: 3.0, 4: 7.0}
 """Of a transform, per vector of V or M, by tile: larger tiles take more operations and spill."""
@@ -113,21 +119,32 @@ def _plan(
 ) -> Plan:
     tiles = group[0] * group[1]
     groups = shape.batch * shape.down * shape.across // tiles
+    choices = tiles_in_registers(tiles, shape.outputs // shape.block, target, width=width)
+
+    def cycles(registers: Tile) -> float:
+        work = _group_cycles(shape, target, tiles, groups, registers, width)
+        jobs = ceil(shape.outputs / shape.block / registers.vectors) if by_panel else groups
+        if shape.v_bytes(tiles) > target.l2_bytes:
+            work += 0.25 * groups * jobs * shape.v_bytes(tiles) / BYTES_PER_CYCLE
+        forks = 2 * groups if by_panel else 1
+        return work * ceil(jobs / target.cores) * target.cores / jobs + forks * FORK_CYCLES
+
+    best = min(choices, key=lambda tile: (cycles(tile), -tile.rows * tile.vectors))
+    return Plan(*group, best, by_panel, cycles(best))
+
+
+def _group_cycles(
+    shape: WinogradShape, target: Target, tiles: int, groups: int, registers: Tile, width: int
+) -> float:
+    """Return the cycles of the products and transforms of all groups, and of waits for weights."""
     vectors = shape.outputs // shape.block
-    registers = best_tile(tiles, vectors, target, width=width)
     products = shape.points * shape.inputs * tile_set_cycles(tiles, vectors, registers, width)
     # Only the first pass over a panel of weights waits for them.
     share = min(1.0, registers.rows / tiles)
     times = groups if shape.weight_bytes > target.l2_bytes // 2 else 1
     waits = times * max(0.0, shape.weight_bytes / BYTES_PER_CYCLE - share * products)
-    jobs = ceil(vectors / registers.vectors) if by_panel else groups
-    if shape.v_bytes(tiles) > target.l2_bytes:
-        waits += 0.25 * groups * jobs * shape.v_bytes(tiles) / BYTES_PER_CYCLE
     touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
-    work = groups * (products + touched * CYCLES_PER_VECTOR[shape.tile]) + waits
-    forks = 2 * groups if by_panel else 1
-    idle = ceil(jobs / target.cores) * target.cores / jobs
-    return Plan(*group, registers, by_panel, work * idle + forks * FORK_CYCLES)
+    return groups * (products + touched * CYCLES_PER_VECTOR[shape.tile]) + waits
 
 
 def schedule_winograd(group: Group, target: Target) -> None:
@@ -136,7 +153,8 @@ def schedule_winograd(group: Group, target: Target) -> None:
     s = group.schedule
     rows_in, v, products, rows_out = (s[t] for t in group.anchor[:4])
     result = s[group.outputs[0]]
-    plan = plan_winograd(_shape_of(group), target, width=_width(result, target))
+    width = _width(result, target)
+    plan = plan_winograd(_shape_of(group), target, width=width)
     for axis, (begin, end) in border_box(result).items():
         if (begin, end) != (0, known(axis)):
             result.peel(axis, begin, end)
@@ -144,7 +162,7 @@ def schedule_winograd(group: Group, target: Target) -> None:
     at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs.tile)
     _input_transform(v, rows_in, plan)
     v.compute_at(result, at_group)
-    _products(s, products, plan).compute_at(result, at_panel)
+    _products(s, products, plan, width).compute_at(result, at_panel)
     for stage in (rows_out, *tail):
         stage.compute_at(result, at_tile)
         _in_registers(stage)
@@ -200,7 +218,7 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan) -> None:
     rows.vectorize(icb)
 
 
-def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:
+def _products(s: Schedule, products: Stage, plan: Plan, width: int) -> Stage:
     """Sums in registers per point, tiles and vectors; return the stage that holds the products."""
     sums = s[s.cache_write(products.op.outputs[0], "local")]
     i, j, n, oc, t, ocb = _axes(products)
@@ -217,6 +235,8 @@ def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:
     for axis in (i, j, n, t, oc):
         sums.unroll(axis)
     sums.vectorize(ocb)
+    step = tile_cycles(plan.registers.rows, plan.registers.vectors * width)
+    sums.prefetch(op.input_tensors[1], op.reduce_axis[-1], ceil(FROM_MEMORY / step))
     return products
 
 

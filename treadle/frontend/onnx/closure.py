@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of control flow as functions: what they use from outside becomes their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from treadle.expr.nodes import Var as SizeVar
+from treadle.graph.nodes import (
+    Constant,
+    Function,
+    Node,
+    Tuple,
+    TupleItem,
+    Var,
+    operands,
+    topological,
+    with_operands,
+)
+from treadle.graph.symbols import used_symbols
+from treadle.graph.types import Dim
+from treadle.ops.control import (
+    IfAttrs,
+    LoopAttrs,
+    branch_dims,
+    if_,
+    loop,
+    loop_dims,
+)
+from treadle.ops.select import with_size
+
+
+def reached(results: Sequence[Node], outside: Collection[Node]) -> tuple[list[Node], list[Node]]:
+    """Return the nodes a body makes, operands first, and those of `outside` that they use."""
+    made: dict[Node, None] = {}
+    used: dict[Node, None] = {}
+    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(results)]
+    while stack:
+        node, ready = stack.pop()
+        if node in made or node in used:
+            continue
+        if not isinstance(node, Constant) and node in outside:
+            used[node] = None
+        elif ready:
+            made[node] = None
+        else:
+            stack.append((node, True))
+            stack.extend((o, False) for o in reversed(operands(node)))
+    return list(made), list(used)
+
+
+def function_of(
+    name: str, params: Sequence[Var], results: Sequence[Node], captures: Sequence[Node]
+) -> Function:
+    """Return the function of a body: `params`, then one parameter per captured value."""
+    inner = [Var(f"outer_{k}", c.type, c.origin) for k, c in enumerate(captures)]
+    made, _ = reached(results, {*params, *captures})
+    done: dict[Node, Node] = {**dict(zip(captures, inner, strict=True)), **{p: p for p in params}}
+    for node in made:
+        done[node] = with_operands(node, [done[o] for o in operands(node)])
+    body = Tuple.of(done[r] for r in results)
+    return Function((*params, *inner), body, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Fresh symbolic sizes for the extents of results that are not known."""
+
+    origin: str
+
+    def for_(self, dims: Sequence[Sequence[Dim | None]]) -> tuple[Dim, ...]:
+        """Return a size for every extent that is None, from left to right."""
+        open_ = sum(d is None for row in dims for d in row)
+        return tuple(SizeVar(f"{self.origin}_{k}", "int64") for k in range(open_))
+
+
+def branch(
+    condition: Node,
+    results: tuple[Sequence[Node], Sequence[Node]],
+    outside: Collection[Node],
+    origin: str,
+) -> list[Node]:
+    """Return the results of an if whose two branches give `results`."""
+    captures = _captures([*results[0], *results[1]], outside)
+    then, orelse = (
+        function_of(f"{origin}_{name}", (), values, captures)
+        for name, values in zip(("then", "else"), results, strict=True)
+    )
+    sizes = _Sizes(origin).for_(branch_dims(then, orelse))
+    call = if_.call(IfAttrs(then, orelse, sizes), (condition, *captures), origin=origin)
+    return [TupleItem.of(call, k) for k in range(len(results[0]))]
+
+
+def repeat(
+    start: tuple[Node, Node, Sequence[Node]],
+    params: Sequence[Var],
+    results: Sequence[Node],
+    outside: Collection[Node],
+    origin: str,
+) -> list[Node]:
+    """Return the results of a loop from its limit, condition and states.
+
+    The body takes `params` (iteration, condition, states) and gives `results` (condition, states,
+    rows).
+    """
+    limit, condition, states = start
+    captures = _captures(results, [n for n in outside if n not in params])
+    body = function_of(f"{origin}_body", params, results, captures)
+    dims = loop_dims(body, len(states))
+    count = SizeVar(f"{origin}_count", "int64")
+    sizes = [*_Sizes(origin).for_(dims[: len(states)])]
+    for row in dims[len(states) :]:
+        sizes += [count, *_Sizes(f"{origin}_row").for_([row[1:]])]
+    attrs = LoopAttrs(body, len(states), tuple(sizes))
+    call = loop.call(attrs, (limit, condition, *states, *captures), origin=origin)
+    return [TupleItem.of(call, k) for k in range(len(results) - 1)]
+
+
+def anchored(results: Sequence[Node], sizes: Mapping[SizeVar, Node]) -> list[Node]:
+    """Return results of which one says which values the sizes they speak of are the numbers of."""
+    made = list(results)
+    at = next((k for k, r in enumerate(made) if not isinstance(r, (Constant, Tuple))), None)
+    if at is None:
+        return made
+    used: dict[SizeVar, None] = {}
+    seen: dict[Node, None] = {}
+    stack = list(made)
+    while stack:
+        for node in topological([stack.pop()]):
+            if node in seen:
+                continue
+            seen[node] = None
+            fresh = [s for s in used_symbols(node) if s in sizes and s not in used]
+            used |= dict.fromkeys(fresh)
+            stack += [sizes[s] for s in fresh]
+    for size in used:
+        made[at] = with_size(made[at], sizes[size], size=size, origin=made[at].origin)
+    return made
+
+
+def _captures(results: Sequence[Node], outside: Collection[Node]) -> list[Node]:
+    return reached(results, {*outside})[1]
+
+
+def visible(values: Mapping[str, Node]) -> Iterator[Node]:
+    """Yield the values a body can see, those of tuples one by one too."""
+    for value in values.values():
+        yield value
+        if isinstance(value, Tuple):
+            yield from visible({str(k): f for k, f in enumerate(value.fields)})

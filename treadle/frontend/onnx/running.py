@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control flow that is decided at run time: branches and bodies of loops as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import onnx
+
+from treadle.errors import ModelError, TypeMismatch
+from treadle.expr.nodes import Var as SizeVar
+from treadle.frontend.onnx.build import converted, reshaped
+from treadle.frontend.onnx.closure import anchored, branch, repeat, visible
+from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
+from treadle.frontend.onnx.sequence import form_of, grouped, tensors_of
+from treadle.graph.nodes import Constant, Node, Tuple, Var, topological
+from treadle.graph.types import Dim, TensorType, same_dim, tensor_type
+from treadle.ops.control import CONDITION, COUNT
+
+_NO_LIMIT = int(np.iinfo(np.int64).max)
+
+__all__ = ["LoopParameters", "RunningLoop", "anchored", "branched", "visible"]
+
+
+def branched(
+    origin: str,
+    condition: Node,
+    results: Sequence[Sequence[Node]],
+    outside: Collection[Node],
+) -> list[Node]:
+    """Return the results of an If from those of its two branches.
+
+    Raises:
+        RuntimeValueError: the branches give values of different kinds, so that the condition would
+            have to be known.
+    """
+    forms = [[form_of(r) for r in side] for side in results]
+    then, orelse = ([t for r in side for t in tensors_of(r)] for side in results)
+    try:
+        if forms[0] != forms[1]:
+            raise TypeMismatch("the branches of this If give sequences of different lengths")
+        made = branch(_scalar(condition, "bool"), (then, orelse), outside, origin)
+    except TypeMismatch as e:
+        error = RuntimeValueError(
+            f"{e.problem}; that is not supported where its condition is computed at run time",
+            hint=e.hint or "export the model for inference with fixed input shapes",
+        )
+        error.source = condition
+        raise error from None
+    tensors = iter(made)
+    return [grouped(form, tensors) for form in forms[0]]
+
+
+def _scalar(x: Node, dtype: str) -> Node:
+    return converted(reshaped(x, ()), dtype)
+
+
+class LoopParameters:
+    """What the parameters of loop bodies stand for: the operands of their loops."""
+
+    def __init__(self) -> None:
+        self._operands: dict[Node, tuple[Node, ...]] = {}
+
+    def add(self, params: Iterable[Node], operands: Sequence[Node | None]) -> None:
+        """Note the operands of the loop whose body takes `params`."""
+        given = tuple(o for o in operands if o is not None)
+        self._operands |= {p: given for p in params}
+
+    def inputs_of(self, source: Node | None) -> tuple[str, ...]:
+        """Return the names of the graph inputs that a value depends on, through loops too."""
+        found: dict[str, None] = {}
+        seen: set[Node] = set()
+        stack = [] if source is None else [source]
+        while stack:
+            for node in topological([stack.pop()]):
+                if not isinstance(node, Var) or node in seen:
+                    continue
+                seen.add(node)
+                if node in self._operands:
+                    stack += self._operands[node]
+                else:
+                    found[node.name] = None
+        return tuple(found)
+
+
+class RunningLoop:
+    """A Loop whose number of iterations is known at run time only.
+
+    States start with the types of their first values. Where an iteration changes an extent it
+    becomes a symbolic size, and the body is converted again.
+    """
+
+    def __init__(self, node: OnnxNode, attributes: Mapping[str, onnx.AttributeProto]) -> None:
+        self.body = attributes["body"].g
+        self._origin = node.origin
+        self._limit = node.optional(0) or Constant.of(_NO_LIMIT, "int64")
+        self._condition = node.optional(1) or Constant.of(True, "bool")
+        self._states = [node.input(k) for k in range(2, len(node.inputs))]
+        for state in self._states:
+            if isinstance(state, Tuple):
+                error = RuntimeValueError(
+                    "a Loop that changes a sequence needs a number of iterations that is known "
+                    "when the model is compiled",
+                    hint="let the loop collect its results as scan outputs",
+                )
+                error.source = Tuple.of([self._limit, self._condition])
+                raise error
+        self._params = [Var("iteration", COUNT), Var("condition", CONDITION)]
+        self._params += [Var(f"state_{k}", s.type) for k, s in enumerate(self._states)]
+
+    def given(self) -> dict[str, Node]:
+        """Return what the inputs of the body stand for."""
+        return dict(zip((i.name for i in self.body.input), self._params, strict=False))
+
+    def widen(self, results: Sequence[Node]) -> bool:
+        """Make extents that an iteration changes symbolic; true when there were any."""
+        changed = False
+        for k, result in enumerate(results[1 : 1 + len(self._states)]):
+            param = self._params[2 + k]
+            type_ = self._widened(tensor_type(param.type), tensor_type(result.type))
+            if type_ is not None:
+                self._params[2 + k] = Var(param.name, type_)
+                changed = True
+        return changed
+
+    def _widened(self, before: TensorType, after: TensorType) -> TensorType | None:
+        if (before.dtype, before.ndim) != (after.dtype, after.ndim):
+            raise ModelError(f"a state of this Loop changes from {before} to {after}")
+        varies = [
+            not same_dim(d, e) and not self._is_own(d)
+            for d, e in zip(before.shape, after.shape, strict=True)
+        ]
+        if not any(varies):
+            return None
+        sizes = zip(before.shape, varies, strict=True)
+        return before.with_shape(SizeVar(self._size_name, "int64") if v else d for d, v in sizes)
+
+    def _check_end(self, condition: Node) -> None:
+        """Raise ModelError for a loop that goes on for ever once it has started."""
+        stays = condition is self._params[1]
+        if isinstance(condition, Constant):
+            stays = bool(condition.value.all())
+        limit = self._limit
+        if stays and isinstance(limit, Constant) and limit.value.reshape(()) == _NO_LIMIT:
+            raise ModelError(
+                "this Loop never ends: it has no trip count, and its condition stays true",
+                hint="give it a trip count, or a condition that its body computes",
+            )
+
+    @property
+    def _size_name(self) -> str:
+        return f"{self._origin}_state"
+
+    def _is_own(self, dim: Dim) -> bool:
+        return isinstance(dim, SizeVar) and dim.name == self._size_name
+
+    def results(
+        self,
+        results: Sequence[Node],
+        outside: Collection[Node],
+        sizes: Mapping[SizeVar, Node],
+    ) -> list[Node]:
+        """Return the final states and the collected rows; `sizes` are those the body measures."""
+        if any(isinstance(r, Tuple) for r in results):
+            raise ModelError("a Loop cannot collect sequences")
+        self._check_end(results[0])
+        condition = _scalar(results[0], "bool")
+        start = (_scalar(self._limit, "int64"), _scalar(self._condition, "bool"), self._states)
+        whole = anchored([condition, *results[1:]], sizes)
+        return repeat(start, self._params, whole, outside, self._origin)
