@@ -40,10 +40,7 @@ def _elements(node: OnnxNode, index: int) -> list[Node]:
     if not shape:
         return [value]
     count = int(str(shape[0]))
-    return [
-        reshaped(movement.slice_(value, begin=(k,), end=(k + 1,), axes=(0,)), ())
-        for k in range(count)
-    ]
+    return [movement.gather(value, _number(k), axis=0) for k in range(count)]
 
 
 def _clamped(value: Node, low: int, high: Node) -> Node:
