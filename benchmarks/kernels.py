@@ -53,6 +53,17 @@ def _conv(name: str, x: tuple[int, ...], w: tuple[int, ...], **attrs: Any) -> Ca
     return Case(name, "Conv", (x, w), attrs, {1: None}, float(flops))
 
 
+def _gemm(m: int, n: int, k: int) -> Case:
+    """A product with constant weights."""
+    return Case(f"gemm {m}x{n}x{k}", "MatMul", ((m, k), (k, n)), {}, {1: None}, 2.0 * m * n * k)
+
+
+def _batched(batch: int, m: int, n: int, k: int) -> Case:
+    """Products of pairs of matrices, both given at run time."""
+    shapes = ((batch, m, k), (batch, k, n))
+    return Case(f"gemm {batch} of {m}x{n}x{k}", "MatMul", shapes, flops=2.0 * batch * m * n * k)
+
+
 def _ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
@@ -122,6 +133,13 @@ def cases() -> list[Case]:
         Case("mul 1000x9 * row", "Mul", ((4000, 9), (9,))),
         Case("relu 64@56", "Relu", ((1, 64, 56, 56),)),
         Case("lrn 5 64@55", "LRN", ((1, 64, 55, 55),), {"size": 5}),
+        *(_gemm(m, n, k) for m in (64, 128, 197)
+          for n, k in ((768, 768), (3072, 768), (768, 3072))),
+        *(_gemm(m, 4096, 4096) for m in (1, 4, 16)),
+        _batched(12, 128, 128, 64),
+        _batched(12, 128, 64, 128),
+        _batched(12, 197, 197, 64),
+        _batched(12, 197, 64, 197),
         _conv("conv3d 16@16x28x28", (1, 16, 16, 28, 28), (32, 16, 3, 3, 3),
               pads=[1] * 6),
         _conv("conv1d 64@1000 k5", (1, 64, 1000), (64, 64, 5), pads=[2, 2]),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import treadle
 from benchmarks import engines, measure, networks
+from treadle.build.executable import Runnable
 
 QUICK = ("squeezenet", "shufflenet", "mobilenet_v2")
 
@@ -38,3 +40,15 @@ def test_network_agrees_with_onnxruntime(name: str, tmp_path: Path) -> None:
         executable = treadle.compile(path, opt_level=level)
         outputs = [np.asarray(output) for output in executable.run(inputs)]
         assert measure.largest_error(outputs, expected) < 1e-4, f"level {level}"
+        _check_threads(executable, inputs, outputs)
+
+
+def _check_threads(
+    executable: Runnable, inputs: Mapping[str, np.ndarray], outputs: list[np.ndarray]
+) -> None:
+    """The bits of a result do not depend on the number of threads."""
+    for threads in (1, 2, 3, 4):
+        executable.executor.num_threads = threads
+        again = executable.run(inputs)
+        for before, after in zip(outputs, again, strict=True):
+            assert before.tobytes() == np.asarray(after).tobytes(), f"{threads} threads"

@@ -232,6 +232,23 @@ class _Run(Generic[T]):
         return "\n".join([f"{self.pipeline.name} on {self.label}: {total * 1e3:.2f} ms", *rows])
 
 
+def final_text(label: str, pipeline: str, name: str, text: str) -> str:
+    """Return the text of a program's last stage, watched as the settings say.
+
+    It is dumped as `<label>/<pipeline>/<name>`, and where the folder of the setting `override`
+    has a file there, that is what counts.
+    """
+    watch = get()
+    place = Path(_file_name(label), _file_name(pipeline), _file_name(name))
+    chosen = fnmatchcase(name, watch.dump_only) or fnmatchcase(label, watch.dump_only)
+    if watch.dump is not None and chosen:
+        (watch.dump / place).parent.mkdir(parents=True, exist_ok=True)
+        (watch.dump / place).write_text(text, encoding="utf-8")
+    if watch.override is not None and (watch.override / place).is_file():
+        return (watch.override / place).read_text(encoding="utf-8")
+    return text
+
+
 def _file_name(label: str) -> str:
     """Return `label` with everything but letters, digits and ._- replaced, never a dot file."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", label).lstrip(".")[:120] or "_"

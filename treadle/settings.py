@@ -93,7 +93,13 @@ TABLE = (
     Setting("debug", _integer(0, 7), lambda: 0, "a number from 0 to 7", "how much to print"),
     Setting("dump", _folder, _none, "a folder", "write every stage's text there"),
     Setting("dump_only", str, lambda: "*", "a name pattern", "dump only matching kernels"),
-    Setting("override", _folder, _none, "a folder", "compile the edited dumps found there"),
+    Setting(
+        "override",
+        _folder,
+        _none,
+        "a folder",
+        "compile the edited dumps of graph and LLVM IR found there",
+    ),
     Setting("verify", _integer(0, 2), lambda: 1, "0, 1 or 2", "how much to check between passes"),
     Setting("time", _bool, lambda: False, "0 or 1", "print the time of every pass"),
     Setting(

@@ -27,7 +27,7 @@ import numpy as np
 
 from treadle import te
 from treadle.frontend.onnx.node import converter
-from treadle.graph.operator import Attrs, Fusion, Operator, register
+from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import tensor_type
 
 
@@ -61,6 +61,7 @@ polynomial = register(
         reference=lambda a, x: evaluate(a, x).astype(x.dtype),
         attrs_type=PolynomialAttrs,
         fusion=Fusion.ELEMENTWISE,
+        examples=(Example(((2, 3),)),),
     )
 )
 

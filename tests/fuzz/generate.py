@@ -35,7 +35,7 @@ _ATTEMPTS = 12
 def make_graph(seed: int) -> Graph:
     """Return the graph number `seed`: 5 to 30 nodes, one or several outputs."""
     builder = Builder(seed)
-    wanted = builder.random.choice((5, 6, 8, 8, 10, 12, 15, 20, 30))
+    wanted = builder.random.choice((5, 5, 6, 6, 7, 8, 8, 10, 12, 16, 30))
     weights = [weight for weight, _ in _FAMILIES]
     if builder.chance(0.5):  # graphs with a leaning of their own meet rarer neighbours
         weights[builder.random.randrange(len(weights))] *= 4

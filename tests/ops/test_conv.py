@@ -71,7 +71,7 @@ def test_conv_passes_symbolic_dimensions_through() -> None:
     same = {"pads_before": (1, 1), "pads_after": (1, 1)}
     assert conv(f32(n, 3, h, 8), f32(4, 3, 3, 3), **same).type.shape == (n, 4, h, 8)
     half = conv(f32(n, 3, h, 8), f32(4, 3, 2, 2), strides=(2, 2)).type
-    assert str(half) == "float32[n, 4, (((h + -2) // 2) + 1), 4]"
+    assert str(half) == "float32[n, 4, (h // 2), 4]"
 
 
 def test_conv_counts_a_multiplication_and_an_addition_per_tap() -> None:

@@ -93,7 +93,9 @@ def _raise_lookup(attrs: object, array: np.ndarray) -> np.ndarray:
 
 
 def test_wrong_constants_are_the_users_mistake() -> None:
-    lookup: Operator[Attrs] = Operator(name="lookup", infer=lambda a, t: t, reference=_raise_lookup)
+    lookup: Operator[Attrs] = Operator(
+        name="lookup", infer=lambda a, t: t, compute=lambda a, t: t, reference=_raise_lookup
+    )
     before = function(lookup(constant(3), origin="n3"), params=[])
     with pytest.raises(ModelError, match=r"lookup cannot be evaluated: index 9(.|\n)*node n3"):
         fold_constants(before)

@@ -16,6 +16,7 @@ from treadle.build.kernel_cache import CompiledKernel, kernel_key, load_kernel, 
 from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
 from treadle.build.sizes import size_from_json, size_to_json
+from treadle.build.watch import say_graph, say_kernel, say_stage
 from treadle.errors import InternalError, ModelError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
@@ -62,6 +63,7 @@ class _Timer:
     def __exit__(self, *_: object) -> None:
         spent = time.perf_counter() - self.start
         self.report.seconds[self.stage] = self.report.seconds.get(self.stage, 0.0) + spent
+        say_stage(self.stage, spent)
 
 
 def compile_model(
@@ -96,10 +98,12 @@ def compile_model(
     machine = parse_target(target) if isinstance(target, str) else target
     with _Timer(notes, "read"):
         module = _read(model, shapes, dynamic, notes)
+    say_graph("graph as read", module.main)
     _check_sizes(module)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
     with _Timer(notes, "optimize"), use(winograd=get().winograd if winograd is None else winograd):
         main = optimize(module.main, machine, opt_level)
+    say_graph("graph after all passes", main)
     kernels, calls = _kernels(main, machine)
     with _Timer(notes, "build"):
         objects = _build(kernels, notes)
@@ -191,9 +195,12 @@ def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKerne
     def jobs() -> Iterator[tuple[str, str]]:
         for k in kernels:
             if k.name not in done:
+                start = time.perf_counter()
                 scratch = as_dim(k.lowered.workspace_bytes)
                 workspaces[k.name] = size_to_json(scratch, k.sizes)
-                yield k.name, k.llvm()
+                text = k.llvm()
+                say_kernel(k, time.perf_counter() - start)
+                yield k.name, text
                 k.release()
 
     def finished(_name: str, _is_cached: bool) -> None:

@@ -8,14 +8,16 @@ import re
 from functools import cached_property
 
 from treadle.build.group import function_sizes, lower_group
+from treadle.errors import UsageError
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
 from treadle.graph.operator import Group
 from treadle.graph.text import function_text
 from treadle.loop.nodes import PrimFunc, func_text
 from treadle.lower.pipeline import LOOPS, LOWER
+from treadle.passes import final_text
 from treadle.target.base import Target
-from treadle.target.llvm import asm_text
+from treadle.target.llvm import CompileError, asm_text, optimized_text
 from treadle.target.llvm_ir import emit
 
 
@@ -74,7 +76,21 @@ class Kernel:
 
     @cached_property
     def _ir(self) -> str:
-        return emit(self.lowered, self.target)
+        text = emit(self.lowered, self.target)
+        final = final_text(self.name, "target", "00_llvm.ll", text)
+        if final != text:
+            self._check_edited(final)
+        return final
+
+    def _check_edited(self, text: str) -> None:
+        try:
+            optimized_text(text)
+        except CompileError as error:
+            raise UsageError(
+                f"LLVM refuses the edited kernel: {error}",
+                at=f"{self.name}/target/00_llvm.ll in the folder TREADLE_OVERRIDE names",
+                hint="correct the file or remove it",
+            ) from error
 
     def llvm(self) -> str:
         """Return the LLVM IR before optimisation."""

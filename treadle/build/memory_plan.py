@@ -16,12 +16,12 @@ from typing import Literal
 
 import numpy as np
 
-from treadle.build.symbols import decided_by, free_symbols, in_order
 from treadle.errors import InternalError
 from treadle.expr.nodes import Var, int_value
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function, Node
 from treadle.graph.operator import Operator, bodies_of
+from treadle.graph.symbols import decided_by, free_symbols, in_order, symbols_in
 from treadle.graph.types import Dim, TensorType, TupleType, tensor_type
 from treadle.ops.control import LoopAttrs
 from treadle.ops.select import with_size
@@ -232,19 +232,24 @@ class _Planner:
         self.kernels = kernels
         self.weights = weights
         self.is_body = given is not None
-        self.decided: set[Var] = set()
         self.plan = MemoryPlan([], [], [], [], weights.by_name, given=tuple(given or ()))
         self.values: dict[tuple[Node, int], Value] = {}
         self.names = list(output_names)
-        self.order = in_order(main)
+        self.order, deciders = in_order(main)
+        self.reads: dict[Node, list[Var]] = {}
+        for size, node in deciders.items():
+            self.reads.setdefault(node, []).append(size)
         self.results = {r: None for r in g.outputs_of(main.body)}
 
     def run(self) -> MemoryPlan:
         for param in self.main.params:
             value = self._add(Value(tensor_type(param.type), "input", param.name), (param, 0))
             self.plan.inputs.append((param.name, value))
+            self._read_sizes(param)
         for node in self.order:
             self._node(node)
+            if node not in self.main.params:
+                self._read_sizes(node)
         self._outputs()
         self._place()
         return self.plan
@@ -293,7 +298,6 @@ class _Planner:
         """Add the steps of a call that no kernel computes: a size, a branch, or a loop."""
         if node.op is with_size:
             self.values[node, 0] = args[0]
-            self._decide(args[1], [s for s in decided_by(node) if s not in self.decided], node)
             return
         bodies = bodies_of(node)
         if not bodies:
@@ -309,11 +313,13 @@ class _Planner:
             step = Step("", (), (made,), node.origin, kind="result", index=i)
             self.plan.steps.append(step)
 
-    def _decide(self, value: Value, sizes: Sequence[Var], node: g.Call) -> None:
-        """Add the step that reads sizes from a value; one that is known already stays."""
-        self.decided.update(sizes)
-        if sizes:
-            step = Step("", (value,), (), node.origin, sizes=tuple(sizes), kind="size")
+    def _read_sizes(self, node: Node) -> None:
+        """Add the steps that read sizes from a value which has just been computed."""
+        if bodies_of(node) if isinstance(node, g.Call) else False:
+            return  # a branch or loop tells them itself
+        for size in self.reads.get(node, ()):
+            value = self.values[node, 0]
+            step = Step("", (value,), (), node.origin, sizes=(size,), kind="size")
             self.plan.steps.append(step)
 
     def _concat(self, node: g.Call, parts: list[Value]) -> None:
@@ -351,6 +357,8 @@ class _Planner:
         has_parts = any(o is owner and offset for o, offset in places)
         if owner.kind != "arena" or has_parts:
             return False
+        if set(symbols_in(value.type.shape)) - set(symbols_in(owner.type.shape)):
+            return False  # sizes that may be known only after it is made
         return owner.nbytes == value.nbytes or not owner.is_static  # a view of it all
 
     # -- placement -----------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from treadle.graph.nodes import (
     Tuple,
     Var,
     operands,
-    topological,
 )
 from treadle.graph.operator import Attrs
+from treadle.graph.symbols import in_order
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 
 Value: TypeAlias = "np.ndarray | tuple[Value, ...]"
@@ -57,12 +57,14 @@ def evaluate(function: Function, args: Sequence[np.ndarray]) -> Value:
 
 
 def _evaluate(function: Function, args: Sequence[Value], sizes: Sizes) -> Value:
-    order = topological([function.body])
+    order, deciders = in_order(function)
     waiting = _use_counts(order, function.body)
     values: dict[Node, Value] = dict(zip(function.params, args, strict=True))
     for node in order:
         if node not in values:
             values[node] = _value(node, [values[o] for o in operands(node)], sizes)
+        for size in (s for s, decider in deciders.items() if decider is node):
+            _learn(size, values[node], sizes)
         for operand in operands(node):
             waiting[operand] -= 1
             if not waiting[operand]:
@@ -99,8 +101,6 @@ def _call(node: Call, args: list[Value], sizes: Sizes) -> Value:
         result = _as_value(node.op.control(lambda f, a: _body(f, a, sizes), attrs, *args))
     else:
         result = _as_value(node.op.reference(attrs, *args))
-    if node.op.binds is not None:
-        _learn(node.op.binds(node.attrs), args[-1], sizes)
     _check(
         node.type,
         result,

@@ -117,8 +117,9 @@ class Operator(Generic[A]):
     examples: tuple[Example, ...] = ()
     flops: Callable[..., int] | None = None
     """flops(attrs, *types) -> floating point operations of one call (static shapes)."""
-    binds: Callable[[A], Dim] | None = None
-    """binds(attrs) -> the size that a call gives the number in its last operand."""
+    binds: Callable[[A], tuple[Dim, ...]] | None = None
+    """binds(attrs) -> the sizes that a call gives numbers: that in its last operand, or what its
+    bodies decide."""
     control: Callable[..., Sequence[np.ndarray]] | None = None
     """control(run, attrs, *arrays) -> results, where `run(function, arrays)` runs a body."""
 

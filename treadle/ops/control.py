@@ -18,8 +18,9 @@ from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, Var, free_vars
 from treadle.graph.interpret import evaluate, leaves
-from treadle.graph.nodes import Call, Function, topological
+from treadle.graph.nodes import Function, topological
 from treadle.graph.operator import Attrs, Operator, register
+from treadle.graph.symbols import decided_by
 from treadle.graph.types import Dim, TensorType, TupleType, Type, same_dim, tensor_type
 
 CONDITION = TensorType((), "bool")
@@ -57,24 +58,8 @@ def results_of(function: Function) -> tuple[TensorType, ...]:
 
 
 def own_symbols(function: Function) -> set[Expr]:
-    """Return the symbolic sizes that only exist while a body runs: its parameters' and its own.
-
-    A symbol that a parameter shares with the operand it is given is none of them.
-    """
-    made: set[Expr] = set()
-    for node in topological([function.body]):
-        if isinstance(node, Call) and isinstance(node.op, Operator):
-            made.update(v for d in bound_sizes(node) if isinstance(d, Expr) for v in free_vars(d))
-    return made
-
-
-def bound_sizes(call: Call) -> tuple[Dim, ...]:
-    """Return the sizes that a call gives their numbers."""
-    if isinstance(call.attrs, (IfAttrs, LoopAttrs)):
-        return call.attrs.sizes
-    if isinstance(call.op, Operator) and call.op.binds is not None:
-        return (call.op.binds(call.attrs),)
-    return ()
+    """Return the symbolic sizes that only exist while a body runs: those that its calls decide."""
+    return {s for node in topological([function.body]) for s in decided_by(node)}
 
 
 def _check_params(function: Function, given: Sequence[Type], what: str) -> None:
@@ -231,6 +216,7 @@ if_: Operator[IfAttrs] = register(
         infer=_infer_if,
         reference=lambda a, *xs: _run_if(_evaluated, a, *xs),
         attrs_type=IfAttrs,
+        binds=lambda a: a.sizes,
         control=_run_if,
     )
 )
@@ -242,6 +228,7 @@ loop: Operator[LoopAttrs] = register(
         infer=_infer_loop,
         reference=lambda a, *xs: _run_loop(_evaluated, a, *xs),
         attrs_type=LoopAttrs,
+        binds=lambda a: a.sizes,
         control=_run_loop,
     )
 )

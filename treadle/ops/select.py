@@ -54,7 +54,7 @@ with_size: Operator[SizeAttrs] = register(
         infer=_infer_with_size,
         reference=lambda a, x, value: x,
         attrs_type=SizeAttrs,
-        binds=lambda a: a.size,
+        binds=lambda a: (a.size,),
         examples=(Example(((3,), ()), {"size": 3}, ("float32", "int64"), inputs={1: np.array(3)}),),
     )
 )

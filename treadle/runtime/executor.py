@@ -71,6 +71,7 @@ class Executor:
         self._keep_alive = keep_alive
         self.inputs: tuple[TensorInfo, ...] = handle.inputs()
         self.outputs: tuple[TensorInfo, ...] = handle.outputs()
+        self._plain = [(i.name, dtypes.to_numpy(i.dtype), i.shape) for i in self.inputs]
         self._input_index = {info.name: i for i, info in enumerate(self.inputs)}
         self._output_index = {info.name: i for i, info in enumerate(self.outputs)}
         self._set: dict[str, np.ndarray] = {}
@@ -154,6 +155,9 @@ class Executor:
     def _gather(
         self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None
     ) -> list[np.ndarray]:
+        ready_inputs = self._as_they_are(inputs)
+        if ready_inputs is not None:
+            return ready_inputs
         given = dict(self._set)
         if isinstance(inputs, Mapping):
             given |= {n: self._check(self._name_of(n), value) for n, value in inputs.items()}
@@ -172,6 +176,28 @@ class Executor:
                 hint=f"give {listed}",
             )
         return [given[info.name] for info in self.inputs]
+
+    def _as_they_are(
+        self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None
+    ) -> list[np.ndarray] | None:
+        """Return all inputs where they are NumPy arrays of the wanted types; None to look closer.
+
+        The way most calls take, so it does as little as possible.
+        """
+        if inputs is None or len(inputs) != len(self._plain):
+            return None
+        found: list[np.ndarray] = []
+        for index, (name, kind, shape) in enumerate(self._plain):
+            value = inputs.get(name) if isinstance(inputs, Mapping) else inputs[index]
+            if (
+                type(value) is not np.ndarray
+                or value.dtype != kind
+                or value.shape != shape
+                or not value.flags.c_contiguous
+            ):
+                return None
+            found.append(value)
+        return found
 
     # ---- runs ------------------------------------------------------------------------------------
 
@@ -243,6 +269,8 @@ class Executor:
 
     def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
         """Run with inputs in order, by name, or both."""
+        if not named:
+            return self.run(args)
         if len(args) > len(self.inputs):
             raise InputError(f"the model has {len(self.inputs)} inputs but is given {len(args)}")
         by_name = {self.inputs[i].name: value for i, value in enumerate(args)}

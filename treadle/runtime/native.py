@@ -328,6 +328,14 @@ class Block:
             self._free(self.pointer)
 
 
+def address_in(buffer: Any) -> int:  # Any: whatever has the buffer protocol
+    """Return the address of a writable buffer of a known element type, quickly.
+
+    Raises: TypeError, ValueError or BufferError for another one.
+    """
+    return ctypes.addressof(c_char.from_buffer(buffer))
+
+
 def memory_at(pointer: int, nbytes: int) -> memoryview:
     """Return a view of memory that somebody else keeps alive."""
     return memoryview((ctypes.c_uint8 * nbytes).from_address(pointer) if nbytes else b"")
@@ -468,6 +476,11 @@ def _tensor_info(info: _TensorInfo) -> TensorInfo:
     return TensorInfo(info.name.decode(), info.dtype.decode(), shape, info.bytes)
 
 
+@cache
+def _pointers(count: int) -> Any:  # Any: a ctypes type
+    return c_void_p * count
+
+
 class ExecutorHandle:
     """A td_executor; closed by `close` or with the object."""
 
@@ -524,9 +537,9 @@ class ExecutorHandle:
     def run(self, inputs: Sequence[int], outputs: Sequence[int | None]) -> None:
         """Run the plan on buffers given by address (None: memory of the executor)."""
         error = Error()
-        given = (c_void_p * len(inputs))(*inputs)
-        taken = (c_void_p * len(outputs))(*outputs)
-        if self._native.td_run(self.handle, given, taken, error):
+        given = _pointers(len(inputs))(*inputs)
+        taken = _pointers(len(outputs))(*outputs)
+        if self._native.td_run(self._handle or self.handle, given, taken, error):
             _fail(error)
 
     @property

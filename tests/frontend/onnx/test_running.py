@@ -11,7 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.frontend.onnx.models import check_with_onnxruntime, make, outputs_of
-from treadle.errors import ModelError
+from treadle.build.compile import compile_model
+from treadle.errors import InputError, ModelError
 from treadle.frontend.onnx.importer import import_onnx
 
 F, N, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -184,3 +185,75 @@ def test_selections(limit: int) -> None:
     given = {"b": boxes, "s": scores, "n": np.array(limit)}
     given |= {"o": np.array(0.2, "float32"), "l": np.array(0.3, "float32")}
     check_with_onnxruntime(model(nodes, inputs, {"y": N}), given)
+
+
+def computed(kind: str, inputs: list[str], **attrs: object) -> onnx.ModelProto:
+    """Return one operator whose parameters p, q and r are made by the model."""
+    nodes = [helper.make_node("Add", [f"{n}0", "zero"], [n]) for n in inputs if n != "x"]
+    zero = helper.make_node("Constant", [], ["zero"], value_ints=[0])
+    used = [declared(f"{n}0", N, [None]) for n in inputs if n != "x"]
+    given = [declared("x", F, [2, 3, 4])] if "x" in inputs else []
+    nodes = [zero, *nodes, helper.make_node(kind, inputs, ["y"], **attrs)]
+    shape = helper.make_node("Shape", ["y"], ["s"])
+    return model([*nodes, shape], [*given, *used], {"y": F if given else N, "s": N})
+
+
+COMPUTED = {
+    "slice": ("Slice", {"p": [1, -9], "q": [99, -1]}, {}),
+    "empty slice": ("Slice", {"p": [1, 3], "q": [1, 2]}, {}),
+    "reshape": ("Reshape", {"p": [4, -1, 2]}, {}),
+    "reshape that keeps": ("Reshape", {"p": [0, 12]}, {}),
+    "reshape to nothing": ("Reshape", {"p": [2, 12, 1, 1]}, {}),
+    "expand": ("Expand", {"p": [5, 2, 3, 4]}, {}),
+    "tile": ("Tile", {"p": [2, 1, 3]}, {}),
+    "topk": ("TopK", {"p": [2]}, {"axis": 2}),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_shapes_and_positions_computed_at_run_time(name: str) -> None:
+    kind, parameters, attrs = COMPUTED[name]
+    made = computed(kind, ["x", *parameters], **attrs)
+    if kind == "TopK":
+        next(n for n in made.graph.node if n.op_type == "TopK").output.append("i")
+    values = {f"{n}0": np.array(v) for n, v in parameters.items()}
+    for declaration in made.graph.input:
+        if declaration.name in values:
+            dim = declaration.type.tensor_type.shape.dim[0]
+            dim.dim_value = len(values[declaration.name])
+    x = np.random.default_rng(3).permutation(24).reshape(2, 3, 4).astype("float32")
+    check_with_onnxruntime(made, {"x": x, **values})
+    compiled = compile_model(made, opt_level=3).run({"x": x, **values})
+    for got, want in zip(compiled, outputs_of(made, {"x": x, **values}), strict=True):
+        np.testing.assert_array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize(("start", "limit", "delta"), [(0, 5, 1), (7, -2, -3), (3, 3, 1)])
+def test_a_range_computed_at_run_time(start: int, limit: int, delta: int) -> None:
+    names = ("a", "b", "c")
+    nodes = [
+        helper.make_node("Range", list(names), ["r"]),
+        helper.make_node("Shape", ["r"], ["s"]),
+        helper.make_node("ConstantOfShape", ["s"], ["y"]),
+    ]
+    outputs = {"r": N, "s": N, "y": F}
+    made = model(nodes, [declared(n, N, []) for n in names], outputs)
+    values = dict(zip(names, map(np.array, (start, limit, delta)), strict=True))
+    check_with_onnxruntime(made, values)
+    for got, want in zip(compile_model(made).run(values), outputs_of(made, values), strict=True):
+        np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_a_shape_that_does_not_fit_is_an_error_of_the_run() -> None:
+    made = computed("Reshape", ["x", "p"])
+    made.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 2
+    compiled = compile_model(made)
+    with pytest.raises(InputError, match=r"the size Reshape_2\S*, which .* computes, is -1"):
+        compiled.run({"x": np.zeros((2, 3, 4), "float32"), "p0": np.array([5, 5])})
+
+
+def test_only_the_shape_of_a_selection_may_be_wanted() -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["i"]), helper.make_node("Shape", ["i"], ["s"])]
+    made = model(nodes, [declared("x", F, [2, 2])], {"s": N})
+    x = np.array([[1, 0], [2, 3]], "float32")
+    assert compile_model(made).run({"x": x})[0].numpy().tolist() == [2, 3]

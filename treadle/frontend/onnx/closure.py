@@ -15,8 +15,10 @@ from treadle.graph.nodes import (
     TupleItem,
     Var,
     operands,
+    topological,
     with_operands,
 )
+from treadle.graph.symbols import used_symbols
 from treadle.graph.types import Dim
 from treadle.ops.control import (
     IfAttrs,
@@ -26,6 +28,7 @@ from treadle.ops.control import (
     loop,
     loop_dims,
 )
+from treadle.ops.select import with_size
 
 
 def reached(results: Sequence[Node], outside: Collection[Node]) -> tuple[list[Node], list[Node]]:
@@ -112,6 +115,28 @@ def repeat(
     attrs = LoopAttrs(body, len(states), tuple(sizes))
     call = loop.call(attrs, (limit, condition, *states, *captures), origin=origin)
     return [TupleItem.of(call, k) for k in range(len(results) - 1)]
+
+
+def anchored(results: Sequence[Node], sizes: Mapping[SizeVar, Node]) -> list[Node]:
+    """Return results of which one says which values the sizes they speak of are the numbers of."""
+    made = list(results)
+    at = next((k for k, r in enumerate(made) if not isinstance(r, (Constant, Tuple))), None)
+    if at is None:
+        return made
+    used: dict[SizeVar, None] = {}
+    seen: dict[Node, None] = {}
+    stack = list(made)
+    while stack:
+        for node in topological([stack.pop()]):
+            if node in seen:
+                continue
+            seen[node] = None
+            fresh = [s for s in used_symbols(node) if s in sizes and s not in used]
+            used |= dict.fromkeys(fresh)
+            stack += [sizes[s] for s in fresh]
+    for size in used:
+        made[at] = with_size(made[at], sizes[size], size=size, origin=made[at].origin)
+    return made
 
 
 def _captures(results: Sequence[Node], outside: Collection[Node]) -> list[Node]:

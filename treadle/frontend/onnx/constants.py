@@ -11,6 +11,7 @@ from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.expr.nodes import convert, int_value, maximum
 from treadle.frontend.onnx.build import broadcast, converted, reshaped, shape_of
+from treadle.frontend.onnx.computed import filled_computed, is_computed, range_computed
 from treadle.frontend.onnx.movement import cut
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
@@ -57,22 +58,31 @@ def _value(node: OnnxNode, kind: str) -> np.ndarray:
 @converter("ConstantOfShape", since=(9, 20, 21, 23, 24, 25))
 def constant_of_shape(node: OnnxNode) -> Node:
     """Convert a tensor filled with one value."""
+    if is_computed(node, 0):
+        return filled_computed(node, _fill(node))
     shape = node.sizes(0, "shape")
     known = tuple(d for d in shape if isinstance(d, int))
     if any(d < 0 for d in known):
         raise ModelError(f"the shape {list(shape)} has a negative dimension")
+    fill = _fill(node)
+    _check_size(known, fill.value.itemsize, FILL_LIMIT)
+    return broadcast(fill, shape)
+
+
+def _fill(node: OnnxNode) -> Constant:
     value = node.tensor("value")
     fill = np.zeros(1, dtype="float32") if value is None else value
     if fill.size != 1:
         raise ModelError(f"the value of ConstantOfShape has {fill.size} elements, not 1")
-    _check_size(known, fill.itemsize, FILL_LIMIT)
-    return broadcast(Constant.of(fill.reshape(())), shape)
+    return Constant.of(fill.reshape(()))
 
 
 @converter("Range", since=(11, 27))
 def value_range(node: OnnxNode) -> Node:
     """Convert start, start + delta, … below limit, from constants."""
     node.without_effect("stash_type")
+    if is_computed(node, 0, 1, 2):
+        return range_computed(node)
     if any(is_sizes(node.input(k)) for k in range(3)):
         return _symbolic_range(node)
     start, limit, delta = (

@@ -12,8 +12,9 @@ import numpy as np
 import onnx
 
 from treadle.errors import ModelError
+from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
-from treadle.frontend.onnx.check import check_complete, check_form, placed, undefined
+from treadle.frontend.onnx.check import check_complete, check_form, placed, undefined, usage
 from treadle.frontend.onnx.files import Source, open_model
 from treadle.frontend.onnx.functions import (
     attributes_of,
@@ -34,7 +35,7 @@ from treadle.frontend.onnx.resolve import (
     Resolver,
     domain_of,
 )
-from treadle.frontend.onnx.running import LoopParameters, RunningLoop, branched, visible
+from treadle.frontend.onnx.running import LoopParameters, RunningLoop, anchored, branched, visible
 from treadle.frontend.onnx.sequence import input_of, leaves_of, structure_of
 from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
 from treadle.frontend.symbolic import fold_sizes, is_sizes
@@ -93,6 +94,8 @@ class _Frame:
     defined: set[str] = field(default_factory=set)
     after: Callable[[_Frame], None] | None = None
     """Takes the results of a frame that is finished."""
+    sizes: dict[SizeVar, Node] = field(default_factory=dict)
+    """Sizes that are the numbers of values computed in this frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ class _Importer:
             raise
         outputs = {o.name: _output(o, values) for o in graph.output}
         leaves = [leaf for name, node in outputs.items() for leaf in leaves_of(node, name)]
-        results = [node for _, node in leaves]
+        results = anchored([node for _, node in leaves], main.sizes)
         body = results[0] if len(results) == 1 else TupleNode.of(results)
         params = [p for d in declared for _, p in leaves_of(whole[d.name], d.name)]
         function = Function(tuple(p for p in params if isinstance(p, Var)), body)
@@ -198,6 +201,7 @@ class _Importer:
                 _check_results(frame)
                 frame.after(frame)
                 return
+            self._stack[-1].sizes.update(frame.sizes)
             for result, target in zip(frame.results, frame.targets, strict=False):
                 if target and result not in frame.values:
                     raise ModelError(f"the result {result!r} is computed by no node")
@@ -212,7 +216,7 @@ class _Importer:
             inputs = _inputs(frame, proto)
         meaning = self._resolver.meaning(proto, frame.opsets)
         use = _Use(proto, frame, origin, place + _signature(meaning, frame, proto, inputs), inputs)
-        with placed(use.place):
+        with placed(use.place, lambda: usage(getattr(meaning, "schema", None))):
             self._apply(meaning, use)
 
     def _apply(self, meaning: Meaning, use: _Use) -> None:
@@ -244,6 +248,7 @@ class _Importer:
         converted = meaning.function(node)
         results = list(converted) if isinstance(converted, Sequence) else [converted]
         check_complete(node, results)
+        use.frame.sizes.update(node.measured)
         given = [i for i in use.inputs if i is not None]
         known = all(isinstance(i, Constant) for i in given)
         results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
@@ -298,7 +303,7 @@ class _Importer:
         results: list[Sequence[Node]] = []
 
         def done(frame: _Frame) -> None:
-            results.append([frame.values[r] for r in frame.results])
+            results.append(anchored([frame.values[r] for r in frame.results], frame.sizes))
             if len(results) == 1:
                 start("else_branch")
             else:
@@ -347,6 +352,10 @@ class _Importer:
         own = self._initializers(repetition.body, {})
         self._turn(_Turn(repetition, use, own, lambda: RunningLoop(node, attributes)))
 
+    def _finish_turn(self, frame: _Frame, turn: _Turn) -> None:
+        turn.use.frame.sizes.update(frame.sizes)
+        self._next_turn(frame, turn)
+
     def _next_turn(self, frame: _Frame, turn: _Turn) -> None:
         try:
             turn.repetition.take([frame.values[r] for r in frame.results])
@@ -367,7 +376,8 @@ class _Importer:
             if running.widen(results):
                 start()
             else:
-                self._bind_results(use, running.results(results, outside))
+                made = running.results(results, outside, frame.sizes)
+                self._bind_results(use, made)
 
         def start() -> None:
             given = running.given()
@@ -395,7 +405,7 @@ class _Importer:
         self._check_budget(use)
         own = {**turn.own, **dict(zip((i.name for i in body.input), given, strict=False))}
         frame = self._body_frame(use, body, own, str(turn.repetition.done))
-        frame.after = lambda f: self._next_turn(f, turn)
+        frame.after = lambda f: self._finish_turn(f, turn)
         self._stack.append(frame)
 
     def _body_frame(
@@ -473,7 +483,8 @@ def _output(declared: onnx.ValueInfoProto, values: Mapping[str, Node]) -> Node:
     if wanted and isinstance(node.type, TensorType) and node.type.dtype != wanted:
         raise ModelError(
             f"the graph output {declared.name!r} is declared as {wanted}, "
-            f"the graph computes {node.type}"
+            f"the graph computes {node.type}",
+            hint="correct the type of the output, or convert the result with a Cast node",
         )
     return node
 

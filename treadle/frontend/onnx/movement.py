@@ -16,6 +16,12 @@ from treadle.frontend.onnx.build import (
     reshaped,
     transposed,
 )
+from treadle.frontend.onnx.computed import (
+    expand_computed,
+    is_computed,
+    slice_computed,
+    tile_computed,
+)
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.graph.types import (
@@ -123,6 +129,8 @@ def slice_by_attributes(node: OnnxNode) -> Node:
 @converter("Slice", since=(10, 11, 13))
 def slice_by_inputs(node: OnnxNode) -> Node:
     """Convert a slice whose bounds, axes and steps are inputs."""
+    if is_computed(node, 1, 2):
+        return slice_computed(node)
     starts, ends = node.sizes(1, "starts"), node.sizes(2, "ends")
     axes = node.constant_ints(3, "axes") if node.has_input(3) else range(len(starts))
     steps = node.constant_ints(4, "steps") if node.has_input(4) else None
@@ -341,6 +349,8 @@ def tile_along_axis(node: OnnxNode) -> Node:
 @converter("Tile", since=(6, 13))
 def tile(node: OnnxNode) -> Node:
     """Convert a repetition along every axis."""
+    if is_computed(node, 1):
+        return tile_computed(node)
     return _tiled(node, node.constant_ints(1, "repeats"))
 
 
@@ -355,6 +365,8 @@ def _tiled(node: OnnxNode, repeats: Sequence[int]) -> Node:
 @converter("Expand", since=(8, 13))
 def expand(node: OnnxNode) -> Node:
     """Convert a broadcast; dimensions of 1 in the target keep the input's size."""
+    if is_computed(node, 1):
+        return expand_computed(node)
     return broadcast(node.input(0), broadcast_shapes(node.dims(0), node.sizes(1, "shape")))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from treadle.errors import ModelError
+from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.importer import ConverterTable
 from treadle.frontend.onnx.external import ExternalFiles
 from treadle.frontend.onnx.tensors import sparse_to_array, to_array
@@ -49,6 +50,8 @@ class OnnxNode:
     attributes: Mapping[str, onnx.AttributeProto]
     external: ExternalFiles
     read: set[str] = field(default_factory=set)
+    measured: dict[SizeVar, Node] = field(default_factory=dict)
+    """Sizes that are the numbers of values computed at run time."""
 
     def has_input(self, index: int) -> bool:
         """True when the optional input `index` is given."""
@@ -91,6 +94,15 @@ class OnnxNode:
         if values is None:
             return self.constant_ints(index, what)
         return tuple(values.reshape(-1))
+
+    def measure(self, value: Node) -> Dim:
+        """Return the symbolic size that is the number in an int64 scalar; a number if constant."""
+        if isinstance(value, Constant):
+            return int(value.value)
+        number = len(self.measured)
+        size = SizeVar(f"{self.origin}_{number}" if number else self.origin, "int64")
+        self.measured[size] = value
+        return size
 
     def wants(self, output: int) -> bool:
         """True when output `output` has a name, so somebody may use it."""

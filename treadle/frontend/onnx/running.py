@@ -11,7 +11,7 @@ import onnx
 from treadle.errors import ModelError, TypeMismatch
 from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.onnx.build import converted, reshaped
-from treadle.frontend.onnx.closure import branch, repeat, visible
+from treadle.frontend.onnx.closure import anchored, branch, repeat, visible
 from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
 from treadle.frontend.onnx.sequence import form_of, grouped, tensors_of
 from treadle.graph.nodes import Constant, Node, Tuple, Var, topological
@@ -20,7 +20,7 @@ from treadle.ops.control import CONDITION, COUNT
 
 _NO_LIMIT = int(np.iinfo(np.int64).max)
 
-__all__ = ["LoopParameters", "RunningLoop", "branched", "visible"]
+__all__ = ["LoopParameters", "RunningLoop", "anchored", "branched", "visible"]
 
 
 def branched(
@@ -155,11 +155,17 @@ class RunningLoop:
     def _is_own(self, dim: Dim) -> bool:
         return isinstance(dim, SizeVar) and dim.name == self._size_name
 
-    def results(self, results: Sequence[Node], outside: Collection[Node]) -> list[Node]:
-        """Return the final states and the collected rows."""
+    def results(
+        self,
+        results: Sequence[Node],
+        outside: Collection[Node],
+        sizes: Mapping[SizeVar, Node],
+    ) -> list[Node]:
+        """Return the final states and the collected rows; `sizes` are those the body measures."""
         if any(isinstance(r, Tuple) for r in results):
             raise ModelError("a Loop cannot collect sequences")
         self._check_end(results[0])
         condition = _scalar(results[0], "bool")
         start = (_scalar(self._limit, "int64"), _scalar(self._condition, "bool"), self._states)
-        return repeat(start, self._params, [condition, *results[1:]], outside, self._origin)
+        whole = anchored([condition, *results[1:]], sizes)
+        return repeat(start, self._params, whole, outside, self._origin)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.onnx.build import converted, reshaped
 from treadle.frontend.onnx.movement import cut
 from treadle.frontend.onnx.node import OnnxNode, converter
@@ -24,13 +23,11 @@ class Selection:
     everything is known.
     """
 
-    def __init__(self, call: Call, origin: str) -> None:
+    def __init__(self, call: Call, node: OnnxNode) -> None:
         self._call = call
         self._last = len(call.type.fields) - 1  # type: ignore[union-attr]  # a tuple type
         self._known = self._values()
-        self.size: Dim = SizeVar(origin, "int64")
-        if self._known is not None:
-            self.size = int(self._known[self._last])
+        self.size: Dim = node.measure(self.whole(self._last))
 
     def _values(self) -> list[np.ndarray] | None:
         if not all(isinstance(a, Constant) for a in self._call.args):
@@ -49,15 +46,13 @@ class Selection:
         if self._known is not None:
             assert isinstance(self.size, int)
             return Constant.of(self._known[index][: self.size])
-        count = TupleItem.of(self._call, self._last)
-        counted = select.with_size(self.whole(index), count, size=self.size)
-        return select.prefix(counted, size=self.size)
+        return select.prefix(self.whole(index), size=self.size)
 
 
 @converter("NonZero", since=(9, 13))
 def non_zero(node: OnnxNode) -> Node:
     """Convert the coordinates of what is not zero, one row per axis."""
-    found = Selection(select.nonzero(node.input(0)), node.origin)
+    found = Selection(select.nonzero(node.input(0)), node)
     return select.unravel_index(found.first(0), shape=node.type(0).shape)
 
 
@@ -77,7 +72,7 @@ def compress(node: OnnxNode) -> Node:
     extent, given = tensor_type(x.type).shape[at], node.type(1).shape[0]
     if isinstance(extent, int) and isinstance(given, int) and given > extent:
         condition = cut(condition, [(0, extent)], (1,), (0,))
-    kept = Selection(select.nonzero(condition), node.origin)
+    kept = Selection(select.nonzero(condition), node)
     return movement.gather(x, kept.first(0), axis=at)
 
 
@@ -90,7 +85,7 @@ def unique_elements(node: OnnxNode) -> list[Node]:
         x, at = _flat(x), 0
     else:
         at = node.axis(axis, node.type(0).ndim)
-    found = Selection(unique(x, axis=at, ascending=node.flag("sorted", True)), node.origin)
+    found = Selection(unique(x, axis=at, ascending=node.flag("sorted", True)), node)
     first = found.first(0)
     return [movement.gather(x, first, axis=at), first, found.whole(1), found.first(2)]
 
@@ -110,7 +105,7 @@ def non_max_suppression(node: OnnxNode) -> Node:
     call = suppress(
         boxes, scores, limit, overlap, lowest, room=room, centered=centered, filtered=filtered
     )
-    return Selection(call, node.origin).first(0)
+    return Selection(call, node).first(0)
 
 
 def _number(node: OnnxNode, index: int, default: float, dtype: str) -> Node:

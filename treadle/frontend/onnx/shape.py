@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from treadle.errors import ModelError, TypeMismatch
 from treadle.expr.nodes import int_value
 from treadle.frontend.onnx.build import reshaped
+from treadle.frontend.onnx.computed import is_computed, reshape_computed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Node
@@ -26,6 +27,8 @@ def reshape_by_attribute(node: OnnxNode) -> Node:
 def reshape(node: OnnxNode) -> Node:
     """Convert a reshape: 0 keeps a dimension (unless allowzero), -1 is worked out."""
     allow_zero = node.flag("allowzero") if node.version >= 14 else False
+    if is_computed(node, 1):
+        return reshape_computed(node, allow_zero)
     return reshaped(node.input(0), _target(node, node.sizes(1, "shape"), allow_zero))
 
 

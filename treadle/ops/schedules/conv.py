@@ -13,6 +13,7 @@ from treadle.ops.schedules.stages import (
     border_box,
     inline_moves,
     inline_tail,
+    is_long,
     itemsize_of,
     known,
     lanes_of,
@@ -53,9 +54,11 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     rows = rows_per_band(total, -(-_inside(result, oh) // tile.high), tile, target, groups=groups)
     band, oh_outer = result.split(oh_outer, factor=rows)
-    task = (n, *deep, band, oc_outer, oh_outer)
-    result.reorder(*task, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
-    result.parallel(result.fuse(*task))
+    tasks = (n, *deep, band, oc_outer, oh_outer)
+    result.reorder(*tasks, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
+    task = result.fuse(*tasks)
+    if is_long(total, lanes_of(result, target)):
+        result.parallel(task)
     for axis in (oc_inner, oh_inner, ow_inner):
         result.unroll(axis)
     result.vectorize(ocb)
@@ -179,7 +182,9 @@ def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
     tile = _row_tile(_inside(result, ow), target)
     ow_outer, ow_inner = result.split(ow, factor=tile)
     result.reorder(n, oc, *deep, ow_outer, ow_inner, ocb)
-    result.parallel(result.fuse(n, oc, *deep))
+    task = result.fuse(n, oc, *deep)
+    if is_long(total, lanes_of(result, target)):
+        result.parallel(task)
     result.unroll(ow_inner)
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)

@@ -14,12 +14,16 @@ from treadle.expr.nodes import Expr, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.loop.from_schedule import inline_bodies
+from treadle.ops.schedules.tiles import FMA_UNITS
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
 
 PARALLEL_WORK = 16384
 """Elements below which a stage is not worth waking other threads for."""
+
+_THREAD_CYCLES = 12_000
+"""Cycles of arithmetic, some microseconds, from which a second thread wins what waking it costs."""
 
 _LEAST_TURNED = 4
 """Smaller tiles are not worth turning in registers."""
@@ -229,6 +233,14 @@ def _turn_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> Turn | Non
 
 def _inlined(stage: Stage, s: Schedule) -> tuple[Expr, ...]:
     return inline_bodies(s)[id(stage)]
+
+
+def is_long(sums: Stage, lanes: int) -> bool:
+    """True when multiply-adds of `lanes` take long enough to be worth waking other threads."""
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    products = size_of((*op.shape, *(a.extent for a in op.reduce_axis)))
+    return products is None or products >= _THREAD_CYCLES * FMA_UNITS * lanes
 
 
 def lanes_of(stage: Stage, target: Target) -> int:

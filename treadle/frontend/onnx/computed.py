@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes and positions that are computed at run time: the numbers become symbolic sizes.
+
+What ONNX says of such numbers (from the end where negative, clamped, -1 for what is left) is
+computed by the model itself, so a size is always one that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.errors import ModelError
+from treadle.frontend.onnx.build import broadcast, converted, dims_of, reshaped
+from treadle.frontend.onnx.node import OnnxNode
+from treadle.frontend.symbolic import is_sizes, sizes_node
+from treadle.graph.nodes import Constant, Node, TupleItem
+from treadle.graph.types import Dim, product_of, tensor_type
+from treadle.ops import elementwise as ew
+from treadle.ops import movement, select, sizes, sort
+
+
+def is_computed(node: OnnxNode, *indices: int) -> bool:
+    """True when an input is given whose value is only known at run time."""
+    given = [node.optional(k) for k in indices]
+    return any(v is not None and not isinstance(v, Constant) and not is_sizes(v) for v in given)
+
+
+def _number(value: int | Node) -> Node:
+    return Constant.of(value, "int64") if isinstance(value, int) else value
+
+
+def _elements(node: OnnxNode, index: int) -> list[Node]:
+    """Return the elements of a vector of integers (or of one number) as int64 scalars."""
+    value = converted(node.input(index), "int64")
+    shape = tensor_type(value.type).shape
+    if len(shape) > 1 or not all(isinstance(d, int) for d in shape):
+        raise ModelError(
+            f"input {index} of {node.op} must be a list of known length, not {value.type}"
+        )
+    if not shape:
+        return [value]
+    count = int(str(shape[0]))
+    return [movement.gather(value, _number(k), axis=0) for k in range(count)]
+
+
+def _clamped(value: Node, low: int, high: Node) -> Node:
+    return ew.maximum(ew.minimum(value, high), _number(low))
+
+
+def _steps(span: Node, step: int) -> Node:
+    """Return how many steps cover `span` elements."""
+    raised = ew.add(span, _number(abs(step) - 1))
+    return ew.maximum(ew.divide(raised, _number(abs(step))), _number(0))
+
+
+def slice_computed(node: OnnxNode) -> Node:
+    """Return a slice whose bounds are computed; axes and steps are known."""
+    starts, ends = _elements(node, 1), _elements(node, 2)
+    axes = node.constant_ints(3, "axes") if node.has_input(3) else tuple(range(len(starts)))
+    steps = node.constant_ints(4, "steps") if node.has_input(4) else (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise ModelError("starts, ends, axes and steps of Slice do not fit each other")
+    dims = dims_of(node.input(0))
+    at = node.axes(axes, len(dims))
+    begins: list[Dim] = []
+    counts: list[Dim] = []
+    for axis, start, end, step in zip(at, starts, ends, steps, strict=True):
+        extent = sizes_node((dims[axis],), ())
+        high = extent if step > 0 else ew.subtract(extent, _number(1))
+        first = _clamped(_from_front(start, extent), 0, high)
+        last = _clamped(_from_front(end, extent), 0 if step > 0 else -1, high)
+        span = ew.subtract(last, first) if step > 0 else ew.subtract(first, last)
+        begins.append(node.measure(ew.maximum(first, _number(0))))
+        counts.append(node.measure(_steps(span, step)))
+    return sizes.cut(
+        node.input(0), begin=tuple(begins), sizes=tuple(counts), strides=tuple(steps), axes=at
+    )
+
+
+def _from_front(position: Node, extent: Node) -> Node:
+    return ew.where(ew.less(position, _number(0)), ew.add(position, extent), position)
+
+
+def range_computed(node: OnnxNode) -> Node:
+    """Return start, start + delta, ... below a limit, each of them computed or known."""
+    start, limit, delta = (reshaped(node.input(k), ()) for k in range(3))
+    span = ew.subtract(converted(limit, "float64"), converted(start, "float64"))
+    count = ew.ceil(ew.divide(span, converted(delta, "float64")))
+    size = node.measure(converted(ew.maximum(count, Constant.of(0.0, "float64")), "int64"))
+    steps = converted(sizes.count(start=0, step=1, size=size), node.type(0).dtype)
+    return ew.add(ew.multiply(steps, delta), start)
+
+
+def filled_computed(node: OnnxNode, fill: Constant) -> Node:
+    """Return a tensor of a computed shape filled with one value."""
+    return broadcast(fill, [node.measure(d) for d in _elements(node, 0)])
+
+
+def expand_computed(node: OnnxNode) -> Node:
+    """Return a broadcast to a computed shape: extents of 1 in either take the other's."""
+    dims, wanted = dims_of(node.input(0)), _elements(node, 1)
+    own = (*(1,) * (len(wanted) - len(dims)), *dims)
+    wanted = [*[_number(1)] * (len(own) - len(wanted)), *wanted]
+    target = [node.measure(w) if d == 1 else d for d, w in zip(own, wanted, strict=True)]
+    return movement.broadcast_to(node.input(0), shape=tuple(target))
+
+
+def reshape_computed(node: OnnxNode, allow_zero: bool) -> Node:
+    """Return a reshape to a computed shape; one that does not fit is an error of the run."""
+    dims = dims_of(node.input(0))
+    wanted = _elements(node, 1)
+    if not allow_zero:
+        wanted = [
+            ew.where(ew.equal(w, _number(0)), sizes_node((d,), ()), w)
+            for w, d in zip(wanted, dims, strict=False)
+        ] + wanted[len(dims) :]
+    total = sizes_node((product_of(dims),), ())
+    is_hole = [ew.equal(w, _number(-1)) for w in wanted]
+    known = _product([ew.where(h, _number(1), w) for h, w in zip(is_hole, wanted, strict=True)])
+    hole = ew.divide(total, ew.maximum(known, _number(1)))
+    settled = [ew.where(h, hole, w) for h, w in zip(is_hole, wanted, strict=True)]
+    fits = ew.equal(_product(settled), total)
+    shape = [node.measure(ew.where(fits, s, _number(-1))) for s in settled]
+    return movement.reshape(node.input(0), shape=tuple(shape))
+
+
+def _product(values: Sequence[Node]) -> Node:
+    result = _number(1)
+    for value in values:
+        result = ew.multiply(result, value)
+    return result
+
+
+def tile_computed(node: OnnxNode) -> Node:
+    """Return a repetition along every axis as often as computed."""
+    x, dims = node.input(0), dims_of(node.input(0))
+    times = [node.measure(r) for r in _elements(node, 1)]
+    if len(times) != len(dims):
+        raise ModelError(f"{len(times)} repeats do not fit {node.type(0)}")
+    spread = movement.reshape(x, shape=tuple(e for d in dims for e in (1, d)))
+    wide = [e for t, d in zip(times, dims, strict=True) for e in (t, d)]
+    whole = movement.broadcast_to(spread, shape=tuple(wide))
+    shape = [product_of((t, d)) for t, d in zip(times, dims, strict=True)]
+    return movement.reshape(whole, shape=tuple(shape))
+
+
+def top_k_computed(node: OnnxNode, axis: int, largest: bool) -> list[Node]:
+    """Return the first of all elements in order, as many as computed."""
+    x = node.input(0)
+    extent = node.shape(0)[axis]
+    both = sort.topk(x, k=extent, axis=axis, largest=largest)
+    (wanted,) = _elements(node, 1)
+    size = node.measure(ew.minimum(wanted, _number(extent)))
+    return [select.prefix(TupleItem.of(both, k), size=size, axis=axis) for k in range(2)]
