@@ -21,7 +21,7 @@ from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import tensor_type
 from treadle.ops import elementwise
 from treadle.ops.elementwise import add, cast, divide, multiply, power, subtract, where
-from treadle.optimize.rule import Rule, Uses
+from treadle.optimize.rule import Rule, Uses, with_arguments
 
 
 def _uniform_value(node: Node) -> np.generic | None:
@@ -153,10 +153,9 @@ def _shrink_constant(call: Call, uses: Uses) -> Node | None:
             continue
         one = arg.value.reshape(-1)[:1].reshape((1,) * arg.value.ndim)
         args = (*call.args[:k], Constant.of(one.copy(), origin=arg.origin), *call.args[k + 1 :])
-        if isinstance(call.op, Operator):
-            fresh = call.op.call(call.attrs, args, origin=call.origin)
-            if fresh.type == call.type:
-                return fresh
+        fresh = with_arguments(call, args)
+        if fresh is not None:
+            return fresh
     return None
 
 
