@@ -73,11 +73,14 @@ class Writer:
 
     def model(
         self,
-        inputs: Mapping[str, tuple[int, tuple[int, ...]]],
-        outputs: Mapping[str, tuple[int, ...]],
+        inputs: Mapping[str, tuple[int, Sequence[int | str]]],
+        outputs: Mapping[str, Sequence[int | str]],
         opset: int | None,
     ) -> onnx.ModelProto:
-        """Return the model; inputs by name with element type and shape, float32 outputs."""
+        """Return the model; inputs by name with element type and shape, float32 outputs.
+
+        A text in a shape names a size that each run decides.
+        """
         graph = helper.make_graph(
             self.nodes,
             self.network,

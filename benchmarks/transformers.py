@@ -22,7 +22,8 @@ HEAD = 64
 """The size of an attention head in all of them."""
 
 
-def _linear(w: Writer, x: str, sizes: tuple[int, int], name: str, *, bias: bool = True) -> str:
+def linear(w: Writer, x: str, sizes: tuple[int, int], name: str, *, bias: bool = True) -> str:
+    """Add x times a weight [in, out], plus a bias unless `bias` is false."""
     product = w.node(
         "MatMul", [x, w.parameter(f"{name}.weight", sizes, "dense_transposed")], f"{name}.product"
     )
@@ -40,7 +41,8 @@ def _gemm(w: Writer, x: str, rows: int, sizes: tuple[int, int], name: str) -> st
     return w.reshape(product, [1, rows, sizes[1]], name)
 
 
-def _norm(w: Writer, x: str, size: int, name: str) -> str:
+def layer_norm(w: Writer, x: str, size: int, name: str) -> str:
+    """Add a LayerNormalization of the last axis."""
     weight = w.parameter(f"{name}.weight", (size,), "norm_scale")
     bias = w.parameter(f"{name}.bias", (size,), "norm_shift")
     return w.node("LayerNormalization", [x, weight, bias], name, axis=-1, epsilon=1e-5)
@@ -59,7 +61,8 @@ def _norm_in_steps(w: Writer, x: str, size: int, name: str) -> str:
     return w.node("Add", [scaled, w.parameter(f"{name}.bias", (size,), "norm_shift")], name)
 
 
-def _rms_norm(w: Writer, x: str, size: int, name: str) -> str:
+def rms_norm(w: Writer, x: str, size: int, name: str) -> str:
+    """Add a normalisation by the root of the mean square, in steps."""
     square = w.node("Pow", [x, w.scalar(2.0)], f"{name}.square")
     mean = w.node("ReduceMean", [square], f"{name}.mean", axes=[-1])
     shifted = w.node("Add", [mean, w.scalar(1e-6)], f"{name}.shifted")
@@ -76,7 +79,8 @@ def _gelu(w: Writer, x: str, name: str) -> str:
     return w.node("Mul", [product, w.scalar(0.5)], name)
 
 
-def _gelu_tanh(w: Writer, x: str, name: str) -> str:
+def gelu_tanh(w: Writer, x: str, name: str) -> str:
+    """Add GELU in its form with tanh, in steps."""
     cube = w.node("Pow", [x, w.scalar(3.0)], f"{name}.cube")
     part = w.node("Mul", [cube, w.scalar(0.044715)], f"{name}.part")
     total = w.node("Add", [x, part], f"{name}.total")
@@ -109,7 +113,7 @@ def _bert(w: Writer, rows: int, width: int, layers: int, vocabulary: int) -> str
         at = f"encoder.{layer}"
         heads = {}
         for part in ("query", "key", "value"):
-            projected = _linear(w, x, (width, width), f"{at}.{part}")
+            projected = linear(w, x, (width, width), f"{at}.{part}")
             perm = (0, 2, 3, 1) if part == "key" else (0, 2, 1, 3)
             heads[part] = _heads(w, projected, rows, width // HEAD, f"{at}.{part}", perm)
         scores = w.node("MatMul", [heads["query"], heads["key"]], f"{at}.products")
@@ -118,11 +122,11 @@ def _bert(w: Writer, rows: int, width: int, layers: int, vocabulary: int) -> str
         weights = w.node("Softmax", [masked], f"{at}.weights", axis=-1)
         context = w.node("MatMul", [weights, heads["value"]], f"{at}.context")
         context = _joined(w, context, rows, width, f"{at}.joined")
-        output = _linear(w, context, (width, width), f"{at}.output")
+        output = linear(w, context, (width, width), f"{at}.output")
         total = w.node("Add", [output, x], f"{at}.residual")
         x = _norm_in_steps(w, total, width, f"{at}.attention.norm")
-        inner = _gelu(w, _linear(w, x, (width, 4 * width), f"{at}.inner"), f"{at}.gelu")
-        outer = _linear(w, inner, (4 * width, width), f"{at}.outer")
+        inner = _gelu(w, linear(w, x, (width, 4 * width), f"{at}.inner"), f"{at}.gelu")
+        outer = linear(w, inner, (4 * width, width), f"{at}.outer")
         x = _norm_in_steps(w, w.node("Add", [outer, x], f"{at}.sum"), width, f"{at}.norm")
     return x
 
@@ -155,7 +159,7 @@ def gpt2(opset: int | None = None, rows: int = 64) -> onnx.ModelProto:
     causal = w.constant("causal", np.tril(np.ones((1, 1, rows, rows), bool)))
     for layer in range(layers):
         at = f"block.{layer}"
-        normal = _norm(w, x, width, f"{at}.norm1")
+        normal = layer_norm(w, x, width, f"{at}.norm1")
         projected = _gemm(w, normal, rows, (width, 3 * width), f"{at}.qkv")
         parts = [f"{at}.{part}" for part in ("query", "key", "value")]
         w.node_of("Split", [projected, w.integers(width, width, width)], f"{at}.split", parts,
@@ -174,13 +178,13 @@ def gpt2(opset: int | None = None, rows: int = 64) -> onnx.ModelProto:
         context = _joined(w, context, rows, width, f"{at}.joined")
         x = w.node("Add", [_gemm(w, context, rows, (width, width), f"{at}.output"), x],
                    f"{at}.residual")  # fmt: skip
-        normal = _norm(w, x, width, f"{at}.norm2")
-        inner = _gelu_tanh(w, _gemm(w, normal, rows, (width, 4 * width), f"{at}.inner"),
+        normal = layer_norm(w, x, width, f"{at}.norm2")
+        inner = gelu_tanh(w, _gemm(w, normal, rows, (width, 4 * width), f"{at}.inner"),
                            f"{at}.gelu")  # fmt: skip
         outer = _gemm(w, inner, rows, (4 * width, width), f"{at}.outer")
         x = w.node("Add", [x, outer], f"{at}.sum")
     shared = w.transpose(words, (1, 0), "head.weight")
-    w.node("MatMul", [_norm(w, x, width, "norm"), shared], "logits")
+    w.node("MatMul", [layer_norm(w, x, width, "norm"), shared], "logits")
     inputs = {"input_ids": (int(TensorProto.INT64), (1, rows))}
     return w.model(inputs, {"logits": (1, rows, vocabulary)}, opset)
 
@@ -199,7 +203,7 @@ def vit_base(opset: int | None = None) -> onnx.ModelProto:
     for layer in range(layers):
         x = _vit_block(w, x, rows, width, f"block.{layer}")
     first = w.constant("first", np.array(0, np.int64))
-    token = w.node("Gather", [_norm(w, x, width, "norm"), first], "token", axis=1)
+    token = w.node("Gather", [layer_norm(w, x, width, "norm"), first], "token", axis=1)
     weight = w.parameter("head.weight", (1000, width), "dense")
     w.node("Gemm", [token, weight, w.parameter("head.bias", (1000,), "bias")], "logits", transB=1)
     inputs = {"image": (int(TensorProto.FLOAT), (1, 3, 224, 224))}
@@ -207,7 +211,7 @@ def vit_base(opset: int | None = None) -> onnx.ModelProto:
 
 
 def _vit_block(w: Writer, x: str, rows: int, width: int, at: str) -> str:
-    projected = _linear(w, _norm(w, x, width, f"{at}.norm1"), (width, 3 * width), f"{at}.qkv")
+    projected = linear(w, layer_norm(w, x, width, f"{at}.norm1"), (width, 3 * width), f"{at}.qkv")
     split = w.reshape(projected, [1, rows, 3, width // HEAD, HEAD], f"{at}.qkv.split")
     moved = w.transpose(split, (2, 0, 3, 1, 4), f"{at}.qkv.heads")
     q, k, v = (
@@ -225,10 +229,10 @@ def _vit_block(w: Writer, x: str, rows: int, width: int, at: str) -> str:
     weights = w.node("Softmax", [scores], f"{at}.weights", axis=-1)
     context = _joined(w, w.node("MatMul", [weights, v], f"{at}.context"), rows, width,
                       f"{at}.joined")  # fmt: skip
-    x = w.node("Add", [x, _linear(w, context, (width, width), f"{at}.output")], f"{at}.residual")
-    normal = _norm(w, x, width, f"{at}.norm2")
-    inner = _gelu(w, _linear(w, normal, (width, 4 * width), f"{at}.inner"), f"{at}.gelu")
-    return w.node("Add", [x, _linear(w, inner, (4 * width, width), f"{at}.outer")], f"{at}.sum")
+    x = w.node("Add", [x, linear(w, context, (width, width), f"{at}.output")], f"{at}.residual")
+    normal = layer_norm(w, x, width, f"{at}.norm2")
+    inner = _gelu(w, linear(w, normal, (width, 4 * width), f"{at}.inner"), f"{at}.gelu")
+    return w.node("Add", [x, linear(w, inner, (4 * width, width), f"{at}.outer")], f"{at}.sum")
 
 
 def _rotated(w: Writer, x: str, name: str) -> str:
@@ -263,11 +267,11 @@ def llama_like(opset: int | None = None, rows: int = 32) -> onnx.ModelProto:
     x = w.node("Gather", [words, "input_ids"], "embedded")
     for layer in range(8):
         at = f"layer.{layer}"
-        normal = _rms_norm(w, x, width, f"{at}.norm1")
+        normal = rms_norm(w, x, width, f"{at}.norm1")
         q, k, v = (
             _heads(
                 w,
-                _linear(w, normal, (width, count * HEAD), f"{at}.{part}", bias=False),
+                linear(w, normal, (width, count * HEAD), f"{at}.{part}", bias=False),
                 rows,
                 count,
                 f"{at}.{part}",
@@ -285,18 +289,18 @@ def llama_like(opset: int | None = None, rows: int = 32) -> onnx.ModelProto:
         weights = w.node("Softmax", [masked], f"{at}.weights", axis=-1)
         context = _joined(w, w.node("MatMul", [weights, v], f"{at}.context"), rows, width,
                           f"{at}.joined")  # fmt: skip
-        output = _linear(w, context, (width, width), f"{at}.output", bias=False)
+        output = linear(w, context, (width, width), f"{at}.output", bias=False)
         x = w.node("Add", [x, output], f"{at}.residual")
-        normal = _rms_norm(w, x, width, f"{at}.norm2")
-        gate = _linear(w, normal, (width, hidden), f"{at}.gate", bias=False)
+        normal = rms_norm(w, x, width, f"{at}.norm2")
+        gate = linear(w, normal, (width, hidden), f"{at}.gate", bias=False)
         silu = w.node("Mul", [gate, w.node("Sigmoid", [gate], f"{at}.sigmoid")], f"{at}.silu")
-        up = _linear(w, normal, (width, hidden), f"{at}.up", bias=False)
+        up = linear(w, normal, (width, hidden), f"{at}.up", bias=False)
         inner = w.node("Mul", [silu, up], f"{at}.inner")
-        down = _linear(w, inner, (hidden, width), f"{at}.down", bias=False)
+        down = linear(w, inner, (hidden, width), f"{at}.down", bias=False)
         x = w.node("Add", [x, down], f"{at}.sum")
     role: Role = "dense_transposed"
     head = w.parameter("head.weight", (width, vocabulary), role)
-    w.node("MatMul", [_rms_norm(w, x, width, "norm"), head], "logits")
+    w.node("MatMul", [rms_norm(w, x, width, "norm"), head], "logits")
     inputs = {"input_ids": (int(TensorProto.INT64), (1, rows))}
     return w.model(inputs, {"logits": (1, rows, vocabulary)}, opset)
 

@@ -70,3 +70,8 @@ def test_an_operand_that_must_stay_broadcast() -> None:
     nodes = [_node("Expand", "x shape", "e"), _node("PRelu", "e slope", "y")]
     inputs = {"x": _floats(1, 3, 5), "slope": _floats(2, 3, 1)}
     _check(nodes, inputs, {"shape": np.array([2, 3, 5])})
+
+
+def test_a_constant_that_must_stay_as_large_as_it_is() -> None:
+    zeros = {"zeros": np.zeros((2, 3, 4), np.float32)}
+    _check([_node("PRelu", "zeros slope", "y")], {"slope": _floats(4)}, zeros)

@@ -20,6 +20,7 @@ from treadle.ops.elementwise import (
     multiply,
     power,
     subtract,
+    where,
 )
 from treadle.optimize import arithmetic
 from treadle.optimize.rule import apply_rules
@@ -35,6 +36,9 @@ def _number(value: float, dtype: str = "float32", *shape: int) -> Constant:
 
 CASES: dict[str, Callable[[], Function]] = {
     "drop_multiply": lambda: function(multiply(_number(1, "float32", 4), x), params=[x]),
+    "drop_where": lambda: function(
+        where(Constant.of(np.zeros((1, 1), bool)), _number(0.0), x), params=[x]
+    ),
     "drop_divide": lambda: function(divide(x, _number(1)), params=[x]),
     "drop_add": lambda: function(add(x, _number(-0.0)), params=[x]),
     "drop_add_integer": lambda: function(add(_number(0, "int32"), i), params=[i]),
@@ -66,6 +70,10 @@ UNCHANGED: dict[str, Callable[[], Function]] = {
         divide(x, _number(2.0**127)), params=[x]
     ),
     "division by zero": lambda: function(divide(x, _number(0.0)), params=[x]),
+    "a choice that differs": lambda: function(
+        where(Constant.of(np.arange(x.type.static_shape[-1]) > 0), _number(0.0), x),  # type: ignore[union-attr]
+        params=[x],
+    ),
     "a cast that rounds": lambda: function(
         cast(cast(x, dtype="float16"), dtype="float32"), params=[x]
     ),

@@ -8,6 +8,7 @@
 5. cast to the type it has         -> its operand
 6. cast of a cast that loses nothing -> one cast
 7. a constant operand with equal elements -> one element, broadcast
+8. where(c, x, y), c the same everywhere -> x or y
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import tensor_type
 from treadle.ops import elementwise
-from treadle.ops.elementwise import add, cast, divide, multiply, power, subtract
-from treadle.optimize.rule import Rule, Uses
+from treadle.ops.elementwise import add, cast, divide, multiply, power, subtract, where
+from treadle.optimize.rule import Rule, Uses, with_arguments
 
 
 def _uniform_value(node: Node) -> np.generic | None:
@@ -106,6 +107,11 @@ def _exponent_limit(dtype: str) -> int:
     return {"float16": 13, "float64": 1000}.get(dtype, 120)
 
 
+def _drop_where(call: Call, uses: Uses) -> Node | None:
+    condition = _uniform_value(call.args[0])
+    return None if condition is None else _kept(call.args[1 if condition else 2], call)
+
+
 def _drop_cast(call: Call, uses: Uses) -> Node | None:
     return _kept(call.args[0], call)
 
@@ -147,10 +153,9 @@ def _shrink_constant(call: Call, uses: Uses) -> Node | None:
             continue
         one = arg.value.reshape(-1)[:1].reshape((1,) * arg.value.ndim)
         args = (*call.args[:k], Constant.of(one.copy(), origin=arg.origin), *call.args[k + 1 :])
-        if isinstance(call.op, Operator):
-            fresh = call.op.call(call.attrs, args, origin=call.origin)
-            if fresh.type == call.type:
-                return fresh
+        fresh = with_arguments(call, args)
+        if fresh is not None:
+            return fresh
     return None
 
 
@@ -167,6 +172,7 @@ RULES = (
     Rule("drop_subtract", (subtract,), _drop_subtract),
     Rule("power_to_multiply", (power,), _power_to_multiply),
     Rule("divide_to_multiply", (divide,), _divide_to_multiply),
+    Rule("drop_where", (where,), _drop_where),
     Rule("drop_cast", (cast,), _drop_cast),
     Rule("merge_casts", (cast,), _merge_casts),
     Rule("shrink_constant", _BROADCASTING, _shrink_constant),

@@ -27,10 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from treadle.errors import TypeMismatch
 from treadle.graph.nodes import Call, Constant, Node, Tuple
 from treadle.graph.operator import Fusion, Operator
-from treadle.graph.types import Dim, TensorType, same_dim, tensor_type
+from treadle.graph.types import Dim, same_dim, tensor_type
 from treadle.ops import elementwise
 from treadle.ops.movement import (
     SliceAttrs,
@@ -43,7 +42,7 @@ from treadle.ops.movement import (
     split,
     transpose,
 )
-from treadle.optimize.rule import Rule, Uses, attrs_of
+from treadle.optimize.rule import Rule, Uses, attrs_of, with_arguments
 
 
 def shape_of(node: Node) -> tuple[Dim, ...]:
@@ -145,11 +144,8 @@ def _drop_operand_broadcast(call: Call, uses: Uses) -> Node | None:
         mixed = tuple(bare[k] if k <= count else a for k, a in enumerate(call.args))
         if all(map(lambda a, b: a is b, mixed, call.args)):
             continue
-        try:
-            fresh = call.op.call(call.attrs, mixed, origin=call.origin)
-        except TypeMismatch:  # prelu broadcasts one way only
-            continue
-        if isinstance(fresh.type, TensorType) and has_same_shape(fresh, call):
+        fresh = with_arguments(call, mixed)
+        if fresh is not None:
             return fresh
     return None
 

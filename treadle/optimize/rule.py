@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from treadle.errors import InternalError
+from treadle.errors import InternalError, TypeMismatch
 from treadle.graph.nodes import Call, Function, Node, operands, topological, with_operands
 from treadle.graph.operator import Operator
-from treadle.graph.types import TensorType, Type
+from treadle.graph.types import TensorType, Type, same_dim
 from treadle.settings import get
 
 ROUNDS = 12
@@ -48,6 +48,28 @@ class Rule:
 def attrs_of(call: Call) -> Any:  # the attribute record of whatever operator a rule is about
     """Return the attributes of a call whose operator the caller knows."""
     return call.attrs
+
+
+def with_arguments(call: Call, args: Sequence[Node]) -> Call | None:
+    """Return a call of the same type with other arguments; None where the operator refuses them.
+
+    Not every operator broadcasts both ways: the slope of prelu fits the input, never the reverse.
+    """
+    if not isinstance(call.op, Operator):
+        return None
+    try:
+        fresh = call.op.call(call.attrs, args, origin=call.origin)
+    except TypeMismatch:
+        return None
+    return fresh if _has_type(fresh, call) else None
+
+
+def _has_type(a: Call, b: Call) -> bool:
+    x, y = a.type, b.type
+    if not isinstance(x, TensorType) or not isinstance(y, TensorType):
+        return False
+    shapes = zip(x.shape, y.shape, strict=False)
+    return x.dtype == y.dtype and x.ndim == y.ndim and all(same_dim(p, q) for p, q in shapes)
 
 
 def apply_rules(function: Function, rules: Sequence[Rule], first: RuleFn | None = None) -> Function:

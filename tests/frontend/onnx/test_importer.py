@@ -238,3 +238,13 @@ def test_an_output_of_another_type_than_declared() -> None:
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, [2]))
     with pytest.raises(ModelError, match="declared as int64, the graph computes float32"):
         import_onnx(model)
+
+
+def test_an_error_without_advice_says_what_the_operator_takes() -> None:
+    node = helper.make_node("Resize", ["x"], ["y"], "grow", mode="linear")
+    with pytest.raises(ModelError) as raised:
+        import_onnx(make([node], {"x": [1, 2]}, ["y"], 19))
+    text = str(raised.value)
+    assert "node grow (index 0), operator Resize-19, opset 19, inputs (float32[1, 2])" in text
+    assert "hint  Resize-19 takes (X, roi?, scales?, sizes?) with antialias?" in text
+    assert "https://onnx.ai/onnx/operators/onnx__Resize.html" in text

@@ -6,6 +6,7 @@ A test passes, or is refused for one of the reasons below, or is listed as a mis
 
 from __future__ import annotations
 
+import random
 import re
 import warnings
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from onnx import numpy_helper
 from onnx.backend.test.case.test_case import TestCase as Case
 from onnx.backend.test.loader import load_model_tests
 
+from tests.frontend.onnx.mutants import mutant
 from treadle.errors import ModelError, UnsupportedOperators
 from treadle.frontend.importer import Imported
 from treadle.frontend.onnx.importer import import_onnx
@@ -112,3 +114,17 @@ def test_node_suite(cases: list[Case]) -> None:
     assert not unexplained
     assert failed == MISMATCHES & {c.name for c in cases}
     assert passed >= FEWEST_PASSED.get(onnx.__version__, 1000)
+
+
+def test_damaged_models_are_refused_with_a_place_and_advice(cases: list[Case]) -> None:
+    """Nothing but our own errors arises, and none that says no more than that it went wrong."""
+    rng = random.Random(3)
+    errors = []
+    for case in rng.sample(cases, 250):
+        try:
+            import_onnx(mutant(case.model, rng))
+        except ModelError as e:
+            errors.append(e)
+    assert len(errors) > 100
+    assert [str(e) for e in errors if not e.at or not e.hint] == []
+    assert [str(e) for e in errors if "cannot be converted" in e.problem] == []

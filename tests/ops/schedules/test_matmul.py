@@ -81,3 +81,9 @@ def test_rows_known_at_run_time_have_tiles_of_constant_size() -> None:
         assert run(kernel.lowered, [x, panels, out], [count], env=pool_of(3, [])) == 0
         expected = x @ panels.transpose(1, 0, 2).reshape(40, -1)
         np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(8, 1), (3, 5, 1), (9, 4), (2, 3, 3), (5, 7), (1, 1)])
+def test_matrices_of_few_rows_share_tiles(shape: tuple[int, ...]) -> None:
+    kernel = check("dense_packed", (*shape, 40), (3, 40, 2 * native().lanes()), n=70)
+    assert (".fuse(i0, i1" in kernel.schedule) == (shape != (1, 1))

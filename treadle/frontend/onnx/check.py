@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import onnx
@@ -17,20 +17,23 @@ from treadle.graph.nodes import Node, Var, topological
 
 
 @contextmanager
-def placed(place: str) -> Iterator[None]:
-    """Give whatever goes wrong inside the place it happened at, as a ModelError."""
+def placed(place: str, advice: Callable[[], str] = str) -> Iterator[None]:
+    """Give whatever goes wrong inside the place it happened at, as a ModelError.
+
+    `advice` is asked for a hint where an error brings none.
+    """
     try:
         yield
     except RuntimeValueError as e:
-        error = RuntimeValueError(e.problem, at=e.at or place, hint=e.hint)
+        error = RuntimeValueError(e.problem, at=e.at or place, hint=e.hint or advice())
         error.source = e.source
         if e.source is not None:
             error.inputs = tuple(n.name for n in topological([e.source]) if isinstance(n, Var))
         raise error from None
     except ModelError as e:
-        raise type(e)(e.problem, at=e.at or place, hint=e.hint) from None
+        raise type(e)(e.problem, at=e.at or place, hint=e.hint or advice()) from None
     except TreadleError as e:
-        raise ModelError(e.problem, at=place, hint=e.hint) from None
+        raise ModelError(e.problem, at=place, hint=e.hint or advice()) from None
     except MemoryError:
         raise ModelError("this node needs more memory than there is", at=place) from None
     except (ArithmeticError, LookupError, ValueError, TypeError) as e:
@@ -39,6 +42,25 @@ def placed(place: str) -> Iterator[None]:
             at=place,
             hint="the model may break a rule of ONNX; try onnx.checker.check_model on it",
         ) from e
+
+
+def usage(schema: onnx.defs.OpSchema | None) -> str:
+    """Return what an operator takes, in one line, and where ONNX describes it."""
+    if schema is None:
+        return "check how the model was exported"
+    option = onnx.defs.OpSchema.FormalParameterOption
+    marks = {option.Optional: "?", option.Variadic: "..."}
+    inputs = ", ".join(i.name + marks.get(i.option, "") for i in schema.inputs)
+    attributes = ", ".join(
+        name + ("" if definition.required else "?")
+        for name, definition in sorted(schema.attributes.items())
+    )
+    page = f"onnx_{schema.domain.replace('.', '')}_{schema.name}"
+    return (
+        f"{schema.name}-{schema.since_version} takes ({inputs})"
+        + (f" with {attributes}" if attributes else "")
+        + f"; see https://onnx.ai/onnx/operators/{page}.html"
+    )
 
 
 def check_form(

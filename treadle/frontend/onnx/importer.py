@@ -14,7 +14,7 @@ import onnx
 from treadle.errors import ModelError
 from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
-from treadle.frontend.onnx.check import check_complete, check_form, placed, undefined
+from treadle.frontend.onnx.check import check_complete, check_form, placed, undefined, usage
 from treadle.frontend.onnx.files import Source, open_model
 from treadle.frontend.onnx.functions import (
     attributes_of,
@@ -216,7 +216,7 @@ class _Importer:
             inputs = _inputs(frame, proto)
         meaning = self._resolver.meaning(proto, frame.opsets)
         use = _Use(proto, frame, origin, place + _signature(meaning, frame, proto, inputs), inputs)
-        with placed(use.place):
+        with placed(use.place, lambda: usage(getattr(meaning, "schema", None))):
             self._apply(meaning, use)
 
     def _apply(self, meaning: Meaning, use: _Use) -> None:
@@ -483,7 +483,8 @@ def _output(declared: onnx.ValueInfoProto, values: Mapping[str, Node]) -> Node:
     if wanted and isinstance(node.type, TensorType) and node.type.dtype != wanted:
         raise ModelError(
             f"the graph output {declared.name!r} is declared as {wanted}, "
-            f"the graph computes {node.type}"
+            f"the graph computes {node.type}",
+            hint="correct the type of the output, or convert the result with a Cast node",
         )
     return node
 

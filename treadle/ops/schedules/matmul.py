@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
@@ -43,10 +45,11 @@ def schedule_dense_packed(group: Group, target: Target) -> None:
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     vectors = max(1, (width or lanes) // lanes)
-    *_, m, _ = _compute(result).axis
-    tile = Tile(best_rows(known(m), vectors, target), vectors)
-    block = _row_block(sums, tile, target)
-    _schedule(group, sums, tile, lanes, block)
+    *batch, m, _ = _compute(result).axis
+    joint = _joint_rows(batch, m, vectors, target)
+    tile = Tile(joint or best_rows(known(m), vectors, target), vectors)
+    block = None if joint else _row_block(sums, tile, target)
+    _schedule(group, sums, tile, lanes, block, is_joint=joint > 0)
     _fetch_ahead(sums, weights, tile, target)
 
 
@@ -64,12 +67,22 @@ def _sums_of(group: Group) -> list[Stage]:
     return [x for x in stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis]
 
 
-def _schedule(group: Group, sums: Stage, tile: Tile, lanes: int, block: int | None) -> None:
+def _schedule(
+    group: Group,
+    sums: Stage,
+    tile: Tile,
+    lanes: int,
+    block: int | None,
+    *,
+    is_joint: bool = False,
+) -> None:
     """Order (block of rows, strip of columns, batch, tile of rows) and let threads share it."""
     result = group.schedule[group.outputs[0]]
     op = _compute(result)
     *batch, m, n = op.axis
     blocks: list[IterVar] = []
+    if is_joint:
+        m, batch = result.fuse(*batch, m), []
     if block is not None:
         outer, m = result.split(m, factor=block)
         blocks.append(outer)
@@ -88,6 +101,14 @@ def _schedule(group: Group, sums: Stage, tile: Tile, lanes: int, block: int | No
     _register_sums(sums, lanes)
     for tensor in _addends(result, sums):
         result.prefetch(tensor, place, 0)
+
+
+def _joint_rows(batch: list[IterVar], m: IterVar, vectors: int, target: Target) -> int:
+    """Return the rows of a tile of several matrices where each has few rows; 0 for one by one."""
+    matrices, rows, most = prod(map(known, batch)), known(m), best_rows(0, vectors, target)
+    if matrices < 2 or not 0 < 2 * rows <= most:
+        return 0
+    return -(-matrices // -(-matrices // (most // rows))) * rows
 
 
 def _addends(result: Stage, sums: Stage) -> list[Tensor]:
