@@ -318,7 +318,7 @@ class _Planner:
 
     def _read_sizes(self, node: Node) -> None:
         """Add the steps that read sizes from a value which has just been computed."""
-        if bodies_of(node) if isinstance(node, g.Call) else False:
+        if isinstance(node, g.Call) and bodies_of(node):
             return  # a branch or loop tells them itself
         for size in self.reads.get(node, ()):
             value = self.values[node, 0]
