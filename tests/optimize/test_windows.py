@@ -102,6 +102,14 @@ def test_one_axis_convolutions_stay_together() -> None:
     assert names == ["reshape", "conv", "relu", "add", "conv", "reshape"]
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_batch_of_one_is_not_taken_for_the_axis_that_was_added(batch: int) -> None:
+    signal = var("signal", batch, 3, 9)
+    value = relu(conv(signal, constant(4, 3, 3)))
+    names = [n.op.name for n in _path(canonicalize(function(value, params=[signal])).body)]
+    assert names == ["reshape", "relu", "conv", "reshape"]
+
+
 def _path(node: Node) -> list[Call]:
     found = []
     while isinstance(node, Call):

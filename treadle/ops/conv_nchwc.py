@@ -210,32 +210,34 @@ reorder_nchwc: Operator[Attrs] = register(
 
 def _infer_conv2d_nchwc(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
     data, weights = tensor_type(x), tensor_type(w)
-    layout = "[n, ic/ib, h, w, ib] and [oc/ob, ic/groups/ib, kh, kw, ib, ob]"
-    check_factors(data, weights, 5, 6, layout)
-    filters, per_group, kh, kw, ib, ob = weights.static_shape
+    layout = "[n, ic/ib, *spatial, ib] and [oc/ob, ic/groups/ib, *kernel, ib, ob]"
+    rank = max(data.ndim, 4)
+    check_factors(data, weights, rank, rank + 1, layout)
+    filters, per_group, *kernel, ib, ob = weights.static_shape
     chunks = known_extent(data, 1, "channel blocks")
     check_groups(attrs.groups, chunks, filters)
-    if chunks != per_group * attrs.groups or not same_dim(data.shape[4], ib):
+    if chunks != per_group * attrs.groups or not same_dim(data.shape[-1], ib):
         raise TypeMismatch(
             f"the weights {weights} take {per_group} blocks of {ib} channels in each of "
             f"{attrs.groups} groups, the data is {data}"
         )
-    axes = conv_axes(attrs, data.shape[2:4], (kh, kw))
+    axes = conv_axes(attrs, data.shape[2:-1], kernel)
     return data.with_shape((data.shape[0], filters, *(a.out for a in axes), ob))
 
 
 def _compute_conv2d_nchwc(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
     filters, per_group, *kernel, ib, ob = TensorType(w.shape, w.dtype).static_shape
-    axes = conv_axes(attrs, dims_of(x)[2:4], kernel)
+    axes = conv_axes(attrs, dims_of(x)[2:-1], kernel)
     pad = padded(x, axes, trailing=1)
     source = x if pad is None else pad
     ic, icb = te.reduce_axis((0, per_group), "ic"), te.reduce_axis((0, ib), "icb")
-    kh, kw = kernel_axes(kernel)
+    taps = kernel_axes(kernel)
 
-    def element(n: Expr, oc: Expr, oh: Expr, ow: Expr, ocb: Expr) -> Expr:
+    def element(n: Expr, oc: Expr, *o: Expr) -> Expr:
+        *at, ocb = o
         chunk = input_channel(oc, ic, filters, attrs.groups, per_group)
-        value = source[(n, chunk, *positions(axes, (oh, ow), (kh, kw)), icb)]
-        return te.sum(product(value, w[oc, ic, kh, kw, icb, ocb]), axis=[ic, kh, kw, icb])
+        value = source[(n, chunk, *positions(axes, at, taps), icb)]
+        return te.sum(product(value, w[(oc, ic, *taps, icb, ocb)]), axis=[ic, *taps, icb])
 
     shape = (x.shape[0], filters, *(a.out for a in axes), ob)
     total = te.compute_one(shape, element, name="conv2d_nchwc")
@@ -243,15 +245,16 @@ def _compute_conv2d_nchwc(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[
 
 
 def _reference_conv2d_nchwc(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    chunks, per_group, kh, kw, ib, ob = w.shape
-    plain = w.transpose(0, 5, 1, 4, 2, 3).reshape(chunks * ob, per_group * ib, kh, kw)
+    chunks, per_group, *kernel, ib, ob = w.shape
+    split = np.moveaxis(w, (-1, -2), (1, 3))  # [oc/ob, ob, ic/ib, ib, *kernel]
+    plain = split.reshape(chunks * ob, per_group * ib, *kernel)
     data = _reference_unpack(UnpackAttrs(x.shape[1] * ib), x)
     return _reference_pack(PackAttrs(ob), reference_conv(attrs, data, plain))
 
 
 def _flops_conv2d_nchwc(attrs: ConvAttrs, x: Type, w: Type) -> int:
     out = _infer_conv2d_nchwc(attrs, x, w)
-    return 2 * out.size * prod(tensor_type(w).static_shape[1:5])
+    return 2 * out.size * prod(tensor_type(w).static_shape[1:-1])
 
 
 conv2d_nchwc: Operator[ConvAttrs] = register(
@@ -267,6 +270,8 @@ conv2d_nchwc: Operator[ConvAttrs] = register(
         examples=(
             product_example(((1, 2, 7, 9, 4), (3, 2, 3, 3, 4, 8)), padding(1)),
             product_example(((2, 2, 5, 5, 4), (1, 2, 1, 1, 4, 4))),
+            product_example(((2, 2, 19, 4), (3, 2, 3, 4, 8)), {"strides": (2,)}),
+            product_example(((1, 2, 4, 6, 5, 4), (2, 2, 3, 2, 3, 4, 4)), {"strides": (1, 2, 1)}),
             product_example(
                 ((1, 1, 17, 17, 3), (1, 1, 7, 7, 3, 16)), {**padding(3), "strides": (2, 2)}
             ),
@@ -290,24 +295,26 @@ conv2d_nchwc: Operator[ConvAttrs] = register(
 
 def _infer_depthwise(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
     data, weights = tensor_type(x), tensor_type(w)
-    check_factors(data, weights, 5, 4, "[n, c/b, h, w, b] and [c/b, kh, kw, b]")
-    chunks, kh, kw, block = weights.static_shape
-    if not (same_dim(data.shape[1], chunks) and same_dim(data.shape[4], block)):
+    rank = max(data.ndim, 4)
+    check_factors(data, weights, rank, rank - 1, "[n, c/b, *spatial, b] and [c/b, *kernel, b]")
+    chunks, *kernel, block = weights.static_shape
+    if not (same_dim(data.shape[1], chunks) and same_dim(data.shape[-1], block)):
         raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
-    axes = conv_axes(attrs, data.shape[2:4], (kh, kw))
+    axes = conv_axes(attrs, data.shape[2:-1], kernel)
     return data.with_shape((data.shape[0], chunks, *(a.out for a in axes), block))
 
 
 def _compute_depthwise(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
     chunks, *kernel, block = TensorType(w.shape, w.dtype).static_shape
-    axes = conv_axes(attrs, dims_of(x)[2:4], kernel)
+    axes = conv_axes(attrs, dims_of(x)[2:-1], kernel)
     pad = padded(x, axes, trailing=1)
     source = x if pad is None else pad
-    kh, kw = kernel_axes(kernel)
+    taps = kernel_axes(kernel)
 
-    def element(n: Expr, oc: Expr, oh: Expr, ow: Expr, ocb: Expr) -> Expr:
-        value = source[(n, oc, *positions(axes, (oh, ow), (kh, kw)), ocb)]
-        return te.sum(product(value, w[oc, kh, kw, ocb]), axis=[kh, kw])
+    def element(n: Expr, oc: Expr, *o: Expr) -> Expr:
+        *at, ocb = o
+        value = source[(n, oc, *positions(axes, at, taps), ocb)]
+        return te.sum(product(value, w[(oc, *taps, ocb)]), axis=taps)
 
     shape = (x.shape[0], chunks, *(a.out for a in axes), block)
     total = te.compute_one(shape, element, name="depthwise_conv2d_nchwc")
@@ -315,16 +322,16 @@ def _compute_depthwise(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.
 
 
 def _reference_depthwise(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    chunks, kh, kw, block = w.shape
+    chunks, *kernel, block = w.shape
     channels = chunks * block
-    plain = w.transpose(0, 3, 1, 2).reshape(channels, 1, kh, kw)
+    plain = np.moveaxis(w, -1, 1).reshape(channels, 1, *kernel)
     data = _reference_unpack(UnpackAttrs(channels), x)
     made = reference_conv(replace(attrs, groups=channels), data, plain)
     return _reference_pack(PackAttrs(block), made)
 
 
 def _flops_depthwise(attrs: ConvAttrs, x: Type, w: Type) -> int:
-    return 2 * _infer_depthwise(attrs, x, w).size * prod(tensor_type(w).static_shape[1:3])
+    return 2 * _infer_depthwise(attrs, x, w).size * prod(tensor_type(w).static_shape[1:-1])
 
 
 depthwise_conv2d_nchwc: Operator[ConvAttrs] = register(
@@ -347,6 +354,8 @@ depthwise_conv2d_nchwc: Operator[ConvAttrs] = register(
                 atol=1e-4,
             ),
             product_example(((1, 2, 1, 1, 4), (2, 1, 1, 4))),
+            product_example(((2, 2, 19, 8), (2, 5, 8)), {"dilations": (2,)}),
+            product_example(((1, 2, 4, 6, 5, 4), (2, 3, 3, 3, 4)), {"strides": (1, 2, 1)}),
         ),
     )
 )

@@ -93,39 +93,40 @@ def arranged(value: np.ndarray, axis: int, order: ChannelOrder) -> np.ndarray:
 
 
 def pack_channels(value: np.ndarray, order: ChannelOrder) -> np.ndarray:
-    """Return [n, c, h, w] as [n, chunks, h, w, block]."""
+    """Return [n, c, *spatial] as [n, chunks, *spatial, block]."""
     placed = arranged(value, 1, order)
-    n, c, h, w = placed.shape
-    return placed.reshape(n, c // order.block, order.block, h, w).transpose(0, 1, 3, 4, 2)
+    n, c, *spatial = placed.shape
+    return np.moveaxis(placed.reshape(n, c // order.block, order.block, *spatial), 2, -1)
 
 
 def pack_weights(w: np.ndarray, inputs: ChannelOrder, outputs: ChannelOrder) -> np.ndarray:
-    """Return [oc, ic, kh, kw] as [oc/ob, ic/ib, kh, kw, ib, ob]."""
+    """Return [oc, ic, *kernel] as [oc/ob, ic/ib, *kernel, ib, ob]."""
     placed = arranged(arranged(w, 0, outputs), 1, inputs)
-    oc, ic, kh, kw = placed.shape
+    oc, ic, *kernel = placed.shape
     split = placed.reshape(oc // outputs.block, outputs.block, ic // inputs.block, inputs.block,
-                           kh, kw)  # fmt: skip
-    return split.transpose(0, 2, 4, 5, 3, 1)
+                           *kernel)  # fmt: skip
+    return np.moveaxis(split, (3, 1), (-2, -1))
 
 
 def pack_depthwise(w: np.ndarray, order: ChannelOrder) -> np.ndarray:
-    """Return [c, 1, kh, kw] as [chunks, kh, kw, block]."""
+    """Return [c, 1, *kernel] as [chunks, *kernel, block]."""
     placed = arranged(w, 0, order)
-    c, _, kh, kw = placed.shape
-    return placed.reshape(c // order.block, order.block, kh, kw).transpose(0, 2, 3, 1)
+    c, _, *kernel = placed.shape
+    return np.moveaxis(placed.reshape(c // order.block, order.block, *kernel), 1, -1)
 
 
 def merge_groups(w: np.ndarray, groups: int, merged: int) -> np.ndarray:
     """Return weights of `groups` groups as those of groups / `merged`, zeros off the diagonal.
 
-    w: [oc, ic/groups, kh, kw] -> [oc, ic/groups * merged, kh, kw]
+    w: [oc, ic/groups, *kernel] -> [oc, ic/groups * merged, *kernel]
     """
-    oc, per_group, kh, kw = w.shape
-    result = np.zeros((groups // merged, merged, oc // groups, merged, per_group, kh, kw), w.dtype)
-    blocks = w.reshape(groups // merged, merged, oc // groups, per_group, kh, kw)
+    oc, per_group, *kernel = w.shape
+    lead = (groups // merged, merged, oc // groups)
+    result = np.zeros((*lead, merged, per_group, *kernel), w.dtype)
+    blocks = w.reshape(*lead, per_group, *kernel)
     for k in range(merged):
         result[:, k, :, k] = blocks[:, k]
-    return result.reshape(oc, merged * per_group, kh, kw)
+    return result.reshape(oc, merged * per_group, *kernel)
 
 
 def take_per_group(w: np.ndarray, picked: np.ndarray) -> np.ndarray:

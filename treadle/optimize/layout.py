@@ -79,7 +79,8 @@ _UNSAFE = frozenset(
 """Element-wise operators that can make infinities or NaN out of what padding lanes hold."""
 
 _POINTWISE = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
-_SPATIAL = (2, 3)
+_IMAGES = (3, 4, 5)
+"""Dimensions of signals, images and volumes, batch and channels included."""
 _FLOATS = ("float32", "float64")
 MOST_WASTE = 8
 """How many times its arithmetic a convolution in groups may cost before it stays plain."""
@@ -198,19 +199,19 @@ class _Layouts:
         data, weights = tensor_type(x.type), tensor_type(w.type)
         attrs = node.attrs
         assert isinstance(attrs, ConvAttrs)
-        if data.ndim != 4 or not isinstance(w, Constant) or data.dtype not in _FLOATS:
+        if not isinstance(w, Constant) or data.dtype not in _FLOATS or data.ndim not in _IMAGES:
             kinds = f"images of {' or '.join(_FLOATS)} with weights known when compiled"
             return self._stays(node, f"blocks of channels are for {kinds}")
         if not data.is_static:
             return self._stays(node, "sizes are not known")
         block = block_of(self.target, data.dtype)
-        filters, per_group, _, _ = weights.static_shape
+        filters, per_group = weights.static_shape[:2]
         if attrs.groups == data.static_shape[1] == filters and per_group == 1:
             _runs_blocked(node, block)
             decided(node.origin, "method", "depthwise", "each channel has a filter of its own")
             return self._depthwise(node)
         merged = _groups_to_merge(attrs, weights, block)
-        if merged is None:
+        if merged is None or (merged < attrs.groups and data.ndim != 4):
             reason = f"{attrs.groups} groups would waste most lanes of a block"
             return self._stays(node, reason)
         _runs_blocked(node, block)
@@ -234,7 +235,7 @@ class _Layouts:
         if tile is not None:
             again = _winograd(node, source, w, tile)
             return _Blocked(again(order), order, again)
-        scaled = self._scaled(x, weights)
+        scaled = self._scaled(x, weights) if data.ndim == 4 else None
         if scaled is not None:
             decided(scaled.origin, "method", "scales the weights", "they are fewer than the data")
             source = self._blocked(scaled.value)
@@ -243,7 +244,9 @@ class _Layouts:
         def make(order: ChannelOrder) -> Node:
             packed: Node = _constant(pack_weights(w.value, source.order, order), w)
             if scaled is not None:
-                packed = _times(packed, self._operand(scaled.factor, source.order), scaled.origin)
+                packed = _times(
+                    packed, self._operand(scaled.factor, source.order, 4), scaled.origin
+                )
             return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
 
         return _Blocked(make(order), order, make)
@@ -292,7 +295,7 @@ class _Layouts:
 
     def _pointwise(self, node: Call, operator: Operator[Any]) -> _Blocked | None:
         out = tensor_type(node.type)
-        if out.ndim != 4 or not out.is_static:
+        if out.ndim not in _IMAGES or not out.is_static:
             return None
         order = self._common_order(node, out.static_shape[1])
         if order is None or (order.has_gaps and operator in _UNSAFE):
@@ -301,7 +304,7 @@ class _Layouts:
             return None
 
         def make(wanted: ChannelOrder) -> Node:
-            operands = [self._operand(a, wanted) for a in node.args]
+            operands = [self._operand(a, wanted, out.ndim) for a in node.args]
             return operator.call(node.attrs, operands, origin=node.origin)
 
         wide = [self.blocked[a] for a in node.args if a in self.blocked]
@@ -322,22 +325,20 @@ class _Layouts:
     def _can_follow(self, x: Node, shape: tuple[int, ...]) -> bool:
         """True when an operand can broadcast with a blocked result of plain shape `shape`."""
         type_ = tensor_type(x.type)
-        if not type_.is_static or type_.ndim > 4:
+        if not type_.is_static or type_.ndim > len(shape):
             return False
-        full = (1,) * (4 - type_.ndim) + type_.static_shape
+        full = (1,) * (len(shape) - type_.ndim) + type_.static_shape
         if full[1] == 1:
             return True
-        return full[1] == shape[1] and (isinstance(x, Constant) or type_.ndim == 4)
+        return full[1] == shape[1] and (isinstance(x, Constant) or type_.ndim == len(shape))
 
-    def _operand(self, x: Node, order: ChannelOrder) -> Node:
-        """Return an operand in the form that broadcasts with a result in `order`."""
+    def _operand(self, x: Node, order: ChannelOrder, ndim: int) -> Node:
+        """Return an operand that broadcasts with a result of `ndim` dimensions in `order`."""
         type_ = tensor_type(x.type)
-        full = (1,) * (4 - type_.ndim) + type_.static_shape
+        full = (1,) * (ndim - type_.ndim) + type_.static_shape
         is_single = order.channels == 1 and x in self.blocked
         if full[1] == 1 and not is_single:
-            if full == (1, 1, 1, 1):
-                return _reshaped(self._plain(x), (1,) * 5)
-            return _reshaped(self._plain(x), (full[0], 1, full[2], full[3], 1))
+            return _reshaped(self._plain(x), (*full, 1))
         if isinstance(x, Constant):
             return _constant(pack_channels(x.value.reshape(full), order), x)
         found = self._blocked(x)
@@ -351,7 +352,7 @@ class _Layouts:
         return self.moved[x, order]
 
     def _move(self, x: Node, order: ChannelOrder) -> Node:
-        if x in self.blocked:
+        if x in self.blocked and tensor_type(x.type).ndim == 4:
             return _reordered(self.blocked[x], order, x.origin)
         plain = self._plain(x)
         if not order.is_natural:
@@ -360,7 +361,7 @@ class _Layouts:
         return pack_nchwc(plain, block=order.block, origin=x.origin)
 
     def _pool(self, node: Call, operator: Operator[Any]) -> _Blocked | None:
-        if tensor_type(node.type).ndim != 4:
+        if tensor_type(node.type).ndim not in _IMAGES:
             return None
         source = self._blocked(node.args[0])
         attrs: Any = replace(node.attrs, layout="NCc")  # type: ignore[type-var]
@@ -369,21 +370,23 @@ class _Layouts:
     def _reduce(self, node: Call, operator: Operator[Any]) -> _Blocked | None:
         """Reduce over the image; without `keepdims` the result [n, c] is plain at once."""
         attrs: Any = node.attrs
-        if tensor_type(node.args[0].type).ndim != 4 or tuple(sorted(attrs.axes)) != _SPATIAL:
+        ndim = tensor_type(node.args[0].type).ndim
+        spatial = tuple(range(2, ndim))
+        if ndim not in _IMAGES or tuple(sorted(attrs.axes)) != spatial:
             return None
         source = self._blocked(node.args[0])
-        call = operator(source.node, axes=_SPATIAL, keepdims=True, origin=node.origin)
+        call = operator(source.node, axes=spatial, keepdims=True, origin=node.origin)
         kept = _Blocked(call, source.order)
         if attrs.keepdims:
             return kept
         out = tensor_type(node.type)
-        whole = TensorType((*out.shape, 1, 1), out.dtype)
+        whole = TensorType((*out.shape, *(1 for _ in spatial)), out.dtype)
         self.plain[node] = reshape(_unpacked(kept, whole, node.origin), shape=out.shape)
         return None
 
     def _concat(self, node: Call) -> _Blocked | None:
         axis: int = node.attrs.axis  # type: ignore[union-attr]
-        if tensor_type(node.type).ndim != 4:
+        if tensor_type(node.type).ndim not in _IMAGES:
             return None
         parts = [self._blocked(a) for a in node.args]
         order = parts[0].order
@@ -400,7 +403,7 @@ class _Layouts:
 
     def _pad(self, node: Call) -> _Blocked | None:
         attrs: Any = node.attrs
-        if len(attrs.before) != 4 or any((*attrs.before[:2], *attrs.after[:2])):
+        if len(attrs.before) not in _IMAGES or any((*attrs.before[:2], *attrs.after[:2])):
             return None
         made = replace(attrs, before=(*attrs.before, 0), after=(*attrs.after, 0))
         source = self._blocked(node.args[0])
@@ -542,11 +545,12 @@ def _winograd(
 
 def _padded(x: Node, attrs: ConvAttrs, w: Constant, origin: str) -> tuple[Node, ConvAttrs]:
     """Return the input with its padding as an operator of its own, and attributes without it."""
-    before, after = attrs.pads_before or (0, 0), attrs.pads_after or (0, 0)
+    none = (0,) * (w.type.ndim - 2)
+    before, after = attrs.pads_before or none, attrs.pads_after or none
     if not any(before) and not any(after):
         return x, attrs
     made = pad(x, before=(0, 0, *before, 0), after=(0, 0, *after, 0), origin=origin)
-    return made, replace(attrs, pads_before=(0, 0), pads_after=(0, 0))
+    return made, replace(attrs, pads_before=none, pads_after=none)
 
 
 def _reordered(value: _Blocked, order: ChannelOrder, origin: str) -> Node:
@@ -565,7 +569,7 @@ def _places(value: _Blocked, places: np.ndarray) -> Constant:
 def _unpacked(value: _Blocked, type_: TensorType, origin: str) -> Node:
     shape = tensor_type(value.node.type).shape
     order = value.order
-    if order.is_natural and not order.has_gaps and shape[2:4] == (1, 1):
+    if order.is_natural and not order.has_gaps and all(d == 1 for d in shape[2:-1]):
         return reshape(value.node, shape=type_.shape, origin=origin)
     if order.is_natural:
         return unpack_nchwc(value.node, channels=order.channels, origin=origin)

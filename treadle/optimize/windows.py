@@ -99,25 +99,22 @@ def _dropped_axes(node: Node, uses: Uses) -> tuple[int, ...] | None:
     """Return which axes (of extent 1) a reshape drops, used once; None if it does anything else."""
     if not isinstance(node, Call) or node.op is not reshape or not uses.is_single(node):
         return None
-    source, target = shape_of(node.args[0]), list(shape_of(node))
-    dropped: list[int] = []
-    for axis, extent in enumerate(source):
-        if target and same_dim(extent, target[0]) and not _is_spare(extent, source, axis, target):
-            target.pop(0)
-        elif isinstance(extent, int) and extent == 1:
-            dropped.append(axis)
-        else:
-            return None
-    return tuple(dropped) if dropped and not target else None
+    return _missing(shape_of(node.args[0]), shape_of(node)) or None
 
 
-def _is_spare(extent: Dim, source: Sequence[Dim], axis: int, target: Sequence[Dim]) -> bool:
-    """True for an axis of 1 that must go because fewer axes are wanted than are left."""
-    if not isinstance(extent, int) or extent != 1:
-        return False
-    ones_left = sum(1 for d in source[axis:] if isinstance(d, int) and d == 1)
-    ones_wanted = sum(1 for d in target if isinstance(d, int) and d == 1)
-    return ones_left > ones_wanted
+def _missing(source: Sequence[Dim], target: Sequence[Dim]) -> tuple[int, ...] | None:
+    """Return which axes of 1 `target` lacks, the last possible ones; None if others differ."""
+    if not source:
+        return None if target else ()
+    if target and same_dim(source[0], target[0]):
+        rest = _missing(source[1:], target[1:])
+        if rest is not None:
+            return tuple(axis + 1 for axis in rest)
+    if isinstance(source[0], int) and source[0] == 1:
+        rest = _missing(source[1:], target)
+        if rest is not None:
+            return (0, *(axis + 1 for axis in rest))
+    return None
 
 
 def _sink_reshape(call: Call, uses: Uses) -> Node | None:

@@ -42,9 +42,9 @@ def winograd_costs(
 
     Those of a tile are divided by its `WORTHWHILE`.
     """
-    height, width = _outputs(attrs, data)
-    if not _is_possible(attrs, data, weights) or min(height, width) < 1:
+    if not _is_possible(attrs, data, weights) or min(_outputs(attrs, data)) < 1:
         return {None: 0.0}
+    height, width = _outputs(attrs, data)
     n, channels = data.static_shape[:2]
     filters = weights.static_shape[0]
     inputs, outputs = ceil(channels / block) * block, ceil(filters / block) * block

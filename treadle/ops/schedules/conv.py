@@ -42,20 +42,21 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     s = group.schedule
     result = s[group.outputs[0]]
     _peel_border(result)
-    n, oc, oh, ow, ocb = _axes(result)
+    n, oc, *deep, oh, ow, ocb = _image_axes(result)
     registers = max(1, known(ocb) // lanes_of(result, target))
-    high, wide = _inside(result, oh), _inside(result, ow)
     groups = group.attrs.groups  # channels of two groups read nothing in common
-    tile = best_window_tile(
-        high, wide, known(oc) // groups, target, registers=registers, whole=groups > 1
-    )
+    tile = _image_tile(
+        (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers,
+        whole=groups > 1,
+    )  # fmt: skip
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
-    rows = rows_per_band(total, -(-high // tile.high), tile, target, groups=groups)
+    rows = rows_per_band(total, -(-_inside(result, oh) // tile.high), tile, target, groups=groups)
     band, oh_outer = result.split(oh_outer, factor=rows)
-    result.reorder(n, band, oc_outer, oh_outer, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
-    task = result.fuse(n, band, oc_outer, oh_outer)
+    tasks = (n, *deep, band, oc_outer, oh_outer)
+    result.reorder(*tasks, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
+    task = result.fuse(*tasks)
     if is_long(total, lanes_of(result, target)):
         result.parallel(task)
     for axis in (oc_inner, oh_inner, ow_inner):
@@ -64,6 +65,25 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     total.compute_at(result, ow_outer)
     _register_sums(total)
     _fetch_ahead(total, tile, registers)
+
+
+def _image_axes(result: Stage) -> tuple[IterVar, ...]:
+    """Return n, channels, axes of depth, height, width, lanes; a signal is one column."""
+    n, oc, *deep, ocb = _axes(result)
+    if len(deep) > 1:
+        return n, oc, *deep, ocb
+    n, column = result.split(n, factor=1)
+    return n, oc, *deep, column, ocb
+
+
+def _image_tile(
+    image: tuple[int, int], vectors: int, target: Target, registers: int, *, whole: bool
+) -> WindowTile:
+    high, wide = image
+    if wide != 1:
+        return best_window_tile(high, wide, vectors, target, registers=registers, whole=whole)
+    tile = best_window_tile(1, high, vectors, target, registers=registers, whole=whole)
+    return WindowTile(tile.wide, 1, tile.vectors)
 
 
 NEAR = 0.25
@@ -83,10 +103,11 @@ def rows_per_band(
     assert isinstance(op, ComputeOp)
     if any(int_value(a.extent) is None for a in (*op.axis, *op.reduce_axis)):
         return rows
-    _, oc, oh, ow, ocb = (known(a) for a in op.axis)
+    _, oc, *deep, ocb = (known(a) for a in op.axis)
+    oh, ow = deep[-2:] if len(deep) > 1 else (deep[0], 1)
     taps = [known(a) for a in op.reduce_axis]
     size: int = itemsize_of(total)
-    window = taps[1] * taps[2]
+    window = prod(taps[1:-1])
     weights = oc * ocb * prod(taps) * size
     source = prod(taps) // window * ow * oh * size
     passes = -(-oc // (groups * tile.vectors))
@@ -115,9 +136,9 @@ def _register_sums(total: Stage) -> None:
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    n, oc, oh, ow, ocb = op.axis
-    total.reorder(*op.reduce_axis, n, oh, ow, oc, ocb)
-    for axis in (n, oh, ow, oc):
+    n, oc, *deep, ocb = op.axis
+    total.reorder(*op.reduce_axis, n, *deep, oc, ocb)
+    for axis in (n, *deep, oc):
         total.unroll(axis)
     total.vectorize(ocb)
 
@@ -157,11 +178,11 @@ def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
     s = group.schedule
     result = s[group.outputs[0]]
     _peel_border(result)
-    n, oc, oh, ow, ocb = _axes(result)
+    n, oc, *deep, ow, ocb = _axes(result)
     tile = _row_tile(_inside(result, ow), target)
     ow_outer, ow_inner = result.split(ow, factor=tile)
-    result.reorder(n, oc, oh, ow_outer, ow_inner, ocb)
-    task = result.fuse(n, oc, oh)
+    result.reorder(n, oc, *deep, ow_outer, ow_inner, ocb)
+    task = result.fuse(n, oc, *deep)
     if is_long(total, lanes_of(result, target)):
         result.parallel(task)
     result.unroll(ow_inner)
