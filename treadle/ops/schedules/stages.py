@@ -37,9 +37,9 @@ _LEAST_TURNED = 4
 """Smaller tiles are not worth turning in registers."""
 
 _COSTLY = frozenset(
-    {"exp", "log", "log1p", "expm1", "erf", "normal_cdf", "tanh", "sigmoid", "pow", "sin", "cos",
-     "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2", "sqrt",
-     "rsqrt"}
+    {"exp", "log", "log1p", "expm1", "erf", "normal_cdf", "softplus", "tanh", "sigmoid", "pow",
+     "sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh",
+     "atan2", "sqrt", "rsqrt"}
 )  # fmt: skip
 
 
