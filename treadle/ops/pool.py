@@ -13,9 +13,17 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
-from treadle.expr.nodes import Expr, cast, int_value
+from treadle.expr.nodes import Expr, cast, convert, int_value
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import Dim, TensorType, TupleType, Type, tensor_type
+from treadle.graph.types import (
+    Dim,
+    TensorType,
+    TupleType,
+    Type,
+    known_true,
+    same_dim,
+    tensor_type,
+)
 from treadle.ops.numeric import accumulator, dims_of, in_float64
 from treadle.ops.schedules.pool import schedule_pool
 from treadle.ops.window import (
@@ -46,7 +54,7 @@ class PoolAttrs(Attrs):
     pads_before: tuple[int, ...] = ()
     pads_after: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
-    out_sizes: tuple[int, ...] = ()
+    out_sizes: tuple[Dim, ...] = ()
     count_include_pad: bool = False
     layout: Literal["NC", "NCc"] = "NC"
 
@@ -97,7 +105,10 @@ def _infer_pool(attrs: PoolAttrs, x: Type) -> TensorType:
     if data.dtype == "bool":
         raise TypeMismatch("pooling bool values is not defined", hint="cast them first")
     axes = pool_axes(attrs, _spatial(attrs, data.shape))
-    if attrs.out_sizes and (len(attrs.out_sizes) != len(axes) or min(attrs.out_sizes) < 1):
+    if attrs.out_sizes and (
+        len(attrs.out_sizes) != len(axes)
+        or any(known_true(convert(d) < 1) for d in attrs.out_sizes)
+    ):
         raise TypeMismatch(f"out_sizes {attrs.out_sizes} must be one positive number per axis")
     for axis in axes:
         if max(axis.before, axis.after) >= axis.extent:
@@ -156,7 +167,7 @@ class _Windows:
 def _hangs_over(axis: WindowAxis, outputs: Dim) -> bool:
     """True when the last window may read behind the data."""
     if not (isinstance(outputs, int) and isinstance(axis.size, int)):
-        return axis.after > 0
+        return axis.after > 0 or not same_dim(outputs, axis.out)
     return (outputs - 1) * axis.stride + axis.extent > axis.size + axis.before
 
 
@@ -178,7 +189,7 @@ class MaxPoolIndicesAttrs(Attrs):
     pads_before: tuple[int, ...] = ()
     pads_after: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
-    out_sizes: tuple[int, ...] = ()
+    out_sizes: tuple[Dim, ...] = ()
     column_major: bool = False
 
     @property

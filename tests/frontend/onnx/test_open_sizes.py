@@ -133,6 +133,24 @@ CASES = {
         {"pads": [1, 1, 1, 1]},
         ("uint8",),
     ),
+    "convolution_as_wide_as_its_input": Case(
+        "Conv",
+        (IMAGE,),
+        (_values(3, 4, 3, 3),),
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    ),
+    "pool_as_wide_as_its_input": Case(
+        "MaxPool",
+        (IMAGE,),
+        (),
+        {"auto_pad": "SAME_LOWER", "kernel_shape": [2, 2], "strides": [2, 2]},
+    ),
+    "pool_over_the_end": Case(
+        "AveragePool",
+        (IMAGE,),
+        (),
+        {"ceil_mode": 1, "kernel_shape": [2, 2], "strides": [2, 2]},
+    ),
     "attention": Case(
         "Attention",
         (("n", 2, "l", 4), ("n", 2, "k", 4), ("n", 2, "k", 4)),

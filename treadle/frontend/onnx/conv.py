@@ -12,9 +12,15 @@ from treadle.errors import ModelError
 from treadle.frontend.onnx.build import dims_of, per_channel, reshaped, shape_of
 from treadle.frontend.onnx.movement import padded
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.frontend.onnx.window import per_axis, read_kernel, read_pads, read_window, split_pads
+from treadle.frontend.onnx.window import (
+    padded_window,
+    per_axis,
+    read_kernel,
+    read_pads,
+    split_pads,
+)
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim
+from treadle.graph.types import Dim, TensorType
 from treadle.ops import conv as convolution
 from treadle.ops import elementwise
 
@@ -28,8 +34,7 @@ def conv(node: OnnxNode) -> Node:
 def convolved(node: OnnxNode, x: Node, w: Node) -> Node:
     """Return the convolution of `x` by `w` with the window that the attributes of `node` say."""
     weights = _factor_shapes(node, x, w)[1]
-    spatial = dims_of(x)[2:]
-    window = read_window(node, read_kernel(node, weights[2:]), spatial)
+    x, window = padded_window(node, x, read_kernel(node, weights[2:]), 0.0)
     before, after = window.before, window.after
     if min((*before, *after), default=0) < 0:
         x = padded(x, (0, 0, *(min(p, 0) for p in before)), (0, 0, *(min(p, 0) for p in after)))
@@ -58,8 +63,9 @@ def conv_transpose(node: OnnxNode) -> Node:
     mode, pads = read_pads(node, n)
     wanted = node.integers("output_shape")
     full: list[int] = []
-    if wanted is not None or mode in ("SAME_UPPER", "SAME_LOWER"):
-        window = zip(node.shape(0)[2:], strides, kernel, dilations, extra, strict=True)
+    if wanted is not None:
+        spatial = TensorType(node.dims(0)[2:], "bool").static_shape
+        window = zip(spatial, strides, kernel, dilations, extra, strict=True)
         full = [(d - 1) * s + (k - 1) * g + 1 + e for d, s, k, g, e in window]
     if wanted is not None:
         sizes = wanted[-n:]
@@ -67,8 +73,9 @@ def conv_transpose(node: OnnxNode) -> Node:
             raise ModelError(f"output_shape {list(wanted)} must have {n} entries")
         pads = split_pads([f - w for f, w in zip(full, sizes, strict=True)], _side(mode))
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
-        sizes = tuple(d * s for d, s in zip(node.shape(0)[2:], strides, strict=True))
-        pads = split_pads([max(f - w, 0) for f, w in zip(full, sizes, strict=True)], mode)
+        spans = zip(kernel, strides, dilations, extra, strict=True)
+        totals = [max((k - 1) * g + 1 + e - s, 0) for k, s, g, e in spans]
+        pads = split_pads(totals, mode)
     result = convolution.conv_transpose(
         node.input(0),
         node.input(1),

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from math import prod
 
+from treadle import dtype as dt
 from treadle.errors import ModelError
+from treadle.expr.nodes import convert, maximum, minimum
 from treadle.frontend.onnx.build import scalar_like
 from treadle.frontend.onnx.node import OnnxNode, Result, converter
-from treadle.frontend.onnx.window import Window, read_kernel, read_window
+from treadle.frontend.onnx.window import Window, padded_window, read_kernel, read_window
 from treadle.graph.nodes import Node, TupleItem
+from treadle.graph.types import Dim, TensorType, normal_size
 from treadle.ops import elementwise, pool
 from treadle.ops import reduce as reductions
 
@@ -18,25 +21,29 @@ def _window(node: OnnxNode) -> Window:
     return read_window(node, read_kernel(node, None), node.dims(0)[2:])
 
 
-def _out_sizes(node: OnnxNode, window: Window) -> tuple[int, ...]:
+def _out_sizes(node: OnnxNode, window: Window) -> tuple[Dim, ...]:
     """Return how many windows there are in ceil mode; empty without it.
 
     The last window may hang over the padded end, but starts inside the data or the pad before it.
     """
     if not node.flag("ceil_mode"):
         return ()
-    sizes = []
-    for k, d in enumerate(node.shape(0)[2:]):
-        stride, start = window.strides[k], d + window.before[k]
-        count = -(-(start + window.after[k] - window.extents[k]) // stride) + 1
-        sizes.append(count - 1 if count > 1 and (count - 1) * stride >= start else count)
+    sizes: list[Dim] = []
+    for k, d in enumerate(node.dims(0)[2:]):
+        stride, start = window.strides[k], convert(d) + window.before[k]
+        span = start + window.after[k] - window.extents[k]
+        count = minimum((span + (stride - 1)) // stride + 1, (start + (stride - 1)) // stride)
+        sizes.append(normal_size(maximum(count, 1)))
     return tuple(sizes)
 
 
 @converter("MaxPool", since=(1, 8, 10, 11, 12, 22))
 def max_pool(node: OnnxNode) -> Result:
     """Convert a pool of the largest value, and of its position where that is wanted."""
-    window = _window(node)
+    x, window = node.input(0), _window(node) if node.wants(1) else None
+    if window is None:
+        low = float(dt.min_value(node.type(0).dtype))
+        x, window = padded_window(node, x, read_kernel(node, None), low)
     attrs: dict[str, object] = {
         "kernel": window.kernel,
         "strides": window.strides,
@@ -47,9 +54,9 @@ def max_pool(node: OnnxNode) -> Result:
     }
     column_major = node.flag("storage_order") if node.version >= 8 else False
     if not node.wants(1):
-        return pool.max_pool.call(pool.max_pool.make_attrs(attrs), [node.input(0)])
+        return pool.max_pool.call(pool.max_pool.make_attrs(attrs), [x])
     indexed = pool.max_pool_indices.make_attrs({**attrs, "column_major": column_major})
-    both = pool.max_pool_indices.call(indexed, [node.input(0)])
+    both = pool.max_pool_indices.call(indexed, [x])
     return [TupleItem.of(both, k) for k in range(2)]
 
 
@@ -78,12 +85,13 @@ def lp_pool(node: OnnxNode) -> Node:
     """Convert a pool of the p-norm, as the root of a mean of powers."""
     p = _norm_order(node)
     window = _window(node)
-    sizes = _out_sizes(node, window)
+    sizes = TensorType(_out_sizes(node, window), "bool").static_shape
     after = window.after
     if sizes:  # in ceil mode: zeros up to the end of the last window
         spans = zip(sizes, window.strides, window.extents, strict=True)
         ends = [(count - 1) * stride + extent for count, stride, extent in spans]
-        starts = zip(node.shape(0)[2:], window.before, strict=True)
+        spatial = TensorType(node.dims(0)[2:], "bool").static_shape
+        starts = zip(spatial, window.before, strict=True)
         after = tuple(max(e - d - b, 0) for e, (d, b) in zip(ends, starts, strict=True))
     means = pool.avg_pool(
         _power(elementwise.abs(node.input(0)), p),

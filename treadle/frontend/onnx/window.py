@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.errors import ModelError
+from treadle.expr.nodes import convert, maximum
+from treadle.frontend.onnx.build import dims_of
+from treadle.frontend.onnx.movement import padded
 from treadle.frontend.onnx.node import OnnxNode
-from treadle.graph.types import Dim, TensorType
+from treadle.graph.nodes import Node
+from treadle.graph.types import Dim, TensorType, normal_size
+from treadle.ops import sizes
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -52,13 +57,53 @@ def read_window(node: OnnxNode, kernel: tuple[int, ...], spatial: Sequence[Dim])
     window = Window(kernel, strides, dilations, (), ())
     mode, pads = read_pads(node, len(kernel))
     if mode in ("SAME_UPPER", "SAME_LOWER"):
-        totals = [
-            max((-(-d // s) - 1) * s + e - d, 0)
-            for d, s, e in zip(_known(spatial), strides, window.extents, strict=True)
-        ]
-        pads = split_pads(totals, mode)
+        pads = split_pads(_known(_same_totals(window, spatial)), mode)
     n = len(kernel)
     return Window(kernel, strides, dilations, pads[:n], pads[n:])
+
+
+def _same_totals(window: Window, spatial: Sequence[Dim]) -> list[Dim]:
+    """Return how much padding per axis gives ceil(size / stride) windows."""
+    return [
+        _same_total(d, s, e)
+        for d, s, e in zip(spatial, window.strides, window.extents, strict=True)
+    ]
+
+
+def _same_total(size: Dim, stride: int, extent: int) -> Dim:
+    if isinstance(size, int):
+        return max((-(-size // stride) - 1) * stride + extent - size, 0)
+    if stride == 1:
+        return extent - 1
+    windows = (convert(size) + (stride - 1)) // stride
+    return normal_size(maximum((windows - 1) * stride + extent - size, 0))
+
+
+def padded_window(
+    node: OnnxNode, x: Node, kernel: tuple[int, ...], fill: float
+) -> tuple[Node, Window]:
+    """Return data and the window over it: padded already where each run decides how much."""
+    spatial = dims_of(x)[2:]
+    mode, _ = read_pads(node, len(kernel))
+    if mode not in ("SAME_UPPER", "SAME_LOWER") or len(spatial) != len(kernel):
+        return x, read_window(node, kernel, spatial)
+    n = len(kernel)
+    strides, dilations = per_axis(node, "strides", n), per_axis(node, "dilations", n)
+    window = Window(kernel, strides, dilations, (0,) * n, (0,) * n)
+    totals = _same_totals(window, spatial)
+    if all(isinstance(t, int) for t in totals):
+        return x, read_window(node, kernel, spatial)
+    most = (0, 0, *(e - 1 for e in window.extents))
+    odd = 0 if mode == "SAME_UPPER" else 1
+    before = [(convert(t) + odd) // 2 for t in totals]
+    whole = sizes.cut(
+        padded(x, most, most, value=fill),
+        begin=tuple(normal_size(m - b) for m, b in zip(most[2:], before, strict=True)),
+        sizes=tuple(normal_size(d + t) for d, t in zip(spatial, totals, strict=True)),
+        strides=(1,) * n,
+        axes=tuple(range(2, n + 2)),
+    )
+    return whole, window
 
 
 def _known(spatial: Sequence[Dim]) -> tuple[int, ...]:
