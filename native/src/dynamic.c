@@ -186,6 +186,20 @@ static int32_t compute_sizes(td_executor* e, uint32_t s, td_error* error) {
   return TD_OK;
 }
 
+/* Compares the sizes that must be equal, as far as they became known with segment s. */
+static int32_t compare_sizes(const td_executor* e, uint32_t s, td_error* error) {
+  for (uint32_t k = 0; k < e->plan.num_checks; k++) {
+    const td_size_check* check = &e->plan.checks[k];
+    int64_t a = extent_of(e->dynamic, check->a), b = extent_of(e->dynamic, check->b);
+    if (check->segment != s || a == b) continue;
+    td_fail(error, TD_INPUT, "with these inputs %.200s combines tensors of different sizes: %lld "
+            "and %lld", check->origin, (long long)a, (long long)b);
+    return td_hint(error, TD_INPUT, "check the shapes of the inputs; sizes that only sometimes "
+                   "are 1 need a model compiled for them");
+  }
+  return TD_OK;
+}
+
 static void set_size(td_dynamic* d, uint32_t k, int64_t number, uint32_t segment) {
   if (d->sizes[k] != number && d->valid > segment) d->valid = segment;
   d->sizes[k] = number;
@@ -609,6 +623,7 @@ static int32_t enter_segment(td_executor* e, uint32_t s, const td_tensor* inputs
   td_dynamic* d = e->dynamic;
   int32_t code = compute_sizes(e, s, error);
   if (code == TD_OK && s == 0) code = check_shapes(e, inputs, error);
+  if (code == TD_OK) code = compare_sizes(e, s, error);
   if (code == TD_OK && d->valid <= s) {
     code = settle_segment(e, s, error);
     d->valid = s + 1;

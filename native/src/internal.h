@@ -168,6 +168,13 @@ static inline bool td_ends_segment(td_op op) {
   return op == TD_OP_SIZE || op == TD_OP_IF || op == TD_OP_LOOP;
 }
 
+/* Two sizes that must be equal for the node behind `origin`. */
+typedef struct {
+  td_extent a, b;
+  const char* origin;
+  uint32_t segment;
+} td_size_check;
+
 /* A run of instructions up to (and including) one that makes sizes known, or to the end. All
  * sizes that the memory of its values needs are known when it starts. */
 typedef struct {
@@ -189,9 +196,10 @@ struct td_plan {
   const char** kernels; /* distinct names, in order of first use */
   td_instruction* instructions;
   td_size* sizes;
+  td_size_check* checks;
   td_segment* segments; /* of a dynamic plan; at least one */
   uint32_t num_features, num_values, num_inputs, num_outputs, num_kernels, num_instructions;
-  uint32_t num_sizes, num_segments;
+  uint32_t num_sizes, num_segments, num_checks;
   size_t arena_bytes;
   bool is_dynamic; /* version 2: sizes and places are settled by every run */
   td_plan* plans;  /* the bodies of branches and loops */

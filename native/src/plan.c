@@ -296,7 +296,7 @@ static bool check_version(td_reader* r, const td_json* root) {
 
 /* What the memory of a run depends on: its size, or the sizes that each run decides. */
 static bool read_memory(td_reader* r, const td_json* root) {
-  if (r->plan->is_dynamic) return td_read_sizes(r, root);
+  if (r->plan->is_dynamic) return td_read_sizes(r, root) && td_read_checks(r, root);
   return td_read_size(r, root, "arena_bytes", &r->plan->arena_bytes);
 }
 

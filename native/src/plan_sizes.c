@@ -94,6 +94,25 @@ bool td_read_sizes(td_reader* r, const td_json* root) {
   return true;
 }
 
+/* Sizes that every run must find equal; the list may be absent. */
+bool td_read_checks(td_reader* r, const td_json* root) {
+  if (td_json_get(root, "checks") == NULL) return true;
+  const td_json* list = td_read_list(r, root, "checks");
+  if (list == NULL) return false;
+  td_plan* plan = r->plan;
+  plan->checks = td_zone_alloc(r->zone, list->count, sizeof *plan->checks);
+  if (plan->checks == NULL) return td_read_no_memory(r);
+  for (const td_json* item = list->child; item != NULL; item = item->next) {
+    snprintf(r->where, sizeof r->where, "plan check %u", (unsigned)plan->num_checks);
+    td_size_check* check = &plan->checks[plan->num_checks++];
+    if (!td_read_extent(r, td_json_get(item, "a"), "a", false, &check->a) ||
+        !td_read_extent(r, td_json_get(item, "b"), "b", false, &check->b) ||
+        !td_read_optional_text(r, item, "origin", &check->origin))
+      return false;
+  }
+  return true;
+}
+
 /* ---- when sizes are known -------------------------------------------------------------------- */
 
 static bool check_input_size(td_reader* r, const td_size* size) {
@@ -192,6 +211,10 @@ static bool check_known(td_reader* r, uint32_t i, uint32_t segment) {
 
 bool td_check_sizes(td_reader* r) {
   if (!make_segments(r) || !settle_sizes(r) || !settle_values(r)) return false;
+  for (uint32_t k = 0; k < r->plan->num_checks; k++) {
+    td_size_check* check = &r->plan->checks[k];
+    check->segment = later(segment_of(r->plan, check->a), segment_of(r->plan, check->b));
+  }
   for (uint32_t s = 0; s < r->plan->num_segments; s++)
     for (uint32_t i = r->plan->segments[s].begin; i < r->plan->segments[s].end; i++)
       if (!check_known(r, i, s)) return false;

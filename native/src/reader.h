@@ -30,6 +30,7 @@ bool td_read_integers(td_reader* r, const td_json* object, const char* key, cons
 
 /* plan_sizes.c: sizes that a run decides (version 2). */
 bool td_read_sizes(td_reader* r, const td_json* root);
+bool td_read_checks(td_reader* r, const td_json* root);
 /* An integer or {"size": k}. `negative` says whether a number below 0 is acceptable. */
 bool td_read_extent(td_reader* r, const td_json* field, const char* key, bool negative,
                     td_extent* extent);

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import treadle
 from treadle.build.executable import Executable
+from treadle.errors import InputError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 Weights = dict[str, np.ndarray]
@@ -174,6 +175,15 @@ def test_memory_stays_flat_and_nothing_is_compiled_again(random: np.random.Gener
         batch, length = random.integers(1, (5, 41))
         exe.run([np.zeros((batch, length, 16), np.float32)])
     assert exe.executor.arena_bytes == most
+
+
+def test_sizes_that_meet_must_agree() -> None:
+    shape: dict[str, tuple[int, list[object]]] = {"a": (FLOAT, ["n", 4]), "b": (FLOAT, ["m", 4])}
+    exe = treadle.compile(model([node("Add", "a b", "y")], shape, ["y"], {}), dynamic=True)
+    rows = np.ones((3, 4), np.float32)
+    np.testing.assert_array_equal(exe(rows, rows)[0].numpy(), rows + rows)
+    with pytest.raises(InputError, match="y combines tensors of different sizes: 3 and 2"):
+        exe(rows, rows[:2])
 
 
 def test_a_saved_model_runs_at_any_size(tmp_path: Path, random: np.random.Generator) -> None:

@@ -126,3 +126,16 @@ def test_agreement() -> None:
     assert "is float64[4], not float32[4]" in str(agreement(one.astype("f8"), one))
     assert not agreement(np.array([1, 2]), np.array([1, 3])).holds
     assert "infinities or NaN more" in str(agreement(np.array([np.nan]), np.array([1.0])))
+
+
+def test_code_is_dumped_beside_the_artifact(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = model.with_suffix(".tar")
+    words = ["compile", str(model), "-o", str(output)]
+    assert main([*words, "--dump-code", "relay,tir,ll,asm"]) == 0
+    for kind, word in {"relay": "conv2d", "tir": "for ", "ll": "define ", "asm": "ret"}.items():
+        assert word in output.with_name(f"{output.name}.{kind}").read_text()
+    with pytest.raises(SystemExit):
+        main([*words, "--dump-code", "ll,ptx"])
+    assert "'ptx' is none of relay, tir, ll, asm" in capsys.readouterr().err

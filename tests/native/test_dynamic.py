@@ -199,6 +199,15 @@ def test_a_run_that_needs_more_memory_than_the_machine_has() -> None:
         executor.run([np.ones((2, 3), np.float32)] * 2)
 
 
+def test_sizes_that_must_be_equal() -> None:
+    plan = dynamic_plan()
+    plan["checks"] = [{"a": size(0), "b": size(1), "origin": "join"}]
+    executor = load(plan)
+    executor.run([np.ones((3, 3), np.float32)] * 2)
+    with pytest.raises(InputError, match="join combines tensors of different sizes: 2 and 3"):
+        executor.run([np.ones((2, 3), np.float32)] * 2)
+
+
 def test_sizes_that_overflow() -> None:
     plan = dynamic_plan()
     plan["sizes"][3] = {"op": "mul", "a": size(2), "b": (1 << 63) - 1}

@@ -15,6 +15,7 @@ from treadle.build.kernel import Kernel
 from treadle.build.kernel_cache import CompiledKernel, kernel_key, load_kernel, store_kernel
 from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
+from treadle.build.size_checks import size_checks
 from treadle.build.sizes import size_from_json, size_to_json
 from treadle.build.watch import say_graph, say_kernel, say_stage
 from treadle.errors import InternalError, ModelError, UsageError
@@ -110,6 +111,7 @@ def compile_model(
     with _Timer(notes, "plan"):
         uses = {c: _use(c, k, objects[k.name]) for c, k in calls.items()}
         plan = plan_memory(main, uses, module.output_names)
+        plan.checks = size_checks(module.main)
     return Executable(
         module=g.Module(main, module.output_names, module.name, module.structures),
         kernels=kernels,

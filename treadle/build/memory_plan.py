@@ -10,12 +10,13 @@ for deep neural net inference", 2020).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
 
 import numpy as np
 
+from treadle.build.size_checks import SizeCheck
 from treadle.errors import InternalError
 from treadle.expr.nodes import Var, int_value
 from treadle.graph import nodes as g
@@ -145,6 +146,8 @@ class MemoryPlan:
     """The sum of all intermediate values, none sharing memory."""
     is_dynamic: bool = False
     """Sizes are decided by each run, and so are the places of values."""
+    checks: list[SizeCheck] = field(default_factory=list)
+    """Sizes that every run must find equal."""
     given: tuple[Var, ...] = ()
     """Sizes that a body is given by the plan around it."""
 
@@ -315,7 +318,7 @@ class _Planner:
 
     def _read_sizes(self, node: Node) -> None:
         """Add the steps that read sizes from a value which has just been computed."""
-        if bodies_of(node) if isinstance(node, g.Call) else False:
+        if isinstance(node, g.Call) and bodies_of(node):
             return  # a branch or loop tells them itself
         for size in self.reads.get(node, ()):
             value = self.values[node, 0]
@@ -392,8 +395,8 @@ def _decided(node: g.Call) -> tuple[tuple[Var, int, int], ...]:
     """Return the sizes that a branch or loop decides, with the first extent each is."""
     fields = node.type.fields if isinstance(node.type, TupleType) else ()
     sizes, found = decided_by(node), dict[Var, tuple[Var, int, int]]()
-    for i, field in enumerate(fields):
-        for axis, dim in enumerate(tensor_type(field).shape):
+    for i, part in enumerate(fields):
+        for axis, dim in enumerate(tensor_type(part).shape):
             if isinstance(dim, Var) and dim in sizes:
                 found.setdefault(dim, (dim, i, axis))
     return tuple(found.values())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from treadle.build.cost import group_cost
 from treadle.build.memory_plan import MemoryPlan, Step, Value
+from treadle.build.size_checks import SizeCheck
 from treadle.build.sizes import SizeTable
 from treadle.errors import InternalError
 from treadle.expr.nodes import Var
@@ -27,6 +28,7 @@ def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
     blocks = _Blocks(table)
     steps = [_step(s, table) if s.kind == "call" else blocks.row(s) for s in plan.steps]
     outputs = [{"name": n, "value": table.add(v)} for n, v in plan.outputs]
+    checks = table.checks(plan.checks)
     return {
         "version": DYNAMIC if plan.is_dynamic else STATIC,
         "target": str(target),
@@ -37,6 +39,7 @@ def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
         "outputs": outputs,
         **({"sizes": table.sizes} if plan.is_dynamic else {"arena_bytes": plan.arena_bytes}),
         **({"plans": [plan_to_json(b, target) for b in _bodies(plan)]} if _bodies(plan) else {}),
+        **({"checks": checks} if checks else {}),
         "instructions": steps,
     }
 
@@ -70,6 +73,10 @@ class _ValueTable:
             raise InternalError(f"a plan of fixed sizes has the size {sizes[0]}")
         return []
 
+    def checks(self, checks: Sequence[SizeCheck]) -> list[Json]:
+        """Return what every run compares; all sizes of a static plan were compared already."""
+        return []
+
 
 class _SizedTable(_ValueTable):
     """The values of a dynamic plan: places are found at run time, so a view says of what it is."""
@@ -99,6 +106,12 @@ class _SizedTable(_ValueTable):
 
     def dims(self, sizes: Sequence[Var]) -> list[Json]:
         return [{"size": self._sizes.row_of(s)} for s in sizes]
+
+    def checks(self, checks: Sequence[SizeCheck]) -> list[Json]:
+        refer = self._sizes.refer
+        # What is not known any more belongs to a value that nothing needs.
+        needed = [c for c in checks if self._sizes.knows(c.a) and self._sizes.knows(c.b)]
+        return [{"a": refer(c.a), "b": refer(c.b), "origin": c.origin} for c in needed]
 
     def _type_row(self, kind: str, type_: TensorType) -> Json:
         shape = [self._sizes.refer(d) for d in type_.shape]

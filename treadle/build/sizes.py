@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from treadle.errors import InternalError
-from treadle.expr.nodes import Binary, Expr, Var, binary, int_value
+from treadle.expr.nodes import Binary, Expr, Var, binary, free_vars, int_value
 from treadle.graph.types import Dim, as_dim
 
 Json = dict[str, object]
@@ -45,6 +45,10 @@ class SizeTable:
             return number
         assert isinstance(dim, Expr)
         return {"size": self.row_of(dim)}
+
+    def knows(self, dim: Dim) -> bool:
+        """True when everything a size is made of is decided by an input or by data."""
+        return not isinstance(dim, Expr) or all(v in self._index for v in free_vars(dim))
 
     def _row(self, size: Expr, row: Json) -> int:
         self._index[size] = len(self.rows)

@@ -6,10 +6,12 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from treadle.build.artifact import check_writable
+from treadle.build.artifact import check_writable, replacing
 from treadle.build.executable import Executable
+from treadle.build.kernel import Kernel
 from treadle.cli.arguments import add_compile_options, add_model
 from treadle.cli.compare import compare_outputs
 from treadle.cli.inputs import filled_inputs
@@ -31,6 +33,15 @@ from treadle.target.parse import parse_target
 HELP = "compile an ONNX model to a .tar that runs with or without Python"
 
 
+_CODE: dict[str, Callable[[Kernel], str]] = {
+    "relay": Kernel.graph_text,
+    "tir": Kernel.loop_text,
+    "ll": Kernel.llvm,
+    "asm": Kernel.asm,
+}
+"""What `--dump-code` can write, under the names of v0.8."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_model(parser, "the ONNX file")
@@ -46,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--linker",
         metavar="COMMAND",
         help="the linker or C compiler to link with (default: the first one found)",
+    )
+    parser.add_argument(
+        "--dump-code",
+        type=_kinds,
+        default=(),
+        metavar="KINDS",
+        help=f"write texts of all kernels beside the artifact: {', '.join(_CODE)}, with commas",
     )
     parser.add_argument(
         "--check",
@@ -72,6 +90,10 @@ def run(arguments: argparse.Namespace) -> int:
     print_summary(compiled, seconds)
     out = console()
     print_row(out, "wrote", f"{output} ({size_text(output.stat().st_size)})")
+    for kind in arguments.dump_code:
+        path = output.with_name(f"{output.name}.{kind}")
+        _write_code(compiled.kernels, _CODE[kind], path)
+        print_row(out, "wrote", f"{path} ({size_text(path.stat().st_size)})")
     return _check(compiled, arguments.model) if arguments.check else 0
 
 
@@ -113,6 +135,21 @@ def _check_runs_here(target: Target) -> None:
             f"--check runs the model, but the target {target} is not this machine{lacks}",
             hint="compile without --check, and check for this machine without --target",
         )
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    wrong = [kind for kind in kinds if kind not in _CODE]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"{wrong[0][:40]!r} is none of {', '.join(_CODE)}")
+    return kinds
+
+
+def _write_code(kernels: Sequence[Kernel], text: Callable[[Kernel], str], path: Path) -> None:
+    with replacing(path) as file:
+        for kernel in kernels:
+            file.write(f"{text(kernel).rstrip()}\n\n".encode())
+            kernel.release()
 
 
 def _words(command: str | None) -> list[str] | None:

@@ -45,6 +45,13 @@ def filled_inputs(model: Runnable, mode: FillMode) -> dict[str, NDArray]:
     Random floats are normally distributed; random integers are 0 or 1, which every index is.
     """
     random = np.random.default_rng(_SEED)
+    for name, dtype, shape in model.inputs:
+        if any(size < 0 for size in shape):
+            sizes = ", ".join("?" if size < 0 else str(size) for size in shape)
+            raise InputError(
+                f"input {name!r} is {dtype}[{sizes}]: each run decides its size",
+                hint="give the inputs as a file with --inputs, or compile without --dynamic",
+            )
     return {name: array(_filled(mode, dt, shape, random)) for name, dt, shape in model.inputs}
 
 
@@ -114,16 +121,19 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: Spec) -> ND
                 "expected",
                 hint=f"convert it with .astype({dtype!r})",
             )
-        if found_shape != shape:
+        fits = len(found_shape) == len(shape) and all(
+            w in (s, -1) for s, w in zip(found_shape, shape, strict=True)
+        )
+        if not fits:
             raise InputError(
                 f"input {name!r} has the shape {list(found_shape)} but {list(shape)} is expected"
             )
-        wanted = prod(shape) * expected.itemsize
+        wanted = prod(found_shape) * expected.itemsize
         data = file.read(wanted + 1)
     if len(data) != wanted:
         raise InputError(f"input {name!r} has {len(data)} bytes of data, not {wanted}")
     flat = np.frombuffer(data, found).astype(found.newbyteorder("="), copy=False).view(expected)
-    return array(np.reshape(flat, shape, order="F" if is_fortran else "C"))
+    return array(np.reshape(flat, found_shape, order="F" if is_fortran else "C"))
 
 
 def _is_stored_as(found: np.dtype, expected: np.dtype) -> bool:

@@ -58,12 +58,15 @@ def evaluate(function: Function, args: Sequence[np.ndarray]) -> Value:
 
 def _evaluate(function: Function, args: Sequence[Value], sizes: Sizes) -> Value:
     order, deciders = in_order(function)
+    decided: dict[Node, list[Dim]] = {}
+    for symbol, decider in deciders.items():
+        decided.setdefault(decider, []).append(symbol)
     waiting = _use_counts(order, function.body)
     values: dict[Node, Value] = dict(zip(function.params, args, strict=True))
     for node in order:
         if node not in values:
             values[node] = _value(node, [values[o] for o in operands(node)], sizes)
-        for size in (s for s, decider in deciders.items() if decider is node):
+        for size in decided.get(node, ()):
             _learn(size, values[node], sizes)
         for operand in operands(node):
             waiting[operand] -= 1
