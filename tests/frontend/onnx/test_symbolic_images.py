@@ -131,3 +131,44 @@ def test_resize_to_sizes_that_floats_compute() -> None:
 def test_upsample(mode: str, operator: str, opset: int) -> None:
     node = helper.make_node(operator, ["x", "scales"], ["out"], mode=mode)
     check([node], {"scales": np.array([1.0, 1.0, 2.0, 1.3], np.float32)}, opset)
+
+
+WINDOW = {"kernel_shape": [3, 3], "strides": [2, 2]}
+POINTS = np.random.default_rng(4).uniform(-1.2, 1.2, (1, 5, 6, 2)).astype(np.float32)
+REGIONS = np.array([[0, 0, 8, 9], [2, 1, 14, 14]], np.float32)
+FILTERS = np.random.default_rng(5).standard_normal((3, 4, 3, 3)).astype(np.float32)
+PADS = np.array([0, 0, 1, 2, 0, 0, 3, 1])
+
+
+@pytest.mark.parametrize(
+    ("operator", "constants", "attributes"),
+    [
+        ("AveragePool", {}, {**WINDOW, "pads": [1, 1, 1, 1]}),
+        ("LpPool", {}, WINDOW),
+        ("ConvTranspose", {"w": FILTERS}, {"strides": [2, 2], "output_padding": [1, 1]}),
+        ("Pad", {"pads": PADS}, {"mode": "reflect"}),
+        ("Pad", {"pads": PADS}, {"mode": "edge"}),
+    ],
+    ids=lambda v: v if isinstance(v, str) else None,
+)
+def test_windows(operator: str, constants: Constants, attributes: dict[str, object]) -> None:
+    check([helper.make_node(operator, ["x", *constants], ["out"], **attributes)], constants, 18)
+
+
+@pytest.mark.parametrize(
+    ("operator", "constants", "attributes"),
+    [
+        ("GridSample", {"grid": POINTS}, {"mode": "bilinear"}),
+        ("GridSample", {"grid": POINTS}, {"mode": "bicubic", "padding_mode": "reflection"}),
+        ("GridSample", {"grid": POINTS}, {"mode": "nearest", "align_corners": 1}),
+        ("RoiAlign", {"r": REGIONS, "b": np.zeros(2, np.int64)}, {"output_width": 3}),
+    ],
+    ids=lambda v: v if isinstance(v, str) else None,
+)
+def test_samples(operator: str, constants: Constants, attributes: dict[str, object]) -> None:
+    first = {"zero": np.array([0]), "one": np.array([1])}
+    nodes = [
+        helper.make_node("Slice", ["x", "zero", "one", "zero"], ["image"]),
+        helper.make_node(operator, ["image", *constants], ["out"], **attributes),
+    ]
+    check(nodes, {**first, **constants}, 16)
