@@ -147,7 +147,9 @@ def tile_computed(node: OnnxNode) -> Node:
 def top_k_computed(node: OnnxNode, axis: int, largest: bool) -> list[Node]:
     """Return the first of all elements in order, as many as computed."""
     x = node.input(0)
-    extent = node.shape(0)[axis]
+    extent = node.dims(0)[axis]
+    if not isinstance(extent, int):
+        extent = node.shape(0)[axis]
     both = sort.topk(x, k=extent, axis=axis, largest=largest)
     (wanted,) = _elements(node, 1)
     size = node.measure(ew.minimum(wanted, _number(extent)))
