@@ -63,7 +63,6 @@ def test_larger_decoder_with_shared_keys(tmp_path: Path) -> None:
     decode(open_networks.llama_cached(), 2, 8000, tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="recurrent operators ask for static sizes")
 def test_lstm_tagger() -> None:
     model = open_networks.lstm_tagger(width=32, vocabulary=100)
     executable = treadle.compile(model, dynamic=True)
@@ -72,7 +71,6 @@ def test_lstm_tagger() -> None:
         check(model, executable, {"input_ids": random.integers(0, 100, (batch, length))})
 
 
-@pytest.mark.xfail(strict=True, reason="Resize asks for a static input")
 def test_detector_of_any_image() -> None:
     model = open_networks.detector(width=8)
     executable = treadle.compile(model, dynamic=True)

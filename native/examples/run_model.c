@@ -7,7 +7,8 @@
  *     ./run_model model.tar data.bin prob.bin
  *
  * After the artifact come one file per input (raw elements), then as many files for outputs as
- * wanted. For every output a line with its type, a content hash and the first values is printed.
+ * wanted. An input whose sizes are open comes with its shape: 2x7:ids.bin. For every output a line
+ * with its type, a content hash and the first values is printed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,12 @@
 #include "treadle.h"
 
 #define SHOWN_VALUES 5
+#define MAX_DIMS 16
+
+typedef struct {
+  void* data;
+  int64_t shape[MAX_DIMS];
+} input_buffer;
 
 static int fail(const td_error* error) {
   fprintf(stderr, "error: %s\n", error->text);
@@ -88,11 +95,11 @@ static void print_output(int32_t index, const td_tensor_info* info, const void* 
   printf("\n");
 }
 
-static int show_outputs(const td_executor* model, char** paths, int num_paths) {
+static int show_outputs(td_executor* model, char** paths, int num_paths) {
   td_error error;
   for (int32_t i = 0; i < td_executor_num_outputs(model); i++) {
     td_tensor_info info;
-    if (td_executor_output(model, i, &info, &error) != TD_OK) return fail(&error);
+    if (td_executor_result(model, i, &info, &error) != TD_OK) return fail(&error);
     const void* data = td_executor_output_data(model, i);
     print_output(i, &info, data);
     if (i < num_paths && write_output(paths[i], data, info.bytes) != 0) return 2;
@@ -100,16 +107,94 @@ static int show_outputs(const td_executor* model, char** paths, int num_paths) {
   return 0;
 }
 
-static int read_inputs(const td_executor* model, char** paths, void** inputs) {
+/* Elements of one byte or more are named by their bits: "float32"; a "bool" takes a byte. */
+static size_t item_size(const char* dtype) {
+  size_t bits = 0;
+  dtype += strcspn(dtype, "0123456789");
+  for (; *dtype >= '0' && *dtype <= '9'; dtype++) bits = 10 * bits + (size_t)(*dtype - '0');
+  return bits < 8 ? 1 : bits / 8;
+}
+
+/* Takes "2x7:" off the front of *path and fills in the open extents; checks the others. */
+static int take_shape(char** path, td_tensor_info* info, int64_t* shape) {
+  int is_open = 0;
+  for (int32_t i = 0; i < info->ndim; i++) {
+    shape[i] = info->shape[i];
+    is_open |= shape[i] < 0;
+  }
+  char* colon = strchr(*path, ':');
+  if (!is_open) return 0;
+  char* at = *path;
+  for (int32_t i = 0; colon != NULL && i < info->ndim; i++) {
+    char* end = at;
+    long long extent = strtoll(at, &end, 10);
+    int is_last = i + 1 == info->ndim;
+    if (end == at || extent < 0 || *end != (is_last ? ':' : 'x') ||
+        (shape[i] >= 0 && shape[i] != extent)) {
+      colon = NULL;
+    } else {
+      shape[i] = extent;
+      at = end + 1;
+    }
+  }
+  if (colon == NULL) {
+    fprintf(stderr, "error: \"%s\" does not start with a shape for input \"%s\", ", *path,
+            info->name);
+    print_type(stderr, info);
+    fprintf(stderr, "\n  hint  write it before the file, as in 2x7:ids.bin\n");
+    return 2;
+  }
+  *path = at;
+  info->shape = shape;
+  info->bytes = item_size(info->dtype);
+  for (int32_t i = 0; i < info->ndim; i++) {
+    if (shape[i] > 0 && info->bytes > SIZE_MAX / 2 / (size_t)shape[i]) {
+      fprintf(stderr, "error: the shape of input \"%s\" is too large\n", info->name);
+      return 2;
+    }
+    info->bytes *= (size_t)shape[i];
+  }
+  return 0;
+}
+
+static int read_inputs(const td_executor* model, char** paths, input_buffer* inputs) {
   td_error error;
   for (int32_t i = 0; i < td_executor_num_inputs(model); i++) {
     td_tensor_info info;
     if (td_executor_input(model, i, &info, &error) != TD_OK) return fail(&error);
-    inputs[i] = td_alloc(info.bytes, &error);
-    if (inputs[i] == NULL) return fail(&error);
-    if (read_input(paths[i], &info, inputs[i]) != 0) return 2;
+    if (info.ndim > MAX_DIMS) {
+      fprintf(stderr, "error: input \"%s\" has %d dimensions\n", info.name, (int)info.ndim);
+      return 2;
+    }
+    char* path = paths[i];
+    if (take_shape(&path, &info, inputs[i].shape) != 0) return 2;
+    inputs[i].data = td_alloc(info.bytes > 0 ? info.bytes : 1, &error);
+    if (inputs[i].data == NULL) return fail(&error);
+    if (read_input(path, &info, inputs[i].data) != 0) return 2;
   }
   return 0;
+}
+
+static int run_once(td_executor* model, const input_buffer* inputs) {
+  int32_t count = td_executor_num_inputs(model);
+  const void** pointers = calloc((size_t)count + 1, sizeof *pointers);
+  td_tensor* tensors = calloc((size_t)count + 1, sizeof *tensors);
+  td_error error;
+  int32_t status = TD_MEMORY;
+  error.text[0] = error.hint[0] = '\0';
+  if (pointers != NULL && tensors != NULL) {
+    for (int32_t i = 0; i < count; i++) {
+      td_tensor_info info;
+      (void)td_executor_input(model, i, &info, NULL);
+      pointers[i] = inputs[i].data;
+      tensors[i] = (td_tensor){inputs[i].data, inputs[i].shape, info.ndim};
+    }
+    status = td_executor_is_dynamic(model) ? td_run_shaped(model, tensors, NULL, &error)
+                                           : td_run(model, pointers, NULL, &error);
+  }
+  free(tensors);
+  free(pointers);
+  return status == TD_OK ? 0 : fail(&error);
 }
 
 static int run(td_executor* model, char** paths, int num_paths) {
@@ -119,21 +204,19 @@ static int run(td_executor* model, char** paths, int num_paths) {
             num_inputs, num_outputs, num_paths);
     return 2;
   }
-  void** inputs = calloc((size_t)num_inputs + 1, sizeof *inputs);
+  input_buffer* inputs = calloc((size_t)num_inputs + 1, sizeof *inputs);
   if (inputs == NULL) return 2;
   int code = read_inputs(model, paths, inputs);
-  td_error error;
-  if (code == 0 && td_run(model, (const void* const*)inputs, NULL, &error) != TD_OK)
-    code = fail(&error);
+  if (code == 0) code = run_once(model, inputs);
   if (code == 0) code = show_outputs(model, paths + num_inputs, num_paths - num_inputs);
-  for (int i = 0; i < num_inputs; i++) td_free(inputs[i]);
+  for (int i = 0; i < num_inputs; i++) td_free(inputs[i].data);
   free(inputs);
   return code;
 }
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fprintf(stderr, "usage: %s model.tar input.bin... [output.bin...]\n", argv[0]);
+    fprintf(stderr, "usage: %s model.tar [SHAPE:]input.bin... [output.bin...]\n", argv[0]);
     return 2;
   }
   td_error error;

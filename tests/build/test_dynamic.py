@@ -90,12 +90,17 @@ def convolutions() -> onnx.ModelProto:
     weights: Weights = {
         "w0": random.standard_normal((8, 3, 3, 3)).astype(np.float32),
         "b0": random.standard_normal(8).astype(np.float32),
+        **{
+            name: random.uniform(0.5, 1.5, 8).astype(np.float32)
+            for name in ("scale", "shift", "mean", "variance")
+        },
         "w1": random.standard_normal((8, 1, 3, 3)).astype(np.float32),
         "w2": random.standard_normal((4, 8, 1, 1)).astype(np.float32),
     }
     nodes = [
         node("Conv", "x w0 b0", "c0", pads=[1, 1, 1, 1], strides=[2, 2]),
-        node("Relu", "c0", "r0"),
+        node("BatchNormalization", "c0 scale shift mean variance", "n0"),
+        node("Relu", "n0", "r0"),
         node("Conv", "r0 w1", "c1", pads=[1, 1, 1, 1], group=8),
         node("Add", "c1 r0", "s"),
         node("MaxPool", "s", "p", kernel_shape=[2, 2], strides=[2, 2]),

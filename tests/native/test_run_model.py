@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+import treadle
 from tests.runtime import artifacts
 from tests.runtime.artifacts import ROOT
 from treadle.runtime import native, native_build
@@ -96,3 +98,44 @@ def test_the_sources_compile_without_a_warning(tmp_path: Path) -> None:
     library = tmp_path / native_build.LIBRARY
     native_build.build(library, strict=True)
     assert native_build.is_current(library, native_build.find_sources())
+
+
+def test_a_model_with_open_sizes_takes_shapes(program: Path, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["y"]),
+        helper.make_node("ReduceSum", ["y"], ["total"], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "open",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "length", 3])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+            helper.make_tensor_value_info("total", TensorProto.FLOAT, None),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    artifact = tmp_path / "open.tar"
+    treadle.compile(model, dynamic=True).save(artifact)
+    for shape in ((1, 2, 3), (4, 5, 3)):
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        x.tofile(tmp_path / "x.bin")
+        given = "x".join(map(str, shape))
+        files = (f"{given}:{tmp_path / 'x.bin'}", tmp_path / "y.bin")
+        done = run(program, artifact, *files)
+        assert done.returncode == 0, done.stderr
+        expected = x @ x.transpose(0, 2, 1)
+        np.testing.assert_array_equal(np.fromfile(tmp_path / "y.bin", np.float32), expected.ravel())
+        assert f"float32[{shape[0]}, {shape[1]}, {shape[1]}]" in done.stdout
+    for given, message in (
+        ("", "does not start with a shape"),
+        ("4x5:", "does not start with a shape"),
+        ("4x5x2:", "does not start with a shape"),
+        ("4x5x3x1:", "does not start with a shape"),
+        ("4x6x3:", "does not have the 288 bytes"),
+        ("4000000000x4000000000x3:", "is too large"),
+    ):
+        done = run(program, artifact, f"{given}{tmp_path / 'x.bin'}")
+        assert done.returncode == 2
+        assert message in done.stderr

@@ -12,6 +12,7 @@ from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import Dim, TensorType, product_of, same_dim
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import broadcast_to, concat, reshape
+from treadle.ops.norm import batch_norm
 
 _ALIGNED = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
 _Pairs = Iterator[tuple[Dim, Dim]]
@@ -43,7 +44,10 @@ def _meeting(call: Call, operator: Operator[Any]) -> _Pairs:
     shapes = [a.type.shape for a in call.args if isinstance(a.type, TensorType)]
     if not isinstance(result, TensorType) or len(shapes) < len(call.args):
         return
-    if operator.fusion in _ALIGNED or operator is broadcast_to:
+    if operator is batch_norm:
+        for shape in shapes[1:]:
+            yield shape[0], shapes[0][1]
+    elif operator.fusion in _ALIGNED or operator is broadcast_to:
         for shape in shapes:
             yield from _aligned(shape, result.shape)
     elif operator is matmul:

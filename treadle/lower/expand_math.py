@@ -27,6 +27,7 @@ from treadle.lower.math.exponential import (
     cosh_f64,
     exp_f32,
     exp_f64,
+    expm1_f32,
     expm1_f64,
     sigmoid_divisor_f32,
     sigmoid_f32,
@@ -39,11 +40,14 @@ from treadle.lower.math.logarithm import (
     acosh_f64,
     asinh_f64,
     atanh_f64,
+    log1p_f32,
     log1p_f64,
     log2_f32,
     log2_f64,
     log_f32,
     log_f64,
+    softplus_f32,
+    softplus_f64,
 )
 from treadle.lower.math.power import (
     constant_of,
@@ -57,6 +61,9 @@ _FLOAT32: Mapping[str, Callable[[Expr], Expr]] = {
     "exp": exp_f32,
     "log": log_f32,
     "log2": log2_f32,
+    "log1p": log1p_f32,
+    "expm1": expm1_f32,
+    "softplus": softplus_f32,
     "erf": erf_f32,
     "normal_cdf": normal_cdf_f32,
     "sigmoid": sigmoid_f32,
@@ -85,6 +92,7 @@ _UNARY: Mapping[str, Callable[[Expr, bool], Expr]] = {
     "acosh": acosh_f64,
     "atanh": atanh_f64,
     "sigmoid": sigmoid_f64,
+    "softplus": softplus_f64,
 }
 """Functions of one float64; the flag asks only for what float32 can hold."""
 

@@ -134,11 +134,6 @@ bitwise_not = unary("bitwise_not", lambda a, x: ~x, lambda a, x: np.invert(x), I
 # Activations.
 
 
-def _softplus(a: Attributes, x: Expr) -> Expr:
-    # log(1 + exp(x)) overflows for large x and loses small ones; this form does neither.
-    return te.max(x, 0.0) + te.log1p(te.exp(-te.abs(x)))
-
-
 def _mish(a: Attributes, x: Expr) -> Expr:
     # tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2); beyond 20 the quotient is 1 in every type.
     e = te.exp(te.min(x, 20.0))
@@ -146,7 +141,7 @@ def _mish(a: Attributes, x: Expr) -> Expr:
     return x * (n / (n + 2.0))
 
 
-softplus = unary("softplus", _softplus, lambda a, x: np.logaddexp(0.0, x))
+softplus = unary("softplus", lambda a, x: te.softplus(x), lambda a, x: np.logaddexp(0.0, x))
 softsign = unary("softsign", lambda a, x: x / (te.abs(x) + 1.0), lambda a, x: x / (1.0 + np.abs(x)))
 mish = unary("mish", _mish, lambda a, x: x * np.tanh(np.logaddexp(0.0, x)))
 hard_swish = unary(

@@ -562,6 +562,7 @@ sin, cos, tan, sinh, cosh, tanh = map(_intrinsic, ("sin", "cos", "tan", "sinh", 
 asin, acos, atan = map(_intrinsic, ("asin", "acos", "atan"))
 asinh, acosh, atanh = map(_intrinsic, ("asinh", "acosh", "atanh"))
 normal_cdf = _intrinsic("normal_cdf")
+softplus = _intrinsic("softplus")
 floor, ceil, trunc, round = map(_intrinsic, ("floor", "ceil", "trunc", "round"))
 isnan, isinf, abs = map(_intrinsic, ("isnan", "isinf", "abs"))
 

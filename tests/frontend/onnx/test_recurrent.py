@@ -7,12 +7,12 @@ import itertools
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+import treadle
 from tests.frontend.onnx.models import Arrays, check_with_onnxruntime, make, outputs_of
-from treadle.errors import ModelError
-from treadle.frontend.onnx.importer import import_onnx
 
 STEPS, BATCH, FEATURES, HIDDEN = 5, 3, 4, 6
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -98,12 +98,91 @@ def test_batch_first_is_a_transposition() -> None:
     np.testing.assert_array_equal(got[1], want[1].transpose(1, 0, 2))
 
 
-def test_a_very_long_sequence_is_refused_with_advice() -> None:
-    model = _layer("RNN", 1, {"b"})
+def _open_layer(kind: str, direction: str, **attributes: object) -> tuple[onnx.ModelProto, int]:
+    """Return a layer with all its inputs whose length and batch each run decides."""
+    count = 2 if direction == "bidirectional" else 1
+    given = {"b", "lens", "h", "c", "p"}
+    model = _layer(kind, count, given, direction=direction, **attributes)
+    shapes: dict[str, tuple[int | str, ...]] = {
+        "x": ("length", "batch", FEATURES),
+        "lens": ("batch",),
+        "h": (count, "batch", HIDDEN),
+        "c": (count, "batch", HIDDEN),
+    }
+    shapes = {n: s for n, s in shapes.items() if n in model.graph.node[0].input}
+    kept = [t for t in model.graph.initializer if t.name not in shapes]
+    del model.graph.initializer[:], model.graph.input[:]
+    model.graph.initializer.extend(kept)
+    for name, shape in shapes.items():
+        type_ = TensorProto.INT32 if name == "lens" else TensorProto.FLOAT
+        model.graph.input.append(helper.make_tensor_value_info(name, type_, shape))
+    return model, count
+
+
+def _open_inputs(model: onnx.ModelProto, steps: int, batch: int, count: int) -> Arrays:
+    rng = np.random.default_rng([steps, batch])
+    arrays: Arrays = {
+        "x": _random(rng, steps, batch, FEATURES),
+        "lens": rng.integers(1, steps + 1, batch).astype("int32"),
+        "h": _random(rng, count, batch, HIDDEN),
+        "c": _random(rng, count, batch, HIDDEN),
+    }
+    return {i.name: arrays[i.name] for i in model.graph.input}
+
+
+OPEN_SIZES = ((1, 1), (4, 3), (2, 5))
+"""Steps and batch of runs of one executable."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "direction"), list(itertools.product(GATES, ["forward", "reverse", "bidirectional"]))
+)
+def test_length_and_batch_may_be_decided_by_each_run(kind: str, direction: str) -> None:
+    model, count = _open_layer(kind, direction)
+    executable = treadle.compile(model, dynamic=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for steps, batch in OPEN_SIZES:
+        inputs = _open_inputs(model, steps, batch, count)
+        for got, want in zip(executable.run(inputs), session.run(None, inputs), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_batch_first_with_open_sizes() -> None:
+    model, count = _open_layer("GRU", "bidirectional", linear_before_reset=1)
+    want = treadle.compile(model, dynamic=True)
+    turned, _ = _open_layer("GRU", "bidirectional", linear_before_reset=1, layout=1)
+    shapes = {"x": ("batch", "length", FEATURES), "h": ("batch", count, HIDDEN)}
+    for value in turned.graph.input:
+        if value.name in shapes:
+            shape = shapes[value.name]
+            value.CopyFrom(helper.make_tensor_value_info(value.name, TensorProto.FLOAT, shape))
+    got = treadle.compile(turned, dynamic=True)
+    for steps, batch in OPEN_SIZES:
+        inputs = _open_inputs(model, steps, batch, count)
+        swapped = {n: a if n == "lens" else a.swapaxes(0, 1).copy() for n, a in inputs.items()}
+        (y, last), (turned_y, turned_last) = want.run(inputs), got.run(swapped)
+        np.testing.assert_array_equal(turned_y, np.asarray(y).transpose(2, 0, 1, 3))
+        np.testing.assert_array_equal(turned_last, np.asarray(last).transpose(1, 0, 2))
+
+
+def test_an_open_batch_of_a_known_length() -> None:
+    model, count = _open_layer("LSTM", "bidirectional")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 3
+    executable = treadle.compile(model, dynamic=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for batch in (1, 4):
+        inputs = _open_inputs(model, 3, batch, count)
+        for got, want in zip(executable.run(inputs), session.run(None, inputs), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_very_long_sequence() -> None:
+    model = _layer("RNN", 2, {"b"}, direction="bidirectional")
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 5000
-    with pytest.raises(ModelError, match="over 5000 steps is not supported") as caught:
-        import_onnx(model)
-    assert "cut the sequence" in caught.value.hint
+    x = _random(np.random.default_rng(5), 5000, BATCH, FEATURES)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for got, want in zip(outputs_of(model, {"x": x}), session.run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-3)
 
 
 def _loop(trips: int | None, body: onnx.GraphProto, states: list[str]) -> onnx.NodeProto:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters of recurrent layers, unrolled over their time steps.
+"""Converters of recurrent layers: their time steps are unrolled, or a loop of the plan.
 
 The products of all inputs by their weights are one matrix product; every step then adds a product
-of the state before it. The kernels of all steps are alike, so they are compiled once.
+of the state before it. The kernels of all steps are alike, so they are compiled once. A sequence of
+symbolic or great length is a loop whose body is one step.
 """
 
 from __future__ import annotations
@@ -15,14 +16,25 @@ import numpy as np
 
 from treadle.dtype import to_numpy
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import reshaped, scalar_like, shape_of, transposed
+from treadle.frontend.onnx.build import (
+    broadcast,
+    dims_of,
+    reshaped,
+    scalar_like,
+    shape_of,
+    transposed,
+)
+from treadle.frontend.onnx.closure import repeat
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.graph.nodes import Constant, Node, TupleItem
-from treadle.ops import elementwise, matmul, movement
+from treadle.frontend.symbolic import sizes_node
+from treadle.graph.nodes import Constant, Node, TupleItem, Var, operands, topological
+from treadle.graph.types import Dim, normal_size
+from treadle.ops import elementwise, matmul, movement, sizes
+from treadle.ops.control import CONDITION, COUNT
 
-STEPS_LIMIT = 2048
-"""A longer sequence would take minutes to compile: on two cores, a bidirectional LSTM of 100 steps
-takes 2 s, of 500 steps 18 s."""
+UNROLLED_LIMIT = 512
+"""A longer sequence is a loop: on two cores, a bidirectional LSTM of 100 unrolled steps takes 2 s
+to compile, of 500 steps 18 s."""
 
 Activation: TypeAlias = Callable[[Node], Node]
 
@@ -91,12 +103,12 @@ class _Layer:
     batch_first: bool
 
     @property
-    def steps(self) -> int:
-        return shape_of(self.x)[0]
+    def steps(self) -> Dim:
+        return dims_of(self.x)[0]
 
     @property
-    def batch(self) -> int:
-        return shape_of(self.x)[1]
+    def batch(self) -> Dim:
+        return dims_of(self.x)[1]
 
     @property
     def hidden(self) -> int:
@@ -116,12 +128,14 @@ class _Layer:
         value = self.node.optional(index)
         if value is not None:
             return _row(value, direction, 1 if self.batch_first else 0)
-        zeros = np.zeros((self.batch, self.hidden), to_numpy(self.node.type(0).dtype))
-        return Constant.of(zeros)
+        if isinstance(self.batch, int):
+            zeros = np.zeros((self.batch, self.hidden), to_numpy(self.node.type(0).dtype))
+            return Constant.of(zeros)
+        return broadcast(scalar_like(0.0, self.x), (self.batch, self.hidden))
 
 
 def _row(x: Node, k: int, axis: int) -> Node:
-    shape = shape_of(x)
+    shape = dims_of(x)
     kept = (*shape[:axis], *shape[axis + 1 :])
     if shape[axis] == 1:
         return reshaped(x, kept)
@@ -129,34 +143,27 @@ def _row(x: Node, k: int, axis: int) -> Node:
 
 
 def _piece(x: Node, axis: int, begin: int, end: int) -> Node:
-    ndim = len(shape_of(x))
-    starts = [begin if k == axis else 0 for k in range(ndim)]
-    stops = [end if k == axis else d for k, d in enumerate(shape_of(x))]
-    return movement.slice_(x, begin=tuple(starts), end=tuple(stops), strides=(1,) * ndim)
+    return movement.slice_(x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
 
 
 def _read_layer(node: OnnxNode, gates: int) -> _Layer:
     layout = node.integer("layout", 0) if node.version >= 14 else 0
     x = node.input(0)
-    if layout not in (0, 1) or len(node.shape(0)) != 3:
+    if layout not in (0, 1) or node.type(0).ndim != 3:
         raise ModelError(f"{node.op} takes [steps, batch, features] in layout 0 or 1, not {x.type}")
     layer = _Layer(node, transposed(x, (1, 0, 2)) if layout else x, gates, bool(layout))
     hidden, directions = layer.hidden, layer.directions
     if node.integer("hidden_size", hidden) != hidden:
         raise ModelError(f"hidden_size does not fit the recurrence weights {node.input(2).type}")
-    features = node.shape(0)[-1]
+    features = node.dims(0)[-1]
     if node.shape(1) != (directions, gates * hidden, features) or node.shape(2) != (
         directions,
         gates * hidden,
         hidden,
     ):
         raise ModelError(f"weights {node.type(1)} and {node.type(2)} do not fit {node.type(0)}")
-    if not 0 < layer.steps <= STEPS_LIMIT:
-        raise ModelError(
-            f"{node.op} over {layer.steps} steps is not supported; it is unrolled, "
-            f"and the limit is {STEPS_LIMIT}",
-            hint="cut the sequence into pieces and hand the state from one to the next",
-        )
+    if layer.steps == 0:
+        raise ModelError(f"{node.op} over no steps is not supported")
     return layer
 
 
@@ -177,37 +184,35 @@ class _Direction:
     index: int
     backwards: bool
     recurrence: Node
-    inputs: list[Node]
-    """The inputs times their weights, one value [batch, gates * hidden] per step."""
+    inputs: Node
+    """The inputs times their weights: [steps, batch, gates * hidden]."""
 
     def gates(self, value: Node) -> list[Node]:
         """Cut [batch, n * hidden] into gates."""
-        hidden = self.layer.hidden
-        count = shape_of(value)[1] // hidden
-        return [_piece(value, 1, k * hidden, (k + 1) * hidden) for k in range(count)]
+        hidden, width = self.layer.hidden, dims_of(value)[1]
+        assert isinstance(width, int)  # weights are of known sizes
+        return [_piece(value, 1, k, k + hidden) for k in range(0, width, hidden)]
 
-    def with_state(self, step: int, state: Node) -> Node:
-        """Return input product plus state product of a step: [batch, gates * hidden]."""
-        return elementwise.add(matmul.matmul(state, self.recurrence), self.inputs[step])
+    def with_state(self, x: Node, state: Node) -> Node:
+        """Return a step's input product `x` plus its state product: [batch, gates * hidden]."""
+        return elementwise.add(matmul.matmul(state, self.recurrence), x)
 
 
 def _direction(layer: _Layer, index: int, backwards: bool, bias: Node | None) -> _Direction:
     weights, recurrence = layer.part(1, index), layer.part(2, index)
     assert weights is not None  # both are required inputs
     assert recurrence is not None
-    steps, batch, features = shape_of(layer.x)
-    rows = reshaped(layer.x, (steps * batch, features))
+    steps, batch, features = dims_of(layer.x)
+    rows = reshaped(layer.x, (normal_size(steps * batch), features))
     product: Node = matmul.matmul(rows, transposed(weights, (1, 0)))
     if bias is not None:
         product = elementwise.add(product, bias)
     whole = reshaped(product, (steps, batch, layer.gates * layer.hidden))
-    return _Direction(
-        layer, index, backwards, transposed(recurrence, (1, 0)), _per_step(whole, steps)
-    )
+    return _Direction(layer, index, backwards, transposed(recurrence, (1, 0)), whole)
 
 
 def _per_step(x: Node, steps: int) -> list[Node]:
-    shape = shape_of(x)[1:]
+    shape = dims_of(x)[1:]
     if steps == 1:
         return [reshaped(x, shape)]
     parts = movement.split(x, sections=(1,) * steps, axis=0)
@@ -217,48 +222,111 @@ def _per_step(x: Node, steps: int) -> list[Node]:
 State: TypeAlias = tuple[Node, ...]
 """The hidden state first; then what else is handed on."""
 
-Step: TypeAlias = Callable[[int, State], State]
-"""step(number, state) -> state."""
+Step: TypeAlias = Callable[[Node, State], State]
+"""step(product of the inputs [batch, gates * hidden], state) -> state."""
 
 
 def _run(direction: _Direction, start: State, step: Step) -> tuple[list[Node], State]:
-    """Return the hidden state after every step (in order of time), and the last states.
+    """Return the hidden states in order of time, and the last states.
+
+    They are one value per step, or one for all steps of a loop: [steps, batch, hidden].
+    """
+    steps = direction.layer.steps
+    if isinstance(steps, int) and steps <= UNROLLED_LIMIT:
+        return _unrolled(direction, steps, start, step)
+    whole, last = _looped(direction, start, step)
+    return [whole], last
+
+
+def _unrolled(
+    direction: _Direction, steps: int, start: State, step: Step
+) -> tuple[list[Node], State]:
+    state = start
+    inputs = _per_step(direction.inputs, steps)
+    outputs: list[Node] = []
+    for k in reversed(range(steps)) if direction.backwards else range(steps):
+        number = Constant.of(k, "int64")
+        output, state = _advanced(direction.layer, number, step(inputs[k], state), state)
+        outputs.append(output)
+    return outputs[::-1] if direction.backwards else outputs, state
+
+
+def _looped(direction: _Direction, start: State, step: Step) -> tuple[Node, State]:
+    """Return the states of a loop of the plan, one iteration per step."""
+    layer, inputs = direction.layer, direction.inputs
+    last = normal_size(layer.steps - 1)
+    params = [Var("iteration", COUNT), Var("condition", CONDITION)]
+    params += [Var(f"state_{k}", s.type) for k, s in enumerate(start)]
+    number: Node = params[0]
+    if direction.backwards:
+        number = elementwise.subtract(sizes_node((last,), ()), number)
+    before = tuple(params[2:])
+    row = movement.gather(inputs, number, axis=0)
+    output, after = _advanced(layer, number, step(row, before), before)
+    results = [Constant.of(True, "bool"), *after, output]
+    made = repeat(
+        (sizes_node((layer.steps,), ()), Constant.of(True, "bool"), start),
+        params,
+        results,
+        _varying([inputs, *start, *results], params),
+        f"{layer.node.origin}_{'backward' if direction.backwards else 'forward'}",
+    )
+    begin, stride = (last, -1) if direction.backwards else (0, 1)
+    whole = sizes.cut(made[-1], begin=(begin,), sizes=(layer.steps,), strides=(stride,), axes=(0,))
+    return whole, tuple(made[:-1])
+
+
+def _varying(roots: Sequence[Node], params: Sequence[Var]) -> list[Node]:
+    """Return what a loop takes from outside: what each run computes, but not in the loop.
+
+    Weights and what is computed from them stay in the body, where they are folded.
+    """
+    inside: set[Node] = {*params}
+    given: dict[Node, None] = {}
+    for node in topological(roots):
+        parts = operands(node)
+        if any(p in inside for p in parts):
+            inside.add(node)
+        elif node not in inside and (isinstance(node, Var) or any(p in given for p in parts)):
+            given[node] = None
+    return list(given)
+
+
+def _advanced(layer: _Layer, number: Node, fresh: State, state: State) -> tuple[Node, State]:
+    """Return the output and the states after step `number`.
 
     Where a sequence of the batch has ended, the state stays and the output is zero.
     """
-    layer, state = direction.layer, start
     lengths = layer.node.optional(4)
-    outputs: list[Node] = []
-    order = range(layer.steps)
-    for k in reversed(order) if direction.backwards else order:
-        fresh = step(k, state)
-        if lengths is None:
-            state = fresh
-            outputs.append(state[0])
-            continue
-        number = Constant.of(k, "int64")
-        wide = elementwise.cast(reshaped(lengths, (layer.batch, 1)), dtype="int64")
-        runs = elementwise.less(number, wide)
-        state = tuple(elementwise.where(runs, f, s) for f, s in zip(fresh, state, strict=True))
-        outputs.append(elementwise.where(runs, fresh[0], scalar_like(0.0, fresh[0])))
-    return outputs[::-1] if direction.backwards else outputs, state
+    if lengths is None:
+        return fresh[0], fresh
+    wide = elementwise.cast(reshaped(lengths, (layer.batch, 1)), dtype="int64")
+    runs = elementwise.less(number, wide)
+    after = tuple(elementwise.where(runs, f, s) for f, s in zip(fresh, state, strict=True))
+    return elementwise.where(runs, fresh[0], scalar_like(0.0, fresh[0])), after
 
 
 def _results(
     layer: _Layer, outputs: Sequence[Sequence[Node]], finals: Sequence[State]
 ) -> list[Node]:
     """Return [steps, directions, batch, hidden] and the last states, in the node's layout."""
-    size = (1, layer.batch, layer.hidden)
-    rows = [reshaped(o, size) for step in zip(*outputs, strict=True) for o in step]
-    joined = rows[0] if len(rows) == 1 else movement.concat(*rows, axis=0)
-    whole = reshaped(joined, (layer.steps, layer.directions, layer.batch, layer.hidden))
-    last = []
-    for states in zip(*finals, strict=True):
-        wide = [reshaped(s, size) for s in states]
-        last.append(wide[0] if len(wide) == 1 else movement.concat(*wide, axis=0))
+    size = (layer.batch, layer.hidden)
+    if len(outputs[0]) == layer.steps:
+        rows = [reshaped(o, (1, *size)) for step in zip(*outputs, strict=True) for o in step]
+        joined = reshaped(_joined(rows, 0), (layer.steps, layer.directions, *size))
+    else:
+        joined = _joined([reshaped(o, (layer.steps, 1, *size)) for (o,) in outputs], 1)
+    last = [
+        _joined([reshaped(s, (1, *size)) for s in states], 0)
+        for states in zip(*finals, strict=True)
+    ]
     if not layer.batch_first:
-        return [whole, *last]
-    return [transposed(whole, (2, 0, 1, 3)), *(transposed(x, (1, 0, 2)) for x in last)]
+        return [joined, *last]
+    return [transposed(joined, (2, 0, 1, 3)), *(transposed(x, (1, 0, 2)) for x in last)]
+
+
+def _joined(parts: Sequence[Node], axis: int) -> Node:
+    return parts[0] if len(parts) == 1 else movement.concat(*parts, axis=axis)
 
 
 def _all_biases(layer: _Layer, direction: int) -> tuple[Node, Node] | None:
@@ -287,8 +355,8 @@ def rnn(node: OnnxNode) -> list[Node]:
     for d, backwards in enumerate(order):
         one = _direction(layer, d, backwards, _one_bias(layer, d))
 
-        def step(k: int, s: State, one: _Direction = one, f: Activation = functions[d]) -> State:
-            return (f(one.with_state(k, s[0])),)
+        def step(x: Node, s: State, one: _Direction = one, f: Activation = functions[d]) -> State:
+            return (f(one.with_state(x, s[0])),)
 
         runs.append(_run(one, (layer.start(5, d),), step))
     return _results(layer, [o for o, _ in runs], [s for _, s in runs])
@@ -318,11 +386,11 @@ class _Cell:
     coupled: bool
     peepholes: Node | None
 
-    def step(self, k: int, state: State) -> State:
-        """Return the hidden and the cell state after step `k`."""
+    def step(self, x: Node, state: State) -> State:
+        """Return the hidden and the cell state after a step whose input product is `x`."""
         f, g, h = self.functions
         hidden, cell = state
-        i, o, forget, c = self.direction.gates(self.direction.with_state(k, hidden))
+        i, o, forget, c = self.direction.gates(self.direction.with_state(x, hidden))
         i = f(self._peep(i, cell, 0))
         if self.coupled:
             forget = elementwise.subtract(scalar_like(1.0, i), i)
@@ -366,13 +434,13 @@ class _Unit:
     linear_before_reset: bool
     bias: Node | None
 
-    def step(self, k: int, state: State) -> State:
-        """Return the hidden state after step `k`."""
+    def step(self, x: Node, state: State) -> State:
+        """Return the hidden state after a step whose input product is `x`."""
         f, g = self.functions
         (hidden,) = state
-        x = self.direction.gates(self.direction.inputs[k])
-        update, reset, new = self._gates(x, hidden, f)
-        fresh = g(elementwise.add(x[2], self._candidate(hidden, reset, new)))
+        parts = self.direction.gates(x)
+        update, reset, new = self._gates(parts, hidden, f)
+        fresh = g(elementwise.add(parts[2], self._candidate(hidden, reset, new)))
         kept = elementwise.multiply(update, hidden)
         rest = elementwise.subtract(scalar_like(1.0, update), update)
         return (elementwise.add(elementwise.multiply(rest, fresh), kept),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from treadle.expr.nodes import Expr, binary, call
+from treadle.expr.nodes import Expr, binary, call, convert
 from treadle.lower.math.blocks import (
     INF,
     absolute,
@@ -36,18 +36,22 @@ from treadle.lower.math.coefficients import (
 
 _PI_2_PARTS = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
 """pi/2 in parts of 33, 33 and 53 bits."""
+_PI_2_REST = 6.077100506506192e-11
+"""pi/2 less the first part."""
 _PI_2_LOW = 6.123233995736766e-17
 """pi/2 less the nearest float64."""
 _MAGIC = 1.5 * 2.0**52
 _TAN_PI_8 = math.sqrt(2.0) - 1.0
 
 
-def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """Return (q, r, e): x = n * pi/2 + r + e with n = q modulo 4."""
+def _reduce(x: Expr, lite: bool) -> tuple[Expr, Expr, Expr]:
+    """Return (q, r, e): x = n * pi/2 + r + e with n = q modulo 4. `lite` leaves out e."""
     shifted = fma(x, 2.0 / math.pi, _MAGIC)
     n = shifted - _MAGIC
     first, second, third = _PI_2_PARTS
     a = x - n * first
+    if lite:
+        return word(shifted), _clamped(a - n * _PI_2_REST, 0.8), convert(0.0, x.dtype)
     b = n * second
     r = a - b
     lost = (a - r) - b
@@ -83,7 +87,7 @@ def _cos_parts(r: Expr, e: Expr, lite: bool) -> tuple[Expr, Expr]:
 
 
 def _sin_and_cos(x: Expr, lite: bool) -> tuple[Expr, Expr, Expr]:
-    q, r, e = _reduce(x)
+    q, r, e = _reduce(x, lite)
     (s, s_rest), (c, c_rest) = _sin_parts(r, e, lite), _cos_parts(r, e, lite)
     return q, s + s_rest, c + c_rest
 
@@ -114,7 +118,7 @@ def cos_f64(x: Expr, lite: bool = False) -> Expr:
 
 def tan_f64(x: Expr, lite: bool = False) -> Expr:
     """Return sine over cosine, corrected by what rounding the two lost; 1 ulp."""
-    q, r, e = _reduce(x)
+    q, r, e = _reduce(x, lite)
     odd = _has_bit(q, 1)
     sine, cosine = _sin_parts(r, e, lite), _cos_parts(r, e, lite)
     top = [where(odd, negate(c), s, x) for s, c in zip(sine, cosine, strict=True)]

@@ -94,6 +94,16 @@ def tanh_f32(x: Expr) -> Expr:
     return with_sign_of(grown / (grown + 2.0), x)
 
 
+def expm1_f32(x: Expr) -> Expr:
+    """Return e**x - 1; 2 ulp. It is doubled last, as 2**n overflows before e**x does."""
+    clipped = at_least(at_most(x, 89.0), -18.0)
+    n, _ = round_scaled(clipped, 1.0 / LN2)
+    r = fma(n, -_LN2_LOW_F32, fma(n, -_LN2_HIGH_F32, clipped))
+    half = power_of_two(n - 1.0)
+    grown = fma(half, r * polynomial(r, (1.0, *EXP_F32)), half - 0.5) * 2.0
+    return where(absolute(x) < 2.0**-64, x, grown, x)
+
+
 def _parts(x: Expr, lite: bool) -> tuple[Expr, Expr, Expr]:
     """Return (r, t, n) with e**x = (1 + r + t) * 2**n and t = O(r*r)."""
     n, _ = round_scaled(x, 1.0 / LN2)

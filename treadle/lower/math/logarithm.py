@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""log and what is made of it: log2, log1p, asinh, acosh, atanh.
+"""log and what is made of it: log2, log1p, softplus, asinh, acosh, atanh.
 
 x = 2**k * m with m in [sqrt(1/2), sqrt(2)), so k = 0 wherever the logarithm is small and nothing
 cancels. In float64, log(m) is a series in s = (m - 1) / (m + 1).
@@ -13,13 +13,17 @@ from treadle.lower.math.blocks import (
     LN2,
     NAN,
     absolute,
+    at_least,
     fma,
+    negate,
     polynomial,
+    power_of_two,
     split_exponent,
     where,
     with_sign_of,
 )
-from treadle.lower.math.coefficients import LOG2_F32, LOG_F32, LOG_F64, LOG_LITE
+from treadle.lower.math.coefficients import LOG1P_F32, LOG2_F32, LOG_F32, LOG_F64, LOG_LITE
+from treadle.lower.math.exponential import exp_f32, exp_f64
 
 _LN2_HIGH_F32 = 0.693145751953125
 _LN2_LOW_F32 = 1.4286068203094173e-06
@@ -37,10 +41,40 @@ def _with_poles(result: Expr, x: Expr) -> Expr:
 def log_f32(x: Expr) -> Expr:
     """Return the natural logarithm; 1 ulp."""
     k, m = split_exponent(x)
-    f = m - 1.0
+    return _with_poles(_sum_of_logs_f32(k, m - 1.0), x)
+
+
+def _sum_of_logs_f32(k: Expr, f: Expr) -> Expr:
+    """Return k * ln 2 + log(1 + f)."""
     tail = fma(f, polynomial(f, LOG_F32), -0.5)
-    result = fma(k, _LN2_HIGH_F32, f + fma(f * f, tail, k * _LN2_LOW_F32))
-    return _with_poles(result, x)
+    return fma(k, _LN2_HIGH_F32, f + fma(f * f, tail, k * _LN2_LOW_F32))
+
+
+def log1p_f32(x: Expr) -> Expr:
+    """Return log(1 + x); 1.5 ulp.
+
+    What rounding 1 + x loses joins the fraction of the sum, so small x stay x.
+    """
+    u = x + 1.0
+    lost = x - (u - 1.0)
+    k, m = split_exponent(u)
+    unit = power_of_two(at_least(negate(k), -126.0))
+    result = with_sign_of(_sum_of_logs_f32(k, fma(lost, unit, m - 1.0)), x)
+    edge = where(x == -1.0, -INF, NAN, x)
+    return where(x > -1.0, where(x < INF, result, x, x), edge, x)
+
+
+def softplus_f32(x: Expr) -> Expr:
+    """Return log(1 + e**x) = max(x, 0) + log(1 + e**-|x|), which neither overflows nor loses the
+    small ones; 2 ulp (3 where `fma` rounds twice)."""
+    e = exp_f32(negate(absolute(x)))
+    return at_least(x, 0.0) + fma(e * polynomial(e, LOG1P_F32), e, e)
+
+
+def softplus_f64(x: Expr, lite: bool = False) -> Expr:
+    """As `softplus_f32`."""
+    e = exp_f64(negate(absolute(x)), lite)
+    return at_least(x, 0.0) + where(e == 0.0, e, _bare_log1p(e, lite), x)
 
 
 def log2_f32(x: Expr) -> Expr:
