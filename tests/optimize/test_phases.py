@@ -95,12 +95,14 @@ def test_weights_that_are_not_known_stay() -> None:
 
 
 def test_few_filters_stay() -> None:
-    """Four phases of one filter would fill half of a block of eight lanes, two would not."""
+    """Four phases of one filter fill half of a block of eight lanes, two a quarter."""
     x = var("x", 1, 8, 4, 4)
     four = conv_transpose(x, constant(8, 1, 2, 2), strides=(2, 2))
     assert counted(four, x)["conv_transpose"] == 0
     two = conv_transpose(x, constant(8, 1, 2, 1), strides=(2, 1))
     assert counted(two, x)["conv_transpose"] == 1
+    two = conv_transpose(conv(x, constant(8, 8, 1, 1)), constant(8, 1, 2, 1), strides=(2, 1))
+    assert counted(two, x)["conv_transpose"] == 0  # nothing needs packing
 
 
 @pytest.mark.parametrize(("filters", "unpacked"), [(8, 0), (6, 1)])

@@ -86,6 +86,9 @@ _IMAGES = (3, 4, 5)
 _FLOATS = ("float32", "float64")
 MOST_WASTE = 8
 """How many times its arithmetic a convolution in groups may cost before it stays plain."""
+MOST_SPARSE = {True: 4, False: 2}
+"""How many lanes there may be per phase and filter of a transposed convolution, by whether its
+input is in blocks: one that is not would have to be packed."""
 TILE_STEPS = 4
 """What a tile costs besides its reduction, in steps of that."""
 
@@ -280,7 +283,7 @@ class _Layouts:
         if isinstance(phases, str):
             return self._stays(node, phases)
         block = block_of(self.target, data.dtype)
-        if 2 * phases.count * w.type.static_shape[1] < block:
+        if MOST_SPARSE[self._is_blocked(x)] * phases.count * w.type.static_shape[1] < block:
             return self._stays(node, "its phases would waste most lanes of a block")
         decided(node.origin, "method", "phases", f"outputs {phases.weave.strides} apart are alike")
         turned = _constant(phases.weights(w.value), w)
