@@ -191,7 +191,7 @@ def lstm_tagger(
 
 def _conv(w: Writer, x: str, sizes: tuple[int, int], name: str, *, stride: int = 1) -> str:
     """Add a 3x3 convolution with x * sigmoid(x) behind it."""
-    weight = w.parameter(f"{name}.weight", (sizes[1], sizes[0], 3, 3), "wide_filter")
+    weight = w.parameter(f"{name}.weight", (sizes[1], sizes[0], 3, 3), "filter")
     bias = w.parameter(f"{name}.bias", sizes[1:], "bias")
     y = w.node("Conv", [x, weight, bias], f"{name}.sum", kernel_shape=[3, 3],
                strides=[stride] * 2, pads=[1] * 4)  # fmt: skip
@@ -247,7 +247,7 @@ def detector(opset: int | None = None, *, width: int = 16, classes: int = 10) ->
 
 def _cells(w: Writer, x: str, channels: int, classes: int, stride: int, at: str) -> tuple[str, str]:
     """Add the boxes [1, cells, 4] and scores [1, classes, cells] of one scale."""
-    weight = w.parameter(f"{at}.weight", (4 + classes, channels, 1, 1), "wide_filter")
+    weight = w.parameter(f"{at}.weight", (4 + classes, channels, 1, 1), "filter")
     bias = w.parameter(f"{at}.bias", (4 + classes,), "bias")
     raw = w.node("Conv", [x, weight, bias], f"{at}.raw", kernel_shape=[1, 1])
     flat = w.reshape(raw, [1, 4 + classes, -1], f"{at}.flat")

@@ -71,7 +71,6 @@ def test_lstm_tagger() -> None:
         check(model, executable, {"input_ids": random.integers(0, 100, (batch, length))})
 
 
-@pytest.mark.xfail(strict=True, reason="Resize asks for a static input")
 def test_detector_of_any_image() -> None:
     model = open_networks.detector(width=8)
     executable = treadle.compile(model, dynamic=True)

@@ -228,3 +228,21 @@ def test_a_temporary_of_symbolic_size_lies_in_memory_of_its_own() -> None:
         given, made = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
         module(given, made)
         np.testing.assert_array_equal(made, (given + 1) * (given + 1)[::-1])
+
+
+@pytest.mark.parametrize(("width", "skipped"), [(1, "0"), (3, "2")])
+def test_past_the_end_of_panels_side_by_side_the_next_ones_are_fetched(
+    width: int, skipped: str
+) -> None:
+    weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((40,), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute((6, 16), lambda i, j: te.sum(weights[i, k, j] * data[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    i, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, factor=width)
+    s[c].reorder(outer, k, inner, j)
+    s[c].prefetch(weights, k, 8)
+    text = str(treadle.lower(s, [weights, data, c]))
+    assert text.count("prefetch(") == 1
+    assert ("select" in text) is (skipped != "0")
+    assert skipped == "0" or re.search(rf"select\(\(31 < k\), {skipped}, 0\)", text)

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from tests.target.kernel import native
 from treadle.build.compile import compile_model
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes as ex
@@ -24,6 +27,7 @@ from treadle.ops.conv_winograd import (
 )
 from treadle.ops.movement import pad
 from treadle.optimize.winograd import transform_weights
+from treadle.target.base import Target
 
 TILES = sorted(POINTS)
 
@@ -87,7 +91,9 @@ def test_factors_that_do_not_fit_are_refused(
         conv2d_winograd_nchwc(data, weights, tile=4, height=height, width=4)
 
 
-def _compiled(x: np.ndarray, w: np.ndarray, tile: int, block: int = 16) -> np.ndarray:
+def _compiled(
+    x: np.ndarray, w: np.ndarray, tile: int, target: Target | None = None, block: int = 16
+) -> np.ndarray:
     """Run a convolution padded by one through the operator, in blocks of channels."""
     (_, channels, high, wide), filters = x.shape, w.shape[0]
     more = [(-size) % tile + 1 for size in (high, wide)]
@@ -101,7 +107,7 @@ def _compiled(x: np.ndarray, w: np.ndarray, tile: int, block: int = 16) -> np.nd
     made = conv2d_winograd_nchwc(padded, u, tile=tile, height=high, width=wide)
     body = unpack_nchwc(made, channels=filters)
     module = Module(Function((data,), body, "main"), ("y",))
-    (result,) = compile_model(module)(x)
+    (result,) = compile_model(module, target=target or native())(x)
     return np.asarray(result)
 
 
@@ -116,9 +122,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("tile", TILES)
-@pytest.mark.parametrize("case", CASES, ids=lambda c: "x".join(map(str, c)))
-def test_compiled_code_is_as_exact_as_stated(case: tuple[int, ...], tile: int) -> None:
+def _check(case: tuple[int, ...], tile: int, target: Target) -> None:
+    """Hold compiled code against a convolution in float64."""
     n, channels, filters, high, wide = case
     rng = np.random.default_rng(sum(case))
     x = rng.standard_normal((n, channels, high, wide)).astype(np.float32)
@@ -126,7 +131,19 @@ def test_compiled_code_is_as_exact_as_stated(case: tuple[int, ...], tile: int) -
     exact = conv.reference(
         ConvAttrs(pads_before=(1, 1), pads_after=(1, 1)), x.astype(np.float64), w.astype(np.float64)
     )
-    made = _compiled(x, w, tile)
+    made = _compiled(x, w, tile, target)
     assert made.shape == exact.shape
     limit = {2: 1e-6, 4: 4e-6}[tile]
     assert np.abs(made - exact).max() <= limit * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("case", CASES, ids=lambda c: "x".join(map(str, c)))
+def test_compiled_code_is_as_exact_as_stated(case: tuple[int, ...], tile: int) -> None:
+    _check(case, tile, native())
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+@pytest.mark.parametrize("tile", TILES)
+def test_a_block_may_take_several_registers(tile: int, registers: int) -> None:
+    _check((1, 20, 40, 7, 9), tile, replace(native(), vector_bits=128, vector_registers=registers))

@@ -13,8 +13,8 @@ from tests.ops.oracle import check_operator, random_array, run_onnx_node
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
-from treadle.graph.types import TensorType
-from treadle.ops.image import CoordinateMode, NearestMode, resize
+from treadle.graph.types import TensorType, as_dim
+from treadle.ops.image import CoordinateMode, NearestMode, resize, scaled_extent
 from treadle.te import tensor as te
 
 COORDINATES = [m for m in get_args(CoordinateMode) if m != "tf_crop_and_resize"]
@@ -148,11 +148,21 @@ def test_whole_factors_need_no_table(sizes: tuple[int, ...], index: str) -> None
     assert index in str(made[0].op.body[0])
 
 
-def test_unchanged_dimensions_may_be_symbolic() -> None:
+def test_dimensions_may_be_symbolic() -> None:
     n, h = Symbol("n"), Symbol("h")
     assert resize(f32(n, 3, 4, h), sizes=(-1, 3, 8, -1)).type.shape == (n, 3, 8, h)
+    assert resize(f32(n, 3, 4, h), sizes=(-1, 3, 8, 8)).type.shape == (n, 3, 8, 8)
     with pytest.raises(TypeMismatch, match="dimension 3 must be known"):
-        resize(f32(n, 3, 4, h), sizes=(-1, 3, 8, 8))
+        resize(f32(n, 3, 4, h), sizes=(-1, 3, 8, 8), mode="linear", antialias=True)
+
+
+def test_scaled_extents_are_those_of_float32() -> None:
+    h = Symbol("h")
+    assert scaled_extent(10, 0.7) == 7  # 6.99999988 is not a float32
+    assert scaled_extent(9, 0.5) == 4
+    assert scaled_extent(h, 2.0) is as_dim(h * 2)
+    assert scaled_extent(h, 1.5) is as_dim(h * 3 // 2)
+    assert scaled_extent(h, 0.7) is None
 
 
 @pytest.mark.parametrize(

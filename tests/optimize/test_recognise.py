@@ -19,6 +19,7 @@ from treadle.ops.elementwise import (
     power,
     reciprocal,
     rsqrt,
+    softplus,
     sqrt,
     subtract,
     tanh,
@@ -98,6 +99,8 @@ CASES: dict[str, Callable[[], Function]] = {
     "gelu_halved_first": lambda: _gelu(halved_first=True),
     "gelu_tanh": lambda: _gelu_tanh(power(x, _number(3.0))),
     "gelu_tanh_of_products": lambda: _gelu_tanh(multiply(multiply(x, x), x)),
+    "mish": lambda: function(multiply(x, tanh(softplus(x))), params=[x]),
+    "mish_swapped": lambda: function(multiply(tanh(softplus(x)), x), params=[x]),
     "layer_norm": _steps,
     "layer_norm_swapped": lambda: _steps(swapped=True),
     "layer_norm_scaled_by_number": lambda: _steps(scale=_number(2.0)),
@@ -122,6 +125,9 @@ UNCHANGED: dict[str, Callable[[], Function]] = {
     "a negative epsilon": lambda: _steps(epsilon=-1e-5),
     "no variance": _two_means,
     "another error function": lambda: _gelu(root=1.5),
+    "another softplus": lambda: function(
+        multiply(x, tanh(softplus(multiply(x, _number(2.0))))), params=[x]
+    ),
     "another cube": lambda: _gelu_tanh(power(x, _number(3.0)), factor=0.05),
 }
 

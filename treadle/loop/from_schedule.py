@@ -267,12 +267,43 @@ class _Builder:
             if source.attach.kind == "at":  # not computed yet
                 continue
             for indices in dict.fromkeys(self._reads(stage, source)):
-                spans = [
+                spans: Sequence[Span] = [
                     index_span(i, box, d, self.known)
                     for i, d in zip(indices, tensor.shape, strict=True)
                 ]
+                if offset:
+                    spans = self._next_panels(stage, nest, spans, var)
                 made.append(self._lines(source, tensor, spans, {var: var + offset}))
         return made
+
+    def _next_panels(
+        self, stage: Stage, nest: _Nest, spans: Sequence[Span], var: Var
+    ) -> Sequence[Span]:
+        """Where `var` stands past the end of the reduction, go on with the panels of the next tile.
+
+        A tile reads several panels side by side, each along the reduction. What follows a panel in
+        memory is the next of the same tile, which is in cache: as many panels are left out.
+        """
+        inner = [x for x in stage.leaf_iter_vars if x.kind == "reduce" and x in nest.bound]
+        if not any(nest.bound[x] is var for x in inner):
+            return spans
+        moving = {nest.bound[x] for x in inner} - {ZERO}
+        fixed = next(
+            (d for d, x in enumerate(spans) if any(n in moving for n in ex.walk(x.start))), 0
+        )
+        side_by_side = [d for d in range(fixed) if (int_value(spans[d].extent) or 0) > 1]
+        if not side_by_side:
+            return spans
+        extents = stage.extents(nest.roots, nest.overrides)
+        turn: Expr = ZERO
+        turns: Expr = Const.of(1)
+        for x in inner:
+            turn, turns = turn * extents[x] + nest.bound[x], turns * extents[x]
+        panel = spans[side_by_side[-1]]
+        skipped = ex.select(turn >= self._simplify(turns), panel.extent - 1, 0)
+        moved = list(spans)
+        moved[side_by_side[-1]] = Span(panel.start + skipped, panel.extent)
+        return moved
 
     def _lines(
         self, source: Stage, tensor: Tensor, spans: Sequence[Span], later: dict[Expr, Expr]

@@ -28,6 +28,7 @@ from treadle.ops import (
     suppress,
     unique,
     vision,
+    weave,
 )
 
 __all__ = [
@@ -57,4 +58,5 @@ __all__ = [
     "suppress",
     "unique",
     "vision",
+    "weave",
 ]

@@ -273,7 +273,12 @@ class TransposedAxis:
     def pads(self) -> tuple[int, int]:
         """The zeros the input needs at its ends so that every read is inside."""
         before = max(0, (self.taps - 1) * self.step - self.first)
-        return before, max(0, self._last // self.stride)
+        return before, max(0, self.reach)
+
+    @property
+    def reach(self) -> int:
+        """How many steps the last output lies behind the last input (before it: negative)."""
+        return self._last // self.stride
 
     @property
     def _last(self) -> int:
@@ -293,7 +298,7 @@ class TransposedAxis:
     @property
     def steps(self) -> Dim:
         """How many steps of the stride the outputs span."""
-        return grown(self.size, self._last // self.stride - self.first)
+        return grown(self.size, self.reach - self.first)
 
     def position(self, step: Expr, tap: Expr) -> Expr:
         """Return the index into the padded input that tap number `tap` meets in a step."""
@@ -311,9 +316,10 @@ class TransposedAxis:
         return te.floormod(at, self.stride), shifted(te.floordiv(at, self.stride), self.first)
 
 
-def _transposed_axes(
+def transposed_axes(
     attrs: ConvTransposeAttrs, sizes: Sequence[Dim], kernel: Sequence[int]
 ) -> tuple[TransposedAxis, ...]:
+    """Return the axes of a transposed convolution over spatial extents `sizes`."""
     n = len(sizes)
     return tuple(
         map(
@@ -337,7 +343,7 @@ def _infer_conv_transpose(attrs: ConvTransposeAttrs, x: Type, w: Type) -> Tensor
     check_groups(attrs.groups, channels, per_group * attrs.groups)
     if channels != known_extent(data, 1, "channels"):
         raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
-    axes = _transposed_axes(attrs, data.shape[2:], kernel)
+    axes = transposed_axes(attrs, data.shape[2:], kernel)
     return data.with_shape((data.shape[0], per_group * attrs.groups, *(a.out for a in axes)))
 
 
@@ -366,7 +372,7 @@ def _compute_conv_transpose(
     attrs: ConvTransposeAttrs, x: te.Tensor, w: te.Tensor
 ) -> list[te.Tensor]:
     channels, per_group, *kernel = TensorType(w.shape, w.dtype).static_shape
-    axes = _transposed_axes(attrs, dims_of(x)[2:], kernel)
+    axes = transposed_axes(attrs, dims_of(x)[2:], kernel)
     pad = pad_stage(x, (0, 0, *(a.pads[0] for a in axes)), (0, 0, *(a.pads[1] for a in axes)))
     spread = _spread_weights(w, axes)
     source, weights = x if pad is None else pad, w if spread is None else spread
@@ -411,7 +417,7 @@ def _woven(total: te.Tensor, axes: Sequence[TransposedAxis], dtype: str) -> te.T
 def _reference_conv_transpose(
     attrs: ConvTransposeAttrs, x: np.ndarray, w: np.ndarray
 ) -> np.ndarray:
-    axes = _transposed_axes(attrs, x.shape[2:], w.shape[2:])
+    axes = transposed_axes(attrs, x.shape[2:], w.shape[2:])
     n, g, filters = x.shape[0], attrs.groups, w.shape[1]
     data = in_float64(x).reshape(n, g, x.shape[1] // g, -1)
     weights = in_float64(w).reshape(g, w.shape[0] // g, *w.shape[1:])

@@ -5,27 +5,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, load
-from treadle.expr.nodes import int_value as known
 from treadle.graph.operator import Attrs, Example, Operator, register
 from treadle.graph.types import Type, tensor_type
 from treadle.loop.build import loop, nest, put
-from treadle.loop.nodes import Buffer, ForKind, Stmt, seq
+from treadle.loop.nodes import Buffer, ForKind, If, Stmt, seq
 from treadle.ops.accumulate import narrowed
 from treadle.ops.numeric import (
     NUMBERS,
     accumulator,
     check_axis,
     check_elements,
+    dims_of,
     half_examples,
     in_float64,
 )
-from treadle.ops.schedules.stages import PARALLEL_WORK
+from treadle.ops.schedules.stages import is_much
 from treadle.te import tensor as te
 from treadle.te.tensor import Tensor
 
@@ -42,12 +41,12 @@ class CumulativeAttrs(Attrs):
 def _infer(a: CumulativeAttrs, x: Type) -> Type:
     source = check_elements(x, NUMBERS)
     check_axis(a.axis, source.ndim)
-    return tensor_type(source).with_shape(source.static_shape)
+    return tensor_type(source)
 
 
 def _running(a: CumulativeAttrs, x: Tensor, name: str, start: int) -> list[Tensor]:
     """Return the running combination: in order along the axis, everything else side by side."""
-    extents = [known(d) or 0 for d in x.shape]
+    extents = dims_of(x)
     outer, count, inner = extents[: a.axis], extents[a.axis], extents[a.axis + 1 :]
     wide = accumulator(x.dtype)
 
@@ -80,10 +79,12 @@ def _running(a: CumulativeAttrs, x: Tensor, name: str, start: int) -> list[Tenso
                 lambda k: nest(inner, lambda *i: next_(o, k, i), "c", wide_last),
                 "k",
             )
-            return seq(begin, rest)
+            steps = seq(begin, rest)
+            return steps if isinstance(count, int) else If(count > 0, steps)
 
-        many = prod(extents) >= PARALLEL_WORK
-        return nest(outer, row, "o", ["parallel"] if outer and many else []) if count else seq()
+        many = is_much(extents)
+        whole = nest(outer, row, "o", ["parallel"] if outer and many else [])
+        return seq() if isinstance(count, int) and count == 0 else whole
 
     made = te.extern(x.shape, [x], build, name, wide)
     assert isinstance(made, Tensor)  # one shape gives one tensor

@@ -7,7 +7,7 @@ Coordinates are float32 in the order of operations that onnxruntime uses, so tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Generic, Literal, TypeVar, get_args
 
@@ -15,9 +15,9 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Const, Expr, any_of, cast, select
+from treadle.expr.nodes import Const, Expr, any_of, cast, convert, maximum, minimum, select
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import Dim, TensorType, Type, tensor_type
+from treadle.graph.types import Dim, TensorType, Type, normal_size, same_dim, tensor_type
 from treadle.ops.numeric import accumulator, dims_of
 from treadle.te import tensor as te
 
@@ -38,13 +38,13 @@ NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"
 class ResizeAttrs(Attrs):
     """The meaning of every field is that of ONNX Resize.
 
-    `sizes` are all output extents; -1 keeps a dimension. `scales` map coordinates where given (one
-    per dimension), else output extent / input extent does. `roi` are all starts, then all ends, for
-    "tf_crop_and_resize". Nearest mode "simple" is "ceil" where an axis shrinks, else "floor".
-    Interpolated integers are rounded where antialiased, else truncated.
+    `sizes` are all output extents, which may be symbolic; -1 keeps a dimension. `scales` map
+    coordinates where given (one per dimension), else output extent / input extent does. `roi` are
+    all starts, then all ends, for "tf_crop_and_resize". Nearest mode "simple" is "ceil" where an
+    axis shrinks, else "floor". Interpolated integers are rounded where antialiased, else truncated.
     """
 
-    sizes: tuple[int, ...]
+    sizes: tuple[Dim, ...]
     scales: tuple[float, ...] = ()
     mode: Mode = "nearest"
     coordinate_transformation_mode: CoordinateMode = "half_pixel"
@@ -85,21 +85,71 @@ _EXPRS: _Math[Expr] = _Math(
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """One axis that is resized: its dimension, extents, scale, and the part of it that is shown."""
+    """One axis that is resized: its dimension, extents, scale, and the part of it that is shown.
+
+    `factor` is the scale where it is known when the model is compiled.
+    """
 
     dimension: int
-    size: int
-    out: int
-    scale: float
+    size: Dim
+    out: Dim
+    factor: float | None
     start: float
     end: float
+
+    @property
+    def scale(self) -> float:
+        """What an output coordinate is divided by; an expression where extents are symbolic."""
+        if self.factor is not None:
+            return self.factor
+        return _single(self.out) / _single(_at_least_one(self.size))
+
+    @property
+    def last(self) -> float:
+        """The last input index; an expression where the extent is symbolic."""
+        return _single(self.size - 1)
+
+    @property
+    def known(self) -> tuple[int, int]:
+        """The extents as ints. Raises TypeMismatch where one of them is symbolic."""
+        if not isinstance(self.size, int) or not isinstance(self.out, int):
+            raise TypeMismatch(
+                f"dimension {self.dimension} must be known to be resized in this mode, not "
+                f"{self.size} to {self.out}",
+                hint="give the sizes with --input-shapes",
+            )
+        return self.size, self.out
+
+
+def _single(value: Dim) -> float:
+    """Return a float, or a float32 expression: both calculate with arrays and expressions."""
+    if isinstance(value, Expr):
+        return cast(value, "float32")  # type: ignore[return-value]
+    return float(value)
+
+
+_FINEST = 64
+"""Scales that are a multiple of 1 / _FINEST give symbolic extents in closed form."""
+
+
+def scaled_extent(size: Dim, scale: float) -> Dim | None:
+    """Return the extent that `scale` makes of `size`: the floor of their product in float32.
+
+    None where that takes arithmetic that sizes do not have: a symbolic size by a scale such as 0.7.
+    """
+    if isinstance(size, int):
+        return int(np.float32(size) * np.float32(scale))
+    above, below = float(np.float32(scale)).as_integer_ratio()
+    if below > _FINEST:
+        return None
+    return normal_size(size * above // below if below > 1 else size * above)
 
 
 def _axes(attrs: ResizeAttrs, shape: Sequence[Dim]) -> list[_Axis]:
     """Return the axes that change.
 
     Raises:
-        TypeMismatch: an axis that changes has an extent that is unknown or 0.
+        TypeMismatch: an axis that changes is empty, or symbolic in a mode that has to know it.
     """
     found: list[_Axis] = []
     n = len(shape)
@@ -107,16 +157,22 @@ def _axes(attrs: ResizeAttrs, shape: Sequence[Dim]) -> list[_Axis]:
     for k, (size, out) in enumerate(zip(shape, attrs.sizes, strict=True)):
         start, end = (attrs.roi[k], attrs.roi[n + k]) if crops else (0.0, 1.0)
         given = attrs.scales[k] if attrs.scales else None
-        if (out in (-1, size)) and given in (None, 1.0) and (start, end) == (0.0, 1.0):
+        target = size if same_dim(out, -1) else out
+        if same_dim(target, size) and given in (None, 1.0) and (start, end) == (0.0, 1.0):
             continue
-        if not isinstance(size, int):
-            raise TypeMismatch(f"dimension {k} must be known to be resized, not {size}")
-        target = size if out == -1 else out
-        if size == 0 and target > 0:
+        if same_dim(size, 0) and not same_dim(target, 0):
             raise TypeMismatch(f"dimension {k} is empty and cannot be resized to {target}")
-        ratio = np.float32(target) / np.float32(max(size, 1)) if given is None else given
-        found.append(_Axis(k, size, target, float(ratio), start, end))
+        axis = _Axis(k, size, target, given or _ratio(size, target), start, end)
+        if crops or (attrs.antialias and axis.factor is None):
+            axis.known  # noqa: B018
+        found.append(axis)
     return found
+
+
+def _ratio(size: Dim, out: Dim) -> float | None:
+    if not isinstance(size, int) or not isinstance(out, int):
+        return None
+    return float(np.float32(out) / np.float32(max(size, 1)))
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -133,7 +189,8 @@ def _infer_resize(attrs: ResizeAttrs, x: Type) -> TensorType:
     _check_choice("nearest_mode", attrs.nearest_mode, get_args(NearestMode))
     if len(attrs.sizes) != n or (attrs.scales and len(attrs.scales) != n):
         raise TypeMismatch(f"sizes and scales must have one entry for each dimension of {data}")
-    if any(s < -1 for s in attrs.sizes) or any(not s > 0 for s in attrs.scales):
+    negative = any(isinstance(s, int) and s < -1 for s in attrs.sizes)
+    if negative or any(not s > 0 for s in attrs.scales):
         raise TypeMismatch(f"sizes {attrs.sizes} and scales {attrs.scales} must be positive")
     if coordinates == "tf_crop_and_resize" and len(attrs.roi) != 2 * n:
         raise TypeMismatch(f"roi {attrs.roi} must have a start and an end for each dimension")
@@ -141,54 +198,77 @@ def _infer_resize(attrs: ResizeAttrs, x: Type) -> TensorType:
         raise TypeMismatch("bool values cannot be interpolated", hint="use mode nearest")
     _axes(attrs, data.shape)
     sizes = zip(data.shape, attrs.sizes, strict=True)
-    return data.with_shape(d if s == -1 else s for d, s in sizes)
+    return data.with_shape(d if same_dim(s, -1) else s for d, s in sizes)
 
 
 def _coordinate(attrs: ResizeAttrs, axis: _Axis, o: V) -> V:
     """Return where output index `o` (float32) lies on the input axis."""
     mode = attrs.coordinate_transformation_mode
-    size, out, scale = axis.size, axis.out, axis.scale
+    scale = axis.scale
     if mode == "asymmetric":
         return o / scale
     if mode == "tf_half_pixel_for_nn":
         return (o + 0.5) / scale
     if mode == "align_corners":
-        return o * float(size - 1) / float(max(out - 1, 1))
+        return o * axis.last / _single(_at_least_one(axis.out - 1))
     if mode == "tf_crop_and_resize":
-        if out == 1:
-            return o * 0.0 + 0.5 * (axis.start + axis.end) * (size - 1)
-        step = o * (axis.end - axis.start) * float(size - 1) / float(out - 1)
-        return step + axis.start * (size - 1)
-    if mode == "pytorch_half_pixel" and out == 1:
-        return o * 0.0
+        return _cropped(axis, o)
     half_pixel = (o + 0.5) / scale
     if mode == "half_pixel_symmetric":
-        adjustment = np.float32(out) / (np.float32(scale) * np.float32(size))
-        return half_pixel + float(np.float32(size / 2) * (np.float32(1) - adjustment)) - 0.5
+        return half_pixel + _centre_shift(axis) - 0.5
+    if mode == "pytorch_half_pixel":
+        return (half_pixel - 0.5) * _single(_at_most_one(axis.out - 1))
     return half_pixel - 0.5
+
+
+def _at_least_one(value: Dim) -> Dim:
+    return maximum(value, 1) if isinstance(value, Expr) else max(value, 1)
+
+
+def _at_most_one(value: Dim) -> Dim:
+    return minimum(value, 1) if isinstance(value, Expr) else min(value, 1)
+
+
+def _cropped(axis: _Axis, o: V) -> V:
+    size, out = axis.known
+    if out == 1:
+        return o * 0.0 + 0.5 * (axis.start + axis.end) * (size - 1)
+    step = o * (axis.end - axis.start) * float(size - 1) / float(out - 1)
+    return step + axis.start * (size - 1)
+
+
+def _centre_shift(axis: _Axis) -> float:
+    """Return how far "half_pixel_symmetric" moves so that both images have one centre."""
+    if axis.factor is None:
+        return 0.0
+    if isinstance(axis.size, int) and isinstance(axis.out, int):
+        filled = np.float32(axis.out) / (np.float32(axis.factor) * np.float32(axis.size))
+        return float(np.float32(axis.size / 2) * (np.float32(1) - filled))
+    part = _single(axis.out) / (_single(_at_least_one(axis.size)) * axis.factor)
+    return _single(axis.size) / 2.0 * (1.0 - part)
 
 
 def _nearest(attrs: ResizeAttrs, axis: _Axis, math: _Math[V], o: V) -> V:
     """Return the input index (int64) that output index `o` (float32) shows."""
     x = _coordinate(attrs, axis, o)
     mode = attrs.nearest_mode
-    if mode == "simple":
-        mode = "ceil" if axis.scale < 1 else "floor"
     below = math.floor(x)
-    if mode == "floor":
+    if mode == "simple" and axis.factor is None:
+        index = math.where(o * 0.0 + axis.scale < 1.0, math.ceil(x), below)
+    elif mode == "floor" or (mode == "simple" and axis.scale >= 1):
         index = below
-    elif mode == "ceil":
+    elif mode in ("ceil", "simple"):
         index = math.ceil(x)
     else:
         rest = x - below
         goes_up = rest > 0.5 if mode == "round_prefer_floor" else rest >= 0.5
         index = math.where(goes_up, below + 1.0, below)
-    return math.integer(math.minimum(math.maximum(index, 0.0), float(axis.size - 1)))
+    return math.integer(math.minimum(math.maximum(index, 0.0), axis.last))
 
 
 def _stretch(attrs: ResizeAttrs, axis: _Axis) -> float:
     """Return how much wider than usual the filter is: it covers what one output stands for."""
-    return max(1.0, 1.0 / axis.scale) if attrs.antialias else 1.0
+    return max(1.0, 1.0 / float(axis.scale)) if attrs.antialias else 1.0
 
 
 def _tap_count(attrs: ResizeAttrs, axis: _Axis) -> int:
@@ -208,7 +288,7 @@ def _tap(attrs: ResizeAttrs, axis: _Axis, math: _Math[V], o: V, t: V) -> tuple[V
     else:
         weight = _cubic(attrs.cubic_coeff_a, math, distance)
     if attrs.exclude_outside:
-        inside = (index >= 0.0) & (index <= float(axis.size - 1))
+        inside = (index >= 0.0) & (index <= axis.last)
         weight = math.where(inside, weight, weight * 0.0)
     return index, weight
 
@@ -221,7 +301,7 @@ def _cubic(a: float, math: _Math[V], d: V) -> V:
 
 
 def _within(axis: _Axis, math: _Math[V], index: V) -> V:
-    return math.integer(math.minimum(math.maximum(index, 0.0), float(axis.size - 1)))
+    return math.integer(math.minimum(math.maximum(index, 0.0), axis.last))
 
 
 def _is_normalised(attrs: ResizeAttrs) -> bool:
@@ -231,7 +311,7 @@ def _is_normalised(attrs: ResizeAttrs) -> bool:
 
 def _shows_outside(attrs: ResizeAttrs, axis: _Axis, o: V) -> V:
     x = _coordinate(attrs, axis, o)
-    return (x < 0.0) | (x > float(axis.size - 1))
+    return (x < 0.0) | (x > axis.last)
 
 
 def _grid(count: int) -> np.ndarray:
@@ -245,7 +325,7 @@ def _reference_resize(attrs: ResizeAttrs, x: np.ndarray) -> np.ndarray:
         # Integers truncate at the end, so their sums must round just as those of `compute`.
         result = x.astype(np.float32 if dt.is_integer(dt.from_numpy(x.dtype)) else np.float64)
     for axis in _in_order(axes):
-        o = _grid(axis.out)
+        o = _grid(axis.known[1])
         if attrs.mode == "nearest":
             result = np.take(result, _nearest(attrs, axis, _ARRAYS, o), axis.dimension)
         else:
@@ -256,14 +336,14 @@ def _reference_resize(attrs: ResizeAttrs, x: np.ndarray) -> np.ndarray:
 
 
 def _interpolated(attrs: ResizeAttrs, axis: _Axis, x: np.ndarray) -> np.ndarray:
-    o, t = _grid(axis.out)[:, None], _grid(_tap_count(attrs, axis))
+    o, t = _grid(axis.known[1])[:, None], _grid(_tap_count(attrs, axis))
     index, weight = _tap(attrs, axis, _ARRAYS, o, t)
     if _is_normalised(attrs):
         weight = weight / weight.sum(axis=1, keepdims=True)
     at = _within(axis, _ARRAYS, index)
     shape = [1] * x.ndim
-    shape[axis.dimension] = axis.out
-    out = (*x.shape[: axis.dimension], axis.out, *x.shape[axis.dimension + 1 :])
+    shape[axis.dimension] = axis.known[1]
+    out = (*x.shape[: axis.dimension], axis.known[1], *x.shape[axis.dimension + 1 :])
     total = np.zeros(out, x.dtype)
     for k in range(at.shape[1]):
         total += np.take(x, at[:, k], axis.dimension) * weight[:, k].reshape(shape)
@@ -274,8 +354,8 @@ def _extrapolated(attrs: ResizeAttrs, axes: Sequence[_Axis], x: np.ndarray) -> n
     outside = np.zeros((1,) * x.ndim, bool)
     for axis in axes:
         shape = [1] * x.ndim
-        shape[axis.dimension] = axis.out
-        outside = outside | _shows_outside(attrs, axis, _grid(axis.out)).reshape(shape)
+        shape[axis.dimension] = axis.known[1]
+        outside = outside | _shows_outside(attrs, axis, _grid(axis.known[1])).reshape(shape)
     return np.where(outside, np.asarray(attrs.extrapolation_value, x.dtype), x)
 
 
@@ -329,21 +409,44 @@ def _nearest_stages(attrs: ResizeAttrs, axes: Sequence[_Axis], x: te.Tensor) -> 
 def _resized(x: te.Tensor, axes: Sequence[_Axis]) -> list[Expr]:
     shape = list(x.shape)
     for axis in axes:
-        shape[axis.dimension] = te.const(axis.out)
+        shape[axis.dimension] = convert(axis.out)
     return shape
 
 
-def _integer_lookup(attrs: ResizeAttrs, axis: _Axis) -> Callable[[Expr], Expr] | None:
+def _integer_lookup(attrs: ResizeAttrs, whole: _Axis) -> Callable[[Expr], Expr] | None:
     """Return the index as integer arithmetic where that gives the same as the float formula."""
-    wanted = _nearest(attrs, axis, _ARRAYS, _grid(axis.out))
-    o = np.arange(axis.out)
-    up, down = -(-axis.out // max(axis.size, 1)), axis.size // max(axis.out, 1)
+    axis = _sample(attrs, whole)
+    if axis is None:
+        return None
+    size, out = axis.known
+    wanted = _nearest(attrs, axis, _ARRAYS, _grid(out))
+    o = np.arange(out)
+    up, down = -(-out // max(size, 1)), size // max(out, 1)
     if up > 1 and np.array_equal(wanted, o // up):
         return lambda e: te.floordiv(e, up)
     for offset in range(max(down, 1)):
         if np.array_equal(wanted, o * down + offset):
             return lambda e: e * down + offset
     return None
+
+
+_REPEATING = ("asymmetric", "half_pixel", "tf_half_pixel_for_nn", "pytorch_half_pixel")
+"""Coordinate modes where, by a whole scale, what one input element becomes repeats for all."""
+
+_SAMPLE = 1 << 12
+
+
+def _sample(attrs: ResizeAttrs, axis: _Axis) -> _Axis | None:
+    """Return an axis of known extents whose indices follow the same rule; None if there is none."""
+    if isinstance(axis.size, int) and isinstance(axis.out, int):
+        return axis
+    if axis.factor is None or attrs.coordinate_transformation_mode not in _REPEATING:
+        return None
+    whole = axis.factor.is_integer() or (1.0 / axis.factor).is_integer()
+    expected = scaled_extent(axis.size, axis.factor)
+    if not whole or expected is None or not same_dim(expected, axis.out):
+        return None
+    return replace(axis, size=_SAMPLE, out=int(_SAMPLE * axis.factor))
 
 
 def _table(attrs: ResizeAttrs, axis: _Axis, tables: list[te.Tensor]) -> Callable[[Expr], Expr]:
@@ -359,7 +462,13 @@ def _table(attrs: ResizeAttrs, axis: _Axis, tables: list[te.Tensor]) -> Callable
 
 def _in_order(axes: Sequence[_Axis]) -> list[_Axis]:
     """Return axes in the order they are interpolated: those that shrink most come first."""
-    return sorted(axes, key=lambda a: (a.out / a.size, -a.dimension))
+    return sorted(axes, key=lambda a: (_growth(a), -a.dimension))
+
+
+def _growth(axis: _Axis) -> float:
+    if isinstance(axis.size, int) and isinstance(axis.out, int):
+        return axis.out / axis.size
+    return 1.0 if axis.factor is None else axis.factor
 
 
 def _interpolation_stages(

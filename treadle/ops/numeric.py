@@ -74,6 +74,11 @@ def dims_of(x: Tensor) -> tuple[Dim, ...]:
     return tuple(as_dim(d) for d in x.shape)
 
 
+def real_extent(extent: Dim, dtype: str) -> ExprLike:
+    """Return an extent as a float: a number, or an expression of type `dtype` where symbolic."""
+    return cast(extent, dtype) if isinstance(extent, Expr) else float(extent)
+
+
 def accumulator(dtype: str) -> str:
     """Return the type that intermediate values of `dtype` are kept in: float32 for halves."""
     return "float32" if dtype in HALVES else dtype

@@ -14,11 +14,19 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value, load
 from treadle.graph.operator import Attrs, Example, Operator, register
-from treadle.graph.types import TensorType, Type
+from treadle.graph.types import Dim, TensorType, Type
 from treadle.loop.build import assign, declared, loop, nest, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
 from treadle.ops.accumulate import narrowed
-from treadle.ops.numeric import FLOATS, INTEGERS, accumulator, check_elements, check_same_elements
+from treadle.ops.numeric import (
+    FLOATS,
+    INTEGERS,
+    accumulator,
+    check_elements,
+    check_same_elements,
+    dims_of,
+    real_extent,
+)
 from treadle.te import tensor as te
 from treadle.te.tensor import Tensor
 
@@ -55,7 +63,7 @@ class _Axis:
     start: Expr
     bin: Expr
     samples: Expr
-    extent: int
+    extent: Dim
 
     def position(self, index: Expr, sample: Expr) -> Expr:
         """Return the coordinate of a sample of bin `index`."""
@@ -65,11 +73,11 @@ class _Axis:
 
     def is_inside(self, at: Expr) -> Expr:
         """True for a coordinate that is at most one element outside."""
-        return (at >= -1.0) & (at <= float(self.extent))
+        return (at >= -1.0) & (at <= real_extent(self.extent, at.dtype))
 
     def neighbours(self, at: Expr) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
         """Return the elements below and above a coordinate with their weights."""
-        inside = te.max(te.min(at, float(self.extent - 1)), 0.0)
+        inside = te.max(te.min(at, real_extent(self.extent - 1, at.dtype)), 0.0)
         low = cast(te.floor(inside), dt.INDEX)
         share = inside - cast(low, inside.dtype)
         high = te.min(low + 1, self.extent - 1)
@@ -77,7 +85,7 @@ class _Axis:
 
 
 def _axis(
-    a: RoiAlignAttrs, rois: Buffer, region: Expr, extent: int, column: int, bins: int, wide: str
+    a: RoiAlignAttrs, rois: Buffer, region: Expr, extent: Dim, column: int, bins: int, wide: str
 ) -> _Axis:
     offset = 0.5 if a.half_pixel else 0.0
     ends = [
@@ -95,7 +103,7 @@ def _axis(
 
 def _compute(a: RoiAlignAttrs, x: Tensor, rois: Tensor, batch: Tensor) -> list[Tensor]:
     wide = accumulator(x.dtype)
-    height, width = (int_value(d) or 0 for d in x.shape[2:])
+    height, width = dims_of(x)[2:]
 
     def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         image, regions, index = ins

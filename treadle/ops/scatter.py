@@ -17,9 +17,9 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
-from treadle.expr.nodes import Expr, cast, load
+from treadle.expr.nodes import Expr, cast, convert, load
 from treadle.graph.operator import Attrs, Example, Operator, register
-from treadle.graph.types import TensorType, Type, tensor_type
+from treadle.graph.types import Dim, TensorType, Type, as_dim, known_true, same_dim, tensor_type
 from treadle.loop.build import nest, put
 from treadle.loop.nodes import Buffer, ForKind, If, Stmt, seq
 from treadle.ops.numeric import (
@@ -29,7 +29,7 @@ from treadle.ops.numeric import (
     check_elements,
     check_same_elements,
 )
-from treadle.ops.schedules.stages import PARALLEL_WORK
+from treadle.ops.schedules.stages import is_much
 from treadle.te import tensor as te
 from treadle.te.tensor import Tensor
 
@@ -62,21 +62,28 @@ def _check(data: Type, indices: Type, updates: Type, reduction: str) -> TensorTy
 def _infer_elements(a: ScatterElementsAttrs, data: Type, indices: Type, updates: Type) -> Type:
     source = _check(data, indices, updates, a.reduction)
     check_axis(a.axis, source.ndim)
-    at, new = tensor_type(indices).static_shape, tensor_type(updates).static_shape
+    at, new = tensor_type(indices).shape, tensor_type(updates).shape
     fits = len(at) == source.ndim and all(
-        k == a.axis or p <= q for k, (p, q) in enumerate(zip(at, source.static_shape, strict=True))
+        k == a.axis or same_dim(p, q) or known_true(convert(p) <= q)
+        for k, (p, q) in enumerate(zip(at, source.shape, strict=True))
     )
-    if at != new or not fits:
+    if not _agree(at, new) or not fits:
         raise TypeMismatch(f"indices {indices} and updates {updates} do not fit {source}")
     return source
 
 
+def _agree(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """True for two shapes that are certainly equal."""
+    return len(a) == len(b) and all(map(same_dim, a, b))
+
+
 def _infer_nd(a: ScatterNdAttrs, data: Type, indices: Type, updates: Type) -> Type:
     source = _check(data, indices, updates, a.reduction)
-    shape, at = source.static_shape, tensor_type(indices).static_shape
-    if not at or at[-1] > len(shape):
+    shape, at = source.shape, tensor_type(indices).shape
+    depth = at[-1] if at else None
+    if not isinstance(depth, int) or depth > len(shape):
         raise TypeMismatch(f"indices {indices} are too deep for {source}")
-    if tensor_type(updates).static_shape != at[:-1] + shape[at[-1] :]:
+    if not _agree(tensor_type(updates).shape, at[:-1] + shape[depth:]):
         raise TypeMismatch(f"updates {updates} do not fit indices {indices} into {source}")
     return source
 
@@ -104,15 +111,15 @@ def _update(
     return If(nodes.all_of(checks), stored) if checks else stored
 
 
-def _wrapped(index: Expr, extent: int) -> tuple[Expr, Expr]:
+def _wrapped(index: Expr, extent: Dim) -> tuple[Expr, Expr]:
     """Return an index as a position, negative ones counted from the end, and its check."""
     at = cast(index, dt.INDEX)
     at = nodes.select(at < 0, at + extent, at)
     return at, (at >= 0) & (at < extent)
 
 
-def _extents(buffer: Buffer | Tensor) -> list[int]:
-    return [nodes.int_value(d) or 0 for d in buffer.shape]
+def _extents(buffer: Buffer | Tensor) -> list[Dim]:
+    return [as_dim(d) for d in buffer.shape]
 
 
 def _copy(source: Buffer, to: Buffer) -> Stmt:
@@ -120,7 +127,7 @@ def _copy(source: Buffer, to: Buffer) -> Stmt:
     kinds: list[ForKind] = ["serial"] * len(extents)
     if kinds:
         kinds[-1] = "vectorized"
-    if len(kinds) > 1 and int(np.prod(extents, dtype=object)) >= PARALLEL_WORK:
+    if len(kinds) > 1 and is_much(extents):
         kinds[0] = "parallel"
     return nest(extents, lambda *i: put(to, i, load(source, i)), "c", kinds)
 
@@ -141,8 +148,7 @@ def _scatter_elements(
 
         extents = _extents(chosen)
         # Rows across the axis never write the same place; the order along it matters.
-        many = int(np.prod(extents, dtype=object)) >= PARALLEL_WORK
-        kinds: list[ForKind] = ["parallel"] if a.axis > 0 and many else []
+        kinds: list[ForKind] = ["parallel"] if a.axis > 0 and is_much(extents) else []
         return seq(_copy(source, out), nest(extents, step, "u", kinds))
 
     return _one(te.extern(data.shape, [data, indices, updates], build, "scatter", data.dtype))
@@ -151,6 +157,7 @@ def _scatter_elements(
 def _scatter_nd(a: ScatterNdAttrs, data: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     extents, chosen_shape = _extents(data), _extents(indices)
     depth, outer = chosen_shape[-1], chosen_shape[:-1]
+    assert isinstance(depth, int)  # as inferred
 
     def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         source, chosen, new = ins

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -14,11 +13,19 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike, cast, load
 from treadle.graph.operator import Attrs, Example, Operator, register
-from treadle.graph.types import TensorType, TupleType, Type
+from treadle.graph.types import (
+    Dim,
+    TensorType,
+    TupleType,
+    Type,
+    known_true,
+    normal_size,
+    product_of,
+)
 from treadle.loop.build import assign, counter, declared, loop, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
-from treadle.ops.numeric import ANY, HALVES, check_axis, check_elements
-from treadle.ops.schedules.stages import PARALLEL_WORK
+from treadle.ops.numeric import ANY, HALVES, check_axis, check_elements, dims_of
+from treadle.ops.schedules.stages import is_much
 from treadle.te import tensor as te
 from treadle.te.tensor import Tensor
 
@@ -37,31 +44,48 @@ class TopkAttrs(Attrs):
 
 def _infer(a: TopkAttrs, x: Type) -> Type:
     source = check_elements(x, ANY)
-    extent = source.static_shape[check_axis(a.axis, source.ndim)]
-    if not 0 <= a.k <= extent:
+    extent = source.shape[check_axis(a.axis, source.ndim)]
+    if a.k < 0 or known_true(nodes.convert(extent) < a.k):
         raise TypeMismatch(f"k={a.k} elements cannot be taken from axis {a.axis} of {source}")
-    shape = (*source.shape[: a.axis], a.k, *source.shape[a.axis + 1 :])
+    if not isinstance(extent, int) and not 0 < a.k <= _FEW:
+        raise TypeMismatch(
+            f"the first {a.k} of an axis of symbolic extent are more than {_FEW}, or none",
+            hint="give the sizes with --input-shapes",
+        )
+    shape = (*source.shape[: a.axis], _taken(a.k, extent), *source.shape[a.axis + 1 :])
     return TupleType((source.with_shape(shape), TensorType(shape, dt.INDEX)))
+
+
+def _taken(k: int, extent: Dim) -> Dim:
+    """Return how many elements the first `k` are: all, where there may be fewer."""
+    if known_true(nodes.convert(extent) >= k):
+        return k
+    return normal_size(nodes.minimum(nodes.convert(extent), k))
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """A tensor seen as `count` rows of `extent` elements along one axis."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Dim, ...]
     axis: int
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Dim:
         return self.shape[self.axis]
 
     @property
-    def others(self) -> tuple[int, ...]:
+    def known_extent(self) -> int:
+        """The extent of a row, which a whole sort has to know. Raises TypeMismatch."""
+        return TensorType((self.extent,), "bool").size
+
+    @property
+    def others(self) -> tuple[Dim, ...]:
         return self.shape[: self.axis] + self.shape[self.axis + 1 :]
 
     @property
-    def count(self) -> int:
-        return prod(self.others)
+    def count(self) -> Dim:
+        return product_of(self.others)
 
     def index(self, row: Expr, element: Expr) -> list[ExprLike]:
         """Return where element `element` of row `row` is."""
@@ -107,7 +131,7 @@ def sorted_positions(x: Tensor, rows: _Rows, k: int, largest: bool) -> Tensor:
 
     def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         merge = _Merge(ins[0], outs[0], rows, k, largest)
-        many = rows.count * rows.extent >= PARALLEL_WORK
+        many = is_much(rows.shape)
         return loop(rows.count, merge.row, "row", "parallel" if many else "serial")
 
     made = te.extern([[rows.count, 2, rows.extent]], [x], build, "positions", dt.INDEX)
@@ -128,7 +152,9 @@ class _Merge:
     def row(self, row: Expr) -> Stmt:
         """Return the sort of row `row`: positions in their own order, then one merge per pass."""
         start = loop(self.rows.extent, lambda j: put(self.order, (row, 0, j), j), "j")
-        return seq(start, loop(_passes(self.rows.extent), lambda p: self._pass(row, p), "step"))
+        return seq(
+            start, loop(_passes(self.rows.known_extent), lambda p: self._pass(row, p), "step")
+        )
 
     def _pass(self, row: Expr, step: Expr) -> Stmt:
         width = nodes.convert(1) << step
@@ -182,7 +208,7 @@ def first_positions(x: Tensor, rows: _Rows, k: int, largest: bool) -> Tensor:
 
     def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         best = _Best(ins[0], outs[0], rows, k, largest)
-        many = rows.count * rows.extent >= PARALLEL_WORK
+        many = is_much(rows.shape)
         return loop(rows.count, best.row, "row", "parallel" if many else "serial")
 
     made = te.extern([[rows.count, 1, k]], [x], build, "positions", dt.INDEX)
@@ -236,17 +262,17 @@ class _Best:
 
 
 def _compute(a: TopkAttrs, x: Tensor) -> list[Tensor]:
-    shape = tuple(nodes.int_value(d) or 0 for d in x.shape)
+    shape = dims_of(x)
     rows = _Rows(shape, a.axis)
     if 0 < a.k <= _FEW:
         order, plane = first_positions(x, rows, a.k, a.largest), 0
     else:
-        order, plane = sorted_positions(x, rows, a.k, a.largest), _passes(rows.extent) % 2
+        order, plane = sorted_positions(x, rows, a.k, a.largest), _passes(rows.known_extent) % 2
 
     def position(*i: Expr) -> Expr:
         return order[(rows.row_of(i), plane, i[a.axis])]
 
-    taken = (*shape[: a.axis], a.k, *shape[a.axis + 1 :])
+    taken = (*shape[: a.axis], _taken(a.k, shape[a.axis]), *shape[a.axis + 1 :])
     indices = te.compute_one(taken, position, "topk.indices")
     values = te.compute_one(
         taken, lambda *i: x[(*i[: a.axis], position(*i), *i[a.axis + 1 :])], "topk.values"

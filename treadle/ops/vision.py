@@ -15,9 +15,9 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value
 from treadle.graph.operator import Attrs, Example, Group, Operator, register
-from treadle.graph.types import TensorType, Type
+from treadle.graph.types import Dim, TensorType, Type, same_dim
 from treadle.ops.accumulate import narrowed
-from treadle.ops.numeric import ANY, FLOATS, accumulator, check_elements
+from treadle.ops.numeric import ANY, FLOATS, accumulator, check_elements, dims_of, real_extent
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import live_stages
 from treadle.target.base import Target
@@ -64,9 +64,9 @@ def _infer(a: GridSampleAttrs, x: Type, grid: Type) -> TensorType:
             f"the grid {points} does not fit {source}",
             hint=f"for data [n, c, *{spatial} extents] it is [n, *output extents, {spatial}]",
         )
-    if not all(isinstance(d, int) and d > 0 for d in source.shape[2:]):
-        raise TypeMismatch(f"the spatial extents of {source} must be known and not empty")
-    if source.shape[0] != points.shape[0]:
+    if any(same_dim(d, 0) for d in source.shape[2:]):
+        raise TypeMismatch(f"the spatial extents of {source} must not be empty")
+    if not same_dim(source.shape[0], points.shape[0]):
         raise TypeMismatch(f"{source} and {points} have different batch sizes")
     return source.with_shape((*source.shape[:2], *points.shape[1:-1]))
 
@@ -76,14 +76,18 @@ class _Axis:
     """One spatial axis: where a point of the grid falls, and which elements it reads."""
 
     attrs: GridSampleAttrs
-    extent: int
+    extent: Dim
 
     @property
-    def borders(self) -> tuple[float, float]:
-        """The coordinates that -1 and 1 stand for."""
-        if self.attrs.align_corners:
-            return 0.0, self.extent - 1.0
-        return -0.5, self.extent - 0.5
+    def margin(self) -> float:
+        """How far before the first element the coordinate lies that -1 stands for."""
+        return 0.0 if self.attrs.align_corners else 0.5
+
+    @property
+    def known(self) -> int:
+        """The extent as an int. Raises TypeMismatch where it is symbolic."""
+        (extent,) = TensorType((self.extent,), "bool").static_shape
+        return extent
 
     def coordinate(self, point: Expr) -> Expr:
         """Return the coordinate of a grid value, brought inside unless zeros lie around.
@@ -93,24 +97,30 @@ class _Axis:
         if self.attrs.absolute:
             at = point
         elif self.attrs.align_corners:
-            at = (point + 1.0) / 2.0 * float(self.extent - 1)
+            at = (point + 1.0) / 2.0 * self._last(point)
         else:
-            at = ((point + 1.0) * float(self.extent) - 1.0) / 2.0
+            at = ((point + 1.0) * real_extent(self.extent, point.dtype) - 1.0) / 2.0
         if self.attrs.interpolation == "nearest":
             at = te.round(at)
         if self.attrs.padding_mode == "zeros" or self.attrs.interpolation == "cubic":
             return at
-        low, high = self.borders
-        inside = te.max(te.min(at, float(self.extent - 1)), 0.0)
+        low, high = -self.margin, self._last(at) + self.margin
+        inside = te.max(te.min(at, self._last(at)), 0.0)
         if self.attrs.padding_mode == "reflection":
             inside = self._reflected(at)
         return nodes.select((at < low) | (at > high), inside, at)
 
+    def _last(self, like: Expr) -> ExprLike:
+        """Return the coordinate of the last element, of the type of `like`."""
+        return real_extent(self.extent - 1, like.dtype)
+
     def _reflected(self, at: Expr) -> Expr:
-        low, high = self.borders
+        low, high = -self.margin, self._last(at) + self.margin
         width = high - low
-        if width == 0:
+        if same_dim(self.extent, 1) and self.attrs.align_corners:
             return at * 0.0
+        if isinstance(self.extent, Expr):
+            width = te.max(width, 0.5)  # of one element and no margin: any width leads to it
         distance = te.abs(at - low)
         turns = te.floor(distance / width)
         rest = distance - turns * width
@@ -128,9 +138,11 @@ class _Axis:
 
     def _reflected_element(self, at: Expr) -> Expr:
         last = self.extent - 1
-        if last == 0:
+        if same_dim(last, 0):
             return at * 0
         period = 2 * last if self.attrs.align_corners else 2 * self.extent
+        if isinstance(period, Expr):
+            period = te.max(period, 1)
         turned = at % period
         return nodes.select(
             turned <= last, turned, (period - (not self.attrs.align_corners)) - turned
@@ -170,7 +182,7 @@ def _compute(a: GridSampleAttrs, x: Tensor, grid: Tensor) -> list[Tensor]:
     elements: list[Tensor] = []
     weights: list[Tensor] = []
     for k in range(spatial):
-        axis = _Axis(a, int_value(x.shape[2 + k]) or 0)
+        axis = _Axis(a, dims_of(x)[2 + k])
         at = te.compute_one(points, _coordinate(axis, grid, spatial - 1 - k, wide), f"at{k}")
         coordinates.append(at)
         elements.append(te.compute_one((taps, *points), _element(axis, at), f"element{k}"))
@@ -269,18 +281,19 @@ def _numpy_reflected(at: np.ndarray, low: float, high: float) -> np.ndarray:
 
 def _numpy_coordinates(axis: _Axis, point: np.ndarray) -> np.ndarray:
     """Return coordinates in the precision of the grid, so that roundings fall alike."""
+    extent = axis.known
     if axis.attrs.absolute:
         at = point
     elif axis.attrs.align_corners:
-        at = (point + 1) / 2 * (axis.extent - 1)
+        at = (point + 1) / 2 * (extent - 1)
     else:
-        at = ((point + 1) * axis.extent - 1) / 2
+        at = ((point + 1) * extent - 1) / 2
     if axis.attrs.interpolation == "nearest":
         at = np.rint(at)
     if axis.attrs.padding_mode == "zeros" or axis.attrs.interpolation == "cubic":
         return at
-    low, high = axis.borders
-    inside = np.clip(at, 0, axis.extent - 1)
+    low, high = -axis.margin, extent - 1 + axis.margin
+    inside = np.clip(at, 0, extent - 1)
     if axis.attrs.padding_mode == "reflection":
         inside = _numpy_reflected(at, low, high)
     return np.where((at < low) | (at > high), inside, at)
@@ -288,7 +301,7 @@ def _numpy_coordinates(axis: _Axis, point: np.ndarray) -> np.ndarray:
 
 def _numpy_elements(axis: _Axis, at: np.ndarray) -> np.ndarray:
     """Return elements inside the axis, -1 for a zero."""
-    extent = axis.extent
+    extent = axis.known
     inside = np.clip(at, 0, extent - 1)
     if axis.attrs.padding_mode == "zeros":
         return np.where(at == inside, at, -1)

@@ -26,7 +26,7 @@ from treadle.graph.nodes import Call, Constant, DeferredConstant, Function, Node
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
-from treadle.ops.conv import ConvAttrs, conv
+from treadle.ops.conv import ConvAttrs, ConvTransposeAttrs, conv, conv_transpose
 from treadle.ops.conv_grouped import grouped_conv2d_nchwc
 from treadle.ops.conv_nchwc import (
     conv2d_nchwc,
@@ -41,6 +41,7 @@ from treadle.ops.matmul import dense_packed, matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import max_, mean, min_, sum_
+from treadle.ops.weave import weave
 from treadle.optimize.channels import (
     ChannelOrder,
     merge_groups,
@@ -50,6 +51,7 @@ from treadle.optimize.channels import (
     pack_weights,
     take_per_group,
 )
+from treadle.optimize.phases import Phases, phases_of
 from treadle.optimize.winograd import (
     transform_weights,
     why_winograd,
@@ -84,6 +86,9 @@ _IMAGES = (3, 4, 5)
 _FLOATS = ("float32", "float64")
 MOST_WASTE = 8
 """How many times its arithmetic a convolution in groups may cost before it stays plain."""
+MOST_SPARSE = {True: 4, False: 2}
+"""How many lanes there may be per phase and filter of a transposed convolution, by whether its
+input is in blocks: one that is not would have to be packed."""
 TILE_STEPS = 4
 """What a tile costs besides its reduction, in steps of that."""
 
@@ -125,6 +130,14 @@ class _Scaled:
     origin: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Phased:
+    """A value whose phases `made` [n, phases * c, *steps] holds, in blocks."""
+
+    made: Call
+    phases: Phases
+
+
 class _Layouts:
     """The plain and the blocked form of every value of the new graph, each made when needed."""
 
@@ -132,6 +145,7 @@ class _Layouts:
         self.target = target
         self.plain: dict[Node, Node] = {}
         self.blocked: dict[Node, _Blocked] = {}
+        self.phased: dict[Node, _Phased] = {}
         self.moved: dict[tuple[Node, ChannelOrder], Node] = {}
         self.panels: dict[tuple[Constant, int], Constant] = {}
 
@@ -141,6 +155,7 @@ class _Layouts:
         body = self._plain(function.body)
         self.blocked.clear()  # what makes values again refers to this object: no cycle may
         self.plain.clear()  # keep the old weights in memory
+        self.phased.clear()
         self.moved.clear()
         self.panels.clear()
         return Function(function.params, body, function.name, dict(function.attrs))
@@ -183,6 +198,10 @@ class _Layouts:
             return None
         if operator is conv:
             return self._conv(node)
+        if operator is conv_transpose:
+            return self._conv_transpose(node)
+        if any(a in self.phased for a in node.args) and self._in_phases(node, operator):
+            return self._woven(node)
         if not any(self._is_blocked(a) for a in node.args):
             return None
         if operator.fusion in _POINTWISE:
@@ -250,6 +269,70 @@ class _Layouts:
             return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
 
         return _Blocked(make(order), order, make)
+
+    def _conv_transpose(self, node: Call) -> _Blocked | None:
+        """All phases by one convolution, then woven."""
+        x, w = node.args
+        data, attrs = tensor_type(x.type), node.attrs
+        assert isinstance(attrs, ConvTransposeAttrs)
+        known = isinstance(w, Constant) and data.dtype in _FLOATS and data.is_static
+        if not known or data.ndim not in _IMAGES:
+            return self._stays(node, "its type, weights or sizes are not for blocks of channels")
+        assert isinstance(w, Constant)
+        phases = phases_of(attrs, data, w.type)
+        if isinstance(phases, str):
+            return self._stays(node, phases)
+        block = block_of(self.target, data.dtype)
+        if MOST_SPARSE[self._is_blocked(x)] * phases.count * w.type.static_shape[1] < block:
+            return self._stays(node, "its phases would waste most lanes of a block")
+        decided(node.origin, "method", "phases", f"outputs {phases.weave.strides} apart are alike")
+        turned = _constant(phases.weights(w.value), w)
+        made = conv.call(phases.conv, (x, turned), origin=node.origin)
+        blocked = self._conv(made)
+        if blocked is None:
+            return None
+        self.blocked[made] = blocked
+        self.phased[node] = _Phased(made, phases)
+        return self._woven(node)
+
+    def _in_phases(self, node: Call, operator: Operator[Any]) -> bool:
+        """Compute an element-wise operator before its operand is woven, where that can be."""
+        source = next(self.phased[a] for a in node.args if a in self.phased)
+        out = tensor_type(node.type)
+        if operator.fusion not in _POINTWISE:
+            return False
+        operands: list[Node] = []
+        for x in node.args:
+            if x in self.phased:
+                if self.phased[x].phases != source.phases or tensor_type(x.type).shape != out.shape:
+                    return False
+                operands.append(self.phased[x].made)
+            elif isinstance(x, Constant) and _is_per_channel(x, out):
+                repeated = _constant(source.phases.repeated(x.value, out.ndim), x)
+                self.plain[repeated] = repeated
+                operands.append(repeated)
+            else:
+                return False
+        made = operator.call(node.attrs, operands, origin=node.origin)
+        blocked = self._pointwise(made, operator)
+        if blocked is None:
+            return False
+        self.blocked[made] = blocked
+        self.phased[node] = _Phased(made, source.phases)
+        return True
+
+    def _woven(self, node: Node) -> _Blocked | None:
+        """Put the phases of a value in order: in whole blocks, else in plain layout at once."""
+        found = self.phased[node]
+        channels = tensor_type(node.type).static_shape[1]
+        phases = self.blocked[found.made]
+        block = phases.order.block
+        if phases.order.is_natural and channels % block == 0:
+            made = weave.call(found.phases.weave, (phases.node,), origin=node.origin)
+            return _Blocked(made, ChannelOrder.natural(channels, block))
+        apart = self._plain(found.made)
+        self.plain[node] = weave.call(found.phases.weave, (apart,), origin=node.origin)
+        return None
 
     def _scaled(self, x: Node, weights: TensorType) -> _Scaled | None:
         """Return value and factor where `x` scales channels and a convolution has fewer weights.
@@ -461,6 +544,12 @@ class _Layouts:
         if (b, width) not in self.panels:
             self.panels[b, width] = _constant(pack_panels(b.value, width), b)
         return dense_packed(a, self.panels[b, width], n=n, origin=node.origin)
+
+
+def _is_per_channel(x: Constant, out: TensorType) -> bool:
+    """True when `x` has at most one value per channel of a result."""
+    full = (1,) * (out.ndim - x.type.ndim) + x.type.static_shape
+    return len(full) == out.ndim and full[0] == 1 and all(d == 1 for d in full[2:])
 
 
 def _runs_blocked(node: Call, block: int) -> None:

@@ -10,6 +10,7 @@ by a root may be a product with its inverse.
 4. layer_norm(y, w, u) + b       -> layer_norm(y, w, u + b)
 5. x * (1 + erf(x / sqrt(2))) / 2, in any order -> gelu(x)
 6. the same with tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)) -> gelu(x, approximate="tanh")
+7. x * tanh(softplus(x)), in either order -> mish(x)
 
 The results agree up to rounding: all compute in the element type of x.
 """
@@ -31,10 +32,12 @@ from treadle.ops.elementwise import (
     divide,
     erf,
     gelu,
+    mish,
     multiply,
     power,
     reciprocal,
     rsqrt,
+    softplus,
     sqrt,
     subtract,
     tanh,
@@ -218,6 +221,15 @@ def _recognise_gelu(call: Call, uses: Uses) -> Node | None:
     return None
 
 
+def _recognise_mish(call: Call, uses: Uses) -> Node | None:
+    for source, other in (call.args, call.args[::-1]):
+        bound = _call_of(other, tanh)
+        inner = None if bound is None else _call_of(bound.args[0], softplus)
+        if inner is not None and inner.args[0] is source:
+            return mish(source, origin=call.origin)
+    return None
+
+
 def _is_close(found: Terms | None, wanted: Terms) -> bool:
     if found is None or found.keys() != wanted.keys():
         return False
@@ -298,6 +310,7 @@ def _product_of(a: Terms, b: Terms) -> Terms:
 
 RULES = (
     Rule("recognise_gelu", (multiply,), _recognise_gelu),
+    Rule("recognise_mish", (multiply,), _recognise_mish),
     Rule("recognise_norm", (divide, multiply), _recognise_norm),
     Rule("scale_norm", (multiply,), _scale_norm),
     Rule("shift_norm", (add,), _shift_norm),

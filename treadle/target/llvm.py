@@ -98,8 +98,8 @@ def optimized_text(ir_text: str) -> str:
 
 
 _SPILL = re.compile(
-    r"\b[xyz]mm\d+\b.*\(%rsp|\(%rsp.*\b[xyz]mm\d+\b"  # x86, AT&T order
-    r"|\b(ld|st)[rpu]+\s+[qdv]\d+.*\[sp"  # aarch64
+    r"\b[xyz]mm\d+\b.*\(%rsp\)|\(%rsp\).*\b[xyz]mm\d+\b"  # x86, AT&T order
+    r"|\b(ld|st)[rpu]+\s+[qdv]\d+.*\[sp(, #\d+)?\]"  # aarch64
 )
 _LABEL = re.compile(r"^\s*([.A-Za-z_][\w.$]*):")
 _JUMP = re.compile(r"^\s+(?:j\w+|b(?:\.\w+)?|t?b?cbn?z\s+\w+,|tbn?z\s+\w+,[^,]+,)\s+([.\w$]+)")
@@ -108,7 +108,8 @@ _JUMP = re.compile(r"^\s+(?:j\w+|b(?:\.\w+)?|t?b?cbn?z\s+\w+,|tbn?z\s+\w+,[^,]+,
 def spill_count(asm: str) -> int:
     """Return how many accesses of vector registers to the stack stand in innermost loops.
 
-    A loop is the text between a label and a later jump back to it.
+    A loop is the text between a label and a later jump back to it. An access with an index is one
+    to an array on the stack and does not count.
     """
     lines = asm.splitlines()
     labels: dict[str, int] = {}

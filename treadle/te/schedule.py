@@ -264,8 +264,9 @@ class Stage:
         """In each iteration of `var`, fetch what the iteration `offset` later reads of `tensor`.
 
         With 0, what this iteration reads is fetched while it computes something else first.
-        Only a hint: lines past the end of a row are those of the next row in memory, and nothing
-        is fetched of a stage that is computed at a loop.
+        Only a hint: lines past the end of a row are those of the next row in memory (past the end
+        of panels that a tile reads side by side: those of the next panels), and nothing is fetched
+        of a stage that is computed at a loop.
 
         before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[k + offset, 0]); C[n] += ...
         """

@@ -29,7 +29,7 @@ def _number(value: int | Node) -> Node:
     return Constant.of(value, "int64") if isinstance(value, int) else value
 
 
-def _elements(node: OnnxNode, index: int) -> list[Node]:
+def elements(node: OnnxNode, index: int) -> list[Node]:
     """Return the elements of a vector of integers (or of one number) as int64 scalars."""
     value = converted(node.input(index), "int64")
     shape = tensor_type(value.type).shape
@@ -55,7 +55,7 @@ def _steps(span: Node, step: int) -> Node:
 
 def slice_computed(node: OnnxNode) -> Node:
     """Return a slice whose bounds are computed; axes and steps are known."""
-    starts, ends = _elements(node, 1), _elements(node, 2)
+    starts, ends = elements(node, 1), elements(node, 2)
     axes = node.constant_ints(3, "axes") if node.has_input(3) else tuple(range(len(starts)))
     steps = node.constant_ints(4, "steps") if node.has_input(4) else (1,) * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
@@ -93,12 +93,12 @@ def range_computed(node: OnnxNode) -> Node:
 
 def filled_computed(node: OnnxNode, fill: Constant) -> Node:
     """Return a tensor of a computed shape filled with one value."""
-    return broadcast(fill, [node.measure(d) for d in _elements(node, 0)])
+    return broadcast(fill, [node.measure(d) for d in elements(node, 0)])
 
 
 def expand_computed(node: OnnxNode) -> Node:
     """Return a broadcast to a computed shape: extents of 1 in either take the other's."""
-    dims, wanted = dims_of(node.input(0)), _elements(node, 1)
+    dims, wanted = dims_of(node.input(0)), elements(node, 1)
     own = (*(1,) * (len(wanted) - len(dims)), *dims)
     wanted = [*[_number(1)] * (len(own) - len(wanted)), *wanted]
     target = [node.measure(w) if d == 1 else d for d, w in zip(own, wanted, strict=True)]
@@ -108,7 +108,7 @@ def expand_computed(node: OnnxNode) -> Node:
 def reshape_computed(node: OnnxNode, allow_zero: bool) -> Node:
     """Return a reshape to a computed shape; one that does not fit is an error of the run."""
     dims = dims_of(node.input(0))
-    wanted = _elements(node, 1)
+    wanted = elements(node, 1)
     if not allow_zero:
         wanted = [
             ew.where(ew.equal(w, _number(0)), sizes_node((d,), ()), w)
@@ -134,7 +134,7 @@ def _product(values: Sequence[Node]) -> Node:
 def tile_computed(node: OnnxNode) -> Node:
     """Return a repetition along every axis as often as computed."""
     x, dims = node.input(0), dims_of(node.input(0))
-    times = [node.measure(r) for r in _elements(node, 1)]
+    times = [node.measure(r) for r in elements(node, 1)]
     if len(times) != len(dims):
         raise ModelError(f"{len(times)} repeats do not fit {node.type(0)}")
     spread = movement.reshape(x, shape=tuple(e for d in dims for e in (1, d)))
@@ -147,8 +147,10 @@ def tile_computed(node: OnnxNode) -> Node:
 def top_k_computed(node: OnnxNode, axis: int, largest: bool) -> list[Node]:
     """Return the first of all elements in order, as many as computed."""
     x = node.input(0)
-    extent = node.shape(0)[axis]
+    extent = node.dims(0)[axis]
+    if not isinstance(extent, int):
+        extent = node.shape(0)[axis]
     both = sort.topk(x, k=extent, axis=axis, largest=largest)
-    (wanted,) = _elements(node, 1)
+    (wanted,) = elements(node, 1)
     size = node.measure(ew.minimum(wanted, _number(extent)))
     return [select.prefix(TupleItem.of(both, k), size=size, axis=axis) for k in range(2)]

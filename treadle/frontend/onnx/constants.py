@@ -10,7 +10,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.expr.nodes import convert, int_value, maximum
-from treadle.frontend.onnx.build import broadcast, converted, reshaped, shape_of
+from treadle.frontend.onnx.build import broadcast, converted, reshaped
 from treadle.frontend.onnx.computed import filled_computed, is_computed, range_computed
 from treadle.frontend.onnx.movement import cut
 from treadle.frontend.onnx.node import OnnxNode, converter
@@ -139,9 +139,10 @@ def one_hot(node: OnnxNode) -> Node:
         raise ModelError(f"the depth of OneHot is {depth}, at least 1 is needed")
     ndim = node.type(0).ndim
     axis = node.axis(node.integer("axis", -1), ndim + 1)
-    shape = list(shape_of(indices))
+    shape = node.dims(0)
     spread = reshaped(converted(indices, "int64"), (*shape[:axis], 1, *shape[axis:]))
-    _check_size((*shape, depth), dt.itemsize(node.type(2).dtype))
+    known = tuple(d for d in shape if isinstance(d, int))
+    _check_size((*known, depth), dt.itemsize(node.type(2).dtype))
     places = np.arange(depth, dtype="int64").reshape(depth, *(1,) * (ndim - axis))
     here = elementwise.logical_or(
         elementwise.equal(spread, Constant.of(places)),

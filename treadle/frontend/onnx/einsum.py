@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from math import prod
 from typing import TypeAlias
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import broadcast, reshaped, shape_of, transposed
+from treadle.expr.nodes import int_value
+from treadle.frontend.onnx.build import broadcast, dims_of, reshaped, shape_of, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Node
+from treadle.graph.types import Dim, product_of, same_dim
 from treadle.ops import matmul, movement
 from treadle.ops import reduce as reductions
 
@@ -30,7 +31,7 @@ def einsum(node: OnnxNode) -> Node:
     terms = left.split(",")
     if len(terms) != len(values):
         raise ModelError(f"the equation {equation!r} has {len(terms)} terms, not {len(values)}")
-    labelled = [(v, _labels(t, len(shape_of(v)))) for v, t in zip(values, terms, strict=True)]
+    labelled = [(v, _labels(t, len(dims_of(v)))) for v, t in zip(values, terms, strict=True)]
     result = _output(right, labelled) if arrow else _implicit_output(labelled)
     labelled = _same_sizes([_diagonal(t) for t in labelled], result)
     while len(labelled) > 1:
@@ -102,12 +103,12 @@ def _diagonal_of(value: Node, labels: tuple[str, ...], first: int, second: int) 
 
 def _same_sizes(terms: Sequence[Term], result: Sequence[str]) -> list[Term]:
     """Return the terms with every label of one size: axes of 1 are broadcast."""
-    sizes: dict[str, int] = {}
+    sizes: dict[str, Dim] = {}
     for value, labels in terms:
-        for label, d in zip(labels, shape_of(value), strict=True):
-            if sizes.setdefault(label, d) == 1:
+        for label, d in zip(labels, dims_of(value), strict=True):
+            if int_value(sizes.setdefault(label, d)) == 1:
                 sizes[label] = d
-            if d not in (1, sizes[label]):
+            if int_value(d) != 1 and not same_dim(d, sizes[label]):
                 raise ModelError(
                     f"the label {label!r} of Einsum has the sizes {sizes[label]} and {d}"
                 )
@@ -134,8 +135,8 @@ def _product(a: Term, b: Term, keep: set[str]) -> Term:
     columns = [c for c in b[1] if c not in shared]
     left = _arranged(a, batch, rows, inner)
     right = _arranged(b, batch, inner, columns)
-    sizes = dict(zip(a[1], shape_of(a[0]), strict=True)) | dict(
-        zip(b[1], shape_of(b[0]), strict=True)
+    sizes = dict(zip(a[1], dims_of(a[0]), strict=True)) | dict(
+        zip(b[1], dims_of(b[0]), strict=True)
     )
     labels = (*batch, *rows, *columns)
     return reshaped(matmul.matmul(left, right), [sizes[c] for c in labels]), labels
@@ -144,6 +145,6 @@ def _product(a: Term, b: Term, keep: set[str]) -> Term:
 def _arranged(term: Term, *groups: Sequence[str]) -> Node:
     """Return a term with the axes of each group made one, in the order of the groups."""
     value, labels = term
-    sizes = dict(zip(labels, shape_of(value), strict=True))
+    sizes = dict(zip(labels, dims_of(value), strict=True))
     order = [labels.index(c) for c in reduce(lambda x, y: [*x, *y], groups, list[str]())]
-    return reshaped(transposed(value, order), [prod(sizes[c] for c in g) for g in groups])
+    return reshaped(transposed(value, order), [product_of(sizes[c] for c in g) for g in groups])

@@ -351,7 +351,7 @@ def _dropout(node: OnnxNode, mask_dtype: str) -> list[Node]:
     x = node.input(0)
     if not node.wants(1):
         return [x]
-    return [x, broadcast(Constant.of(1, mask_dtype), node.shape(0))]
+    return [x, broadcast(Constant.of(1, mask_dtype), node.dims(0))]
 
 
 @converter("Identity", since=(1, 13, 14, 16, 19, 21, 23, 24, 25))

@@ -12,7 +12,7 @@ from treadle.errors import ModelError
 from treadle.frontend.onnx.resolve import Expansion, domain_of
 from treadle.frontend.onnx.tensors import DTYPES
 from treadle.graph.nodes import Node, Tuple
-from treadle.graph.types import TensorType
+from treadle.graph.types import Dim, TensorType
 
 
 def attributes_of(
@@ -105,9 +105,10 @@ def _type_proto(node: Node | None) -> onnx.TypeProto:
         return onnx.helper.make_sequence_type_proto(element)
     if node is None or not isinstance(node.type, TensorType):
         return onnx.TypeProto()
-    return _tensor_proto(node.type.dtype, node.type.static_shape)
+    return _tensor_proto(node.type.dtype, node.type.shape)
 
 
-def _tensor_proto(dtype: str, shape: Sequence[int] | None) -> onnx.TypeProto:
+def _tensor_proto(dtype: str, shape: Sequence[Dim] | None) -> onnx.TypeProto:
     numbers = {name: number for number, name in DTYPES.items()}
-    return onnx.helper.make_tensor_type_proto(numbers[dtype], shape)
+    dims = None if shape is None else [d if isinstance(d, int) else str(d) for d in shape]
+    return onnx.helper.make_tensor_type_proto(numbers[dtype], dims)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from treadle.errors import ModelError
 from treadle.expr.nodes import convert, int_value, maximum, minimum
 from treadle.frontend.onnx.build import (
@@ -88,8 +86,14 @@ def split(node: OnnxNode) -> list[Node]:
 def _split_symbolic(node: OnnxNode, x: Node, axis: int, extent: Dim) -> list[Node]:
     """Return equal parts of an axis of symbolic extent, or parts of given sizes."""
     count = len(node.outputs)
+    if node.version >= 18:
+        count = node.integer("num_outputs", count)
+    listed = node.integers("split") if node.version < 13 else None
+    given: tuple[Dim, ...]
     if node.has_input(1):
         given = node.sizes(1, "sizes of the parts")
+    elif listed is not None:
+        given = listed
     else:
         part = normal_size((convert(extent) + (count - 1)) // count)
         given = (*(part,) * (count - 1), normal_size(extent - part * (count - 1)))
@@ -265,7 +269,7 @@ def pad_by_inputs(node: OnnxNode) -> Node:
     zeros = _padded(node, pads, 0.0, at)
     if node.text("mode", "constant") != "constant":
         return zeros
-    ones = broadcast(Constant.of(1, "uint8"), node.shape(0))
+    ones = broadcast(Constant.of(1, "uint8"), node.dims(0))
     inside = converted(padded(ones, *_amounts(node, pads, at)), "bool")
     return elementwise.where(inside, zeros, reshaped(value, ()))
 
@@ -433,20 +437,25 @@ def triangle(node: OnnxNode) -> Node:
 
 @converter("ReverseSequence", since=(10, 28))
 def reverse_sequence(node: OnnxNode) -> Node:
-    """Convert a reversal of the first elements of every sequence, by constant lengths."""
-    x, ndim = node.input(0), node.type(0).ndim
-    lengths = node.constant_ints(1, "sequence_lens")
+    """Convert a reversal of the first elements of every sequence."""
+    x, ndim, shape = node.input(0), node.type(0).ndim, node.dims(0)
     time = node.axis(node.integer("time_axis", 0), ndim)
     batch = node.axis(node.integer("batch_axis", 1), ndim)
-    steps, count = node.shape(0)[time], node.shape(0)[batch]
-    if {time, batch} != {0, 1} or len(lengths) != count or not _fit(lengths, steps):
-        raise ModelError(f"the sequence lengths {list(lengths)[:8]} do not fit {node.type(0)}")
-    order = np.tile(np.arange(steps, dtype="int64"), (count, 1))
-    for row, length in zip(order, lengths, strict=True):
-        row[:length] = row[:length][::-1]
-    order = order if batch == 0 else order.T
-    spread = reshaped(Constant.of(order), (*order.shape, *(1,) * (ndim - 2)))
-    return movement.gather_elements(x, broadcast(spread, node.shape(0)), axis=time)
+    steps, count = shape[time], shape[batch]
+    if {time, batch} != {0, 1} or len(node.dims(1)) != 1:
+        raise ModelError(f"the axes of {node.op} are 0 and 1, the lengths a vector")
+    given = node.input(1)
+    if isinstance(given, Constant) and isinstance(steps, int):
+        lengths = node.constant_ints(1, "sequence_lens")
+        if len(lengths) != count or not _fit(lengths, steps):
+            raise ModelError(f"the sequence lengths {list(lengths)[:8]} do not fit {node.type(0)}")
+    lens = reshaped(converted(given, "int64"), tuple(1 if k == time else count for k in (0, 1)))
+    count_up = sizes.count(start=0, step=1, size=steps)
+    place = reshaped(count_up, tuple(steps if k == time else 1 for k in (0, 1)))
+    turned = elementwise.subtract(elementwise.subtract(lens, Constant.of(1, "int64")), place)
+    order = elementwise.where(elementwise.less(place, lens), turned, place)
+    spread = reshaped(order, (*shape[:2], *(1,) * (ndim - 2)))
+    return movement.gather_elements(x, broadcast(spread, shape), axis=time)
 
 
 def _fit(lengths: Sequence[int], steps: int) -> bool:

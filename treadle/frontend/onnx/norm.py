@@ -11,6 +11,7 @@ from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.onnx.build import (
     converted,
+    dims_of,
     in_float32,
     per_channel,
     reshaped,
@@ -20,7 +21,7 @@ from treadle.frontend.onnx.build import (
 from treadle.frontend.onnx.node import OnnxNode, Result, converter
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import product_of, tensor_type
-from treadle.ops import elementwise, norm
+from treadle.ops import elementwise, norm, sizes
 from treadle.ops import reduce as reductions
 
 
@@ -230,7 +231,8 @@ def hardmax(node: OnnxNode) -> Node:
 
 
 def _first_maximum(x: Node, axis: int) -> Node:
-    shape = shape_of(x)
+    shape = dims_of(x)
     first = reductions.argmax(x, axis=axis, keepdims=True, select_last=False)
-    places = np.arange(shape[axis], dtype="int64").reshape(-1, *(1,) * (len(shape) - axis - 1))
-    return converted(elementwise.equal(Constant.of(places), first), tensor_type(x.type).dtype)
+    places = sizes.count(start=0, step=1, size=shape[axis])
+    column = reshaped(places, (shape[axis], *(1,) * (len(shape) - axis - 1)))
+    return converted(elementwise.equal(column, first), tensor_type(x.type).dtype)

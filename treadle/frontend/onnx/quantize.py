@@ -7,7 +7,14 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import converted, per_channel, reshaped, scalar_like, shape_of
+from treadle.frontend.onnx.build import (
+    converted,
+    dims_of,
+    per_channel,
+    reshaped,
+    scalar_like,
+    shape_of,
+)
 from treadle.frontend.onnx.conv import convolved
 from treadle.frontend.onnx.matmul import product
 from treadle.frontend.onnx.node import OnnxNode, converter
@@ -80,7 +87,7 @@ def _along_axis(node: OnnxNode, index: int) -> Node:
     if int(np.prod(shape, dtype=object)) == 1:
         return reshaped(value, ())
     at = node.axis(axis, ndim)
-    if len(shape) != 1 or shape[0] != node.shape(0)[at]:
+    if len(shape) != 1 or shape[0] != node.dims(0)[at]:
         raise ModelError(f"{value.type} does not fit axis {at} of {node.type(0)}")
     return reshaped(value, (*shape, *(1,) * (ndim - at - 1)))
 
@@ -101,7 +108,7 @@ def _per_block(node: OnnxNode, value: Node, axis: int, block: int) -> Node:
 def dynamic_quantize_linear(node: OnnxNode) -> list[Node]:
     """Convert a quantisation to uint8 whose scale follows from the data."""
     x = node.input(0)
-    axes = tuple(range(len(shape_of(x))))
+    axes = tuple(range(node.type(0).ndim))
     zero = scalar_like(0.0, x)
     low = elementwise.minimum(reductions.min_(x, axes=axes, keepdims=False), zero)
     high = elementwise.maximum(reductions.max_(x, axes=axes, keepdims=False), zero)
@@ -126,7 +133,7 @@ def centred(node: OnnxNode, index: int, zero: int, axis: int) -> Node:
 
 def _spread(value: Node, x: Node, axis: int) -> Node:
     """Return a scale or zero point shaped to broadcast against `x`: for all, or along `axis`."""
-    shape, full = shape_of(value), shape_of(x)
+    shape, full = shape_of(value), dims_of(x)
     if int(np.prod(shape, dtype=object)) == 1:
         return reshaped(value, ())
     if len(shape) == 1 and shape[0] == full[axis]:
@@ -179,5 +186,5 @@ def quantized_convolution(node: OnnxNode) -> Node:
     """Convert a convolution of 8-bit integers with scales and zero points."""
     total = convolved(node, centred(node, 0, 2, 1), centred(node, 3, 5, 0))
     if node.has_input(8):
-        total = elementwise.add(total, per_channel(node.input(8), len(shape_of(total))))
+        total = elementwise.add(total, per_channel(node.input(8), len(dims_of(total))))
     return _requantized(node, total, _output_scale(node, total, (1, 1)), node.input(7))

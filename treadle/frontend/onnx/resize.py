@@ -10,10 +10,13 @@ from math import floor
 import numpy as np
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import shape_of
+from treadle.frontend.onnx.build import converted
+from treadle.frontend.onnx.computed import elements, is_computed
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.graph.nodes import Node
-from treadle.ops import image
+from treadle.frontend.symbolic import sizes_node
+from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import Dim, TensorType, same_dim
+from treadle.ops import elementwise, image
 
 _COORDINATES = (
     "half_pixel",
@@ -29,17 +32,35 @@ _POLICIES = ("stretch", "not_larger", "not_smaller")
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The wanted size of every axis and the factor that coordinates are scaled by."""
+    """The wanted size of every axis and the factor that coordinates are scaled by.
 
-    sizes: tuple[int, ...]
+    Without scales, coordinates are scaled by the ratio of the sizes.
+    """
+
+    sizes: tuple[Dim, ...]
     scales: tuple[float, ...]
 
+    def keeps(self, shape: Sequence[Dim]) -> bool:
+        """True when the image stays as it is."""
+        same = all(same_dim(a, b) for a, b in zip(self.sizes, shape, strict=True))
+        return same and all(s == 1.0 for s in self.scales)
 
-def _scaled_target(shape: Sequence[int], scales: Sequence[float]) -> _Target:
+
+def _scaled_target(node: OnnxNode, scales: Sequence[float]) -> _Target:
     if any(not s > 0 for s in scales):
         raise ModelError(f"the scales {list(scales)} must be above 0")
-    sizes = (int(np.float32(d) * np.float32(s)) for d, s in zip(shape, scales, strict=True))
+    sizes = (_scaled(node, d, s) for d, s in zip(node.dims(0), scales, strict=True))
     return _Target(tuple(sizes), tuple(scales))
+
+
+def _scaled(node: OnnxNode, extent: Dim, scale: float) -> Dim:
+    """Return an extent times a scale; the model itself computes it where sizes cannot."""
+    known = image.scaled_extent(extent, scale)
+    if known is not None:
+        return known
+    single = elementwise.cast(sizes_node((extent,), ()), dtype="float32")
+    product = elementwise.multiply(single, Constant.of(scale, "float32"))
+    return node.measure(converted(product, "int64"))
 
 
 @converter("Upsample", since=(1, 7, 9))
@@ -72,17 +93,18 @@ def _check_rank(node: OnnxNode, values: Sequence[object]) -> None:
 def _from_corner(node: OnnxNode, scales: Sequence[float]) -> Node:
     mode = node.text("mode", "nearest")
     x = node.input(0)
+    target = _scaled_target(node, scales)
+    if target.keeps(node.dims(0)):
+        return x
     if mode in ("linear", "bilinear"):
-        return _resized(x, _scaled_target(shape_of(x), scales), "linear", "floor")
+        return _resized(x, target, "linear", "floor")
     if mode != "nearest":
         raise ModelError(f"the mode of {node.op} is {mode!r}, not nearest or linear")
     # before opset 11 the nearest pixel is the one below when growing, the one above when shrinking
-    return _resized(x, _scaled_target(shape_of(x), scales), mode, "simple")
+    return _resized(x, target, mode, "simple")
 
 
 def _resized(x: Node, target: _Target, mode: str, nearest: str) -> Node:
-    if target.sizes == shape_of(x):
-        return x
     return image.resize(
         x,
         sizes=target.sizes,
@@ -118,8 +140,7 @@ def resize(node: OnnxNode) -> Node:
         antialias=node.flag("antialias") if node.version >= 18 else False,
         roi=roi,
     )
-    unchanged = target.sizes == shape_of(x) and all(s == 1.0 for s in target.scales)
-    return x if unchanged and not roi else resized
+    return x if target.keeps(node.dims(0)) and not roi else resized
 
 
 def _axes(node: OnnxNode) -> tuple[int, ...]:
@@ -142,43 +163,70 @@ def _region(node: OnnxNode) -> tuple[float, ...]:
 
 
 def _target(node: OnnxNode) -> _Target:
-    shape, at = node.shape(0), _axes(node)
+    at = _axes(node)
     policy = node.text("keep_aspect_ratio_policy", "stretch") if node.version >= 18 else "stretch"
     if policy not in _POLICIES:
         raise ModelError(f"the policy {policy!r} of Resize is not one of {', '.join(_POLICIES)}")
-    scales = _given(node, 2, "scales", len(at))
-    sizes = _given(node, 3, "sizes", len(at))
-    full_scales, full_sizes = [1.0] * len(shape), list(shape)
+    scales = _given_scales(node, len(at))
+    sizes = _wanted(node, len(at))
     if scales is not None and sizes is None:
+        full_scales = [1.0] * len(node.dims(0))
         for a, s in zip(at, scales, strict=True):
             full_scales[a] = float(s)
-        return _scaled_target(shape, full_scales)
+        return _scaled_target(node, full_scales)
     if sizes is None or scales is not None:
         raise ModelError("Resize takes either scales or sizes")
-    wanted = [int(s) for s in sizes]
-    if any(s < 1 for s in wanted) or any(shape[a] < 1 for a in at):
-        raise ModelError(f"{list(shape)} cannot be resized to {wanted}")
-    for a, size, scale in zip(at, *_sized(wanted, [shape[a] for a in at], policy), strict=True):
+    return _sized_target(node, sizes, policy)
+
+
+def _sized_target(node: OnnxNode, wanted: Sequence[Dim], policy: str) -> _Target:
+    shape, at = node.dims(0), _axes(node)
+    extents = [shape[a] for a in at]
+    if any(isinstance(d, int) and d < 1 for d in (*wanted, *extents)):
+        raise ModelError(f"{list(shape)} cannot be resized to {list(wanted)}")
+    full_sizes = list(shape)
+    if policy == "stretch":
+        for a, size in zip(at, wanted, strict=True):
+            full_sizes[a] = size
+        return _Target(tuple(full_sizes), ())
+    full_scales = [1.0] * len(shape)
+    known = (_known(wanted), _known(extents))
+    for a, size, scale in zip(at, *_fitted(*known, policy), strict=True):
         full_scales[a], full_sizes[a] = scale, size
     return _Target(tuple(full_sizes), tuple(full_scales))
 
 
-def _given(node: OnnxNode, index: int, what: str, count: int) -> np.ndarray | None:
-    """Return scales or sizes; an empty tensor means they are not given."""
-    value = node.optional_constant(index, what)
+def _known(values: Sequence[Dim]) -> tuple[int, ...]:
+    return TensorType(tuple(values), "int64").static_shape
+
+
+def _wanted(node: OnnxNode, count: int) -> Sequence[Dim] | None:
+    """Return the sizes an image is to have, which may be symbolic or computed."""
+    if not node.has_input(3):
+        return None
+    if is_computed(node, 3):
+        values: Sequence[Dim] = [node.measure(v) for v in elements(node, 3)]
+    else:
+        values = node.sizes(3, "sizes")
+    if values and len(values) != count:
+        raise ModelError(f"Resize has {len(values)} sizes for {count} axes")
+    return values or None
+
+
+def _given_scales(node: OnnxNode, count: int) -> np.ndarray | None:
+    """Return the scales; an empty tensor means they are not given."""
+    value = node.optional_constant(2, "scales")
     if value is None or value.size == 0:
         return None
     if value.shape != (count,):
-        raise ModelError(f"Resize has {list(value.shape)} {what} for {count} axes")
+        raise ModelError(f"Resize has {list(value.shape)} scales for {count} axes")
     return value
 
 
-def _sized(
+def _fitted(
     wanted: Sequence[int], extents: Sequence[int], policy: str
 ) -> tuple[list[int], list[float]]:
     """Return the sizes and scales that a policy on the aspect ratio makes of wanted sizes."""
     scales = [w / d for w, d in zip(wanted, extents, strict=True)]
-    if policy == "stretch":
-        return list(wanted), scales
     scale = min(scales) if policy == "not_larger" else max(scales)
     return [floor(scale * d + 0.5) for d in extents], [scale] * len(extents)

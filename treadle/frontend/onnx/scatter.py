@@ -7,11 +7,12 @@ import numpy as np
 
 from treadle.dtype import to_numpy
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import broadcast, reshaped, shape_of
+from treadle.frontend.onnx.build import broadcast, dims_of, reshaped
 from treadle.frontend.onnx.movement import padded
 from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, scatter
+from treadle.ops import elementwise, scatter, sizes
 
 
 @converter("Scatter", since=(9,))
@@ -35,19 +36,19 @@ def scatter_nd(node: OnnxNode) -> Node:
 @converter("TensorScatter", since=(24,))
 def tensor_scatter(node: OnnxNode) -> Node:
     """Convert a cache update: new rows written from a start on, around the end if circular."""
-    cache, update = node.shape(0), node.shape(1)
+    cache, update = node.dims(0), node.dims(1)
     axis = node.axis(node.integer("axis", -2), len(cache))
     mode = node.text("mode", "linear")
     if mode not in ("linear", "circular") or axis == 0:
         raise ModelError(f"TensorScatter with mode {mode!r} along axis {axis} is not defined")
-    positions: Node = Constant.of(np.arange(update[axis], dtype="int64"))
+    positions: Node = sizes.count(start=0, step=1, size=update[axis])
     positions = reshaped(positions, (update[axis], *(1,) * (len(cache) - axis - 1)))
     start = node.optional(2)
     if start is not None:
-        first = reshaped(start, (*shape_of(start), *(1,) * (len(cache) - 1)))
+        first = reshaped(start, (*dims_of(start), *(1,) * (len(cache) - 1)))
         positions = elementwise.add(first, positions)
     if mode == "circular":
-        positions = elementwise.mod(positions, Constant.of(cache[axis], "int64"))
+        positions = elementwise.mod(positions, sizes_node((cache[axis],), ()))
     return scatter.scatter_elements(
         node.input(0), broadcast(positions, update), node.input(1), axis=axis
     )

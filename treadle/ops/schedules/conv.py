@@ -146,7 +146,7 @@ def _register_sums(total: Stage) -> None:
 def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     """Fetch what the sums read before they need it.
 
-    The weights lie in the order they are used, so past the end of a panel they are the next one's.
+    Past the end of a tile's panels of weights stand those of the next tile.
     Of the data a tile takes short rows, far apart, which no prefetcher of the machine foresees;
     larger windows read each of them several times, which hides the wait.
     """

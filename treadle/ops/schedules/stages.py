@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -10,7 +11,7 @@ from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import Interval
-from treadle.expr.nodes import Expr, int_value
+from treadle.expr.nodes import Expr, ExprLike, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.loop.from_schedule import inline_bodies
@@ -21,6 +22,13 @@ from treadle.te.tensor import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
 
 PARALLEL_WORK = 16384
 """Elements below which a stage is not worth waking other threads for."""
+
+
+def is_much(extents: Iterable[ExprLike]) -> bool:
+    """True for as many elements as other threads are worth waking for; so is an unknown number."""
+    known = [int_value(d) for d in extents]
+    return None in known or prod(d for d in known if d is not None) >= PARALLEL_WORK
+
 
 _THREAD_CYCLES = 12_000
 """Cycles of arithmetic, some microseconds, from which a second thread wins what waking it costs."""

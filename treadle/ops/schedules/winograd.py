@@ -33,7 +33,7 @@ LARGEST_LOCAL = 768 << 10
 BYTES_PER_CYCLE = 8.0
 """What one core reads from memory, or from a cache all cores share: low, as all read at once."""
 CYCLES_PER_VECTOR = {2: 3.0, 4: 7.0}
-"""Of a transform, per vector of V or M, by tile: larger tiles take more operations and spill."""
+"""Of a transform, per vector of V or M, by tile: larger tiles take more operations."""
 FORK_CYCLES = 3000.0
 """To hand a loop to the threads and wait for the last of them."""
 
@@ -159,11 +159,14 @@ def schedule_winograd(group: Group, target: Target) -> None:
         if (begin, end) != (0, known(axis)):
             result.peel(axis, begin, end)
     tail = [x for x in live_stages(s) if not x.is_output and x is not products]
-    at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs.tile)
-    _input_transform(v, rows_in, plan)
+    held = _holds_a_tile(group.attrs.tile, target)
+    at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs.tile, target, held=held)
+    _input_transform(v, rows_in, plan, target)
     v.compute_at(result, at_group)
     _products(s, products, plan, width).compute_at(result, at_panel)
-    for stage in (rows_out, *tail):
+    rows_out.compute_at(result, at_tile)
+    _columns_first(rows_out, held=held)
+    for stage in tail:
         stage.compute_at(result, at_tile)
         _in_registers(stage)
 
@@ -181,7 +184,27 @@ def _width(stage: Stage, target: Target) -> int:
     return max(1, known(_axes(stage)[-1]) // lanes_of(stage, target))
 
 
-def _result_loops(result: Stage, plan: Plan, tile: int) -> tuple[IterVar, IterVar, IterVar]:
+def _by_register(stage: Stage, lanes: IterVar, target: Target) -> tuple[IterVar, IterVar]:
+    """Split a block of channels into the registers it takes and the lanes of one of them.
+
+    With the registers outside a transform, a point of it is one register, not all of a block.
+    """
+    size = min(known(lanes), lanes_of(stage, target))
+    return stage.split(lanes, factor=size if known(lanes) % size == 0 else known(lanes))
+
+
+def _holds_a_tile(tile: int, target: Target) -> bool:
+    """True when registers hold the rows of an output transform, a column of products, the factors.
+
+    If not, the rows go through memory, column by column and row by row.
+    """
+    rows, column, factors = tile * (tile + 2), tile + 2, tile * (tile - 1) // 2
+    return rows + column + factors <= target.vector_registers
+
+
+def _result_loops(
+    result: Stage, plan: Plan, tile: int, target: Target, *, held: bool
+) -> tuple[IterVar, IterVar, IterVar]:
     """Return the loops of the result at which V, the products and the last transform are made."""
     n, oc, oh, ow, ocb = _axes(result)
     panel, oc_inner = result.split(oc, factor=plan.registers.vectors)
@@ -189,29 +212,32 @@ def _result_loops(result: Stage, plan: Plan, tile: int) -> tuple[IterVar, IterVa
     q, c = result.split(ow, factor=tile)
     down, p = result.split(p, factor=plan.rows)
     across, q = result.split(q, factor=plan.columns)
-    result.reorder(n, down, across, panel, oc_inner, p, q, r, c, ocb)
-    result.unroll(r)
+    register, ocb = _by_register(result, ocb, target)
+    result.reorder(n, down, across, panel, oc_inner, p, q, register, r, c, ocb)
+    if held:
+        result.unroll(r)
     result.unroll(c)
     result.vectorize(ocb)
     group = result.fuse(n, down, across)
     result.parallel(panel if plan.by_panel else group)
-    return group, panel, q
+    return group, panel, register
 
 
-def _input_transform(v: Stage, rows: Stage, plan: Plan) -> None:
+def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target) -> None:
     """Transform a row of tiles: the columns of pixels, each once; then the points, row by row.
 
     So a turn writes six vectors, not a vector to each of 36 places far apart.
     """
     i, j, n, ic, t, icb = _axes(v)
     down, across = v.split(t, factor=plan.columns)
-    v.reorder(n, ic, down, i, across, j, icb)
+    register, icb = _by_register(v, icb, target)
+    v.reorder(n, ic, down, register, i, across, j, icb)
     v.unroll(j)
     v.vectorize(icb)
     if plan.by_panel:
         v.set_scope("workspace")
         v.parallel(v.fuse(n, ic))
-    rows.compute_at(v, down)
+    rows.compute_at(v, register)
     i, n, ic, p, w, icb = _axes(rows)
     rows.reorder(n, ic, p, w, i, icb)
     rows.unroll(i)
@@ -238,6 +264,15 @@ def _products(s: Schedule, products: Stage, plan: Plan, width: int) -> Stage:
     step = tile_cycles(plan.registers.rows, plan.registers.vectors * width)
     sums.prefetch(op.input_tensors[1], op.reduce_axis[-1], ceil(FROM_MEMORY / step))
     return products
+
+
+def _columns_first(rows_out: Stage, *, held: bool) -> None:
+    """Read a column of products once, for all rows; a loop over columns where rows go to memory."""
+    n, oc, y, q, j, ocb = _axes(rows_out)
+    rows_out.reorder(n, oc, q, j, y, ocb)
+    for axis in (n, oc, q, y, *([j] if held else [])):
+        rows_out.unroll(axis)
+    rows_out.vectorize(ocb)
 
 
 def _in_registers(stage: Stage) -> None:

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on tensors whose sizes each run decides, compiled once and run at several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import treadle
+
+SIZES = ({"n": 2, "l": 3, "k": 2}, {"n": 1, "l": 5, "k": 1})
+"""What the symbolic sizes are in each run."""
+
+ROWS = ("n", "l", 6)
+IMAGE = ("n", 4, "l", 5)
+
+
+def _values(*shape: int, dtype: str = "float32") -> np.ndarray:
+    random = np.random.default_rng(len(shape))
+    if dtype == "uint8":
+        return random.integers(0, 9, shape).astype(dtype)
+    return np.asarray(random.standard_normal(shape), dtype)
+
+
+def _ints(*values: int) -> np.ndarray:
+    return np.array(values, "int64")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node whose inputs are `shapes`, then `constants`, or both in the order `order`.
+
+    Inputs that are not floats are 0 or 1.
+    """
+
+    op: str
+    shapes: Sequence[Sequence[int | str]]
+    constants: Sequence[object] = ()
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    dtypes: Sequence[str] = ()
+    outputs: int = 1
+    opset: int = 17
+    order: Sequence[int] = ()
+
+    def dtype(self, index: int) -> str:
+        """Return the element type of an input that is not constant."""
+        return self.dtypes[index] if index < len(self.dtypes) else "float32"
+
+    def model(self) -> onnx.ModelProto:
+        """Return the model of this one node."""
+        names = [f"x{k}" for k in range(len(self.shapes) + len(self.constants))]
+        declared = [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype(k))), shape
+            )
+            for k, (name, shape) in enumerate(zip(names, self.shapes, strict=False))
+        ]
+        weights = [
+            numpy_helper.from_array(np.asarray(value), name)
+            for name, value in zip(names[len(self.shapes) :], self.constants, strict=True)
+        ]
+        outputs = [f"y{k}" for k in range(self.outputs)]
+        given = [names[k] for k in self.order] or names
+        node = helper.make_node(self.op, given, outputs, **self.attributes)
+        results = [onnx.ValueInfoProto(name=o) for o in outputs]
+        graph = helper.make_graph([node], self.op, declared, results, weights)
+        imports = [helper.make_opsetid("", self.opset)]
+        return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+    def inputs(self, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """Return random inputs for known sizes."""
+        random = np.random.default_rng(7)
+        made = {}
+        for k, shape in enumerate(self.shapes):
+            known = [sizes[d] if isinstance(d, str) else d for d in shape]
+            floats = self.dtype(k) == "float32"
+            values = random.standard_normal(known) if floats else random.integers(0, 2, known)
+            made[f"x{k}"] = np.asarray(values, self.dtype(k))
+        return made
+
+
+_QUANTIZED = (np.float32(0.1), np.uint8(3))
+_RESULT = (np.float32(0.5), np.uint8(1))
+
+CASES = {
+    "einsum": Case("Einsum", (ROWS, ("n", "k", 6)), (), {"equation": "bik,bjk->bij"}),
+    "einsum_heads": Case("Einsum", (ROWS,), (_values(6, 2, 3),), {"equation": "bld,dhk->bhlk"}),
+    "topk": Case("TopK", (ROWS,), (_ints(2),), outputs=2),
+    "topk_of_an_open_axis": Case("TopK", (ROWS,), (_ints(3),), {"axis": 1}, outputs=2),
+    "cumsum": Case("CumSum", (ROWS,), (np.int64(1),), {"exclusive": 1}),
+    "cumsum_back": Case("CumSum", (ROWS,), (np.int64(2),), {"reverse": 1}),
+    "scatter_nd": Case("ScatterND", (ROWS, ("l", 6)), (_ints(0),), {}, order=(0, 2, 1)),
+    "scatter_elements": Case(
+        "ScatterElements",
+        (ROWS, ("n", 1, 6), ("n", 1, 6)),
+        (),
+        {"axis": 1},
+        ("float32", "int64"),
+    ),
+    "one_hot": Case("OneHot", (("n", "l"),), (np.int64(5), _values(2)), {"axis": 1}, ("int64",)),
+    "hardmax": Case("Hardmax", (ROWS,), (), {"axis": 1}),
+    "reverse_sequence": Case(
+        "ReverseSequence", (("l", "n", 6), ("n",)), dtypes=("float32", "int64")
+    ),
+    "dropout": Case("Dropout", (ROWS,), outputs=2),
+    "pad_with_a_computed_value": Case(
+        "Pad", (ROWS, ()), (_ints(0, 1, 0, 0, 2, 0),), {}, order=(0, 2, 1)
+    ),
+    "split_in_parts": Case(
+        "Split", (ROWS,), (), {"num_outputs": 2, "axis": 1}, outputs=2, opset=18
+    ),
+    "quantize_per_channel": Case(
+        "QuantizeLinear", (ROWS,), (np.abs(_values(6)), np.zeros(6, "int8")), {"axis": 2}
+    ),
+    "quantize_by_range": Case("DynamicQuantizeLinear", (ROWS,), outputs=3),
+    "quantized_product": Case(
+        "QLinearMatMul",
+        (ROWS,),
+        (*_QUANTIZED, _values(6, 4, dtype="uint8"), *_QUANTIZED, *_RESULT),
+        {},
+        ("uint8",),
+    ),
+    "quantized_convolution": Case(
+        "QLinearConv",
+        (IMAGE,),
+        (*_QUANTIZED, _values(3, 4, 3, 3, dtype="uint8"), *_QUANTIZED, *_RESULT),
+        {"pads": [1, 1, 1, 1]},
+        ("uint8",),
+    ),
+    "attention": Case(
+        "Attention",
+        (("n", 2, "l", 4), ("n", 2, "k", 4), ("n", 2, "k", 4)),
+        opset=23,
+    ),
+    "rotary_positions": Case(
+        "RotaryEmbedding", (("n", 2, "l", 4), ("n", "l", 2), ("n", "l", 2)), opset=23
+    ),
+    "loss": Case(
+        "SoftmaxCrossEntropyLoss", (("n", 5, "l"), ("n", "l")), dtypes=("float32", "int64")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operator_at_several_sizes(name: str) -> None:
+    case = CASES[name]
+    model = case.model()
+    executable = treadle.compile(model, dynamic=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for sizes in SIZES:
+        inputs = case.inputs(sizes)
+        for got, want in zip(executable.run(inputs), session.run(None, inputs), strict=True):
+            result = np.asarray(got)
+            assert (result.shape, result.dtype) == (want.shape, want.dtype)
+            np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-5)
+
+
+def test_fewer_elements_than_the_largest_wanted() -> None:
+    executable = treadle.compile(CASES["topk_of_an_open_axis"].model(), dynamic=True)
+    values, places = executable.run({"x0": np.arange(12, dtype="float32").reshape(1, 2, 6)})
+    np.testing.assert_array_equal(values, np.arange(12).reshape(1, 2, 6)[:, ::-1])
+    assert np.asarray(places).shape == (1, 2, 6)

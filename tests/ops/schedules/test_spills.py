@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Innermost loops keep what they compute in registers, on machines with few or narrow ones."""
+
+from __future__ import annotations
+
+import pytest
+
+import treadle.ops  # registers the operators
+from tests.ops.test_operators import call_of, function_of, inputs_of
+from treadle.build.kernel import Kernel
+from treadle.graph.operator import OPERATORS, Example
+from treadle.target.llvm import asm_text, disable_machine_scheduler, spill_count
+from treadle.target.parse import parse_target
+
+assert treadle.ops
+
+MACHINES = {
+    "avx512": "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4",
+    "avx2": "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell",
+    "neon": "llvm -mtriple=aarch64-linux-gnu",
+}
+
+
+def winograd(tile: int, size: int) -> Example:
+    """A 3x3 convolution of 32 to 64 channels; a `size` that tiles do not divide has a border."""
+    high, points = -(-size // tile) * tile + 2, tile + 2
+    weights = (4, points, points, 2, 16, 16)
+    attrs = {"tile": tile, "height": size, "width": size}
+    return Example(((1, 2, high, high, 16), weights), attrs)
+
+
+CASES = {
+    "conv 1x1": ("conv2d_nchwc", Example(((1, 4, 28, 28, 16), (4, 4, 1, 1, 16, 16)))),
+    "conv 3x3": ("conv2d_nchwc", Example(((1, 2, 30, 30, 16), (4, 2, 3, 3, 16, 16)))),
+    "conv 7x7/2": (
+        "conv2d_nchwc",
+        Example(((1, 1, 61, 61, 3), (4, 1, 7, 7, 3, 16)), {"strides": (2, 2)}),
+    ),
+    "gemm": ("dense_packed", Example(((128, 256), (4, 256, 32)), {"n": 128})),
+    "winograd 2": ("conv2d_winograd_nchwc", winograd(2, 7)),
+    "winograd 4": ("conv2d_winograd_nchwc", winograd(4, 28)),
+    "winograd 4, border": ("conv2d_winograd_nchwc", winograd(4, 14)),
+}
+
+
+def spills(name: str, example: Example, machine: str) -> int:
+    disable_machine_scheduler()  # as the processes that compile do
+    op = OPERATORS.get(name)
+    assert op is not None
+    call = call_of(op, example, inputs_of(example))
+    kernel = Kernel(function_of(call), parse_target(MACHINES[machine]))
+    return spill_count(asm_text(kernel.llvm()))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("case", CASES)
+def test_innermost_loops_do_not_spill(case: str, machine: str) -> None:
+    name, example = CASES[case]
+    assert spills(name, example, machine) == 0
