@@ -52,17 +52,19 @@ def read_window(node: OnnxNode, kernel: tuple[int, ...], spatial: Sequence[Dim])
     window = Window(kernel, strides, dilations, (), ())
     mode, pads = read_pads(node, len(kernel))
     if mode in ("SAME_UPPER", "SAME_LOWER"):
-        totals = [
-            max((-(-d // s) - 1) * s + e - d, 0)
-            for d, s, e in zip(_known(spatial), strides, window.extents, strict=True)
-        ]
+        rows = zip(spatial, strides, window.extents, strict=True)
+        totals = [_same_total(d, s, e) for d, s, e in rows]
         pads = split_pads(totals, mode)
     n = len(kernel)
     return Window(kernel, strides, dilations, pads[:n], pads[n:])
 
 
-def _known(spatial: Sequence[Dim]) -> tuple[int, ...]:
-    return TensorType(tuple(spatial), "bool").static_shape
+def _same_total(size: Dim, stride: int, extent: int) -> int:
+    """Return the padding of an axis that makes ceil(size / stride) windows."""
+    if stride == 1:
+        return extent - 1  # whatever the size
+    (known,) = TensorType((size,), "bool").static_shape
+    return max((-(-known // stride) - 1) * stride + extent - known, 0)
 
 
 def per_axis(node: OnnxNode, name: str, n: int) -> tuple[int, ...]:
