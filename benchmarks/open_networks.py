@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto
 
 from benchmarks.onnx_writer import Writer
-from benchmarks.transformers import HEAD, gelu_tanh, layer_norm, linear, rms_norm
+from benchmarks.transformers import HEAD, gated_units, gelu_tanh, layer_norm, linear, rms_norm
 
 _IDS = int(TensorProto.INT64)
 _FLOAT = int(TensorProto.FLOAT)
@@ -156,12 +156,7 @@ def llama_cached(
         output = linear(w, context, (width, width), f"{at}.output", bias=False)
         x = w.node("Add", [x, output], f"{at}.residual")
         normal = rms_norm(w, x, width, f"{at}.norm2")
-        gate = linear(w, normal, (width, hidden), f"{at}.gate", bias=False)
-        silu = w.node("Mul", [gate, w.node("Sigmoid", [gate], f"{at}.sigmoid")], f"{at}.silu")
-        up = linear(w, normal, (width, hidden), f"{at}.up", bias=False)
-        inner = w.node("Mul", [silu, up], f"{at}.inner")
-        x = w.node("Add", [x, linear(w, inner, (hidden, width), f"{at}.down", bias=False)],
-                   f"{at}.sum")  # fmt: skip
+        x = w.node("Add", [x, gated_units(w, normal, (width, hidden), at)], f"{at}.sum")
     head = w.parameter("head.weight", (width, vocabulary), "dense_transposed")
     w.node("MatMul", [rms_norm(w, x, width, "norm"), head], "logits")
     return _decoder(w, (layers, shared, heads, vocabulary), opset)

@@ -254,6 +254,16 @@ def _repeated(w: Writer, x: str, heads: int, times: int, rows: int, name: str) -
     return w.reshape(filled, [1, heads * times, rows, HEAD], f"{name}.repeated")
 
 
+def gated_units(w: Writer, x: str, sizes: tuple[int, int], at: str) -> str:
+    """Add silu(x gate) * (x up), times a weight that leads back; `sizes` are outer and inner."""
+    width, hidden = sizes
+    gate = linear(w, x, (width, hidden), f"{at}.gate", bias=False)
+    silu = w.node("Mul", [gate, w.node("Sigmoid", [gate], f"{at}.sigmoid")], f"{at}.silu")
+    up = linear(w, x, (width, hidden), f"{at}.up", bias=False)
+    inner = w.node("Mul", [silu, up], f"{at}.inner")
+    return linear(w, inner, (hidden, width), f"{at}.down", bias=False)
+
+
 def llama_like(opset: int | None = None, rows: int = 32) -> onnx.ModelProto:
     """Return a decoder of 8 layers with 8 heads that share 2 heads of keys and values."""
     width, hidden, vocabulary, heads, shared = 512, 1408, 8000, 8, 2
@@ -292,12 +302,7 @@ def llama_like(opset: int | None = None, rows: int = 32) -> onnx.ModelProto:
         output = linear(w, context, (width, width), f"{at}.output", bias=False)
         x = w.node("Add", [x, output], f"{at}.residual")
         normal = rms_norm(w, x, width, f"{at}.norm2")
-        gate = linear(w, normal, (width, hidden), f"{at}.gate", bias=False)
-        silu = w.node("Mul", [gate, w.node("Sigmoid", [gate], f"{at}.sigmoid")], f"{at}.silu")
-        up = linear(w, normal, (width, hidden), f"{at}.up", bias=False)
-        inner = w.node("Mul", [silu, up], f"{at}.inner")
-        down = linear(w, inner, (hidden, width), f"{at}.down", bias=False)
-        x = w.node("Add", [x, down], f"{at}.sum")
+        x = w.node("Add", [x, gated_units(w, normal, (width, hidden), at)], f"{at}.sum")
     role: Role = "dense_transposed"
     head = w.parameter("head.weight", (width, vocabulary), role)
     w.node("MatMul", [rms_norm(w, x, width, "norm"), head], "logits")
