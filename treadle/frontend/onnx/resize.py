@@ -204,13 +204,22 @@ def _wanted(node: OnnxNode, count: int) -> Sequence[Dim] | None:
     """Return the sizes an image is to have, which may be symbolic or computed."""
     if not node.has_input(3):
         return None
-    if is_computed(node, 3):
+    if is_computed(node, 3) and _takes_open_sizes(node):
         values: Sequence[Dim] = [node.measure(v) for v in elements(node, 3)]
     else:
         values = node.sizes(3, "sizes")
     if values and len(values) != count:
         raise ModelError(f"Resize has {len(values)} sizes for {count} axes")
     return values or None
+
+
+def _takes_open_sizes(node: OnnxNode) -> bool:
+    """True where nothing about the resize must be worked out from the numbers beforehand."""
+    is_cropped = node.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    if node.version < 18:
+        return not is_cropped
+    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    return not is_cropped and policy == "stretch" and not node.flag("antialias")
 
 
 def _given_scales(node: OnnxNode, count: int) -> np.ndarray | None:
