@@ -15,11 +15,18 @@ import onnx
 from onnx import TensorProto
 
 from benchmarks.onnx_writer import Writer
-from benchmarks.transformers import HEAD, gated_units, gelu_tanh, layer_norm, linear, rms_norm
+from benchmarks.transformers import (
+    HEAD,
+    gated_units,
+    gelu_tanh,
+    layer_norm,
+    linear,
+    rms_norm,
+    rotated,
+)
 
 _IDS = int(TensorProto.INT64)
 _FLOAT = int(TensorProto.FLOAT)
-_END = int(np.iinfo(np.int64).max)
 _LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -108,17 +115,6 @@ def gpt2_cached(
     return _decoder(w, (layers, heads, heads, vocabulary), opset)
 
 
-def _rotated(w: Writer, x: str, name: str) -> str:
-    """Add x with its positions turned into angles: x * cos + (-x2, x1) * sin."""
-    half, axis = HEAD // 2, w.integers(3)
-    low = w.node("Slice", [x, w.integers(0), w.integers(half), axis], f"{name}.low")
-    high = w.node("Slice", [x, w.integers(half), w.integers(_END), axis], f"{name}.high")
-    minus = w.node("Neg", [high], f"{name}.minus")
-    turned = w.node("Concat", [minus, low], f"{name}.turned", axis=3)
-    even = w.node("Mul", [x, "cosines"], f"{name}.even")
-    return w.node("Add", [even, w.node("Mul", [turned, "sines"], f"{name}.odd")], f"{name}.rotated")
-
-
 def llama_cached(
     opset: int | None = None,
     *,
@@ -151,7 +147,7 @@ def llama_cached(
             )
             for part, count in (("query", heads), ("key", shared), ("value", shared))
         )
-        q, k = _rotated(w, q, f"{at}.query"), _rotated(w, k, f"{at}.key")
+        q, k = rotated(w, q, f"{at}.query"), rotated(w, k, f"{at}.key")
         context = _attention(w, q, k, v, at, repeat=heads // shared, heads=heads)
         output = linear(w, context, (width, width), f"{at}.output", bias=False)
         x = w.node("Add", [x, output], f"{at}.residual")

@@ -235,8 +235,8 @@ def _vit_block(w: Writer, x: str, rows: int, width: int, at: str) -> str:
     return w.node("Add", [x, linear(w, inner, (4 * width, width), f"{at}.outer")], f"{at}.sum")
 
 
-def _rotated(w: Writer, x: str, name: str) -> str:
-    """Return x with its positions turned into angles: x * cos + (-x2, x1) * sin."""
+def rotated(w: Writer, x: str, name: str) -> str:
+    """Add x with its positions turned into angles: x * cos + (-x2, x1) * sin."""
     half, end = HEAD // 2, np.iinfo(np.int64).max
     axis = w.integers(3)
     low = w.node("Slice", [x, w.integers(0), w.integers(half), axis], f"{name}.low")
@@ -289,7 +289,7 @@ def llama_like(opset: int | None = None, rows: int = 32) -> onnx.ModelProto:
             )
             for part, count in (("query", heads), ("key", shared), ("value", shared))
         )
-        q, k = _rotated(w, q, f"{at}.query"), _rotated(w, k, f"{at}.key")
+        q, k = rotated(w, q, f"{at}.query"), rotated(w, k, f"{at}.key")
         k = _repeated(w, k, shared, heads // shared, rows, f"{at}.key")
         v = _repeated(w, v, shared, heads // shared, rows, f"{at}.value")
         keys = w.transpose(k, (0, 1, 3, 2), f"{at}.key.columns")
