@@ -142,7 +142,8 @@ def encoder(folder: Path) -> Encoder:
     }
     module = Encoder()
     module.load_state_dict(state)
-    return module.eval()
+    module.eval()
+    return module
 
 
 def to_onnx(module: Encoder) -> bytes:
