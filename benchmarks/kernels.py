@@ -44,7 +44,8 @@ class Case:
     dtype: str = "float32"
 
 
-def _conv(name: str, x: tuple[int, ...], w: tuple[int, ...], **attrs: Any) -> Case:
+def conv(name: str, x: tuple[int, ...], w: tuple[int, ...], **attrs: Any) -> Case:
+    """A convolution of `x` with constant weights `w`; `attrs` as ONNX has them."""
     strides = attrs.get("strides", [1] * (len(x) - 2))
     pads = attrs.get("pads", [0] * 2 * (len(x) - 2))
     n = len(x) - 2
@@ -53,7 +54,7 @@ def _conv(name: str, x: tuple[int, ...], w: tuple[int, ...], **attrs: Any) -> Ca
     return Case(name, "Conv", (x, w), attrs, {1: None}, float(flops))
 
 
-def _gemm(m: int, n: int, k: int) -> Case:
+def gemm(m: int, n: int, k: int) -> Case:
     """A product with constant weights."""
     return Case(f"gemm {m}x{n}x{k}", "MatMul", ((m, k), (k, n)), {}, {1: None}, 2.0 * m * n * k)
 
@@ -133,18 +134,18 @@ def cases() -> list[Case]:
         Case("mul 1000x9 * row", "Mul", ((4000, 9), (9,))),
         Case("relu 64@56", "Relu", ((1, 64, 56, 56),)),
         Case("lrn 5 64@55", "LRN", ((1, 64, 55, 55),), {"size": 5}),
-        *(_gemm(m, n, k) for m in (64, 128, 197)
+        *(gemm(m, n, k) for m in (64, 128, 197)
           for n, k in ((768, 768), (3072, 768), (768, 3072))),
-        *(_gemm(m, 4096, 4096) for m in (1, 4, 16)),
+        *(gemm(m, 4096, 4096) for m in (1, 4, 16)),
         _batched(12, 128, 128, 64),
         _batched(12, 128, 64, 128),
         _batched(12, 197, 197, 64),
         _batched(12, 197, 64, 197),
-        _conv("conv3d 16@16x28x28", (1, 16, 16, 28, 28), (32, 16, 3, 3, 3),
+        conv("conv3d 16@16x28x28", (1, 16, 16, 28, 28), (32, 16, 3, 3, 3),
               pads=[1] * 6),
-        _conv("conv1d 64@1000 k5", (1, 64, 1000), (64, 64, 5), pads=[2, 2]),
-        _conv("conv groups=3", (1, 48, 28, 28), (48, 16, 3, 3), group=3, pads=pads3),
-        _conv("conv odd 30-20", (1, 30, 28, 28), (20, 15, 3, 3), group=2, pads=pads3),
+        conv("conv1d 64@1000 k5", (1, 64, 1000), (64, 64, 5), pads=[2, 2]),
+        conv("conv groups=3", (1, 48, 28, 28), (48, 16, 3, 3), group=3, pads=pads3),
+        conv("conv odd 30-20", (1, 30, 28, 28), (20, 15, 3, 3), group=2, pads=pads3),
         Case("conv_transpose 256-128 4/2@14", "ConvTranspose",
              ((1, 256, 14, 14), (256, 128, 4, 4)),
              {"strides": [2, 2], "pads": pads3}, {1: None},
