@@ -17,7 +17,7 @@ from treadle.errors import InternalError
 from treadle.settings import use as use_settings
 from treadle.target.jit import JitModule
 from treadle.target.worker_pool import pool
-from treadle.target.workers import compile_each, compile_many, prepare, shut_down
+from treadle.target.workers import assembly, compile_each, compile_many, prepare, shut_down
 
 ROOT = Path(__file__).resolve().parents[2]
 TRIPLE = 'target triple = "x86_64-unknown-linux-gnu"\n'
@@ -214,3 +214,14 @@ def test_a_worker_starts_quickly() -> None:
         compile_many([returns(f"k{i}", i)])
         times.append(time.monotonic() - start)
     assert min(times) < 1.0  # 0.1 s on a quiet machine
+
+
+def test_assembly_is_text_in_the_order_of_the_jobs() -> None:
+    texts = assembly(dict([returns("seven", 7), returns("eight", 8)]))
+    assert list(texts) == ["seven", "eight"]
+    assert "movl\t$7, %eax" in texts["seven"]
+
+
+def test_a_kernel_without_assembly_is_named() -> None:
+    with pytest.raises(InternalError, match="kernel broken"):
+        assembly(dict([returns("fine", 1), crashes("broken")]))

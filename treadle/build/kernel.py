@@ -17,8 +17,9 @@ from treadle.loop.nodes import PrimFunc, func_text
 from treadle.lower.pipeline import LOOPS, LOWER
 from treadle.passes import final_text
 from treadle.target.base import Target
-from treadle.target.llvm import CompileError, asm_text, optimized_text
+from treadle.target.llvm import CompileError, optimized_text
 from treadle.target.llvm_ir import emit
+from treadle.target.workers import assembly
 
 
 class Kernel:
@@ -97,8 +98,8 @@ class Kernel:
         return self._ir
 
     def asm(self) -> str:
-        """Return the assembly of the target."""
-        return asm_text(self._ir)
+        """Return the assembly of the target, as it runs."""
+        return assembly({self.name: self._ir})[self.name]
 
     def release(self) -> None:
         """Drop the intermediate forms; they are made again when asked for."""

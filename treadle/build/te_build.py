@@ -15,10 +15,9 @@ from treadle.lower.pipeline import LOOPS, LOWER
 from treadle.runtime.module import KernelInfo, Module, Param
 from treadle.target.base import Target
 from treadle.target.jit import JitModule
-from treadle.target.llvm import asm_text
 from treadle.target.llvm_ir import emit, symbol
 from treadle.target.parse import parse_target
-from treadle.target.workers import compile_many
+from treadle.target.workers import assembly, compile_many
 from treadle.te.schedule import Schedule
 from treadle.te.tensor import Tensor
 
@@ -56,7 +55,8 @@ class BuiltModule(Module):
 
     def asm(self) -> str:
         """Return the assembly."""
-        return "\n".join(asm_text(text) for text in self.ir)
+        texts = assembly({str(k): text for k, text in enumerate(self.ir)})
+        return "\n".join(texts.values())
 
 
 def build(

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program of a compile worker: IR text in on stdin, object code out on stdout, until EOF.
+"""The program of a compile worker: IR text in on stdin, machine code out on stdout, until EOF.
 
-A message is a 4-byte length, a JSON header of that length, and `bytes` more bytes of payload.
+A message is a 4-byte length, a JSON header of that length, and `bytes` more bytes of payload. The
+header of a job says in `form` if "object" code or "assembly" is wanted.
 The program is started by its path and loads only treadle.target.llvm, so that it starts quickly.
 """
 
@@ -34,13 +35,13 @@ def _load_llvm() -> ModuleType:
     return module
 
 
-def _read(stream: BinaryIO) -> str | None:
-    """Return the next job's IR text, None at the end of the stream."""
+def _read(stream: BinaryIO) -> tuple[str, str] | None:
+    """Return the next job's IR text and form, None at the end of the stream."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
     header = json.loads(stream.read(_LENGTH.unpack(head)[0]))
-    return stream.read(header["bytes"]).decode()
+    return stream.read(header["bytes"]).decode(), header["form"]
 
 
 def _write(stream: BinaryIO, header: dict[str, object], payload: bytes) -> None:
@@ -73,9 +74,11 @@ def main() -> None:
         threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
     llvm = _load_llvm()
     llvm.disable_machine_scheduler()
-    while (text := _read(sys.stdin.buffer)) is not None:
+    while (job := _read(sys.stdin.buffer)) is not None:
+        text, form = job
         try:
-            result = llvm.compile_ir(text)
+            is_text = form == "assembly"
+            result = llvm.asm_text(text).encode() if is_text else llvm.compile_ir(text)
         except llvm.CompileError as error:
             _write(output, {"error": str(error)}, b"")
         else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes that turn IR text into object code, kept running between compilations."""
+"""Worker processes that turn IR text into machine code, kept running between compilations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from treadle.errors import InternalError
 
@@ -26,10 +26,13 @@ _LENGTH = struct.Struct(">I")
 _PROGRAM = Path(__file__).with_name("worker.py")
 _STDERR_BYTES = 4000
 
+Form = Literal["object", "assembly"]
+"""What a worker makes of IR: an object file, or text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What became of one kernel: its object code, or the text of what went wrong."""
+    """What became of one kernel: its object code or assembly, or the text of what went wrong."""
 
     name: str
     data: bytes | None
@@ -60,10 +63,10 @@ class Worker:
         )
         return Worker(process, errors)
 
-    def send(self, name: str, ir_text: str, seconds: float) -> None:
+    def send(self, name: str, ir_text: str, seconds: float, form: Form) -> None:
         """Hand over a job; a worker that is dead is noticed when it does not answer."""
         payload = ir_text.encode()
-        head = json.dumps({"name": name, "bytes": len(payload)}).encode()
+        head = json.dumps({"name": name, "form": form, "bytes": len(payload)}).encode()
         self.job, self.deadline = name, time.monotonic() + seconds
         self.received.clear()
         stdin = self.process.stdin
@@ -185,10 +188,11 @@ class Run:
     given up and its workers are killed.
     """
 
-    def __init__(self, workers: Pool, count: int, seconds: float) -> None:
+    def __init__(self, workers: Pool, count: int, seconds: float, form: Form = "object") -> None:
         self._pool = workers
         self._count = count
         self._seconds = seconds
+        self._form = form
         self._waiting: list[tuple[str, str]] = []
         self._busy: list[Worker] = []
         self._selector = selectors.DefaultSelector()
@@ -229,7 +233,7 @@ class Run:
             worker = self._pool.take()
             self._busy.append(worker)
             self._selector.register(worker.output(), selectors.EVENT_READ, worker)
-            worker.send(*self._waiting.pop(largest), self._seconds)
+            worker.send(*self._waiting.pop(largest), self._seconds, self._form)
 
     def _answers(self, wait: bool) -> Iterator[tuple[Worker, Compiled, bool]]:
         """Yield workers that are done, dead or out of time, and whether they live on."""

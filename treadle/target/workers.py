@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -84,6 +84,24 @@ def compile_each(
             yield from kept(run.results(wait=False))
         while run.has_work:
             yield from kept(run.results(wait=True))
+
+
+def assembly(jobs: Mapping[str, str]) -> dict[str, str]:
+    """Return the assembly of every kernel's IR text, as it stands in the object files.
+
+    Raises: InternalError naming the kernels that LLVM refuses, that crash it or take too long.
+    """
+    results: list[Compiled] = []
+    count = get_settings().compile_workers or usable_cores()
+    with Run(pool(), count, JOB_SECONDS, "assembly") as run:
+        for name, text in jobs.items():
+            run.add(name, text)
+        while run.has_work:
+            results += run.results(wait=True)
+    found = {r.name: r.data.decode() for r in results if r.data is not None}
+    if failed := [r for r in results if r.data is None]:
+        raise _failure(failed, dict(jobs))
+    return {name: found[name] for name in jobs}
 
 
 def prepare() -> None:

@@ -9,7 +9,7 @@ import treadle.ops  # registers the operators
 from tests.ops.test_operators import call_of, function_of, inputs_of
 from treadle.build.kernel import Kernel
 from treadle.graph.operator import OPERATORS, Example
-from treadle.target.llvm import asm_text, disable_machine_scheduler, spill_count
+from treadle.target.llvm import spill_count
 from treadle.target.parse import parse_target
 
 assert treadle.ops
@@ -44,12 +44,11 @@ CASES = {
 
 
 def spills(name: str, example: Example, machine: str) -> int:
-    disable_machine_scheduler()  # as the processes that compile do
     op = OPERATORS.get(name)
     assert op is not None
     call = call_of(op, example, inputs_of(example))
     kernel = Kernel(function_of(call), parse_target(MACHINES[machine]))
-    return spill_count(asm_text(kernel.llvm()))
+    return spill_count(kernel.asm())
 
 
 @pytest.mark.parametrize("machine", MACHINES)
