@@ -119,6 +119,11 @@ def _shape_text(shape: Sequence[Size]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
+def _fits(found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """True where sizes are those of a shape, which has -1 for any."""
+    return len(found) == len(shape) and all(w in (s, -1) for s, w in zip(found, shape, strict=True))
+
+
 def _filled(
     mode: FillMode, dtype: str, shape: tuple[int, ...], random: np.random.Generator
 ) -> np.ndarray:
@@ -185,10 +190,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: Spec) -> ND
                 "expected",
                 hint=f"convert it with .astype({dtype!r})",
             )
-        fits = len(found_shape) == len(shape) and all(
-            w in (s, -1) for s, w in zip(found_shape, shape, strict=True)
-        )
-        if not fits:
+        if not _fits(found_shape, shape):
             raise InputError(
                 f"input {name!r} has the shape {list(found_shape)} but {list(shape)} is expected"
             )

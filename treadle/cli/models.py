@@ -42,21 +42,18 @@ def check_readable(path: Path, kind: str = "a model file: .onnx or .tar") -> Non
 
 
 def given_shapes(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]] | None:
-    """Return what `--input-shapes` says; None where it is not given."""
-    return None if arguments.input_shapes is None else parse_shapes(arguments.input_shapes)
+    """Return what --input-shapes says."""
+    return parse_shapes(arguments.input_shapes) if arguments.input_shapes is not None else None
 
 
-def compile_file(arguments: argparse.Namespace, *, fix_sizes: bool = True) -> Executable:
+def compile_file(arguments: argparse.Namespace, *, sized: bool = True) -> Executable:
     """Return the ONNX model the command line names, compiled as its options say.
 
-    The shapes given are compiled in, unless `fix_sizes` is false and open sizes stay open: then
-    they are those of a run.
+    Unless `sized`, the shapes given are not for compiling: with --dynamic, they are those of runs.
     """
     check_readable(arguments.model)
     load_operators(arguments.operators)
-    shapes = given_shapes(arguments)
-    if arguments.dynamic and not fix_sizes:
-        shapes = None
+    shapes = given_shapes(arguments) if sized else None
     report = Report()
     with shown_progress(report):
         return compile_model(
@@ -75,4 +72,4 @@ def open_model(arguments: argparse.Namespace) -> Runnable:
     check_readable(arguments.model)
     if is_artifact(arguments.model):
         return load(arguments.model)
-    return compile_file(arguments, fix_sizes=False)
+    return compile_file(arguments, sized=not arguments.dynamic)
