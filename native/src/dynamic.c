@@ -141,9 +141,13 @@ int32_t td_dynamic_result(const td_executor* e, uint32_t index, td_tensor_info* 
   uint32_t v = e->plan.outputs[index].value;
   if (e->dynamic->valid < e->plan.num_segments)
     return td_fail(error, TD_ARGUMENT, "the model has not run yet");
+  td_dynamic_type(e, v, info);
+  return TD_OK;
+}
+
+void td_dynamic_type(const td_executor* e, uint32_t v, td_tensor_info* info) {
   info->shape = e->dynamic->shapes[v];
   info->bytes = e->dynamic->bytes[v];
-  return TD_OK;
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
