@@ -204,19 +204,19 @@ def _result_loops(
     result: Stage, plan: Plan, tile: int, target: Target, *, held: bool
 ) -> tuple[IterVar, IterVar, IterVar]:
     """Return the loops of the result at which V, the products and the last transform are made."""
-    n, oc, oh, ow, ocb = _axes(result)
+    n, oc, *deep, oh, ow, ocb = _axes(result)
     panel, oc_inner = result.split(oc, factor=plan.registers.vectors)
     p, r = result.split(oh, factor=tile)
     q, c = result.split(ow, factor=tile)
     down, p = result.split(p, factor=plan.rows)
     across, q = result.split(q, factor=plan.columns)
     register, ocb = by_register(result, ocb, target)
-    result.reorder(n, down, across, panel, oc_inner, p, q, register, r, c, ocb)
+    result.reorder(n, *deep, down, across, panel, oc_inner, p, q, register, r, c, ocb)
     if held:
         result.unroll(r)
     result.unroll(c)
     result.vectorize(ocb)
-    group = result.fuse(n, down, across)
+    group = result.fuse(n, *deep, down, across)
     result.parallel(panel if plan.by_panel else group)
     return group, panel, register
 
