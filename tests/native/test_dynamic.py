@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from tests.runtime import artifacts
+from tests.native import hostile
 from tests.runtime.artifacts import Plan
 from treadle.errors import ArtifactError, InputError, TreadleError
 from treadle.runtime.array import from_numpy
@@ -91,9 +89,7 @@ def counting_plan() -> Plan:
 
 
 def load(plan: Plan | bytes) -> Executor:
-    return Executor.from_plan(
-        plan, {}, artifacts.kernel_addresses(*KERNELS), artifacts.kernel_library()
-    )
+    return hostile.load(plan, KERNELS)
 
 
 def test_sizes_follow_the_inputs(random: np.random.Generator) -> None:
@@ -208,6 +204,31 @@ def test_sizes_that_must_be_equal() -> None:
         executor.run([np.ones((2, 3), np.float32)] * 2)
 
 
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("within", "join reads 3 elements along axis 1 of a tensor that has 2"),
+        ("filled", "axis 1 of what join reads is empty, its result is not"),
+    ],
+)
+def test_sizes_that_reads_need(rule: str, message: str) -> None:
+    plan = dynamic_plan()
+    check = {"rule": rule, "axis": 1, "origin": "join"}
+    plan["checks"] = [{"a": size(1), "b": size(0), **check}]
+    executor = load(plan)
+    executor.run([np.ones((3, 3), np.float32)] * 2)
+    columns = 3 if rule == "within" else 0
+    with pytest.raises(InputError, match=message):
+        executor.run([np.ones((2, columns), np.float32)] * 2)
+
+
+def test_a_rule_nobody_knows() -> None:
+    plan = dynamic_plan()
+    plan["checks"] = [{"a": size(1), "b": size(0), "rule": "less", "origin": "join"}]
+    with pytest.raises(ArtifactError, match='"rule" must be equal, within or filled'):
+        load(plan)
+
+
 def test_sizes_that_overflow() -> None:
     plan = dynamic_plan()
     plan["sizes"][3] = {"op": "mul", "a": size(2), "b": (1 << 63) - 1}
@@ -273,9 +294,7 @@ def test_a_bad_plan_is_refused(name: str) -> None:
     change, message = BAD_PLANS[name]
     plan = dynamic_plan()
     change(plan)
-    with pytest.raises(ArtifactError) as caught:
-        load(plan)
-    assert message in str(caught.value)
+    hostile.refused(plan, message, KERNELS)
 
 
 BAD_COUNTING: dict[str, tuple[Change, str]] = {
@@ -307,9 +326,7 @@ def test_a_bad_plan_with_sizes_from_data_is_refused(name: str) -> None:
     change, message = BAD_COUNTING[name]
     plan = counting_plan()
     change(plan)
-    with pytest.raises(ArtifactError) as caught:
-        load(plan)
-    assert message in str(caught.value)
+    hostile.refused(plan, message, KERNELS)
 
 
 def test_a_view_outside_of_its_whole_is_refused_by_the_run() -> None:
@@ -321,10 +338,4 @@ def test_a_view_outside_of_its_whole_is_refused_by_the_run() -> None:
 
 def test_damaged_plans_never_do_worse_than_an_error(random: np.random.Generator) -> None:
     for plan in (dynamic_plan(), counting_plan()):
-        text = json.dumps(plan).encode()
-        for _ in range(1500):
-            damaged = bytearray(text)
-            for position in random.integers(0, len(text), random.integers(1, 4)):
-                damaged[position] = random.integers(32, 127)
-            with contextlib.suppress(TreadleError):
-                load(bytes(damaged)).close()
+        hostile.damage(plan, 1500, random, KERNELS)
