@@ -42,7 +42,7 @@ class Transformer(nn.Module):
         self, parts: list[Tensor], mask: Tensor | None = None, *, causal: bool = False
     ) -> Tensor:
         """Return attention of queries, keys and values [1, rows, width], heads joined again."""
-        q, k, v = (x.unflatten(-1, (-1, HEAD)).transpose(1, 2) for x in parts)
+        q, k, v = (x.view(*x.shape[:2], -1, HEAD).transpose(1, 2) for x in parts)
         made = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
         return made.transpose(1, 2).flatten(2)
 
