@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from tokenize import TokenError
@@ -14,7 +14,7 @@ from typing import IO, Literal
 import numpy as np
 
 from treadle import dtype as dtypes
-from treadle.build.executable import Runnable
+from treadle.build.executable import Runnable, Size
 from treadle.cli.models import check_readable
 from treadle.errors import InputError
 from treadle.runtime.array import NDArray, array
@@ -25,6 +25,7 @@ Spec = tuple[str, str, tuple[int, ...]]
 
 _SEED = 0
 _INTEGERS = 2
+_EXAMPLE_SIZE = 32
 _MAX_HEADER = 4096
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -39,20 +40,88 @@ _ZIP_ERRORS = (
 )
 
 
-def filled_inputs(model: Runnable, mode: FillMode) -> dict[str, NDArray]:
+def filled_inputs(
+    model: Runnable, mode: FillMode, shapes: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, NDArray]:
     """Return arrays for every input of `model`, full of zeros, ones or seeded random numbers.
 
     Random floats are normally distributed; random integers are 0 or 1, which every index is.
+    `shapes` gives sizes to inputs that leave them open; inputs that share an open size get the
+    same.
+
+    Raises: InputError when a size stays open or does not fit.
     """
     random = np.random.default_rng(_SEED)
-    for name, dtype, shape in model.inputs:
-        if any(size < 0 for size in shape):
-            sizes = ", ".join("?" if size < 0 else str(size) for size in shape)
-            raise InputError(
-                f"input {name!r} is {dtype}[{sizes}]: each run decides its size",
-                hint="give the inputs as a file with --inputs, or compile without --dynamic",
-            )
-    return {name: array(_filled(mode, dt, shape, random)) for name, dt, shape in model.inputs}
+    settled = _settled(model.input_sizes(), shapes or {})
+    return {name: array(_filled(mode, dt, settled[name], random)) for name, dt, _ in model.inputs}
+
+
+def _settled(
+    declared: Mapping[str, Sequence[Size]], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every input, with what `shapes` says about the sizes they share."""
+    known: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in declared:
+            hint = f"the model's inputs are {', '.join(declared) or 'none'}"
+            raise InputError(f"the model has no input {name!r}", hint=hint)
+        _bind(name, declared[name], shape, known)
+    unknown = [
+        name
+        for name, sizes in declared.items()
+        if any(isinstance(s, str) and s not in known for s in sizes)
+    ]
+    if unknown:
+        raise _open_error(declared, unknown, known)
+    return {
+        name: tuple(known[s] if isinstance(s, str) else s for s in sizes)
+        for name, sizes in declared.items()
+    }
+
+
+def _bind(name: str, declared: Sequence[Size], shape: Sequence[int], known: dict[str, int]) -> None:
+    """Note which sizes a shape gives.
+
+    Raises: InputError when it does not fit the input.
+    """
+    fits = len(shape) == len(declared)
+    for wanted, size in zip(declared, shape, strict=False):
+        fits &= (known.setdefault(wanted, size) if isinstance(wanted, str) else wanted) == size
+    if not fits:
+        settled = [f"{s} = {known[s]}" for s in declared if isinstance(s, str) and s in known]
+        raise InputError(
+            f"input {name!r} is {_shape_text(declared)} in the model, not {_shape_text(shape)}",
+            hint=f"the shapes given say {', '.join(settled)}" if settled else "",
+        )
+
+
+def _open_error(
+    declared: Mapping[str, Sequence[Size]], unknown: Sequence[str], known: Mapping[str, int]
+) -> InputError:
+    seen = dict(known)
+    rows, examples = [], []
+    for name in unknown:
+        rows.append(f"  {name}: {_shape_text(declared[name])}")
+        if all(s in seen for s in declared[name] if isinstance(s, str)):
+            continue
+        for axis, size in enumerate(declared[name]):
+            if isinstance(size, str):
+                seen.setdefault(size, 1 if axis == 0 else _EXAMPLE_SIZE)
+        sizes = [seen[s] if isinstance(s, str) else s for s in declared[name]]
+        examples.append(f"{name}:[{','.join(map(str, sizes))}]")
+    return InputError(
+        "each run decides sizes of these inputs:\n" + "\n".join(rows),
+        hint=f'give those of this run, for example --input-shapes "{" ".join(examples)}"',
+    )
+
+
+def _shape_text(shape: Sequence[Size]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _fits(found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """True where sizes are those of a shape, which has -1 for any."""
+    return len(found) == len(shape) and all(w in (s, -1) for s, w in zip(found, shape, strict=True))
 
 
 def _filled(
@@ -121,10 +190,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: Spec) -> ND
                 "expected",
                 hint=f"convert it with .astype({dtype!r})",
             )
-        fits = len(found_shape) == len(shape) and all(
-            w in (s, -1) for s, w in zip(found_shape, shape, strict=True)
-        )
-        if not fits:
+        if not _fits(found_shape, shape):
             raise InputError(
                 f"input {name!r} has the shape {list(found_shape)} but {list(shape)} is expected"
             )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -11,7 +11,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from treadle.errors import TypeMismatch
+from treadle.expr.nodes import Expr
 from treadle.graph.nodes import Call, Constant, Function, Node
+from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, Type
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule
@@ -60,6 +62,8 @@ class Group:
     anchor: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     attrs: Any  # the anchor operator's attribute record
+    when: Expr | None = None
+    """What is known of the sizes where this schedule runs: one of the operator's `cases`."""
 
 
 ScheduleFn = Callable[[Group, Target], None]
@@ -114,9 +118,15 @@ class Operator(Generic[A]):
     fusion: Fusion = Fusion.OPAQUE
     schedule: Mapping[str, ScheduleFn] = field(default_factory=dict)
     variants: tuple[Variant[A], ...] = ()
+    cases: Callable[[Group, Target], Sequence[Expr]] | None = None
+    """cases(group, target) -> conditions on open sizes: the kernel has a loop nest for each, made
+    by `schedule` with `group.when`; the first that holds runs, another one if none does."""
     examples: tuple[Example, ...] = ()
     flops: Callable[..., int] | None = None
     """flops(attrs, *types) -> floating point operations of one call (static shapes)."""
+    rules: Callable[..., Iterable[SizeRule]] | None = None
+    """rules(attrs, result, *types) -> what symbolic sizes must satisfy for all reads to lie inside,
+    besides what `infer` asks of known ones; every run checks them."""
     binds: Callable[[A], tuple[Dim, ...]] | None = None
     """binds(attrs) -> the sizes that a call gives numbers: that in its last operand, or what its
     bodies decide."""

@@ -19,7 +19,7 @@ from treadle.graph.types import TensorType
 from treadle.ops.matmul import dense_packed
 from treadle.optimize.layout import panel_width
 from treadle.target.base import Target
-from treadle.target.llvm import asm_text, disable_machine_scheduler, spill_count
+from treadle.target.llvm import spill_count
 from treadle.target.parse import parse_target
 
 MACHINES = {
@@ -30,7 +30,7 @@ MACHINES = {
 
 
 def dense(rows: int, k: int, n: int, target: Target) -> tuple[Kernel, list[np.ndarray]]:
-    width = panel_width(rows, n, target.lanes())
+    width = panel_width(rows, n, k, "float32", target)
     example = Example(((rows, k), (-(-n // width), k, width)), {"n": n})
     inputs = inputs_of(example)
     op = OPERATORS.get("dense_packed")
@@ -41,16 +41,15 @@ def dense(rows: int, k: int, n: int, target: Target) -> tuple[Kernel, list[np.nd
 @pytest.mark.parametrize("rows", [1, 2, 5, 13, 14, 15, 29])
 @pytest.mark.parametrize("n", [5, 64, 75])
 def test_any_rows_and_columns(rows: int, n: int) -> None:
-    width = panel_width(rows, n, native().lanes())
+    width = panel_width(rows, n, 40, "float32", native())
     check("dense_packed", (rows, 40), (-(-n // width), 40, width), n=n)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("rows", [1, 3, 64, 197])
 def test_sums_stay_in_registers(rows: int, machine: str) -> None:
-    disable_machine_scheduler()  # as the processes that compile do
     kernel, _ = dense(rows, 96, 192, parse_target(MACHINES[machine]))
-    asm = asm_text(kernel.llvm())
+    asm = kernel.asm()
     assert "prefetch" in asm or "prfm" in asm
     assert spill_count(asm) == 0
 
@@ -66,13 +65,12 @@ def test_rows_beyond_the_last_cache_are_taken_in_blocks() -> None:
 
 
 def test_rows_known_at_run_time_have_tiles_of_constant_size() -> None:
-    disable_machine_scheduler()
     target = native()
     rows, width = Symbol("rows"), 2 * target.lanes()
     a = Var("a", TensorType((2, rows, 40), "float32"))
     w = Var("w", TensorType((2, 40, width), "float32"))
     kernel = Kernel(function_of(dense_packed(a, w, n=2 * width)), target)
-    assert spill_count(asm_text(kernel.llvm())) == 0
+    assert spill_count(kernel.asm()) == 0
     rng = np.random.default_rng(0)
     panels = rng.standard_normal((2, 40, width), np.float32)
     for count in (1, 3, 8, 17, 31):
