@@ -36,7 +36,7 @@ from treadle.ops.conv_nchwc import (
     reorder_nchwc,
     unpack_nchwc,
 )
-from treadle.ops.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
+from treadle.ops.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.matmul import dense_packed, matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
@@ -55,7 +55,7 @@ from treadle.optimize.phases import Phases, phases_of
 from treadle.optimize.winograd import (
     transform_weights,
     why_winograd,
-    winograd_outputs,
+    winograd_attrs,
     winograd_pads,
     winograd_tile,
 )
@@ -622,8 +622,7 @@ def _winograd(
     assert isinstance(attrs, ConvAttrs)
     filled = replace(attrs, pads_after=winograd_pads(attrs, data, tile))
     padded, _ = _padded(source.node, filled, w, node.origin)
-    height, width = winograd_outputs(attrs, data)
-    how = WinogradAttrs(tile, height, width)
+    how = winograd_attrs(attrs, data, tile)
 
     def make(order: ChannelOrder) -> Node:
         packed = transform_weights(pack_weights(w.value, source.order, order), tile)

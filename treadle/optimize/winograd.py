@@ -16,7 +16,14 @@ import numpy as np
 
 from treadle.graph.types import TensorType
 from treadle.ops.conv import ConvAttrs
-from treadle.ops.conv_winograd import KERNEL, POINTS, filter_matrix, missing
+from treadle.ops.conv_winograd import (
+    KERNEL,
+    POINTS,
+    WinogradAttrs,
+    filter_matrix,
+    missing,
+    tiles_along,
+)
 from treadle.ops.schedules.tiles import best_window_tile, image_cycles
 from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, WinogradShape, plan_winograd
 from treadle.settings import get
@@ -53,8 +60,9 @@ def winograd_costs(
         None: _direct((n, height, width), inputs, outputs, block, target)
     }
     for tile in POINTS:
-        down, across = ceil(height / tile), ceil(width / tile)
-        shape = WinogradShape(tile, down, across, inputs, outputs, block, n)
+        gaps = _gaps(attrs)
+        down, across = tiles_along(height, tile, gaps[0]), tiles_along(width, tile, gaps[1])
+        shape = WinogradShape(tile, down, across, inputs, outputs, block, n, gaps)
         cycles = plan_winograd(shape, target, width=registers).cycles
         costs[tile] = cycles / WORTHWHILE[tile]
     return costs
@@ -67,7 +75,7 @@ def why_winograd(
     if data.dtype != "float32" or weights.static_shape[2:] != (KERNEL, KERNEL):
         return f"Winograd's filtering is for float32 and windows of {KERNEL}x{KERNEL}"
     if not _is_possible(attrs, data, weights):
-        return "Winograd's filtering is for strides, dilations and groups of 1"
+        return "Winograd's filtering is for strides and groups of 1"
     costs = winograd_costs(attrs, data, weights, block, target)
     cycles = [f"direct {costs[None] / 1e3:.0f}"]
     cycles += [
@@ -78,17 +86,23 @@ def why_winograd(
 
 
 def _is_possible(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> bool:
-    steps = (*attrs.strides, *attrs.dilations, attrs.groups)
+    steps = (*attrs.strides, attrs.groups)
     kernel = weights.static_shape[2:]
     return data.dtype == "float32" and kernel == (KERNEL, KERNEL) and all(s == 1 for s in steps)
 
 
+def _gaps(attrs: ConvAttrs) -> tuple[int, int]:
+    """Return how far apart the rows and the columns of a window are."""
+    high, wide = attrs.dilations or (1, 1)
+    return high, wide
+
+
 def _outputs(attrs: ConvAttrs, data: TensorType) -> tuple[int, int]:
     before, after = attrs.pads_before or (0, 0), attrs.pads_after or (0, 0)
-    high, wide = data.static_shape[2:]
+    (high, wide), (down, across) = data.static_shape[2:], _gaps(attrs)
     return (
-        high + before[0] + after[0] - KERNEL + 1,
-        wide + before[1] + after[1] - KERNEL + 1,
+        high + before[0] + after[0] - (KERNEL - 1) * down,
+        wide + before[1] + after[1] - (KERNEL - 1) * across,
     )
 
 
@@ -108,13 +122,13 @@ def _direct(
 def winograd_pads(attrs: ConvAttrs, data: TensorType, tile: int) -> tuple[int, int]:
     """Return the padding after the image that fills whole tiles."""
     after = attrs.pads_after or (0, 0)
-    high, wide = _outputs(attrs, data)
-    return after[0] + missing(high, tile), after[1] + missing(wide, tile)
+    (high, wide), (down, across) = _outputs(attrs, data), _gaps(attrs)
+    return after[0] + missing(high, tile, down), after[1] + missing(wide, tile, across)
 
 
-def winograd_outputs(attrs: ConvAttrs, data: TensorType) -> tuple[int, int]:
-    """Return the height and width of the result."""
-    return _outputs(attrs, data)
+def winograd_attrs(attrs: ConvAttrs, data: TensorType, tile: int) -> WinogradAttrs:
+    """Return the attributes of the operator that computes a convolution in tiles."""
+    return WinogradAttrs(tile, *_outputs(attrs, data), _gaps(attrs))
 
 
 def transform_weights(w: np.ndarray, tile: int) -> np.ndarray:
