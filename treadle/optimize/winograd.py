@@ -10,7 +10,7 @@ images with many channels.
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from treadle.ops.conv_winograd import (
     missing,
     tiles_along,
 )
-from treadle.ops.schedules.tiles import best_window_tile, image_cycles
+from treadle.ops.schedules.tiles import Taps, best_window_tile, image_cycles
 from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, WinogradShape, plan_winograd
 from treadle.settings import get
 from treadle.target.base import Target
@@ -32,6 +32,10 @@ from treadle.target.base import Target
 WORTHWHILE = {2: 1.0, 4: 0.9}
 """The share of the direct way's cycles that a tile may take: more must be gained for a larger
 rounding error."""
+
+
+FEW_LIVE = 0.75
+"""The share of taps that meet no padding below which the others are skipped."""
 
 
 def winograd_tile(
@@ -57,7 +61,9 @@ def winograd_costs(
     inputs, outputs = ceil(channels / block) * block, ceil(filters / block) * block
     registers = max(1, block // target.lanes())
     costs: dict[int | None, float] = {
-        None: _direct((n, height, width), inputs, outputs, block, target)
+        None: _direct(
+            (n, height, width), inputs, outputs, block, target, taps_of(attrs, data, weights)
+        )
     }
     for tile in POINTS:
         gaps = _gaps(attrs)
@@ -106,14 +112,40 @@ def _outputs(attrs: ConvAttrs, data: TensorType) -> tuple[int, int]:
     )
 
 
+def taps_of(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[Taps, Taps] | None:
+    """Return the taps of a window on an image; None where too few meet padding to skip those."""
+    sizes, counts = data.static_shape[2:], weights.static_shape[2:]
+    if len(sizes) != 2:
+        return None
+    none, ones = (0, 0), (1, 1)
+    before, after = attrs.pads_before or none, attrs.pads_after or none
+    strides, gaps = attrs.strides or ones, attrs.dilations or ones
+    high, wide = (Taps(counts[k], sizes[k], before[k], strides[k], gaps[k]) for k in (0, 1))
+    outputs = [
+        (sizes[k] + before[k] + after[k] - gaps[k] * (counts[k] - 1) - 1) // strides[k] + 1
+        for k in (0, 1)
+    ]
+    share = prod(
+        sum(t.live(i, 1) for i in range(n)) / max(1, n * t.count)
+        for t, n in zip((high, wide), outputs, strict=True)
+    )
+    return (high, wide) if share < FEW_LIVE else None
+
+
 def _direct(
-    image: tuple[int, int, int], inputs: int, outputs: int, block: int, target: Target
+    image: tuple[int, int, int],
+    inputs: int,
+    outputs: int,
+    block: int,
+    target: Target,
+    taps: tuple[Taps, Taps] | None,
 ) -> float:
     n, height, width = image
     registers = max(1, block // target.lanes())
     chunks = outputs // block
-    tile = best_window_tile(height, width, chunks, target, registers=registers)
-    cycles = n * inputs * KERNEL**2 * image_cycles((height, width, chunks), tile, registers)
+    tile = best_window_tile(height, width, chunks, target, registers=registers, taps=taps)
+    steps = image_cycles((height, width, chunks), tile, registers, taps)
+    cycles = n * inputs * steps * (1 if taps is not None else KERNEL**2)
     reading = 4 * inputs * outputs * KERNEL**2 / BYTES_PER_CYCLE
     first = cycles * tile.high * tile.wide / (n * height * width)
     return cycles + max(0.0, reading - first)
