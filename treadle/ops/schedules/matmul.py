@@ -71,7 +71,7 @@ def schedule_dense_blocks(group: Group, target: Target) -> None:
     rows = known(m)
     vectors = min(-(-(known(n) or lanes) // lanes), 4 if 0 < rows <= 4 else 2)
     most = max(1, (target.vector_registers - 3 * vectors - 2) // vectors)
-    joint = _joint_rows(batch, m, vectors, target)
+    joint = _joint_rows(batch, m, most)
     tiles = -(-rows // most)
     tile = Tile(joint or (-(-rows // tiles) if tiles else most), vectors)
     _schedule(group, sums, tile, lanes, None, is_joint=joint > 0)
