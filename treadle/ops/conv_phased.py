@@ -16,7 +16,7 @@ import numpy as np
 
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
-from treadle.expr.nodes import Expr
+from treadle.expr.nodes import Expr, ExprLike
 from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product, product_example
@@ -131,10 +131,9 @@ def _compute(attrs: PhasedConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tens
         there = te.all(*found) if (found := [c for c in tests if c is not None]) else None
         return te.sum(product(value, weight), axis=[ic, *taps, icb], where=there)
 
-    strides, steps = [a.stride for a in axes], [a.steps for a in axes]
-    total = te.compute_one(
-        (x.shape[0], *strides, filters, *steps, ob), element, name="phased_conv_nchwc.phases"
-    )
+    steps = (a.steps for a in axes)
+    extents: list[ExprLike] = [x.shape[0], *(a.stride for a in axes), filters, *steps, ob]
+    total = te.compute_one(extents, element, name="phased_conv_nchwc.phases")
 
     def woven(n: Expr, oc: Expr, *o: Expr) -> Expr:
         *at, ocb = o
@@ -153,7 +152,7 @@ def _reference(attrs: PhasedConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarr
     for phase in every(*(range(min(a.stride, a.size)) for a in axes)):
         there = np.zeros(w.shape[2 + len(axes) : -2], bool)
         there[np.ix_(*_taps_of(axes, phase))] = True
-        weights = w[(slice(None), *phase)] * there[..., None, None]
+        weights = np.moveaxis(w, 0, len(axes))[phase] * there[..., None, None]
         first = [(p + a.shift) // a.stride for a, p in zip(axes, phase, strict=True)]
         seen = x[(slice(None), slice(None), *(slice(f, None) for f in first))]
         found = conv2d_nchwc.reference(alone, seen, weights)
