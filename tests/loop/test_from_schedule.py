@@ -265,6 +265,19 @@ def test_past_the_end_of_panels_side_by_side_the_next_ones_are_fetched(
     assert skipped == "0" or re.search(rf"select\(\(31 < k\), {skipped}, 0\)", text)
 
 
+def test_a_line_is_fetched_at_the_first_values_of_the_axes_inside() -> None:
+    weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((40,), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute((6, 16), lambda i, j: te.sum(weights[i, k, j] * data[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    i, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, factor=3)
+    s[c].reorder(outer, k, inner, j)
+    s[c].prefetch_at(weights, k, (i + 3, 0, 4 * k))
+    text = str(treadle.lower(s, [weights, data, c]))
+    assert text.count("prefetch(W[((i.outer * 3) + 3), 0, (k * 4)])") == 1
+
+
 def rounded(n: te.Var) -> tuple[Schedule, Tensor, Tensor]:
     """Return sums of rows [n] in tiles of 8 that are computed whole."""
     a = te.placeholder((n, 5), name="A")

@@ -301,10 +301,17 @@ class _Builder:
 
     def _prefetches(self, stage: Stage, note: AxisNote | None, nest: _Nest, var: Var) -> list[Stmt]:
         """Return the hints that stand at the start of an iteration of loop `var`."""
-        if note is None or not note.prefetches or nest.phase == "init":
+        if note is None or not (note.prefetches or note.lines) or nest.phase == "init":
             return []
         box = self._relax(stage, nest)
-        made = []
+        first: dict[Expr, Expr] = {axis: span.start for axis, span in box.items()}
+        made: list[Stmt] = []
+        for tensor, indices in note.lines:
+            source = self.schedule[tensor]
+            buffer = self.buffers.get((id(source), tensor.value_index))
+            if buffer is not None and source.attach.kind != "at":
+                at = tuple(self._simplify(ex.substitute(i, first)) for i in indices)
+                made.append(Prefetch(buffer, at))
         for tensor, offset in note.prefetches:
             source = self.schedule[tensor]
             if source.attach.kind == "at":  # not computed yet

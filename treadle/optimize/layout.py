@@ -42,6 +42,7 @@ from treadle.ops.matmul import dense_packed, matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import max_, mean, min_, sum_
+from treadle.ops.schedules.tiles import best_panel
 from treadle.ops.weave import weave
 from treadle.optimize.channels import (
     ChannelOrder,
@@ -580,7 +581,7 @@ class _Layouts:
         decided(node.origin, "layout", "weights in panels", "they are known when compiled")
         n = weights.static_shape[1]
         rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
-        width = panel_width(rows, n, self.target.lanes(bits(data.dtype)))
+        width = panel_width(rows, n, weights.static_shape[0], data.dtype, self.target)
         # Once for all products that share them: a recurrent layer has one per step.
         if (b, width) not in self.panels:
             self.panels[b, width] = _constant(pack_panels(b.value, width), b)
@@ -597,12 +598,20 @@ def _runs_blocked(node: Call, block: int) -> None:
     decided(node.origin, "layout", f"NCHW{block}c", "a vector register holds a block")
 
 
-def panel_width(rows: int, columns: int, lanes: int) -> int:
-    """Return how many columns of weights lie together: more for few rows, which have few sums."""
-    vectors = 8 if rows == 1 else 2
-    while vectors > 1 and vectors * lanes >= 2 * columns:
-        vectors //= 2
-    return vectors * lanes
+def panel_width(rows: int, columns: int, steps: int, dtype: str, target: Target) -> int:
+    """Return how many columns of weights `[steps, columns]` lie together, in whole vectors.
+
+    `rows` are those of the other factor, 0 where they are not known. One row has few sums: more
+    columns keep the FMA units busy.
+    """
+    lanes = target.lanes(bits(dtype))
+    vectors = -(-columns // lanes)
+    if rows != 1:
+        return lanes * best_panel(rows, vectors, steps * bits(dtype) // 8, target)
+    width = 8
+    while width > 1 and width * lanes >= 2 * columns:
+        width //= 2
+    return width * lanes
 
 
 def _groups_to_merge(attrs: ConvAttrs, weights: TensorType, block: int) -> int | None:
