@@ -141,7 +141,7 @@ def _compute(attrs: PhasedConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tens
         steps = [te.floordiv(i, a.stride) for i, a in zip(at, axes, strict=True)]
         return nodes.cast(total[(n, *phases, oc, *steps, ocb)], x.dtype)
 
-    shape = (x.shape[0], filters, *(a.size for a in axes), ob)
+    shape: list[ExprLike] = [x.shape[0], filters, *(a.size for a in axes), ob]
     return [total, te.compute_one(shape, woven, name="phased_conv_nchwc")]
 
 
