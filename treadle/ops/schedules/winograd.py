@@ -17,7 +17,14 @@ from typing import Any
 
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
-from treadle.ops.schedules.stages import border_box, inline_moves, known, lanes_of, live_stages
+from treadle.ops.schedules.stages import (
+    border_box,
+    by_register,
+    inline_moves,
+    known,
+    lanes_of,
+    live_stages,
+)
 from treadle.ops.schedules.tiles import (
     FROM_MEMORY,
     Tile,
@@ -206,15 +213,6 @@ def _width(stage: Stage, target: Target) -> int:
     return max(1, known(_axes(stage)[-1]) // lanes_of(stage, target))
 
 
-def _by_register(stage: Stage, lanes: IterVar, target: Target) -> tuple[IterVar, IterVar]:
-    """Split a block of channels into the registers it takes and the lanes of one of them.
-
-    With the registers outside a transform, a point of it is one register, not all of a block.
-    """
-    size = min(known(lanes), lanes_of(stage, target))
-    return stage.split(lanes, factor=size if known(lanes) % size == 0 else known(lanes))
-
-
 def _holds_a_tile(tile: int, target: Target) -> bool:
     """True when registers hold the rows of an output transform, a column of products, the factors.
 
@@ -233,17 +231,17 @@ def _result_loops(
     held: bool,
 ) -> tuple[IterVar, IterVar, IterVar]:
     """Return the loops of the result at which V, the products and the last transform are made."""
-    n, oc, oh, ow, ocb = _axes(result)
+    n, oc, *deep, oh, ow, ocb = _axes(result)
     panel, oc_inner = result.split(oc, factor=plan.registers.vectors)
     p, phase_down, r = _tile_loops(result, oh, attrs.tile, attrs.dilations[0])
     q, phase_across, c = _tile_loops(result, ow, attrs.tile, attrs.dilations[1])
     gap = attrs.dilations[0]
     down, p = result.split(p, factor=max(1, plan.rows // gap))
     across, q = result.split(q, factor=plan.columns // attrs.dilations[1])
-    register, ocb = _by_register(result, ocb, target)
+    register, ocb = by_register(result, ocb, target)
     alone = plan.rows < gap  # a group is one row of tiles, of one phase
     outer, inner = (phase_down, []) if alone else ([], phase_down)
-    groups, tiles = (n, down, *outer, across), (p, *inner, q, *phase_across)
+    groups, tiles = (n, *deep, down, *outer, across), (p, *inner, q, *phase_across)
     result.reorder(*groups, panel, oc_inner, *tiles, register, r, c, ocb)
     if held:
         result.unroll(r)
@@ -273,7 +271,7 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int
     """
     i, j, n, ic, t, icb = _axes(v)
     down, across = v.split(t, factor=plan.columns)
-    register, icb = _by_register(v, icb, target)
+    register, icb = by_register(v, icb, target)
     tiles = v.split(across, factor=gap) if gap > 1 else (across,)
     v.reorder(n, ic, down, register, i, *tiles, j, icb)
     v.unroll(j)
