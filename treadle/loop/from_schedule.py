@@ -72,7 +72,7 @@ class _LoopsLeft:
     say) cover less of it.
     """
 
-    at: dict[IterVar, Expr]
+    at: dict[Expr, Expr]
     spans: Box
     known: Simplifier
 
@@ -82,7 +82,7 @@ class _LoopsLeft:
             isinstance(n, ex.Binary) and n.op in ("floordiv", "floormod") for n in ex.walk(index)
         ):
             return span
-        found = index_span(ex.substitute(index, dict(self.at)), self.spans, extent, self.known)
+        found = index_span(ex.substitute(index, self.at), self.spans, extent, self.known)
         size, whole = int_value(found.extent), int_value(span.extent)
         if size is None or (whole is not None and size >= whole):
             return span
@@ -563,8 +563,8 @@ class _Builder:
         leaves = {**nest.bound, **{a: a for a in left}}
         values, _ = root_values(stage, leaves, extents)
         spans = {a: Span(ZERO, self._simplify(extents[a])) for a in left}
-        ranges = {a: self._index_range(s.extent) for a, s in spans.items()}
-        at = {a: nest.base[a] + values[a] for a in stage.root_iter_vars}
+        ranges: dict[Var, Interval] = {a: self._index_range(s.extent) for a, s in spans.items()}
+        at: dict[Expr, Expr] = {a: nest.base[a] + values[a] for a in stage.root_iter_vars}
         return _LoopsLeft(at, spans, Simplifier({**self.known.ranges, **ranges}))
 
     def _subtree(self, stage: Stage, k: int) -> set[int]:

@@ -129,7 +129,7 @@ def _image_tile(
     registers: int,
     *,
     whole: bool,
-    taps: tuple[Taps, Taps] | None,
+    taps: tuple[Taps, Taps] | None = None,
 ) -> WindowTile:
     high, wide = image
     if wide != 1 or taps is not None:
