@@ -266,7 +266,7 @@ class Executor:
 
     def _taken(self, index: int) -> NDArray:
         info = self._handle.result(index)
-        memory = np.asarray(self._handle.take_output(index))
+        memory = np.asarray(self._handle.take_output(index, info.nbytes))
         return NDArray(memory.view(dtypes.to_numpy(info.dtype)).reshape(info.shape))
 
     def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:

@@ -609,12 +609,12 @@ class ExecutorHandle:
             _fail(error)
         return _tensor_info(info)
 
-    def take_output(self, index: int) -> Block:
-        """Return the memory of an output that the last run left to the executor."""
+    def take_output(self, index: int, nbytes: int) -> Block:
+        """Return the memory, so many bytes, of an output that the last run left to the executor."""
         pointer = self._native.td_executor_take_output(self.handle, index)
         if not pointer:
             raise UsageError(f"output {index} is not with the executor")
-        return Block(self.result(index).nbytes, pointer)
+        return Block(nbytes, pointer)
 
     def _tensors(self, count: str, describe: str) -> tuple[TensorInfo, ...]:
         found, info, error = [], _TensorInfo(), Error()

@@ -162,9 +162,13 @@ def rows_per_band(
         reads = groups * source * lines * bands * (1 if held <= room else passes)
         return reads + weights * (1 if weights <= room else bands)
 
+    def foreign(band: int) -> float:
+        """What the other cores read too: all weights where they share bands, else all inputs."""
+        return (weights if rows // band % target.cores == 0 else source) * (1 - 1 / target.cores)
+
     def cost(band: int) -> tuple[float, int]:
         far, near = target.l2_bytes // 2, target.l1_bytes * 3 // 4
-        return moved(band, far) + NEAR * moved(band, near), -band
+        return moved(band, far) + NEAR * moved(band, near) + foreign(band), -band
 
     # A last tile that is not as high as the others must be found from the parallel loop alone.
     shared = range(2, min(rows, _MOST_BANDS) if oh % tile.high == 0 else 2)
@@ -231,7 +235,8 @@ def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     register, ocb = by_register(result, ocb, target)
-    tasks = (n, oc, *deep, oh_outer)
+    band, oh_outer = result.split(oh_outer, factor=_rows_of_a_core(result, oh, tile.high, target))
+    tasks = (n, band, oc, *deep, oh_outer)
     result.reorder(*tasks, register, ow_outer, oh_inner, ow_inner, ocb)
     task = result.fuse(*tasks)
     if is_long(total, lanes_of(result, target)):
@@ -241,6 +246,15 @@ def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)
     _window_sums(total, tile.unrolled)
+
+
+def _rows_of_a_core(result: Stage, oh: IterVar, high: int, target: Target) -> int:
+    """Return how many tile rows one core takes of all channels, as products before and after do.
+
+    Where rows are not dealt out evenly, the cores share the channels.
+    """
+    rows, rest = divmod(_inside(result, oh), high)
+    return rows // target.cores if rest == 0 and rows % target.cores == 0 else rows + (rest > 0)
 
 
 def _window_sums(total: Stage, unrolled: int) -> None:
