@@ -57,6 +57,27 @@ def schedule_dense_packed(group: Group, target: Target) -> None:
     _fetch_next_panel(sums, weights, tile)
 
 
+def schedule_dense_blocks(group: Group, target: Target) -> None:
+    """Widen packed weights in registers, once for all rows of a tile.
+
+    parallel over (strip of columns, tile): sums over blocks and their bytes in registers. Few rows
+    take many columns, to have enough sums; the tile leaves registers to a weight, a scale and a
+    zero per vector. Fetching the bytes ahead gains nothing.
+    """
+    sums = _prepared_sums(group, target)
+    result = group.schedule[group.outputs[0]]
+    lanes = lanes_of(result, target)
+    *batch, m, n = _compute(result).axis
+    rows = known(m)
+    vectors = min(-(-(known(n) or lanes) // lanes), 4 if 0 < rows <= 4 else 2)
+    most = max(1, (target.vector_registers - 3 * vectors - 2) // vectors)
+    joint = _joint_rows(batch, m, most)
+    tiles = -(-rows // most)
+    tile = Tile(joint or (-(-rows // tiles) if tiles else most), vectors)
+    _schedule(group, sums, tile, lanes, None, is_joint=joint > 0)
+    sums.unroll(_compute(sums).reduce_axis[-1])
+
+
 def schedule_matmul(group: Group, target: Target) -> None:
     """Tile rows and columns of both factors where they lie."""
     sums = _prepared_sums(group, target)
