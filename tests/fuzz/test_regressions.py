@@ -75,3 +75,16 @@ def test_an_operand_that_must_stay_broadcast() -> None:
 def test_a_constant_that_must_stay_as_large_as_it_is() -> None:
     zeros = {"zeros": np.zeros((2, 3, 4), np.float32)}
     _check([_node("PRelu", "zeros slope", "y")], {"slope": _floats(4)}, zeros)
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 1, 1), (2, 6, 5), (1, 2, 40, 24)])
+def test_attention_whose_queries_are_its_values(shape: tuple[int, ...]) -> None:
+    nodes = [
+        _node("Tan", "x", "q"),
+        _node("MatMul", "q k", "products"),
+        _node("Mul", "products scale", "scores"),
+        _node("Softmax", "scores", "shares"),
+        _node("MatMul", "shares q", "y"),
+    ]
+    keys = (*shape[:-2], shape[-1], shape[-2])
+    _check(nodes, {"x": _floats(*shape), "k": _floats(*keys)}, {"scale": np.array(0.25, np.float32)})
