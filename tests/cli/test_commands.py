@@ -194,6 +194,23 @@ def test_bench_compares(capsys: pytest.CaptureFixture[str], artifact: Path, mode
         assert re.search(pattern, out), (pattern, out)
 
 
+def test_open_sizes_are_given_at_the_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "open.tar"
+    run(capsys, "compile", DIGITS, "--dynamic", "-o", path)
+    shapes = ["--input-shapes", "image:[3,1,8,8]"]
+    out, _ = run(capsys, "profile", path, "--repeat", "1", *shapes)
+    assert "instructions" in out
+    out, _ = run(capsys, "bench", DIGITS, "--dynamic", "--repeat", "1", *shapes)
+    assert "median" in out
+    assert main(["run", str(path)]) == 2
+    assert "--input-shapes" in capsys.readouterr().err
+    for wrong in ("image:[3,8]", "picture:[3,1,8,8]"):
+        assert main(["run", str(path), "--input-shapes", wrong]) == 2
+        assert wrong.split(":")[0] in capsys.readouterr().err
+
+
 def test_bench_alone(capsys: pytest.CaptureFixture[str], artifact: Path) -> None:
     out, _ = run(capsys, "bench", artifact, "--repeat", "2")
     assert "treadle" in out

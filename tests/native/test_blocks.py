@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from tests.native import hostile
 from tests.native.test_dynamic import call, size, value
-from tests.runtime import artifacts
 from tests.runtime.artifacts import Plan
-from treadle.errors import ArtifactError, InputError, TreadleError
+from treadle.errors import ArtifactError, InputError
 from treadle.runtime.executor import Executor
 
 KERNELS = ("add", "append", "below_four", "count_positive", "keep_positive")
@@ -142,9 +140,7 @@ def looping_plan() -> Plan:
 
 
 def load(plan: Plan | bytes) -> Executor:
-    return Executor.from_plan(
-        plan, {}, artifacts.kernel_addresses(*KERNELS), artifacts.kernel_library()
-    )
+    return hostile.load(plan, KERNELS)
 
 
 def vector(random: np.random.Generator, n: int) -> np.ndarray:
@@ -306,9 +302,7 @@ def test_a_bad_plan_is_refused(name: str) -> None:
     make, change, message = BAD[name]
     plan = make()
     change(plan)
-    with pytest.raises(ArtifactError) as caught:
-        load(plan)
-    assert message in str(caught.value)
+    hostile.refused(plan, message, KERNELS)
 
 
 def test_bodies_inside_bodies_without_end_are_refused() -> None:
@@ -321,10 +315,4 @@ def test_bodies_inside_bodies_without_end_are_refused() -> None:
 
 def test_damaged_plans_never_do_worse_than_an_error(random: np.random.Generator) -> None:
     for plan in (branching_plan(), looping_plan()):
-        text = json.dumps(plan).encode()
-        for _ in range(1000):
-            damaged = bytearray(text)
-            for position in random.integers(0, len(text), random.integers(1, 4)):
-                damaged[position] = random.integers(32, 127)
-            with contextlib.suppress(TreadleError):
-                load(bytes(damaged)).close()
+        hostile.damage(plan, 1000, random, KERNELS)

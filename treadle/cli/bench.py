@@ -16,7 +16,7 @@ from treadle.build.executable import Runnable
 from treadle.cli.arguments import add_compile_options, add_model, add_threads, count
 from treadle.cli.inputs import filled_inputs
 from treadle.cli.machine import cpu_text
-from treadle.cli.models import check_readable, is_artifact, open_model
+from treadle.cli.models import check_readable, given_shapes, is_artifact, open_model
 from treadle.cli.text import console, print_row
 from treadle.errors import ToolchainError, UsageError
 from treadle.runtime import native
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     with use(num_threads=threads):
         start = time.perf_counter()
         model = open_model(arguments)
-        inputs = filled_inputs(model, "random")
+        inputs = filled_inputs(model, "random", given_shapes(arguments))
         model.run(inputs)
         engines = [_treadle(model, inputs, time.perf_counter() - start)]
         if network is not None:

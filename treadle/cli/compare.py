@@ -16,7 +16,7 @@ from treadle.cli.agreement import agreement
 from treadle.cli.arguments import add_compile_options, add_threads
 from treadle.cli.inputs import filled_inputs, read_npz
 from treadle.cli.layers import Layer, compare_layers
-from treadle.cli.models import check_readable, compile_file, is_artifact
+from treadle.cli.models import check_readable, compile_file, given_shapes, is_artifact
 from treadle.cli.reference import expected_outputs
 from treadle.cli.text import console, count_text, print_row
 from treadle.errors import UsageError
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.inputs is not None:
             inputs = read_npz(arguments.inputs, model.inputs)
         else:
-            inputs = filled_inputs(model, "random")
+            inputs = filled_inputs(model, "random", given_shapes(arguments))
         if arguments.layers:
             return _layers(arguments, model, inputs)
         return compare_outputs(arguments.model, model, inputs, arguments.tolerance)

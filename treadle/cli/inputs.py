@@ -39,20 +39,44 @@ _ZIP_ERRORS = (
 )
 
 
-def filled_inputs(model: Runnable, mode: FillMode) -> dict[str, NDArray]:
+def filled_inputs(
+    model: Runnable, mode: FillMode, shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> dict[str, NDArray]:
     """Return arrays for every input of `model`, full of zeros, ones or seeded random numbers.
 
     Random floats are normally distributed; random integers are 0 or 1, which every index is.
+    `shapes` say how large inputs are whose sizes each run decides.
+
+    Raises: InputError when such an input has no shape, or another than the model's.
     """
     random = np.random.default_rng(_SEED)
-    for name, dtype, shape in model.inputs:
-        if any(size < 0 for size in shape):
-            sizes = ", ".join("?" if size < 0 else str(size) for size in shape)
-            raise InputError(
-                f"input {name!r} is {dtype}[{sizes}]: each run decides its size",
-                hint="give the inputs as a file with --inputs, or compile without --dynamic",
-            )
-    return {name: array(_filled(mode, dt, shape, random)) for name, dt, shape in model.inputs}
+    given = shapes or {}
+    _check_names(given, model.inputs, whole=False)
+    sized = [(name, dt, _run_shape(name, dt, shape, given)) for name, dt, shape in model.inputs]
+    return {name: array(_filled(mode, dt, shape, random)) for name, dt, shape in sized}
+
+
+def _run_shape(
+    name: str, dtype: str, shape: tuple[int, ...], given: Mapping[str, tuple[int, ...]]
+) -> tuple[int, ...]:
+    """Return the shape an input has in this run."""
+    wanted = given.get(name, shape)
+    sizes = ", ".join("?" if size < 0 else str(size) for size in shape)
+    if not _fits(wanted, shape):
+        raise InputError(
+            f"input {name!r} is {dtype}[{sizes}] but --input-shapes gives {list(wanted)}"
+        )
+    if any(size < 0 for size in wanted):
+        raise InputError(
+            f"input {name!r} is {dtype}[{sizes}]: each run decides its size",
+            hint=f'give it with --input-shapes "{name}:[…]"',
+        )
+    return wanted
+
+
+def _fits(found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """True where sizes are those of a shape, which has -1 for any."""
+    return len(found) == len(shape) and all(w in (s, -1) for s, w in zip(found, shape, strict=True))
 
 
 def _filled(
@@ -90,7 +114,8 @@ def read_npz(path: Path, wanted: list[Spec]) -> dict[str, NDArray]:
         raise error.located(str(path)) from None
 
 
-def _check_names(members: Mapping[str, object], wanted: list[Spec]) -> None:
+def _check_names(members: Mapping[str, object], wanted: list[Spec], *, whole: bool = True) -> None:
+    """Refuse names that are no inputs, and where the `whole` is wanted, inputs without a name."""
     known = {name for name, _, _ in wanted}
     missing = [f"{n}: {dt}{list(shape)}" for n, dt, shape in wanted if n not in members]
     unknown = [name for name in members if name not in known]
@@ -99,7 +124,7 @@ def _check_names(members: Mapping[str, object], wanted: list[Spec]) -> None:
             f"the model has no input {unknown[0]!r}",
             hint=f"its inputs are {', '.join(sorted(known)) or 'none'}",
         )
-    if missing:
+    if missing and whole:
         raise InputError(
             f"{len(missing)} of {len(wanted)} inputs are not given", hint=f"add {missing}"
         )
@@ -121,10 +146,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: Spec) -> ND
                 "expected",
                 hint=f"convert it with .astype({dtype!r})",
             )
-        fits = len(found_shape) == len(shape) and all(
-            w in (s, -1) for s, w in zip(found_shape, shape, strict=True)
-        )
-        if not fits:
+        if not _fits(found_shape, shape):
             raise InputError(
                 f"input {name!r} has the shape {list(found_shape)} but {list(shape)} is expected"
             )

@@ -41,11 +41,19 @@ def check_readable(path: Path, kind: str = "a model file: .onnx or .tar") -> Non
     raise UsageError(f"{path} {problem}", hint=f"name {kind}")
 
 
-def compile_file(arguments: argparse.Namespace) -> Executable:
-    """Return the ONNX model the command line names, compiled as its options say."""
+def given_shapes(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]] | None:
+    """Return what --input-shapes says."""
+    return parse_shapes(arguments.input_shapes) if arguments.input_shapes is not None else None
+
+
+def compile_file(arguments: argparse.Namespace, *, sized: bool = True) -> Executable:
+    """Return the ONNX model the command line names, compiled as its options say.
+
+    Unless `sized`, the shapes given are not for compiling: with --dynamic, they are those of runs.
+    """
     check_readable(arguments.model)
     load_operators(arguments.operators)
-    shapes = parse_shapes(arguments.input_shapes) if arguments.input_shapes is not None else None
+    shapes = given_shapes(arguments) if sized else None
     report = Report()
     with shown_progress(report):
         return compile_model(
@@ -64,4 +72,4 @@ def open_model(arguments: argparse.Namespace) -> Runnable:
     check_readable(arguments.model)
     if is_artifact(arguments.model):
         return load(arguments.model)
-    return compile_file(arguments)
+    return compile_file(arguments, sized=not arguments.dynamic)

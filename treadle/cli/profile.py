@@ -17,7 +17,7 @@ from treadle.cli import peak
 from treadle.cli.arguments import add_compile_options, add_model, add_threads, count
 from treadle.cli.inputs import filled_inputs
 from treadle.cli.machine import cpu_text
-from treadle.cli.models import open_model
+from treadle.cli.models import given_shapes, open_model
 from treadle.cli.text import console, count_text, print_row, printable
 from treadle.errors import UsageError
 from treadle.runtime import native
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     threads = arguments.threads or native.num_threads()
     with use(num_threads=threads):
         model = open_model(arguments)
-        inputs = filled_inputs(model, "random")
+        inputs = filled_inputs(model, "random", given_shapes(arguments))
         layers, seconds = measure(model, inputs, arguments.repeat)
         limits = Limits(peak.fma_gflops(threads), peak.read_gigabytes(threads))
     print_layers(layers, limits, arguments.top)

@@ -13,7 +13,7 @@ from treadle.build.artifact import check_writable, replacing
 from treadle.build.executable import Runnable
 from treadle.cli.arguments import add_compile_options, add_model, add_threads, count
 from treadle.cli.inputs import filled_inputs, read_npz
-from treadle.cli.models import open_model
+from treadle.cli.models import given_shapes, open_model
 from treadle.cli.text import console, print_row, printable, size_text, type_text
 from treadle.runtime.array import NDArray
 from treadle.runtime.executor import ProfileRow
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.inputs is not None:
             inputs = read_npz(arguments.inputs, model.inputs)
         else:
-            inputs = filled_inputs(model, arguments.fill_mode)
+            inputs = filled_inputs(model, arguments.fill_mode, given_shapes(arguments))
         outputs = model.run(inputs)
         _report(arguments, model, inputs, outputs)
     return 0

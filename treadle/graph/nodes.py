@@ -183,8 +183,13 @@ def with_operands(node: Node, values: Sequence[Node]) -> Node:
     return node
 
 
-def topological(roots: Iterable[Node]) -> list[Node]:
-    """Return every node that `roots` depend on, operands before users, without recursion."""
+def topological(
+    roots: Iterable[Node], before: Callable[[Node], Iterable[Node]] | None = None
+) -> list[Node]:
+    """Return every node that `roots` depend on, operands before users, without recursion.
+
+    `before` names further nodes that must come before a node; it may name the node itself.
+    """
     seen: dict[Node, None] = {}
     stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(tuple(roots))]
     while stack:
@@ -195,7 +200,8 @@ def topological(roots: Iterable[Node]) -> list[Node]:
             seen[node] = None
             continue
         stack.append((node, True))
-        stack.extend((o, False) for o in reversed(operands(node)) if o not in seen)
+        first = operands(node) if before is None else (*operands(node), *before(node))
+        stack.extend((o, False) for o in reversed(first) if o not in seen and o is not node)
     return list(seen)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
 from treadle.expr.nodes import Expr, Var, free_vars
-from treadle.graph.nodes import Call, Function, Node, operands, topological
+from treadle.graph.nodes import Call, Function, Node, topological
 from treadle.graph.operator import Operator, bodies_of
 from treadle.graph.types import Dim, TensorType, Type
 
@@ -93,16 +93,8 @@ def in_order(function: Function) -> tuple[list[Node], Mapping[Var, Node]]:
     values = deciders(order)
     if not values:
         return order, values
-    done: dict[Node, None] = {}
-    stack = [(node, False) for node in reversed(order)]
-    while stack:
-        node, ready = stack.pop()
-        if node in done:
-            continue
-        if ready:
-            done[node] = None
-            continue
-        before = [values[s] for s in used_symbols(node) if s in values]
-        stack.append((node, True))
-        stack += [(o, False) for o in (*operands(node), *before) if o not in done and o is not node]
-    return list(done), values
+
+    def decide(node: Node) -> list[Node]:
+        return [values[s] for s in used_symbols(node) if s in values]
+
+    return topological(order, decide), values
