@@ -87,4 +87,6 @@ def test_attention_whose_queries_are_its_values(shape: tuple[int, ...]) -> None:
         _node("MatMul", "shares q", "y"),
     ]
     keys = (*shape[:-2], shape[-1], shape[-2])
-    _check(nodes, {"x": _floats(*shape), "k": _floats(*keys)}, {"scale": np.array(0.25, np.float32)})
+    _check(
+        nodes, {"x": _floats(*shape), "k": _floats(*keys)}, {"scale": np.array(0.25, np.float32)}
+    )
