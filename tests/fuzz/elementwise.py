@@ -160,7 +160,7 @@ def comparison(b: Builder) -> None:
     x = b.operand(NUMBERS, is_exact=True)
     y = b.broadcast(x)
     if not b.value(y).is_exact:
-        raise Nothing
+        y = b.fresh(b.value(x).dtype, _part(b, b.value(x).shape))
     b.add(op, [x, y], is_exact=True)
 
 
@@ -182,6 +182,9 @@ def clip(b: Builder) -> None:
     x = b.operand(NUMBERS)
     kind = b.value(x).array.dtype
     low, high = (0, 6) if b.chance(0.4) or kind.kind == "u" else (-1, 1)
+    if b.opset < 11:
+        b.add("Clip", [x], is_exact=True, min=float(low), max=float(high))
+        return
     bounds = [b.given(np.array(v, kind)) for v in (low, high)]
     if b.chance(0.3):
         bounds[b.random.randrange(2)] = ""

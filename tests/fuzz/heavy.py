@@ -13,15 +13,6 @@ _REDUCTIONS = (
 )  # fmt: skip
 
 
-def _axes(b: Builder, op: str, axes: list[int] | None) -> tuple[list[str], dict[str, object]]:
-    """Return axes as the opset wants them: an input or an attribute."""
-    if axes is None:
-        return [], {}
-    if b.opset >= 18 or (op == "ReduceSum" and b.opset >= 13):
-        return [b.integers(*axes)], {}
-    return [], {"axes": axes}
-
-
 def reduce(b: Builder) -> None:
     op = b.random.choice(_REDUCTIONS)
     extreme = op in ("ReduceMax", "ReduceMin")
@@ -31,7 +22,7 @@ def reduce(b: Builder) -> None:
     if op == "ReduceLogSum":
         x = b.add("Abs", [x], is_exact=True)
     axes = b.axes(value.array.ndim) if value.array.ndim and b.chance(0.85) else None
-    more, attributes = _axes(b, op, axes)
+    more, attributes = b.axes_of(op, axes)
     is_exact = extreme or value.dtype in SIGNED
     b.add(op, [x, *more], is_exact=is_exact, keepdims=b.random.choice((0, 1, None)), **attributes)
 
@@ -41,7 +32,8 @@ def argument(b: Builder) -> None:
     axis = b.axis(b.value(x).array.ndim)
     b.add(
         b.random.choice(("ArgMax", "ArgMin")), [x], is_exact=True, axis=axis,
-        keepdims=b.random.choice((0, 1, None)), select_last_index=b.random.choice((0, 1, None)),
+        keepdims=b.random.choice((0, 1, None)),
+        select_last_index=b.random.choice((0, 1, None)) if b.opset >= 12 else None,
     )  # fmt: skip
 
 
@@ -51,9 +43,12 @@ def top(b: Builder) -> None:
     axis = b.axis(len(shape))
     if not shape[axis]:
         raise Nothing
-    count = b.integers(b.random.randint(1, shape[axis]))
-    largest = b.random.choice((0, 1))
-    b.add("TopK", [x, count], outputs=2, is_exact=True, axis=axis, largest=largest)
+    count = b.random.randint(1, shape[axis])
+    if b.opset < 10:
+        b.add("TopK", [x], outputs=2, is_exact=True, axis=axis, k=count)
+        return
+    largest = {"largest": b.random.choice((0, 1))} if b.opset >= 11 else {}
+    b.add("TopK", [x, b.integers(count)], outputs=2, is_exact=True, axis=axis, **largest)
 
 
 def running_sum(b: Builder) -> None:
@@ -126,8 +121,8 @@ def einsum(b: Builder) -> None:
     b.add("Einsum", inputs, equation=text)
 
 
-def _image(b: Builder, kinds: tuple[str, ...] = FLOATS, ranks: tuple[int, ...] = (4, 4, 4, 3, 5),
-           channels: int | None = None) -> str:  # fmt: skip
+def image(b: Builder, kinds: tuple[str, ...] = FLOATS, ranks: tuple[int, ...] = (4, 4, 4, 3, 5),
+          channels: int | None = None) -> str:  # fmt: skip
     """Return an image, often a fresh one of usual proportions."""
     found = b.existing(kinds, ranks=ranks, most=6000)
     if found is not None and b.chance(0.85) and 0 not in b.value(found).shape:
@@ -159,7 +154,7 @@ def _window(b: Builder, spatial: tuple[int, ...], *, dilated: bool = True) -> di
 
 
 def convolution(b: Builder) -> str:
-    x = _image(b)
+    x = image(b)
     kind, shape = b.value(x).dtype, b.value(x).shape
     window = _window(b, shape[2:])
     channels = shape[1]
@@ -196,7 +191,7 @@ def convolution_block(b: Builder) -> None:
 
 
 def squeeze_excite(b: Builder) -> None:
-    x = _image(b, ranks=(4,))
+    x = image(b, ranks=(4,))
     kind, channels = b.value(x).dtype, b.value(x).shape[1]
     y = b.add("GlobalAveragePool", [x])
     w = b.fresh(kind, (channels, channels, 1, 1), low=-0.5, high=0.5, is_constant=True)
@@ -205,7 +200,7 @@ def squeeze_excite(b: Builder) -> None:
 
 
 def transposed_convolution(b: Builder) -> None:
-    x = _image(b, ("float32", "float32", "float64"), ranks=(4, 4, 3))
+    x = image(b, ("float32", "float32", "float64"), ranks=(4, 4, 3))
     kind, shape = b.value(x).dtype, b.value(x).shape
     window = _window(b, shape[2:])
     window.pop("auto_pad", None)
@@ -220,7 +215,7 @@ def transposed_convolution(b: Builder) -> None:
 
 def pool(b: Builder) -> None:
     op = b.random.choice(("MaxPool", "MaxPool", "AveragePool", "AveragePool", "LpPool"))
-    x = _image(b, FLOATS if op != "LpPool" else ("float32",))
+    x = image(b, FLOATS if op != "LpPool" else ("float32",))
     shape = b.value(x).shape
     window = _window(b, shape[2:], dilated=op == "MaxPool" or b.opset >= 19)
     if op != "LpPool":
@@ -236,11 +231,11 @@ def pool(b: Builder) -> None:
 
 def global_pool(b: Builder) -> None:
     op = b.random.choice(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"))
-    b.add(op, [_image(b, ("float32", "float64", "float16"))], is_exact=op == "GlobalMaxPool")
+    b.add(op, [image(b, ("float32", "float64", "float16"))], is_exact=op == "GlobalMaxPool")
 
 
 def batch_norm(b: Builder, x: str | None = None) -> str:
-    x = x or _image(b, ranks=(2, 3, 4, 4))
+    x = x or image(b, ranks=(2, 3, 4, 4))
     kind, shape = b.value(x).dtype, b.value(x).shape
     rows = [b.fresh(kind, (shape[1],), is_constant=True) for _ in range(3)]
     spread = b.fresh(kind, (shape[1],), low=0.3, high=2.0, is_constant=True)
@@ -260,7 +255,7 @@ def norm(b: Builder) -> None:
         x = b.operand(kinds)
         b.add(op, [x], axis=b.axis(b.value(x).array.ndim), p=b.random.choice((1, 2)))
         return
-    x = _image(b, kinds, ranks=(4,) if op in ("LRN", "MeanVarianceNormalization") else (3, 4))
+    x = image(b, kinds, ranks=(4,) if op in ("LRN", "MeanVarianceNormalization") else (3, 4))
     kind, channels = b.value(x).dtype, b.value(x).shape[1]
     if op == "LRN":
         b.add(op, [x], size=b.random.choice((1, 3, 5)))
@@ -288,7 +283,7 @@ def written_layer_norm(b: Builder) -> None:
     """A layer norm as exporters wrote it before it was an operator."""
     x = b.operand(("float32", "float32", "float64"), ranks=(2, 3))
     kind, width = b.value(x).array.dtype, b.value(x).shape[-1]
-    more, attributes = _axes(b, "ReduceMean", [-1])
+    more, attributes = b.axes_of("ReduceMean", [-1])
     centred = b.add("Sub", [x, b.add("ReduceMean", [x, *more], **attributes)])
     two, small = (b.given(np.array(v, kind), is_constant=True) for v in (2.0, 1e-5))
     squares = b.add("ReduceMean", [b.add("Pow", [centred, two]), *more], **attributes)
@@ -299,7 +294,7 @@ def written_layer_norm(b: Builder) -> None:
 
 
 def resize(b: Builder) -> None:
-    x = _image(b, ("float32",), ranks=(4,))
+    x = image(b, ("float32",), ranks=(4,))
     shape = b.value(x).shape
     if b.value(x).array.size > 1500:
         raise Nothing
@@ -344,7 +339,7 @@ def integer_products(b: Builder) -> None:
 def grid_sample(b: Builder) -> None:
     if b.opset < 16:
         raise Nothing
-    x = _image(b, ("float32",), ranks=(4,))
+    x = image(b, ("float32",), ranks=(4,))
     shape = (b.value(x).shape[0], b.random.randint(1, 6), b.random.randint(1, 6), 2)
     modes = ("bilinear", "nearest") if b.opset < 20 else ("linear", "nearest")
     b.add(
