@@ -30,6 +30,9 @@ _REPORT = (
 )
 
 
+_LONGEST_MESSAGE = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What a pass chose for a node of the user's model, and why, for `treadle explain`."""
@@ -150,7 +153,7 @@ class _Run(Generic[T]):
         except TreadleError:
             raise
         except Exception as e:  # whatever a pass lets escape is a defect of that pass
-            raise self._culprit(step.name, f"{type(e).__name__}: {e}") from e
+            raise self._culprit(step.name, _shortened(f"{type(e).__name__}: {e}")) from e
         finally:
             self.seconds.append((step.name, time.perf_counter() - start))
 
@@ -230,6 +233,14 @@ class _Run(Generic[T]):
         total = sum(s for _, s in self.seconds)
         rows = [f"  {s * 1e3:9.2f} ms  {name}" for name, s in self.seconds]
         return "\n".join([f"{self.pipeline.name} on {self.label}: {total * 1e3:.2f} ms", *rows])
+
+
+def _shortened(text: str) -> str:
+    """Return a message without most of its middle: a program in it may have millions of words."""
+    if len(text) <= _LONGEST_MESSAGE:
+        return text
+    half = _LONGEST_MESSAGE // 2
+    return f"{text[:half]} … {text[-half:]}"
 
 
 def final_text(label: str, pipeline: str, name: str, text: str) -> str:

@@ -261,7 +261,7 @@ typedef void (*td_observer)(void* context, int32_t instruction);
 TD_API void td_observe(td_executor* executor, td_observer observer, void* context);
 
 /* Describes the (last) value an instruction writes, and where it is: to be read by an observer, for
- * later instructions may use the memory again. Not for plans whose sizes each run decides. */
+ * later instructions may use the memory again. */
 TD_API int32_t td_executor_written(const td_executor* executor, int32_t index,
                                    td_tensor_info* info, const void** data, td_error* error);
 

@@ -141,9 +141,13 @@ int32_t td_dynamic_result(const td_executor* e, uint32_t index, td_tensor_info* 
   uint32_t v = e->plan.outputs[index].value;
   if (e->dynamic->valid < e->plan.num_segments)
     return td_fail(error, TD_ARGUMENT, "the model has not run yet");
+  td_dynamic_type(e, v, info);
+  return TD_OK;
+}
+
+void td_dynamic_type(const td_executor* e, uint32_t v, td_tensor_info* info) {
   info->shape = e->dynamic->shapes[v];
   info->bytes = e->dynamic->bytes[v];
-  return TD_OK;
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -186,16 +190,36 @@ static int32_t compute_sizes(td_executor* e, uint32_t s, td_error* error) {
   return TD_OK;
 }
 
-/* Compares the sizes that must be equal, as far as they became known with segment s. */
-static int32_t compare_sizes(const td_executor* e, uint32_t s, td_error* error) {
-  for (uint32_t k = 0; k < e->plan.num_checks; k++) {
-    const td_size_check* check = &e->plan.checks[k];
-    int64_t a = extent_of(e->dynamic, check->a), b = extent_of(e->dynamic, check->b);
-    if (check->segment != s || a == b) continue;
+static bool holds(td_rule rule, int64_t a, int64_t b) {
+  if (rule == TD_RULE_EQUAL) return a == b;
+  return rule == TD_RULE_WITHIN ? a <= b : a > 0 || b == 0;
+}
+
+static int32_t refuse_sizes(const td_size_check* check, int64_t a, int64_t b, td_error* error) {
+  const char* hint = "check the shapes of the inputs";
+  if (check->rule == TD_RULE_EQUAL) {
     td_fail(error, TD_INPUT, "with these inputs %.200s combines tensors of different sizes: %lld "
             "and %lld", check->origin, (long long)a, (long long)b);
-    return td_hint(error, TD_INPUT, "check the shapes of the inputs; sizes that only sometimes "
-                   "are 1 need a model compiled for them");
+    hint = "check the shapes of the inputs; sizes that only sometimes are 1 need a model compiled "
+           "for them";
+  } else if (check->rule == TD_RULE_WITHIN) {
+    td_fail(error, TD_INPUT, "with these inputs %.200s reads %lld elements along axis %zu of a "
+            "tensor that has %lld", check->origin, (long long)a, check->axis,
+            (long long)b);
+  } else {
+    td_fail(error, TD_INPUT, "with these inputs axis %zu of what %.200s reads is empty, its result "
+            "is not", check->axis, check->origin);
+  }
+  return td_hint(error, TD_INPUT, "%s", hint);
+}
+
+/* Checks the sizes that must satisfy something, as far as they became known with segment s. */
+static int32_t check_sizes(const td_executor* e, uint32_t s, td_error* error) {
+  for (uint32_t k = 0; k < e->plan.num_checks; k++) {
+    const td_size_check* check = &e->plan.checks[k];
+    if (check->segment != s) continue;
+    int64_t a = extent_of(e->dynamic, check->a), b = extent_of(e->dynamic, check->b);
+    if (!holds(check->rule, a, b)) return refuse_sizes(check, a, b, error);
   }
   return TD_OK;
 }
@@ -623,7 +647,7 @@ static int32_t enter_segment(td_executor* e, uint32_t s, const td_tensor* inputs
   td_dynamic* d = e->dynamic;
   int32_t code = compute_sizes(e, s, error);
   if (code == TD_OK && s == 0) code = check_shapes(e, inputs, error);
-  if (code == TD_OK) code = compare_sizes(e, s, error);
+  if (code == TD_OK) code = check_sizes(e, s, error);
   if (code == TD_OK && d->valid <= s) {
     code = settle_segment(e, s, error);
     d->valid = s + 1;

@@ -502,9 +502,11 @@ int32_t td_executor_instruction(const td_executor* e, int32_t index, td_instruct
   return TD_OK;
 }
 
-/* The position of the value that an instruction of a static plan writes, among its arguments. */
+/* The position of the value that an instruction writes, among its arguments; -1 for what only
+ * decides sizes or runs other instructions. */
 static int32_t result_argument(const td_executor* e, int32_t index) {
   const td_instruction* instruction = &e->plan.instructions[index];
+  if (instruction->op == TD_OP_SIZE || instruction->block != NULL) return -1;
   int32_t last = (int32_t)instruction->num_args - 1;
   while (last >= 0 && e->plan.values[instruction->args[last]].kind == TD_VALUE_WORKSPACE) last--;
   return last;
@@ -515,12 +517,15 @@ int32_t td_executor_written(const td_executor* e, int32_t index, td_tensor_info*
   if (index < 0 || (uint32_t)index >= e->plan.num_instructions)
     return td_fail(error, TD_ARGUMENT, "instruction %d does not exist; there are %u", (int)index,
                    (unsigned)e->plan.num_instructions);
-  int32_t argument = e->plan.is_dynamic ? -1 : result_argument(e, index);
+  int32_t argument = result_argument(e, index);
   if (argument < 0)
-    return td_fail(error, TD_ARGUMENT, "what instruction %d writes cannot be shown", (int)index);
-  const td_value* value = &e->plan.values[e->plan.instructions[index].args[argument]];
+    return td_fail(error, TD_ARGUMENT, "instruction %d writes no value", (int)index);
+  uint32_t v = e->plan.instructions[index].args[argument];
+  const td_value* value = &e->plan.values[v];
   *info = (td_tensor_info){"", value->dtype->name, value->shape, value->ndim, value->bytes};
-  *data = e->steps[index].buffers[argument];
+  if (e->plan.is_dynamic) td_dynamic_type(e, v, info);
+  bool is_result = e->plan.instructions[index].op == TD_OP_RESULT; /* a copy, by its one argument */
+  *data = e->steps[index].buffers[is_result ? 1 : argument];
   return TD_OK;
 }
 

@@ -78,6 +78,8 @@ int64_t* td_dynamic_given(const td_executor* e);
 int64_t td_dynamic_extent(const td_executor* e, td_extent extent);
 /* The shape of a value as it is now. */
 const int64_t* td_dynamic_shape(const td_executor* e, uint32_t v);
+/* Completes what is known of a value by what the run that goes on made it. */
+void td_dynamic_type(const td_executor* e, uint32_t v, td_tensor_info* info);
 /* What the last run left of output `index`. */
 td_tensor td_dynamic_output(const td_executor* e, uint32_t index, size_t* bytes);
 /* Exchanges the memory that an output lies in for other memory (or none). */

@@ -168,8 +168,16 @@ static inline bool td_ends_segment(td_op op) {
   return op == TD_OP_SIZE || op == TD_OP_IF || op == TD_OP_LOOP;
 }
 
-/* Two sizes that must be equal for the node behind `origin`. */
+typedef enum {
+  TD_RULE_EQUAL,  /* a == b */
+  TD_RULE_WITHIN, /* a <= b, which is the extent of an axis */
+  TD_RULE_FILLED, /* a, the extent of an axis, is above 0 unless b is 0 */
+} td_rule;
+
+/* What two sizes must satisfy for the node behind `origin`. */
 typedef struct {
+  td_rule rule;
+  size_t axis;
   td_extent a, b;
   const char* origin;
   uint32_t segment;

@@ -94,7 +94,22 @@ bool td_read_sizes(td_reader* r, const td_json* root) {
   return true;
 }
 
-/* Sizes that every run must find equal; the list may be absent. */
+/* The rule of a check, "equal" where it names none, and the axis it is about. */
+static bool read_rule(td_reader* r, const td_json* item, td_size_check* check) {
+  static const char* const rules[] = {"equal", "within", "filled"};
+  const char* name;
+  check->rule = TD_RULE_EQUAL;
+  if (td_json_get(item, "rule") == NULL) return true;
+  if (!td_read_optional_text(r, item, "rule", &name)) return false;
+  for (uint32_t k = 0; k < sizeof rules / sizeof *rules; k++)
+    if (strcmp(name, rules[k]) == 0) {
+      check->rule = (td_rule)k;
+      return k == TD_RULE_EQUAL || td_read_size(r, item, "axis", &check->axis);
+    }
+  return td_read_wrong(r, "rule", "equal, within or filled", td_json_get(item, "rule"));
+}
+
+/* What every run must find of its sizes; the list may be absent. */
 bool td_read_checks(td_reader* r, const td_json* root) {
   if (td_json_get(root, "checks") == NULL) return true;
   const td_json* list = td_read_list(r, root, "checks");
@@ -107,7 +122,7 @@ bool td_read_checks(td_reader* r, const td_json* root) {
     td_size_check* check = &plan->checks[plan->num_checks++];
     if (!td_read_extent(r, td_json_get(item, "a"), "a", false, &check->a) ||
         !td_read_extent(r, td_json_get(item, "b"), "b", false, &check->b) ||
-        !td_read_optional_text(r, item, "origin", &check->origin))
+        !td_read_optional_text(r, item, "origin", &check->origin) || !read_rule(r, item, check))
       return false;
   }
   return true;

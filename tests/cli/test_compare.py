@@ -135,6 +135,102 @@ def test_blocks_of_channels_in_another_order(random: np.random.Generator) -> Non
     assert layers._compare(value[0], value[:, :1], None) is None
 
 
+def _open_network(path: Path, *, doubled: bool = False) -> Path:
+    """Two inputs that share a size, a result whose size data decides, a branch."""
+    branches = [
+        helper.make_graph(
+            [helper.make_node(op, ["s"], [f"{op}_out"], name=op)],
+            op,
+            [],
+            [helper.make_tensor_value_info(f"{op}_out", TensorProto.FLOAT, ("batch", 3))],
+        )
+        for op in ("Relu", "Neg")
+    ]
+    factor = np.array(2 if doubled else 1, np.float32)
+    nodes = [
+        helper.make_node("Add", ["x", "z"], ["sum"], name="sum"),
+        helper.make_node("Softmax", ["sum"], ["s"], name="softmax"),
+        helper.make_node("Mul", ["s", "factor"], ["m"], name="scale"),
+        helper.make_node("NonZero", ["x"], ["places"], name="places"),
+        helper.make_node(
+            "If",
+            ["flag"],
+            ["t"],
+            name="pick",
+            **dict(zip(("then_branch", "else_branch"), branches, strict=True)),
+        ),
+        helper.make_node("Exp", ["m"], ["e"], name="exp"),
+        helper.make_node("Sub", ["e", "t"], ["y"], name="subtract"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "open",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ("batch", 3)),
+            helper.make_tensor_value_info("z", TensorProto.FLOAT, ("batch", 3)),
+            helper.make_tensor_value_info("flag", TensorProto.BOOL, ()),
+        ],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ("batch", 3)),
+            helper.make_tensor_value_info("places", TensorProto.INT64, (2, "found")),
+        ],
+        [numpy_helper.from_array(factor, "factor")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, path)
+    return path
+
+
+def test_open_sizes_are_those_of_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network, tar = _open_network(tmp_path / "open.onnx"), tmp_path / "open.tar"
+    given = ["--input-shapes", "x:[5,3]"]
+    assert main(["compile", str(network), "-o", str(tar), "--dynamic", "--check"]) == 2
+    error = capsys.readouterr().err
+    assert "  x: [batch, 3]\n  z: [batch, 3]\n" in error
+    assert f'treadle compare {network} {tar} --input-shapes "x:[1,3]"' in error
+    for model in ([str(network), "--dynamic"], [str(network), str(tar)]):
+        assert main(["compare", *model, "--layers", *given]) == 0
+        assert " agree" in capsys.readouterr().out
+    assert main(["run", str(tar), *given]) == 0
+    assert "y: float32[5,3]" in capsys.readouterr().out
+    assert main(["bench", str(tar), "--repeat", "1", *given]) == 0
+    assert main(["explain", str(network), "--dynamic"]) == 0
+    out = capsys.readouterr().out
+    assert "runs one of two bodies" in out
+    assert "reads sizes" in out
+
+
+def test_the_first_layer_that_departs_at_open_sizes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, tar = _open_network(tmp_path / "other.onnx", doubled=True), tmp_path / "other.tar"
+    network = _open_network(tmp_path / "open.onnx")
+    assert main(["compile", str(other), "-o", str(tar), "--dynamic"]) == 0
+    given = ["--input-shapes", "x:[5,3]"]
+    assert main(["compare", str(network), str(tar), "--layers", *given]) == 1
+    assert "subtract departs first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    {
+        "y:[5,3]": "the model has no input 'y'",
+        "x:[5,4]": "input 'x' is [batch, 3] in the model, not [5, 4]",
+        "x:[5,3] z:[6,3]": "the shapes given say batch = 5",
+        "flag:[]": 'for example --input-shapes "x:[1,3]"',
+    }.items(),
+)
+def test_shapes_that_do_not_fit_are_told(
+    shapes: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = _open_network(tmp_path / "open.onnx")
+    assert main(["run", str(network), "--dynamic", "--input-shapes", shapes]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_what_an_observer_raises_is_raised_again(network: Path) -> None:
     model = compile_model(str(network))
     seen: list[int] = []

@@ -204,6 +204,31 @@ def test_sizes_that_must_be_equal() -> None:
         executor.run([np.ones((2, 3), np.float32)] * 2)
 
 
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("within", "join reads 3 elements along axis 1 of a tensor that has 2"),
+        ("filled", "axis 1 of what join reads is empty, its result is not"),
+    ],
+)
+def test_sizes_that_reads_need(rule: str, message: str) -> None:
+    plan = dynamic_plan()
+    check = {"rule": rule, "axis": 1, "origin": "join"}
+    plan["checks"] = [{"a": size(1), "b": size(0), **check}]
+    executor = load(plan)
+    executor.run([np.ones((3, 3), np.float32)] * 2)
+    columns = 3 if rule == "within" else 0
+    with pytest.raises(InputError, match=message):
+        executor.run([np.ones((2, columns), np.float32)] * 2)
+
+
+def test_a_rule_nobody_knows() -> None:
+    plan = dynamic_plan()
+    plan["checks"] = [{"a": size(1), "b": size(0), "rule": "less", "origin": "join"}]
+    with pytest.raises(ArtifactError, match='"rule" must be equal, within or filled'):
+        load(plan)
+
+
 def test_sizes_that_overflow() -> None:
     plan = dynamic_plan()
     plan["sizes"][3] = {"op": "mul", "a": size(2), "b": (1 << 63) - 1}

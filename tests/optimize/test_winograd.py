@@ -121,6 +121,26 @@ def test_networks_agree_with_the_reference(
     assert np.abs(made - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize(
+    ("depth", "attrs"),
+    [
+        (3, ConvAttrs(pads_before=(1, 1, 1), pads_after=(1, 1, 1))),
+        (2, ConvAttrs(strides=(2, 1, 1), dilations=(3, 1, 1), pads_before=(0, 1, 0))),
+        (1, ConvAttrs(pads_after=(0, 1, 1))),
+    ],
+)
+def test_volumes_agree_with_the_reference(depth: int, attrs: ConvAttrs) -> None:
+    data = Var("x", TensorType((2, 32, 6, 26, 23), "float32"))
+    w = np.random.default_rng(1).standard_normal((40, 32, depth, 3, 3)).astype(np.float32)
+    main = Function((data,), ew.relu(conv.call(attrs, (data, Constant.of(w)))), "main")
+    x = np.random.default_rng(0).standard_normal((2, 32, 6, 26, 23)).astype(np.float32)
+    compiled = compile_model(Module(main, ("y",)), target="llvm")
+    assert "winograd" in function_text(compiled.module.main)
+    (expected,) = run(main, {"x": x})
+    (made,) = compiled(x)
+    assert np.abs(made - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
 def test_forbidden_it_is_in_no_kernel() -> None:
     data = Var("x", TensorType((1, 16, 32, 32), "float32"))
     main = Function((data,), _plain(data), "main")

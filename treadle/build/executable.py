@@ -18,11 +18,21 @@ from treadle.runtime.module import BenchmarkResult
 from treadle.target.base import Target
 from treadle.target.jit import JitModule
 
+Size = int | str
+"""A size of an input: a number, or the name of what each run decides."""
 
-def instructions_of(plan: Mapping[str, object]) -> list[dict[str, object]]:
-    """Return the instructions of a plan; an empty list where it has none."""
-    rows = plan.get("instructions")
+
+def _rows_of(plan: Mapping[str, object], name: str) -> list[dict[str, object]]:
+    rows = plan.get(name)
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _sizes_of(plan: Mapping[str, object], value: object) -> tuple[Size, ...]:
+    assert isinstance(value, int)
+    shape = _rows_of(plan, "values")[value]["shape"]
+    assert isinstance(shape, list)
+    names = [str(row.get("name", f"size {k}")) for k, row in enumerate(_rows_of(plan, "sizes"))]
+    return tuple(dim if isinstance(dim, int) else names[dim["size"]] for dim in shape)
 
 
 class GraphView:
@@ -47,9 +57,18 @@ class Runnable:
         """The native executor."""
         raise NotImplementedError
 
+    def describe(self) -> Mapping[str, object]:
+        """Return the plan as data, see docs/design/plan.md."""
+        raise NotImplementedError
+
     def instructions(self) -> list[dict[str, object]]:
         """Return the instructions of the plan: kernel, origin, flops and bytes of each."""
-        raise NotImplementedError
+        return _rows_of(self.describe(), "instructions")
+
+    def input_sizes(self) -> dict[str, tuple[Size, ...]]:
+        """Return the sizes of every input; inputs that share a name agree about that size."""
+        plan = self.describe()
+        return {str(i["name"]): _sizes_of(plan, i["value"]) for i in _rows_of(plan, "inputs")}
 
     @property
     def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -129,9 +148,9 @@ class Executable(Runnable):
             )
         return self._executor
 
-    def instructions(self) -> list[dict[str, object]]:
-        """Return the instructions of the plan: kernel, origin, flops and bytes of each."""
-        return instructions_of(self.plan)
+    def describe(self) -> Mapping[str, object]:
+        """Return the plan as data, see docs/design/plan.md."""
+        return self.plan
 
     @property
     def weight_bytes(self) -> int:
@@ -170,11 +189,11 @@ class LoadedExecutable(Runnable):
         """The native executor."""
         return self._executor
 
-    def instructions(self) -> list[dict[str, object]]:
-        """Return the instructions of the plan: kernel, origin, flops and bytes of each."""
+    def describe(self) -> Mapping[str, object]:
+        """Return the plan as data, see docs/design/plan.md."""
         from treadle.build.artifact import read_plan
 
-        return instructions_of(read_plan(self.path))
+        return read_plan(self.path)
 
     def __repr__(self) -> str:
         return f"LoadedExecutable({self.path})"

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from treadle.build.size_checks import SizeCheck
+from treadle.build.size_checks import SizeCheck, size_checks
 from treadle.errors import InternalError
 from treadle.expr.nodes import Var, int_value
 from treadle.graph import nodes as g
@@ -255,6 +255,8 @@ class _Planner:
                 self._read_sizes(node)
         self._outputs()
         self._place()
+        if self.is_body:
+            self.plan.checks = size_checks(self.main)
         return self.plan
 
     def _add(self, value: Value, key: tuple[Node, int] | None = None) -> Value:

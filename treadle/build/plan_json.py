@@ -108,10 +108,16 @@ class _SizedTable(_ValueTable):
         return [{"size": self._sizes.row_of(s)} for s in sizes]
 
     def checks(self, checks: Sequence[SizeCheck]) -> list[Json]:
-        refer = self._sizes.refer
         # What is not known any more belongs to a value that nothing needs.
-        needed = [c for c in checks if self._sizes.knows(c.a) and self._sizes.knows(c.b)]
-        return [{"a": refer(c.a), "b": refer(c.b), "origin": c.origin} for c in needed]
+        knows = self._sizes.knows
+        return [self._check_row(c) for c in checks if knows(c.rule.a) and knows(c.rule.b)]
+
+    def _check_row(self, check: SizeCheck) -> Json:
+        a, b = self._sizes.refer(check.rule.a), self._sizes.refer(check.rule.b)
+        row: Json = {"a": a, "b": b, "origin": check.origin}
+        if check.rule.rule != "equal":
+            row |= {"rule": check.rule.rule, "axis": check.rule.axis}
+        return row
 
     def _type_row(self, kind: str, type_: TensorType) -> Json:
         shape = [self._sizes.refer(d) for d in type_.shape]

@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _open(arguments: argparse.Namespace) -> Runnable:
     if arguments.artifact is None:
-        return compile_file(arguments)
+        return compile_file(arguments, sized=not arguments.dynamic)
     check_readable(arguments.artifact, "a .tar made by treadle compile")
     return load(arguments.artifact)
 

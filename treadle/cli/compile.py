@@ -24,7 +24,7 @@ from treadle.cli.text import (
     size_text,
     type_text,
 )
-from treadle.errors import UsageError
+from treadle.errors import InputError, UsageError
 from treadle.runtime.toolchain import linkers_for
 from treadle.target.base import Target
 from treadle.target.host import host
@@ -94,19 +94,27 @@ def run(arguments: argparse.Namespace) -> int:
         path = output.with_name(f"{output.name}.{kind}")
         _write_code(compiled.kernels, _CODE[kind], path)
         print_row(out, "wrote", f"{path} ({size_text(path.stat().st_size)})")
-    return _check(compiled, arguments.model) if arguments.check else 0
+    return _check(compiled, arguments.model, output) if arguments.check else 0
 
 
-def _check(compiled: Executable, model: Path) -> int:
-    return compare_outputs(model, compiled, filled_inputs(compiled, "random"))
+def _check(compiled: Executable, model: Path, output: Path) -> int:
+    try:
+        inputs = filled_inputs(compiled, "random")
+    except InputError as error:
+        shapes = error.hint.partition("--input-shapes")[1:]
+        raise InputError(
+            f"the model is compiled, but not checked: {error.problem}",
+            hint=f"treadle compare {model} {output} {''.join(shapes)}",
+        ) from None
+    return compare_outputs(model, compiled, inputs)
 
 
 def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
     """Print nodes, kernels, weights, memory and seconds per stage."""
     out = console()
     memory = compiled.memory
-    calls = sum(not step.is_copy for step in memory.steps)
-    copies = len(memory.steps) - calls
+    calls = sum(step.kind == "call" for step in memory.steps)
+    copies = sum(step.is_copy for step in memory.steps)
     inputs = ", ".join(type_text(n, v.type.dtype, v.type.shape) for n, v in memory.inputs)
     print_row(out, "read", f"{count_text(compiled.nodes, 'node')}, input {inputs or 'none'}")
     for note in compiled.notes:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import onnx
 
 from treadle.build.executable import Executable
 from treadle.build.group import build_group
-from treadle.build.memory_plan import Step
+from treadle.build.memory_plan import MemoryPlan, Step, StepKind
 from treadle.cli.arguments import add_compile_options, add_model
 from treadle.cli.models import check_readable, compile_file, is_artifact
 from treadle.cli.text import console, count_text, print_row
@@ -33,6 +33,15 @@ class Choice:
     topic: str
     choice: str
     reason: str
+
+
+_NOT_A_KERNEL: dict[StepKind, Choice] = {
+    "copy": Choice("copy", "moves a value", "memory could not be shared with what is read"),
+    "size": Choice("size", "reads sizes", "what follows is placed when data has decided them"),
+    "if": Choice("if", "runs one of two bodies", "only a run knows the condition"),
+    "loop": Choice("loop", "runs its body again and again", "only a run knows when it ends"),
+    "result": Choice("result", "stores what a branch or loop gives", "later kernels read it"),
+}
 
 
 @dataclass(frozen=True)
@@ -74,11 +83,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def explained(compiled: Executable, decisions: Sequence[Decision]) -> list[Explained]:
-    """Return a row for every instruction of the plan, in the order they run."""
+    """Return a row for every instruction of the plan, in the order they run.
+
+    Those of the bodies of a branch or loop follow it.
+    """
     by_origin: dict[str, list[Decision]] = {}
     for decision in decisions:
         by_origin.setdefault(decision.origin, []).append(decision)
-    return [_row(step, compiled, by_origin) for step in compiled.memory.steps]
+    return [_row(step, compiled, by_origin) for step in _all_steps(compiled.memory)]
+
+
+def _all_steps(plan: MemoryPlan) -> Iterator[Step]:
+    for step in plan.steps:
+        yield step
+        for body in () if step.block is None else step.block.bodies:
+            yield from _all_steps(body)
 
 
 def _row(
@@ -87,9 +106,7 @@ def _row(
     nodes = tuple(word for word in step.origin.split("+") if word)
     function = step.node.op if step.node is not None else None
     if not isinstance(function, Function):
-        reason = "memory could not be shared with what is read"
-        copied = (Choice("copy", "moves a value", reason),)
-        return Explained("copy", nodes, (), "", "", copied)
+        return Explained(step.kind, nodes, (), "", "", (_NOT_A_KERNEL[step.kind],))
     calls = [n for n in topological([function.body]) if isinstance(n, Call)]
     _, schedule = build_group(function, compiled.target)
     return Explained(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from tokenize import TokenError
@@ -14,7 +14,7 @@ from typing import IO, Literal
 import numpy as np
 
 from treadle import dtype as dtypes
-from treadle.build.executable import Runnable
+from treadle.build.executable import Runnable, Size
 from treadle.cli.models import check_readable
 from treadle.errors import InputError
 from treadle.runtime.array import NDArray, array
@@ -25,6 +25,7 @@ Spec = tuple[str, str, tuple[int, ...]]
 
 _SEED = 0
 _INTEGERS = 2
+_EXAMPLE_SIZE = 32
 _MAX_HEADER = 4096
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -40,38 +41,82 @@ _ZIP_ERRORS = (
 
 
 def filled_inputs(
-    model: Runnable, mode: FillMode, shapes: Mapping[str, tuple[int, ...]] | None = None
+    model: Runnable, mode: FillMode, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> dict[str, NDArray]:
     """Return arrays for every input of `model`, full of zeros, ones or seeded random numbers.
 
     Random floats are normally distributed; random integers are 0 or 1, which every index is.
-    `shapes` say how large inputs are whose sizes each run decides.
+    `shapes` gives sizes to inputs that leave them open; inputs that share an open size get the
+    same.
 
-    Raises: InputError when such an input has no shape, or another than the model's.
+    Raises: InputError when a size stays open or does not fit.
     """
     random = np.random.default_rng(_SEED)
-    given = shapes or {}
-    _check_names(given, model.inputs, whole=False)
-    sized = [(name, dt, _run_shape(name, dt, shape, given)) for name, dt, shape in model.inputs]
-    return {name: array(_filled(mode, dt, shape, random)) for name, dt, shape in sized}
+    settled = _settled(model.input_sizes(), shapes or {})
+    return {name: array(_filled(mode, dt, settled[name], random)) for name, dt, _ in model.inputs}
 
 
-def _run_shape(
-    name: str, dtype: str, shape: tuple[int, ...], given: Mapping[str, tuple[int, ...]]
-) -> tuple[int, ...]:
-    """Return the shape an input has in this run."""
-    wanted = given.get(name, shape)
-    sizes = ", ".join("?" if size < 0 else str(size) for size in shape)
-    if not _fits(wanted, shape):
+def _settled(
+    declared: Mapping[str, Sequence[Size]], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every input, with what `shapes` says about the sizes they share."""
+    known: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in declared:
+            hint = f"the model's inputs are {', '.join(declared) or 'none'}"
+            raise InputError(f"the model has no input {name!r}", hint=hint)
+        _bind(name, declared[name], shape, known)
+    unknown = [
+        name
+        for name, sizes in declared.items()
+        if any(isinstance(s, str) and s not in known for s in sizes)
+    ]
+    if unknown:
+        raise _open_error(declared, unknown, known)
+    return {
+        name: tuple(known[s] if isinstance(s, str) else s for s in sizes)
+        for name, sizes in declared.items()
+    }
+
+
+def _bind(name: str, declared: Sequence[Size], shape: Sequence[int], known: dict[str, int]) -> None:
+    """Note which sizes a shape gives.
+
+    Raises: InputError when it does not fit the input.
+    """
+    fits = len(shape) == len(declared)
+    for wanted, size in zip(declared, shape, strict=False):
+        fits &= (known.setdefault(wanted, size) if isinstance(wanted, str) else wanted) == size
+    if not fits:
+        settled = [f"{s} = {known[s]}" for s in declared if isinstance(s, str) and s in known]
         raise InputError(
-            f"input {name!r} is {dtype}[{sizes}] but --input-shapes gives {list(wanted)}"
+            f"input {name!r} is {_shape_text(declared)} in the model, not {_shape_text(shape)}",
+            hint=f"the shapes given say {', '.join(settled)}" if settled else "",
         )
-    if any(size < 0 for size in wanted):
-        raise InputError(
-            f"input {name!r} is {dtype}[{sizes}]: each run decides its size",
-            hint=f'give it with --input-shapes "{name}:[…]"',
-        )
-    return wanted
+
+
+def _open_error(
+    declared: Mapping[str, Sequence[Size]], unknown: Sequence[str], known: Mapping[str, int]
+) -> InputError:
+    seen = dict(known)
+    rows, examples = [], []
+    for name in unknown:
+        rows.append(f"  {name}: {_shape_text(declared[name])}")
+        if all(s in seen for s in declared[name] if isinstance(s, str)):
+            continue
+        for axis, size in enumerate(declared[name]):
+            if isinstance(size, str):
+                seen.setdefault(size, 1 if axis == 0 else _EXAMPLE_SIZE)
+        sizes = [seen[s] if isinstance(s, str) else s for s in declared[name]]
+        examples.append(f"{name}:[{','.join(map(str, sizes))}]")
+    return InputError(
+        "each run decides sizes of these inputs:\n" + "\n".join(rows),
+        hint=f'give those of this run, for example --input-shapes "{" ".join(examples)}"',
+    )
+
+
+def _shape_text(shape: Sequence[Size]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def _fits(found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
@@ -114,8 +159,7 @@ def read_npz(path: Path, wanted: list[Spec]) -> dict[str, NDArray]:
         raise error.located(str(path)) from None
 
 
-def _check_names(members: Mapping[str, object], wanted: list[Spec], *, whole: bool = True) -> None:
-    """Refuse names that are no inputs, and where the `whole` is wanted, inputs without a name."""
+def _check_names(members: Mapping[str, object], wanted: list[Spec]) -> None:
     known = {name for name, _, _ in wanted}
     missing = [f"{n}: {dt}{list(shape)}" for n, dt, shape in wanted if n not in members]
     unknown = [name for name in members if name not in known]
@@ -124,7 +168,7 @@ def _check_names(members: Mapping[str, object], wanted: list[Spec], *, whole: bo
             f"the model has no input {unknown[0]!r}",
             hint=f"its inputs are {', '.join(sorted(known)) or 'none'}",
         )
-    if missing and whole:
+    if missing:
         raise InputError(
             f"{len(missing)} of {len(wanted)} inputs are not given", hint=f"add {missing}"
         )

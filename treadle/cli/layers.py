@@ -26,6 +26,9 @@ from treadle.runtime.array import NDArray
 _IR_VERSION = 10
 """The newest that every onnxruntime of the last years reads; it says nothing of operators."""
 
+_NO_VALUE = ("size", "if", "loop")
+"""Instructions that write nothing themselves: what they decide or give is used by others."""
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -59,7 +62,7 @@ def compare_layers(
         last = walk.names_in(str(plan[index]["origin"]))[-1]
         best = _best(found, walk, owned[index], last, share)
         if best is not None:
-            kernel = str(plan[index].get("kernel", "copy"))
+            kernel = str(plan[index].get("kernel", plan[index]["op"]))
             layers.append(Layer(index, kernel, tuple(owned[index]), best))
         walk.compared(owned[index])
 
@@ -94,7 +97,9 @@ def _owned(plan: Sequence[Mapping[str, object]], walk: _Network) -> list[list[st
 
     What comes before it may hold a part of the node: its padding, its input in another layout.
     """
-    named = [walk.names_in(str(row.get("origin", ""))) for row in plan]
+    named = [
+        [] if row["op"] in _NO_VALUE else walk.names_in(str(row.get("origin", ""))) for row in plan
+    ]
     last = {name: index for index, names in enumerate(named) for name in names}
     return [[n for n in names if last[n] == index] for index, names in enumerate(named)]
 

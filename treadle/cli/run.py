@@ -70,8 +70,8 @@ def _report(
     outputs: list[NDArray],
 ) -> None:
     out = console()
-    for name, dtype, shape in model.outputs:
-        print_row(out, "output", type_text(name, dtype, shape))
+    for (name, dtype, _), value in zip(model.outputs, outputs, strict=True):
+        print_row(out, "output", type_text(name, dtype, value.shape))
     if arguments.print_top:
         for (name, _, _), value in zip(model.outputs, outputs, strict=True):
             print_top(name, np.asarray(value), arguments.print_top)

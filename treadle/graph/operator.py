@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -12,6 +12,7 @@ import numpy as np
 
 from treadle.errors import TypeMismatch
 from treadle.graph.nodes import Call, Constant, Function, Node
+from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, Type
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule
@@ -117,6 +118,9 @@ class Operator(Generic[A]):
     examples: tuple[Example, ...] = ()
     flops: Callable[..., int] | None = None
     """flops(attrs, *types) -> floating point operations of one call (static shapes)."""
+    rules: Callable[..., Iterable[SizeRule]] | None = None
+    """rules(attrs, result, *types) -> what symbolic sizes must satisfy for all reads to lie inside,
+    besides what `infer` asks of known ones; every run checks them."""
     binds: Callable[[A], tuple[Dim, ...]] | None = None
     """binds(attrs) -> the sizes that a call gives numbers: that in its last operand, or what its
     bodies decide."""

@@ -9,7 +9,7 @@ sum over keys is divided once, at the end, by the sum of the weights (Milakov an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -18,7 +18,15 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import Dim, TensorType, Type, broadcast_shapes, same_dim
+from treadle.graph.size_rules import SizeRule, aligned, equal
+from treadle.graph.types import (
+    Dim,
+    TensorType,
+    Type,
+    broadcast_shapes,
+    same_dim,
+    tensor_type,
+)
 from treadle.ops.numeric import (
     FLOATS,
     accumulator,
@@ -47,6 +55,14 @@ def _infer_attend(attrs: Attrs, scores: Type, values: Type) -> TensorType:
         raise TypeMismatch(f"the scores {x} have {keys} keys, the values {v} have {other}")
     batch = broadcast_shapes(x.shape[:-2], v.shape[:-2])
     return x.with_shape((*batch, x.shape[-1], v.shape[-1]))
+
+
+def _rules_attend(a: Attrs, result: Type, scores: Type, values: Type) -> Iterator[SizeRule]:
+    x, v = tensor_type(scores).shape, tensor_type(values).shape
+    batch = tensor_type(result).shape[:-2]
+    yield from equal([(x[-2], v[-2])])
+    for shape in (x[:-2], v[:-2]):
+        yield from aligned(shape, batch)
 
 
 def _over_keys(
@@ -154,6 +170,7 @@ attend: Operator[Attrs] = register(
         infer=_infer_attend,
         reference=numpy_reference(_numpy_attend),
         compute=_attend,
+        rules=_rules_attend,
         fusion=Fusion.ANCHOR,
         flops=_flops_attend,
         examples=(

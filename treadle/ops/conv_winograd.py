@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """3x3 convolutions by Winograd's minimal filtering, in the channel-blocked layout.
 
+Over volumes the image is filtered so; each tap of the depth adds its products to the same sums.
+
 A tile of m x m outputs needs (m + 2)^2 products per pair of channels instead of 9 m^2
 (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016):
 
@@ -20,12 +22,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Const, Expr, select
+from treadle.expr.nodes import Const, Expr, int_value, select
+from treadle.expr.simplify import simplify
 from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product_example
 from treadle.ops.conv import known_extent
 from treadle.ops.schedules.winograd import schedule_winograd
+from treadle.ops.window import WindowAxis, known, tap_views
 from treadle.te import tensor as te
 
 KERNEL = 3
@@ -35,11 +39,16 @@ POINTS: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (0.625, 1.5)}
 
 @dataclass(frozen=True, slots=True)
 class WinogradAttrs(Attrs):
-    """`tile`: outputs a tile is high and wide (2 or 4); `height`, `width`: outputs to keep."""
+    """`tile`: outputs a tile is high and wide (2 or 4); `height`, `width`: outputs to keep.
+
+    The others say how the window moves along the depth of a volume.
+    """
 
     tile: int
     height: int
     width: int
+    deep_stride: int = 1
+    deep_dilation: int = 1
 
 
 # ---- the transforms ------------------------------------------------------------------------------
@@ -146,26 +155,37 @@ def _row(rows: Sequence[Expr], index: Expr) -> Expr:
 
 def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> TensorType:
     data, weights = tensor_type(x), tensor_type(u)
-    if data.ndim != 5 or weights.ndim != 6 or attrs.tile not in POINTS:
+    if data.ndim not in (5, 6) or weights.ndim != 6 or attrs.tile not in POINTS:
         raise TypeMismatch(
-            f"the data {data} and weights {weights} are not [n, ic/ib, h, w, ib] and "
-            f"[oc/ob, t+2, t+2, ic/ib, ib, ob] with t = 2 or 4"
+            f"the data {data} and weights {weights} are not [n, ic/ib, d?, h, w, ib] and "
+            f"[oc/ob, t+2, t+2, ic/ib * kd, ib, ob] with t = 2 or 4"
         )
     if data.dtype != "float32" or weights.dtype != "float32":
         raise TypeMismatch(f"{data} and {weights} must be float32")
     filters, high, wide, chunks, ib, ob = weights.static_shape
     if (high, wide) != (attrs.tile + 2,) * 2:
         raise TypeMismatch(f"weights {weights} are not made for tiles of {attrs.tile}")
-    if not same_dim(data.shape[1], chunks) or not same_dim(data.shape[4], ib):
+    held = known_extent(data, 1, "channel blocks")
+    is_whole = chunks == held if data.ndim == 5 else chunks % held == 0
+    if not is_whole or not same_dim(data.shape[-1], ib):
         raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
-    for axis, size in ((2, attrs.height), (3, attrs.width)):
+    for axis, size in ((-3, attrs.height), (-2, attrs.width)):
         needed = _tiles(size, attrs.tile) * attrs.tile + 2
         if size < 1 or known_extent(data, axis, "image") != needed:
             raise TypeMismatch(
                 f"{size} outputs in tiles of {attrs.tile} need an image padded to {needed}, "
                 f"the data is {data}"
             )
-    return data.with_shape((data.shape[0], filters, attrs.height, attrs.width, ob))
+    deep = tuple(a.out for a in _depth(attrs, data, chunks // held))
+    return data.with_shape((data.shape[0], filters, *deep, attrs.height, attrs.width, ob))
+
+
+def _depth(attrs: WinogradAttrs, data: TensorType, taps: int) -> tuple[WindowAxis, ...]:
+    """Return the window along the depth of a volume; none for an image."""
+    if data.ndim == 5:
+        return ()
+    size = known_extent(data, 2, "depth")
+    return (WindowAxis(size, taps, attrs.deep_stride, dilation=attrs.deep_dilation),)
 
 
 def _tiles(size: int, tile: int) -> int:
@@ -178,16 +198,30 @@ def missing(size: int, tile: int) -> int:
 
 
 def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor]:
-    """Stages: rows of the input transform, V; the products M; rows of the output transform, Y."""
+    """Stages: rows of the input transform, V; the products M; rows of the output transform, Y.
+
+    In them an output's depth counts as part of the batch, a tap of the depth as input channels.
+    """
     m, a = attrs.tile, attrs.tile + 2
-    n, oc, ob = x.shape[0], u.shape[0], u.shape[5]
-    chunks, ib = x.shape[1], x.shape[4]
+    oc, ob = u.shape[0], u.shape[5]
+    chunks, ib = u.shape[3], x.shape[-1]
+    made = _infer(attrs, TensorType(x.shape, x.dtype), TensorType(u.shape, u.dtype))
+    taps = (int_value(chunks) or 1) // (int_value(x.shape[1]) or 1)
+    depth = _depth(attrs, TensorType(x.shape, x.dtype), taps)
+    frames = known_extent(made, 2, "depth") if depth else 1
+    n = simplify(x.shape[0] * frames)
     across = _tiles(attrs.width, m)
     tiles = _tiles(attrs.height, m) * across
     wide = across * m + 2
 
+    def source(b: Expr, c: Expr, h: Expr, w: Expr, cb: Expr) -> Expr:
+        if not depth:
+            return x[b, c, h, w, cb]
+        at = depth[0].position(te.floormod(b, frames), te.floormod(c, taps))
+        return x[te.floordiv(b, frames), te.floordiv(c, taps), at, h, w, cb]
+
     def rows_in(i: Expr, b: Expr, c: Expr, p: Expr, w: Expr, cb: Expr) -> Expr:
-        return _row(input_forms([x[b, c, p * m + r, w, cb] for r in range(a)]), i)
+        return _row(input_forms([source(b, c, p * m + r, w, cb) for r in range(a)]), i)
 
     high = te.compute_one((a, n, chunks, tiles // across, wide, ib), rows_in, name="input_rows")
 
@@ -210,16 +244,31 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
 
     low = te.compute_one((n, oc, attrs.height, across, a, ob), rows_out, name="output_rows")
 
-    def columns_out(b: Expr, o: Expr, y: Expr, z: Expr, obk: Expr) -> Expr:
-        rows = output_forms([low[b, o, y, te.floordiv(z, m), j, obk] for j in range(a)])
+    def columns_out(b: Expr, o: Expr, *at: Expr) -> Expr:
+        *deep, y, z, obk = at
+        image = b * frames + deep[0] if deep else b
+        rows = output_forms([low[image, o, y, te.floordiv(z, m), j, obk] for j in range(a)])
         return _row(rows, te.floormod(z, m))
 
-    shape = (n, oc, attrs.height, attrs.width, ob)
-    made = te.compute_one(shape, columns_out, name="conv2d_winograd_nchwc")
-    return [high, v, mm, low, made]
+    result = te.compute_one(made.shape, columns_out, name="conv2d_winograd_nchwc")
+    return [high, v, mm, low, result]
 
 
 def _reference(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    taps = u.shape[3] // x.shape[1]
+    axes = _depth(attrs, TensorType(x.shape, "float32"), taps)
+    if not axes:
+        return _reference_image(attrs, x, u)
+    frames = known(a.out for a in axes)
+    views = [view for _, view in tap_views(np.moveaxis(x, 2, -1), axes, frames)]
+    # [n, c, h, w, ib, frames] per tap -> [n, frames, c, taps, h, w, ib]
+    every = np.stack(views, 2).transpose(0, 6, 1, 2, 3, 4, 5)
+    n, chunks = x.shape[0], u.shape[3]
+    made = _reference_image(attrs, every.reshape(n * frames[0], chunks, *x.shape[3:]), u)
+    return np.ascontiguousarray(made.reshape(n, frames[0], *made.shape[1:]).swapaxes(1, 2))
+
+
+def _reference_image(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     tile, a = attrs.tile, attrs.tile + 2
     data, weights = x.astype(np.float64), u.astype(np.float64)
     n, _, high, wide, _ = x.shape
@@ -259,6 +308,13 @@ conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
             ),
             product_example(
                 ((1, 2, 8, 6, 8), (2, 4, 4, 2, 8, 4)), {"tile": 2, "height": 5, "width": 4}
+            ),
+            product_example(
+                ((2, 2, 5, 6, 10, 4), (3, 6, 6, 6, 4, 8)), {"tile": 4, "height": 4, "width": 7}
+            ),
+            product_example(
+                ((1, 1, 6, 6, 4, 8), (2, 4, 4, 2, 8, 4)),
+                {"tile": 2, "height": 3, "width": 2, "deep_stride": 2, "deep_dilation": 2},
             ),
         ),
     )

@@ -6,7 +6,7 @@ Coordinates are float32 in the order of operations that onnxruntime uses, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Generic, Literal, TypeVar, get_args
@@ -17,6 +17,7 @@ from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, any_of, cast, convert, maximum, minimum, select
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
+from treadle.graph.size_rules import SizeRule, filled
 from treadle.graph.types import Dim, TensorType, Type, normal_size, same_dim, tensor_type
 from treadle.ops.numeric import accumulator, dims_of
 from treadle.te import tensor as te
@@ -199,6 +200,11 @@ def _infer_resize(attrs: ResizeAttrs, x: Type) -> TensorType:
     _axes(attrs, data.shape)
     sizes = zip(data.shape, attrs.sizes, strict=True)
     return data.with_shape(d if same_dim(s, -1) else s for d, s in sizes)
+
+
+def _resize_rules(attrs: ResizeAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
+    changed = _axes(attrs, tensor_type(x).shape)
+    return filled(x, (a.dimension for a in changed), result)
 
 
 def _coordinate(attrs: ResizeAttrs, axis: _Axis, o: V) -> V:
@@ -553,6 +559,7 @@ resize: Operator[ResizeAttrs] = register(
         infer=_infer_resize,
         reference=_reference_resize,
         compute=_compute_resize,
+        rules=_resize_rules,
         attrs_type=ResizeAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops_resize,

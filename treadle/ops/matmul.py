@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -12,6 +12,7 @@ import numpy as np
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, ExprLike, int_value
 from treadle.graph.operator import Attrs, Fusion, Operator, register
+from treadle.graph.size_rules import SizeRule, aligned, equal
 from treadle.graph.types import (
     Dim,
     TensorType,
@@ -49,6 +50,13 @@ def _infer_matmul(attrs: Attrs, a: Type, b: Type) -> TensorType:
     _check_inner(x, y, y.shape[-2])
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     return x.with_shape((*batch, x.shape[-2], y.shape[-1]))
+
+
+def _matmul_rules(attrs: Attrs, result: Type, a: Type, b: Type) -> Iterator[SizeRule]:
+    x, y, batch = (tensor_type(t).shape for t in (a, b, result))
+    yield from equal([(x[-1], y[-2])])
+    for shape in (x, y):
+        yield from aligned(shape[:-2], batch[:-2])
 
 
 def _batch_index(x: te.Tensor, batch: Sequence[Expr]) -> tuple[ExprLike, ...]:
@@ -89,6 +97,7 @@ matmul: Operator[Attrs] = register(
         infer=_infer_matmul,
         reference=_reference_matmul,
         compute=_compute_matmul,
+        rules=_matmul_rules,
         fusion=Fusion.ANCHOR,
         flops=_flops_matmul,
         examples=(
@@ -134,6 +143,12 @@ def _infer_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> TensorType
     return x.with_shape((*x.shape[:-1], attrs.n))
 
 
+def _dense_packed_rules(
+    attrs: DensePackedAttrs, result: Type, a: Type, w: Type
+) -> Iterator[SizeRule]:
+    return equal([(tensor_type(a).shape[-1], tensor_type(w).shape[1])])
+
+
 def _compute_dense_packed(attrs: DensePackedAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
     _, rows, width = w.shape
     k = te.reduce_axis((0, rows), "k")
@@ -164,6 +179,7 @@ dense_packed: Operator[DensePackedAttrs] = register(
         infer=_infer_dense_packed,
         reference=_reference_dense_packed,
         compute=_compute_dense_packed,
+        rules=_dense_packed_rules,
         attrs_type=DensePackedAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops_dense_packed,

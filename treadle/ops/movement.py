@@ -8,8 +8,8 @@ read outside its tensor.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
@@ -20,6 +20,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike, int_value
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
+from treadle.graph.size_rules import SizeRule, aligned, equal, filled, within
 from treadle.graph.types import (
     Dim,
     TensorType,
@@ -27,6 +28,7 @@ from treadle.graph.types import (
     Type,
     as_dim,
     broadcast_shapes,
+    product_of,
     same_dim,
     tensor_type,
 )
@@ -169,12 +171,17 @@ def _reshape(a: ShapeAttrs, x: Tensor) -> Tensor:
     return te.compute_one(new, read, "reshape")
 
 
+def _reshape_rules(a: ShapeAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
+    return equal([(product_of(tensor_type(x).shape), product_of(tensor_type(result).shape))])
+
+
 reshape: Operator[ShapeAttrs] = register(
     Operator(
         name="reshape",
         infer=_infer_reshape,
         reference=lambda a, x: x.reshape(resolve_shape(x.shape, a.shape)),
         compute=_reshape,
+        rules=_reshape_rules,
         attrs_type=ShapeAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(
@@ -251,9 +258,14 @@ def _infer_broadcast_to(a: ShapeAttrs, x: Type) -> Type:
     return source.with_shape(wanted)
 
 
+def _broadcast_to_rules(a: ShapeAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
+    return aligned(tensor_type(x).shape, tensor_type(result).shape)
+
+
 broadcast_to: Operator[ShapeAttrs] = register(
     Operator(
         name="broadcast_to",
+        rules=_broadcast_to_rules,
         infer=_infer_broadcast_to,
         reference=lambda a, x: np.broadcast_to(x, a.shape),
         compute=lambda a, x: te.compute_one(
@@ -322,12 +334,20 @@ def _concat(a: AxisAttrs, *xs: Tensor) -> Tensor:
     return te.compute_one(shape, lambda *i: read(i, 0, len(parts)), "concat")
 
 
+def _concat_rules(a: AxisAttrs, result: Type, *parts: Type) -> Iterator[SizeRule]:
+    first, *rest = (tensor_type(t).shape for t in parts)
+    for shape in rest:
+        pairs = enumerate(zip(first, shape, strict=True))
+        yield from equal(pair for k, pair in pairs if k != a.axis)
+
+
 concat: Operator[AxisAttrs] = register(
     Operator(
         name="concat",
         infer=_infer_concat,
         reference=lambda a, *xs: np.concatenate(xs, a.axis),
         compute=_concat,
+        rules=_concat_rules,
         attrs_type=AxisAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(
@@ -364,6 +384,10 @@ def _infer_split(a: SplitAttrs, x: Type) -> Type:
     return TupleType(tuple(source.with_shape((*head, s, *tail)) for s in a.sections))
 
 
+def _split_rules(a: SplitAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
+    return equal([(tensor_type(x).shape[a.axis], sum(a.sections))])
+
+
 def _split(a: SplitAttrs, x: Tensor) -> list[Tensor]:
     head, tail = x.shape[: a.axis], x.shape[a.axis + 1 :]
 
@@ -383,6 +407,7 @@ split: Operator[SplitAttrs] = register(
         infer=_infer_split,
         reference=lambda a, x: tuple(np.split(x, list(accumulate(a.sections))[:-1], a.axis)),
         compute=_split,
+        rules=_split_rules,
         attrs_type=SplitAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(
@@ -522,6 +547,17 @@ def _infer_pad(a: PadAttrs, x: Type) -> Type:
     return source.with_shape(shape)
 
 
+def _pad_rules(a: PadAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
+    """Yield that an axis has an element to pad with, after what negative pads remove."""
+    if a.mode == "constant":
+        return
+    for k in a.axes():
+        if max(a.before[k], a.after[k]) > 0:
+            cropped = min(a.before[k], 0) + min(a.after[k], 0)
+            for rule in filled(x, (k,), result):
+                yield replace(rule, a=as_dim(rule.a + cropped))
+
+
 def _pad_position(mode: str, j: Expr, extent: Dim, wide: bool) -> Expr:
     """Return the source position of `j` in (-inf, inf) of an axis padded by `mode`."""
     last = extent - 1
@@ -531,7 +567,8 @@ def _pad_position(mode: str, j: Expr, extent: Dim, wide: bool) -> Expr:
         return te.floormod(j, extent)
     if int_value(last) == 0:
         return nodes.convert(0)
-    turned = te.floormod(j, last * 2) if wide else te.max(j, -j)
+    period = last * 2 if isinstance(last, int) else te.max(last * 2, 1)  # 0 with one element
+    turned = te.floormod(j, period) if wide else te.max(j, -j)
     return te.min(turned, last * 2 - turned)
 
 
@@ -581,6 +618,7 @@ pad: Operator[PadAttrs] = register(
         infer=_infer_pad,
         reference=_numpy_pad,
         compute=_pad,
+        rules=_pad_rules,
         attrs_type=PadAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(
@@ -710,6 +748,10 @@ def _position(index: Expr, extent: Dim) -> Expr:
     return te.max(te.min(at, extent - 1), 0)
 
 
+def _gather_rules(a: AxisAttrs, result: Type, data: Type, indices: Type) -> Iterator[SizeRule]:
+    return filled(data, (a.axis,), result)
+
+
 def _numpy_positions(indices: np.ndarray, extent: int) -> np.ndarray:
     at = indices.astype(np.int64)
     return np.clip(np.where(at < 0, at + extent, at), 0, max(extent - 1, 0))
@@ -734,6 +776,7 @@ gather: Operator[AxisAttrs] = register(
             np.take(x, _numpy_positions(i, x.shape[a.axis]), a.axis)
         ),
         compute=_gather,
+        rules=_gather_rules,
         attrs_type=AxisAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(
@@ -767,6 +810,14 @@ def _gather_elements(a: AxisAttrs, data: Tensor, indices: Tensor) -> Tensor:
     return te.compute_one(indices.shape, read, "gather_elements")
 
 
+def _gather_elements_rules(
+    a: AxisAttrs, result: Type, data: Type, indices: Type
+) -> Iterator[SizeRule]:
+    at = tensor_type(indices)
+    yield from filled(data, (a.axis,), result)
+    yield from within(at.shape, data, (k for k in range(at.ndim) if k != a.axis))
+
+
 def _numpy_gather_elements(a: AxisAttrs, x: np.ndarray, i: np.ndarray) -> np.ndarray:
     inside = tuple(slice(None) if k == a.axis else slice(n) for k, n in enumerate(i.shape))
     return np.take_along_axis(x[inside], _numpy_positions(i, x.shape[a.axis]), a.axis)
@@ -778,6 +829,7 @@ gather_elements: Operator[AxisAttrs] = register(
         infer=_infer_gather_elements,
         reference=_numpy_gather_elements,
         compute=_gather_elements,
+        rules=_gather_elements_rules,
         attrs_type=AxisAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(
@@ -819,6 +871,15 @@ def _gather_nd(a: GatherNdAttrs, data: Tensor, indices: Tensor) -> Tensor:
     return te.compute_one(shape, read, "gather_nd")
 
 
+def _gather_nd_rules(
+    a: GatherNdAttrs, result: Type, data: Type, indices: Type
+) -> Iterator[SizeRule]:
+    b, at = a.batch_dims, tensor_type(indices).shape
+    depth = at[-1] if isinstance(at[-1], int) else 0
+    yield from filled(data, range(b, b + depth), result)
+    yield from within(at, data, range(b))
+
+
 def _numpy_gather_nd(a: GatherNdAttrs, x: np.ndarray, i: np.ndarray) -> np.ndarray:
     b, outer = a.batch_dims, i.shape[:-1]
     batch = [
@@ -837,6 +898,7 @@ gather_nd: Operator[GatherNdAttrs] = register(
         infer=_infer_gather_nd,
         reference=_numpy_gather_nd,
         compute=_gather_nd,
+        rules=_gather_nd_rules,
         attrs_type=GatherNdAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(

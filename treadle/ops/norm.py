@@ -8,7 +8,7 @@ its stages; the long sums among them are blocked as in `treadle.ops.reduce`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,8 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import Dim, Type, broadcast_shapes, same_dim
+from treadle.graph.size_rules import SizeRule, aligned, equal
+from treadle.graph.types import Dim, Type, broadcast_shapes, same_dim, tensor_type
 from treadle.ops.numeric import (
     FLOATS,
     accumulator,
@@ -186,6 +187,11 @@ def _infer_channels(a: EpsilonAttrs, x: Type, *parameters: Type) -> Type:
     return source
 
 
+def _channel_rules(a: EpsilonAttrs, result: Type, x: Type, *parameters: Type) -> Iterator[SizeRule]:
+    channels = _channels(tensor_type(x).shape)
+    return equal((tensor_type(p).shape[0], channels) for p in parameters)
+
+
 def _channels(shape: Sequence[Dim]) -> Dim:
     return shape[1] if len(shape) > 1 else 1
 
@@ -238,6 +244,7 @@ batch_norm: Operator[EpsilonAttrs] = register(
         infer=_infer_channels,
         reference=numpy_reference(_numpy_batch_norm),
         compute=_batch_norm,
+        rules=_channel_rules,
         attrs_type=EpsilonAttrs,
         fusion=Fusion.BROADCAST,
         examples=(
@@ -332,6 +339,7 @@ instance_norm: Operator[EpsilonAttrs] = register(
         infer=_infer_instance_norm,
         reference=numpy_reference(_numpy_instance_norm),
         compute=_instance_norm,
+        rules=_channel_rules,
         attrs_type=EpsilonAttrs,
         fusion=Fusion.ANCHOR,
         examples=(
@@ -359,6 +367,14 @@ def _infer_layer_norm(a: LayerNormAttrs, x: Type, scale: Type, bias: Type) -> Ty
     return source
 
 
+def _layer_norm_rules(
+    a: LayerNormAttrs, result: Type, x: Type, *parameters: Type
+) -> Iterator[SizeRule]:
+    inner = tensor_type(x).shape[a.axis :]
+    for p in parameters:
+        yield from aligned(tensor_type(p).shape, inner)
+
+
 def _layer_norm(a: LayerNormAttrs, x: Tensor, scale: Tensor, bias: Tensor) -> list[Tensor]:
     return _normalised(
         x,
@@ -382,6 +398,7 @@ layer_norm: Operator[LayerNormAttrs] = register(
         infer=_infer_layer_norm,
         reference=numpy_reference(_numpy_layer_norm),
         compute=_layer_norm,
+        rules=_layer_norm_rules,
         attrs_type=LayerNormAttrs,
         fusion=Fusion.ANCHOR,
         examples=(
@@ -437,6 +454,7 @@ rms_norm: Operator[LayerNormAttrs] = register(
         infer=_infer_rms_norm,
         reference=numpy_reference(_numpy_rms_norm),
         compute=_rms_norm,
+        rules=_layer_norm_rules,
         attrs_type=LayerNormAttrs,
         fusion=Fusion.ANCHOR,
         examples=(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +14,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value, load
 from treadle.graph.operator import Attrs, Example, Operator, register
+from treadle.graph.size_rules import SizeRule, filled
 from treadle.graph.types import Dim, TensorType, Type
 from treadle.loop.build import assign, declared, loop, nest, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
@@ -35,6 +36,7 @@ from treadle.te.tensor import Tensor
 class RoiAlignAttrs(Attrs):
     """`sizes` are the bins per region; each is sampled `sampling` times per axis (0: as needed).
 
+    An index of an image that there is not stands for the nearest one.
     With `half_pixel` coordinates are those of pixel centres; without, regions are at least 1 wide.
     """
 
@@ -103,7 +105,7 @@ def _axis(
 
 def _compute(a: RoiAlignAttrs, x: Tensor, rois: Tensor, batch: Tensor) -> list[Tensor]:
     wide = accumulator(x.dtype)
-    height, width = dims_of(x)[2:]
+    images, _, height, width = dims_of(x)
 
     def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         image, regions, index = ins
@@ -113,7 +115,7 @@ def _compute(a: RoiAlignAttrs, x: Tensor, rois: Tensor, batch: Tensor) -> list[T
         def element(r: Expr, c: Expr, i: Expr, j: Expr) -> Stmt:
             rows = _axis(a, regions, r, height, 1, a.sizes[0], wide)
             columns = _axis(a, regions, r, width, 0, a.sizes[1], wide)
-            entry = cast(load(index, (r,)), dt.INDEX)
+            entry = te.max(te.min(cast(load(index, (r,)), dt.INDEX), images - 1), 0)
 
             def sample(s: Expr, t: Expr) -> Stmt:
                 y, x_ = rows.position(i, s), columns.position(j, t)
@@ -148,6 +150,10 @@ def _compute(a: RoiAlignAttrs, x: Tensor, rois: Tensor, batch: Tensor) -> list[T
     return narrowed(made, x.dtype, "roi_align.cast")
 
 
+def _rules(a: RoiAlignAttrs, result: Type, x: Type, rois: Type, batch: Type) -> Iterator[SizeRule]:
+    return filled(x, (0, 2, 3), result)
+
+
 def _noted(a: RoiAlignAttrs, total: Buffer, values: Sequence[Expr], inside: Expr) -> Stmt:
     """Return the step that adds a sample, or keeps the largest of its weighted neighbours."""
     if a.mode == "max":
@@ -172,7 +178,7 @@ def _reference(a: RoiAlignAttrs, x: np.ndarray, rois: np.ndarray, batch: np.ndar
             sizes = np.maximum(sizes, 1)
         parts = sizes / a.sizes
         grid = [a.sampling or max(int(np.ceil(p)), 0) for p in parts]
-        image = x[int(batch[r])].astype(np.float64)
+        image = x[np.clip(int(batch[r]), 0, x.shape[0] - 1)].astype(np.float64)
         for i, j in np.ndindex(*a.sizes):
             bins = zip((ends[1], ends[0]), (i, j), parts, grid, strict=True)
             ys, xs = ([s + (k + (g + 0.5) / n) * p for g in range(n)] for s, k, p, n in bins)
@@ -227,6 +233,7 @@ roi_align: Operator[RoiAlignAttrs] = register(
         infer=_infer,
         reference=_reference,
         compute=_compute,
+        rules=_rules,
         attrs_type=RoiAlignAttrs,
         examples=_examples(),
     )

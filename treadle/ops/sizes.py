@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Const, Expr, cast, convert, int_value
+from treadle.expr.nodes import Const, Expr, cast, convert, int_value, minimum
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import Dim, TensorType, Type, as_dim, tensor_type
+from treadle.graph.size_rules import SizeRule
+from treadle.graph.types import Dim, TensorType, Type, as_dim, normal_size, tensor_type
 from treadle.ops.numeric import check_axis
 from treadle.te import tensor as te
 from treadle.te.tensor import Tensor
@@ -131,6 +132,15 @@ def _infer_cut(a: CutAttrs, x: Type) -> Type:
     return source.with_shape(shape)
 
 
+def _cut_rules(a: CutAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
+    """Yield that an axis reaches to the last element that is taken of it."""
+    shape = tensor_type(x).shape
+    for axis, begin, size, stride in zip(a.axes, a.begin, a.sizes, a.strides, strict=True):
+        steps = (size - 1) * stride + 1
+        end = begin + (steps if stride > 0 else minimum(convert(size), 1))
+        yield SizeRule("within", normal_size(end), shape[axis], axis)
+
+
 def _cut(a: CutAttrs, x: Tensor) -> Tensor:
     shape: list[Dim] = list(x.shape)
     for axis, size in zip(a.axes, a.sizes, strict=True):
@@ -158,6 +168,7 @@ cut: Operator[CutAttrs] = register(
         infer=_infer_cut,
         reference=_numpy_cut,
         compute=_cut,
+        rules=_cut_rules,
         attrs_type=CutAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(

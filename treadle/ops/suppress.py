@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, ExprLike, int_value, load, maximum, minimum
 from treadle.graph.operator import Attrs, Example, Operator, register
+from treadle.graph.size_rules import SizeRule, equal
 from treadle.graph.types import Dim, TensorType, TupleType, Type, same_dim, tensor_type
 from treadle.loop.build import ZERO, assign, counter, declared, loop, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
@@ -58,6 +59,13 @@ def _infer(
         )
     rows = product((*values.shape[:2], a.room))
     return TupleType((TensorType((rows, 3), dt.INDEX), SCALAR))
+
+
+def _rules(
+    a: SuppressAttrs, result: Type, boxes: Type, scores: Type, *_: Type
+) -> Iterator[SizeRule]:
+    places, values = tensor_type(boxes).shape, tensor_type(scores).shape
+    return equal([(places[0], values[0]), (places[1], values[2])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +312,7 @@ suppress: Operator[SuppressAttrs] = register(
         infer=_infer,
         reference=_reference,
         compute=_compute,
+        rules=_rules,
         attrs_type=SuppressAttrs,
         examples=(
             _example((1, 1, 12), 5, 0.3, 0.2),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, TypeVar, get_args
@@ -15,7 +15,8 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value
 from treadle.graph.operator import Attrs, Example, Group, Operator, register
-from treadle.graph.types import Dim, TensorType, Type, same_dim
+from treadle.graph.size_rules import SizeRule, filled
+from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import narrowed
 from treadle.ops.numeric import ANY, FLOATS, accumulator, check_elements, dims_of, real_extent
 from treadle.ops.schedules.default import schedule_stage
@@ -259,6 +260,10 @@ def _sums(
     return narrowed(made, x.dtype, "grid_sample.cast")
 
 
+def _rules(a: GridSampleAttrs, result: Type, x: Type, grid: Type) -> Iterator[SizeRule]:
+    return filled(x, range(2, tensor_type(x).ndim), result)
+
+
 def _schedule(group: Group, target: Target) -> None:
     """Compute every stage once: coordinates and weights are shared by all channels."""
     for stage in live_stages(group.schedule):
@@ -378,6 +383,7 @@ grid_sample: Operator[GridSampleAttrs] = register(
         infer=_infer,
         reference=_reference,
         compute=_compute,
+        rules=_rules,
         attrs_type=GridSampleAttrs,
         schedule={"cpu": _schedule},
         examples=_examples(),

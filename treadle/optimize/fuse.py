@@ -100,7 +100,10 @@ class _Partition:
             return f"a kernel has at most {self.limit} operators"
         if _is_alone(group):
             return f"{_name(sink)} is a kernel of its own"
-        others = {id(self.group_of[u]): u for u in users if isinstance(u, Call)}
+        grouped = [u for u in users if isinstance(u, Call) and u in self.group_of]
+        if len(grouped) < len(users):
+            return "it decides a size, or a branch or loop reads it"
+        others = {id(self.group_of[u]): u for u in grouped}
         if len(others) > 1:
             return f"{len(others)} kernels read its result"
         return self._why_not_with(next(iter(others.values())), group)

@@ -36,7 +36,7 @@ from treadle.ops.conv_nchwc import (
     reorder_nchwc,
     unpack_nchwc,
 )
-from treadle.ops.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
+from treadle.ops.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.matmul import dense_packed, matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
@@ -55,7 +55,7 @@ from treadle.optimize.phases import Phases, phases_of
 from treadle.optimize.winograd import (
     transform_weights,
     why_winograd,
-    winograd_outputs,
+    winograd_attrs,
     winograd_pads,
     winograd_tile,
 )
@@ -620,10 +620,9 @@ def _winograd(
     """Return what makes a convolution by Winograd's filtering in a channel order."""
     attrs, data = node.attrs, tensor_type(node.args[0].type)
     assert isinstance(attrs, ConvAttrs)
-    filled = replace(attrs, pads_after=winograd_pads(attrs, data, tile))
+    filled = replace(attrs, pads_after=winograd_pads(attrs, data, w.type, tile))
     padded, _ = _padded(source.node, filled, w, node.origin)
-    height, width = winograd_outputs(attrs, data)
-    how = WinogradAttrs(tile, height, width)
+    how = winograd_attrs(attrs, data, w.type, tile)
 
     def make(order: ChannelOrder) -> Node:
         packed = transform_weights(pack_weights(w.value, source.order, order), tile)

@@ -10,13 +10,13 @@ images with many channels.
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
 import numpy as np
 
 from treadle.graph.types import TensorType
-from treadle.ops.conv import ConvAttrs
-from treadle.ops.conv_winograd import KERNEL, POINTS, filter_matrix, missing
+from treadle.ops.conv import ConvAttrs, conv_axes
+from treadle.ops.conv_winograd import KERNEL, POINTS, WinogradAttrs, filter_matrix, missing
 from treadle.ops.schedules.tiles import best_window_tile, image_cycles
 from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, WinogradShape, plan_winograd
 from treadle.settings import get
@@ -42,12 +42,15 @@ def winograd_costs(
 
     Those of a tile are divided by its `WORTHWHILE`.
     """
-    if not _is_possible(attrs, data, weights) or min(_outputs(attrs, data)) < 1:
+    if not _is_possible(attrs, data, weights) or min(_outputs(attrs, data, weights)) < 1:
         return {None: 0.0}
-    height, width = _outputs(attrs, data)
+    *deep, height, width = _outputs(attrs, data, weights)
     n, channels = data.static_shape[:2]
-    filters = weights.static_shape[0]
-    inputs, outputs = ceil(channels / block) * block, ceil(filters / block) * block
+    filters, _, *kernel = weights.static_shape
+    n *= prod(deep)
+    # A tap of the depth adds products like a channel.
+    inputs = ceil(channels / block) * block * prod(kernel[:-2])
+    outputs = ceil(filters / block) * block
     registers = max(1, block // target.lanes())
     costs: dict[int | None, float] = {
         None: _direct((n, height, width), inputs, outputs, block, target)
@@ -64,7 +67,7 @@ def why_winograd(
     attrs: ConvAttrs, data: TensorType, weights: TensorType, block: int, target: Target
 ) -> str:
     """Return in words what `winograd_tile` decides by."""
-    if data.dtype != "float32" or weights.static_shape[2:] != (KERNEL, KERNEL):
+    if data.dtype != "float32" or weights.static_shape[-2:] != (KERNEL, KERNEL):
         return f"Winograd's filtering is for float32 and windows of {KERNEL}x{KERNEL}"
     if not _is_possible(attrs, data, weights):
         return "Winograd's filtering is for strides, dilations and groups of 1"
@@ -78,18 +81,17 @@ def why_winograd(
 
 
 def _is_possible(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> bool:
-    steps = (*attrs.strides, *attrs.dilations, attrs.groups)
-    kernel = weights.static_shape[2:]
-    return data.dtype == "float32" and kernel == (KERNEL, KERNEL) and all(s == 1 for s in steps)
+    steps = (*attrs.strides[-2:], *attrs.dilations[-2:], attrs.groups)
+    _, _, *kernel = weights.static_shape
+    is_square = len(kernel) >= 2 and kernel[-2:] == [KERNEL, KERNEL]
+    return data.dtype == "float32" and is_square and all(s == 1 for s in steps)
 
 
-def _outputs(attrs: ConvAttrs, data: TensorType) -> tuple[int, int]:
-    before, after = attrs.pads_before or (0, 0), attrs.pads_after or (0, 0)
-    high, wide = data.static_shape[2:]
-    return (
-        high + before[0] + after[0] - KERNEL + 1,
-        wide + before[1] + after[1] - KERNEL + 1,
-    )
+def _outputs(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[int, ...]:
+    axes = conv_axes(attrs, data.static_shape[2:], weights.static_shape[2:])
+    spare = (a.before + a.after - a.extent for a in axes)
+    sizes = zip(data.static_shape[2:], spare, axes, strict=True)
+    return tuple((size + more) // a.stride + 1 for size, more, a in sizes)
 
 
 def _direct(
@@ -105,25 +107,36 @@ def _direct(
     return cycles + max(0.0, reading - first)
 
 
-def winograd_pads(attrs: ConvAttrs, data: TensorType, tile: int) -> tuple[int, int]:
-    """Return the padding after the image that fills whole tiles."""
-    after = attrs.pads_after or (0, 0)
-    high, wide = _outputs(attrs, data)
-    return after[0] + missing(high, tile), after[1] + missing(wide, tile)
+def winograd_pads(
+    attrs: ConvAttrs, data: TensorType, weights: TensorType, tile: int
+) -> tuple[int, ...]:
+    """Return the padding after each axis, that of the image filled up to whole tiles."""
+    *deep, high, wide = attrs.pads_after or (0,) * (data.ndim - 2)
+    height, width = _outputs(attrs, data, weights)[-2:]
+    return *deep, high + missing(height, tile), wide + missing(width, tile)
 
 
-def winograd_outputs(attrs: ConvAttrs, data: TensorType) -> tuple[int, int]:
-    """Return the height and width of the result."""
-    return _outputs(attrs, data)
+def winograd_attrs(
+    attrs: ConvAttrs, data: TensorType, weights: TensorType, tile: int
+) -> WinogradAttrs:
+    """Return the attributes of the filtering that stands for a convolution."""
+    height, width = _outputs(attrs, data, weights)[-2:]
+    if data.ndim == 4:
+        return WinogradAttrs(tile, height, width)
+    strides, dilations = attrs.strides or (1,), attrs.dilations or (1,)
+    return WinogradAttrs(tile, height, width, strides[0], dilations[0])
 
 
 def transform_weights(w: np.ndarray, tile: int) -> np.ndarray:
-    """Return weights [oc, ic, 3, 3, ib, ob] as [oc, t+2, t+2, ic, ib, ob]: rounded once."""
+    """Return weights [oc, ic, kd?, 3, 3, ib, ob] as [oc, t+2, t+2, ic * kd, ib, ob].
+
+    They are rounded once.
+    """
     matrix = filter_matrix(tile)
     both = np.kron(matrix, matrix)  # [(t+2)^2, 9]
-    oc, ic, kh, kw, ib, ob = w.shape
-    result = np.empty((oc, tile + 2, tile + 2, ic, ib, ob), w.dtype)
-    for made, filters in zip(result, w, strict=True):
+    oc, *chunks, kh, kw, ib, ob = w.shape
+    result = np.empty((oc, tile + 2, tile + 2, prod(chunks), ib, ob), w.dtype)
+    for made, filters in zip(result, w.reshape(oc, -1, kh, kw, ib, ob), strict=True):
         taps = filters.transpose(1, 2, 0, 3, 4).reshape(kh * kw, -1).astype(np.float64)
         made[...] = (both @ taps).reshape(made.shape)
     return result

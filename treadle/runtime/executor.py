@@ -359,9 +359,8 @@ class Executor:
     ) -> list[NDArray]:
         """Run the model once; `observer` gets the index of every instruction and what it writes.
 
-        The array is a view of the executor's memory, which later instructions use again.
-
-        Raises: UsageError when each run decides the sizes of the model.
+        Instructions that only decide sizes, and those inside branches and loops, are left out. The
+        array is a view of the executor's memory, which later instructions use again.
         """
 
         def observe(index: int) -> None:

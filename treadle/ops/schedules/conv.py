@@ -6,11 +6,14 @@ from __future__ import annotations
 from math import ceil, prod
 
 from treadle.expr import nodes as ex
+from treadle.expr.affine import decompose
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.depthwise_tiles import WindowTaps, depthwise_tile
 from treadle.ops.schedules.stages import (
     border_box,
+    by_register,
     inline_moves,
     inline_tail,
     is_long,
@@ -23,7 +26,6 @@ from treadle.ops.schedules.tiles import (
     FROM_CACHE,
     FROM_MEMORY,
     WindowTile,
-    best_tile,
     best_window_tile,
     tile_cycles,
 )
@@ -67,13 +69,13 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     _fetch_ahead(total, tile, registers)
 
 
-def _image_axes(result: Stage) -> tuple[IterVar, ...]:
-    """Return n, channels, axes of depth, height, width, lanes; a signal is one column."""
+def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
+    """Return n, channels, axes of depth, height, width, lanes; a signal is one column (or row)."""
     n, oc, *deep, ocb = _axes(result)
     if len(deep) > 1:
         return n, oc, *deep, ocb
-    n, column = result.split(n, factor=1)
-    return n, oc, *deep, column, ocb
+    n, one = result.split(n, factor=1)
+    return (n, oc, one, *deep, ocb) if flat else (n, oc, *deep, one, ocb)
 
 
 def _image_tile(
@@ -173,32 +175,57 @@ def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:
 
 
 def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
-    """Keep a row of sums in registers; every tap of the window reads a vector of channels."""
+    """Sums of a row in registers, one register of channels after the other; see depthwise_tile.
+
+    parallel over (n, channels, row): for each register of channels: for each tile of positions:
+    sums over the window, then the element-wise tail.
+    """
     total = _prepare(group, target)
     s = group.schedule
     result = s[group.outputs[0]]
     _peel_border(result)
-    n, oc, *deep, ow, ocb = _axes(result)
-    tile = _row_tile(_inside(result, ow), target)
-    ow_outer, ow_inner = result.split(ow, factor=tile)
-    result.reorder(n, oc, *deep, ow_outer, ow_inner, ocb)
-    task = result.fuse(n, oc, *deep)
+    n, oc, *deep, oh, ow, ocb = _image_axes(result, flat=True)
+    tile = depthwise_tile((_inside(result, oh), _inside(result, ow)), _taps_of(total), target)
+    oh_outer, oh_inner = result.split(oh, factor=tile.high)
+    ow_outer, ow_inner = result.split(ow, factor=tile.wide)
+    register, ocb = by_register(result, ocb, target)
+    tasks = (n, oc, *deep, oh_outer)
+    result.reorder(*tasks, register, ow_outer, oh_inner, ow_inner, ocb)
+    task = result.fuse(*tasks)
     if is_long(total, lanes_of(result, target)):
         result.parallel(task)
+    result.unroll(oh_inner)
     result.unroll(ow_inner)
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)
+    _window_sums(total, tile.unrolled)
+
+
+def _window_sums(total: Stage, unrolled: int) -> None:
+    """Order the loops of the sums: a position takes the innermost `unrolled` axes of the window."""
     op = total.op
     assert isinstance(op, ComputeOp)
-    total.reorder(*op.reduce_axis, *op.axis)
-    for axis in (*op.reduce_axis, *op.axis[:-1]):
+    split = len(op.reduce_axis) - unrolled
+    outer, inner = op.reduce_axis[:split], op.reduce_axis[split:]
+    *places, lanes = op.axis
+    total.reorder(*outer, *places, *inner, lanes)
+    for axis in (*places, *inner):
         total.unroll(axis)
-    total.vectorize(op.axis[-1])
+    total.vectorize(lanes)
 
 
-def _row_tile(width: int, target: Target) -> int:
-    limit = min(width, max(4, (target.vector_registers - 4) // 3))
-    return best_tile(width, 1, target).rows if limit >= width else min(limit, 8)
+def _taps_of(total: Stage) -> WindowTaps:
+    """Return the window of a depthwise convolution and how it moves along its last axis."""
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    column, tap = op.axis[-2], op.reduce_axis[-1]
+    for load in ex.walk(op.body[0]):
+        if isinstance(load, ex.Load) and len(load.indices) > 1:
+            terms = decompose(load.indices[-2]).terms
+            if column in terms:
+                window = tuple(known(a) for a in op.reduce_axis)
+                return WindowTaps(window, terms[column], terms.get(tap, 0))
+    raise AssertionError(f"{total.name} reads nothing along {column.name}")
 
 
 def _prepare(group: Group, target: Target) -> Stage:

@@ -257,6 +257,16 @@ def lanes_of(stage: Stage, target: Target) -> int:
     return target.lanes(max(bits(dtype), 32))
 
 
+def by_register(stage: Stage, lanes: IterVar, target: Target) -> tuple[IterVar, IterVar]:
+    """Split a block of channels into the registers it takes and the lanes of one of them.
+
+    With the registers outside, what is computed for a position takes one register, not those of
+    all of a block.
+    """
+    size = min(known(lanes), lanes_of(stage, target))
+    return stage.split(lanes, factor=size if known(lanes) % size == 0 else known(lanes))
+
+
 def itemsize_of(stage: Stage) -> int:
     """Return the bytes of one element of a stage's result."""
     return bits(stage.op.outputs[0].dtype) // 8

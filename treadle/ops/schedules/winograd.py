@@ -16,7 +16,14 @@ from math import ceil, isqrt
 
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
-from treadle.ops.schedules.stages import border_box, inline_moves, known, lanes_of, live_stages
+from treadle.ops.schedules.stages import (
+    border_box,
+    by_register,
+    inline_moves,
+    known,
+    lanes_of,
+    live_stages,
+)
 from treadle.ops.schedules.tiles import (
     FROM_MEMORY,
     Tile,
@@ -184,15 +191,6 @@ def _width(stage: Stage, target: Target) -> int:
     return max(1, known(_axes(stage)[-1]) // lanes_of(stage, target))
 
 
-def _by_register(stage: Stage, lanes: IterVar, target: Target) -> tuple[IterVar, IterVar]:
-    """Split a block of channels into the registers it takes and the lanes of one of them.
-
-    With the registers outside a transform, a point of it is one register, not all of a block.
-    """
-    size = min(known(lanes), lanes_of(stage, target))
-    return stage.split(lanes, factor=size if known(lanes) % size == 0 else known(lanes))
-
-
 def _holds_a_tile(tile: int, target: Target) -> bool:
     """True when registers hold the rows of an output transform, a column of products, the factors.
 
@@ -206,19 +204,19 @@ def _result_loops(
     result: Stage, plan: Plan, tile: int, target: Target, *, held: bool
 ) -> tuple[IterVar, IterVar, IterVar]:
     """Return the loops of the result at which V, the products and the last transform are made."""
-    n, oc, oh, ow, ocb = _axes(result)
+    n, oc, *deep, oh, ow, ocb = _axes(result)
     panel, oc_inner = result.split(oc, factor=plan.registers.vectors)
     p, r = result.split(oh, factor=tile)
     q, c = result.split(ow, factor=tile)
     down, p = result.split(p, factor=plan.rows)
     across, q = result.split(q, factor=plan.columns)
-    register, ocb = _by_register(result, ocb, target)
-    result.reorder(n, down, across, panel, oc_inner, p, q, register, r, c, ocb)
+    register, ocb = by_register(result, ocb, target)
+    result.reorder(n, *deep, down, across, panel, oc_inner, p, q, register, r, c, ocb)
     if held:
         result.unroll(r)
     result.unroll(c)
     result.vectorize(ocb)
-    group = result.fuse(n, down, across)
+    group = result.fuse(n, *deep, down, across)
     result.parallel(panel if plan.by_panel else group)
     return group, panel, register
 
@@ -230,7 +228,7 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target) -> None:
     """
     i, j, n, ic, t, icb = _axes(v)
     down, across = v.split(t, factor=plan.columns)
-    register, icb = _by_register(v, icb, target)
+    register, icb = by_register(v, icb, target)
     v.reorder(n, ic, down, register, i, across, j, icb)
     v.unroll(j)
     v.vectorize(icb)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call asks of the sizes of its operands, so that no kernel reads outside of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from treadle.expr.nodes import convert
+from treadle.graph.types import Dim, Type, known_true, product_of, same_dim, tensor_type
+
+Rule = Literal["equal", "within", "filled"]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRule:
+    """`a` is equal to `b`, or within `b` (at most that), or filled: not 0 unless `b` is 0.
+
+    `axis` is the axis of the operand that `a` (or, for "within", `b`) is the extent of.
+    """
+
+    rule: Rule
+    a: Dim
+    b: Dim
+    axis: int = 0
+
+    @property
+    def always_holds(self) -> bool:
+        """True where the rule holds at every size, so that no run need look."""
+        if self.rule == "equal":
+            return same_dim(self.a, self.b)
+        if self.rule == "within":
+            return known_true(convert(self.a) <= self.b) is True
+        return known_true(convert(self.a) > 0) is True or same_dim(self.b, 0)
+
+
+def equal(pairs: Iterable[tuple[Dim, Dim]]) -> Iterator[SizeRule]:
+    """Yield the rules that the two sizes of every pair are equal."""
+    return (SizeRule("equal", a, b) for a, b in pairs)
+
+
+def aligned(shape: Sequence[Dim], whole: Sequence[Dim]) -> Iterator[SizeRule]:
+    """Yield the rules that extents that meet where `shape` is broadcast to `whole` are equal."""
+    pairs = zip(shape, whole[len(whole) - len(shape) :], strict=True)
+    return equal((a, b) for a, b in pairs if not (isinstance(a, int) and a == 1))
+
+
+def within(needed: Sequence[Dim], operand: Type, axes: Iterable[int]) -> Iterator[SizeRule]:
+    """Yield the rules that an operand has at least `needed[axis]` elements along each axis."""
+    shape = tensor_type(operand).shape
+    return (SizeRule("within", needed[k], shape[k], k) for k in axes)
+
+
+def filled(operand: Type, axes: Iterable[int], result: Type) -> Iterator[SizeRule]:
+    """Yield the rules that axes of an operand have elements, unless the result has none.
+
+    They are for positions that are brought inside an axis: an empty one has no inside.
+    """
+    shape, count = tensor_type(operand).shape, product_of(tensor_type(result).shape)
+    return (SizeRule("filled", shape[k], count, k) for k in axes)
