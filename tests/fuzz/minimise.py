@@ -98,10 +98,18 @@ def describe(graph: Graph) -> str:
     for run in graph.others:
         sizes = ", ".join(f"{n} {list(a.shape)}" for n, a in run.items())
         lines.append(f"also with {sizes}")
-    for node in graph.nodes:
-        attributes = ", ".join(
-            f"{a.name}={onnx.helper.get_attribute_value(a)!r}" for a in node.attribute
-        )
-        results = ", ".join(node.output)
-        lines.append(f"{results} = {node.op_type}({', '.join(node.input)}) {{{attributes}}}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_node_text(node) for node in graph.nodes)])
+
+
+def _node_text(node: onnx.NodeProto) -> str:
+    attributes = ", ".join(f"{a.name}={_attribute_text(a)}" for a in node.attribute)
+    return f"{', '.join(node.output)} = {node.op_type}({', '.join(node.input)}) {{{attributes}}}"
+
+
+def _attribute_text(attribute: onnx.AttributeProto) -> str:
+    if attribute.type != onnx.AttributeProto.GRAPH:
+        return repr(onnx.helper.get_attribute_value(attribute))
+    body = attribute.g
+    inputs, outputs = (", ".join(v.name for v in vs) for vs in (body.input, body.output))
+    nodes = "; ".join(_node_text(n) for n in body.node)
+    return f"({inputs}) -> ({outputs}): {nodes}"

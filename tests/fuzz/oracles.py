@@ -119,9 +119,9 @@ def _options() -> onnxruntime.SessionOptions:
     return options
 
 
-_MISTAKEN = frozenset({"LRN", "GlobalMaxPool", "RNN", "GRU", "LSTM"})
+_MISTAKEN = frozenset({"LRN", "GlobalMaxPool", "RNN", "GRU", "LSTM", "Loop"})
 """Operators that onnx.reference computes wrongly: channels left out, a result of another rank,
-lengths of sequences, directions and clipping ignored."""
+lengths of sequences, directions and clipping ignored, gathered values joined, not stacked."""
 _COARSE = frozenset({"Erf"})
 """Operators that it computes with the precision of float32 for float64 too."""
 _VAGUE = frozenset({"Gelu", "HardSwish"})
