@@ -12,16 +12,16 @@ The regions follow the classic interval propagation of Halide (Ragan-Kelley et a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Literal
+from typing import Literal, cast
 
 from treadle.dtype import itemsize
 from treadle.errors import InternalError, ScheduleError
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval, assume, prove
+from treadle.expr.bounds import Interval, Ranges, assume, prove
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -75,11 +75,44 @@ def schedule_to_func(
     Raises:
         ScheduleError: a stage is computed where its users cannot see it, or an input is missing.
     """
-    return _Builder(schedule, args, name).build()
+    return cases_to_func([Case(schedule, args)], name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A schedule for sizes for which `when` holds (None: all of them)."""
+
+    schedule: Schedule
+    args: Sequence[Tensor | Var]
+    when: Expr | None = None
+
+
+def cases_to_func(cases: Sequence[Case], name: str = "main") -> PrimFunc:
+    """Return one function of several schedules of the same computation, for different sizes.
+
+    The first case that holds runs; the last holds always. The tensors of the cases are the same in
+    number, order and shape.
+
+    before: n <= 16: for i in range(n): f(i);  else: parallel for i in range(n): f(i)
+    after:  if n <= 16: for i in range(n): f(i), else: parallel for i in range(n): f(i)
+    """
+    first, *others = (_Builder(c.schedule, c.args, name, c.when) for c in cases)
+    params = first.params()
+    for builder in others:
+        builder.names = first.names
+        builder.share(params)
+    made = [b.statement() for b in (first, *others)]
+    body = made[-1]
+    for case, then in reversed(list(zip(cases[:-1], made[:-1], strict=True))):
+        assert case.when is not None
+        body = If(case.when, then, body)
+    return PrimFunc(name, tuple(params), tuple(first.sizes), body, first.output_count())
 
 
 class _Builder:
-    def __init__(self, schedule: Schedule, args: Sequence[Tensor | Var], name: str) -> None:
+    def __init__(
+        self, schedule: Schedule, args: Sequence[Tensor | Var], name: str, when: Expr | None
+    ) -> None:
         self.schedule = schedule
         self.name = name
         self.tensors = [a for a in args if isinstance(a, Tensor)]
@@ -87,7 +120,7 @@ class _Builder:
         self.bodies = inline_bodies(schedule)
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self.offsets: dict[int, tuple[Expr, ...]] = {}
-        self.known = Simplifier({v: Interval(0, None) for v in self.sizes})
+        self.known = Simplifier(ranges_when(when, self.sizes))
         """What is known of the variables at the statement being built."""
         self.names: dict[str, int] = {}
         self.attached: dict[tuple[int, int], list[Stage]] = {}
@@ -98,8 +131,8 @@ class _Builder:
 
     # -- the function --------------------------------------------------------------------------
 
-    def build(self) -> PrimFunc:
-        params = self._params()
+    def statement(self) -> Stmt:
+        """Return all stages with the buffers they share."""
         live = [s for s in self.schedule.stages if id(s) in self.bodies]
         roots = [s for s in live if s.attach.kind == "root"]
         temporaries: list[Buffer] = []
@@ -108,15 +141,26 @@ class _Builder:
         body = seq(*(self._whole_stage(s) for s in roots))
         for buffer in reversed(temporaries):
             body = Allocate(buffer, body)
-        outputs = sum(t in self.schedule and self.schedule[t].is_output for t in self.tensors)
-        return PrimFunc(self.name, tuple(params), tuple(self.sizes), body, outputs)
+        return body
 
-    def _params(self) -> list[Buffer]:
-        params = []
-        for tensor in self.tensors:
-            shape = tuple(self.known.run(d) for d in tensor.shape)
-            buffer = Buffer(self._unique(tensor.name), tensor.dtype, shape)
-            params.append(buffer)
+    def output_count(self) -> int:
+        """Return how many of the arguments are results."""
+        return sum(t in self.schedule and self.schedule[t].is_output for t in self.tensors)
+
+    def params(self) -> list[Buffer]:
+        """Return a buffer for every tensor among the arguments."""
+        known = Simplifier(ranges_when(None, self.sizes))
+        shapes = [tuple(known.run(d) for d in t.shape) for t in self.tensors]
+        made = [
+            Buffer(self._unique(tensor.name), tensor.dtype, shape)
+            for tensor, shape in zip(self.tensors, shapes, strict=True)
+        ]
+        self.share(made)
+        return made
+
+    def share(self, params: Sequence[Buffer]) -> None:
+        """Take buffers for the tensors among the arguments."""
+        for tensor, buffer in zip(self.tensors, params, strict=True):
             if tensor in self.schedule or not isinstance(tensor.op, PlaceholderOp):
                 self.buffers[id(self.schedule[tensor]), tensor.value_index] = buffer
         for stage in self.schedule.stages:
@@ -126,7 +170,6 @@ class _Builder:
                     f"tensor {stage.name} is not among the arguments of {self.name}",
                     hint="pass every input and output tensor to lower or build",
                 )
-        return params
 
     def _is_used(self, stage: Stage) -> bool:
         if stage.is_output:
@@ -361,7 +404,7 @@ class _Builder:
             settled = replace(nest, guarded=nest.guarded | {id(r)})
             if r.inner in values:
                 return self._guarded(stage, k, settled, values[r.parent] < whole)
-            if _is_started(stage, r.inner, nest.bound):
+            if r.tail == "guard" or _is_started(stage, r.inner, nest.bound):
                 continue
             return self._tail(stage, k, settled, r, values[r.outer], whole)
         return self._attach(stage, k, nest)
@@ -387,6 +430,8 @@ class _Builder:
                 return self._each_rest(rest, f, with_extent)
             return with_extent(self._simplify(ex.minimum(rest, r.factor)))
 
+        if r.tail == "shorten":
+            return with_extent(self._simplify(ex.minimum(whole - outer * r.factor, r.factor)))
         fits = self._simplify((outer + 1) * r.factor <= whole)
         known = self.known.prove(fits)
         if known:
@@ -496,13 +541,33 @@ class _Builder:
                         hint="compute it at a loop that encloses all its readers, or at root",
                     )
                 for d, index in enumerate(indices):
+                    self._check_rounded(reader, producer, d, index)
                     box = {**self._reductions(reader), **boxes[id(reader)]}
                     span = self._span(reader, index, box, op.axis[d].extent)
                     spans[d] = union(spans[d], span, self.known)
         whole = (Span(ZERO, a.extent) for a in op.axis)
         return {
-            a: (s if s is not None else w) for a, s, w in zip(op.axis, spans, whole, strict=True)
+            a: self._whole_tile(w if s is None else s) if a in producer.rounded else (s or w)
+            for a, s, w in zip(op.axis, spans, whole, strict=True)
         }
+
+    def _check_rounded(self, reader: Stage, producer: Stage, d: int, index: Expr) -> None:
+        """What is read past the end must be made past the end."""
+        assert isinstance(producer.op, ComputeOp)
+        if not any(a in reader.rounded for a in ex.walk(index)):
+            return
+        if index in reader.rounded and producer.op.axis[d] in producer.rounded:
+            return
+        raise ScheduleError(
+            f"stage {reader.name} is rounded up, but {producer.name}, which it reads, is not",
+            at=f"stage {producer.name}",
+            hint=f"round up {producer.op.axis[d].name} of {producer.name}, too",
+        )
+
+    def _whole_tile(self, span: Span) -> Span:
+        """Return a span with the most elements it ever has."""
+        high = self.known.bounds.of(span.extent).hi
+        return span if high is None else Span(span.start, Const.of(high))
 
     def _reductions(self, stage: Stage) -> Box:
         """Return the whole of every reduction axis: a stage computed inside runs all of them."""
@@ -667,13 +732,30 @@ class _Builder:
             at[a] if offsets is None else self._simplify(at[a] - offsets[d])
             for d, a in enumerate(op.axis)
         )
-        bodies = self.bodies[id(stage)]
+        bodies = self._within_ends(stage, at)
         targets = [self.buffers[id(stage), i] for i in range(len(bodies))]
         mapping: dict[Expr, Expr] = dict(at.items())
         if isinstance(bodies[0], Reduce):
             return self._reduce(bodies[0], targets, indices, mapping, phase)
         values = [self._value(b, mapping) for b in bodies]
         return seq(*(Store(t, indices, v) for t, v in zip(targets, values, strict=True)))
+
+    def _within_ends(self, stage: Stage, at: dict[IterVar, Expr]) -> tuple[Expr, ...]:
+        """Return what a stage computes; where it is rounded up, it reads no memory past an end."""
+        bodies = self.bodies[id(stage)]
+        if not stage.rounded:
+            return bodies
+        last = {a: ex.minimum(at[a], a.extent - 1) for a in stage.rounded if a in at}
+        mapping: dict[Expr, Expr] = {a: self._simplify(e) for a, e in last.items()}
+
+        def rule(n: Expr) -> Expr | None:
+            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                return None
+            if self.schedule[n.source].attach.kind == "at":
+                return None
+            return ex.load(n.source, [ex.substitute(i, mapping) for i in n.indices])
+
+        return tuple(_rewritten(b, rule) for b in bodies)
 
     def _reduce(
         self,
@@ -804,6 +886,22 @@ def _read_by(stage: Stage, bodies: dict[int, tuple[Expr, ...]]) -> tuple[Tensor,
     return read_tensors(bodies[id(stage)])
 
 
+def ranges_when(when: Expr | None, sizes: Sequence[Var]) -> Ranges:
+    """Return what is known of sizes, of their sums too, where a condition holds."""
+    ranges: Ranges = {v: Interval(0, None) for v in sizes}
+    if when is None:
+        return ranges
+    facts = dict(cast(Mapping[Expr, Interval], assume(ranges, when)))
+    pending = [when]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, ex.Binary) and part.op == "and":
+            pending += [part.a, part.b]
+        elif isinstance(part, ex.Binary) and part.op == "le" and int_value(part.b) is not None:
+            facts[part.a] = Interval(0, int_value(part.b))
+    return cast(Ranges, facts)
+
+
 def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
     sizes: dict[Var, None] = {}
     for a in args:
@@ -815,6 +913,13 @@ def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
         else:
             raise InternalError(f"an argument must be a tensor or a size, not {a!r}")
     return list(sizes)
+
+
+def _rewritten(body: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
+    """Return a body with a rule applied, inside a reduction too."""
+    if not isinstance(body, Reduce):
+        return ex.rewrite(body, rule)
+    return body.with_children(tuple(ex.rewrite(c, rule) for c in body.children))
 
 
 def _is_started(stage: Stage, axis: IterVar, bound: dict[IterVar, Expr]) -> bool:

@@ -29,6 +29,12 @@ LoopKind = Literal["serial", "vectorized", "unrolled", "parallel", "thread"]
 Scope = Literal["", "global", "local", "shared", "workspace"]
 
 
+Tail = Literal["cut", "shorten", "guard"]
+"""What becomes of the last turn of a split that does not divide its axis: code of its own, the same
+code with an inner loop that may be shorter, or the same code with a test around what is past the
+end."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
     """`parent` becomes `outer` times `factor` plus `inner`."""
@@ -37,6 +43,7 @@ class Split:
     outer: IterVar
     inner: IterVar
     factor: Expr
+    tail: Tail = "cut"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +128,7 @@ class Stage:
         self.attach = ROOT
         self.scope: Scope = ""
         self.peeled: dict[IterVar, tuple[int, int]] = {}
+        self.rounded: set[IterVar] = set()
         self.is_output = False
         self._reset_loops()
 
@@ -147,10 +155,13 @@ class Stage:
         parent: IterVar,
         factor: ExprLike | None = None,
         nparts: ExprLike | None = None,
+        *,
+        tail: Tail = "cut",
     ) -> tuple[IterVar, IterVar]:
         """Split an axis in two; the inner has extent `factor`, or the outer has `nparts`.
 
-        A factor that does not divide the extent is fine: the remainder becomes a tile of its own.
+        A factor that does not divide the extent is fine: the remainder becomes a tile of its own,
+        or `tail` says what else.
 
         before: for i in range(n)  ->  after: for io in range(n // factor): for ii in range(factor)
         """
@@ -164,10 +175,11 @@ class Stage:
             self._say("split", parent, f"nparts={parts}")
         else:
             inner_extent = self._positive(factor, "factor", parent)
-            self._say("split", parent, f"factor={inner_extent}")
+            more = () if tail == "cut" else (f"tail={tail!r}",)
+            self._say("split", parent, f"factor={inner_extent}", *more)
         outer = IterVar(f"{parent.name}.outer", kind=parent.kind)
         inner = IterVar(f"{parent.name}.inner", kind=parent.kind)
-        self.relations.append(Split(parent, outer, inner, inner_extent))
+        self.relations.append(Split(parent, outer, inner, inner_extent, tail))
         self.leaf_iter_vars[position : position + 1] = [outer, inner]
         return outer, inner
 
@@ -292,6 +304,22 @@ class Stage:
             raise self._error(f"peel of {axis.name} needs 0 <= begin < end <= {axis.extent}")
         self.peeled[axis] = (begin, end)
         self._say("peel", axis, begin, end)
+
+    def round_up(self, axis: IterVar) -> None:
+        """Compute as much along a data axis as is ever needed, also where its tensor ends before.
+
+        For a stage that is computed at a loop: its extents are constants then, so that it can be in
+        lanes and registers. What lies past the end is made of the last elements and never stored.
+
+        before: for i in vectorized(min(n - start, 8)): A[i] = X[start + i]
+        after:  for i in vectorized(8): A[i] = X[min(start + i, n - 1)]
+        """
+        if not isinstance(self.op, ComputeOp) or axis not in self.op.axis:
+            raise self._error(f"{axis.name} is not a data axis of {self.name}")
+        if self.is_output:
+            raise self._error("an output ends where its tensor ends")
+        self.rounded.add(axis)
+        self._say("round_up", axis)
 
     # -- where the stage is computed -----------------------------------------------------------
 

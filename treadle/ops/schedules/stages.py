@@ -204,10 +204,11 @@ class Turn:
     size: int
 
 
-def turned_axis(stage: Stage, s: Schedule, lanes: int) -> Turn | None:
+def turned_axis(stage: Stage, s: Schedule, lanes: int, *, least: int | None = None) -> Turn | None:
     """Return the axis along which a stage's reads are neighbours in memory, if not the last.
 
     The axis may stand alone or as `axis % block` (a blocked layout): then tiles divide the block.
+    `least` is how long the last axis is at least where that is not known.
     """
     op = stage.op
     assert isinstance(op, ComputeOp)
@@ -224,7 +225,7 @@ def turned_axis(stage: Stage, s: Schedule, lanes: int) -> Turn | None:
     if not turns or any(t.axis is not turns[0].axis for t in turns):
         return None
     size = min(t.size for t in turns)
-    while size > min(known(turns[0].axis), known(last)):
+    while size > min(known(turns[0].axis), known(last) if least is None else least):
         size //= 2
     return Turn(turns[0].axis, size) if size >= _LEAST_TURNED else None
 
