@@ -159,6 +159,10 @@ class Builder:
         if fitting and self.chance(0.6):
             return self.random.choice(fitting[-6:])
         shape = [1 if self.chance(0.3) else d for d in value.shape]
+        if self.chance(0.15) and value.array.size <= 300:  # wider than what it meets
+            shape = [self.random.choice((2, 3, 4)) if d == 1 else d for d in shape]
+            shape = [*([self.random.choice((1, 2))] * self.chance(0.3)), *shape]
+            return self.fresh(kind, tuple(shape) if _fits(shape, value.shape) else value.shape)
         shape = shape[
             self.random.choice((0, 0, 0, len(shape), self.random.randint(0, len(shape)))) :
         ]
@@ -254,8 +258,8 @@ class Builder:
         return self.values[name]
 
 
-def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def _fits(shape: Sequence[int], other: tuple[int, ...]) -> bool:
     try:
-        return prod(np.broadcast_shapes(shape, other)) <= MOST_ELEMENTS
+        return prod(np.broadcast_shapes(tuple(shape), other)) <= MOST_ELEMENTS
     except ValueError:
         return False

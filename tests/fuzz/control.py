@@ -64,21 +64,21 @@ def loop(b: Builder) -> None:
     is_gathered = b.chance(0.5)
     scalar = helper.make_tensor_value_info
     inputs = [
-        scalar(f"i{first}", onnx.TensorProto.INT64, ()),
-        scalar(f"c{first}", onnx.TensorProto.BOOL, ()),
-        _info(b, f"s{first}", x),
+        scalar(f"step{first}", onnx.TensorProto.INT64, ()),
+        scalar(f"before{first}", onnx.TensorProto.BOOL, ()),
+        _info(b, f"state{first}", x),
     ]
-    nodes, last = _body(b, f"l{first}_", f"s{first}", x)
-    going = f"g{first}"
+    nodes, last = _body(b, f"body{first}_", f"state{first}", x)
+    going = f"after{first}"
     if b.chance(0.4):
         limit = b.given(np.array(b.random.randint(0, 3)))
-        nodes.append(helper.make_node("Less", [f"i{first}", limit], [going]))
+        nodes.append(helper.make_node("Less", [f"step{first}", limit], [going]))
     else:
-        nodes.append(helper.make_node("Identity", [f"c{first}"], [going]))
+        nodes.append(helper.make_node("Identity", [f"before{first}"], [going]))
     outputs = [scalar(going, onnx.TensorProto.BOOL, ()), _info(b, last, x)]
     if is_gathered:
-        nodes.append(helper.make_node("Abs", [last], [f"k{first}"]))
-        outputs.append(_info(b, f"k{first}", x))
+        nodes.append(helper.make_node("Abs", [last], [f"kept{first}"]))
+        outputs.append(_info(b, f"kept{first}", x))
     body = helper.make_graph(nodes, "body", inputs, outputs)
     condition = b.given(np.array(True), is_constant=True) if b.chance(0.6) else ""
     b.add("Loop", [count, condition, x], outputs=1 + is_gathered, body=body)
@@ -92,10 +92,11 @@ def scan(b: Builder) -> None:
         raise Nothing
     first = len(b.graph.nodes)
     row = b.fresh(b.value(x).dtype, shape[1:])
-    inputs = [_info(b, f"s{first}", row), _info(b, f"r{first}", row)]
-    nodes = [helper.make_node("Add", [f"s{first}", f"r{first}"], [f"t{first}"])]
-    more, last = _body(b, f"q{first}_", f"t{first}", row)
-    outputs = [_info(b, f"t{first}", row), _info(b, last, row)]
+    state, element, total = (f"{name}{first}" for name in ("state", "row", "sum"))
+    inputs = [_info(b, state, row), _info(b, element, row)]
+    nodes = [helper.make_node("Add", [state, element], [total])]
+    more, last = _body(b, f"body{first}_", total, row)
+    outputs = [_info(b, total, row), _info(b, last, row)]
     body = helper.make_graph([*nodes, *more], "body", inputs, outputs)
     ways: dict[str, Sequence[int]] = {}
     if b.chance(0.3):

@@ -130,7 +130,7 @@ def split(b: Builder) -> None:
     size = shape[axis]
     if size < 2:
         raise Nothing
-    if b.chance(0.3) and size % 2 == 0:
+    if b.chance(0.3) and (size % 2 == 0 or b.opset >= 18):
         count = {"num_outputs": 2} if b.opset >= 18 else {}
         b.add("Split", [x], outputs=2, is_exact=True, axis=axis, **count)
         return
@@ -202,10 +202,12 @@ def gather_nd(b: Builder) -> None:
     shape = b.value(x).shape
     if not all(shape):
         raise Nothing
-    depth = b.random.randint(1, len(shape))
-    count = b.random.choice((1, 2, 4))
-    indices = np.stack([b.numbers.integers(0, d, count) for d in shape[:depth]], -1)
-    b.add("GatherND", [x, b.given(indices)], is_exact=True)
+    batch = b.random.randint(0, len(shape) - 1) if b.opset >= 12 and b.chance(0.3) else 0
+    depth = b.random.randint(1, len(shape) - batch)
+    places = (*shape[:batch], *b.random.choice(((1,), (2,), (4,), (2, 3), ())))
+    lookup = shape[batch : batch + depth]
+    indices = np.stack([b.numbers.integers(-d, d, places) for d in lookup], -1)
+    b.add("GatherND", [x, b.given(indices)], is_exact=True, batch_dims=batch or None)
 
 
 def scatter(b: Builder) -> None:
@@ -220,9 +222,11 @@ def scatter(b: Builder) -> None:
     columns = np.argsort(b.numbers.random(value.shape), axis)
     indices = np.take(columns, range(shape[axis]), axis)
     updates = b.fresh(value.dtype, tuple(shape))
-    reduction = b.random.choice((None, None, "add")) if b.opset >= 16 else None
+    reductions = (None, None, "add", "mul") + (("max", "min") if b.opset >= 18 else ())
+    reduction = b.random.choice(reductions) if b.opset >= 16 else None
     is_exact = reduction is None
-    b.add("ScatterElements", [x, b.given(indices), updates], is_exact=is_exact, axis=axis,
+    op = "ScatterElements" if b.opset >= 11 else "Scatter"
+    b.add(op, [x, b.given(indices), updates], is_exact=is_exact, axis=axis,
           reduction=reduction if value.dtype in NUMBERS else None)  # fmt: skip
 
 
@@ -234,7 +238,9 @@ def scatter_nd(b: Builder) -> None:
     count = b.random.randint(1, value.shape[0])
     rows = b.numbers.permutation(value.shape[0])[:count].reshape(-1, 1)
     updates = b.fresh(value.dtype, (count, *value.shape[1:]))
-    b.add("ScatterND", [x, b.given(rows), updates], is_exact=True)
+    reductions = (None, None, "add", "mul") + (("max", "min") if b.opset >= 18 else ())
+    reduction = b.random.choice(reductions) if b.opset >= 16 and value.dtype in NUMBERS else None
+    b.add("ScatterND", [x, b.given(rows), updates], is_exact=reduction is None, reduction=reduction)
 
 
 def pad(b: Builder) -> None:
@@ -253,6 +259,11 @@ def pad(b: Builder) -> None:
     if b.opset < 11:
         filling = float(b.random.choice((0, 1))) if mode == "constant" else None
         b.add("Pad", [x], is_exact=True, pads=pads, mode=mode, value=filling)
+        return
+    if b.opset >= 18 and b.chance(0.3):
+        axes = b.axes(rank)
+        chosen = [pads[a % rank] for a in axes] + [pads[a % rank + rank] for a in axes]
+        b.add("Pad", [x, b.integers(*chosen), "", b.integers(*axes)], is_exact=True, mode=mode)
         return
     inputs = [x, b.integers(*pads)]
     if mode == "constant" and b.chance(0.5):

@@ -90,3 +90,12 @@ def test_attention_whose_queries_are_its_values(shape: tuple[int, ...]) -> None:
     _check(
         nodes, {"x": _floats(*shape), "k": _floats(*keys)}, {"scale": np.array(0.25, np.float32)}
     )
+
+
+def test_a_condition_that_is_longer_than_the_open_axis_it_selects_from() -> None:
+    nodes = [_node("Compress", "x keep", "y", axis=0)]
+    first = {"x": _floats(4, 3), "keep": np.array([True, False, True])}
+    longer = {"x": _floats(2, 3), "keep": np.array([True, True, True, False, True])}
+    graph = Graph(17, nodes, first, {}, ["y"], {"y"}, [longer])
+    finding = check_graph(graph)
+    assert finding is None, str(finding)
