@@ -109,6 +109,21 @@ def test_a_local_buffer_holds_what_its_tile_reads(tile: int, buffer: str) -> Non
     check(s, [a, c])
 
 
+@pytest.mark.parametrize(("n", "tile"), [(24, 4), (23, 4), (22, 5)])
+def test_a_tile_of_one_phase_reads_that_phase_alone(n: int, tile: int) -> None:
+    """Elements that lie a stride apart: one remainder, neighbours in the quotient."""
+    a = te.placeholder((2, 12), name="A")
+    b = te.compute((2, 12), lambda p, q: a[p, q] + 1.0, name="B")
+    c = te.compute((n,), lambda i: b[i % 2, i // 2], name="C")
+    s = te.create_schedule(c.op)
+    step, phase = s[c].split(s[c].op.axis[0], factor=2)
+    outer, inner = s[c].split(step, factor=tile)
+    s[c].reorder(phase, outer, inner)
+    s[b].compute_at(s[c], outer)
+    assert f"B: float32[1, {tile}]" in str(treadle.lower(s, [a, c]))
+    check(s, [a, c])
+
+
 def test_what_a_reduction_inside_reads_is_all_it_runs_over() -> None:
     """The producer of a reduction and the reduction, both computed in a loop of their user."""
     a, b, _ = matrix_product(12, 9, 7)
@@ -248,6 +263,19 @@ def test_past_the_end_of_panels_side_by_side_the_next_ones_are_fetched(
     assert text.count("prefetch(") == 1
     assert ("select" in text) is (skipped != "0")
     assert skipped == "0" or re.search(rf"select\(\(31 < k\), {skipped}, 0\)", text)
+
+
+def test_a_line_is_fetched_at_the_first_values_of_the_axes_inside() -> None:
+    weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((40,), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute((6, 16), lambda i, j: te.sum(weights[i, k, j] * data[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    i, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, factor=3)
+    s[c].reorder(outer, k, inner, j)
+    s[c].prefetch_at(weights, k, (i + 3, 0, 4 * k))
+    text = str(treadle.lower(s, [weights, data, c]))
+    assert text.count("prefetch(W[((i.outer * 3) + 3), 0, (k * 4)])") == 1
 
 
 def rounded(n: te.Var) -> tuple[Schedule, Tensor, Tensor]:

@@ -221,11 +221,20 @@ def prefetch() -> Example:
     return e
 
 
+def prefetch_at() -> Example:
+    e = product(8, 40, 12)
+    b, k = e.args[1], e.stage.op.reduce_axis[0]
+    outer, inner = e.stage.split(e.j, factor=20)
+    e.stage.reorder(e.i, outer, k, inner)
+    e.stage.prefetch_at(b, k, (2 * k, e.j + 20))
+    return e
+
+
 PRIMITIVES: list[Callable[[], Example]] = [
     split_by_factor, split_in_parts, split_of_a_split, fuse, fuse_and_split, reorder,
     reorder_inner_before_outer, tile, vectorize, unroll, parallel, pragma, peel, compute_at,
     compute_at_a_tile, compute_inline, compute_root, set_scope, cache_read, cache_write, rfactor,
-    rfactor_of_the_whole_axis, prefetch,
+    rfactor_of_the_whole_axis, prefetch, prefetch_at,
 ]  # fmt: skip
 
 
@@ -356,6 +365,15 @@ def prefetch_of_now(e: Example) -> None:
     e.stage.prefetch(e.args[0], e.i, -1)
 
 
+def prefetch_at_one_place_of_two(e: Example) -> None:
+    e.stage.prefetch_at(e.args[0], e.i, (e.i,))
+
+
+def prefetch_at_a_foreign_axis(e: Example) -> None:
+    outer, _ = e.stage.split(e.i, factor=2)
+    e.stage.prefetch_at(e.args[0], e.j, (outer, e.j))
+
+
 def a_foreign_stage(e: Example) -> None:
     _ = e.schedule[te.placeholder((1,), name="Z")]
 
@@ -394,6 +412,9 @@ ERRORS: dict[Callable[[Example], None], str] = {
     cache_read_by_who_does_not: "cache_read: it does not read C\n  at    schedule of stage C",
     prefetch_of_what_is_not_read: "prefetch: C does not read C\n  at    schedule of stage C",
     prefetch_of_now: "prefetch of A needs an offset of 0 or more\n  at    schedule of stage C",
+    prefetch_at_one_place_of_two: "prefetch_at: 1 indices for the 2 dimensions of A"
+    "\n  at    schedule of stage C",
+    prefetch_at_a_foreign_axis: "prefetch_at: i.outer is no axis of C\n  at    schedule of stage C",
     a_foreign_stage: "Z is not part of this schedule; its stages are A, C",
 }
 

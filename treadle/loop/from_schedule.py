@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import gcd, prod
 from typing import Literal, cast
 
 from treadle.dtype import itemsize
@@ -301,10 +301,17 @@ class _Builder:
 
     def _prefetches(self, stage: Stage, note: AxisNote | None, nest: _Nest, var: Var) -> list[Stmt]:
         """Return the hints that stand at the start of an iteration of loop `var`."""
-        if note is None or not note.prefetches or nest.phase == "init":
+        if note is None or not (note.prefetches or note.lines) or nest.phase == "init":
             return []
         box = self._relax(stage, nest)
-        made = []
+        first: dict[Expr, Expr] = {axis: span.start for axis, span in box.items()}
+        made: list[Stmt] = []
+        for tensor, indices in note.lines:
+            source = self.schedule[tensor]
+            buffer = self.buffers.get((id(source), tensor.value_index))
+            if buffer is not None and source.attach.kind != "at":
+                at = tuple(self._simplify(ex.substitute(i, first)) for i in indices)
+                made.append(Prefetch(buffer, at))
         for tensor, offset in note.prefetches:
             source = self.schedule[tensor]
             if source.attach.kind == "at":  # not computed yet
@@ -648,7 +655,7 @@ class _Builder:
                 o, i = spans[r.outer], spans[r.inner]
                 start = self._simplify(o.start * r.factor + i.start)
                 extent = self._simplify((o.extent - 1) * r.factor + i.extent)
-                spans[r.parent] = Span(start, extent)
+                spans[r.parent] = Span(start, extent, _joint_step(o, i, int_value(r.factor) or 1))
             elif r.fused in full:
                 full.update((r.outer, r.inner))
                 spans[r.outer] = Span(ZERO, extents[r.outer])
@@ -687,9 +694,9 @@ class _Builder:
         end = self._simplify(span.start + span.extent)
         inside = is_exact or self.known.prove(end <= extent) is True
         if inside or self._ends_inside(span, extent):
-            return Span(start, span.extent)
+            return replace(span, start=start)
         rest = self._simplify(ex.minimum(end, extent) - span.start)
-        return Span(start, self._bounded(rest, span.extent))
+        return Span(start, self._bounded(rest, span.extent), span.step)
 
     def _ends_inside(self, span: Span, extent: Expr) -> bool:
         """True when the span is limited to the end of the axis: its extent is a minimum with it."""
@@ -816,6 +823,13 @@ class _Builder:
 
     def _simplify(self, e: Expr) -> Expr:
         return self.known.run(e)
+
+
+def _joint_step(outer: Span, inner: Span, factor: int) -> int:
+    """Return the step of an axis whose parts run over these spans."""
+    parts = [(outer, factor), (inner, 1)]
+    steps = (f * span.step for span, f in parts if int_value(span.extent) != 1)
+    return gcd(*steps) or 1
 
 
 def _scope_or(stage: Stage, default: lp.Scope) -> lp.Scope:

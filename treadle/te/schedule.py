@@ -91,6 +91,7 @@ class AxisNote:
     thread: IterVar | None = None
     pragmas: list[tuple[str, object]] = field(default_factory=list)
     prefetches: list[tuple[Tensor, int]] = field(default_factory=list)
+    lines: list[tuple[Tensor, tuple[Expr, ...]]] = field(default_factory=list)
 
 
 def ceil_div(a: Expr, b: Expr) -> Expr:
@@ -289,6 +290,31 @@ class Stage:
             raise self._error(f"prefetch of {tensor.name} needs an offset of 0 or more")
         self.notes.setdefault(var, AxisNote()).prefetches.append((tensor, offset))
         self._say("prefetch", tensor.name, var, offset)
+
+    def prefetch_at(self, tensor: Tensor, var: IterVar, indices: Sequence[ExprLike]) -> None:
+        """In each iteration of `var`, fetch the cache line that holds `tensor[indices]`.
+
+        The indices are expressions of the stage's own axes, of which those inside `var` stand at
+        their first values. Only a hint: the place may be outside the tensor.
+
+        before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[indices]); C[n] += B[k, n]
+        """
+        self._leaf(var, "prefetch_at")
+        if not self._reads(tensor):
+            raise self._error(f"prefetch_at: {self.name} does not read {tensor.name}")
+        if len(indices) != len(tensor.shape):
+            raise self._error(
+                f"prefetch_at: {len(indices)} indices for the {len(tensor.shape)} dimensions "
+                f"of {tensor.name}"
+            )
+        place = tuple(convert(i) for i in indices)
+        own = (*self.op.axis, *self.op.reduce_axis) if isinstance(self.op, ComputeOp) else ()
+        foreign = {n for i in place for n in ex.walk(i) if isinstance(n, ex.Var)} - set(own)
+        if foreign:
+            names = ", ".join(sorted(str(n) for n in foreign))
+            raise self._error(f"prefetch_at: {names} is no axis of {self.name}")
+        self.notes.setdefault(var, AxisNote()).lines.append((tensor, place))
+        self._say("prefetch_at", tensor.name, var, place)
 
     def peel(self, axis: IterVar, begin: int, end: int) -> None:
         """Let the scheduled loops cover [begin, end) of a root axis; plain loops cover the rest.

@@ -69,6 +69,45 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     _fetch_ahead(total, tile, registers)
 
 
+def schedule_phased_conv(group: Group, target: Target) -> None:
+    """As `schedule_conv2d_nchwc`, the phases of the outputs one after the other.
+
+    Tiles and rows are of one phase: the outputs of a tile lie a stride apart, whole vectors each.
+    """
+    total = _prepare(group, target)
+    s = group.schedule
+    result = s[group.outputs[0]]
+    _peel_border(result)
+    n, oc, *image, ocb = _axes(result)
+    if len(image) == 1:
+        n, one = result.split(n, factor=1)
+        image = [one, *image]
+    strides = (*(1,) * (len(image) - len(group.attrs.strides)), *group.attrs.strides)
+    sizes = [-(-_inside(result, o) // k) for o, k in zip(image, strides, strict=True)]
+    parts = [result.split(o, factor=k) for o, k in zip(image, strides, strict=True)]
+    *deep, oh, ow = (step for step, _ in parts)
+    phases = [phase for _, phase in parts]
+    registers = max(1, known(ocb) // lanes_of(result, target))
+    tile = _image_tile((sizes[-2], sizes[-1]), known(oc), target, registers, whole=False)
+    oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
+    oh_outer, oh_inner = result.split(oh, factor=tile.high)
+    ow_outer, ow_inner = result.split(ow, factor=tile.wide)
+    lead = 1 + len(group.attrs.strides)
+    rows = rows_per_band(total, -(-sizes[-2] // tile.high), tile, target, lead=lead)
+    band, oh_outer = result.split(oh_outer, factor=rows)
+    tasks = (n, *deep, band, *phases, oc_outer, oh_outer)
+    result.reorder(*tasks, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
+    task = result.fuse(*tasks)
+    if is_long(total, lanes_of(result, target)):
+        result.parallel(task)
+    for axis in (oc_inner, oh_inner, ow_inner):
+        result.unroll(axis)
+    result.vectorize(ocb)
+    total.compute_at(result, ow_outer)
+    _register_sums(total, lead=lead)
+    _fetch_ahead(total, tile, registers)
+
+
 def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
     """Return n, channels, axes of depth, height, width, lanes; a signal is one column (or row)."""
     n, oc, *deep, ocb = _axes(result)
@@ -94,18 +133,20 @@ _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
 
 
 def rows_per_band(
-    total: Stage, rows: int, tile: WindowTile, target: Target, *, groups: int = 1
+    total: Stage, rows: int, tile: WindowTile, target: Target, *, groups: int = 1, lead: int = 1
 ) -> int:
     """Return how many tile rows of the image to finish for all channels before the next ones.
 
     A band's input is read once per tile of output channels, all weights once per band: what fits
     a cache costs nothing to read again from there. The band that moves least wins.
+    `lead` axes stand before the channels: the batch, and what else reads the same input.
     """
     op = total.op
     assert isinstance(op, ComputeOp)
     if any(int_value(a.extent) is None for a in (*op.axis, *op.reduce_axis)):
         return rows
-    _, oc, *deep, ocb = (known(a) for a in op.axis)
+    oc, *deep, ocb = (known(a) for a in op.axis[lead:])
+    oc *= prod(known(a) for a in op.axis[1:lead])
     oh, ow = deep[-2:] if len(deep) > 1 else (deep[0], 1)
     taps = [known(a) for a in op.reduce_axis]
     size: int = itemsize_of(total)
@@ -130,7 +171,7 @@ def rows_per_band(
     return min((1, *(b for b in shared if rows % b == 0), rows), key=cost)
 
 
-def _register_sums(total: Stage) -> None:
+def _register_sums(total: Stage, *, lead: int = 1) -> None:
     """Order the loops of the sums: reduction outside, positions, then vectors.
 
     One broadcast input value meets all weight vectors before the next is loaded: so only the sums,
@@ -138,9 +179,9 @@ def _register_sums(total: Stage) -> None:
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    n, oc, *deep, ocb = op.axis
-    total.reorder(*op.reduce_axis, n, *deep, oc, ocb)
-    for axis in (n, *deep, oc):
+    first, (oc, *deep, ocb) = op.axis[:lead], op.axis[lead:]
+    total.reorder(*op.reduce_axis, *first, *deep, oc, ocb)
+    for axis in (*first, *deep, oc):
         total.unroll(axis)
     total.vectorize(ocb)
 

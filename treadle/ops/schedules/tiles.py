@@ -9,6 +9,7 @@ remainders included, so a tile that divides its axis wins over one that leaves a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from treadle.target.base import Target
 
@@ -18,6 +19,9 @@ LOADS_PER_CYCLE = 2
 _STEP_OVERHEAD = 1.0
 """Cycles a step takes beyond its arithmetic: loop control and the wait for its first load."""
 MOST_ROWS_HIGH = 4
+_PAGE_BYTES = 4096
+_LINE_BYTES = 64
+_MOST_PANEL_VECTORS = 4
 FROM_MEMORY, FROM_CACHE = 1000, 600
 """Cycles from a fetch to the use of its data: what memory, or a far cache, takes to answer, and
 some more."""
@@ -61,16 +65,42 @@ def best_tile(rows: int, vectors: int, target: Target, *, width: int = 1) -> Til
     return min(tiles_in_registers(rows, vectors, target, width=width), key=rank)
 
 
-def best_rows(rows: int, vectors: int, target: Target) -> int:
+def best_rows(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
     """Return the rows of the tile with the fewest cycles for `rows` (0: many) times `vectors`.
 
-    Sums, weight vectors and one broadcast value fit the registers. Ties go to the larger tile.
+    Sums, weight vectors and one broadcast value fit the registers, and the lines read of rows that
+    lie `row_bytes` apart fit the first cache. Ties go to the larger tile.
     """
     limit = max(1, (target.vector_registers - 1 - vectors) // vectors)
+    limit = min(limit, _rows_side_by_side(row_bytes, target))
     if rows == 0:
         return limit
     choices = range(min(rows, limit), 0, -1)
     return min(choices, key=lambda r: tile_set_cycles(rows, vectors, Tile(r, vectors), 1))
+
+
+def best_panel(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
+    """Return how many of the `vectors` of weights to lay side by side in a panel.
+
+    Chosen is what `rows` (0: many) take the fewest cycles for. Ties go to the narrower panel.
+    """
+
+    def cycles(v: int) -> float:
+        high = best_rows(rows, v, row_bytes, target)
+        return round(tile_set_cycles(rows or high, vectors, Tile(high, v), 1) / (rows or high), 6)
+
+    return min(range(1, min(vectors, _MOST_PANEL_VECTORS) + 1), key=cycles)
+
+
+def _rows_side_by_side(row_bytes: int, target: Target) -> int:
+    """Return how many rows `row_bytes` apart can be read together without evicting each other.
+
+    Lines at the same place of a page share a set of the first cache: it is found by the place in
+    the page, while the address is translated. A third of its ways is left to everything else.
+    """
+    ways = target.l1_bytes // _PAGE_BYTES
+    places = _PAGE_BYTES // max(_LINE_BYTES, gcd(row_bytes, _PAGE_BYTES))
+    return max(1, 2 * ways // 3) * places
 
 
 @dataclass(frozen=True, slots=True)
