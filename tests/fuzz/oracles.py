@@ -137,9 +137,12 @@ def _by_onnxruntime(
         session = onnxruntime.InferenceSession(
             model.SerializeToString(), _options(), providers=["CPUExecutionProvider"]
         )
-        results = session.run(None, dict(inputs))
-    except Exception:  # its own exception classes: not implemented, refused
+    except Exception:  # its own exception classes: not implemented, a type it does not take
         return None
+    try:
+        results = session.run(None, dict(inputs))
+    except Exception as error:  # an index out of range, say: nothing to ask another oracle about
+        raise Refused(str(error)) from None
     return [np.asarray(r) for r in results]
 
 

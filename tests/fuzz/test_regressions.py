@@ -99,3 +99,15 @@ def test_a_condition_that_is_longer_than_the_open_axis_it_selects_from() -> None
     graph = Graph(17, nodes, first, {}, ["y"], {"y"}, [longer])
     finding = check_graph(graph)
     assert finding is None, str(finding)
+
+
+def test_a_load_that_first_stands_under_a_mask_is_read_without_it_later() -> None:
+    x = {"x": np.arange(23, dtype=np.float32).reshape(1, 1, 23)}
+    node = _node("MaxPool", "x", "largest place", kernel_shape=[3], pads=[1, 1])
+    finding = check_graph(Graph(17, [node], x, {}, ["place"], {"largest"}))
+    assert finding is None, str(finding)
+
+
+def test_loops_over_nothing_at_all() -> None:
+    x = {"x": np.zeros((2, 0, 3), np.float32)}
+    _check([_node("Atan", "x", "a"), _node("Concat", "a a x", "y", axis=0)], x)
