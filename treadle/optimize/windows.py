@@ -3,7 +3,8 @@
 
 1. conv(pad(x))                 -> conv(x) with more padding      (zeros on spatial axes)
 2. avg_pool(pad(x))             -> avg_pool(x) with more padding  (where padding counts already)
-3. conv over one axis           -> reshape(conv over two axes, the first of extent 1)
+3. conv over one axis           -> reshape(conv over two axes, the first of extent 1), in groups
+                                   of several channels: others have kernels over one axis
 4. op(reshape(x))               -> reshape(op(x))   element-wise op; the reshape drops axes of 1
 5. op(reshape(x), constant)     -> reshape(op(x, reshaped constant))
 6. op(reshape(x), reshape(y))   -> reshape(op(x, y))   x and y of one shape
@@ -82,6 +83,8 @@ def _conv_to_two_axes(call: Call, uses: Uses) -> Node | None:
     attrs = attrs_of(call)
     n, c, length = shape_of(value)
     oc, per_group, kernel = shape_of(weights)
+    if attrs.groups == 1 or per_group == 1:
+        return None
     wider = replace(
         attrs,
         strides=(1, *(attrs.strides or (1,))),

@@ -195,7 +195,7 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
 
     Past the end of a tile's panels of weights stand those of the next tile.
     Of the data a tile takes short rows, far apart, which no prefetcher of the machine foresees;
-    larger windows read each of them several times, which hides the wait.
+    windows larger than 1x1 read each of them several times, which hides the wait.
     """
     op = total.op
     assert isinstance(op, ComputeOp)
@@ -208,11 +208,12 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     assert isinstance(weights, Tensor)
     if _is_in_memory(total, weights):
         total.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
-    ic, *others = op.reduce_axis
+    ic, *taps, icb = op.reduce_axis
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
-    if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in others[:-1]) == 1:
-        total.prefetch(data, ic, ceil(FROM_CACHE / (step * max(1, known(others[-1])))))
+    if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
+        turn = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
+        total.prefetch(data, ic, ceil(FROM_CACHE / turn))
 
 
 def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:
