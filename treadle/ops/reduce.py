@@ -107,7 +107,8 @@ def _inner_group(run: _Run, pending: Sequence[int]) -> list[int]:
     """
     if len(pending) < 2 or run.is_contiguous(pending[-1]):
         return []
-    group, terms = [], 1
+    group: list[int] = []
+    terms = 1
     for axis in reversed(pending):
         extent = run.shape[axis]
         if not isinstance(extent, int) or terms * extent > _TERMS:
