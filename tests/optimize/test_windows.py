@@ -49,6 +49,16 @@ CASES: dict[str, Callable[[], Function]] = {
         avg_pool(_pad(), kernel=(3, 3), strides=(2, 2)), params=[x]
     ),
     "conv_to_two_axes": lambda: function(_conv1d(), params=[s]),
+    "without_dead_taps": lambda: function(
+        conv(
+            x,
+            constant(6, 4, 3, 3),
+            pads_before=(6, 4),
+            pads_after=(6, 5),
+            dilations=(6, 5),
+        ),
+        params=[x],
+    ),
     "sink_reshape": lambda: function(relu(reshape(d, shape=(2, 3))), params=[d]),
     "sink_reshape_constant": lambda: function(
         add(constant(3), reshape(d, shape=(2, 3))), params=[d]
