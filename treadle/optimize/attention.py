@@ -166,7 +166,7 @@ def _is_worth_open(product: Call, values: Node, target: Target) -> bool:
     lanes = target.lanes(bits(dtype))
     if isinstance(keys, int) and block_vectors(keys, lanes, itemsize(dtype), target) == 0:
         return False
-    return not isinstance(rows, int) or rows >= lanes // 2
+    return not isinstance(rows, int) or rows == 1 or rows >= lanes // 2
 
 
 # Turning it.

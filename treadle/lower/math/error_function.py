@@ -57,10 +57,11 @@ def normal_cdf_f32(x: Expr) -> Expr:
 def gelu_f32(x: Expr) -> Expr:
     """Return x * normal_cdf(x), as the larger of x and 0 less |x| * normal_cdf(-|x|).
 
-    The share is as normal_cdf's; -6e-9 below -6, where the product is smaller.
+    The share is as normal_cdf's, 0 below -6; from 6 on, what is taken off is lost in rounding.
     """
-    size = at_most(absolute(x), 6.0)
-    return fma(negate(size), _left_tail_f32(size), at_least(x, 0.0))
+    size = absolute(at_most(x, 6.0))
+    left = where(size > 6.0, 0.0, _left_tail_f32(at_most(size, 6.0)), x)
+    return fma(negate(size), left, at_least(x, 0.0))
 
 
 def _left_tail_f32(t: Expr) -> Expr:

@@ -49,6 +49,8 @@ _UNEVEN = 1.1
 """What a remainder costs beyond its cycles: code of its own, and loops that are not the same."""
 _OPEN_TILE = 8
 """Keys of a register tile at most where their number is open: the last may be wasted in part."""
+_STRIP_VECTORS = 8
+"""Vectors of columns that one row sums side by side, so that none waits for the one before."""
 _TASKS_PER_CORE = 3
 """Fewer heads than this many per thread are shared out by blocks of rows."""
 
@@ -72,11 +74,16 @@ def attention_cases(group: Group, target: Target) -> list[Expr]:
     rows, keys = op.axis[-2].extent, op.reduce_axis[0].extent
     if int_value(rows) is not None and int_value(keys) is not None:
         return []
+    most = [_most_keys(v, lanes, itemsize_of(product), target) for v in (1, _MOST_VECTORS)]
     found = []
-    for few, vectors in ((rows <= lanes, 1), (None, _MOST_VECTORS)):
-        conditions = [] if few is None or int_value(rows) is not None else [few]
+    for few, limit in ((1, MOST_SCORES // 2), (lanes, most[0]), (None, most[1])):
+        conditions = []
+        if few is not None and int_value(rows) is None:
+            conditions.append(rows <= few)
+        elif few is not None and (int_value(rows) or 0) > few:
+            continue
         if int_value(keys) is None:
-            conditions.append(keys <= _most_keys(vectors, lanes, itemsize_of(product), target))
+            conditions.append(keys <= limit)
         found.append(ex.all_of(conditions))
     return [c for c in found if not isinstance(c, ex.Const)]
 
@@ -95,6 +102,9 @@ def schedule_attention(group: Group, target: Target) -> None:
     _inline(group, parts)
     axes = None if parts is None else _result_axes(parts)
     vectors = 0 if parts is None or axes is None else _vectors_of(group, parts, axes, target)
+    if parts is not None and axes is not None and _has_one_row(group, parts, axes):
+        _schedule_one_row(parts, axes, lanes_of(parts.product, target))
+        return
     if parts is None or axes is None or not vectors:
         for stage in live_stages(group.schedule):
             schedule_stage(group.schedule, stage, target)
@@ -112,6 +122,80 @@ def _is_open(parts: _Parts) -> bool:
     """True where each run decides how many rows or keys there are."""
     op = _compute(parts.product)
     return not (known(op.axis[-2]) and known(op.reduce_axis[0]))
+
+
+def _has_one_row(group: Group, parts: _Parts, axes: _Axes) -> bool:
+    """True for one row at most, and scores of it that fit the stack."""
+    most = _most(_compute(parts.product).reduce_axis[0], group)
+    is_one = _is_open(parts) and _most(axes.rows, group) == 1
+    return is_one and most is not None and most <= MOST_SCORES
+
+
+def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
+    """Lanes along what is summed, along keys and along columns: a vector of rows would be idle.
+
+    parallel over heads: the products with a few keys at a time, their sums, masked and stored; the
+    softmax; the sums of all columns side by side, divided and stored.
+    """
+    result = parts.result
+    strip, within = result.split(axes.columns, factor=_STRIP_VECTORS * lanes)
+    vector, lane = result.split(within, factor=lanes)
+    result.reorder(*axes.heads, axes.rows, strip, vector, lane)
+    result.unroll(vector)
+    result.vectorize(lane)
+    if axes.heads:
+        result.parallel(result.fuse(*axes.heads))
+    parts.product.compute_at(result, strip)
+    _in_registers(parts.product, lanes)
+    for stage in parts.softmax:
+        stage.compute_at(result, axes.rows)
+        is_long = len(_compute(stage).axis) == len(_compute(parts.product).axis)
+        if is_long:
+            _along(stage, lanes)
+    if parts.values is not None:
+        parts.values.compute_inline()
+    if parts.queries is not None and parts.sums is not None:
+        parts.queries.compute_at(result, axes.rows)
+        _along(parts.queries, lanes)
+    if parts.scores is not None:
+        _scores_of_one_row(parts, axes, lanes)
+
+
+def _along(stage: Stage, lanes: int) -> None:
+    """Let lanes run along the axis before that of the one row."""
+    *_, axis, row = _compute(stage).axis
+    _, lane = stage.split(axis, factor=lanes)
+    stage.reorder(row, lane)
+    stage.vectorize(lane)
+
+
+def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
+    """Compute scores of a few keys at a time, each from a vector of partial sums."""
+    scores, sums = parts.scores, parts.sums
+    assert scores is not None
+    scores.compute_at(parts.result, axes.rows)
+    if sums is None:
+        return
+    *batch, key, row = _compute(scores).axis
+    step, inner = scores.split(key, factor=_OPEN_TILE, tail="guard")
+    scores.reorder(*batch, step, inner, row)
+    scores.unroll(inner)
+    (depth,) = _compute(sums).reduce_axis
+    stages = [sums]
+    if known(depth) and known(depth) % lanes == 0:
+        _, lane = sums.split(depth, factor=lanes)
+        s = sums.schedule
+        stages.append(s[s.rfactor(_compute(sums).output(0), lane, len(_compute(sums).axis))])
+    for stage in stages:
+        stage.compute_at(scores, step)
+        op = _compute(stage)
+        keys = op.axis[len(batch)]
+        stage.round_up(keys)
+        stage.reorder(*op.reduce_axis, keys)
+        stage.unroll(keys)
+        if stage is not sums:
+            stage.reorder(*op.reduce_axis, *op.axis)
+            stage.vectorize(op.axis[-1])
 
 
 def _round_up(parts: _Parts) -> None:
