@@ -147,6 +147,7 @@ class _Importer:
         self._stack: list[_Frame] = []
         self._loops = LoopParameters()
         self._repeated = 0
+        self._notes: dict[str, None] = {}
 
     def run(
         self,
@@ -181,7 +182,7 @@ class _Importer:
         names = tuple(name for name, _ in leaves)
         structures = tuple(structure_of(node) for node in outputs.values())
         module = Module(function, names, graph.name or "model", structures)
-        return Imported(module, tuple(inputs.notes))
+        return Imported(module, (*inputs.notes, *self._notes))
 
     def _initializers(
         self, graph: onnx.GraphProto, weights: Mapping[int, memoryview]
@@ -271,6 +272,7 @@ class _Importer:
         results = list(converted) if isinstance(converted, Sequence) else [converted]
         check_complete(node, results)
         use.frame.sizes.update(node.measured)
+        self._notes.update(dict.fromkeys(node.notes))
         given = [i for i in use.inputs if i is not None]
         known = all(isinstance(i, Constant) for i in given)
         results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
