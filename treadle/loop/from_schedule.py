@@ -12,16 +12,16 @@ The regions follow the classic interval propagation of Halide (Ragan-Kelley et a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
-from typing import Literal, cast
+from typing import Literal
 
 from treadle.dtype import itemsize
 from treadle.errors import InternalError, ScheduleError
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval, Ranges, assume, prove
+from treadle.expr.bounds import Interval, assume, prove, ranges_when
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -904,11 +904,6 @@ def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> 
     return body.combiner.combine(current, sources)
 
 
-def _memory_scope(stage: Stage, default: lp.Scope) -> lp.Scope:
-    """Return the memory a stage asks for, or `default` where it does not care."""
-    return default if stage.scope == "" or stage.scope == "global" else stage.scope
-
-
 def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
     """Return by stage id the body of every stage that is computed, inlined stages put in place.
 
@@ -955,22 +950,6 @@ def _read_by(stage: Stage, bodies: dict[int, tuple[Expr, ...]]) -> tuple[Tensor,
     if isinstance(stage.op, ExternOp):
         return stage.op.input_tensors
     return read_tensors(bodies[id(stage)])
-
-
-def ranges_when(when: Expr | None, sizes: Sequence[Var]) -> Ranges:
-    """Return what is known of sizes, of their sums too, where a condition holds."""
-    ranges: Ranges = {v: Interval(0, None) for v in sizes}
-    if when is None:
-        return ranges
-    facts = dict(cast(Mapping[Expr, Interval], assume(ranges, when)))
-    pending = [when]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, ex.Binary) and part.op == "and":
-            pending += [part.a, part.b]
-        elif isinstance(part, ex.Binary) and part.op == "le" and int_value(part.b) is not None:
-            facts[part.a] = Interval(0, int_value(part.b))
-    return cast(Ranges, facts)
 
 
 def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:

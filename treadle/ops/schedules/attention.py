@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from math import prod
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Bounds, Interval
+from treadle.expr.bounds import Bounds, Interval, ranges_when
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.graph.operator import Group
-from treadle.loop.from_schedule import inline_bodies, ranges_when
+from treadle.loop.from_schedule import inline_bodies
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
