@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from tests.optimize.cases import assert_same, constant, function, var
-from treadle.graph.nodes import Call, Constant, Function, Node, topological
+from treadle.expr.nodes import Var as Size
+from treadle.graph.nodes import Call, Constant, Function, Node, Var, topological
 from treadle.graph.operator import Operator
+from treadle.graph.types import Dim, TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.matmul import matmul
@@ -227,3 +229,15 @@ def test_panels_are_wider_for_one_row() -> None:
             assert widths == sorted(widths)
             assert all(w % lanes == 0 for w in widths)
             assert all(w < 2 * max(c, lanes) for c, w in enumerate(widths, 1))
+
+
+@pytest.mark.parametrize("image", [(9, 7), (Size("h"), Size("w")), (Size("h"), 7)])
+def test_batch_and_image_may_be_open(image: tuple[Dim, Dim]) -> None:
+    x = Var("x", TensorType((Size("n"), 16, *image), "float32"))
+    made = ew.relu(conv_of(x, 24, 16, 3, pads_before=(1, 1), pads_after=(1, 1)))
+    made = max_pool(conv_of(made, 24, 24), kernel=(2, 2), strides=(2, 2))
+    body = mean(ew.multiply(made, constant(1, 24, 1, 1)), axes=(2, 3))
+    found = Counter(names(canonicalize(choose_layouts(Function((x,), body), NARROW))))
+    assert found["conv2d_nchwc"] == 2
+    assert found["pack_nchwc"] == 1
+    assert found["unpack_nchwc"] == 0

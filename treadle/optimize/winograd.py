@@ -40,12 +40,12 @@ def winograd_costs(
 ) -> dict[int | None, float]:
     """Return the cycles of the direct way (None) and of every tile that can be used.
 
-    Those of a tile are divided by its `WORTHWHILE`.
+    Those of a tile are divided by its `WORTHWHILE`. A batch that is not known counts as 1.
     """
     if not _is_possible(attrs, data, weights) or min(_outputs(attrs, data)) < 1:
         return {None: 0.0}
     height, width = _outputs(attrs, data)
-    n, channels = data.static_shape[:2]
+    n, channels = (d if isinstance(d, int) else 1 for d in data.shape[:2])
     filters = weights.static_shape[0]
     inputs, outputs = ceil(channels / block) * block, ceil(filters / block) * block
     registers = max(1, block // target.lanes())
@@ -67,7 +67,7 @@ def why_winograd(
     if data.dtype != "float32" or weights.static_shape[2:] != (KERNEL, KERNEL):
         return f"Winograd's filtering is for float32 and windows of {KERNEL}x{KERNEL}"
     if not _is_possible(attrs, data, weights):
-        return "Winograd's filtering is for strides, dilations and groups of 1"
+        return "Winograd's filtering is for known images and strides, dilations and groups of 1"
     costs = winograd_costs(attrs, data, weights, block, target)
     cycles = [f"direct {costs[None] / 1e3:.0f}"]
     cycles += [
@@ -80,12 +80,14 @@ def why_winograd(
 def _is_possible(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> bool:
     steps = (*attrs.strides, *attrs.dilations, attrs.groups)
     kernel = weights.static_shape[2:]
-    return data.dtype == "float32" and kernel == (KERNEL, KERNEL) and all(s == 1 for s in steps)
+    is_known = all(isinstance(d, int) for d in data.shape[1:])
+    is_plain = kernel == (KERNEL, KERNEL) and all(s == 1 for s in steps)
+    return data.dtype == "float32" and is_known and is_plain
 
 
 def _outputs(attrs: ConvAttrs, data: TensorType) -> tuple[int, int]:
     before, after = attrs.pads_before or (0, 0), attrs.pads_after or (0, 0)
-    high, wide = data.static_shape[2:]
+    high, wide = data.with_shape(data.shape[2:]).static_shape
     return (
         high + before[0] + after[0] - KERNEL + 1,
         wide + before[1] + after[1] - KERNEL + 1,

@@ -6,11 +6,11 @@ from __future__ import annotations
 from math import ceil, prod
 
 from treadle.expr import nodes as ex
-from treadle.expr.nodes import int_value
+from treadle.expr.nodes import Const, int_value
+from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
-    border_box,
     inline_moves,
     inline_tail,
     is_long,
@@ -18,6 +18,7 @@ from treadle.ops.schedules.stages import (
     known,
     lanes_of,
     live_stages,
+    peel_border,
 )
 from treadle.ops.schedules.tiles import (
     FROM_CACHE,
@@ -25,7 +26,9 @@ from treadle.ops.schedules.tiles import (
     WindowTile,
     best_tile,
     best_window_tile,
+    image_cycles,
     tile_cycles,
+    tiles_in_registers,
 )
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
@@ -41,7 +44,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     total = _prepare(group, target)
     s = group.schedule
     result = s[group.outputs[0]]
-    _peel_border(result)
+    peel_border(result)
     n, oc, *deep, oh, ow, ocb = _image_axes(result)
     registers = max(1, known(ocb) // lanes_of(result, target))
     groups = group.attrs.groups  # channels of two groups read nothing in common
@@ -50,11 +53,14 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
         whole=groups > 1,
     )  # fmt: skip
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
-    oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
-    rows = rows_per_band(total, -(-_inside(result, oh) // tile.high), tile, target, groups=groups)
-    band, oh_outer = result.split(oh_outer, factor=rows)
-    tasks = (n, *deep, band, oc_outer, oh_outer)
+    oh_outer, oh_inner = result.split(oh, factor=tile.high)
+    rows = -(-_inside(result, oh) // tile.high)
+    tasks = [n, *deep, oc_outer, oh_outer]
+    if rows != OPEN:
+        rows = rows_per_band(total, rows, tile, target, groups=groups)
+        band, oh_outer = result.split(oh_outer, factor=rows)
+        tasks = [n, *deep, band, oc_outer, oh_outer]
     result.reorder(*tasks, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
     task = result.fuse(*tasks)
     if is_long(total, lanes_of(result, target)):
@@ -65,6 +71,15 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     total.compute_at(result, ow_outer)
     _register_sums(total)
     _fetch_ahead(total, tile, registers)
+
+
+OPEN = 0
+"""The extent of an axis of symbolic size."""
+TYPICAL = (7, 10, 14, 20, 28, 40, 56, 80, 112)
+"""Widths of images in the midst of networks: a tile for any width does well on these."""
+_WIDEST = 8
+"""Positions of a tile for any width: the rest of a row may have any length below that, and each
+has code of its own."""
 
 
 def _image_axes(result: Stage) -> tuple[IterVar, ...]:
@@ -80,10 +95,34 @@ def _image_tile(
     image: tuple[int, int], vectors: int, target: Target, registers: int, *, whole: bool
 ) -> WindowTile:
     high, wide = image
+    if OPEN in image and wide != 1:
+        return _tile_for_any_width(wide, vectors, target, registers, whole=whole)
+    if OPEN in image:
+        tile = _tile_for_any_width(OPEN, vectors, target, registers, whole=whole)
+        return WindowTile(tile.wide, 1, tile.vectors)
     if wide != 1:
         return best_window_tile(high, wide, vectors, target, registers=registers, whole=whole)
     tile = best_window_tile(1, high, vectors, target, registers=registers, whole=whole)
     return WindowTile(tile.wide, 1, tile.vectors)
+
+
+def _tile_for_any_width(
+    width: int, vectors: int, target: Target, registers: int, *, whole: bool
+) -> WindowTile:
+    """Return the tile of one row that does best on a known width, or on typical ones."""
+    if width != OPEN:
+        return best_window_tile(1, width, vectors, target, registers=registers, whole=whole)
+    tiles = [
+        WindowTile(1, t.rows, t.vectors)
+        for t in tiles_in_registers(_WIDEST, vectors, target, width=registers)
+        if not whole or vectors % t.vectors == 0
+    ]
+
+    def cycles(tile: WindowTile) -> float:
+        images = ((1, w, vectors) for w in TYPICAL)
+        return sum(image_cycles(i, tile, registers) / i[1] for i in images)
+
+    return min(tiles, key=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
 
 
 NEAR = 0.25
@@ -101,7 +140,7 @@ def rows_per_band(
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    if any(int_value(a.extent) is None for a in (*op.axis, *op.reduce_axis)):
+    if any(int_value(a.extent) is None for a in (*op.axis[1:], *op.reduce_axis)):
         return rows
     _, oc, *deep, ocb = (known(a) for a in op.axis)
     oh, ow = deep[-2:] if len(deep) > 1 else (deep[0], 1)
@@ -177,7 +216,7 @@ def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
     total = _prepare(group, target)
     s = group.schedule
     result = s[group.outputs[0]]
-    _peel_border(result)
+    peel_border(result)
     n, oc, *deep, ow, ocb = _axes(result)
     tile = _row_tile(_inside(result, ow), target)
     ow_outer, ow_inner = result.split(ow, factor=tile)
@@ -197,7 +236,10 @@ def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
 
 
 def _row_tile(width: int, target: Target) -> int:
-    limit = min(width, max(4, (target.vector_registers - 4) // 3))
+    limit = max(4, (target.vector_registers - 4) // 3)
+    if width == OPEN:
+        return min(limit, _WIDEST // 2)
+    limit = min(width, limit)
     return best_tile(width, 1, target).rows if limit >= width else min(limit, 8)
 
 
@@ -222,15 +264,7 @@ def _axes(stage: Stage) -> tuple[IterVar, ...]:
 
 
 def _inside(stage: Stage, axis: IterVar) -> int:
-    """The extent the scheduled loops cover."""
-    if axis in stage.peeled:
-        begin, end = stage.peeled[axis]
-        return end - begin
-    return int_value(axis.extent) or 1
-
-
-def _peel_border(result: Stage) -> None:
-    """Where the result is the sums with zeros around them, let the tiles cover the inside only."""
-    for axis, (begin, end) in border_box(result).items():
-        if (begin, end) != (0, known(axis)):
-            result.peel(axis, begin, end)
+    """The extent the scheduled loops cover; OPEN where it is symbolic."""
+    begin, end = stage.peeled.get(axis, (Const.of(0), axis.extent))
+    extent = int_value(simplify(end - begin))
+    return OPEN if extent is None else extent
