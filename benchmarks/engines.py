@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import onnx
+    from torch import nn
 
 Arrays: TypeAlias = dict[str, NDArray[np.generic]]
 Run: TypeAlias = Callable[[], list[NDArray[np.generic]]]
@@ -62,24 +63,33 @@ def open_openvino(model: Path, inputs: Arrays, threads: int) -> Run:
 
 def open_inductor(model: Path, inputs: Arrays, threads: int) -> Run:
     """Compile the torch module of a network with torch.compile; it needs a C++ compiler."""
-    from benchmarks.architectures import ARCHITECTURES
-
-    name = model.stem.removesuffix("_torch")
-    if name not in ARCHITECTURES or importlib.util.find_spec("torch") is None:
-        raise NotAvailableError(name)
+    if importlib.util.find_spec("torch") is None:
+        raise NotAvailableError(model.stem)
     import torch
 
-    from benchmarks import torch_networks
-
     torch.set_num_threads(threads)
-    compiled = torch.compile(torch_networks.network(name))
+    compiled = torch.compile(_torch_module(model))
     given = [torch.from_numpy(value) for value in inputs.values()]
 
     def run() -> list[NDArray[np.generic]]:
         with torch.inference_mode():
-            return [compiled(*given).numpy()]
+            made = compiled(*given)
+        return [x.numpy() for x in (made if isinstance(made, tuple) else (made,))]
 
     return run
+
+
+def _torch_module(model: Path) -> nn.Module:
+    """Return the torch form of a network; NotAvailableError where it has none."""
+    from benchmarks import torch_networks, torch_transformers
+    from benchmarks.architectures import ARCHITECTURES
+
+    name = model.stem.removesuffix("_torch")
+    if name in torch_transformers.MODULES:
+        return torch_transformers.MODULES[name](model).eval()
+    if name in ARCHITECTURES:
+        return torch_networks.network(name)
+    raise NotAvailableError(name)
 
 
 def is_installed(engine: str) -> bool:

@@ -18,7 +18,13 @@ from pathlib import Path
 
 import onnx
 
-from benchmarks import image_networks, light_networks, onnx_networks, transformers
+from benchmarks import (
+    image_networks,
+    light_networks,
+    onnx_networks,
+    transformers,
+    volume_networks,
+)
 from benchmarks.architectures import ARCHITECTURES
 
 Builder = Callable[[int | None], onnx.ModelProto]
@@ -35,6 +41,7 @@ BUILDERS: dict[str, Builder] = {
     **{name: partial(onnx_networks.build, name) for name in ARCHITECTURES},
     **image_networks.NETWORKS,
     **transformers.NETWORKS,
+    **volume_networks.NETWORKS,
     **{f"{name}_torch": partial(_export, name) for name in ARCHITECTURES},
 }
 """Every network by name; those ending in `_torch` are exported by torch, and need it."""

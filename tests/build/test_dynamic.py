@@ -173,6 +173,44 @@ def test_a_decoder_with_past_keys(random: np.random.Generator) -> None:
         compare(proto, exe, {"past": old, "new": new})
 
 
+@pytest.mark.parametrize("sizes", [("rows", "keys"), (1, "keys"), (40, "keys"), ("rows", 21)])
+def test_attention_over_any_number_of_rows_and_keys(
+    random: np.random.Generator, sizes: tuple[int | str, int | str]
+) -> None:
+    """One row, few rows, many rows, and too many keys for scores that stay in a cache."""
+    proto = attention_of(*sizes)
+    exe = treadle.compile(proto, dynamic=True)
+    assert sum("attend" in k.name for k in exe.kernels) == 1
+    cases = [(1, 1), (1, 90), (5, 3000), (16, 8), (17, 9), (40, 2500), (3, 5000), (70, 64)]
+    for rows, keys in cases:
+        r, k = (a if isinstance(a, int) else b for a, b in zip(sizes, (rows, keys), strict=True))
+        shapes = {"q": (2, r, 2, 16), "k": (2, k, 2, 16), "v": (2, k, 2, 6), "m": (1, 1, r, k)}
+        inputs = {n: random.standard_normal(d).astype(np.float32) for n, d in shapes.items()}
+        compare(proto, exe, inputs)
+
+
+def attention_of(rows: int | str, keys: int | str) -> onnx.ModelProto:
+    """Attention in 2 heads with a mask, over numbers of rows and keys that may be open."""
+    nodes = [
+        node("Transpose", "q", "qt", perm=[0, 2, 1, 3]),
+        node("Transpose", "k", "kt", perm=[0, 2, 3, 1]),
+        node("Transpose", "v", "vt", perm=[0, 2, 1, 3]),
+        node("MatMul", "qt kt", "products"),
+        node("Mul", "products scale", "scores"),
+        node("Add", "scores m", "masked"),
+        node("Softmax", "masked", "shares", axis=-1),
+        node("MatMul", "shares vt", "mixed"),
+        node("Transpose", "mixed", "y", perm=[0, 2, 1, 3]),
+    ]
+    inputs: dict[str, tuple[int, list[object]]] = {
+        "q": (FLOAT, ["b", rows, 2, 16]),
+        "k": (FLOAT, ["b", keys, 2, 16]),
+        "v": (FLOAT, ["b", keys, 2, 6]),
+        "m": (FLOAT, [1, 1, rows, keys]),
+    }
+    return model(nodes, inputs, ["y"], {"scale": np.array(0.25, np.float32)})
+
+
 def test_memory_stays_flat_and_nothing_is_compiled_again(random: np.random.Generator) -> None:
     exe = treadle.compile(attention(), dynamic=True)
     exe.run([np.zeros((4, 40, 16), np.float32)])

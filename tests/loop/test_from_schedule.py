@@ -12,6 +12,8 @@ import treadle
 from tests import loop_eval
 from tests.te.scripts import check, matrix_product
 from treadle import te
+from treadle.loop.from_schedule import Case, cases_to_func
+from treadle.lower.pipeline import LOOPS
 from treadle.te.schedule import Schedule
 from treadle.te.tensor import Tensor, compute_one
 
@@ -105,6 +107,21 @@ def test_a_local_buffer_holds_what_its_tile_reads(tile: int, buffer: str) -> Non
     text = str(treadle.lower(s, [a, c]))
     assert buffer in text
     assert re.search(r"B\[i_?\d*\] = ", text)  # counted from where the region starts
+    check(s, [a, c])
+
+
+@pytest.mark.parametrize(("n", "tile"), [(24, 4), (23, 4), (22, 5)])
+def test_a_tile_of_one_phase_reads_that_phase_alone(n: int, tile: int) -> None:
+    """Elements that lie a stride apart: one remainder, neighbours in the quotient."""
+    a = te.placeholder((2, 12), name="A")
+    b = te.compute((2, 12), lambda p, q: a[p, q] + 1.0, name="B")
+    c = te.compute((n,), lambda i: b[i % 2, i // 2], name="C")
+    s = te.create_schedule(c.op)
+    step, phase = s[c].split(s[c].op.axis[0], factor=2)
+    outer, inner = s[c].split(step, factor=tile)
+    s[c].reorder(phase, outer, inner)
+    s[b].compute_at(s[c], outer)
+    assert f"B: float32[1, {tile}]" in str(treadle.lower(s, [a, c]))
     check(s, [a, c])
 
 
@@ -273,3 +290,97 @@ def test_past_the_end_of_panels_side_by_side_the_next_ones_are_fetched(
     assert text.count("prefetch(") == 1
     assert ("select" in text) is (skipped != "0")
     assert skipped == "0" or re.search(rf"select\(\(31 < k\), {skipped}, 0\)", text)
+
+
+def test_a_line_is_fetched_at_the_first_values_of_the_axes_inside() -> None:
+    weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((40,), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute((6, 16), lambda i, j: te.sum(weights[i, k, j] * data[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    i, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, factor=3)
+    s[c].reorder(outer, k, inner, j)
+    s[c].prefetch_at(weights, k, (i + 3, 0, 4 * k))
+    text = str(treadle.lower(s, [weights, data, c]))
+    assert text.count("prefetch(W[((i.outer * 3) + 3), 0, (k * 4)])") == 1
+
+
+def rounded(n: te.Var) -> tuple[Schedule, Tensor, Tensor]:
+    """Return sums of rows [n] in tiles of 8 that are computed whole."""
+    a = te.placeholder((n, 5), name="A")
+    k = te.reduce_axis((0, 5), "k")
+    b = te.compute((n,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    c = te.compute((n,), lambda i: b[i] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    outer, inner = s[c].split(s[c].op.axis[0], factor=8, tail="guard")
+    s[c].unroll(inner)
+    s[b].compute_at(s[c], outer)
+    s[b].round_up(b.op.axis[0])  # type: ignore[union-attr]
+    s[b].reorder(k, b.op.axis[0])  # type: ignore[union-attr]
+    s[b].vectorize(b.op.axis[0])  # type: ignore[union-attr]
+    return s, a, c
+
+
+def test_tiles_that_are_rounded_up_have_constant_extents_and_stay_inside() -> None:
+    s, a, c = rounded(te.var("n"))
+    text = str(treadle.lower(s, [a, c]))
+    assert text.count("vectorized(8)") == 2
+    assert "B: float32[8]" in text
+    assert "min(((i.outer * 8) + i_1), (n - 1))" in text
+    module = treadle.build(s, [a, c])
+    for size in (0, 1, 7, 8, 9, 30):
+        given, made = np.random.rand(size, 5).astype(np.float32), np.zeros(size, np.float32)
+        module(given, made)
+        np.testing.assert_allclose(made, given.sum(1) * 2, rtol=1e-6)
+
+
+def test_what_a_rounded_stage_reads_is_rounded_too() -> None:
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+    c = te.compute((n,), lambda i: b[i] * 3.0, name="C")
+    d = te.compute((n,), lambda i: c[i] * 2.0, name="D")
+    s = te.create_schedule(d.op)
+    outer, _ = s[d].split(s[d].op.axis[0], factor=8, tail="guard")
+    for x in (b, c):
+        s[x].compute_at(s[d], outer)
+    s[c].round_up(c.op.axis[0])  # type: ignore[union-attr]
+    with pytest.raises(treadle.ScheduleError) as caught:
+        treadle.lower(s, [a, d])
+    assert str(caught.value) == (
+        "stage C is rounded up, but B, which it reads, is not\n  at    stage B"
+        "\n  hint  round up i of B, too"
+    )
+    with pytest.raises(treadle.ScheduleError, match="an output ends where its tensor ends"):
+        s[d].round_up(s[d].op.axis[0])
+
+
+def test_a_shortened_tail_is_the_same_code() -> None:
+    s, a, c = elementwise(te.var("n"))
+    s[c].split(s[c].op.axis[0], factor=16, tail="shorten")
+    text = str(treadle.lower(s, [a, c]))
+    assert text.count("for ") == 2
+    assert "min((n - (i0.outer * 16)), 16)" in text
+    module = treadle.build(s, [a, c])
+    for size in (0, 5, 16, 33):
+        given, made = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
+        module(given, made)
+        np.testing.assert_array_equal(made, given * 2)
+
+
+def test_cases_of_one_function() -> None:
+    n = te.var("n")
+    cases = []
+    for when, factor in ((n <= 20, 4), (None, 16)):
+        s, a, c = elementwise(n)
+        _, inner = s[c].split(s[c].op.axis[0], factor=factor)
+        s[c].vectorize(inner)
+        cases.append(Case(s, [a, c], when))
+    func = LOOPS.run(cases_to_func(cases))
+    text = str(func)
+    assert text.index("if (n < 21)") < text.index("vectorized(4)") < text.index("vectorized(16)")
+    module = treadle.build(func)
+    for size in (3, 20, 21, 50):
+        given, made = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
+        module(given, made)
+        np.testing.assert_array_equal(made, given * 2)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -40,7 +41,7 @@ def covered(found: Span, outer: int) -> range:
 def touched(index: Expr, box: dict[IterVar, Span], outer: int) -> set[int]:
     points: list[dict[Var, int]] = [{OUTER: outer}]
     for axis, s in box.items():
-        points = [{**p, axis: v} for p in points for v in covered(s, outer)]
+        points = [{**p, axis: v} for p in points for v in covered(s, outer)[:: s.step]]
     return {int(evaluate(index, p)) for p in points}  # type: ignore[arg-type]
 
 
@@ -75,6 +76,17 @@ def test_exact(name: str) -> None:
         assert covered(found, outer) == range(min(points), max(points) + 1)
 
 
+@pytest.mark.parametrize("start", [OUTER % 2, OUTER * 8 + 3, Const.of(5)])
+def test_a_stepped_axis_is_in_one_phase(start: Expr) -> None:
+    i, j = axes()
+    box = {i: Span(start, Const.of(9), 4), j: span(2, 1)}
+    for index in (i % 2, (i + j) % 4, (i * 2 + 1) % 8, (i + 1) // 4):
+        found = index_span(index, box, EXTENT, KNOWN)
+        for outer in range(6):
+            points = touched(index, box, outer)
+            assert covered(found, outer) == range(min(points), max(points) + 1)
+
+
 def random_index(chance: random.Random, leaves: list[Expr], depth: int) -> Expr:
     if depth == 0 or chance.random() < 0.15:
         return chance.choice(leaves)
@@ -103,6 +115,8 @@ def test_random_indices_are_covered() -> None:
             i: span(OUTER * 4 if chance.random() < 0.5 else chance.randint(0, 9), 4),
             j: span(chance.randint(0, 3), chance.randint(1, 5)),
         }
+        if chance.random() < 0.3:
+            box[i] = replace(box[i], step=chance.randint(2, 5))
         index = random_index(chance, [i, j, OUTER, Const.of(chance.randint(-3, 9))], 3)
         found = index_span(index, box, EXTENT, KNOWN)
         if found.extent is EXTENT:  # nothing can be said

@@ -8,9 +8,9 @@ import random
 import pytest
 
 from treadle.dtype import itemsize
-from treadle.expr.nodes import Const, Var, int_value, load, substitute
+from treadle.expr.nodes import Const, Var, all_of, int_value, load, substitute
 from treadle.expr.simplify import simplify
-from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Stmt, Store, seq, shape_of
+from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq, shape_of
 from treadle.lower.plan_workspace import plan_workspace
 
 OUT = Buffer("out", "float32", shape_of(1))
@@ -80,6 +80,17 @@ def test_buffers_of_symbolic_size_follow_each_other() -> None:
         first = 64 + -(-size * 4 // 64) * 64
         wanted = {"a": 0, "t1": 64, "t4": first, "end": first + -(-size * 16 // 64) * 64}
         assert {k: int_value(v) for k, v in known.items()} == wanted
+
+
+def test_a_case_that_does_not_run_takes_no_memory() -> None:
+    n, m = Var("n"), Var("m")
+    one, two = (Buffer(f"t{k}", "float32", (n * k,), "workspace") for k in (1, 2))
+    body = If(all_of([n <= 8, m < 4]), Allocate(one, use(one)), Allocate(two, use(two)))
+    planned = plan_workspace(PrimFunc("f", (OUT,), (n, m), body))
+    total = planned.workspace_bytes + Const.of(0)
+    for sizes, wanted in (((8, 3), 64), ((8, 4), 64), ((9, 0), 128), ((16, 9), 128), ((0, 0), 0)):
+        known = dict(zip((n, m), map(Const.of, sizes), strict=True))
+        assert int_value(simplify(substitute(total, known))) == wanted
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -220,15 +220,24 @@ def test_products_read_panels() -> None:
     assert laid_out(matmul(x, y), params=[x, y])["matmul"] == 1
 
 
-def test_panels_are_wider_for_one_row() -> None:
-    for lanes in (4, 8, 16):
-        assert panel_width(1, 1000, lanes) > panel_width(20, 1000, lanes) >= lanes
-        assert panel_width(20, 3, lanes) == lanes
-        for rows in (1, 2, 20):
-            widths = [panel_width(rows, columns, lanes) for columns in range(1, 400)]
-            assert widths == sorted(widths)
-            assert all(w % lanes == 0 for w in widths)
-            assert all(w < 2 * max(c, lanes) for c, w in enumerate(widths, 1))
+@pytest.mark.parametrize("cpu", ["znver4", "haswell", "nehalem"])
+def test_panels_are_wider_for_one_row(cpu: str) -> None:
+    target = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}")
+    lanes = target.lanes()
+    many, one = (panel_width(rows, 1000, 64, "float32", target) for rows in (20, 1))
+    assert one > many >= lanes
+    assert panel_width(20, 3, 64, "float32", target) == lanes
+    for rows in (0, 1, 2, 20):
+        for columns in range(1, 400):
+            width = panel_width(rows, columns, 64, "float32", target)
+            assert width % lanes == 0
+            assert width < 2 * max(columns, lanes)
+
+
+def test_panels_are_wider_where_rows_evict_each_other() -> None:
+    target = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4")
+    widths = [panel_width(128, 768, steps, "float32", target) for steps in (768, 1024, 3072)]
+    assert widths[0] < widths[1] == widths[2]
 
 
 @pytest.mark.parametrize("image", [(9, 7), (Size("h"), Size("w")), (Size("h"), 7)])

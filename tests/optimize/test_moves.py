@@ -64,6 +64,9 @@ CASES: dict[str, Callable[[], Function]] = {
     ),
     "drop_empty_pad": lambda: function(pad(x, before=(0, 0, 0), after=(0, 0, 0)), params=[x]),
     "drop_single_concat": lambda: function(concat(x, axis=1), params=[x]),
+    "repeat_to_broadcast": lambda: function(
+        concat(*[reshape(x, shape=(2, 1, 3, 4))] * 3, axis=1), params=[x]
+    ),
     "merge_concats": _merge_concats,
     "split_to_slices": _split,
     "sink_concat": lambda: function(

@@ -44,12 +44,16 @@ def test_many_weights_on_a_small_image_do_not_run_in_tiles_of_four() -> None:
     "attrs",
     [
         ConvAttrs(strides=(2, 2)),
-        ConvAttrs(dilations=(2, 1)),
         ConvAttrs(groups=2),
     ],
 )
 def test_other_windows_run_directly(attrs: ConvAttrs) -> None:
     assert _tile(64, 64, 56, attrs) is None
+
+
+def test_dilated_windows_run_in_tiles_as_long_as_their_phases_fill_them() -> None:
+    assert _tile(64, 64, 56, ConvAttrs(dilations=(2, 3))) == 4
+    assert _tile(64, 64, 40, ConvAttrs(dilations=(18, 18))) is None
 
 
 def test_other_types_and_an_empty_result_run_directly() -> None:
@@ -114,6 +118,26 @@ def test_networks_agree_with_the_reference(
     data = Var("x", TensorType(shape, "float32"))
     main = Function((data,), net(data), "main")
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    compiled = compile_model(Module(main, ("y",)), target="llvm")
+    assert "winograd" in function_text(compiled.module.main)
+    (expected,) = run(main, {"x": x})
+    (made,) = compiled(x)
+    assert np.abs(made - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("depth", "attrs"),
+    [
+        (3, ConvAttrs(pads_before=(1, 1, 1), pads_after=(1, 1, 1))),
+        (2, ConvAttrs(strides=(2, 1, 1), dilations=(3, 1, 1), pads_before=(0, 1, 0))),
+        (1, ConvAttrs(pads_after=(0, 1, 1))),
+    ],
+)
+def test_volumes_agree_with_the_reference(depth: int, attrs: ConvAttrs) -> None:
+    data = Var("x", TensorType((2, 32, 6, 26, 23), "float32"))
+    w = np.random.default_rng(1).standard_normal((40, 32, depth, 3, 3)).astype(np.float32)
+    main = Function((data,), ew.relu(conv.call(attrs, (data, Constant.of(w)))), "main")
+    x = np.random.default_rng(0).standard_normal((2, 32, 6, 26, 23)).astype(np.float32)
     compiled = compile_model(Module(main, ("y",)), target="llvm")
     assert "winograd" in function_text(compiled.module.main)
     (expected,) = run(main, {"x": x})

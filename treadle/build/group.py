@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -14,12 +14,12 @@ from treadle.graph import nodes as g
 from treadle.graph.nodes import Function, Node
 from treadle.graph.operator import Fusion, Group, Operator, ScheduleFn, Variant
 from treadle.graph.types import TensorType, tensor_type
-from treadle.loop.from_schedule import schedule_to_func
+from treadle.loop.from_schedule import Case, cases_to_func
 from treadle.loop.nodes import PrimFunc
 from treadle.ops.schedules.default import schedule_default
 from treadle.target.base import Target
 from treadle.te import tensor as te
-from treadle.te.schedule import create_schedule
+from treadle.te.schedule import Schedule, create_schedule
 
 _RANK = {Fusion.ANCHOR: 3, Fusion.OPAQUE: 3, Fusion.REDUCE: 2}
 
@@ -66,18 +66,26 @@ def _dims_of(node: Node) -> list[object]:
     return found
 
 
-def lower_group(function: Function, target: Target, name: str) -> tuple[Group, PrimFunc]:
-    """Return the scheduled group of a fused function and its loop nest, called `name`."""
-    group, apply = build_group(function, target)
+def lower_group(function: Function, target: Target, name: str) -> tuple[list[Schedule], PrimFunc]:
+    """Return the schedules of a fused function, one per case, and its loop nest, called `name`."""
+    sizes = function_sizes(function)
+    builder = _GroupBuilder(function, target)
+    first, _ = builder.build()
+    conditions = builder.cases(first, target) if sizes and builder.cases is not None else ()
+    cases: list[Case] = []
     try:
-        apply(group, target)
-        args: list[te.Tensor | Var] = [*function_sizes(function), *group.inputs, *group.outputs]
-        func = schedule_to_func(group.schedule, args, name)
+        for when in (*conditions, None):
+            group, apply = build_group(function, target)
+            group.when = when
+            apply(group, target)
+            args: list[te.Tensor | Var] = [*sizes, *group.inputs, *group.outputs]
+            cases.append(Case(group.schedule, args, when))
+        func = cases_to_func(cases, name)
     except TreadleError as e:
         raise InternalError(
             f"the schedule of kernel {name} does not apply: {e}", at=f"function {function.name}"
         ) from e
-    return group, func
+    return [c.schedule for c in cases], func
 
 
 class _GroupBuilder:
@@ -88,6 +96,7 @@ class _GroupBuilder:
         self.anchor: g.Call | None = None
         self.anchor_stages: tuple[te.Tensor, ...] = ()
         self.schedule: ScheduleFn = schedule_default
+        self.cases: Callable[[Group, Target], Sequence[Expr]] | None = None
         self.names: dict[str, int] = {}
 
     def build(self) -> tuple[Group, ScheduleFn]:
@@ -162,6 +171,7 @@ class _GroupBuilder:
         self.anchor, self.anchor_stages = node, stages
         schedules = operator.schedule if variant is None else variant.schedule
         self.schedule = schedules.get(self.target.family, schedule_default)
+        self.cases = operator.cases
 
 
 def _constant(node: g.Constant) -> te.Tensor:

@@ -11,7 +11,6 @@ from treadle.build.group import function_sizes, lower_group
 from treadle.errors import UsageError
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
-from treadle.graph.operator import Group
 from treadle.graph.text import function_text
 from treadle.loop.nodes import PrimFunc, func_text
 from treadle.lower.pipeline import LOOPS, LOWER
@@ -19,6 +18,7 @@ from treadle.passes import final_text
 from treadle.target.base import Target
 from treadle.target.llvm import CompileError, asm_text, optimized_text
 from treadle.target.llvm_ir import emit
+from treadle.te.schedule import Schedule
 
 
 class Kernel:
@@ -52,13 +52,13 @@ class Kernel:
         return function_text(self.function)
 
     @cached_property
-    def _scheduled(self) -> tuple[Group, PrimFunc]:
+    def _scheduled(self) -> tuple[list[Schedule], PrimFunc]:
         return lower_group(self.function, self.target, self.name)
 
     @property
     def schedule(self) -> str:
-        """The schedule steps, one a line."""
-        return self._scheduled[0].schedule.text()
+        """The schedule steps, one a line; of several cases one after the other."""
+        return "\n\n".join(s.text() for s in self._scheduled[0])
 
     @cached_property
     def loops(self) -> PrimFunc:

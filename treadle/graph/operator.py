@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from treadle.errors import TypeMismatch
+from treadle.expr.nodes import Expr
 from treadle.graph.nodes import Call, Constant, Function, Node
 from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, Type
@@ -61,6 +62,8 @@ class Group:
     anchor: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     attrs: Any  # the anchor operator's attribute record
+    when: Expr | None = None
+    """What is known of the sizes where this schedule runs: one of the operator's `cases`."""
 
 
 ScheduleFn = Callable[[Group, Target], None]
@@ -115,6 +118,9 @@ class Operator(Generic[A]):
     fusion: Fusion = Fusion.OPAQUE
     schedule: Mapping[str, ScheduleFn] = field(default_factory=dict)
     variants: tuple[Variant[A], ...] = ()
+    cases: Callable[[Group, Target], Sequence[Expr]] | None = None
+    """cases(group, target) -> conditions on open sizes: the kernel has a loop nest for each, made
+    by `schedule` with `group.when`; the first that holds runs, another one if none does."""
     examples: tuple[Example, ...] = ()
     flops: Callable[..., int] | None = None
     """flops(attrs, *types) -> floating point operations of one call (static shapes)."""

@@ -12,17 +12,17 @@ The regions follow the classic interval propagation of Halide (Ragan-Kelley et a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from math import prod
-from typing import Literal
+from math import gcd, prod
+from typing import Literal, cast
 
 from treadle.dtype import itemsize
 from treadle.errors import InternalError, ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, assume, prove
+from treadle.expr.bounds import Interval, Ranges, assume, prove
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -65,6 +65,32 @@ class _Nest:
     phase: Phase = "whole"
 
 
+@dataclass(frozen=True, slots=True)
+class _LoopsLeft:
+    """Where a stage stands in terms of its loops: those opened, and those left with their spans.
+
+    The span of an axis is one piece; loops that step over others (every second row of an image,
+    say) cover less of it.
+    """
+
+    at: dict[Expr, Expr]
+    spans: Box
+    known: Simplifier
+
+    def narrowed(self, span: Span, index: Expr, extent: Expr) -> Span:
+        """Return the part of a span that an index with a quotient or remainder covers."""
+        if int_value(span.extent) == 1 or not any(
+            isinstance(n, ex.Binary) and n.op in ("floordiv", "floormod") for n in ex.walk(index)
+        ):
+            return span
+        found = index_span(ex.substitute(index, self.at), self.spans, extent, self.known)
+        size, whole = int_value(found.extent), int_value(span.extent)
+        if size is None or (whole is not None and size >= whole):
+            return span
+        is_inside = self.known.prove(ex.all_of([found.start >= 0, found.start + size <= extent]))
+        return found if is_inside is True else span
+
+
 def schedule_to_func(
     schedule: Schedule, args: Sequence[Tensor | Var], name: str = "main"
 ) -> PrimFunc:
@@ -76,11 +102,44 @@ def schedule_to_func(
     Raises:
         ScheduleError: a stage is computed where its users cannot see it, or an input is missing.
     """
-    return _Builder(schedule, args, name).build()
+    return cases_to_func([Case(schedule, args)], name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A schedule for sizes for which `when` holds (None: all of them)."""
+
+    schedule: Schedule
+    args: Sequence[Tensor | Var]
+    when: Expr | None = None
+
+
+def cases_to_func(cases: Sequence[Case], name: str = "main") -> PrimFunc:
+    """Return one function of several schedules of the same computation, for different sizes.
+
+    The first case that holds runs; the last holds always. The tensors of the cases are the same in
+    number, order and shape.
+
+    before: n <= 16: for i in range(n): f(i);  else: parallel for i in range(n): f(i)
+    after:  if n <= 16: for i in range(n): f(i), else: parallel for i in range(n): f(i)
+    """
+    first, *others = (_Builder(c.schedule, c.args, name, c.when) for c in cases)
+    params = first.params()
+    for builder in others:
+        builder.names = first.names
+        builder.share(params)
+    made = [b.statement() for b in (first, *others)]
+    body = made[-1]
+    for case, then in reversed(list(zip(cases[:-1], made[:-1], strict=True))):
+        assert case.when is not None
+        body = If(case.when, then, body)
+    return PrimFunc(name, tuple(params), tuple(first.sizes), body, first.output_count())
 
 
 class _Builder:
-    def __init__(self, schedule: Schedule, args: Sequence[Tensor | Var], name: str) -> None:
+    def __init__(
+        self, schedule: Schedule, args: Sequence[Tensor | Var], name: str, when: Expr | None
+    ) -> None:
         self.schedule = schedule
         self.name = name
         self.tensors = [a for a in args if isinstance(a, Tensor)]
@@ -88,7 +147,7 @@ class _Builder:
         self.bodies = inline_bodies(schedule)
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self.offsets: dict[int, tuple[Expr, ...]] = {}
-        self.known = Simplifier({v: Interval(0, None) for v in self.sizes})
+        self.known = Simplifier(ranges_when(when, self.sizes))
         """What is known of the variables at the statement being built."""
         self.names: dict[str, int] = {}
         self.attached: dict[tuple[int, int], list[Stage]] = {}
@@ -99,8 +158,8 @@ class _Builder:
 
     # -- the function --------------------------------------------------------------------------
 
-    def build(self) -> PrimFunc:
-        params = self._params()
+    def statement(self) -> Stmt:
+        """Return all stages with the buffers they share."""
         live = [s for s in self.schedule.stages if id(s) in self.bodies]
         roots = [s for s in live if s.attach.kind == "root"]
         temporaries: list[Buffer] = []
@@ -109,15 +168,26 @@ class _Builder:
         body = seq(*(self._whole_stage(s) for s in roots))
         for buffer in reversed(temporaries):
             body = Allocate(buffer, body)
-        outputs = sum(t in self.schedule and self.schedule[t].is_output for t in self.tensors)
-        return PrimFunc(self.name, tuple(params), tuple(self.sizes), body, outputs)
+        return body
 
-    def _params(self) -> list[Buffer]:
-        params = []
-        for tensor in self.tensors:
-            shape = tuple(self.known.run(d) for d in tensor.shape)
-            buffer = Buffer(self._unique(tensor.name), tensor.dtype, shape)
-            params.append(buffer)
+    def output_count(self) -> int:
+        """Return how many of the arguments are results."""
+        return sum(t in self.schedule and self.schedule[t].is_output for t in self.tensors)
+
+    def params(self) -> list[Buffer]:
+        """Return a buffer for every tensor among the arguments."""
+        known = Simplifier(ranges_when(None, self.sizes))
+        shapes = [tuple(known.run(d) for d in t.shape) for t in self.tensors]
+        made = [
+            Buffer(self._unique(tensor.name), tensor.dtype, shape)
+            for tensor, shape in zip(self.tensors, shapes, strict=True)
+        ]
+        self.share(made)
+        return made
+
+    def share(self, params: Sequence[Buffer]) -> None:
+        """Take buffers for the tensors among the arguments."""
+        for tensor, buffer in zip(self.tensors, params, strict=True):
             if tensor in self.schedule or not isinstance(tensor.op, PlaceholderOp):
                 self.buffers[id(self.schedule[tensor]), tensor.value_index] = buffer
         for stage in self.schedule.stages:
@@ -127,7 +197,6 @@ class _Builder:
                     f"tensor {stage.name} is not among the arguments of {self.name}",
                     hint="pass every input and output tensor to lower or build",
                 )
-        return params
 
     def _is_used(self, stage: Stage) -> bool:
         if stage.is_output:
@@ -277,18 +346,35 @@ class _Builder:
         with self._range(var, extent):
             inside = replace(nest, bound={**nest.bound, leaf: var})
             ahead = self._prefetches(stage, note, inside, var)
-            body = seq(*ahead, self._decide(stage, k, inside))
+            matters = self._matters(stage, note, inside)
+            body = self._branch(matters, lambda: seq(*ahead, self._decide(stage, k, inside)))
         if note is None:
             return For(var, extent, "serial", body)
         thread = note.thread.tag if note.thread is not None else ""
         return For(var, extent, note.kind, body, thread, tuple(note.pragmas))
 
+    def _matters(self, stage: Stage, note: AxisNote | None, nest: _Nest) -> Expr:
+        """Return when an iteration of the loop just opened does anything at all."""
+        checks: list[Expr] = []
+        for index, begin, end in note.ranges if note is not None else ():
+            span = index_span(index, self._relax(stage, nest), Const.of(end), self.known)
+            last = span.start + span.extent
+            checks += [self._simplify(span.start < end), self._simplify(last > begin)]
+        return ex.all_of(checks)
+
     def _prefetches(self, stage: Stage, note: AxisNote | None, nest: _Nest, var: Var) -> list[Stmt]:
         """Return the hints that stand at the start of an iteration of loop `var`."""
-        if note is None or not note.prefetches or nest.phase == "init":
+        if note is None or not (note.prefetches or note.lines) or nest.phase == "init":
             return []
         box = self._relax(stage, nest)
-        made = []
+        first: dict[Expr, Expr] = {axis: span.start for axis, span in box.items()}
+        made: list[Stmt] = []
+        for tensor, indices in note.lines:
+            source = self.schedule[tensor]
+            buffer = self.buffers.get((id(source), tensor.value_index))
+            if buffer is not None and source.attach.kind != "at":
+                at = tuple(self._simplify(ex.substitute(i, first)) for i in indices)
+                made.append(Prefetch(buffer, at))
         for tensor, offset in note.prefetches:
             source = self.schedule[tensor]
             if source.attach.kind == "at":  # not computed yet
@@ -388,7 +474,7 @@ class _Builder:
             settled = replace(nest, guarded=nest.guarded | {id(r)})
             if r.inner in values:
                 return self._guarded(stage, k, settled, values[r.parent] < whole)
-            if _is_started(stage, r.inner, nest.bound):
+            if r.tail == "guard" or _is_started(stage, r.inner, nest.bound):
                 continue
             return self._tail(stage, k, settled, r, values[r.outer], whole)
         return self._attach(stage, k, nest)
@@ -414,6 +500,8 @@ class _Builder:
                 return self._each_rest(rest, f, with_extent)
             return with_extent(self._simplify(ex.minimum(rest, r.factor)))
 
+        if r.tail == "shorten":
+            return with_extent(self._simplify(ex.minimum(whole - outer * r.factor, r.factor)))
         fits = self._simplify((outer + 1) * r.factor <= whole)
         known = self.known.prove(fits)
         if known:
@@ -488,12 +576,23 @@ class _Builder:
     def _required(self, stage: Stage, k: int, nest: _Nest) -> dict[int, Box]:
         """Return the box of every stage computed inside leaf `k` of `stage`, users first."""
         boxes: dict[int, Box] = {id(stage): self._relax(stage, nest)}
+        loops = self._loops_left(stage, nest)
         inside = self._subtree(stage, k)
         for producer in reversed(self.schedule.stages):
             if id(producer) not in inside:
                 continue
-            boxes[id(producer)] = self._box_of(producer, boxes)
+            boxes[id(producer)] = self._box_of(producer, boxes, stage, loops)
         return boxes
+
+    def _loops_left(self, stage: Stage, nest: _Nest) -> _LoopsLeft:
+        extents = stage.extents(nest.roots, nest.overrides)
+        left = [a for a in stage.leaf_iter_vars if a not in nest.bound]
+        leaves = {**nest.bound, **{a: a for a in left}}
+        values, _ = root_values(stage, leaves, extents)
+        spans = {a: Span(ZERO, self._simplify(extents[a])) for a in left}
+        ranges: dict[Var, Interval] = {a: self._index_range(s.extent) for a, s in spans.items()}
+        at: dict[Expr, Expr] = {a: nest.base[a] + values[a] for a in stage.root_iter_vars}
+        return _LoopsLeft(at, spans, Simplifier({**self.known.ranges, **ranges}))
 
     def _subtree(self, stage: Stage, k: int) -> set[int]:
         found: set[int] = set()
@@ -507,7 +606,9 @@ class _Builder:
     def _at(self, stage: Stage, axis: IterVar) -> list[Stage]:
         return self.attached.get((id(stage), id(axis)), [])
 
-    def _box_of(self, producer: Stage, boxes: dict[int, Box]) -> Box:
+    def _box_of(
+        self, producer: Stage, boxes: dict[int, Box], opened: Stage, loops: _LoopsLeft
+    ) -> Box:
         op = producer.op
         assert isinstance(op, ComputeOp)
         spans: list[Span | None] = [None] * len(op.axis)
@@ -523,13 +624,35 @@ class _Builder:
                         hint="compute it at a loop that encloses all its readers, or at root",
                     )
                 for d, index in enumerate(indices):
+                    self._check_rounded(reader, producer, d, index)
                     box = {**self._reductions(reader), **boxes[id(reader)]}
                     span = self._span(reader, index, box, op.axis[d].extent)
+                    if reader is opened:
+                        span = loops.narrowed(span, index, op.axis[d].extent)
                     spans[d] = union(spans[d], span, self.known)
         whole = (Span(ZERO, a.extent) for a in op.axis)
         return {
-            a: (s if s is not None else w) for a, s, w in zip(op.axis, spans, whole, strict=True)
+            a: self._whole_tile(w if s is None else s) if a in producer.rounded else (s or w)
+            for a, s, w in zip(op.axis, spans, whole, strict=True)
         }
+
+    def _check_rounded(self, reader: Stage, producer: Stage, d: int, index: Expr) -> None:
+        """What is read past the end must be made past the end."""
+        assert isinstance(producer.op, ComputeOp)
+        if not any(a in reader.rounded for a in ex.walk(index)):
+            return
+        if index in reader.rounded and producer.op.axis[d] in producer.rounded:
+            return
+        raise ScheduleError(
+            f"stage {reader.name} is rounded up, but {producer.name}, which it reads, is not",
+            at=f"stage {producer.name}",
+            hint=f"round up {producer.op.axis[d].name} of {producer.name}, too",
+        )
+
+    def _whole_tile(self, span: Span) -> Span:
+        """Return a span with the most elements it ever has."""
+        high = self.known.bounds.of(span.extent).hi
+        return span if high is None else Span(span.start, Const.of(high))
 
     def _reductions(self, stage: Stage) -> Box:
         """Return the whole of every reduction axis: a stage computed inside runs all of them."""
@@ -617,7 +740,7 @@ class _Builder:
                 o, i = spans[r.outer], spans[r.inner]
                 start = self._simplify(o.start * r.factor + i.start)
                 extent = self._simplify((o.extent - 1) * r.factor + i.extent)
-                spans[r.parent] = Span(start, extent)
+                spans[r.parent] = Span(start, extent, _joint_step(o, i, int_value(r.factor) or 1))
             elif r.fused in full:
                 full.update((r.outer, r.inner))
                 spans[r.outer] = Span(ZERO, extents[r.outer])
@@ -656,9 +779,9 @@ class _Builder:
         end = self._simplify(span.start + span.extent)
         inside = is_exact or self.known.prove(end <= extent) is True
         if inside or self._ends_inside(span, extent):
-            return Span(start, span.extent)
+            return replace(span, start=start)
         rest = self._simplify(ex.minimum(end, extent) - span.start)
-        return Span(start, self._bounded(rest, span.extent))
+        return Span(start, self._bounded(rest, span.extent), span.step)
 
     def _ends_inside(self, span: Span, extent: Expr) -> bool:
         """True when the span is limited to the end of the axis: its extent is a minimum with it."""
@@ -701,13 +824,30 @@ class _Builder:
             at[a] if offsets is None else self._simplify(at[a] - offsets[d])
             for d, a in enumerate(op.axis)
         )
-        bodies = self.bodies[id(stage)]
+        bodies = self._within_ends(stage, at)
         targets = [self.buffers[id(stage), i] for i in range(len(bodies))]
         mapping: dict[Expr, Expr] = dict(at.items())
         if isinstance(bodies[0], Reduce):
             return self._reduce(bodies[0], targets, indices, mapping, phase)
         values = [self._value(b, mapping) for b in bodies]
         return seq(*(Store(t, indices, v) for t, v in zip(targets, values, strict=True)))
+
+    def _within_ends(self, stage: Stage, at: dict[IterVar, Expr]) -> tuple[Expr, ...]:
+        """Return what a stage computes; where it is rounded up, it reads no memory past an end."""
+        bodies = self.bodies[id(stage)]
+        if not stage.rounded:
+            return bodies
+        last = {a: ex.minimum(at[a], a.extent - 1) for a in stage.rounded if a in at}
+        mapping: dict[Expr, Expr] = {a: self._simplify(e) for a, e in last.items()}
+
+        def rule(n: Expr) -> Expr | None:
+            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                return None
+            if self.schedule[n.source].attach.kind == "at":
+                return None
+            return ex.load(n.source, [ex.substitute(i, mapping) for i in n.indices])
+
+        return tuple(_rewritten(b, rule) for b in bodies)
 
     def _reduce(
         self,
@@ -775,6 +915,13 @@ def _grows_with(index: Expr, axis: Expr) -> bool:
     terms = dict(decompose(index).terms)
     factor = terms.pop(axis, 1)
     return factor > 0 and not any(axis in ex.walk(t) for t in terms)
+
+
+def _joint_step(outer: Span, inner: Span, factor: int) -> int:
+    """Return the step of an axis whose parts run over these spans."""
+    parts = [(outer, factor), (inner, 1)]
+    steps = (f * span.step for span, f in parts if int_value(span.extent) != 1)
+    return gcd(*steps) or 1
 
 
 def _scope_or(stage: Stage, default: lp.Scope) -> lp.Scope:
@@ -845,6 +992,22 @@ def _read_by(stage: Stage, bodies: dict[int, tuple[Expr, ...]]) -> tuple[Tensor,
     return read_tensors(bodies[id(stage)])
 
 
+def ranges_when(when: Expr | None, sizes: Sequence[Var]) -> Ranges:
+    """Return what is known of sizes, of their sums too, where a condition holds."""
+    ranges: Ranges = {v: Interval(0, None) for v in sizes}
+    if when is None:
+        return ranges
+    facts = dict(cast(Mapping[Expr, Interval], assume(ranges, when)))
+    pending = [when]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, ex.Binary) and part.op == "and":
+            pending += [part.a, part.b]
+        elif isinstance(part, ex.Binary) and part.op == "le" and int_value(part.b) is not None:
+            facts[part.a] = Interval(0, int_value(part.b))
+    return cast(Ranges, facts)
+
+
 def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
     sizes: dict[Var, None] = {}
     for a in args:
@@ -856,6 +1019,13 @@ def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
         else:
             raise InternalError(f"an argument must be a tensor or a size, not {a!r}")
     return list(sizes)
+
+
+def _rewritten(body: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
+    """Return a body with a rule applied, inside a reduction too."""
+    if not isinstance(body, Reduce):
+        return ex.rewrite(body, rule)
+    return body.with_children(tuple(ex.rewrite(c, rule) for c in body.children))
 
 
 def _is_started(stage: Stage, axis: IterVar, bound: dict[IterVar, Expr]) -> bool:

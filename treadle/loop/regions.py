@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
@@ -14,10 +15,11 @@ from treadle.te.tensor import IterVar
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Span:
-    """The integers [start, start + extent)."""
+    """The integers [start, start + extent), of them each `step`-th."""
 
     start: Expr
     extent: Expr
+    step: int = 1
 
 
 Box = dict[IterVar, Span]
@@ -107,4 +109,19 @@ def _binary_bounds(e: ex.Binary, box: Box, known: Simplifier) -> tuple[Expr, Exp
         return first, last
     if first is last:
         return known.run(low % divisor), known.run(high % divisor)
+    if _step(e.a, box) % divisor == 0:
+        same = known.run(low % divisor)
+        return same, same
     return Const.of(0), Const.of(divisor - 1)
+
+
+def _step(e: Expr, box: Box) -> int:
+    """Return what every two values of `e` differ by a multiple of; 0 where it has one value."""
+    found = 0
+    for atom, factor in decompose(e).terms.items():
+        span = box.get(atom) if isinstance(atom, IterVar) else None
+        if span is not None:
+            found = gcd(found, 0 if int_value(span.extent) == 1 else factor * span.step)
+        elif any(isinstance(n, IterVar) and n in box for n in ex.walk(atom)):
+            found = gcd(found, factor)
+    return found

@@ -22,7 +22,13 @@ from treadle.lower.math.circular import (
     sin_f64,
     tan_f64,
 )
-from treadle.lower.math.error_function import erf_f32, erf_f64, normal_cdf_f32, normal_cdf_f64
+from treadle.lower.math.error_function import (
+    erf_f32,
+    erf_f64,
+    gelu_f32,
+    normal_cdf_f32,
+    normal_cdf_f64,
+)
 from treadle.lower.math.exponential import (
     cosh_f64,
     exp_f32,
@@ -112,6 +118,7 @@ def expand_math(func: PrimFunc) -> PrimFunc:
 
     exp(x)          ->  polynomial(x - n * ln(2)) * 2**n
     y * sigmoid(x)  ->  y / (1 + exp(-x))
+    x * normal_cdf(x)  ->  max(x, 0) - abs(x) * normal_cdf(-abs(x))
     """
     memo: dict[Expr, Expr] = {}
     rule = _Expansion()
@@ -124,19 +131,25 @@ def expand_expr(e: Expr) -> Expr:
 
 
 class _Expansion:
-    """The rule of the pass; it knows the sigmoids it has written out, by what they divide 1."""
+    """The rule of the pass; it knows the sigmoids it has written out, by what they divide 1, and
+    the normal distributions, by what they are of."""
 
     def __init__(self) -> None:
         self.divisors: dict[Expr, Expr] = {}
+        self.normals: dict[Expr, Expr] = {}
 
     def __call__(self, e: Expr) -> Expr | None:
         if isinstance(e, Binary) and e.op == "mul":
-            return self._scaled(e.a, e.b) if e.b in self.divisors else self._scaled(e.b, e.a)
+            made = self._product(e.a, e.b)
+            return self._product(e.b, e.a) if made is None else made
         if not isinstance(e, Call) or e.name not in EXPANDED:
             return None
         if e.name == "sigmoid" and e.dtype == "float32":
             return self._sigmoid(e.args[0])
-        return _expanded(e)
+        made = _expanded(e)
+        if e.name == "normal_cdf" and e.dtype == "float32":
+            self.normals[made] = e.args[0]
+        return made
 
     def _sigmoid(self, x: Expr) -> Expr:
         divisor = sigmoid_divisor_f32(x)
@@ -144,7 +157,9 @@ class _Expansion:
         self.divisors[made] = divisor
         return made
 
-    def _scaled(self, y: Expr, factor: Expr) -> Expr | None:
+    def _product(self, y: Expr, factor: Expr) -> Expr | None:
+        if self.normals.get(factor) is y:
+            return gelu_f32(y)
         divisor = self.divisors.get(factor)
         return None if divisor is None else y / divisor
 

@@ -7,6 +7,7 @@ from treadle.loop.nodes import func_text, verify
 from treadle.lower.expand_loops import unroll_loops, vectorize_loops
 from treadle.lower.expand_math import expand_math
 from treadle.lower.flatten_buffers import flatten_buffers
+from treadle.lower.hoist_conditions import hoist_conditions
 from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
 from treadle.lower.simplify_loops import simplify_loops
@@ -19,6 +20,8 @@ LOOPS = pipeline(
     (
         # Constants and single-turn loops first: partitioning then sees bare conditions.
         ("simplify_loops", simplify_loops),
+        # Before loops are cut: what does not change in a loop is no reason to cut it.
+        ("hoist_conditions", hoist_conditions),
         # While indices still have their dimensions, so that the text stays readable.
         ("partition_loops", partition_loops),
         # After it, so that the remainders of splits have bodies of their own already.

@@ -8,17 +8,19 @@ of symbolic size follow one after the other.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
 from treadle.expr.bounds import Interval
-from treadle.expr.nodes import Expr, int_value
+from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, Prefetch, PrimFunc, Seq, Stmt, Store
+from treadle.loop.nodes import Allocate, Buffer, If, Prefetch, PrimFunc, Seq, Stmt, Store
 
 _ALIGN = 64
+_ONE: Expr = Const.of(1)
 
 
 @dataclass(slots=True)
@@ -49,13 +51,50 @@ def plan_workspace(func: PrimFunc) -> PrimFunc:
     total: int | Expr = _place(lives)
     offsets: dict[str, int | Expr] = {life.buffer.name: life.offset for life in lives}
     known = Simplifier({v: Interval(0, None) for v in func.sizes})
-    for buffer in found:
-        if int_value(buffer.shape[0]) is None:
-            offsets[buffer.name] = total
-            size = (buffer.shape[0] * itemsize(buffer.dtype) + (_ALIGN - 1)) // _ALIGN * _ALIGN
-            total = known.run(size + total)
+    for buffer, share in _open_buffers(func.body, func.sizes):
+        offsets[buffer.name] = total
+        size = (buffer.shape[0] * itemsize(buffer.dtype) + (_ALIGN - 1)) // _ALIGN * _ALIGN
+        total = known.run(size * share + total)
     attrs = {**func.attrs, "workspace_offsets": offsets}
     return replace(func, workspace_bytes=total, attrs=attrs)
+
+
+def _open_buffers(
+    stmt: Stmt, sizes: Collection[Var], share: Expr = _ONE
+) -> Iterator[tuple[Buffer, Expr]]:
+    """Yield the buffers of symbolic size with 1 where they are needed, 0 for sizes that do not.
+
+    A buffer of one of the cases of a kernel takes no memory where another one runs.
+    """
+    if isinstance(stmt, If):
+        truth = _truth(stmt.cond) if all(v in sizes for v in ex.free_vars(stmt.cond)) else None
+        yield from _open_buffers(stmt.then, sizes, share if truth is None else share * truth)
+        if stmt.orelse is not None:
+            rest = share if truth is None else share * (1 - truth)
+            yield from _open_buffers(stmt.orelse, sizes, rest)
+        return
+    made = stmt.buffer if isinstance(stmt, Allocate) else None
+    if made is not None and made.scope == "workspace" and int_value(made.shape[0]) is None:
+        yield made, share
+    for child in lp.sub_stmts(stmt):
+        yield from _open_buffers(child, sizes, share)
+
+
+def _truth(cond: Expr) -> Expr | None:
+    """Return 1 or 0 as arithmetic for a condition on sizes; None where it is not one of order.
+
+    n < 9 and m < 17  ->  min(max(9 - n, 0), 1) * min(max(17 - m, 0), 1)
+    """
+    if not isinstance(cond, ex.Binary):
+        return None
+    if cond.op == "and":
+        a, b = _truth(cond.a), _truth(cond.b)
+        return None if a is None or b is None else a * b
+    if cond.op not in ("lt", "le", "gt", "ge"):
+        return None
+    low, high = (cond.a, cond.b) if cond.op in ("lt", "le") else (cond.b, cond.a)
+    room = high - low + (1 if cond.op in ("le", "ge") else 0)
+    return ex.minimum(ex.maximum(room, 0), 1)
 
 
 def _outermost(body: Stmt) -> tuple[list[Buffer], Stmt]:

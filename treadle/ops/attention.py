@@ -37,7 +37,7 @@ from treadle.ops.numeric import (
     half_examples,
     numpy_reference,
 )
-from treadle.ops.schedules.attention import schedule_attention
+from treadle.ops.schedules.attention import attention_cases, schedule_attention
 from treadle.te import tensor as te
 from treadle.te.tensor import Tensor
 
@@ -167,6 +167,7 @@ attend: Operator[Attrs] = register(
     Operator(
         name="attend",
         schedule={"cpu": schedule_attention},
+        cases=attention_cases,
         infer=_infer_attend,
         reference=numpy_reference(_numpy_attend),
         compute=_attend,

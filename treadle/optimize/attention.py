@@ -138,8 +138,10 @@ def _is_worth(product: Call, values: Node, target: Target) -> bool:
     """True where vectors of rows cost no more than vectors of keys and storing the scores."""
     types = [tensor_type(t.type) for t in (*product.args, values)]
     dtype = types[0].dtype
-    if dtype not in _DTYPES or not all(t.is_static and t.dtype == dtype for t in types):
+    if dtype not in _DTYPES or not all(t.dtype == dtype for t in types):
         return False
+    if not all(t.is_static for t in types):
+        return _is_worth_open(product, values, target)
     *lead, rows, keys = tensor_type(product.type).static_shape
     sizes = _Sizes(
         int(np.prod(lead)), rows, keys, types[0].static_shape[-1], types[2].static_shape[-1]
@@ -152,6 +154,19 @@ def _is_worth(product: Call, values: Node, target: Target) -> bool:
     in_rows = keys * sizes.depth * -(-rows // lanes)
     in_keys = rows * (sizes.depth + _PASSES) * -(-keys // lanes)
     return in_rows <= in_keys
+
+
+def _is_worth_open(product: Call, values: Node, target: Target) -> bool:
+    """True for open sizes unless there are, for all one knows, few rows; widths must be known."""
+    depth, width = shape_of(product.args[0])[-1], shape_of(values)[-1]
+    *_, rows, keys = shape_of(product)
+    if not isinstance(depth, int) or not isinstance(width, int) or min(depth, width) < 1:
+        return False
+    dtype = tensor_type(values.type).dtype
+    lanes = target.lanes(bits(dtype))
+    if isinstance(keys, int) and block_vectors(keys, lanes, itemsize(dtype), target) == 0:
+        return False
+    return not isinstance(rows, int) or rows == 1 or rows >= lanes // 2
 
 
 # Turning it.

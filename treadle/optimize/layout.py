@@ -36,11 +36,13 @@ from treadle.ops.conv_nchwc import (
     reorder_nchwc,
     unpack_nchwc,
 )
-from treadle.ops.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
+from treadle.ops.conv_phased import phased_conv_nchwc
+from treadle.ops.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.matmul import dense_packed, matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import max_, mean, min_, sum_
+from treadle.ops.schedules.tiles import best_panel
 from treadle.ops.weave import weave
 from treadle.optimize.channels import (
     ChannelOrder,
@@ -51,11 +53,12 @@ from treadle.optimize.channels import (
     pack_weights,
     take_per_group,
 )
-from treadle.optimize.phases import Phases, phases_of
+from treadle.optimize.phases import Phases, in_turn, phases_of
 from treadle.optimize.winograd import (
+    taps_of,
     transform_weights,
     why_winograd,
-    winograd_outputs,
+    winograd_attrs,
     winograd_pads,
     winograd_tile,
 )
@@ -260,7 +263,9 @@ class _Layouts:
         if scaled is not None:
             decided(scaled.origin, "method", "scales the weights", "they are fewer than the data")
             source = self._blocked(scaled.value)
-        padded, rest = _padded(source.node, replace(attrs, groups=1), w, node.origin)
+        padded, rest = source.node, replace(attrs, groups=1)
+        if taps_of(attrs, data, w.type) is None:  # to skip padding a kernel must know of it
+            padded, rest = _padded(source.node, rest, w, node.origin)
 
         def make(order: ChannelOrder) -> Node:
             packed: Node = _constant(pack_weights(w.value, source.order, order), w)
@@ -273,7 +278,7 @@ class _Layouts:
         return _Blocked(make(order), order, make)
 
     def _conv_transpose(self, node: Call) -> _Blocked | None:
-        """All phases by one convolution, then woven."""
+        """The phases one after the other, or all by one convolution, then woven."""
         x, w = node.args
         data, attrs = tensor_type(x.type), node.attrs
         assert isinstance(attrs, ConvTransposeAttrs)
@@ -281,12 +286,16 @@ class _Layouts:
         if not known or data.ndim not in _IMAGES:
             return self._stays(node, "its type, weights or sizes are not for blocks of channels")
         assert isinstance(w, Constant)
-        phases = phases_of(attrs, data, w.type)
-        if isinstance(phases, str):
-            return self._stays(node, phases)
+        if attrs.groups > 1:
+            return self._stays(node, "groups read different channels")
         block = block_of(self.target, data.dtype)
-        if MOST_SPARSE[self._is_blocked(x)] * phases.count * w.type.static_shape[1] < block:
+        phases = phases_of(attrs, data, w.type)
+        woven = isinstance(phases, Phases) and self._is_better_woven(phases, data, w.type, block)
+        lanes = block if not isinstance(phases, Phases) else phases.count * w.type.static_shape[1]
+        if MOST_SPARSE[self._is_blocked(x)] * lanes < block:
             return self._stays(node, "its phases would waste most lanes of a block")
+        if not isinstance(phases, Phases) or not woven:
+            return self._in_turn(node, w, block)
         decided(node.origin, "method", "phases", f"outputs {phases.weave.strides} apart are alike")
         turned = _constant(phases.weights(w.value), w)
         made = conv.call(phases.conv, (x, turned), origin=node.origin)
@@ -296,6 +305,42 @@ class _Layouts:
         self.blocked[made] = blocked
         self.phased[node] = _Phased(made, phases)
         return self._woven(node)
+
+    def _is_better_woven(
+        self, phases: Phases, data: TensorType, weights: TensorType, block: int
+    ) -> bool:
+        """True where one convolution makes all phases with fewer products of whole blocks."""
+        if phases.count == 1:
+            return True
+        filters, *kernel = weights.static_shape[1:]
+        taps = tuple(a.taps for a in phases.axes)
+        every = phases.count * filters
+        whole = TensorType((every, weights.static_shape[0], *taps), weights.dtype)
+        if winograd_tile(phases.conv, data, whole, block, self.target) is not None:
+            return True
+        return -(-every // block) * prod(taps) < -(-filters // block) * prod(kernel)
+
+    def _in_turn(self, node: Call, w: Constant, block: int) -> _Blocked:
+        """The phases one after the other, each with the taps it has."""
+        x, attrs = node.args[0], node.attrs
+        assert isinstance(attrs, ConvTransposeAttrs)
+        _runs_blocked(node, block)
+        decided(node.origin, "method", "phases in turn", "each is written where its outputs lie")
+        how = in_turn(attrs, tensor_type(x.type), w.type)
+        source = self._blocked(x)
+        amounts = {"before": (0, 0, *how.before, 0), "after": (0, 0, *how.after, 0)}
+        padded = pad(source.node, **amounts, origin=node.origin)
+        turned = how.weights(w.value)
+        rank = len(how.axes)
+
+        def make(order: ChannelOrder) -> Node:
+            packed = pack_weights(turned, source.order, order)  # [oc, ic, *strides, *taps, ib, ob]
+            moved = np.ascontiguousarray(np.moveaxis(packed, 1, 1 + rank))
+            operands = (padded, _constant(moved, w))
+            return phased_conv_nchwc.call(how.conv, operands, origin=node.origin)
+
+        order = ChannelOrder.natural(w.type.static_shape[1], block)
+        return _Blocked(make(order), order, make)
 
     def _in_phases(self, node: Call, operator: Operator[Any]) -> bool:
         """Compute an element-wise operator before its operand is woven, where that can be."""
@@ -547,7 +592,7 @@ class _Layouts:
         decided(node.origin, "layout", "weights in panels", "they are known when compiled")
         n = weights.static_shape[1]
         rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
-        width = panel_width(rows, n, self.target.lanes(bits(data.dtype)))
+        width = panel_width(rows, n, weights.static_shape[0], data.dtype, self.target)
         # Once for all products that share them: a recurrent layer has one per step.
         if (b, width) not in self.panels:
             self.panels[b, width] = _constant(pack_panels(b.value, width), b)
@@ -578,12 +623,20 @@ def _runs_blocked(node: Call, block: int) -> None:
     decided(node.origin, "layout", f"NCHW{block}c", "a vector register holds a block")
 
 
-def panel_width(rows: int, columns: int, lanes: int) -> int:
-    """Return how many columns of weights lie together: more for few rows, which have few sums."""
-    vectors = 8 if rows == 1 else 2
-    while vectors > 1 and vectors * lanes >= 2 * columns:
-        vectors //= 2
-    return vectors * lanes
+def panel_width(rows: int, columns: int, steps: int, dtype: str, target: Target) -> int:
+    """Return how many columns of weights `[steps, columns]` lie together, in whole vectors.
+
+    `rows` are those of the other factor, 0 where they are not known. One row has few sums: more
+    columns keep the FMA units busy.
+    """
+    lanes = target.lanes(bits(dtype))
+    vectors = -(-columns // lanes)
+    if rows != 1:
+        return lanes * best_panel(rows, vectors, steps * bits(dtype) // 8, target)
+    width = 8
+    while width > 1 and width * lanes >= 2 * columns:
+        width //= 2
+    return width * lanes
 
 
 def _groups_to_merge(attrs: ConvAttrs, weights: TensorType, block: int) -> int | None:
@@ -642,10 +695,9 @@ def _winograd(
     """Return what makes a convolution by Winograd's filtering in a channel order."""
     attrs, data = node.attrs, tensor_type(node.args[0].type)
     assert isinstance(attrs, ConvAttrs)
-    filled = replace(attrs, pads_after=winograd_pads(attrs, data, tile))
+    filled = replace(attrs, pads_after=winograd_pads(attrs, data, w.type, tile))
     padded, _ = _padded(source.node, filled, w, node.origin)
-    height, width = winograd_outputs(attrs, data)
-    how = WinogradAttrs(tile, height, width)
+    how = winograd_attrs(attrs, data, w.type, tile)
 
     def make(order: ChannelOrder) -> Node:
         packed = transform_weights(pack_weights(w.value, source.order, order), tile)

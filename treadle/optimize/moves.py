@@ -18,6 +18,7 @@
 14. gather of one index of a transpose -> transpose of the gather
 15. reshape that cuts the axis a slice was taken along -> slice of the reshape, where the slice
     takes whole pieces: several slices of one value then differ in their begin alone
+16. concat of one value, many times, along an axis of length 1 -> broadcast
 """
 
 from __future__ import annotations
@@ -111,6 +112,13 @@ def _drop_empty_pad(call: Call, uses: Uses) -> Node | None:
 
 def _drop_single_concat(call: Call, uses: Uses) -> Node | None:
     return call.args[0] if len(call.args) == 1 else None
+
+
+def _repeat_to_broadcast(call: Call, uses: Uses) -> Node | None:
+    value, axis = call.args[0], attrs_of(call).axis
+    if len(call.args) == 1 or shape_of(value)[axis] != 1 or any(a is not value for a in call.args):
+        return None
+    return broadcast_to(value, shape=tensor_type(call.type).shape, origin=call.origin)
 
 
 def _merge_concats(call: Call, uses: Uses) -> Node | None:
@@ -257,6 +265,7 @@ RULES = (
     Rule("drop_full_slice", (slice_,), _drop_full_slice),
     Rule("drop_empty_pad", (pad,), _drop_empty_pad),
     Rule("drop_single_concat", (concat,), _drop_single_concat),
+    Rule("repeat_to_broadcast", (concat,), _repeat_to_broadcast),
     Rule("merge_concats", (concat,), _merge_concats),
     Rule("split_to_slices", (split,), _split_to_slices),
     Rule("drop_broadcast", (broadcast_to,), _drop_same_shape),

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transposed convolution as one ordinary convolution that makes all its phases.
+"""A transposed convolution as its phases: ordinary convolutions of one input.
 
 Outputs that lie a stride apart meet the same taps of the kernel: they are an ordinary convolution
-of the input with every stride-th tap, turned round. The convolutions of all phases read the same
-windows, so they are one with a stride product times the filters; taps that a phase does not have
-are zeros. Putting the phases in the order of the image is the operator `weave` (Shi et al., "Is
-the deconvolution layer the same as a convolutional layer?", 2016).
+of the input with every stride-th tap, turned round (Shi et al., "Is the deconvolution layer the
+same as a convolutional layer?", 2016). Two ways to run them:
+
+- one after the other by the operator `phased_conv_nchwc`, each with the taps it has, written to
+  where its outputs lie (`in_turn`);
+- as one convolution with a stride product times the filters, as they read the same windows: taps
+  that a phase does not have are zeros, and the operator `weave` puts the phases in order
+  (`phases_of`). It fills blocks of channels where there are fewer filters.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import numpy as np
 
 from treadle.graph.types import TensorType
 from treadle.ops.conv import ConvAttrs, ConvTransposeAttrs, TransposedAxis, transposed_axes
+from treadle.ops.conv_phased import PhasedConvAttrs, phased_axes
 from treadle.ops.weave import WeaveAttrs
 
 
@@ -67,3 +72,42 @@ def phases_of(attrs: ConvTransposeAttrs, data: TensorType, weights: TensorType) 
     shifts = tuple(a.before - a.first * a.stride for a in axes)
     conv = ConvAttrs(pads_before=before, pads_after=after)
     return Phases(axes, conv, WeaveAttrs(strides, sizes, shifts))
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """The attributes of `phased_conv_nchwc`; zeros the input needs, negative: what to leave out."""
+
+    axes: tuple[TransposedAxis, ...]
+    conv: PhasedConvAttrs
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    def weights(self, w: np.ndarray) -> np.ndarray:
+        """Return weights [c, oc, *kernel] as [oc, c, *strides, *taps]."""
+        rank = len(self.axes)
+        spread = [(k - 1) * a.spread + 1 for k, a in zip(w.shape[2:], self.axes, strict=True)]
+        full = np.zeros((*w.shape[:2], *(a.spread_kernel for a in self.axes)), w.dtype)
+        places = (slice(0, n, a.spread) for n, a in zip(spread, self.axes, strict=True))
+        full[(slice(None), slice(None), *places)] = w
+        split = full.reshape(*w.shape[:2], *(n for a in self.axes for n in (a.taps, a.stride)))
+        taps, phases = tuple(range(2, 2 + 2 * rank, 2)), tuple(range(3, 3 + 2 * rank, 2))
+        shifts = [-shift for shift in self.conv.shifts]
+        turned = np.roll(np.flip(split, taps), shifts, phases)
+        return np.ascontiguousarray(turned.transpose(1, 0, *phases, *taps))
+
+
+def in_turn(attrs: ConvTransposeAttrs, data: TensorType, weights: TensorType) -> InTurn:
+    """Return how a transposed convolution of one group runs phase by phase over static sizes."""
+    axes = transposed_axes(attrs, data.static_shape[2:], weights.static_shape[2:])
+    conv = PhasedConvAttrs(
+        strides=tuple(a.stride for a in axes),
+        sizes=TensorType(tuple(a.out for a in axes), data.dtype).static_shape,
+        kernel=tuple((a.kernel - 1) * a.spread + 1 for a in axes),
+        shifts=tuple(a.before - a.first * a.stride for a in axes),
+        dilations=tuple(a.step for a in axes),
+    )
+    before = tuple((a.taps - 1) * a.step - a.first for a in axes)
+    reach = (p.reach for p in phased_axes(conv))
+    held = zip(reach, before, data.static_shape[2:], strict=True)
+    return InTurn(axes, conv, before, tuple(end - start - size for end, start, size in held))

@@ -10,14 +10,21 @@ images with many channels.
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
 import numpy as np
 
 from treadle.graph.types import TensorType
-from treadle.ops.conv import ConvAttrs
-from treadle.ops.conv_winograd import KERNEL, POINTS, filter_matrix, missing
-from treadle.ops.schedules.tiles import best_window_tile, image_cycles
+from treadle.ops.conv import ConvAttrs, conv_axes
+from treadle.ops.conv_winograd import (
+    KERNEL,
+    POINTS,
+    WinogradAttrs,
+    filter_matrix,
+    missing,
+    tiles_along,
+)
+from treadle.ops.schedules.tiles import Taps, best_window_tile, image_cycles
 from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, WinogradShape, plan_winograd
 from treadle.settings import get
 from treadle.target.base import Target
@@ -25,6 +32,10 @@ from treadle.target.base import Target
 WORTHWHILE = {2: 1.0, 4: 0.9}
 """The share of the direct way's cycles that a tile may take: more must be gained for a larger
 rounding error."""
+
+
+FEW_LIVE = 0.75
+"""The share of taps that meet no padding below which the others are skipped."""
 
 
 def winograd_tile(
@@ -42,19 +53,25 @@ def winograd_costs(
 
     Those of a tile are divided by its `WORTHWHILE`. A batch that is not known counts as 1.
     """
-    if not _is_possible(attrs, data, weights) or min(_outputs(attrs, data)) < 1:
+    if not _is_possible(attrs, data, weights) or min(_outputs(attrs, data, weights)) < 1:
         return {None: 0.0}
-    height, width = _outputs(attrs, data)
+    *deep, height, width = _outputs(attrs, data, weights)
     n, channels = (d if isinstance(d, int) else 1 for d in data.shape[:2])
-    filters = weights.static_shape[0]
-    inputs, outputs = ceil(channels / block) * block, ceil(filters / block) * block
+    filters, _, *kernel = weights.static_shape
+    n *= prod(deep)
+    # A tap of the depth adds products like a channel.
+    inputs = ceil(channels / block) * block * prod(kernel[:-2])
+    outputs = ceil(filters / block) * block
     registers = max(1, block // target.lanes())
     costs: dict[int | None, float] = {
-        None: _direct((n, height, width), inputs, outputs, block, target)
+        None: _direct(
+            (n, height, width), inputs, outputs, block, target, taps_of(attrs, data, weights)
+        )
     }
     for tile in POINTS:
-        down, across = ceil(height / tile), ceil(width / tile)
-        shape = WinogradShape(tile, down, across, inputs, outputs, block, n)
+        gaps = _gaps(attrs)
+        down, across = tiles_along(height, tile, gaps[0]), tiles_along(width, tile, gaps[1])
+        shape = WinogradShape(tile, down, across, inputs, outputs, block, n, gaps)
         cycles = plan_winograd(shape, target, width=registers).cycles
         costs[tile] = cycles / WORTHWHILE[tile]
     return costs
@@ -64,10 +81,10 @@ def why_winograd(
     attrs: ConvAttrs, data: TensorType, weights: TensorType, block: int, target: Target
 ) -> str:
     """Return in words what `winograd_tile` decides by."""
-    if data.dtype != "float32" or weights.static_shape[2:] != (KERNEL, KERNEL):
+    if data.dtype != "float32" or weights.static_shape[-2:] != (KERNEL, KERNEL):
         return f"Winograd's filtering is for float32 and windows of {KERNEL}x{KERNEL}"
     if not _is_possible(attrs, data, weights):
-        return "Winograd's filtering is for known images and strides, dilations and groups of 1"
+        return "Winograd's filtering is for known images and strides and groups of 1"
     costs = winograd_costs(attrs, data, weights, block, target)
     cycles = [f"direct {costs[None] / 1e3:.0f}"]
     cycles += [
@@ -78,54 +95,104 @@ def why_winograd(
 
 
 def _is_possible(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> bool:
-    steps = (*attrs.strides, *attrs.dilations, attrs.groups)
-    kernel = weights.static_shape[2:]
+    steps = (*attrs.strides[-2:], attrs.groups)
+    _, _, *kernel = weights.static_shape
+    is_square = len(kernel) >= 2 and kernel[-2:] == [KERNEL, KERNEL]
     is_known = all(isinstance(d, int) for d in data.shape[1:])
-    is_plain = kernel == (KERNEL, KERNEL) and all(s == 1 for s in steps)
-    return data.dtype == "float32" and is_known and is_plain
+    return data.dtype == "float32" and is_known and is_square and all(s == 1 for s in steps)
 
 
-def _outputs(attrs: ConvAttrs, data: TensorType) -> tuple[int, int]:
-    before, after = attrs.pads_before or (0, 0), attrs.pads_after or (0, 0)
-    high, wide = data.with_shape(data.shape[2:]).static_shape
-    return (
-        high + before[0] + after[0] - KERNEL + 1,
-        wide + before[1] + after[1] - KERNEL + 1,
+def _gaps(attrs: ConvAttrs) -> tuple[int, int]:
+    """Return how far apart the rows and the columns of a window are."""
+    high, wide = attrs.dilations[-2:] or (1, 1)
+    return high, wide
+
+
+def _outputs(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[int, ...]:
+    image = _image(data)
+    axes = conv_axes(attrs, image, weights.static_shape[2:])
+    spare = (a.before + a.after - a.extent for a in axes)
+    sizes = zip(image, spare, axes, strict=True)
+    return tuple((size + more) // a.stride + 1 for size, more, a in sizes)
+
+
+def _image(data: TensorType) -> tuple[int, ...]:
+    """Return the extents besides batch and channels."""
+    return data.with_shape(data.shape[2:]).static_shape
+
+
+def taps_of(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[Taps, Taps] | None:
+    """Return the taps of a window on an image; None where too few meet padding to skip those."""
+    counts = weights.static_shape[2:]
+    if len(counts) != 2 or not all(isinstance(d, int) for d in data.shape[2:]):
+        return None
+    sizes = _image(data)
+    none, ones = (0, 0), (1, 1)
+    before, after = attrs.pads_before or none, attrs.pads_after or none
+    strides, gaps = attrs.strides or ones, attrs.dilations or ones
+    high, wide = (Taps(counts[k], sizes[k], before[k], strides[k], gaps[k]) for k in (0, 1))
+    outputs = [
+        (sizes[k] + before[k] + after[k] - gaps[k] * (counts[k] - 1) - 1) // strides[k] + 1
+        for k in (0, 1)
+    ]
+    share = prod(
+        sum(t.live(i, 1) for i in range(n)) / max(1, n * t.count)
+        for t, n in zip((high, wide), outputs, strict=True)
     )
+    return (high, wide) if share < FEW_LIVE else None
 
 
 def _direct(
-    image: tuple[int, int, int], inputs: int, outputs: int, block: int, target: Target
+    image: tuple[int, int, int],
+    inputs: int,
+    outputs: int,
+    block: int,
+    target: Target,
+    taps: tuple[Taps, Taps] | None,
 ) -> float:
     n, height, width = image
     registers = max(1, block // target.lanes())
     chunks = outputs // block
-    tile = best_window_tile(height, width, chunks, target, registers=registers)
-    cycles = n * inputs * KERNEL**2 * image_cycles((height, width, chunks), tile, registers)
+    tile = best_window_tile(height, width, chunks, target, registers=registers, taps=taps)
+    steps = image_cycles((height, width, chunks), tile, registers, taps)
+    cycles = n * inputs * steps * (1 if taps is not None else KERNEL**2)
     reading = 4 * inputs * outputs * KERNEL**2 / BYTES_PER_CYCLE
     first = cycles * tile.high * tile.wide / (n * height * width)
     return cycles + max(0.0, reading - first)
 
 
-def winograd_pads(attrs: ConvAttrs, data: TensorType, tile: int) -> tuple[int, int]:
-    """Return the padding after the image that fills whole tiles."""
-    after = attrs.pads_after or (0, 0)
-    high, wide = _outputs(attrs, data)
-    return after[0] + missing(high, tile), after[1] + missing(wide, tile)
+def winograd_pads(
+    attrs: ConvAttrs, data: TensorType, weights: TensorType, tile: int
+) -> tuple[int, ...]:
+    """Return the padding after each axis, that of the image filled up to whole tiles."""
+    *deep, high, wide = attrs.pads_after or (0,) * (data.ndim - 2)
+    height, width = _outputs(attrs, data, weights)[-2:]
+    down, across = _gaps(attrs)
+    return *deep, high + missing(height, tile, down), wide + missing(width, tile, across)
 
 
-def winograd_outputs(attrs: ConvAttrs, data: TensorType) -> tuple[int, int]:
-    """Return the height and width of the result."""
-    return _outputs(attrs, data)
+def winograd_attrs(
+    attrs: ConvAttrs, data: TensorType, weights: TensorType, tile: int
+) -> WinogradAttrs:
+    """Return the attributes of the filtering that stands for a convolution."""
+    height, width = _outputs(attrs, data, weights)[-2:]
+    gaps = _gaps(attrs)
+    if data.ndim == 4:
+        return WinogradAttrs(tile, height, width, dilations=gaps)
+    strides, dilations = attrs.strides or (1,), attrs.dilations or (1,)
+    return WinogradAttrs(tile, height, width, strides[0], dilations[0], gaps)
 
 
 def transform_weights(w: np.ndarray, tile: int) -> np.ndarray:
-    """Return weights [oc, ic, 3, 3, ib, ob] as [oc, t+2, t+2, ic, ib, ob]: rounded once."""
+    """Return weights [oc, ic, kd?, 3, 3, ib, ob] as [oc, t+2, t+2, ic * kd, ib, ob].
+
+    They are rounded once.
+    """
     matrix = filter_matrix(tile)
     both = np.kron(matrix, matrix)  # [(t+2)^2, 9]
-    oc, ic, kh, kw, ib, ob = w.shape
-    result = np.empty((oc, tile + 2, tile + 2, ic, ib, ob), w.dtype)
-    for made, filters in zip(result, w, strict=True):
+    oc, *chunks, kh, kw, ib, ob = w.shape
+    result = np.empty((oc, tile + 2, tile + 2, prod(chunks), ib, ob), w.dtype)
+    for made, filters in zip(result, w.reshape(oc, -1, kh, kw, ib, ob), strict=True):
         taps = filters.transpose(1, 2, 0, 3, 4).reshape(kh * kw, -1).astype(np.float64)
         made[...] = (both @ taps).reshape(made.shape)
     return result

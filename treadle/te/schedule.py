@@ -30,6 +30,12 @@ LoopKind = Literal["serial", "vectorized", "unrolled", "parallel", "thread"]
 Scope = Literal["", "global", "local", "shared", "workspace"]
 
 
+Tail = Literal["cut", "shorten", "guard"]
+"""What becomes of the last turn of a split that does not divide its axis: code of its own, the same
+code with an inner loop that may be shorter, or the same code with a test around what is past the
+end."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
     """`parent` becomes `outer` times `factor` plus `inner`."""
@@ -38,6 +44,7 @@ class Split:
     outer: IterVar
     inner: IterVar
     factor: Expr
+    tail: Tail = "cut"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +92,9 @@ class AxisNote:
     thread: IterVar | None = None
     pragmas: list[tuple[str, object]] = field(default_factory=list)
     prefetches: list[tuple[Tensor, int]] = field(default_factory=list)
+    ranges: list[tuple[Expr, int, int]] = field(default_factory=list)
+    """Iterations matter only where an index is somewhere in a range (begin, end)."""
+    lines: list[tuple[Tensor, tuple[Expr, ...]]] = field(default_factory=list)
 
 
 def ceil_div(a: Expr, b: Expr) -> Expr:
@@ -122,6 +132,7 @@ class Stage:
         self.attach = ROOT
         self.scope: Scope = ""
         self.peeled: dict[IterVar, tuple[Expr, Expr]] = {}
+        self.rounded: set[IterVar] = set()
         self.is_output = False
         self._reset_loops()
 
@@ -148,10 +159,13 @@ class Stage:
         parent: IterVar,
         factor: ExprLike | None = None,
         nparts: ExprLike | None = None,
+        *,
+        tail: Tail = "cut",
     ) -> tuple[IterVar, IterVar]:
         """Split an axis in two; the inner has extent `factor`, or the outer has `nparts`.
 
-        A factor that does not divide the extent is fine: the remainder becomes a tile of its own.
+        A factor that does not divide the extent is fine: the remainder becomes a tile of its own,
+        or `tail` says what else.
 
         before: for i in range(n)  ->  after: for io in range(n // factor): for ii in range(factor)
         """
@@ -165,10 +179,11 @@ class Stage:
             self._say("split", parent, f"nparts={parts}")
         else:
             inner_extent = self._positive(factor, "factor", parent)
-            self._say("split", parent, f"factor={inner_extent}")
+            more = () if tail == "cut" else (f"tail={tail!r}",)
+            self._say("split", parent, f"factor={inner_extent}", *more)
         outer = IterVar(f"{parent.name}.outer", kind=parent.kind)
         inner = IterVar(f"{parent.name}.inner", kind=parent.kind)
-        self.relations.append(Split(parent, outer, inner, inner_extent))
+        self.relations.append(Split(parent, outer, inner, inner_extent, tail))
         self.leaf_iter_vars[position : position + 1] = [outer, inner]
         return outer, inner
 
@@ -279,6 +294,48 @@ class Stage:
         self.notes.setdefault(var, AxisNote()).prefetches.append((tensor, offset))
         self._say("prefetch", tensor.name, var, offset)
 
+    def skip_outside(self, var: IterVar, index: Expr, begin: int, end: int) -> None:
+        """Skip the iterations of `var` for which `index` lies outside [begin, end) everywhere.
+
+        Everywhere: for all elements that the loops inside compute. `var` is an axis of a reduction,
+        to which such an iteration adds nothing: what it reads outside is known to be zero.
+
+        before: for k: for i in range(8): C[i] += A[i + k] * B[k]
+        after:  for k: if k + 7 >= begin and k < end: for i in range(8): C[i] += A[i + k] * B[k]
+        """
+        self._leaf(var, "skip_outside")
+        if begin > end:
+            raise self._error(f"skip_outside needs begin <= end, not {begin} and {end}")
+        if var.kind != "reduce":
+            raise self._error(f"skip_outside: {var.name} is not an axis of a reduction")
+        self.notes.setdefault(var, AxisNote()).ranges.append((index, begin, end))
+        self._say("skip_outside", var, index, begin, end)
+
+    def prefetch_at(self, tensor: Tensor, var: IterVar, indices: Sequence[ExprLike]) -> None:
+        """In each iteration of `var`, fetch the cache line that holds `tensor[indices]`.
+
+        The indices are expressions of the stage's own axes, of which those inside `var` stand at
+        their first values. Only a hint: the place may be outside the tensor.
+
+        before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[indices]); C[n] += B[k, n]
+        """
+        self._leaf(var, "prefetch_at")
+        if not self._reads(tensor):
+            raise self._error(f"prefetch_at: {self.name} does not read {tensor.name}")
+        if len(indices) != len(tensor.shape):
+            raise self._error(
+                f"prefetch_at: {len(indices)} indices for the {len(tensor.shape)} dimensions "
+                f"of {tensor.name}"
+            )
+        place = tuple(convert(i) for i in indices)
+        own = (*self.op.axis, *self.op.reduce_axis) if isinstance(self.op, ComputeOp) else ()
+        foreign = {n for i in place for n in ex.walk(i) if isinstance(n, ex.Var)} - set(own)
+        if foreign:
+            names = ", ".join(sorted(str(n) for n in foreign))
+            raise self._error(f"prefetch_at: {names} is no axis of {self.name}")
+        self.notes.setdefault(var, AxisNote()).lines.append((tensor, place))
+        self._say("prefetch_at", tensor.name, var, place)
+
     def peel(self, axis: IterVar, begin: int, end: ExprLike) -> None:
         """Let the scheduled loops cover [begin, end) of a root axis; plain loops cover the rest.
 
@@ -296,6 +353,22 @@ class Stage:
             raise self._error(f"peel of {axis.name} needs 0 <= begin < end <= {axis.extent}")
         self.peeled[axis] = (Const.of(begin), limit)
         self._say("peel", axis, begin, end)
+
+    def round_up(self, axis: IterVar) -> None:
+        """Compute as much along a data axis as is ever needed, also where its tensor ends before.
+
+        For a stage that is computed at a loop: its extents are constants then, so that it can be in
+        lanes and registers. What lies past the end is made of the last elements and never stored.
+
+        before: for i in vectorized(min(n - start, 8)): A[i] = X[start + i]
+        after:  for i in vectorized(8): A[i] = X[min(start + i, n - 1)]
+        """
+        if not isinstance(self.op, ComputeOp) or axis not in self.op.axis:
+            raise self._error(f"{axis.name} is not a data axis of {self.name}")
+        if self.is_output:
+            raise self._error("an output ends where its tensor ends")
+        self.rounded.add(axis)
+        self._say("round_up", axis)
 
     # -- where the stage is computed -----------------------------------------------------------
 

@@ -7,9 +7,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from tests.frontend.onnx.models import Arrays, make, outputs_of
+from treadle.build.compile import compile_model
 
 RNG = np.random.default_rng(23)
 DOMAIN = "com.microsoft"
@@ -148,6 +149,29 @@ def test_products_by_blocks(bits: int, zeros: str, rows: int, size: int) -> None
     if zeros == "float":
         arrays["z"] = RNG.uniform(0, 15, (columns, blocks)).astype("float32")
     _check("MatMulNBits", arrays, rtol=2e-3, K=rows, N=columns, bits=bits, block_size=size)
+
+
+@pytest.mark.parametrize("shape", [("n", 96), ("batch", 3, 96)])
+def test_weights_stay_packed(shape: tuple[int | str, ...]) -> None:
+    columns, rows, size = 70, 96, 32
+    weights = {
+        "b": _bytes("uint8", columns, rows // size, size // 2),
+        "s": RNG.uniform(0.01, 0.1, (columns, rows // size)).astype("float32"),
+    }
+    node = helper.make_node(
+        "MatMulNBits", ["a", *weights], ["y"], domain=DOMAIN, K=rows, N=columns, block_size=size
+    )
+    model = make([node], {"a": list(shape)}, ["y"], 17, domains=[DOMAIN])
+    model.graph.initializer.extend(numpy_helper.from_array(w, n) for n, w in weights.items())
+    executable = compile_model(model, dynamic=True)
+    panels = 128  # columns, in whole panels
+    assert executable.weight_bytes == panels * (rows // 2 + 4 * rows // size)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for count in (1, 5):
+        given = tuple(count if isinstance(d, str) else d for d in shape)
+        a = RNG.normal(size=given).astype("float32")
+        (want,), (got,) = session.run(None, {"a": a}), executable(a)
+        np.testing.assert_allclose(np.asarray(got), want, rtol=2e-3, atol=2e-3)
 
 
 def test_rows_by_blocks() -> None:

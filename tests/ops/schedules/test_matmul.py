@@ -30,7 +30,7 @@ MACHINES = {
 
 
 def dense(rows: int, k: int, n: int, target: Target) -> tuple[Kernel, list[np.ndarray]]:
-    width = panel_width(rows, n, target.lanes())
+    width = panel_width(rows, n, k, "float32", target)
     example = Example(((rows, k), (-(-n // width), k, width)), {"n": n})
     inputs = inputs_of(example)
     op = OPERATORS.get("dense_packed")
@@ -41,7 +41,7 @@ def dense(rows: int, k: int, n: int, target: Target) -> tuple[Kernel, list[np.nd
 @pytest.mark.parametrize("rows", [1, 2, 5, 13, 14, 15, 29])
 @pytest.mark.parametrize("n", [5, 64, 75])
 def test_any_rows_and_columns(rows: int, n: int) -> None:
-    width = panel_width(rows, n, native().lanes())
+    width = panel_width(rows, n, 40, "float32", native())
     check("dense_packed", (rows, 40), (-(-n // width), 40, width), n=n)
 
 

@@ -14,6 +14,10 @@ from treadle.errors import ModelError, TreadleError
 from treadle.frontend.importer import origin_of
 from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
 from treadle.graph.nodes import Node, Var, topological
+from treadle.graph.types import TensorType
+
+_ONNX_NAMES = {"float32": "float", "float64": "double"}
+"""The element types that ONNX's definitions call otherwise."""
 
 
 @contextmanager
@@ -86,6 +90,33 @@ def check_form(
         raise ModelError(f"{schema.name} has {len(inputs)} inputs; it takes {wanted}")
     if len(proto.output) > schema.max_output:
         raise ModelError(f"{schema.name} has {len(proto.output)} outputs")
+
+
+@contextmanager
+def fitting(schema: onnx.defs.OpSchema | None, inputs: Sequence[Node | None]) -> Iterator[None]:
+    """Say which input breaks the definition of an operator where a converter stumbles over it."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, ValueError, TypeError) as e:
+        if schema is None:
+            raise
+        wrong = _wrong_type(schema, inputs)
+        shapes = f"the inputs do not fit {schema.name}-{schema.since_version}: {e}"
+        raise ModelError(wrong or shapes) from e
+
+
+def _wrong_type(schema: onnx.defs.OpSchema, inputs: Sequence[Node | None]) -> str:
+    """Return which input has an element type that ONNX does not allow, if one has."""
+    for k, node in enumerate(inputs):
+        declared = schema.inputs[min(k, len(schema.inputs) - 1)]
+        found = "" if node is None or not isinstance(node.type, TensorType) else node.type.dtype
+        allowed = {name.removeprefix("tensor(").rstrip(")") for name in declared.types}
+        if found and _ONNX_NAMES.get(found, found) not in allowed:
+            return (
+                f"the input {k} ({declared.name!r}) has elements of {found}; "
+                f"{schema.name}-{schema.since_version} takes {', '.join(sorted(allowed))}"
+            )
+    return ""
 
 
 def check_complete(node: OnnxNode, results: Sequence[Node]) -> None:

@@ -22,6 +22,7 @@ from treadle.frontend.onnx import (
     norm,
     pool,
     quantize,
+    random_numbers,
     recurrent,
     reduce,
     resize,
@@ -41,7 +42,8 @@ FAMILIES = (
     constants, conv, deform, einsum, elementwise, matmul, microsoft,
     microsoft_attention, microsoft_fused, microsoft_gqa, microsoft_quantized,
     ml, movement, ngrams,
-    norm, pool, quantize, recurrent, reduce, resize, scatter, select, sequence, shape, signal,
+    norm, pool, quantize, random_numbers, recurrent, reduce, resize, scatter, select, sequence,
+    shape, signal,
     sort,
     training, trees, vision,
 )  # fmt: skip

@@ -88,6 +88,8 @@ def expand(
         opset = _body_version(schema.function_opset_versions, meaning.opset)
         body = schema.get_function_with_opset_version(opset)
     function.ParseFromString(body)
+    if not function.node:
+        raise ModelError(f"ONNX defines no {schema.name}-{schema.since_version} of such inputs")
     if not any(domain_of(o.domain) == "" for o in function.opset_import):
         core = opset if not schema.domain else onnx.defs.onnx_opset_version()
         function.opset_import.add(domain="", version=core)

@@ -14,7 +14,14 @@ import onnx
 from treadle.errors import ModelError
 from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
-from treadle.frontend.onnx.check import check_complete, check_form, placed, undefined, usage
+from treadle.frontend.onnx.check import (
+    check_complete,
+    check_form,
+    fitting,
+    placed,
+    undefined,
+    usage,
+)
 from treadle.frontend.onnx.files import Source, open_model
 from treadle.frontend.onnx.functions import (
     attributes_of,
@@ -96,6 +103,8 @@ class _Frame:
     """Takes the results of a frame that is finished."""
     sizes: dict[SizeVar, Node] = field(default_factory=dict)
     """Sizes that are the numbers of values computed in this frame."""
+    use: _Use | None = None
+    """The node whose function, branch or body this is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,15 @@ class _Use:
     place: str
     inputs: tuple[Node | None, ...]
 
+    def advice(self) -> str:
+        """Return what the operator takes."""
+        domain = domain_of(self.proto.domain)
+        try:
+            opset = self.frame.opsets.get(domain, 1)
+            return usage(onnx.defs.get_schema(self.proto.op_type, opset, domain))
+        except onnx.defs.SchemaError:
+            return usage(None)
+
 
 class _Importer:
     """One import: the stack of frames and the values named so far."""
@@ -129,6 +147,7 @@ class _Importer:
         self._stack: list[_Frame] = []
         self._loops = LoopParameters()
         self._repeated = 0
+        self._notes: dict[str, None] = {}
 
     def run(
         self,
@@ -163,7 +182,7 @@ class _Importer:
         names = tuple(name for name, _ in leaves)
         structures = tuple(structure_of(node) for node in outputs.values())
         module = Module(function, names, graph.name or "model", structures)
-        return Imported(module, tuple(inputs.notes))
+        return Imported(module, (*inputs.notes, *self._notes))
 
     def _initializers(
         self, graph: onnx.GraphProto, weights: Mapping[int, memoryview]
@@ -196,7 +215,8 @@ class _Importer:
         """Hand the results of a function or branch to the node it stands for."""
         if not self._stack:
             return
-        with placed(f"{self._source.name}, node {frame.prefix.rstrip('/')}"):
+        assert frame.use is not None
+        with placed(frame.use.place, frame.use.advice):
             if frame.after is not None:
                 _check_results(frame)
                 frame.after(frame)
@@ -212,11 +232,12 @@ class _Importer:
         index = frame.position - 1
         origin = frame.prefix + origin_of(proto.name, proto.op_type, index)
         place = f"{self._source.name}, node {origin} (index {index}), operator {proto.op_type}"
-        with placed(place):
+        opset = frame.opsets.get(domain_of(proto.domain), 0)
+        with placed(f"{place}, opset {opset}"):
             inputs = _inputs(frame, proto)
         meaning = self._resolver.meaning(proto, frame.opsets)
         use = _Use(proto, frame, origin, place + _signature(meaning, frame, proto, inputs), inputs)
-        with placed(use.place, lambda: usage(getattr(meaning, "schema", None))):
+        with placed(use.place, use.advice):
             self._apply(meaning, use)
 
     def _apply(self, meaning: Meaning, use: _Use) -> None:
@@ -238,6 +259,7 @@ class _Importer:
             self._stack.append(self._inline(meaning.function, use.proto, use))
         else:
             full = with_all_attributes(meaning, use.proto, use.frame.attributes)
+            check_form(meaning.schema, attributes_of(full, None), use.inputs, use.proto)
             self._stack.append(self._inline(expand(meaning, full, use.inputs), full, use))
 
     def _call(self, meaning: Conversion, use: _Use) -> Sequence[Node]:
@@ -245,10 +267,12 @@ class _Importer:
         if meaning.schema is not None:
             check_form(meaning.schema, attributes, use.inputs, use.proto)
         node = self._node(use, meaning.version, attributes)
-        converted = meaning.function(node)
+        with fitting(meaning.schema, use.inputs):
+            converted = meaning.function(node)
         results = list(converted) if isinstance(converted, Sequence) else [converted]
         check_complete(node, results)
         use.frame.sizes.update(node.measured)
+        self._notes.update(dict.fromkeys(node.notes))
         given = [i for i in use.inputs if i is not None]
         known = all(isinstance(i, Constant) for i in given)
         results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
@@ -288,6 +312,7 @@ class _Importer:
             prefix=use.origin + "/",
             attributes={a.name: a for a in function.attribute_proto} | given,
             defined=set(values),
+            use=use,
         )
 
     def _branch(self, use: _Use) -> None:
@@ -337,6 +362,7 @@ class _Importer:
             prefix=use.origin + "/",
             attributes=use.frame.attributes,
             defined=set(own),
+            use=use,
         )
 
     def _repeat(self, meaning: Repeating, use: _Use) -> None:
@@ -419,6 +445,7 @@ class _Importer:
             prefix=f"{use.origin}/{name}/",
             attributes=use.frame.attributes,
             defined=set(own),
+            use=use,
         )
 
     def _check_budget(self, use: _Use) -> None:

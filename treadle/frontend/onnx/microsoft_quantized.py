@@ -15,6 +15,7 @@ from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.onnx.build import (
     converted,
+    dims_of,
     reshaped,
     shape_of,
     transposed,
@@ -35,6 +36,10 @@ from treadle.frontend.onnx.quantize import (
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise, movement
 from treadle.ops import reduce as reductions
+from treadle.ops.matmul_blocks import dense_blocks
+
+_PANEL = 64
+"""Columns of weights that lie side by side: a line of memory of bytes."""
 
 converter("QuantizeLinear", since=(1,), domain=DOMAIN)(quantize_linear)
 converter("DequantizeLinear", since=(1,), domain=DOMAIN)(dequantize_linear)
@@ -207,17 +212,13 @@ def quantized_gemm(node: OnnxNode) -> Node:
 
 @converter("MatMulNBits", since=(1,), domain=DOMAIN)
 def blockwise_product(node: OnnxNode) -> Node:
-    """Convert a product with weights [columns, rows] of 2, 4 or 8 bits, scaled by blocks."""
+    """Convert a product with weights [columns, rows] of 2, 4 or 8 bits, scaled by blocks.
+
+    The weights stay packed: they are most of what a model of this kind reads.
+    """
     node.without_effect("accuracy_level")
     if node.has_input(4) or node.integer("weight_prepacked", 0):
         raise ModelError("MatMulNBits with g_idx or prepacked weights is not supported")
-    weights = _unpacked_weights(node)
-    made = product(node.input(0), transposed(weights, (1, 0)))
-    return elementwise.add(made, node.input(5)) if node.has_input(5) else made
-
-
-def _unpacked_weights(node: OnnxNode) -> Node:
-    """Return the weights [columns, rows] in the element type of the other factor."""
     bits, size = node.integer("bits", 4), node.integer("block_size")
     rows, columns = node.integer("K"), node.integer("N")
     if bits not in (2, 4, 8) or size < 8 or min(rows, columns) < 1:
@@ -227,22 +228,48 @@ def _unpacked_weights(node: OnnxNode) -> Node:
     if int(np.prod(node.shape(1), dtype=object)) != int(np.prod(stored)):
         raise ModelError(f"the weights {node.type(1)} are not {list(stored)} bytes")
     dtype = node.type(0).dtype
-    steps = converted(_unpacked(reshaped(node.input(1), stored), bits), dtype)
-    zeros: Node = Constant.of(1 << (bits - 1), dtype)
-    if node.has_input(3):
-        zeros = _zero_points(node, bits, columns, blocks, dtype)
-    scales = reshaped(node.input(2), (columns, blocks, 1))
-    wide = elementwise.multiply(elementwise.subtract(steps, zeros), converted(scales, dtype))
-    flat = reshaped(wide, (columns, blocks * size))
-    return _cut(flat, rows)
+    scales = converted(reshaped(node.input(2), (columns, blocks)), dtype)
+    made = dense_blocks(
+        _whole_blocks(node.input(0), rows, blocks * size),
+        _in_panels(reshaped(node.input(1), stored)),
+        _in_panels(scales),
+        _zero_points(node, bits, columns, blocks, dtype),
+        n=columns,
+        bits=bits,
+    )
+    return elementwise.add(made, node.input(5)) if node.has_input(5) else made
+
+
+def _whole_blocks(x: Node, rows: int, padded: int) -> Node:
+    """Return the values with zeros for what the last block of weights has beyond them."""
+    ndim = len(dims_of(x))
+    if dims_of(x)[-1] != rows or ndim < 2:
+        raise ModelError(f"MatMulNBits with K = {rows} takes [..., {rows}] values, not {x.type}")
+    if rows == padded:
+        return x
+    none = (0,) * ndim
+    return movement.pad(x, before=none, after=(*none[:-1], padded - rows))
+
+
+def _in_panels(x: Node) -> Node:
+    """Return [columns, blocks, ...] as [panels, blocks, ..., width], padded by zeros."""
+    columns, *rest = shape_of(x)
+    panels = -(-columns // _PANEL)
+    if columns % _PANEL:
+        none = (0,) * (len(rest) + 1)
+        x = movement.pad(x, before=none, after=(panels * _PANEL - columns, *none[1:]))
+    apart = reshaped(x, (panels, _PANEL, *rest))
+    return transposed(apart, (0, *range(2, len(rest) + 2), 1))
 
 
 def _zero_points(node: OnnxNode, bits: int, columns: int, blocks: int, dtype: str) -> Node:
+    """Return one zero for all, or one per block and column in panels."""
+    if not node.has_input(3):
+        return Constant.of(np.full((1, 1, 1), 1 << (bits - 1), "uint8"))
     if dt.is_float(node.type(3).dtype):
-        return converted(reshaped(node.input(3), (columns, blocks, 1)), dtype)
+        return _in_panels(converted(reshaped(node.input(3), (columns, blocks)), dtype))
     packed = reshaped(node.input(3), (columns, -(-blocks * bits // 8)))
-    zeros = _cut(_unpacked(packed, bits), blocks)
-    return converted(reshaped(zeros, (columns, blocks, 1)), dtype)
+    return _in_panels(_cut(_unpacked(packed, bits), blocks))
 
 
 def _unpacked(x: Node, bits: int) -> Node:

@@ -52,6 +52,8 @@ class OnnxNode:
     read: set[str] = field(default_factory=set)
     measured: dict[SizeVar, Node] = field(default_factory=dict)
     """Sizes that are the numbers of values computed at run time."""
+    notes: list[str] = field(default_factory=list)
+    """What the user should know of the conversion."""
 
     def has_input(self, index: int) -> bool:
         """True when the optional input `index` is given."""

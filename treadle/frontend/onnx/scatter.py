@@ -39,6 +39,8 @@ def tensor_scatter(node: OnnxNode) -> Node:
     cache, update = node.dims(0), node.dims(1)
     axis = node.axis(node.integer("axis", -2), len(cache))
     mode = node.text("mode", "linear")
+    if len(update) != len(cache):
+        raise ModelError(f"the update {node.type(1)} and the cache {node.type(0)} differ in rank")
     if mode not in ("linear", "circular") or axis == 0:
         raise ModelError(f"TensorScatter with mode {mode!r} along axis {axis} is not defined")
     positions: Node = sizes.count(start=0, step=1, size=update[axis])

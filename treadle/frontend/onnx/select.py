@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from treadle.errors import ModelError
 from treadle.frontend.onnx.build import converted, reshaped
 from treadle.frontend.onnx.movement import cut
 from treadle.frontend.onnx.node import OnnxNode, converter
@@ -64,6 +65,8 @@ def _flat(x: Node) -> Node:
 def compress(node: OnnxNode) -> Node:
     """Convert the slices along an axis (or elements) for which a condition holds."""
     x, condition = node.input(0), node.input(1)
+    if node.type(1).ndim != 1:
+        raise ModelError(f"the condition must be a vector, not {node.type(1)}")
     axis = node.integer("axis") if "axis" in node.attributes else None
     if axis is None:
         x, at = _flat(x), 0

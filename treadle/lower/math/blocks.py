@@ -34,6 +34,20 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     return total
 
 
+def paired_polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Return the sum of coefficients[k] * x**k by Estrin's scheme: pairs, pairs of pairs, ...
+
+    Some more operations than `polynomial`, but they wait for each other half as long or less: for
+    long polynomials, where a machine cannot hold enough independent ones to fill the wait.
+    """
+    terms: list[Expr] = [convert(c, x.dtype) for c in coefficients]
+    while len(terms) > 1:
+        pairs = [fma(x, high, low) for low, high in zip(terms[::2], terms[1::2], strict=False)]
+        terms = pairs + terms[len(pairs) * 2 :]
+        x = x * x
+    return terms[0]
+
+
 def negate(x: Expr) -> Expr:
     """Return -x (also of zeros and NaN)."""
     return x * -1.0

@@ -7,8 +7,11 @@ from __future__ import annotations
 from treadle.expr.nodes import Expr
 from treadle.lower.math.blocks import (
     absolute,
+    at_least,
     at_most,
     fma,
+    negate,
+    paired_polynomial,
     polynomial,
     round_scaled,
     where,
@@ -45,13 +48,29 @@ def erf_f64(x: Expr, lite: bool = False) -> Expr:
 
 
 def normal_cdf_f32(x: Expr) -> Expr:
-    """Return the share of a normal distribution below x; error 8e-8, 4e-6 of it down to -4."""
+    """Return the share of a normal distribution below x; error 9e-8, 4e-6 of it down to -4."""
     size = absolute(x)
-    power = polynomial(at_most(size, 6.0), LOG2_NORMAL_CDF_F32)
-    n, scale = round_scaled(power, 1.0)
-    left = polynomial(power - n, (1.0, *EXP2_F32)) * scale
-    left = where(size > 6.0, 0.0, left, x)
+    left = where(size > 6.0, 0.0, _left_tail_f32(at_most(size, 6.0)), x)
     return where(x < 0.0, left, 1.0 - left, x)
+
+
+def gelu_f32(x: Expr) -> Expr:
+    """Return x * normal_cdf(x), as the larger of x and 0 less |x| * normal_cdf(-|x|).
+
+    The share is as normal_cdf's, 0 below -6; from 6 on, what is taken off is lost in rounding.
+    """
+    size = absolute(at_most(x, 6.0))
+    left = where(size > 6.0, 0.0, _left_tail_f32(at_most(size, 6.0)), x)
+    return fma(negate(size), left, at_least(x, 0.0))
+
+
+def _left_tail_f32(t: Expr) -> Expr:
+    """Return normal_cdf(-t) for t in [0, 6]."""
+    first, *others = LOG2_NORMAL_CDF_F32
+    power = fma(t, paired_polynomial(t, others), first)
+    n, scale = round_scaled(power, 1.0)
+    rest = power - n
+    return fma(rest, paired_polynomial(rest, EXP2_F32), 1.0) * scale
 
 
 def normal_cdf_f64(x: Expr, lite: bool = False) -> Expr:

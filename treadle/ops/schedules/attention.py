@@ -4,15 +4,22 @@
 parallel over heads: for every block of rows: pack its queries; their products with all keys, a
 register tile at a time, masked and stored; the softmax, a vector of rows at a time; register tiles
 of the product with the values, divided and stored. What moves the values is done once per head.
+
+Where the numbers of rows and keys are open, whole tiles are computed: what lies past the last row
+or key is made of the last one and not stored. Few rows have a loop nest for one vector of them, and
+the scores of so many keys that a block does not fit the caches are stored whole.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from treadle.expr import nodes as ex
+from treadle.expr.bounds import Bounds
+from treadle.expr.nodes import Expr, int_value
 from treadle.graph.operator import Group
-from treadle.loop.from_schedule import inline_bodies
+from treadle.loop.from_schedule import inline_bodies, ranges_when
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
@@ -40,6 +47,10 @@ _PARALLEL_PRODUCTS = 1 << 17
 """Products below which other threads are not woken."""
 _UNEVEN = 1.1
 """What a remainder costs beyond its cycles: code of its own, and loops that are not the same."""
+_OPEN_TILE = 8
+"""Keys of a register tile at most where their number is open: the last may be wasted in part."""
+_STRIP_VECTORS = 8
+"""Vectors of columns that one row sums side by side, so that none waits for the one before."""
 _TASKS_PER_CORE = 3
 """Fewer heads than this many per thread are shared out by blocks of rows."""
 
@@ -56,19 +67,145 @@ def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
     return max(0, min(most, max(2, inner)))
 
 
+def attention_cases(group: Group, target: Target) -> list[Expr]:
+    """Return conditions for few rows, and for as many keys as a block of scores may have."""
+    product = group.schedule[group.anchor[-2]]
+    op, lanes = _compute(product), lanes_of(product, target)
+    rows, keys = op.axis[-2].extent, op.reduce_axis[0].extent
+    if int_value(rows) is not None and int_value(keys) is not None:
+        return []
+    most = [_most_keys(v, lanes, itemsize_of(product), target) for v in (1, _MOST_VECTORS)]
+    found = []
+    for few, limit in ((1, MOST_SCORES // 2), (lanes, most[0]), (None, most[1])):
+        conditions = []
+        if few is not None and int_value(rows) is None:
+            conditions.append(rows <= few)
+        elif few is not None and (int_value(rows) or 0) > few:
+            continue
+        if int_value(keys) is None:
+            conditions.append(keys <= limit)
+        found.append(ex.all_of(conditions))
+    return [c for c in found if not isinstance(c, ex.Const)]
+
+
+def _most_keys(vectors: int, lanes: int, itemsize: int, target: Target) -> int:
+    """Return for how many keys a block may have so many vectors of rows: a power of two."""
+    most = MOST_SCORES // lanes
+    while most > 1 and block_vectors(most, lanes, itemsize, target) < vectors:
+        most //= 2
+    return most
+
+
 def schedule_attention(group: Group, target: Target) -> None:
     """Compute a block of rows from queries to results, head by head."""
     parts = _parts_of(group)
     _inline(group, parts)
     axes = None if parts is None else _result_axes(parts)
-    if parts is None or axes is None or not (vectors := _vectors_of(parts, axes, target)):
+    vectors = 0 if parts is None or axes is None else _vectors_of(group, parts, axes, target)
+    if parts is not None and axes is not None and _has_one_row(group, parts, axes):
+        _schedule_one_row(parts, axes, lanes_of(parts.product, target))
+        return
+    if parts is None or axes is None or not vectors:
         for stage in live_stages(group.schedule):
             schedule_stage(group.schedule, stage, target)
         return
     lanes = lanes_of(parts.product, target)
+    is_open = _is_open(parts)
     nest = _place_result(parts, axes, vectors, lanes, target)
     _place_softmax(parts, nest, lanes)
     _place_scores(parts, nest, vectors, lanes, target)
+    if is_open:
+        _round_up(parts)
+
+
+def _is_open(parts: _Parts) -> bool:
+    """True where each run decides how many rows or keys there are."""
+    op = _compute(parts.product)
+    return not (known(op.axis[-2]) and known(op.reduce_axis[0]))
+
+
+def _has_one_row(group: Group, parts: _Parts, axes: _Axes) -> bool:
+    """True for one row at most, and scores of it that fit the stack."""
+    most = _most(_compute(parts.product).reduce_axis[0], group)
+    is_one = _is_open(parts) and _most(axes.rows, group) == 1
+    return is_one and most is not None and most <= MOST_SCORES
+
+
+def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
+    """Lanes along what is summed, along keys and along columns: a vector of rows would be idle.
+
+    parallel over heads: the products with a few keys at a time, their sums, masked and stored; the
+    softmax; the sums of all columns side by side, divided and stored.
+    """
+    result = parts.result
+    strip, within = result.split(axes.columns, factor=_STRIP_VECTORS * lanes)
+    vector, lane = result.split(within, factor=lanes)
+    result.reorder(*axes.heads, axes.rows, strip, vector, lane)
+    result.unroll(vector)
+    result.vectorize(lane)
+    if axes.heads:
+        result.parallel(result.fuse(*axes.heads))
+    parts.product.compute_at(result, strip)
+    _in_registers(parts.product, lanes)
+    for stage in parts.softmax:
+        stage.compute_at(result, axes.rows)
+        is_long = len(_compute(stage).axis) == len(_compute(parts.product).axis)
+        if is_long:
+            _along(stage, lanes)
+    if parts.values is not None:
+        parts.values.compute_inline()
+    if parts.queries is not None and parts.sums is not None:
+        parts.queries.compute_at(result, axes.rows)
+        _along(parts.queries, lanes)
+    if parts.scores is not None:
+        _scores_of_one_row(parts, axes, lanes)
+
+
+def _along(stage: Stage, lanes: int) -> None:
+    """Let lanes run along the axis before that of the one row."""
+    *_, axis, row = _compute(stage).axis
+    _, lane = stage.split(axis, factor=lanes)
+    stage.reorder(row, lane)
+    stage.vectorize(lane)
+
+
+def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
+    """Compute scores of a few keys at a time, each from a vector of partial sums."""
+    scores, sums = parts.scores, parts.sums
+    assert scores is not None
+    scores.compute_at(parts.result, axes.rows)
+    if sums is None:
+        return
+    *batch, key, row = _compute(scores).axis
+    step, inner = scores.split(key, factor=_OPEN_TILE, tail="guard")
+    scores.reorder(*batch, step, inner, row)
+    scores.unroll(inner)
+    (depth,) = _compute(sums).reduce_axis
+    stages = [sums]
+    if known(depth) and known(depth) % lanes == 0:
+        _, lane = sums.split(depth, factor=lanes)
+        s = sums.schedule
+        stages.append(s[s.rfactor(_compute(sums).output(0), lane, len(_compute(sums).axis))])
+    for stage in stages:
+        stage.compute_at(scores, step)
+        op = _compute(stage)
+        keys = op.axis[len(batch)]
+        stage.round_up(keys)
+        stage.reorder(*op.reduce_axis, keys)
+        stage.unroll(keys)
+        if stage is not sums:
+            stage.reorder(*op.reduce_axis, *op.axis)
+            stage.vectorize(op.axis[-1])
+
+
+def _round_up(parts: _Parts) -> None:
+    """Compute whole vectors and tiles of rows, and whole tiles of keys where they are summed."""
+    parts.product.round_up(_compute(parts.product).axis[-2])
+    for stage in (*parts.softmax, parts.scores, parts.queries, parts.sums):
+        if stage is not None and stage.attach.kind == "at":
+            stage.round_up(_compute(stage).axis[-1])
+    if parts.sums is not None:
+        parts.sums.round_up(_compute(parts.sums).axis[-2])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,11 +312,17 @@ def _result_axes(parts: _Parts) -> _Axes | None:
     return None
 
 
-def _vectors_of(parts: _Parts, axes: _Axes, target: Target) -> int:
+def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int:
     """Return the vectors of rows in a block, 0 where the scores of one are not kept."""
-    keys, lanes = known(_compute(parts.product).reduce_axis[0]), lanes_of(parts.product, target)
-    most = block_vectors(keys, lanes, itemsize_of(parts.product), target) if keys else 0
-    return min(most, max(1, -(-known(axes.rows) // lanes)))
+    keys = _most(_compute(parts.product).reduce_axis[0], group)
+    rows, lanes = _most(axes.rows, group), lanes_of(parts.product, target)
+    most = 0 if keys is None else block_vectors(keys, lanes, itemsize_of(parts.product), target)
+    return most if rows is None else min(most, max(1, -(-rows // lanes)))
+
+
+def _most(axis: IterVar, group: Group) -> int | None:
+    """Return how long an axis is at most in this case."""
+    return Bounds(ranges_when(group.when, list(ex.free_vars(axis.extent)))).of(axis.extent).hi
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,25 +336,28 @@ class _Nest:
 
 def _place_result(parts: _Parts, axes: _Axes, vectors: int, lanes: int, target: Target) -> _Nest:
     """Divide the result into heads, blocks of rows and register tiles of the last product."""
-    result = parts.result
+    result, is_open = parts.result, _is_open(parts)
     columns = -(-known(axes.columns) // lanes) or 1
-    tile = _even_tile(vectors * lanes, columns, target)
-    block, inside = result.split(axes.rows, factor=vectors * lanes)
+    tile = _even_tile(vectors * lanes, columns, target, only=is_open)
+    block, inside = result.split(
+        axes.rows, factor=vectors * lanes, tail="shorten" if is_open else "cut"
+    )
     strip, within = result.split(axes.columns, factor=tile.vectors * lanes)
-    step, row = result.split(inside, factor=tile.rows)
+    step, row = result.split(inside, factor=tile.rows, tail="guard" if is_open else "cut")
     vector, lane = result.split(within, factor=lanes)
     result.reorder(*axes.heads, block, strip, step, row, vector, lane)
     result.unroll(row)
     result.unroll(vector)
     result.vectorize(lane)
-    heads = size_of(tuple(a.extent for a in axes.heads)) or 1
+    heads = prod(known(a) or 1 for a in axes.heads)
     head: IterVar | None = None
     if axes.heads and heads >= _TASKS_PER_CORE * target.cores:
         task = head = result.fuse(*axes.heads)
     else:
         task = block = result.fuse(*axes.heads, block)
     keys = known(_compute(parts.product).reduce_axis[0])
-    if (size_of(_compute(parts.result).shape) or PARALLEL_WORK) * keys >= _PARALLEL_PRODUCTS:
+    is_long = (size_of(_compute(parts.result).shape) or PARALLEL_WORK) * keys >= _PARALLEL_PRODUCTS
+    if is_open or is_long:
         result.parallel(task)
     parts.product.compute_at(result, step)
     _in_registers(parts.product, lanes)
@@ -223,8 +369,11 @@ def _place_result(parts: _Parts, axes: _Axes, vectors: int, lanes: int, target: 
     return _Nest(result, head, block)
 
 
-def _even_tile(rows: int, vectors: int, target: Target) -> Tile:
-    """Return the cheapest tile whose rows divide `rows`, or the cheapest of all if it is better."""
+def _even_tile(rows: int, vectors: int, target: Target, *, only: bool = False) -> Tile:
+    """Return the cheapest tile whose rows divide `rows`, or the cheapest of all if it is better.
+
+    `only` tiles that divide them, where it is said.
+    """
     best = best_tile(rows, vectors, target)
     even = [
         Tile(r, v)
@@ -236,7 +385,7 @@ def _even_tile(rows: int, vectors: int, target: Target) -> Tile:
     def cost(tile: Tile) -> float:
         return tile_set_cycles(rows, vectors, tile, 1) * (1.0 if tile in even else _UNEVEN)
 
-    return min((*even, best), key=cost)
+    return min(even if only else (*even, best), key=cost)
 
 
 def _in_registers(sums: Stage, lanes: int) -> None:
@@ -282,8 +431,10 @@ def _place_scores(parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: 
     if parts.sums is None:
         scores.vectorize(lane)
         return
-    tile = _even_tile(known(key), vectors, target)
-    step, inner = scores.split(key, factor=tile.rows)
+    is_open = _is_open(parts)
+    count = known(key) or _OPEN_TILE
+    tile = _even_tile(count, vectors, target, only=is_open)
+    step, inner = scores.split(key, factor=tile.rows, tail="guard" if is_open else "cut")
     scores.reorder(*batch, step, inner, vector, lane)
     scores.unroll(inner)
     scores.unroll(vector)
@@ -297,7 +448,7 @@ def _place_scores(parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: 
 
 def _pack(stage: Stage, lanes: int) -> None:
     """Turn square tiles in registers where reads run across the vectors that are written."""
-    turn = turned_axis(stage, stage.schedule, lanes)
+    turn = turned_axis(stage, stage.schedule, lanes, least=known(_compute(stage).axis[-1]) or lanes)
     if turn is None:
         _in_vectors(stage, lanes)
         return

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 from math import ceil, prod
+from typing import Any
 
 from treadle.expr import nodes as ex
+from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.depthwise_tiles import WindowTaps, depthwise_tile
 from treadle.ops.schedules.stages import (
+    by_register,
     inline_moves,
     inline_tail,
     is_long,
@@ -23,8 +27,8 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import (
     FROM_CACHE,
     FROM_MEMORY,
+    Taps,
     WindowTile,
-    best_tile,
     best_window_tile,
     image_cycles,
     tile_cycles,
@@ -48,17 +52,18 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     n, oc, *deep, oh, ow, ocb = _image_axes(result)
     registers = max(1, known(ocb) // lanes_of(result, target))
     groups = group.attrs.groups  # channels of two groups read nothing in common
+    taps = _taps(total, group.attrs)
     tile = _image_tile(
         (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers,
-        whole=groups > 1,
+        whole=groups > 1, taps=taps,
     )  # fmt: skip
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
-    ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
-    rows = -(-_inside(result, oh) // tile.high)
+    ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     tasks = [n, *deep, oc_outer, oh_outer]
-    if rows != OPEN:
-        rows = rows_per_band(total, rows, tile, target, groups=groups)
+    height = _inside(result, oh)
+    if height != OPEN:
+        rows = rows_per_band(total, -(-height // tile.high), tile, target, groups=groups)
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, *deep, band, oc_outer, oh_outer]
     result.reorder(*tasks, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
@@ -70,6 +75,8 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)
     _register_sums(total)
+    if taps is not None:
+        _skip_zeros(total, taps)
     _fetch_ahead(total, tile, registers)
 
 
@@ -77,22 +84,69 @@ OPEN = 0
 """The extent of an axis of symbolic size."""
 TYPICAL = (7, 10, 14, 20, 28, 40, 56, 80, 112)
 """Widths of images in the midst of networks: a tile for any width does well on these."""
+_OPEN_ROW = 4
+"""Positions of a tile of a depthwise convolution of any width."""
 _WIDEST = 8
 """Positions of a tile for any width: the rest of a row may have any length below that, and each
 has code of its own."""
 
 
-def _image_axes(result: Stage) -> tuple[IterVar, ...]:
-    """Return n, channels, axes of depth, height, width, lanes; a signal is one column."""
+def schedule_phased_conv(group: Group, target: Target) -> None:
+    """As `schedule_conv2d_nchwc`, the phases of the outputs one after the other.
+
+    Tiles and rows are of one phase: the outputs of a tile lie a stride apart, whole vectors each.
+    """
+    total = _prepare(group, target)
+    s = group.schedule
+    result = s[group.outputs[0]]
+    peel_border(result)
+    n, oc, *image, ocb = _axes(result)
+    if len(image) == 1:
+        n, one = result.split(n, factor=1)
+        image = [one, *image]
+    strides = (*(1,) * (len(image) - len(group.attrs.strides)), *group.attrs.strides)
+    sizes = [-(-_inside(result, o) // k) for o, k in zip(image, strides, strict=True)]
+    parts = [result.split(o, factor=k) for o, k in zip(image, strides, strict=True)]
+    *deep, oh, ow = (step for step, _ in parts)
+    phases = [phase for _, phase in parts]
+    registers = max(1, known(ocb) // lanes_of(result, target))
+    tile = _image_tile((sizes[-2], sizes[-1]), known(oc), target, registers, whole=False)
+    oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
+    oh_outer, oh_inner = result.split(oh, factor=tile.high)
+    ow_outer, ow_inner = result.split(ow, factor=tile.wide)
+    lead = 1 + len(group.attrs.strides)
+    rows = rows_per_band(total, -(-sizes[-2] // tile.high), tile, target, lead=lead)
+    band, oh_outer = result.split(oh_outer, factor=rows)
+    tasks = (n, *deep, band, *phases, oc_outer, oh_outer)
+    result.reorder(*tasks, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
+    task = result.fuse(*tasks)
+    if is_long(total, lanes_of(result, target)):
+        result.parallel(task)
+    for axis in (oc_inner, oh_inner, ow_inner):
+        result.unroll(axis)
+    result.vectorize(ocb)
+    total.compute_at(result, ow_outer)
+    _register_sums(total, lead=lead)
+    _fetch_ahead(total, tile, registers)
+
+
+def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
+    """Return n, channels, axes of depth, height, width, lanes; a signal is one column (or row)."""
     n, oc, *deep, ocb = _axes(result)
     if len(deep) > 1:
         return n, oc, *deep, ocb
-    n, column = result.split(n, factor=1)
-    return n, oc, *deep, column, ocb
+    n, one = result.split(n, factor=1)
+    return (n, oc, one, *deep, ocb) if flat else (n, oc, *deep, one, ocb)
 
 
 def _image_tile(
-    image: tuple[int, int], vectors: int, target: Target, registers: int, *, whole: bool
+    image: tuple[int, int],
+    vectors: int,
+    target: Target,
+    registers: int,
+    *,
+    whole: bool,
+    taps: tuple[Taps, Taps] | None = None,
 ) -> WindowTile:
     high, wide = image
     if OPEN in image and wide != 1:
@@ -100,8 +154,10 @@ def _image_tile(
     if OPEN in image:
         tile = _tile_for_any_width(OPEN, vectors, target, registers, whole=whole)
         return WindowTile(tile.wide, 1, tile.vectors)
-    if wide != 1:
-        return best_window_tile(high, wide, vectors, target, registers=registers, whole=whole)
+    if wide != 1 or taps is not None:
+        return best_window_tile(
+            high, wide, vectors, target, registers=registers, whole=whole, taps=taps
+        )
     tile = best_window_tile(1, high, vectors, target, registers=registers, whole=whole)
     return WindowTile(tile.wide, 1, tile.vectors)
 
@@ -125,24 +181,70 @@ def _tile_for_any_width(
     return min(tiles, key=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
 
 
+def _taps(total: Stage, attrs: Any) -> tuple[Taps, Taps] | None:
+    """Return the taps of a window on an image whose padding this kernel makes itself."""
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    if len(op.axis) != 5 or not any((*attrs.pads_before, *attrs.pads_after)):
+        return None
+    if len(op.reduce_axis) != 4:  # the channels of a group are looked up
+        return None
+    before, ones = attrs.pads_before or (0, 0), (1, 1)
+    sizes = [int_value(d) for d in _reads_of(total)[1].source.shape[2:4]]
+    counts = [int_value(a.extent) for a in op.reduce_axis[1:3]]
+    after, strides, gaps = (
+        attrs.pads_after or (0, 0),
+        attrs.strides or ones,
+        attrs.dilations or ones,
+    )
+    if None in sizes or None in counts:
+        return None
+    high, wide = (
+        Taps(counts[k] or 0, (sizes[k] or 0) - before[k] - after[k], before[k], strides[k], gaps[k])
+        for k in (0, 1)
+    )
+    return high, wide
+
+
+def _reads_of(total: Stage) -> tuple[ex.Load, ex.Load]:
+    """Return the reads of the weights and of the data."""
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    loads = [n for n in ex.walk(op.body[0]) if isinstance(n, ex.Load)]
+    weights = next(x for x in loads if x.indices[-1] is op.axis[-1])
+    return weights, next(x for x in loads if x.indices[-1] is op.reduce_axis[-1])
+
+
+def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
+    """Skip the taps of a tile that only meet padding."""
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    rows, columns = _reads_of(total)[1].indices[2:4]
+    for axis, index, along in zip(op.reduce_axis[1:3], (rows, columns), taps, strict=True):
+        if axis in total.leaf_iter_vars and int_value(axis.extent) != 1:
+            total.skip_outside(axis, index, along.before, along.before + along.size)
+
+
 NEAR = 0.25
 """What a byte from the second level of cache costs, in bytes from further away."""
 _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
 
 
 def rows_per_band(
-    total: Stage, rows: int, tile: WindowTile, target: Target, *, groups: int = 1
+    total: Stage, rows: int, tile: WindowTile, target: Target, *, groups: int = 1, lead: int = 1
 ) -> int:
     """Return how many tile rows of the image to finish for all channels before the next ones.
 
     A band's input is read once per tile of output channels, all weights once per band: what fits
     a cache costs nothing to read again from there. The band that moves least wins.
+    `lead` axes stand before the channels: the batch, and what else reads the same input.
     """
     op = total.op
     assert isinstance(op, ComputeOp)
     if any(int_value(a.extent) is None for a in (*op.axis[1:], *op.reduce_axis)):
         return rows
-    _, oc, *deep, ocb = (known(a) for a in op.axis)
+    oc, *deep, ocb = (known(a) for a in op.axis[lead:])
+    oc *= prod(known(a) for a in op.axis[1:lead])
     oh, ow = deep[-2:] if len(deep) > 1 else (deep[0], 1)
     taps = [known(a) for a in op.reduce_axis]
     size: int = itemsize_of(total)
@@ -158,16 +260,20 @@ def rows_per_band(
         reads = groups * source * lines * bands * (1 if held <= room else passes)
         return reads + weights * (1 if weights <= room else bands)
 
+    def foreign(band: int) -> float:
+        """What the other cores read too: all weights where they share bands, else all inputs."""
+        return (weights if rows // band % target.cores == 0 else source) * (1 - 1 / target.cores)
+
     def cost(band: int) -> tuple[float, int]:
         far, near = target.l2_bytes // 2, target.l1_bytes * 3 // 4
-        return moved(band, far) + NEAR * moved(band, near), -band
+        return moved(band, far) + NEAR * moved(band, near) + foreign(band), -band
 
     # A last tile that is not as high as the others must be found from the parallel loop alone.
     shared = range(2, min(rows, _MOST_BANDS) if oh % tile.high == 0 else 2)
     return min((1, *(b for b in shared if rows % b == 0), rows), key=cost)
 
 
-def _register_sums(total: Stage) -> None:
+def _register_sums(total: Stage, *, lead: int = 1) -> None:
     """Order the loops of the sums: reduction outside, positions, then vectors.
 
     One broadcast input value meets all weight vectors before the next is loaded: so only the sums,
@@ -175,9 +281,9 @@ def _register_sums(total: Stage) -> None:
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    n, oc, *deep, ocb = op.axis
-    total.reorder(*op.reduce_axis, n, *deep, oc, ocb)
-    for axis in (n, *deep, oc):
+    first, (oc, *deep, ocb) = op.axis[:lead], op.axis[lead:]
+    total.reorder(*op.reduce_axis, *first, *deep, oc, ocb)
+    for axis in (*first, *deep, oc):
         total.unroll(axis)
     total.vectorize(ocb)
 
@@ -187,7 +293,7 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
 
     Past the end of a tile's panels of weights stand those of the next tile.
     Of the data a tile takes short rows, far apart, which no prefetcher of the machine foresees;
-    larger windows read each of them several times, which hides the wait.
+    windows larger than 1x1 read each of them several times, which hides the wait.
     """
     op = total.op
     assert isinstance(op, ComputeOp)
@@ -200,11 +306,12 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     assert isinstance(weights, Tensor)
     if _is_in_memory(total, weights):
         total.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
-    ic, *others = op.reduce_axis
+    ic, *taps, icb = op.reduce_axis
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
-    if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in others[:-1]) == 1:
-        total.prefetch(data, ic, ceil(FROM_CACHE / (step * max(1, known(others[-1])))))
+    if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
+        turn = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
+        total.prefetch(data, ic, ceil(FROM_CACHE / turn))
 
 
 def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:
@@ -212,35 +319,75 @@ def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:
 
 
 def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
-    """Keep a row of sums in registers; every tap of the window reads a vector of channels."""
+    """Sums of a row in registers, one register of channels after the other; see depthwise_tile.
+
+    parallel over (n, channels, row): for each register of channels: for each tile of positions:
+    sums over the window, then the element-wise tail.
+    """
     total = _prepare(group, target)
     s = group.schedule
     result = s[group.outputs[0]]
     peel_border(result)
-    n, oc, *deep, ow, ocb = _axes(result)
-    tile = _row_tile(_inside(result, ow), target)
-    ow_outer, ow_inner = result.split(ow, factor=tile)
-    result.reorder(n, oc, *deep, ow_outer, ow_inner, ocb)
-    task = result.fuse(n, oc, *deep)
+    n, oc, *deep, oh, ow, ocb = _image_axes(result, flat=True)
+    height, width = _inside(result, oh), _inside(result, ow)
+    taps = _taps_of(total)
+    if OPEN in (height, width):
+        tile = depthwise_tile((1, width or _OPEN_ROW), taps, target)
+    else:
+        tile = depthwise_tile((height, width), taps, target)
+    oh_outer, oh_inner = result.split(oh, factor=tile.high)
+    ow_outer, ow_inner = result.split(ow, factor=tile.wide)
+    register, ocb = by_register(result, ocb, target)
+    tasks = [n, oc, *deep, oh_outer]
+    if height != OPEN:
+        rows = _rows_of_a_core(result, oh, tile.high, target)
+        band, oh_outer = result.split(oh_outer, factor=rows)
+        tasks = [n, band, oc, *deep, oh_outer]
+    result.reorder(*tasks, register, ow_outer, oh_inner, ow_inner, ocb)
+    task = result.fuse(*tasks)
     if is_long(total, lanes_of(result, target)):
         result.parallel(task)
+    result.unroll(oh_inner)
     result.unroll(ow_inner)
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)
+    _window_sums(total, tile.unrolled)
+
+
+def _rows_of_a_core(result: Stage, oh: IterVar, high: int, target: Target) -> int:
+    """Return how many tile rows one core takes of all channels, as products before and after do.
+
+    Where rows are not dealt out evenly, the cores share the channels.
+    """
+    rows, rest = divmod(_inside(result, oh), high)
+    return rows // target.cores if rest == 0 and rows % target.cores == 0 else rows + (rest > 0)
+
+
+def _window_sums(total: Stage, unrolled: int) -> None:
+    """Order the loops of the sums: a position takes the innermost `unrolled` axes of the window."""
     op = total.op
     assert isinstance(op, ComputeOp)
-    total.reorder(*op.reduce_axis, *op.axis)
-    for axis in (*op.reduce_axis, *op.axis[:-1]):
+    split = len(op.reduce_axis) - unrolled
+    outer, inner = op.reduce_axis[:split], op.reduce_axis[split:]
+    *places, lanes = op.axis
+    total.reorder(*outer, *places, *inner, lanes)
+    for axis in (*places, *inner):
         total.unroll(axis)
-    total.vectorize(op.axis[-1])
+    total.vectorize(lanes)
 
 
-def _row_tile(width: int, target: Target) -> int:
-    limit = max(4, (target.vector_registers - 4) // 3)
-    if width == OPEN:
-        return min(limit, _WIDEST // 2)
-    limit = min(width, limit)
-    return best_tile(width, 1, target).rows if limit >= width else min(limit, 8)
+def _taps_of(total: Stage) -> WindowTaps:
+    """Return the window of a depthwise convolution and how it moves along its last axis."""
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    column, tap = op.axis[-2], op.reduce_axis[-1]
+    for load in ex.walk(op.body[0]):
+        if isinstance(load, ex.Load) and len(load.indices) > 1:
+            terms = decompose(load.indices[-2]).terms
+            if column in terms:
+                window = tuple(known(a) for a in op.reduce_axis)
+                return WindowTaps(window, terms[column], terms.get(tap, 0))
+    raise AssertionError(f"{total.name} reads nothing along {column.name}")
 
 
 def _prepare(group: Group, target: Target) -> Stage:

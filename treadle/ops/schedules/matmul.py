@@ -8,7 +8,7 @@ from math import prod
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
-from treadle.loop.from_schedule import inline_bodies
+from treadle.loop.from_schedule import LINE_BYTES, inline_bodies
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
@@ -23,10 +23,12 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import Tile, best_rows, best_tile, tile_cycles
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv
 
 _PARALLEL_COLUMNS = 256
 """Results of a product below which other threads are not woken."""
+_TILES_OF_MANY = 8
+"""Tiles of a panel where it is not known how many there are: more only fetch lines twice."""
 _AHEAD = 1000
 """Cycles from the fetch of weights to their use: what memory takes to answer, and some more."""
 
@@ -35,9 +37,9 @@ def schedule_dense_packed(group: Group, target: Target) -> None:
     """Walk panels of weights outside and tiles of rows inside, so that a panel stays in cache.
 
     parallel over (panel, tile): sums of rows x vectors in registers over all of k, the tail, store.
-    The first tile of a panel would wait for memory, so weights are fetched some steps ahead; past
-    the end of a panel these are the next panel's. Rows that would not stay in the last cache are
-    taken in blocks, each with all the panels.
+    The first tile of a panel would wait for memory, so every tile of the panel before fetches its
+    part of it, and all fetch weights some steps ahead. Rows that would not stay in the last cache
+    are taken in blocks, each with all the panels.
     """
     weights = group.anchor[0].op.input_tensors[-1]
     width = int_value(weights.shape[-1])
@@ -46,11 +48,34 @@ def schedule_dense_packed(group: Group, target: Target) -> None:
     lanes = lanes_of(result, target)
     vectors = max(1, (width or lanes) // lanes)
     *batch, m, _ = _compute(result).axis
-    joint = _joint_rows(batch, m, vectors, target)
-    tile = Tile(joint or best_rows(known(m), vectors, target), vectors)
+    row_bytes = known(_compute(sums).reduce_axis[0]) * itemsize_of(sums)
+    joint = _joint_rows(batch, m, best_rows(0, vectors, row_bytes, target))
+    tile = Tile(joint or best_rows(known(m), vectors, row_bytes, target), vectors)
     block = None if joint else _row_block(sums, tile, target)
     _schedule(group, sums, tile, lanes, block, is_joint=joint > 0)
     _fetch_ahead(sums, weights, tile, target)
+    _fetch_next_panel(sums, weights, tile)
+
+
+def schedule_dense_blocks(group: Group, target: Target) -> None:
+    """Widen packed weights in registers, once for all rows of a tile.
+
+    parallel over (strip of columns, tile): sums over blocks and their bytes in registers. Few rows
+    take many columns, to have enough sums; the tile leaves registers to a weight, a scale and a
+    zero per vector. Fetching the bytes ahead gains nothing.
+    """
+    sums = _prepared_sums(group, target)
+    result = group.schedule[group.outputs[0]]
+    lanes = lanes_of(result, target)
+    *batch, m, n = _compute(result).axis
+    rows = known(m)
+    vectors = min(-(-(known(n) or lanes) // lanes), 4 if 0 < rows <= 4 else 2)
+    most = max(1, (target.vector_registers - 3 * vectors - 2) // vectors)
+    joint = _joint_rows(batch, m, most)
+    tiles = -(-rows // most)
+    tile = Tile(joint or (-(-rows // tiles) if tiles else most), vectors)
+    _schedule(group, sums, tile, lanes, None, is_joint=joint > 0)
+    sums.unroll(_compute(sums).reduce_axis[-1])
 
 
 def schedule_matmul(group: Group, target: Target) -> None:
@@ -103,9 +128,9 @@ def _schedule(
         result.prefetch(tensor, place, 0)
 
 
-def _joint_rows(batch: list[IterVar], m: IterVar, vectors: int, target: Target) -> int:
+def _joint_rows(batch: list[IterVar], m: IterVar, most: int) -> int:
     """Return the rows of a tile of several matrices where each has few rows; 0 for one by one."""
-    matrices, rows, most = prod(map(known, batch)), known(m), best_rows(0, vectors, target)
+    matrices, rows = prod(map(known, batch)), known(m)
     if matrices < 2 or not 0 < 2 * rows <= most:
         return 0
     return -(-matrices // -(-matrices // (most // rows))) * rows
@@ -158,6 +183,34 @@ def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> No
     row_bytes = known_size(weights) * itemsize_of(sums)
     in_cache = target.l1_bytes // 2 // max(1, row_bytes)
     sums.prefetch(weights, op.reduce_axis[0], max(1, min(int(in_time), in_cache)))
+
+
+def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
+    """Fetch the panel after this one evenly while the tiles of this one are computed.
+
+    A step fetches a part of a line. Where the tiles are too few for that, a panel is used about as
+    fast as memory gives it, and to fetch some steps ahead is enough.
+    """
+    op = _compute(sums)
+    if not any(t is weights for t in op.input_tensors):
+        return
+    *batch, m, n = op.axis
+    (k,) = op.reduce_axis
+    width, steps = known_size(weights), known(k)
+    matrix: ex.Expr = ex.Const.of(0)
+    for axis in batch:
+        matrix = matrix * axis.extent + axis
+    matrices, rows = prod(map(known, batch)), known(m)
+    if tile.rows > rows > 0:  # tiles of several matrices
+        tiles, index = -(-matrices * rows // tile.rows), floordiv(matrix * rows + m, tile.rows)
+    else:
+        high = -(-rows // tile.rows)
+        tiles, index = matrices * high, matrix * max(1, high) + floordiv(m, tile.rows)
+    part = -(-width // (tiles or _TILES_OF_MANY))
+    if not steps or part > LINE_BYTES // itemsize_of(sums):
+        return
+    place = (ex.minimum(index, width // part) * steps + k) * part
+    sums.prefetch_at(weights, k, (floordiv(n, width) + 1, 0, place))
 
 
 def known_size(weights: Tensor) -> int:

@@ -204,10 +204,11 @@ class Turn:
     size: int
 
 
-def turned_axis(stage: Stage, s: Schedule, lanes: int) -> Turn | None:
+def turned_axis(stage: Stage, s: Schedule, lanes: int, *, least: int | None = None) -> Turn | None:
     """Return the axis along which a stage's reads are neighbours in memory, if not the last.
 
     The axis may stand alone or as `axis % block` (a blocked layout): then tiles divide the block.
+    `least` is how long the last axis is at least where that is not known.
     """
     op = stage.op
     assert isinstance(op, ComputeOp)
@@ -224,7 +225,7 @@ def turned_axis(stage: Stage, s: Schedule, lanes: int) -> Turn | None:
     if not turns or any(t.axis is not turns[0].axis for t in turns):
         return None
     size = min(t.size for t in turns)
-    while size > min(known(turns[0].axis), known(last)):
+    while size > min(known(turns[0].axis), known(last) if least is None else least):
         size //= 2
     return Turn(turns[0].axis, size) if size >= _LEAST_TURNED else None
 
@@ -255,6 +256,16 @@ def lanes_of(stage: Stage, target: Target) -> int:
     """Return how many elements of the stage's result fill a vector."""
     dtype = stage.op.outputs[0].dtype
     return target.lanes(max(bits(dtype), 32))
+
+
+def by_register(stage: Stage, lanes: IterVar, target: Target) -> tuple[IterVar, IterVar]:
+    """Split a block of channels into the registers it takes and the lanes of one of them.
+
+    With the registers outside, what is computed for a position takes one register, not those of
+    all of a block.
+    """
+    size = min(known(lanes), lanes_of(stage, target))
+    return stage.split(lanes, factor=size if known(lanes) % size == 0 else known(lanes))
 
 
 def itemsize_of(stage: Stage) -> int:

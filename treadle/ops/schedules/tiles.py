@@ -9,6 +9,7 @@ remainders included, so a tile that divides its axis wins over one that leaves a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from treadle.target.base import Target
 
@@ -18,6 +19,9 @@ LOADS_PER_CYCLE = 2
 _STEP_OVERHEAD = 1.0
 """Cycles a step takes beyond its arithmetic: loop control and the wait for its first load."""
 MOST_ROWS_HIGH = 4
+_PAGE_BYTES = 4096
+_LINE_BYTES = 64
+_MOST_PANEL_VECTORS = 4
 FROM_MEMORY, FROM_CACHE = 1000, 600
 """Cycles from a fetch to the use of its data: what memory, or a far cache, takes to answer, and
 some more."""
@@ -61,16 +65,42 @@ def best_tile(rows: int, vectors: int, target: Target, *, width: int = 1) -> Til
     return min(tiles_in_registers(rows, vectors, target, width=width), key=rank)
 
 
-def best_rows(rows: int, vectors: int, target: Target) -> int:
+def best_rows(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
     """Return the rows of the tile with the fewest cycles for `rows` (0: many) times `vectors`.
 
-    Sums, weight vectors and one broadcast value fit the registers. Ties go to the larger tile.
+    Sums, weight vectors and one broadcast value fit the registers, and the lines read of rows that
+    lie `row_bytes` apart fit the first cache. Ties go to the larger tile.
     """
     limit = max(1, (target.vector_registers - 1 - vectors) // vectors)
+    limit = min(limit, _rows_side_by_side(row_bytes, target))
     if rows == 0:
         return limit
     choices = range(min(rows, limit), 0, -1)
     return min(choices, key=lambda r: tile_set_cycles(rows, vectors, Tile(r, vectors), 1))
+
+
+def best_panel(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
+    """Return how many of the `vectors` of weights to lay side by side in a panel.
+
+    Chosen is what `rows` (0: many) take the fewest cycles for. Ties go to the narrower panel.
+    """
+
+    def cycles(v: int) -> float:
+        high = best_rows(rows, v, row_bytes, target)
+        return round(tile_set_cycles(rows or high, vectors, Tile(high, v), 1) / (rows or high), 6)
+
+    return min(range(1, min(vectors, _MOST_PANEL_VECTORS) + 1), key=cycles)
+
+
+def _rows_side_by_side(row_bytes: int, target: Target) -> int:
+    """Return how many rows `row_bytes` apart can be read together without evicting each other.
+
+    Lines at the same place of a page share a set of the first cache: it is found by the place in
+    the page, while the address is translated. A third of its ways is left to everything else.
+    """
+    ways = target.l1_bytes // _PAGE_BYTES
+    places = _PAGE_BYTES // max(_LINE_BYTES, gcd(row_bytes, _PAGE_BYTES))
+    return max(1, 2 * ways // 3) * places
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +112,27 @@ class WindowTile:
     vectors: int
 
 
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """`count` taps of a window along one axis, `gap` apart, over `size` places.
+
+    Position i of the window begins at place i * stride - before; other places hold zeros.
+    """
+
+    count: int
+    size: int
+    before: int
+    stride: int = 1
+    gap: int = 1
+
+    def live(self, first: int, positions: int) -> int:
+        """Return how many taps meet a place at any of `positions` positions from `first` on."""
+        low = first * self.stride - self.before
+        high = low + (positions - 1) * self.stride
+        return sum(high + k * self.gap >= 0 > low + k * self.gap - self.size
+                   for k in range(self.count))  # fmt: skip
+
+
 def best_window_tile(
     height: int,
     width: int,
@@ -90,11 +141,12 @@ def best_window_tile(
     *,
     registers: int = 1,
     whole: bool = False,
+    taps: tuple[Taps, Taps] | None = None,
 ) -> WindowTile:
     """Return the tile with the fewest cycles for an image of height x width positions.
 
-    A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. Ties go to the
-    flatter tile, then to the larger one.
+    A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. With `taps`
+    those that meet only zeros are skipped. Ties go to the flatter tile, then to the larger one.
     """
     best: tuple[tuple[float, int, int], WindowTile] | None = None
     for v in range(1, min(vectors, 4) + 1):
@@ -103,18 +155,27 @@ def best_window_tile(
         limit = (target.vector_registers - 1 - v * registers) // (v * registers)
         for h in range(1, min(height, MOST_ROWS_HIGH, max(limit, 1)) + 1):
             for w in range(1, min(width, limit // h) + 1):
-                cost = image_cycles((height, width, vectors), WindowTile(h, w, v), registers)
+                cost = image_cycles((height, width, vectors), WindowTile(h, w, v), registers, taps)
                 rank = (round(cost, 6), h, -w * v)
                 if best is None or rank < best[0]:
                     best = rank, WindowTile(h, w, v)
     return best[1] if best is not None else WindowTile(1, 1, 1)
 
 
-def image_cycles(image: tuple[int, int, int], tile: WindowTile, registers: int) -> float:
-    """Return the cycles of one reduction step over the whole output, remainders included."""
+def image_cycles(
+    image: tuple[int, int, int],
+    tile: WindowTile,
+    registers: int,
+    taps: tuple[Taps, Taps] | None = None,
+) -> float:
+    """Return the cycles of one reduction step over the whole output, remainders included.
+
+    With `taps`: of a step for each of them that does not meet zeros only.
+    """
     cycles = 0.0
-    for high, high_count in _parts(image[0], tile.high):
-        for wide, wide_count in _parts(image[1], tile.wide):
+    along = (None, None) if taps is None else taps
+    for high, high_count in _parts_with_taps(image[0], tile.high, along[0]):
+        for wide, wide_count in _parts_with_taps(image[1], tile.wide, along[1]):
             for v, count in _parts(image[2], tile.vectors):
                 step = tile_cycles(high * wide, v * registers)
                 cycles += step * high_count * wide_count * count
@@ -128,6 +189,17 @@ def tile_set_cycles(rows: int, vectors: int, tile: Tile, width: int) -> float:
         for tile_vectors, vector_count in _parts(vectors, tile.vectors):
             cycles += tile_cycles(tile_rows, tile_vectors * width) * row_count * vector_count
     return cycles
+
+
+def _parts_with_taps(extent: int, factor: int, taps: Taps | None) -> list[tuple[int, int]]:
+    """Return (size, count), every part counted once for each of its live taps."""
+    if taps is None:
+        return _parts(extent, factor)
+    found: dict[int, int] = {}
+    for first in range(0, extent, factor):
+        size = min(factor, extent - first)
+        found[size] = found.get(size, 0) + taps.live(first, size)
+    return list(found.items())
 
 
 def _parts(extent: int, factor: int) -> list[tuple[int, int]]:
