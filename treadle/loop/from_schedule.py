@@ -26,6 +26,7 @@ from treadle.expr.bounds import Interval, Ranges, assume, prove
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
+from treadle.loop.bodies import inline_bodies, read_by, rewritten
 from treadle.loop.nodes import Allocate, Buffer, For, If, Prefetch, PrimFunc, Stmt, Store, seq
 from treadle.loop.regions import Box, Span, index_span, union
 from treadle.te.schedule import AxisNote, Schedule, Split, Stage, ceil_div, root_values
@@ -36,7 +37,6 @@ from treadle.te.tensor import (
     PlaceholderOp,
     Reduce,
     Tensor,
-    read_tensors,
 )
 
 Phase = Literal["whole", "init", "update"]
@@ -202,7 +202,7 @@ class _Builder:
         if stage.is_output:
             return True
         live = (s for s in self.schedule.stages if id(s) in self.bodies)
-        return any(self.schedule[t] is stage for s in live for t in _read_by(s, self.bodies))
+        return any(self.schedule[t] is stage for s in live for t in read_by(s, self.bodies))
 
     def _root_buffers(self, stage: Stage) -> list[Buffer]:
         made = []
@@ -847,7 +847,7 @@ class _Builder:
                 return None
             return ex.load(n.source, [ex.substitute(i, mapping) for i in n.indices])
 
-        return tuple(_rewritten(b, rule) for b in bodies)
+        return tuple(rewritten(b, rule) for b in bodies)
 
     def _reduce(
         self,
@@ -939,59 +939,6 @@ def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> 
     return body.combiner.combine(current, sources)
 
 
-def _memory_scope(stage: Stage, default: lp.Scope) -> lp.Scope:
-    """Return the memory a stage asks for, or `default` where it does not care."""
-    return default if stage.scope == "" or stage.scope == "global" else stage.scope
-
-
-def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
-    """Return by stage id the body of every stage that is computed, inlined stages put in place.
-
-    A stage written by hand has no expressions: ().
-    """
-    bodies: dict[int, tuple[Expr, ...]] = {}
-    inlined: dict[int, Stage] = {id(s): s for s in schedule.stages if s.attach.kind == "inline"}
-
-    def rule(n: Expr) -> Expr | None:
-        if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
-            return None
-        stage = schedule[n.source]
-        if id(stage) not in inlined:
-            return None
-        op = stage.op
-        assert isinstance(op, ComputeOp)
-        mapping: dict[Expr, Expr] = dict(zip(op.axis, n.indices, strict=True))
-        return ex.substitute(bodies[id(stage)][n.source.value_index], mapping)
-
-    for stage in schedule.stages:
-        if isinstance(stage.op, ComputeOp):
-            bodies[id(stage)] = tuple(ex.rewrite(b, rule) for b in stage.op.body)
-        elif isinstance(stage.op, ExternOp):
-            bodies[id(stage)] = ()
-    kept = _reachable(schedule, bodies)
-    return {k: v for k, v in bodies.items() if k not in inlined and k in kept}
-
-
-def _reachable(schedule: Schedule, bodies: dict[int, tuple[Expr, ...]]) -> set[int]:
-    found: set[int] = set()
-    queue = [s for s in schedule.stages if s.is_output]
-    while queue:
-        stage = queue.pop()
-        if id(stage) in found:
-            continue
-        found.add(id(stage))
-        if id(stage) in bodies:
-            queue += [schedule[t] for t in _read_by(stage, bodies)]
-    return found
-
-
-def _read_by(stage: Stage, bodies: dict[int, tuple[Expr, ...]]) -> tuple[Tensor, ...]:
-    """Return the tensors a stage reads, inlined stages put in place."""
-    if isinstance(stage.op, ExternOp):
-        return stage.op.input_tensors
-    return read_tensors(bodies[id(stage)])
-
-
 def ranges_when(when: Expr | None, sizes: Sequence[Var]) -> Ranges:
     """Return what is known of sizes, of their sums too, where a condition holds."""
     ranges: Ranges = {v: Interval(0, None) for v in sizes}
@@ -1019,13 +966,6 @@ def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
         else:
             raise InternalError(f"an argument must be a tensor or a size, not {a!r}")
     return list(sizes)
-
-
-def _rewritten(body: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
-    """Return a body with a rule applied, inside a reduction too."""
-    if not isinstance(body, Reduce):
-        return ex.rewrite(body, rule)
-    return body.with_children(tuple(ex.rewrite(c, rule) for c in body.children))
 
 
 def _is_started(stage: Stage, axis: IterVar, bound: dict[IterVar, Expr]) -> bool:

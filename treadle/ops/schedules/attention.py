@@ -19,7 +19,8 @@ from treadle.expr import nodes as ex
 from treadle.expr.bounds import Bounds
 from treadle.expr.nodes import Expr, int_value
 from treadle.graph.operator import Group
-from treadle.loop.from_schedule import inline_bodies, ranges_when
+from treadle.loop.bodies import inline_bodies
+from treadle.loop.from_schedule import ranges_when
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,

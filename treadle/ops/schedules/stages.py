@@ -14,7 +14,7 @@ from treadle.expr.bounds import Interval, prove
 from treadle.expr.nodes import Expr, ExprLike, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
-from treadle.loop.from_schedule import inline_bodies
+from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.tiles import FMA_UNITS
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
