@@ -239,7 +239,7 @@ def conformer_convs(opset: int | None = None) -> onnx.ModelProto:
                   [f"{at}.a", f"{at}.b"], axis=1)  # fmt: skip
         y = w.node("Mul", [f"{at}.a", w.node("Sigmoid", [f"{at}.b"], f"{at}.gate")], f"{at}.gated")
         y = _conv(w, y, (width, width), (31,), f"{at}.depth", groups=width, curve="Silu")
-        y = _conv(w, y, (width, width), (1,), f"{at}.project", role="wide_filter")
+        y = _conv(w, y, (width, width), (1,), f"{at}.project")
         x = w.node("Add", [x, y], f"{at}.sum")
     w.node("Identity", [x], "out")
     return w.model({"x": (_FLOAT, (1, width, 400))}, {"out": (1, width, 400)}, opset)

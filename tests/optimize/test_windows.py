@@ -31,10 +31,11 @@ def _pad(**attrs: Any) -> Call:
 def _conv1d(value: Node = s) -> Call:
     return conv(
         value,
-        constant(6, 4, 3, key="w"),
+        constant(6, 2, 3, key="w"),
         strides=(2,),
         pads_before=(1,),
         pads_after=(0,),
+        groups=2,
         origin="conv1d",
     )
 
@@ -48,6 +49,16 @@ CASES: dict[str, Callable[[], Function]] = {
         avg_pool(_pad(), kernel=(3, 3), strides=(2, 2)), params=[x]
     ),
     "conv_to_two_axes": lambda: function(_conv1d(), params=[s]),
+    "without_dead_taps": lambda: function(
+        conv(
+            x,
+            constant(6, 4, 3, 3),
+            pads_before=(6, 4),
+            pads_after=(6, 5),
+            dilations=(6, 5),
+        ),
+        params=[x],
+    ),
     "sink_reshape": lambda: function(relu(reshape(d, shape=(2, 3))), params=[d]),
     "sink_reshape_constant": lambda: function(
         add(constant(3), reshape(d, shape=(2, 3))), params=[d]
@@ -96,7 +107,7 @@ def test_unchanged(name: str) -> None:
 def test_one_axis_convolutions_stay_together() -> None:
     """Between two of them no reshape remains, so bias and activation stay with the convolution."""
     first = relu(add(_conv1d(), constant(6, 1)))
-    second = conv(first, constant(4, 6, 3))
+    second = conv(first, constant(4, 3, 3), groups=2)
     after = canonicalize(function(second, params=[s]))
     names = [n.op.name for n in _path(after.body)]
     assert names == ["reshape", "conv", "relu", "add", "conv", "reshape"]
@@ -104,8 +115,8 @@ def test_one_axis_convolutions_stay_together() -> None:
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_batch_of_one_is_not_taken_for_the_axis_that_was_added(batch: int) -> None:
-    signal = var("signal", batch, 3, 9)
-    value = relu(conv(signal, constant(4, 3, 3)))
+    signal = var("signal", batch, 4, 9)
+    value = relu(conv(signal, constant(4, 2, 3), groups=2))
     names = [n.op.name for n in _path(canonicalize(function(value, params=[signal])).body)]
     assert names == ["reshape", "relu", "conv", "reshape"]
 

@@ -44,12 +44,16 @@ def test_many_weights_on_a_small_image_do_not_run_in_tiles_of_four() -> None:
     "attrs",
     [
         ConvAttrs(strides=(2, 2)),
-        ConvAttrs(dilations=(2, 1)),
         ConvAttrs(groups=2),
     ],
 )
 def test_other_windows_run_directly(attrs: ConvAttrs) -> None:
     assert _tile(64, 64, 56, attrs) is None
+
+
+def test_dilated_windows_run_in_tiles_as_long_as_their_phases_fill_them() -> None:
+    assert _tile(64, 64, 56, ConvAttrs(dilations=(2, 3))) == 4
+    assert _tile(64, 64, 40, ConvAttrs(dilations=(18, 18))) is None
 
 
 def test_other_types_and_an_empty_result_run_directly() -> None:

@@ -194,3 +194,19 @@ def test_the_build_script_needs_no_package(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
         assert done.stdout.startswith(answer)
     assert native_build.is_current(output, native_build.find_sources())
+
+
+def test_memory_that_is_given_up_serves_the_next_block() -> None:
+    spares = native.Spares(100_000)
+    first, second = spares.block(), spares.block()
+    assert first.pointer != second.pointer
+    kept, places = np.asarray(first), {first.pointer, second.pointer}
+    del second
+    third = spares.block()
+    assert third.pointer in places - {first.pointer}
+    kept[:] = 7
+    del first, third  # the array keeps its memory
+    assert spares.block().pointer != kept.ctypes.data
+    assert (kept == 7).all()
+    del spares
+    assert (kept == 7).all()

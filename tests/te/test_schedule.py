@@ -221,6 +221,24 @@ def prefetch() -> Example:
     return e
 
 
+def skip_outside() -> Example:
+    """Zeros around the inside of A, which the window meets at both ends."""
+    a = te.placeholder((12,), name="A")
+    inside = te.compute(
+        (20,),
+        lambda i: te.if_then_else(te.all(i >= 4, i < 16), a[i - 4], 0.0),
+        name="P",
+    )
+    w = te.placeholder((3,), name="W")
+    k = te.reduce_axis((0, 3), "k")
+    c = te.compute((12,), lambda i: te.sum(inside[i + k * 4] * w[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    outer, inner = s[c].split(s[c].op.axis[0], factor=4)
+    s[c].reorder(outer, k, inner)
+    s[c].skip_outside(k, s[c].op.axis[0] + k * 4, 4, 16)
+    return Example(s, [a, w, c])
+
+
 def prefetch_at() -> Example:
     e = product(8, 40, 12)
     b, k = e.args[1], e.stage.op.reduce_axis[0]
@@ -234,7 +252,7 @@ PRIMITIVES: list[Callable[[], Example]] = [
     split_by_factor, split_in_parts, split_of_a_split, fuse, fuse_and_split, reorder,
     reorder_inner_before_outer, tile, vectorize, unroll, parallel, pragma, peel, compute_at,
     compute_at_a_tile, compute_inline, compute_root, set_scope, cache_read, cache_write, rfactor,
-    rfactor_of_the_whole_axis, prefetch, prefetch_at,
+    rfactor_of_the_whole_axis, prefetch, prefetch_at, skip_outside,
 ]  # fmt: skip
 
 
@@ -361,6 +379,14 @@ def prefetch_of_what_is_not_read(e: Example) -> None:
     e.stage.prefetch(e.args[1], e.i, 1)
 
 
+def skip_of_a_data_axis(e: Example) -> None:
+    e.stage.skip_outside(e.i, e.i, 0, 4)
+
+
+def skip_outside_of_nothing(e: Example) -> None:
+    e.stage.skip_outside(e.i, e.i, 4, 0)
+
+
 def prefetch_of_now(e: Example) -> None:
     e.stage.prefetch(e.args[0], e.i, -1)
 
@@ -411,6 +437,10 @@ ERRORS: dict[Callable[[Example], None], str] = {
     "\n  at    schedule of stage C",
     cache_read_by_who_does_not: "cache_read: it does not read C\n  at    schedule of stage C",
     prefetch_of_what_is_not_read: "prefetch: C does not read C\n  at    schedule of stage C",
+    skip_of_a_data_axis: "skip_outside: i is not an axis of a reduction\n"
+    "  at    schedule of stage C",
+    skip_outside_of_nothing: "skip_outside needs begin <= end, not 4 and 0\n"
+    "  at    schedule of stage C",
     prefetch_of_now: "prefetch of A needs an offset of 0 or more\n  at    schedule of stage C",
     prefetch_at_one_place_of_two: "prefetch_at: 1 indices for the 2 dimensions of A"
     "\n  at    schedule of stage C",

@@ -64,6 +64,32 @@ class _Nest:
     phase: Phase = "whole"
 
 
+@dataclass(frozen=True, slots=True)
+class _LoopsLeft:
+    """Where a stage stands in terms of its loops: those opened, and those left with their spans.
+
+    The span of an axis is one piece; loops that step over others (every second row of an image,
+    say) cover less of it.
+    """
+
+    at: dict[Expr, Expr]
+    spans: Box
+    known: Simplifier
+
+    def narrowed(self, span: Span, index: Expr, extent: Expr) -> Span:
+        """Return the part of a span that an index with a quotient or remainder covers."""
+        if int_value(span.extent) == 1 or not any(
+            isinstance(n, ex.Binary) and n.op in ("floordiv", "floormod") for n in ex.walk(index)
+        ):
+            return span
+        found = index_span(ex.substitute(index, self.at), self.spans, extent, self.known)
+        size, whole = int_value(found.extent), int_value(span.extent)
+        if size is None or (whole is not None and size >= whole):
+            return span
+        is_inside = self.known.prove(ex.all_of([found.start >= 0, found.start + size <= extent]))
+        return found if is_inside is True else span
+
+
 def schedule_to_func(
     schedule: Schedule, args: Sequence[Tensor | Var], name: str = "main"
 ) -> PrimFunc:
@@ -293,11 +319,21 @@ class _Builder:
         with self._range(var, extent):
             inside = replace(nest, bound={**nest.bound, leaf: var})
             ahead = self._prefetches(stage, note, inside, var)
-            body = seq(*ahead, self._decide(stage, k, inside))
+            matters = self._matters(stage, note, inside)
+            body = self._branch(matters, lambda: seq(*ahead, self._decide(stage, k, inside)))
         if note is None:
             return For(var, extent, "serial", body)
         thread = note.thread.tag if note.thread is not None else ""
         return For(var, extent, note.kind, body, thread, tuple(note.pragmas))
+
+    def _matters(self, stage: Stage, note: AxisNote | None, nest: _Nest) -> Expr:
+        """Return when an iteration of the loop just opened does anything at all."""
+        checks: list[Expr] = []
+        for index, begin, end in note.ranges if note is not None else ():
+            span = index_span(index, self._relax(stage, nest), Const.of(end), self.known)
+            last = span.start + span.extent
+            checks += [self._simplify(span.start < end), self._simplify(last > begin)]
+        return ex.all_of(checks)
 
     def _prefetches(self, stage: Stage, note: AxisNote | None, nest: _Nest, var: Var) -> list[Stmt]:
         """Return the hints that stand at the start of an iteration of loop `var`."""
@@ -513,12 +549,23 @@ class _Builder:
     def _required(self, stage: Stage, k: int, nest: _Nest) -> dict[int, Box]:
         """Return the box of every stage computed inside leaf `k` of `stage`, users first."""
         boxes: dict[int, Box] = {id(stage): self._relax(stage, nest)}
+        loops = self._loops_left(stage, nest)
         inside = self._subtree(stage, k)
         for producer in reversed(self.schedule.stages):
             if id(producer) not in inside:
                 continue
-            boxes[id(producer)] = self._box_of(producer, boxes)
+            boxes[id(producer)] = self._box_of(producer, boxes, stage, loops)
         return boxes
+
+    def _loops_left(self, stage: Stage, nest: _Nest) -> _LoopsLeft:
+        extents = stage.extents(nest.roots, nest.overrides)
+        left = [a for a in stage.leaf_iter_vars if a not in nest.bound]
+        leaves = {**nest.bound, **{a: a for a in left}}
+        values, _ = root_values(stage, leaves, extents)
+        spans = {a: Span(ZERO, self._simplify(extents[a])) for a in left}
+        ranges: dict[Var, Interval] = {a: self._index_range(s.extent) for a, s in spans.items()}
+        at: dict[Expr, Expr] = {a: nest.base[a] + values[a] for a in stage.root_iter_vars}
+        return _LoopsLeft(at, spans, Simplifier({**self.known.ranges, **ranges}))
 
     def _subtree(self, stage: Stage, k: int) -> set[int]:
         found: set[int] = set()
@@ -532,7 +579,9 @@ class _Builder:
     def _at(self, stage: Stage, axis: IterVar) -> list[Stage]:
         return self.attached.get((id(stage), id(axis)), [])
 
-    def _box_of(self, producer: Stage, boxes: dict[int, Box]) -> Box:
+    def _box_of(
+        self, producer: Stage, boxes: dict[int, Box], opened: Stage, loops: _LoopsLeft
+    ) -> Box:
         op = producer.op
         assert isinstance(op, ComputeOp)
         spans: list[Span | None] = [None] * len(op.axis)
@@ -551,6 +600,8 @@ class _Builder:
                     self._check_rounded(reader, producer, d, index)
                     box = {**self._reductions(reader), **boxes[id(reader)]}
                     span = self._span(reader, index, box, op.axis[d].extent)
+                    if reader is opened:
+                        span = loops.narrowed(span, index, op.axis[d].extent)
                     spans[d] = union(spans[d], span, self.known)
         whole = (Span(ZERO, a.extent) for a in op.axis)
         return {

@@ -43,7 +43,7 @@ def _stmt(s: Stmt) -> Stmt:
 
 def _with_hints(s: Stmt) -> Stmt:
     """Move hints that stand before a lone condition inside it."""
-    if not isinstance(s, Seq) or not all(map(_is_hint, s.stmts[:-1])):
+    if not isinstance(s, Seq) or not s.stmts or not all(map(_is_hint, s.stmts[:-1])):
         return s
     last = s.stmts[-1]
     if not isinstance(last, If) or last.orelse is not None:

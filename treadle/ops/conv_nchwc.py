@@ -279,6 +279,10 @@ conv2d_nchwc: Operator[ConvAttrs] = register(
                 ((1, 4, 6, 6, 4), (2, 2, 3, 2, 4, 4)), {"groups": 2, "dilations": (2, 1)}
             ),
             product_example(
+                ((1, 2, 9, 7, 4), (2, 2, 3, 3, 4, 8)),
+                {"pads_before": (6, 5), "pads_after": (6, 4), "dilations": (6, 5)},
+            ),
+            product_example(
                 ((1, 2, 6, 6, 4), (2, 1, 3, 3, 4, 4)), {"groups": 2, "pads_before": (0, 2)}
             ),
             product_example(

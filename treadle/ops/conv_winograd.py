@@ -41,7 +41,8 @@ POINTS: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (0.625, 1.5)}
 class WinogradAttrs(Attrs):
     """`tile`: outputs a tile is high and wide (2 or 4); `height`, `width`: outputs to keep.
 
-    The others say how the window moves along the depth of a volume.
+    The rows of a tile are `dilations[0]` apart, its columns `dilations[1]`: tiles interleave. The
+    others say how the window moves along the depth of a volume.
     """
 
     tile: int
@@ -49,6 +50,7 @@ class WinogradAttrs(Attrs):
     width: int
     deep_stride: int = 1
     deep_dilation: int = 1
+    dilations: tuple[int, int] = (1, 1)
 
 
 # ---- the transforms ------------------------------------------------------------------------------
@@ -169,8 +171,9 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> TensorType:
     is_whole = chunks == held if data.ndim == 5 else chunks % held == 0
     if not is_whole or not same_dim(data.shape[-1], ib):
         raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
-    for axis, size in ((-3, attrs.height), (-2, attrs.width)):
-        needed = _tiles(size, attrs.tile) * attrs.tile + 2
+    sizes = (attrs.height, attrs.width)
+    for axis, size, gap in zip((-3, -2), sizes, attrs.dilations, strict=True):
+        needed = tiles_along(size, attrs.tile, gap) * attrs.tile + 2 * gap
         if size < 1 or known_extent(data, axis, "image") != needed:
             raise TypeMismatch(
                 f"{size} outputs in tiles of {attrs.tile} need an image padded to {needed}, "
@@ -188,13 +191,28 @@ def _depth(attrs: WinogradAttrs, data: TensorType, taps: int) -> tuple[WindowAxi
     return (WindowAxis(size, taps, attrs.deep_stride, dilation=attrs.deep_dilation),)
 
 
-def _tiles(size: int, tile: int) -> int:
-    return -(-size // tile)
+def tiles_along(size: int, tile: int, gap: int = 1) -> int:
+    """Return how many tiles cover `size` outputs, those of all `gap` phases together."""
+    return -(-size // (tile * gap)) * gap
 
 
-def missing(size: int, tile: int) -> int:
+def missing(size: int, tile: int, gap: int = 1) -> int:
     """Return how many zeros the input needs beyond those of `size` outputs."""
-    return -size % tile
+    return -size % (tile * gap)
+
+
+def _first(index: Expr, tile: int, gap: int) -> Expr:
+    """Return the first row (or column) of a tile; tiles of different phases are neighbours."""
+    return te.floordiv(index, gap) * (tile * gap) + te.floormod(index, gap)
+
+
+def _tile_of(place: Expr, tile: int, gap: int) -> Expr:
+    """Return the tile that an output row (or column) is in."""
+    return te.floordiv(place, tile * gap) * gap + te.floormod(place, gap)
+
+
+def _place_in_tile(place: Expr, tile: int, gap: int) -> Expr:
+    return te.floormod(te.floordiv(place, gap), tile)
 
 
 def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor]:
@@ -203,6 +221,7 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
     In them an output's depth counts as part of the batch, a tap of the depth as input channels.
     """
     m, a = attrs.tile, attrs.tile + 2
+    dh, dw = attrs.dilations
     oc, ob = u.shape[0], u.shape[5]
     chunks, ib = u.shape[3], x.shape[-1]
     made = _infer(attrs, TensorType(x.shape, x.dtype), TensorType(u.shape, u.dtype))
@@ -210,9 +229,8 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
     depth = _depth(attrs, TensorType(x.shape, x.dtype), taps)
     frames = known_extent(made, 2, "depth") if depth else 1
     n = simplify(x.shape[0] * frames)
-    across = _tiles(attrs.width, m)
-    tiles = _tiles(attrs.height, m) * across
-    wide = across * m + 2
+    down, across = tiles_along(attrs.height, m, dh), tiles_along(attrs.width, m, dw)
+    wide = across * m + 2 * dw
 
     def source(b: Expr, c: Expr, h: Expr, w: Expr, cb: Expr) -> Expr:
         if not depth:
@@ -221,34 +239,35 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
         return x[te.floordiv(b, frames), te.floordiv(c, taps), at, h, w, cb]
 
     def rows_in(i: Expr, b: Expr, c: Expr, p: Expr, w: Expr, cb: Expr) -> Expr:
-        return _row(input_forms([source(b, c, p * m + r, w, cb) for r in range(a)]), i)
+        top = _first(p, m, dh)
+        return _row(input_forms([source(b, c, top + r * dh, w, cb) for r in range(a)]), i)
 
-    high = te.compute_one((a, n, chunks, tiles // across, wide, ib), rows_in, name="input_rows")
+    high = te.compute_one((a, n, chunks, down, wide, ib), rows_in, name="input_rows")
 
     def columns_in(i: Expr, j: Expr, b: Expr, c: Expr, t: Expr, cb: Expr) -> Expr:
-        p, q = te.floordiv(t, across), te.floormod(t, across)
-        return _row(input_forms([high[i, b, c, p, q * m + s, cb] for s in range(a)]), j)
+        p, left = te.floordiv(t, across), _first(te.floormod(t, across), m, dw)
+        return _row(input_forms([high[i, b, c, p, left + s * dw, cb] for s in range(a)]), j)
 
-    v = te.compute_one((a, a, n, chunks, tiles, ib), columns_in, name="input_transform")
+    v = te.compute_one((a, a, n, chunks, down * across, ib), columns_in, name="input_transform")
     ic, icb = te.reduce_axis((0, chunks), "ic"), te.reduce_axis((0, ib), "icb")
 
     def products(i: Expr, j: Expr, b: Expr, o: Expr, t: Expr, obk: Expr) -> Expr:
         return te.sum(v[i, j, b, ic, t, icb] * u[o, i, j, ic, icb, obk], axis=[ic, icb])
 
-    mm = te.compute_one((a, a, n, oc, tiles, ob), products, name="winograd_products")
+    mm = te.compute_one((a, a, n, oc, down * across, ob), products, name="winograd_products")
 
-    def rows_out(b: Expr, o: Expr, y: Expr, q: Expr, j: Expr, obk: Expr) -> Expr:
-        t = te.floordiv(y, m) * across + q
-        rows = output_forms([mm[i, j, b, o, t, obk] for i in range(a)])
-        return _row(rows, te.floormod(y, m))
+    def rows_out(b: Expr, o: Expr, p: Expr, r: Expr, q: Expr, j: Expr, obk: Expr) -> Expr:
+        rows = output_forms([mm[i, j, b, o, p * across + q, obk] for i in range(a)])
+        return _row(rows, r)
 
-    low = te.compute_one((n, oc, attrs.height, across, a, ob), rows_out, name="output_rows")
+    low = te.compute_one((n, oc, down, m, across, a, ob), rows_out, name="output_rows")
 
     def columns_out(b: Expr, o: Expr, *at: Expr) -> Expr:
         *deep, y, z, obk = at
         image = b * frames + deep[0] if deep else b
-        rows = output_forms([low[image, o, y, te.floordiv(z, m), j, obk] for j in range(a)])
-        return _row(rows, te.floormod(z, m))
+        p, r, q = _tile_of(y, m, dh), _place_in_tile(y, m, dh), _tile_of(z, m, dw)
+        rows = output_forms([low[image, o, p, r, q, j, obk] for j in range(a)])
+        return _row(rows, _place_in_tile(z, m, dw))
 
     result = te.compute_one(made.shape, columns_out, name="conv2d_winograd_nchwc")
     return [high, v, mm, low, result]
@@ -269,7 +288,18 @@ def _reference(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray
 
 
 def _reference_image(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    tile, a = attrs.tile, attrs.tile + 2
+    dh, dw = attrs.dilations
+    shape = (x.shape[0], u.shape[0], x.shape[2] - 2 * dh, x.shape[3] - 2 * dw, u.shape[5])
+    made = np.empty(shape, x.dtype)
+    for a in range(dh):
+        for b in range(dw):
+            made[:, :, a::dh, b::dw] = _phase(attrs.tile, x[:, :, a::dh, b::dw], u)
+    return made[:, :, : attrs.height, : attrs.width]
+
+
+def _phase(tile: int, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Return all outputs of whole tiles of an image without dilation."""
+    a = tile + 2
     data, weights = x.astype(np.float64), u.astype(np.float64)
     n, _, high, wide, _ = x.shape
     view = np.lib.stride_tricks.sliding_window_view(data, (a, a), axis=(2, 3))
@@ -278,9 +308,8 @@ def _reference_image(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.n
     v = np.einsum("ir,ncpqbrs,js->ijncpqb", forward, d, forward, optimize=True)
     m = np.einsum("ijncpqb,oijcbk->ijnopqk", v, weights, optimize=True)
     y = np.einsum("ri,ijnopqk,sj->noprqsk", back, m, back, optimize=True)
-    whole = y.reshape(n, u.shape[0], high - 2, wide - 2, u.shape[5])
-    kept: np.ndarray = whole[:, :, : attrs.height, : attrs.width].astype(x.dtype)
-    return kept
+    whole: np.ndarray = y.reshape(n, u.shape[0], high - 2, wide - 2, u.shape[5])
+    return whole
 
 
 def _flops(attrs: WinogradAttrs, x: Type, u: Type) -> int:
@@ -315,6 +344,14 @@ conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
             product_example(
                 ((1, 1, 6, 6, 4, 8), (2, 4, 4, 2, 8, 4)),
                 {"tile": 2, "height": 3, "width": 2, "deep_stride": 2, "deep_dilation": 2},
+            ),
+            product_example(
+                ((1, 2, 20, 30, 4), (2, 6, 6, 2, 4, 8)),
+                {"tile": 4, "height": 11, "width": 24, "dilations": (2, 3)},
+            ),
+            product_example(
+                ((2, 1, 12, 4, 4), (1, 4, 4, 1, 4, 4)),
+                {"tile": 2, "height": 2, "width": 2, "dilations": (3, 1)},
             ),
         ),
     )

@@ -55,6 +55,7 @@ from treadle.optimize.channels import (
 )
 from treadle.optimize.phases import Phases, in_turn, phases_of
 from treadle.optimize.winograd import (
+    taps_of,
     transform_weights,
     why_winograd,
     winograd_attrs,
@@ -260,7 +261,9 @@ class _Layouts:
         if scaled is not None:
             decided(scaled.origin, "method", "scales the weights", "they are fewer than the data")
             source = self._blocked(scaled.value)
-        padded, rest = _padded(source.node, replace(attrs, groups=1), w, node.origin)
+        padded, rest = source.node, replace(attrs, groups=1)
+        if taps_of(attrs, data, w.type) is None:  # to skip padding a kernel must know of it
+            padded, rest = _padded(source.node, rest, w, node.origin)
 
         def make(order: ChannelOrder) -> Node:
             packed: Node = _constant(pack_weights(w.value, source.order, order), w)

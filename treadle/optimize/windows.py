@@ -3,10 +3,12 @@
 
 1. conv(pad(x))                 -> conv(x) with more padding      (zeros on spatial axes)
 2. avg_pool(pad(x))             -> avg_pool(x) with more padding  (where padding counts already)
-3. conv over one axis           -> reshape(conv over two axes, the first of extent 1)
+3. conv over one axis           -> reshape(conv over two axes, the first of extent 1), in groups
+                                   of several channels: others have kernels over one axis
 4. op(reshape(x))               -> reshape(op(x))   element-wise op; the reshape drops axes of 1
 5. op(reshape(x), constant)     -> reshape(op(x, reshaped constant))
 6. op(reshape(x), reshape(y))   -> reshape(op(x, y))   x and y of one shape
+7. conv(x, w)                   -> conv(x, part of w)  taps at the ends that only meet padding
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import Dim, same_dim, tensor_type
 from treadle.ops import elementwise
 from treadle.ops.conv import conv
-from treadle.ops.movement import pad, reshape
+from treadle.ops.movement import pad, reshape, slice_
 from treadle.ops.pool import avg_pool
 from treadle.optimize.moves import has_same_shape, reshaped, shape_of
 from treadle.optimize.rule import Rule, Uses, attrs_of
@@ -82,6 +84,8 @@ def _conv_to_two_axes(call: Call, uses: Uses) -> Node | None:
     attrs = attrs_of(call)
     n, c, length = shape_of(value)
     oc, per_group, kernel = shape_of(weights)
+    if attrs.groups == 1 or per_group == 1:
+        return None
     wider = replace(
         attrs,
         strides=(1, *(attrs.strides or (1,))),
@@ -93,6 +97,39 @@ def _conv_to_two_axes(call: Call, uses: Uses) -> Node | None:
     w = reshaped(weights, (oc, per_group, 1, kernel), weights.origin)
     result = conv.call(wider, (x, w), origin=call.origin)
     return reshape(result, shape=shape_of(call), origin=call.origin)
+
+
+def _without_dead_taps(call: Call, uses: Uses) -> Node | None:
+    """Drop taps at the ends of a window that meet nothing but padding at any position.
+
+    Far dilated windows have such: 18 apart on an image of 17 only the middle one is left.
+    """
+    value, weights = call.args
+    if not tensor_type(value.type).is_static or not tensor_type(weights.type).is_static:
+        return None
+    attrs, kernel = attrs_of(call), tensor_type(weights.type).static_shape[2:]
+    ones, none = (1,) * len(kernel), (0,) * len(kernel)
+    steps, apart = attrs.strides or ones, attrs.dilations or ones
+    before, after = list(attrs.pads_before or none), list(attrs.pads_after or none)
+    begin, end = [0] * len(kernel), list(kernel)
+    sizes, places = (
+        tensor_type(value.type).static_shape[2:],
+        tensor_type(call.type).static_shape[2:],
+    )
+    for k, (size, count, step, gap) in enumerate(zip(sizes, places, steps, apart, strict=True)):
+        last = max(0, count - 1) * step
+        while end[k] - begin[k] > 1 and last < before[k] and before[k] >= gap:
+            begin[k], before[k] = begin[k] + 1, before[k] - gap
+        while end[k] - begin[k] > 1 and after[k] >= gap:
+            if (end[k] - begin[k] - 1) * gap < before[k] + size:
+                break
+            end[k], after[k] = end[k] - 1, after[k] - gap
+    if (tuple(begin), tuple(end)) == (none, kernel):
+        return None
+    axes = tuple(range(2, 2 + len(kernel)))
+    part = slice_(weights, begin=tuple(begin), end=tuple(end), axes=axes, origin=weights.origin)
+    fewer = replace(attrs, pads_before=tuple(before), pads_after=tuple(after))
+    return conv.call(fewer, (value, part), origin=call.origin)
 
 
 def _dropped_axes(node: Node, uses: Uses) -> tuple[int, ...] | None:
@@ -160,5 +197,6 @@ RULES = (
     Rule("pad_into_conv", (conv,), _pad_into_conv),
     Rule("pad_into_avg_pool", (avg_pool,), _pad_into_avg_pool),
     Rule("conv_to_two_axes", (conv,), _conv_to_two_axes),
+    Rule("without_dead_taps", (conv,), _without_dead_taps),
     Rule("sink_reshape", _POINTWISE, _sink_reshape),
 )

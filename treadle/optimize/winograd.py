@@ -16,8 +16,15 @@ import numpy as np
 
 from treadle.graph.types import TensorType
 from treadle.ops.conv import ConvAttrs, conv_axes
-from treadle.ops.conv_winograd import KERNEL, POINTS, WinogradAttrs, filter_matrix, missing
-from treadle.ops.schedules.tiles import best_window_tile, image_cycles
+from treadle.ops.conv_winograd import (
+    KERNEL,
+    POINTS,
+    WinogradAttrs,
+    filter_matrix,
+    missing,
+    tiles_along,
+)
+from treadle.ops.schedules.tiles import Taps, best_window_tile, image_cycles
 from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, WinogradShape, plan_winograd
 from treadle.settings import get
 from treadle.target.base import Target
@@ -25,6 +32,10 @@ from treadle.target.base import Target
 WORTHWHILE = {2: 1.0, 4: 0.9}
 """The share of the direct way's cycles that a tile may take: more must be gained for a larger
 rounding error."""
+
+
+FEW_LIVE = 0.75
+"""The share of taps that meet no padding below which the others are skipped."""
 
 
 def winograd_tile(
@@ -53,11 +64,14 @@ def winograd_costs(
     outputs = ceil(filters / block) * block
     registers = max(1, block // target.lanes())
     costs: dict[int | None, float] = {
-        None: _direct((n, height, width), inputs, outputs, block, target)
+        None: _direct(
+            (n, height, width), inputs, outputs, block, target, taps_of(attrs, data, weights)
+        )
     }
     for tile in POINTS:
-        down, across = ceil(height / tile), ceil(width / tile)
-        shape = WinogradShape(tile, down, across, inputs, outputs, block, n)
+        gaps = _gaps(attrs)
+        down, across = tiles_along(height, tile, gaps[0]), tiles_along(width, tile, gaps[1])
+        shape = WinogradShape(tile, down, across, inputs, outputs, block, n, gaps)
         cycles = plan_winograd(shape, target, width=registers).cycles
         costs[tile] = cycles / WORTHWHILE[tile]
     return costs
@@ -70,7 +84,7 @@ def why_winograd(
     if data.dtype != "float32" or weights.static_shape[-2:] != (KERNEL, KERNEL):
         return f"Winograd's filtering is for float32 and windows of {KERNEL}x{KERNEL}"
     if not _is_possible(attrs, data, weights):
-        return "Winograd's filtering is for strides, dilations and groups of 1"
+        return "Winograd's filtering is for strides and groups of 1"
     costs = winograd_costs(attrs, data, weights, block, target)
     cycles = [f"direct {costs[None] / 1e3:.0f}"]
     cycles += [
@@ -81,10 +95,16 @@ def why_winograd(
 
 
 def _is_possible(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> bool:
-    steps = (*attrs.strides[-2:], *attrs.dilations[-2:], attrs.groups)
+    steps = (*attrs.strides[-2:], attrs.groups)
     _, _, *kernel = weights.static_shape
     is_square = len(kernel) >= 2 and kernel[-2:] == [KERNEL, KERNEL]
     return data.dtype == "float32" and is_square and all(s == 1 for s in steps)
+
+
+def _gaps(attrs: ConvAttrs) -> tuple[int, int]:
+    """Return how far apart the rows and the columns of a window are."""
+    high, wide = attrs.dilations[-2:] or (1, 1)
+    return high, wide
 
 
 def _outputs(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[int, ...]:
@@ -94,14 +114,40 @@ def _outputs(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[i
     return tuple((size + more) // a.stride + 1 for size, more, a in sizes)
 
 
+def taps_of(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[Taps, Taps] | None:
+    """Return the taps of a window on an image; None where too few meet padding to skip those."""
+    sizes, counts = data.static_shape[2:], weights.static_shape[2:]
+    if len(sizes) != 2:
+        return None
+    none, ones = (0, 0), (1, 1)
+    before, after = attrs.pads_before or none, attrs.pads_after or none
+    strides, gaps = attrs.strides or ones, attrs.dilations or ones
+    high, wide = (Taps(counts[k], sizes[k], before[k], strides[k], gaps[k]) for k in (0, 1))
+    outputs = [
+        (sizes[k] + before[k] + after[k] - gaps[k] * (counts[k] - 1) - 1) // strides[k] + 1
+        for k in (0, 1)
+    ]
+    share = prod(
+        sum(t.live(i, 1) for i in range(n)) / max(1, n * t.count)
+        for t, n in zip((high, wide), outputs, strict=True)
+    )
+    return (high, wide) if share < FEW_LIVE else None
+
+
 def _direct(
-    image: tuple[int, int, int], inputs: int, outputs: int, block: int, target: Target
+    image: tuple[int, int, int],
+    inputs: int,
+    outputs: int,
+    block: int,
+    target: Target,
+    taps: tuple[Taps, Taps] | None,
 ) -> float:
     n, height, width = image
     registers = max(1, block // target.lanes())
     chunks = outputs // block
-    tile = best_window_tile(height, width, chunks, target, registers=registers)
-    cycles = n * inputs * KERNEL**2 * image_cycles((height, width, chunks), tile, registers)
+    tile = best_window_tile(height, width, chunks, target, registers=registers, taps=taps)
+    steps = image_cycles((height, width, chunks), tile, registers, taps)
+    cycles = n * inputs * steps * (1 if taps is not None else KERNEL**2)
     reading = 4 * inputs * outputs * KERNEL**2 / BYTES_PER_CYCLE
     first = cycles * tile.high * tile.wide / (n * height * width)
     return cycles + max(0.0, reading - first)
@@ -113,7 +159,8 @@ def winograd_pads(
     """Return the padding after each axis, that of the image filled up to whole tiles."""
     *deep, high, wide = attrs.pads_after or (0,) * (data.ndim - 2)
     height, width = _outputs(attrs, data, weights)[-2:]
-    return *deep, high + missing(height, tile), wide + missing(width, tile)
+    down, across = _gaps(attrs)
+    return *deep, high + missing(height, tile, down), wide + missing(width, tile, across)
 
 
 def winograd_attrs(
@@ -121,10 +168,11 @@ def winograd_attrs(
 ) -> WinogradAttrs:
     """Return the attributes of the filtering that stands for a convolution."""
     height, width = _outputs(attrs, data, weights)[-2:]
+    gaps = _gaps(attrs)
     if data.ndim == 4:
-        return WinogradAttrs(tile, height, width)
+        return WinogradAttrs(tile, height, width, dilations=gaps)
     strides, dilations = attrs.strides or (1,), attrs.dilations or (1,)
-    return WinogradAttrs(tile, height, width, strides[0], dilations[0])
+    return WinogradAttrs(tile, height, width, strides[0], dilations[0], gaps)
 
 
 def transform_weights(w: np.ndarray, tile: int) -> np.ndarray:

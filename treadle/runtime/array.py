@@ -150,12 +150,18 @@ _SMALL = 1 << 16
 """Bytes below which NumPy's own memory, cut to the alignment, is made faster than a block."""
 
 
-def empty_numpy(shape: Sequence[int], dtype: str) -> np.ndarray:
-    """Return a NumPy array over fresh aligned memory, its elements undefined."""
+def empty_numpy(
+    shape: Sequence[int], dtype: str, spares: native.Spares | None = None
+) -> np.ndarray:
+    """Return a NumPy array over aligned memory, its elements undefined.
+
+    `spares` gives large memory of this size, which need not be fresh.
+    """
     kind = dtypes.to_numpy(dtype)
     size = math.prod(shape) * kind.itemsize
     if size > _SMALL:
-        return np.asarray(native.Block(size)).view(kind).reshape(shape)
+        block = native.Block(size) if spares is None else spares.block()
+        return np.asarray(block).view(kind).reshape(shape)
     memory = np.empty(size + native.ALIGNMENT, np.uint8)
     return np.ndarray(shape, kind, memory, -native.address_in(memory) % native.ALIGNMENT)
 

@@ -76,6 +76,7 @@ class Executor:
         self._output_index = {info.name: i for i, info in enumerate(self.outputs)}
         self._set: dict[str, np.ndarray] = {}
         self._results: list[NDArray] | None = None
+        self._spares = [native.Spares(max(0, info.nbytes)) for info in self.outputs]
         self.is_dynamic = handle.is_dynamic
         self._lock = threading.Lock()
         threads = current_settings().num_threads
@@ -203,7 +204,8 @@ class Executor:
 
     def _outputs(self, outputs: Sequence[NDArray] | None) -> list[NDArray]:
         if outputs is None:
-            return [NDArray(empty_numpy(info.shape, info.dtype)) for info in self.outputs]
+            made = zip(self.outputs, self._spares, strict=True)
+            return [NDArray(empty_numpy(i.shape, i.dtype, spares)) for i, spares in made]
         return self._writable(outputs)
 
     def _writable(self, outputs: Sequence[NDArray]) -> list[NDArray]:

@@ -309,13 +309,18 @@ class Block:
 
     __slots__ = ("__array_interface__", "_free", "pointer")
 
-    def __init__(self, nbytes: int, pointer: int = 0) -> None:
-        """Allocate, or take over memory at `pointer` that the library has allocated."""
+    def __init__(
+        self, nbytes: int, pointer: int = 0, free: Callable[[int], object] | None = None
+    ) -> None:
+        """Allocate, or take over memory at `pointer` that the library has allocated.
+
+        `free` takes the memory in the end; without it the library does.
+        """
         library, error = _library(), Error()
         self.pointer: int = pointer or library.td_alloc(nbytes, error) or 0
         if not self.pointer:
             _fail(error)
-        self._free = library.td_free
+        self._free = free or library.td_free
         self.__array_interface__ = {
             "shape": (nbytes,),
             "typestr": "|u1",
@@ -326,6 +331,38 @@ class Block:
     def __del__(self) -> None:
         if getattr(self, "pointer", 0):
             self._free(self.pointer)
+
+
+class Spares:
+    """Blocks of one size; one that was given up is kept for the next, its pages are there already.
+
+    Blocks may be given up by any thread, also after this object.
+    """
+
+    __slots__ = ("_free", "_held", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._free = _library().td_free
+        self._held: list[int] = []
+
+    def block(self) -> Block:
+        """Return a block, fresh or used before."""
+        try:
+            pointer = self._held.pop()
+        except IndexError:
+            pointer = 0
+        return Block(self.nbytes, pointer, self._take_back)
+
+    def _take_back(self, pointer: int) -> None:
+        if self._held:
+            self._free(pointer)
+        else:
+            self._held.append(pointer)
+
+    def __del__(self) -> None:
+        for pointer in getattr(self, "_held", ()):
+            self._free(pointer)
 
 
 def address_in(buffer: Any) -> int:  # Any: whatever has the buffer protocol

@@ -91,6 +91,8 @@ class AxisNote:
     thread: IterVar | None = None
     pragmas: list[tuple[str, object]] = field(default_factory=list)
     prefetches: list[tuple[Tensor, int]] = field(default_factory=list)
+    ranges: list[tuple[Expr, int, int]] = field(default_factory=list)
+    """Iterations matter only where an index is somewhere in a range (begin, end)."""
     lines: list[tuple[Tensor, tuple[Expr, ...]]] = field(default_factory=list)
 
 
@@ -290,6 +292,23 @@ class Stage:
             raise self._error(f"prefetch of {tensor.name} needs an offset of 0 or more")
         self.notes.setdefault(var, AxisNote()).prefetches.append((tensor, offset))
         self._say("prefetch", tensor.name, var, offset)
+
+    def skip_outside(self, var: IterVar, index: Expr, begin: int, end: int) -> None:
+        """Skip the iterations of `var` for which `index` lies outside [begin, end) everywhere.
+
+        Everywhere: for all elements that the loops inside compute. `var` is an axis of a reduction,
+        to which such an iteration adds nothing: what it reads outside is known to be zero.
+
+        before: for k: for i in range(8): C[i] += A[i + k] * B[k]
+        after:  for k: if k + 7 >= begin and k < end: for i in range(8): C[i] += A[i + k] * B[k]
+        """
+        self._leaf(var, "skip_outside")
+        if begin > end:
+            raise self._error(f"skip_outside needs begin <= end, not {begin} and {end}")
+        if var.kind != "reduce":
+            raise self._error(f"skip_outside: {var.name} is not an axis of a reduction")
+        self.notes.setdefault(var, AxisNote()).ranges.append((index, begin, end))
+        self._say("skip_outside", var, index, begin, end)
 
     def prefetch_at(self, tensor: Tensor, var: IterVar, indices: Sequence[ExprLike]) -> None:
         """In each iteration of `var`, fetch the cache line that holds `tensor[indices]`.

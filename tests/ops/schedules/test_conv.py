@@ -9,7 +9,7 @@ from tests.ops.schedules.compiled import check
 from treadle.graph.operator import OPERATORS
 from treadle.ops.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv import rows_per_band
-from treadle.ops.schedules.tiles import WindowTile, best_window_tile
+from treadle.ops.schedules.tiles import Taps, WindowTile, best_window_tile
 from treadle.target.parse import parse_target
 from treadle.te import schedule
 from treadle.te import tensor as te
@@ -54,6 +54,26 @@ def test_weights_and_the_data_of_single_taps_are_fetched_ahead() -> None:
     assert kernel.schedule.count("prefetch") == 2
     kernel = check("conv2d_nchwc", (1, 2, 9, 9, 16), (2, 2, 3, 3, 16, 16), atol=1e-4)
     assert kernel.schedule.count("prefetch") == 1
+
+
+def test_taps_that_only_meet_padding_are_skipped() -> None:
+    far = (6, 6)
+    shapes = (1, 2, 9, 9, 16), (2, 2, 3, 3, 16, 16)
+    kernel = check(
+        "conv2d_nchwc", *shapes, atol=1e-4, pads_before=far, pads_after=far, dilations=far
+    )
+    assert kernel.schedule.count("skip_outside") == 2
+    kernel = check("conv2d_nchwc", *shapes, atol=1e-4)
+    assert "skip_outside" not in kernel.schedule
+
+
+def test_tiles_are_smaller_where_that_skips_taps() -> None:
+    """Of 17 places the first and the last 5 meet two taps, the others one."""
+    taps = Taps(3, 17, before=12, gap=12)
+    assert [taps.live(first, 1) for first in (0, 4, 5, 11, 12, 16)] == [2, 2, 1, 1, 2, 2]
+    assert taps.live(0, 17) == 3
+    tile = best_window_tile(17, 17, 4, TARGET, taps=(taps, taps))
+    assert (tile.high, tile.wide) in ((1, 5), (1, 6))
 
 
 def test_tiles_of_groups_leave_no_rest() -> None:

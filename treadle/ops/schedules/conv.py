@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from math import ceil, prod
+from typing import Any
 
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
@@ -25,6 +26,7 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import (
     FROM_CACHE,
     FROM_MEMORY,
+    Taps,
     WindowTile,
     best_window_tile,
     tile_cycles,
@@ -47,9 +49,10 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     n, oc, *deep, oh, ow, ocb = _image_axes(result)
     registers = max(1, known(ocb) // lanes_of(result, target))
     groups = group.attrs.groups  # channels of two groups read nothing in common
+    taps = _taps(total, group.attrs)
     tile = _image_tile(
         (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers,
-        whole=groups > 1,
+        whole=groups > 1, taps=taps,
     )  # fmt: skip
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
@@ -66,6 +69,8 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)
     _register_sums(total)
+    if taps is not None:
+        _skip_zeros(total, taps)
     _fetch_ahead(total, tile, registers)
 
 
@@ -118,13 +123,65 @@ def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
 
 
 def _image_tile(
-    image: tuple[int, int], vectors: int, target: Target, registers: int, *, whole: bool
+    image: tuple[int, int],
+    vectors: int,
+    target: Target,
+    registers: int,
+    *,
+    whole: bool,
+    taps: tuple[Taps, Taps] | None = None,
 ) -> WindowTile:
     high, wide = image
-    if wide != 1:
-        return best_window_tile(high, wide, vectors, target, registers=registers, whole=whole)
+    if wide != 1 or taps is not None:
+        return best_window_tile(
+            high, wide, vectors, target, registers=registers, whole=whole, taps=taps
+        )
     tile = best_window_tile(1, high, vectors, target, registers=registers, whole=whole)
     return WindowTile(tile.wide, 1, tile.vectors)
+
+
+def _taps(total: Stage, attrs: Any) -> tuple[Taps, Taps] | None:
+    """Return the taps of a window on an image whose padding this kernel makes itself."""
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    if len(op.axis) != 5 or not any((*attrs.pads_before, *attrs.pads_after)):
+        return None
+    if len(op.reduce_axis) != 4:  # the channels of a group are looked up
+        return None
+    before, ones = attrs.pads_before or (0, 0), (1, 1)
+    sizes = [int_value(d) for d in _reads_of(total)[1].source.shape[2:4]]
+    counts = [int_value(a.extent) for a in op.reduce_axis[1:3]]
+    after, strides, gaps = (
+        attrs.pads_after or (0, 0),
+        attrs.strides or ones,
+        attrs.dilations or ones,
+    )
+    if None in sizes or None in counts:
+        return None
+    high, wide = (
+        Taps(counts[k] or 0, (sizes[k] or 0) - before[k] - after[k], before[k], strides[k], gaps[k])
+        for k in (0, 1)
+    )
+    return high, wide
+
+
+def _reads_of(total: Stage) -> tuple[ex.Load, ex.Load]:
+    """Return the reads of the weights and of the data."""
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    loads = [n for n in ex.walk(op.body[0]) if isinstance(n, ex.Load)]
+    weights = next(x for x in loads if x.indices[-1] is op.axis[-1])
+    return weights, next(x for x in loads if x.indices[-1] is op.reduce_axis[-1])
+
+
+def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
+    """Skip the taps of a tile that only meet padding."""
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    rows, columns = _reads_of(total)[1].indices[2:4]
+    for axis, index, along in zip(op.reduce_axis[1:3], (rows, columns), taps, strict=True):
+        if axis in total.leaf_iter_vars and int_value(axis.extent) != 1:
+            total.skip_outside(axis, index, along.before, along.before + along.size)
 
 
 NEAR = 0.25
@@ -195,7 +252,7 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
 
     Past the end of a tile's panels of weights stand those of the next tile.
     Of the data a tile takes short rows, far apart, which no prefetcher of the machine foresees;
-    larger windows read each of them several times, which hides the wait.
+    windows larger than 1x1 read each of them several times, which hides the wait.
     """
     op = total.op
     assert isinstance(op, ComputeOp)
@@ -208,11 +265,12 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     assert isinstance(weights, Tensor)
     if _is_in_memory(total, weights):
         total.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
-    ic, *others = op.reduce_axis
+    ic, *taps, icb = op.reduce_axis
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
-    if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in others[:-1]) == 1:
-        total.prefetch(data, ic, ceil(FROM_CACHE / (step * max(1, known(others[-1])))))
+    if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
+        turn = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
+        total.prefetch(data, ic, ceil(FROM_CACHE / turn))
 
 
 def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:

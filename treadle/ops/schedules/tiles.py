@@ -112,6 +112,27 @@ class WindowTile:
     vectors: int
 
 
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """`count` taps of a window along one axis, `gap` apart, over `size` places.
+
+    Position i of the window begins at place i * stride - before; other places hold zeros.
+    """
+
+    count: int
+    size: int
+    before: int
+    stride: int = 1
+    gap: int = 1
+
+    def live(self, first: int, positions: int) -> int:
+        """Return how many taps meet a place at any of `positions` positions from `first` on."""
+        low = first * self.stride - self.before
+        high = low + (positions - 1) * self.stride
+        return sum(high + k * self.gap >= 0 > low + k * self.gap - self.size
+                   for k in range(self.count))  # fmt: skip
+
+
 def best_window_tile(
     height: int,
     width: int,
@@ -120,11 +141,12 @@ def best_window_tile(
     *,
     registers: int = 1,
     whole: bool = False,
+    taps: tuple[Taps, Taps] | None = None,
 ) -> WindowTile:
     """Return the tile with the fewest cycles for an image of height x width positions.
 
-    A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. Ties go to the
-    flatter tile, then to the larger one.
+    A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. With `taps`
+    those that meet only zeros are skipped. Ties go to the flatter tile, then to the larger one.
     """
     best: tuple[tuple[float, int, int], WindowTile] | None = None
     for v in range(1, min(vectors, 4) + 1):
@@ -133,18 +155,27 @@ def best_window_tile(
         limit = (target.vector_registers - 1 - v * registers) // (v * registers)
         for h in range(1, min(height, MOST_ROWS_HIGH, max(limit, 1)) + 1):
             for w in range(1, min(width, limit // h) + 1):
-                cost = image_cycles((height, width, vectors), WindowTile(h, w, v), registers)
+                cost = image_cycles((height, width, vectors), WindowTile(h, w, v), registers, taps)
                 rank = (round(cost, 6), h, -w * v)
                 if best is None or rank < best[0]:
                     best = rank, WindowTile(h, w, v)
     return best[1] if best is not None else WindowTile(1, 1, 1)
 
 
-def image_cycles(image: tuple[int, int, int], tile: WindowTile, registers: int) -> float:
-    """Return the cycles of one reduction step over the whole output, remainders included."""
+def image_cycles(
+    image: tuple[int, int, int],
+    tile: WindowTile,
+    registers: int,
+    taps: tuple[Taps, Taps] | None = None,
+) -> float:
+    """Return the cycles of one reduction step over the whole output, remainders included.
+
+    With `taps`: of a step for each of them that does not meet zeros only.
+    """
     cycles = 0.0
-    for high, high_count in _parts(image[0], tile.high):
-        for wide, wide_count in _parts(image[1], tile.wide):
+    along = (None, None) if taps is None else taps
+    for high, high_count in _parts_with_taps(image[0], tile.high, along[0]):
+        for wide, wide_count in _parts_with_taps(image[1], tile.wide, along[1]):
             for v, count in _parts(image[2], tile.vectors):
                 step = tile_cycles(high * wide, v * registers)
                 cycles += step * high_count * wide_count * count
@@ -158,6 +189,17 @@ def tile_set_cycles(rows: int, vectors: int, tile: Tile, width: int) -> float:
         for tile_vectors, vector_count in _parts(vectors, tile.vectors):
             cycles += tile_cycles(tile_rows, tile_vectors * width) * row_count * vector_count
     return cycles
+
+
+def _parts_with_taps(extent: int, factor: int, taps: Taps | None) -> list[tuple[int, int]]:
+    """Return (size, count), every part counted once for each of its live taps."""
+    if taps is None:
+        return _parts(extent, factor)
+    found: dict[int, int] = {}
+    for first in range(0, extent, factor):
+        size = min(factor, extent - first)
+        found[size] = found.get(size, 0) + taps.live(first, size)
+    return list(found.items())
 
 
 def _parts(extent: int, factor: int) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, isqrt
+from typing import Any
 
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
@@ -47,7 +48,10 @@ FORK_CYCLES = 3000.0
 
 @dataclass(frozen=True, slots=True)
 class WinogradShape:
-    """Sizes of one convolution: tiles down and across, channels, bytes."""
+    """Sizes of one convolution: tiles down and across, channels, bytes.
+
+    Tiles of `gaps` phases interleave, down and across.
+    """
 
     tile: int
     down: int
@@ -56,6 +60,7 @@ class WinogradShape:
     outputs: int
     block: int
     batch: int = 1
+    gaps: tuple[int, int] = (1, 1)
 
     @property
     def points(self) -> int:
@@ -88,8 +93,7 @@ def plan_winograd(shape: WinogradShape, target: Target, *, width: int = 1) -> Pl
 
     Groups divide the image evenly: a rest would double the code.
     """
-    groups = [(rows, shape.across) for rows in _divisors(shape.down)]
-    groups += [(1, columns) for columns in _divisors(shape.across)[:-1]]
+    groups = _groups(shape)
     plans = [
         _plan(shape, target, group, by_panel=by_panel, width=width)
         for group in groups
@@ -97,8 +101,21 @@ def plan_winograd(shape: WinogradShape, target: Target, *, width: int = 1) -> Pl
         if _fits(shape, target, group, by_panel=by_panel)
     ]
     if not plans:
-        return _plan(shape, target, (1, 1), by_panel=True, width=width)
+        return _plan(shape, target, groups[-1], by_panel=True, width=width)
     return min(plans, key=lambda plan: plan.cycles)
+
+
+def _groups(shape: WinogradShape) -> list[tuple[int, int]]:
+    """Return rows and columns of tiles to take together, the smallest last.
+
+    Several rows are all phases of some; columns of several phases stay together.
+    """
+    gap = shape.gaps[0]
+    several = [gap * rows for rows in _divisors(shape.down // gap)]
+    groups = [(rows, shape.across) for rows in several if rows > 1] + [(1, shape.across)]
+    if shape.gaps[1] > 1:
+        return groups
+    return groups + [(1, columns) for columns in reversed(_divisors(shape.across)[:-1])]
 
 
 def _divisors(n: int) -> list[int]:
@@ -167,13 +184,16 @@ def schedule_winograd(group: Group, target: Target) -> None:
             result.peel(axis, begin, end)
     tail = [x for x in live_stages(s) if not x.is_output and x is not products]
     held = _holds_a_tile(group.attrs.tile, target)
-    at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs.tile, target, held=held)
-    _input_transform(v, rows_in, plan, target)
+    at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs, target, held=held)
+    _input_transform(v, rows_in, plan, target, group.attrs.dilations[1])
     v.compute_at(result, at_group)
     _products(s, products, plan, width).compute_at(result, at_panel)
     rows_out.compute_at(result, at_tile)
     _columns_first(rows_out, held=held)
     for stage in tail:
+        if max(group.attrs.dilations) > 1:  # what lies between the places of a tile is not its own
+            stage.compute_inline()
+            continue
         stage.compute_at(result, at_tile)
         _in_registers(stage)
 
@@ -181,10 +201,12 @@ def schedule_winograd(group: Group, target: Target) -> None:
 def _shape_of(group: Group) -> WinogradShape:
     _, v, products, rows_out = group.anchor[:4]
     points, _, batch, chunks, tiles, block = (int_value(d) or 1 for d in v.shape)
-    across = int_value(rows_out.shape[3]) or 1
+    across = int_value(rows_out.shape[4]) or 1
     filters, lanes = (int_value(products.shape[k]) or 1 for k in (3, 5))
     outputs = filters * lanes
-    return WinogradShape(points - 2, tiles // across, across, chunks * block, outputs, lanes, batch)
+    channels = (chunks * block, outputs, lanes)
+    gaps = group.attrs.dilations
+    return WinogradShape(points - 2, tiles // across, across, *channels, batch, gaps)
 
 
 def _width(stage: Stage, target: Target) -> int:
@@ -201,27 +223,48 @@ def _holds_a_tile(tile: int, target: Target) -> bool:
 
 
 def _result_loops(
-    result: Stage, plan: Plan, tile: int, target: Target, *, held: bool
+    result: Stage,
+    plan: Plan,
+    attrs: Any,  # the record of the operator, which imports this module
+    target: Target,
+    *,
+    held: bool,
 ) -> tuple[IterVar, IterVar, IterVar]:
     """Return the loops of the result at which V, the products and the last transform are made."""
     n, oc, *deep, oh, ow, ocb = _axes(result)
     panel, oc_inner = result.split(oc, factor=plan.registers.vectors)
-    p, r = result.split(oh, factor=tile)
-    q, c = result.split(ow, factor=tile)
-    down, p = result.split(p, factor=plan.rows)
-    across, q = result.split(q, factor=plan.columns)
+    p, phase_down, r = _tile_loops(result, oh, attrs.tile, attrs.dilations[0])
+    q, phase_across, c = _tile_loops(result, ow, attrs.tile, attrs.dilations[1])
+    gap = attrs.dilations[0]
+    down, p = result.split(p, factor=max(1, plan.rows // gap))
+    across, q = result.split(q, factor=plan.columns // attrs.dilations[1])
     register, ocb = by_register(result, ocb, target)
-    result.reorder(n, *deep, down, across, panel, oc_inner, p, q, register, r, c, ocb)
+    alone = plan.rows < gap  # a group is one row of tiles, of one phase
+    outer, inner = (phase_down, []) if alone else ([], phase_down)
+    groups, tiles = (n, *deep, down, *outer, across), (p, *inner, q, *phase_across)
+    result.reorder(*groups, panel, oc_inner, *tiles, register, r, c, ocb)
     if held:
         result.unroll(r)
     result.unroll(c)
     result.vectorize(ocb)
-    group = result.fuse(n, *deep, down, across)
+    group = result.fuse(*groups)
     result.parallel(panel if plan.by_panel else group)
     return group, panel, register
 
 
-def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target) -> None:
+def _tile_loops(
+    result: Stage, axis: IterVar, tile: int, gap: int
+) -> tuple[IterVar, list[IterVar], IterVar]:
+    """Return the loops over tiles, their phases where there are several, and the places in one."""
+    phases = []
+    if gap > 1:
+        axis, phase = result.split(axis, factor=gap)
+        phases = [phase]
+    outer, inner = result.split(axis, factor=tile)
+    return outer, phases, inner
+
+
+def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int) -> None:
     """Transform a row of tiles: the columns of pixels, each once; then the points, row by row.
 
     So a turn writes six vectors, not a vector to each of 36 places far apart.
@@ -229,7 +272,8 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target) -> None:
     i, j, n, ic, t, icb = _axes(v)
     down, across = v.split(t, factor=plan.columns)
     register, icb = by_register(v, icb, target)
-    v.reorder(n, ic, down, register, i, across, j, icb)
+    tiles = v.split(across, factor=gap) if gap > 1 else (across,)
+    v.reorder(n, ic, down, register, i, *tiles, j, icb)
     v.unroll(j)
     v.vectorize(icb)
     if plan.by_panel:
@@ -266,9 +310,9 @@ def _products(s: Schedule, products: Stage, plan: Plan, width: int) -> Stage:
 
 def _columns_first(rows_out: Stage, *, held: bool) -> None:
     """Read a column of products once, for all rows; a loop over columns where rows go to memory."""
-    n, oc, y, q, j, ocb = _axes(rows_out)
-    rows_out.reorder(n, oc, q, j, y, ocb)
-    for axis in (n, oc, q, y, *([j] if held else [])):
+    n, oc, p, r, q, j, ocb = _axes(rows_out)
+    rows_out.reorder(n, oc, p, q, j, r, ocb)
+    for axis in (n, oc, p, q, r, *([j] if held else [])):
         rows_out.unroll(axis)
     rows_out.vectorize(ocb)
 
