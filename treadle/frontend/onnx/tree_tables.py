@@ -13,7 +13,7 @@ from treadle.errors import ModelError
 from treadle.frontend.onnx.build import converted, dims_of, scalar_like
 from treadle.frontend.onnx.ml import DOMAIN, transformed
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.frontend.onnx.trees import Forest, looked_up, walked
+from treadle.frontend.onnx.trees import Forest, features_of, looked_up, walked
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise, movement
 from treadle.ops import reduce as reductions
@@ -137,7 +137,7 @@ def _opened(node: OnnxNode) -> tuple[Forest, dict[_Place, int], Node]:
         missing=(missing != 0)[leaves_last],
         members=np.empty((modes.size, 0), "float32"),
         interior=interior,
-        width=node.shape(0)[1],
+        width=features_of(node),
     )
     return forest, order, converted(node.input(0), dtype)
 

@@ -82,6 +82,14 @@ def tree_ensemble(node: OnnxNode) -> Node:
     return transformed(_gathered(node, forest, at), _TRANSFORMS[post])
 
 
+def features_of(node: OnnxNode) -> int:
+    """Return how many features a row has. Raises ModelError where that is not known."""
+    width = node.dims(0)[1]
+    if not isinstance(width, int):
+        raise ModelError(f"{node.op} needs to know how many features {node.type(0)} has")
+    return width
+
+
 def walked(forest: Forest, x: Node) -> Node:
     """Return the leaves [rows, trees] that the trees lead rows of features to."""
     at: Node = Constant.of(forest.roots.reshape(1, -1))
@@ -130,7 +138,7 @@ def _forest(node: OnnxNode) -> Forest:
         missing=np.concatenate([missing, np.zeros(leaves, "int64")]) != 0,
         members=_members(node, modes, leaves),
         interior=count,
-        width=node.shape(0)[1],
+        width=features_of(node),
     )
 
 
@@ -184,12 +192,8 @@ def _next(forest: Forest, x: Node, at: Node) -> Node:
 
 
 def _is_member(forest: Forest, value: Node, at: Node) -> Node:
-    one = reshaped(value, (*_sizes(value), 1))
+    one = reshaped(value, (*dims_of(value), 1))
     return reductions.max_(elementwise.equal(one, looked_up(forest.members, at)), axes=(2,))
-
-
-def _sizes(x: Node) -> tuple[int, ...]:
-    return x.type.static_shape  # type: ignore[union-attr]  # a tensor
 
 
 def _gathered(node: OnnxNode, forest: Forest, at: Node) -> Node:
@@ -199,7 +203,7 @@ def _gathered(node: OnnxNode, forest: Forest, at: Node) -> Node:
     unused = np.zeros(forest.interior)
     weights = np.concatenate([unused, _tensor(node, "leaf_weights", dtype)]).astype(dtype)
     ids = np.concatenate([unused, _integers(node, "leaf_targetids")]).astype("int64")
-    shape = (*_sizes(at), 1)
+    shape = (*dims_of(at), 1)
     weight = reshaped(looked_up(weights, at), shape)
     target = reshaped(looked_up(ids, at), shape)
     here = elementwise.equal(target, Constant.of(np.arange(targets)))
