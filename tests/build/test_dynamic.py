@@ -181,7 +181,7 @@ def test_attention_over_any_number_of_rows_and_keys(
     proto = attention_of(*sizes)
     exe = treadle.compile(proto, dynamic=True)
     assert sum("attend" in k.name for k in exe.kernels) == 1
-    cases = [(1, 1), (1, 90), (5, 3000), (16, 8), (17, 9), (40, 2500), (3, 5000), (70, 64)]
+    cases = [(1, 1), (1, 90), (5, 3000), (16, 8), (17, 9), (40, 2500), (3, 5000), (33, 64)]
     for rows, keys in cases:
         r, k = (a if isinstance(a, int) else b for a, b in zip(sizes, (rows, keys), strict=True))
         shapes = {"q": (2, r, 2, 16), "k": (2, k, 2, 16), "v": (2, k, 2, 6), "m": (1, 1, r, k)}

@@ -12,17 +12,17 @@ The regions follow the classic interval propagation of Halide (Ragan-Kelley et a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
-from typing import Literal, cast
+from typing import Literal
 
 from treadle.dtype import itemsize
 from treadle.errors import InternalError, ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, Ranges, assume, prove
+from treadle.expr.bounds import Interval, assume, prove, ranges_when
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -147,6 +147,8 @@ class _Builder:
         self.bodies = inline_bodies(schedule)
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self.offsets: dict[int, tuple[Expr, ...]] = {}
+        self.past_end: dict[int, set[IterVar]] = {}
+        """The axes along which a stage is being computed past the end of its tensor."""
         self.known = Simplifier(ranges_when(when, self.sizes))
         """What is known of the variables at the statement being built."""
         self.names: dict[str, int] = {}
@@ -612,10 +614,13 @@ class _Builder:
         op = producer.op
         assert isinstance(op, ComputeOp)
         spans: list[Span | None] = [None] * len(op.axis)
+        past_end: set[IterVar] = set()
         for reader in self.schedule.stages:
             if id(reader) not in self.bodies:
                 continue
+            read_past = self.past_end.get(id(reader), set())
             for indices in self._reads(reader, producer):
+                past_end |= {a for a, i in zip(op.axis, indices, strict=True) if i in read_past}
                 if id(reader) not in boxes:
                     raise ScheduleError(
                         f"stage {producer.name} is computed inside a loop, but stage "
@@ -631,10 +636,10 @@ class _Builder:
                         span = loops.narrowed(span, index, op.axis[d].extent)
                     spans[d] = union(spans[d], span, self.known)
         whole = (Span(ZERO, a.extent) for a in op.axis)
-        return {
-            a: self._whole_tile(w if s is None else s) if a in producer.rounded else (s or w)
-            for a, s, w in zip(op.axis, spans, whole, strict=True)
-        }
+        box = {a: s or w for a, s, w in zip(op.axis, spans, whole, strict=True)}
+        past_end |= {a for a in producer.rounded if int_value(box[a].extent) is None}
+        self.past_end[id(producer)] = past_end
+        return box | {a: self._whole_tile(box[a]) for a in past_end}
 
     def _check_rounded(self, reader: Stage, producer: Stage, d: int, index: Expr) -> None:
         """What is read past the end must be made past the end."""
@@ -835,9 +840,10 @@ class _Builder:
     def _within_ends(self, stage: Stage, at: dict[IterVar, Expr]) -> tuple[Expr, ...]:
         """Return what a stage computes; where it is rounded up, it reads no memory past an end."""
         bodies = self.bodies[id(stage)]
-        if not stage.rounded:
+        past_end = self.past_end.get(id(stage))
+        if not past_end:
             return bodies
-        last = {a: ex.minimum(at[a], a.extent - 1) for a in stage.rounded if a in at}
+        last = {a: ex.minimum(at[a], a.extent - 1) for a in past_end if a in at}
         mapping: dict[Expr, Expr] = {a: self._simplify(e) for a, e in last.items()}
 
         def rule(n: Expr) -> Expr | None:
@@ -937,22 +943,6 @@ def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> 
         assert isinstance(source, ex.Binary)
         return [ex.call("fma", source.a, source.b, current[0])]
     return body.combiner.combine(current, sources)
-
-
-def ranges_when(when: Expr | None, sizes: Sequence[Var]) -> Ranges:
-    """Return what is known of sizes, of their sums too, where a condition holds."""
-    ranges: Ranges = {v: Interval(0, None) for v in sizes}
-    if when is None:
-        return ranges
-    facts = dict(cast(Mapping[Expr, Interval], assume(ranges, when)))
-    pending = [when]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, ex.Binary) and part.op == "and":
-            pending += [part.a, part.b]
-        elif isinstance(part, ex.Binary) and part.op == "le" and int_value(part.b) is not None:
-            facts[part.a] = Interval(0, int_value(part.b))
-    return cast(Ranges, facts)
 
 
 def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
