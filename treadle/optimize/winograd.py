@@ -24,7 +24,7 @@ from treadle.ops.conv_winograd import (
     missing,
     tiles_along,
 )
-from treadle.ops.schedules.tiles import Taps, best_window_tile, image_cycles
+from treadle.ops.schedules.tiles import Taps, best_window_tile, image_cycles, weight_cycles
 from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, WinogradShape, plan_winograd
 from treadle.settings import get
 from treadle.target.base import Target
@@ -145,8 +145,12 @@ def _direct(
     n, height, width = image
     registers = max(1, block // target.lanes())
     chunks = outputs // block
-    tile = best_window_tile(height, width, chunks, target, registers=registers, taps=taps)
-    steps = image_cycles((height, width, chunks), tile, registers, taps)
+    reduction = inputs * KERNEL**2
+    tile = best_window_tile(
+        height, width, chunks, target, registers=registers, taps=taps, reduction=reduction
+    )
+    wait = weight_cycles(reduction, tile.vectors * registers, target)
+    steps = image_cycles((height, width, chunks), tile, registers, taps, wait)
     cycles = n * inputs * steps * (1 if taps is not None else KERNEL**2)
     reading = 4 * inputs * outputs * KERNEL**2 / BYTES_PER_CYCLE
     first = cycles * tile.high * tile.wide / (n * height * width)

@@ -52,7 +52,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     taps = _taps(total, group.attrs)
     tile = _image_tile(
         (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers,
-        whole=groups > 1, taps=taps,
+        whole=groups > 1, taps=taps, reduction=_steps(total),
     )  # fmt: skip
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
@@ -130,14 +130,29 @@ def _image_tile(
     *,
     whole: bool,
     taps: tuple[Taps, Taps] | None = None,
+    reduction: int = 0,
 ) -> WindowTile:
     high, wide = image
     if wide != 1 or taps is not None:
         return best_window_tile(
-            high, wide, vectors, target, registers=registers, whole=whole, taps=taps
+            high,
+            wide,
+            vectors,
+            target,
+            registers=registers,
+            whole=whole,
+            taps=taps,
+            reduction=reduction,
         )
     tile = best_window_tile(1, high, vectors, target, registers=registers, whole=whole)
     return WindowTile(tile.wide, 1, tile.vectors)
+
+
+def _steps(total: Stage) -> int:
+    """Return how many products are added up for an element."""
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    return prod(known(a) for a in op.reduce_axis)
 
 
 def _taps(total: Stage, attrs: Any) -> tuple[Taps, Taps] | None:
