@@ -19,7 +19,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.bounds import Bounds, Interval, ranges_when
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.graph.operator import Group
-from treadle.loop.from_schedule import inline_bodies
+from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
