@@ -131,7 +131,7 @@ def eye_like(node: OnnxNode) -> Node:
         return converted(elementwise.equal(beyond, Constant.of(k, "int64")), dtype)
     shape = type_.static_shape
     _check_size(shape, dt.itemsize(dtype))
-    return Constant.of(np.eye(*shape, k=k, dtype="int8").astype(dt.to_numpy(dtype)))
+    return Constant.of(np.eye(shape[0], shape[1], k=k, dtype="int8").astype(dt.to_numpy(dtype)))
 
 
 @converter("OneHot", since=(9, 11, 28))
