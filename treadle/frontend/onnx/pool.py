@@ -13,7 +13,7 @@ from treadle.frontend.onnx.build import broadcast, dims_of, scalar_like
 from treadle.frontend.onnx.node import OnnxNode, Result, converter
 from treadle.frontend.onnx.window import Window, padded_window, read_kernel, read_window
 from treadle.graph.nodes import Node, TupleItem
-from treadle.graph.types import Dim, TensorType, normal_size
+from treadle.graph.types import Dim, known_sizes, normal_size
 from treadle.ops import elementwise, pool
 from treadle.ops import reduce as reductions
 
@@ -98,12 +98,12 @@ def lp_pool(node: OnnxNode) -> Node:
     """Convert a pool of the p-norm, as the root of a mean of powers."""
     p = _norm_order(node)
     window = _window(node)
-    sizes = TensorType(_out_sizes(node, window), "bool").static_shape
+    sizes = known_sizes(_out_sizes(node, window))
     after = window.after
     if sizes:  # in ceil mode: zeros up to the end of the last window
         spans = zip(sizes, window.strides, window.extents, strict=True)
         ends = [(count - 1) * stride + extent for count, stride, extent in spans]
-        spatial = TensorType(node.dims(0)[2:], "bool").static_shape
+        spatial = known_sizes(node.dims(0)[2:])
         starts = zip(spatial, window.before, strict=True)
         after = tuple(max(e - d - b, 0) for e, (d, b) in zip(ends, starts, strict=True))
     means = pool.avg_pool(
