@@ -19,7 +19,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.bounds import Bounds, Interval, ranges_when
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.graph.operator import Group
-from treadle.loop.from_schedule import inline_bodies
+from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
@@ -249,15 +249,11 @@ def _parts_of(group: Group) -> _Parts | None:
         sums = _sums_below(scores)
         if sums is scores:
             sums = s[s.cache_write(scores.op.outputs[0], "local")]
-    return _Parts(
-        s[group.outputs[0]],
-        s[weighted],
-        softmax,
-        scores,
-        sums,
-        None if sums is None else _computed(s[_compute(sums).input_tensors[-1]]),
-        _computed(s[_compute(s[weighted]).input_tensors[-1]]),
-    )
+    values = _computed(s[_compute(s[weighted]).input_tensors[-1]])
+    queries = None if sums is None else _computed(s[_compute(sums).input_tensors[-1]])
+    if queries is values:  # of an attention of something to itself: once per head is enough
+        queries = None
+    return _Parts(s[group.outputs[0]], s[weighted], softmax, scores, sums, queries, values)
 
 
 def _computed(stage: Stage) -> Stage | None:
