@@ -24,7 +24,7 @@ from treadle.dtype import bits
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, DeferredConstant, Function, Node
 from treadle.graph.operator import Fusion, Operator
-from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
+from treadle.graph.types import Dim, TensorType, Type, known_sizes, same_dim, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, ConvTransposeAttrs, conv, conv_transpose
 from treadle.ops.conv_grouped import grouped_conv2d_nchwc
@@ -601,7 +601,7 @@ class _Layouts:
 
 def _channels(type_: TensorType) -> int:
     """Return the extent of the channels, which must be known."""
-    return type_.with_shape(type_.shape[1:2]).static_shape[0]
+    return known_sizes(type_.shape[1:2])[0]
 
 
 def _has_known_image(type_: Type) -> bool:
@@ -726,7 +726,7 @@ def _reordered(value: _Blocked, order: ChannelOrder, origin: str) -> Node:
 def _places(value: _Blocked, places: np.ndarray) -> Constant:
     """Return places in a blocked value (block * b + lane) as operators look them up."""
     type_ = tensor_type(value.node.type)
-    height, width = type_.with_shape(type_.shape[2:4]).static_shape
+    height, width = known_sizes(type_.shape[2:4])
     return Constant.of(element_of(places, height, width, value.order.block).astype(np.int32))
 
 

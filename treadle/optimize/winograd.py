@@ -14,7 +14,7 @@ from math import ceil, prod
 
 import numpy as np
 
-from treadle.graph.types import TensorType
+from treadle.graph.types import TensorType, known_sizes
 from treadle.ops.conv import ConvAttrs, conv_axes
 from treadle.ops.conv_winograd import (
     KERNEL,
@@ -118,7 +118,7 @@ def _outputs(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[i
 
 def _image(data: TensorType) -> tuple[int, ...]:
     """Return the extents besides batch and channels."""
-    return data.with_shape(data.shape[2:]).static_shape
+    return known_sizes(data.shape[2:])
 
 
 def taps_of(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[Taps, Taps] | None:

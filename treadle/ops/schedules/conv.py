@@ -17,6 +17,7 @@ from treadle.ops.schedules.stages import (
     by_register,
     inline_moves,
     inline_tail,
+    is_costly,
     is_long,
     itemsize_of,
     known,
@@ -333,6 +334,10 @@ def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:
     return reader.schedule[tensor].attach.kind == "root"
 
 
+_COSTLY_TAIL = 6
+"""Registers that a transcendental function on the sums takes for its own."""
+
+
 def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
     """Sums of a row in registers, one register of channels after the other; see depthwise_tile.
 
@@ -345,11 +350,9 @@ def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
     peel_border(result)
     n, oc, *deep, oh, ow, ocb = _image_axes(result, flat=True)
     height, width = _inside(result, oh), _inside(result, ow)
-    taps = _taps_of(total)
-    if OPEN in (height, width):
-        tile = depthwise_tile((1, width or _OPEN_ROW), taps, target)
-    else:
-        tile = depthwise_tile((height, width), taps, target)
+    image = (1, width or _OPEN_ROW) if OPEN in (height, width) else (height, width)
+    tail = _COSTLY_TAIL if any(is_costly(x) for x in s.stages) else 0
+    tile = depthwise_tile(image, _taps_of(total), target, tail=tail)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     register, ocb = by_register(result, ocb, target)

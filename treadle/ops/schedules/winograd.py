@@ -150,6 +150,8 @@ def _plan(
         jobs = ceil(shape.outputs / shape.block / registers.vectors) if by_panel else groups
         if shape.v_bytes(tiles) > target.l2_bytes:
             work += 0.25 * groups * jobs * shape.v_bytes(tiles) / BYTES_PER_CYCLE
+        if by_panel:  # every core reads all of V, of which the others have made most
+            work += groups * (target.cores - 1) * shape.v_bytes(tiles) / BYTES_PER_CYCLE
         forks = 2 * groups if by_panel else 1
         return work * ceil(jobs / target.cores) * target.cores / jobs + forks * FORK_CYCLES
 
