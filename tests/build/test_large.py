@@ -181,3 +181,13 @@ def test_weights_are_in_memory_once(
     shares = [(peak - before) / weights for peak in (compiled, saved, run)]
     print(f"peak of {weights / 1e6:.0f} MB of weights: compile, save, run {shares}")
     assert max(shares) < 1.3, shares
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_more_weights_than_protobuf_holds_are_in_memory_once(tmp_path: Path) -> None:
+    """2.6 GB: offsets, lengths and parts of the artifact beyond 2 GB."""
+    options = {"save_as_external_data": True, "location": "weights.bin"}
+    before, compiled, saved, run, weights = peaks(tmp_path, dense, 6400, **options)
+    assert weights > 2 << 30
+    assert max((peak - before) / weights for peak in (compiled, saved, run)) < 1.3

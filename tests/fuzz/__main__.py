@@ -97,12 +97,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="J")
     parser.add_argument("--levels", default="0,3", help="optimisation levels (default: 0,3)")
+    parser.add_argument(
+        "--coverage", action="store_true", help="only say which operators the graphs consist of"
+    )
     parser.add_argument("--minimise", action="store_true", help="shrink the graph --seed")
     options = parser.parse_args()
     levels = tuple(int(word) for word in options.levels.split(","))
     with tempfile.TemporaryDirectory(prefix="treadle-fuzz-") as cache:
         os.environ.setdefault("TREADLE_CACHE", cache)
         os.environ.setdefault("TREADLE_COMPILE_WORKERS", "1")
+        if options.coverage:
+            return _print_coverage(range(options.seed, options.seed + options.count))
         if options.minimise:
             return _minimise(options.seed, levels)
         return _check(options, levels)
@@ -123,6 +128,21 @@ def _check(options: argparse.Namespace, levels: tuple[int, ...]) -> int:
             print(f"{done} graphs, {rate:.1f}/s, {dict(counts)}", file=sys.stderr, flush=True)
     print(f"{options.count} graphs from seed {options.seed}: {dict(counts)}")
     return 1 if counts["wrong"] + counts["error"] + counts["crash"] else 0
+
+
+def _print_coverage(seeds: range) -> int:
+    """Print how often every operator is drawn, and those that the importer knows and none is."""
+    from tests.fuzz.generate import make_graph
+    from treadle.frontend.onnx.families import converters
+
+    drawn = Counter((n.domain, n.op_type) for s in seeds for n in make_graph(s).nodes)
+    for (domain, op), count in drawn.most_common():
+        print(f"{count:7} {domain}{'.' if domain else ''}{op}")
+    never = sorted(
+        op for domain, op in converters().names() if not domain and ("", op) not in drawn
+    )
+    print(f"never drawn: {', '.join(never)}")
+    return 0
 
 
 def _minimise(seed: int, levels: tuple[int, ...]) -> int:

@@ -14,7 +14,7 @@ from tests.fuzz import oracles
 from tests.fuzz.graph import Graph, Value, evaluate
 from treadle import dtype as dt
 
-OPSETS = (13, 14, 16, 17, 18, 19, 20, 21, 22)
+OPSETS = (7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21, 22, 23, 24, 25, 26)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17)
 MOST_ELEMENTS = 3000
 FLOATS = ("float32", "float32", "float32", "float32", "float64", "float16", "bfloat16")
@@ -37,7 +37,7 @@ class Builder:
         self.graph = Graph(self.random.choice(OPSETS))
         self.values: dict[str, Value] = {}
         self.numbers = np.random.default_rng(seed)
-        self.has_empty = self.random.random() < 0.04
+        self.has_empty = self.random.random() < 0.05
         """Whether sizes may be 0."""
         self.float = self.random.choice(FLOATS)
         """Most values of a graph have the same type, as in real models."""
@@ -70,6 +70,11 @@ class Builder:
             return self.float
         return self.random.choice(among)
 
+    @staticmethod
+    def kind(dtype: str) -> np.dtype:
+        """Return NumPy's name of an element type."""
+        return np.dtype(dt.to_numpy(dtype))
+
     def axis(self, rank: int, *, signed: bool = True) -> int:
         if not rank:
             raise Nothing
@@ -83,6 +88,15 @@ class Builder:
         count = self.random.randint(1, rank)
         chosen = self.random.sample(range(rank), count)
         return [a - rank if self.chance(0.3) else a for a in chosen]
+
+    def axes_of(self, op: str, axes: list[int] | None) -> tuple[list[str], dict[str, object]]:
+        """Return axes as the opset wants them: an input or an attribute."""
+        if axes is None:
+            return [], {}
+        moved = ("ReduceSum", "Squeeze", "Unsqueeze")
+        if self.opset >= 18 or (op in moved and self.opset >= 13):
+            return [self.integers(*axes)], {}
+        return [], {"axes": axes}
 
     # ---- operands ----------------------------------------------------------------------------
 
@@ -145,6 +159,10 @@ class Builder:
         if fitting and self.chance(0.6):
             return self.random.choice(fitting[-6:])
         shape = [1 if self.chance(0.3) else d for d in value.shape]
+        if self.chance(0.15) and value.array.size <= 300:  # wider than what it meets
+            shape = [self.random.choice((2, 3, 4)) if d == 1 else d for d in shape]
+            shape = [*([self.random.choice((1, 2))] * self.chance(0.3)), *shape]
+            return self.fresh(kind, tuple(shape) if _fits(shape, value.shape) else value.shape)
         shape = shape[
             self.random.choice((0, 0, 0, len(shape), self.random.randint(0, len(shape)))) :
         ]
@@ -159,7 +177,20 @@ class Builder:
         high: float = 2.0,
         is_constant: bool | None = None,
     ) -> str:
-        """Return the name of a new input or weight."""
+        """Return the name of a new input or weight, now and then of a weight that is there."""
+        if is_constant is not False and self.chance(0.1):
+            same = [
+                n
+                for n, a in self.graph.constants.items()
+                if a.shape == shape
+                and a.size
+                and self.values[n].dtype == dtype
+                and dt.is_float(dtype)
+                and low <= a.min()
+                and a.max() <= high
+            ]
+            if same:
+                return self.random.choice(same)
         return self.given(self.array(dtype, shape, low, high), is_constant=is_constant)
 
     def array(self, dtype: str, shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
@@ -182,6 +213,10 @@ class Builder:
         self.values[name] = Value(array, array)
         return name
 
+    def integer(self, number: int) -> str:
+        """Add a constant int64 scalar."""
+        return self.given(np.array(number), is_constant=True)
+
     def integers(self, *numbers: int) -> str:
         """Add a constant int64 vector."""
         return self.given(np.array(numbers, np.int64), is_constant=True)
@@ -195,6 +230,7 @@ class Builder:
         *,
         outputs: int = 1,
         is_exact: bool = False,
+        domain: str = "",
         **attributes: object,
     ) -> str:
         """Add a node if its results are well defined; return the name of its first output.
@@ -204,7 +240,7 @@ class Builder:
         first = len(self.graph.nodes)
         names = [f"n{first}" if not k else f"n{first}_{k}" for k in range(outputs)]
         given = {k: v for k, v in attributes.items() if v is not None}
-        node = helper.make_node(op, list(inputs), names, name=f"{op}{first}")
+        node = helper.make_node(op, list(inputs), names, name=f"{op}{first}", domain=domain)
         node.attribute.extend(helper.make_attribute(k, v) for k, v in given.items())
         try:
             made = evaluate(node, self.values, self.opset, is_exact=is_exact)
@@ -222,8 +258,8 @@ class Builder:
         return self.values[name]
 
 
-def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def _fits(shape: Sequence[int], other: tuple[int, ...]) -> bool:
     try:
-        return prod(np.broadcast_shapes(shape, other)) <= MOST_ELEMENTS
+        return prod(np.broadcast_shapes(tuple(shape), other)) <= MOST_ELEMENTS
     except ValueError:
         return False

@@ -160,7 +160,7 @@ def comparison(b: Builder) -> None:
     x = b.operand(NUMBERS, is_exact=True)
     y = b.broadcast(x)
     if not b.value(y).is_exact:
-        raise Nothing
+        y = b.fresh(b.value(x).dtype, _part(b, b.value(x).shape))
     b.add(op, [x, y], is_exact=True)
 
 
@@ -182,6 +182,9 @@ def clip(b: Builder) -> None:
     x = b.operand(NUMBERS)
     kind = b.value(x).array.dtype
     low, high = (0, 6) if b.chance(0.4) or kind.kind == "u" else (-1, 1)
+    if b.opset < 11:
+        b.add("Clip", [x], is_exact=True, min=float(low), max=float(high))
+        return
     bounds = [b.given(np.array(v, kind)) for v in (low, high)]
     if b.chance(0.3):
         bounds[b.random.randrange(2)] = ""
@@ -227,12 +230,31 @@ def quantize(b: Builder) -> None:
     value = b.value(x)
     axis = b.random.randrange(value.array.ndim) if value.array.ndim and b.chance(0.4) else None
     shape = () if axis is None else (value.shape[axis],)
-    kind = b.random.choice((np.int8, np.uint8))
+    kind = b.random.choice((np.int8, np.uint8, *((np.int16, np.uint16) * (b.opset >= 21))))
+    if b.opset < 13:
+        axis, shape = None, ()
+    if b.opset >= 21 and b.chance(0.3):
+        _quantize_blocks(b, x, kind)
+        return
     scale = b.given(np.asarray(b.numbers.choice([0.0625, 0.03, 0.11], shape), np.float32))
     zero = b.given(np.asarray(b.numbers.integers(0, 9, shape), kind))
     q = b.add("QuantizeLinear", [x, scale, zero], is_exact=True, axis=axis)
     if b.chance(0.7):
         b.add("DequantizeLinear", [q, scale, zero], axis=axis)
+
+
+def _quantize_blocks(b: Builder, x: str, kind: type[np.integer]) -> None:
+    """Quantise with a scale for every block of neighbours along the last axis, and come back."""
+    shape = b.value(x).shape
+    if not shape or not all(shape):
+        raise Nothing
+    block = b.random.choice([s for s in (1, 2, 3, 4, 8) if shape[-1] % s == 0])
+    rows = (*shape[:-1], shape[-1] // block)
+    scale = b.given(np.asarray(b.numbers.choice([0.0625, 0.03, 0.11], rows), np.float32))
+    zero = b.given(np.asarray(b.numbers.integers(0, 9, rows), kind))
+    how = {"axis": -1, "block_size": block}
+    q = b.add("QuantizeLinear", [x, scale, zero], is_exact=True, **how)
+    b.add("DequantizeLinear", [q, scale, zero], **how)
 
 
 def dynamic_quantize(b: Builder) -> None:

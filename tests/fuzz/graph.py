@@ -55,28 +55,47 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     exact_nodes: set[str] = field(default_factory=set)
     """The first outputs of nodes that round nothing."""
+    others: list[dict[str, np.ndarray]] = field(default_factory=list)
+    """Inputs of other sizes that the same model takes: what differs between them stays open."""
+
+    @property
+    def runs(self) -> list[dict[str, np.ndarray]]:
+        """Return every set of inputs."""
+        return [self.inputs, *self.others]
 
     def model(self, outputs: Sequence[str] | None = None) -> onnx.ModelProto:
-        """Return the model; its outputs declare neither type nor shape that is not known."""
+        """Return the model; its outputs declare the type, and the shape where none is open."""
         wanted = self.outputs if outputs is None else list(outputs)
         values = self.values()
         proto = helper.make_graph(
             self.nodes,
             "fuzz",
-            [_info(n, a) for n, a in self.inputs.items()],
-            [_info(n, values[n].array) for n in wanted],
+            [_info(n, a.dtype, self._dims(n)) for n, a in self.inputs.items()],
+            [self._output(n, values[n].array) for n in wanted],
             [numpy_helper.from_array(a, n) for n, a in self.constants.items()],
         )
-        model = helper.make_model(proto, opset_imports=[helper.make_opsetid("", self.opset)])
+        model = helper.make_model(proto, opset_imports=oracles.imports(self.nodes, self.opset))
         model.ir_version = oracles.IR_VERSION
         return model
 
-    def values(self) -> dict[str, Value]:
-        """Return every value, computed node by node.
+    def _dims(self, name: str) -> list[int | str]:
+        """Return the sizes of an input; those that vary alike have the same name."""
+        found: list[int | str] = []
+        for sizes in zip(*(run[name].shape for run in self.runs), strict=True):
+            is_same = len(set(sizes)) == 1
+            found.append(sizes[0] if is_same else "n" + "_".join(str(s) for s in sizes))
+        return found
+
+    def _output(self, name: str, array: np.ndarray) -> onnx.ValueInfoProto:
+        return _info(name, array.dtype, None if self.others else array.shape)
+
+    def values(self, inputs: Mapping[str, np.ndarray] | None = None) -> dict[str, Value]:
+        """Return every value, computed node by node, from the first inputs or those given.
 
         Raises: oracles.Refused when a node of a reduced graph has no agreed meaning any more.
         """
-        found = {n: Value(a, a) for n, a in {**self.inputs, **self.constants}.items()}
+        given = self.inputs if inputs is None else inputs
+        found = {n: Value(a, a) for n, a in {**given, **self.constants}.items()}
         for node in self.nodes:
             is_exact = node.output[0] in self.exact_nodes
             found.update(evaluate(node, found, self.opset, is_exact=is_exact))
@@ -90,6 +109,7 @@ class Graph:
             inputs=dict(self.inputs),
             constants=dict(self.constants),
             outputs=list(self.outputs),
+            others=[dict(run) for run in self.others],
         )
         return replace(fresh, **changes)  # type: ignore[arg-type]  # names of fields
 
@@ -99,13 +119,28 @@ class Graph:
         for node in reversed(self.nodes):
             if needed & set(node.output):
                 nodes.append(node)
-                needed |= set(node.input)
+                needed |= set(operands(node))
         return self.copy(
             nodes=nodes[::-1],
             inputs={n: a for n, a in self.inputs.items() if n in needed},
             constants={n: a for n, a in self.constants.items() if n in needed},
             outputs=list(names),
+            others=[{n: a for n, a in run.items() if n in needed} for run in self.others],
         )
+
+
+def operands(node: onnx.NodeProto) -> list[str]:
+    """Return the names that a node reads: its inputs, and what its bodies read from around."""
+    found = dict.fromkeys(n for n in node.input if n)
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            found.update(dict.fromkeys(_free(attribute.g)))
+    return list(found)
+
+
+def _free(body: onnx.GraphProto) -> list[str]:
+    known = {i.name for i in body.input} | {o for n in body.node for o in n.output}
+    return [n for node in body.node for n in operands(node) if n not in known]
 
 
 def evaluate(
@@ -115,7 +150,7 @@ def evaluate(
 
     Raises: oracles.Refused when the oracles know no result, disagree, or the result is unstable.
     """
-    given = {n: values[n] for n in node.input if n}
+    given = {n: values[n] for n in operands(node)}
     answers = oracles.run_node(node, {n: v.array for n, v in given.items()}, opset)
     results = answers[0]
     exact = is_exact and all(v.is_exact for v in given.values())
@@ -183,6 +218,5 @@ def epsilon(dtype: np.dtype) -> float:
     return 2.0 ** -digits[dt.from_numpy(dtype)]
 
 
-def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
-    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-    return helper.make_tensor_value_info(name, kind, array.shape)
+def _info(name: str, dtype: np.dtype, shape: Sequence[int | str] | None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)

@@ -13,35 +13,37 @@ _REDUCTIONS = (
 )  # fmt: skip
 
 
-def _axes(b: Builder, op: str, axes: list[int] | None) -> tuple[list[str], dict[str, object]]:
-    """Return axes as the opset wants them: an input or an attribute."""
-    if axes is None:
-        return [], {}
-    if b.opset >= 18 or (op == "ReduceSum" and b.opset >= 13):
-        return [b.integers(*axes)], {}
-    return [], {"axes": axes}
-
-
 def reduce(b: Builder) -> None:
     op = b.random.choice(_REDUCTIONS)
     extreme = op in ("ReduceMax", "ReduceMin")
     kinds = (*FLOATS, "int32", "int64") if op != "ReduceLogSum" else FLOATS
+    if extreme:
+        kinds = (*kinds, *(("int8", "uint8") if b.opset >= 12 else ()))
+        kinds = (*kinds, *(("bool",) if b.opset >= 20 else ()))
     x = b.operand(kinds)
     value = b.value(x)
     if op == "ReduceLogSum":
         x = b.add("Abs", [x], is_exact=True)
     axes = b.axes(value.array.ndim) if value.array.ndim and b.chance(0.85) else None
-    more, attributes = _axes(b, op, axes)
-    is_exact = extreme or value.dtype in SIGNED
+    if b.opset >= 18 and b.chance(0.05):
+        noop = b.random.choice((0, 1))
+        b.add(op, [x, b.integers()], is_exact=extreme or value.dtype in SIGNED,
+              noop_with_empty_axes=noop)  # fmt: skip
+        return
+    more, attributes = b.axes_of(op, axes)
+    is_exact = extreme or value.dtype in (*SIGNED, "uint8", "bool")
     b.add(op, [x, *more], is_exact=is_exact, keepdims=b.random.choice((0, 1, None)), **attributes)
 
 
 def argument(b: Builder) -> None:
     x = b.operand((*FLOATS, "int32"), is_exact=True)
     axis = b.axis(b.value(x).array.ndim)
+    if not b.value(x).array.size:
+        raise Nothing  # which is the largest of none, the oracles do not ask
     b.add(
         b.random.choice(("ArgMax", "ArgMin")), [x], is_exact=True, axis=axis,
-        keepdims=b.random.choice((0, 1, None)), select_last_index=b.random.choice((0, 1, None)),
+        keepdims=b.random.choice((0, 1, None)),
+        select_last_index=b.random.choice((0, 1, None)) if b.opset >= 12 else None,
     )  # fmt: skip
 
 
@@ -51,9 +53,12 @@ def top(b: Builder) -> None:
     axis = b.axis(len(shape))
     if not shape[axis]:
         raise Nothing
-    count = b.integers(b.random.randint(1, shape[axis]))
-    largest = b.random.choice((0, 1))
-    b.add("TopK", [x, count], outputs=2, is_exact=True, axis=axis, largest=largest)
+    count = b.random.randint(1, shape[axis])
+    if b.opset < 10:
+        b.add("TopK", [x], outputs=2, is_exact=True, axis=axis, k=count)
+        return
+    largest = {"largest": b.random.choice((0, 1))} if b.opset >= 11 else {}
+    b.add("TopK", [x, b.integers(count)], outputs=2, is_exact=True, axis=axis, **largest)
 
 
 def running_sum(b: Builder) -> None:
@@ -68,7 +73,8 @@ def running_sum(b: Builder) -> None:
 def softmax(b: Builder) -> None:
     x = b.operand(FLOATS)
     op = b.random.choice(("Softmax", "Softmax", "LogSoftmax"))
-    b.add(op, [x], axis=b.axis(b.value(x).array.ndim) if b.chance(0.8) else None)
+    rank = b.value(x).array.ndim
+    b.add(op, [x], axis=b.axis(rank) if rank < 2 or b.chance(0.8) else None)
 
 
 def matmul(b: Builder) -> None:
@@ -115,19 +121,23 @@ def gemm(b: Builder) -> None:
 def einsum(b: Builder) -> None:
     text, rank, other = b.random.choice(
         (("ij,jk->ik", 2, "jk"), ("bij,bjk->bik", 3, "bjk"), ("bij,bkj->bik", 3, "bkj"),
-         ("ij->ji", 2, ""), ("bij->bi", 3, ""), ("ij,ij->i", 2, "ij"), ("ij,j->ij", 2, "j"))
+         ("ij->ji", 2, ""), ("bij->bi", 3, ""), ("ij,ij->i", 2, "ij"), ("ij,j->ij", 2, "j"),
+         ("bhid,bhjd->bhij", 4, "bhjd"), ("i,j->ij", 1, "j"), ("ij->", 2, ""), ("abc->cba", 3, ""),
+         ("ij,kj,k->i", 2, "kj"), ("bij,ij->b", 3, "ij"), ("ij,jk", 2, "jk"), ("i,i->", 1, "i"))
     )  # fmt: skip
     x = b.operand(("float32", "float64"), ranks=(rank,), most=500)
     sizes = dict(zip(text, b.value(x).shape, strict=False))
     inputs = [x]
     if other:
-        shape = tuple(sizes.get(c) or b.random.choice((1, 3, 8)) for c in other)
+        shape = tuple(sizes[c] if c in sizes else b.random.choice((1, 3, 8)) for c in other)
         inputs.append(b.fresh(b.value(x).dtype, shape, low=-1, high=1))
+        if text == "ij,kj,k->i":
+            inputs.append(b.fresh(b.value(x).dtype, shape[:1], low=-1, high=1))
     b.add("Einsum", inputs, equation=text)
 
 
-def _image(b: Builder, kinds: tuple[str, ...] = FLOATS, ranks: tuple[int, ...] = (4, 4, 4, 3, 5),
-           channels: int | None = None) -> str:  # fmt: skip
+def image(b: Builder, kinds: tuple[str, ...] = FLOATS, ranks: tuple[int, ...] = (4, 4, 4, 3, 5),
+          channels: int | None = None) -> str:  # fmt: skip
     """Return an image, often a fresh one of usual proportions."""
     found = b.existing(kinds, ranks=ranks, most=6000)
     if found is not None and b.chance(0.85) and 0 not in b.value(found).shape:
@@ -142,24 +152,31 @@ def _image(b: Builder, kinds: tuple[str, ...] = FLOATS, ranks: tuple[int, ...] =
 
 def _window(b: Builder, spatial: tuple[int, ...], *, dilated: bool = True) -> dict[str, object]:
     """Return kernel_shape, strides, pads or auto_pad, dilations."""
-    kernel = [min(b.random.choice((1, 1, 2, 3, 3, 3, 5)), max(1, s)) for s in spatial]
+    kernel = [min(b.random.choice((1, 1, 2, 3, 3, 3, 4, 5, 7)), max(1, s)) for s in spatial]
     if b.chance(0.6):
         kernel = [min(kernel[0], max(1, s)) for s in spatial]
     found: dict[str, object] = {"kernel_shape": kernel}
     if b.chance(0.4):
-        found["strides"] = [b.random.choice((1, 2, 3)) for _ in spatial]
+        found["strides"] = [b.random.choice((1, 2, 2, 3, 5)) for _ in spatial]
     if dilated and b.chance(0.15):
-        found["dilations"] = [b.random.choice((1, 2)) for _ in spatial]
+        found["dilations"] = [
+            b.random.choice([d for d in (1, 2, 3, 6) if d * (k - 1) < max(s, 1)] or [1])
+            for k, s in zip(kernel, spatial, strict=True)
+        ]
     if b.chance(0.15) and "dilations" not in found:
+        if "strides" in found:  # where a window skips elements, onnx.reference takes some too many
+            found["strides"] = [min(s, k) for s, k in zip(found["strides"], kernel, strict=True)]
         found["auto_pad"] = b.random.choice(("SAME_UPPER", "SAME_LOWER", "VALID"))
     elif b.chance(0.6):
         pads = [b.random.randint(0, k // 2) for k in kernel]
-        found["pads"] = pads * 2 if b.chance(0.7) else [*pads, *(k // 2 for k in kernel)]
+        found["pads"] = pads * 2 if b.chance(0.6) else [*pads, *(k // 2 for k in kernel)]
+        if b.chance(0.15):  # as far as a pool allows
+            found["pads"] = [b.random.randint(0, k - 1) for k in kernel * 2]
     return found
 
 
 def convolution(b: Builder) -> str:
-    x = _image(b)
+    x = image(b)
     kind, shape = b.value(x).dtype, b.value(x).shape
     window = _window(b, shape[2:])
     channels = shape[1]
@@ -196,7 +213,7 @@ def convolution_block(b: Builder) -> None:
 
 
 def squeeze_excite(b: Builder) -> None:
-    x = _image(b, ranks=(4,))
+    x = image(b, ranks=(4,))
     kind, channels = b.value(x).dtype, b.value(x).shape[1]
     y = b.add("GlobalAveragePool", [x])
     w = b.fresh(kind, (channels, channels, 1, 1), low=-0.5, high=0.5, is_constant=True)
@@ -205,42 +222,47 @@ def squeeze_excite(b: Builder) -> None:
 
 
 def transposed_convolution(b: Builder) -> None:
-    x = _image(b, ("float32", "float32", "float64"), ranks=(4, 4, 3))
+    x = image(b, ("float32", "float32", "float64"), ranks=(4, 4, 3))
     kind, shape = b.value(x).dtype, b.value(x).shape
     window = _window(b, shape[2:])
-    window.pop("auto_pad", None)
-    filters = b.random.choice((1, 2, 4, 8))
+    filters, groups = b.random.choice((1, 2, 4, 8)), 1
+    if b.chance(0.2):
+        groups = b.random.choice([g for g in (1, 2, 3, 4) if shape[1] % g == 0])
     size = (shape[1], filters, *window["kernel_shape"])
     bound = 1.5 / max(1.0, float(np.prod(size[1:]))) ** 0.5
     w = b.fresh(kind, size, low=-bound, high=bound, is_constant=b.chance(0.9) or None)
     if b.chance(0.3) and "strides" in window:
         window["output_padding"] = [s - 1 for s in window["strides"]]
-    b.add("ConvTranspose", [x, w], **window)
+    inputs = [x, w]
+    if b.chance(0.5):
+        inputs.append(b.fresh(kind, (filters * groups,)))
+    b.add("ConvTranspose", inputs, group=groups if groups > 1 else None, **window)
 
 
 def pool(b: Builder) -> None:
     op = b.random.choice(("MaxPool", "MaxPool", "AveragePool", "AveragePool", "LpPool"))
-    x = _image(b, FLOATS if op != "LpPool" else ("float32",))
+    x = image(b, FLOATS if op != "LpPool" else ("float32",))
     shape = b.value(x).shape
     window = _window(b, shape[2:], dilated=op == "MaxPool" or b.opset >= 19)
-    if op != "LpPool":
+    if op != "LpPool" or b.opset >= 18:
         window["ceil_mode"] = b.random.choice((0, 1, None))
     if op == "AveragePool":
         window["count_include_pad"] = b.random.choice((0, 1, None))
     if op == "LpPool":
-        window["p"] = b.random.choice((1, 2))
-        window.pop("dilations", None)
+        window["p"] = b.random.choice((1, 2, 3))
+        if b.opset < 18:
+            window.pop("dilations", None)
     outputs = 2 if op == "MaxPool" and b.value(x).is_exact and b.chance(0.2) else 1
     b.add(op, [x], outputs=outputs, is_exact=op == "MaxPool", **window)
 
 
 def global_pool(b: Builder) -> None:
     op = b.random.choice(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"))
-    b.add(op, [_image(b, ("float32", "float64", "float16"))], is_exact=op == "GlobalMaxPool")
+    b.add(op, [image(b, ("float32", "float64", "float16"))], is_exact=op == "GlobalMaxPool")
 
 
 def batch_norm(b: Builder, x: str | None = None) -> str:
-    x = x or _image(b, ranks=(2, 3, 4, 4))
+    x = x or image(b, ranks=(2, 3, 4, 4))
     kind, shape = b.value(x).dtype, b.value(x).shape
     rows = [b.fresh(kind, (shape[1],), is_constant=True) for _ in range(3)]
     spread = b.fresh(kind, (shape[1],), low=0.3, high=2.0, is_constant=True)
@@ -260,7 +282,7 @@ def norm(b: Builder) -> None:
         x = b.operand(kinds)
         b.add(op, [x], axis=b.axis(b.value(x).array.ndim), p=b.random.choice((1, 2)))
         return
-    x = _image(b, kinds, ranks=(4,) if op in ("LRN", "MeanVarianceNormalization") else (3, 4))
+    x = image(b, kinds, ranks=(4,) if op in ("LRN", "MeanVarianceNormalization") else (3, 4))
     kind, channels = b.value(x).dtype, b.value(x).shape[1]
     if op == "LRN":
         b.add(op, [x], size=b.random.choice((1, 3, 5)))
@@ -281,14 +303,15 @@ def _layer_norm(b: Builder, kinds: tuple[str, ...]) -> None:
     inputs = [x, b.fresh(kind, rows)]
     if b.chance(0.7):
         inputs.append(b.fresh(kind, rows))
-    b.add("LayerNormalization", inputs, axis=axis)
+    outputs = 3 if kind == "float32" and b.chance(0.15) else 1
+    b.add("LayerNormalization", inputs, outputs=outputs, axis=axis)
 
 
 def written_layer_norm(b: Builder) -> None:
     """A layer norm as exporters wrote it before it was an operator."""
     x = b.operand(("float32", "float32", "float64"), ranks=(2, 3))
     kind, width = b.value(x).array.dtype, b.value(x).shape[-1]
-    more, attributes = _axes(b, "ReduceMean", [-1])
+    more, attributes = b.axes_of("ReduceMean", [-1])
     centred = b.add("Sub", [x, b.add("ReduceMean", [x, *more], **attributes)])
     two, small = (b.given(np.array(v, kind), is_constant=True) for v in (2.0, 1e-5))
     squares = b.add("ReduceMean", [b.add("Pow", [centred, two]), *more], **attributes)
@@ -299,10 +322,12 @@ def written_layer_norm(b: Builder) -> None:
 
 
 def resize(b: Builder) -> None:
-    x = _image(b, ("float32",), ranks=(4,))
+    x = image(b, ("float32",), ranks=(4,))
     shape = b.value(x).shape
     if b.value(x).array.size > 1500:
         raise Nothing
+    if b.opset < 11:
+        raise Nothing  # another signature: Upsample's, which is drawn elsewhere
     mode = b.random.choice(("nearest", "nearest", "linear", "cubic"))
     form = b.random.choice(("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"))
     attributes: dict[str, object] = {"mode": mode, "coordinate_transformation_mode": form}
@@ -310,6 +335,16 @@ def resize(b: Builder) -> None:
         attributes["nearest_mode"] = b.random.choice(
             ("round_prefer_floor", "floor", "ceil", "round_prefer_ceil")
         )
+    if mode == "cubic" and b.chance(0.4):
+        attributes |= {"cubic_coeff_a": b.random.choice((-0.5, -0.75)), "exclude_outside": 1}
+    if mode != "nearest" and b.opset >= 18 and b.chance(0.3):
+        attributes["antialias"] = 1
+    if b.opset >= 18 and b.chance(0.3):
+        wanted = b.integers(*(b.random.randint(1, 2 * s) for s in shape[2:]))
+        policy = b.random.choice(("stretch", "not_larger", "not_smaller"))
+        b.add("Resize", [x, "", "", wanted], axes=[2, 3], keep_aspect_ratio_policy=policy,
+              **attributes)  # fmt: skip
+        return
     if b.chance(0.5):
         scales = b.given(np.array([1, 1, *(b.random.choice((1, 2, 0.5, 1.5)) for _ in range(2))],
                                   np.float32), is_constant=True)  # fmt: skip
@@ -344,7 +379,7 @@ def integer_products(b: Builder) -> None:
 def grid_sample(b: Builder) -> None:
     if b.opset < 16:
         raise Nothing
-    x = _image(b, ("float32",), ranks=(4,))
+    x = image(b, ("float32",), ranks=(4,))
     shape = (b.value(x).shape[0], b.random.randint(1, 6), b.random.randint(1, 6), 2)
     modes = ("bilinear", "nearest") if b.opset < 20 else ("linear", "nearest")
     b.add(

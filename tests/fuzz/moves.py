@@ -62,7 +62,8 @@ def squeeze(b: Builder) -> None:
     if not ones:
         raise Nothing
     chosen = b.random.sample(ones, b.random.randint(1, len(ones)))
-    b.add("Squeeze", [x, b.integers(*chosen)] if b.chance(0.8) else [x], is_exact=True)
+    more, given = b.axes_of("Squeeze", chosen if b.chance(0.8) else None)
+    b.add("Squeeze", [x, *more], is_exact=True, **given)
 
 
 def unsqueeze(b: Builder) -> None:
@@ -70,7 +71,8 @@ def unsqueeze(b: Builder) -> None:
     rank = b.value(x).array.ndim + b.random.randint(1, 2)
     axes = b.random.sample(range(rank), rank - b.value(x).array.ndim)
     axes = [a - rank if b.chance(0.3) else a for a in axes]
-    b.add("Unsqueeze", [x, b.integers(*axes)], is_exact=True)
+    more, given = b.axes_of("Unsqueeze", axes)
+    b.add("Unsqueeze", [x, *more], is_exact=True, **given)
 
 
 def transpose(b: Builder) -> None:
@@ -103,7 +105,7 @@ def cut(b: Builder) -> None:
     starts, ends, steps = [], [], []
     for axis in axes:
         size = shape[axis]
-        step = b.random.choice((1, 1, 1, 2, 3, -1, -2))
+        step = b.random.choice((1, 1, 1, 2, 3, -1, -2)) if b.opset >= 10 else 1
         low, high = b.random.randint(0, max(0, size - 1)), size + b.random.choice((0, 0, 5))
         high = b.random.randint(low + 1, max(low + 1, size)) if b.chance(0.5) else high
         start, end = (low, high) if step > 0 else (min(high, size) - 1, low - 1)
@@ -112,6 +114,9 @@ def cut(b: Builder) -> None:
         if step > 0 and b.chance(0.3) and size and high <= size:
             start, end = start - size, (end - size) or 2**31
         starts.append(start), ends.append(end), steps.append(step)
+    if b.opset < 10:
+        b.add("Slice", [x], is_exact=True, starts=starts, ends=ends, axes=axes)
+        return
     inputs = [x, b.integers(*starts), b.integers(*ends), b.integers(*axes)]
     if any(s != 1 for s in steps) or b.chance(0.5):
         inputs.append(b.integers(*steps))
@@ -125,12 +130,15 @@ def split(b: Builder) -> None:
     size = shape[axis]
     if size < 2:
         raise Nothing
-    if b.chance(0.3) and size % 2 == 0:
+    if b.chance(0.3) and (size % 2 == 0 or b.opset >= 18):
         count = {"num_outputs": 2} if b.opset >= 18 else {}
         b.add("Split", [x], outputs=2, is_exact=True, axis=axis, **count)
         return
     cuts = sorted(b.random.sample(range(1, size), min(size - 1, b.random.randint(1, 3))))
     parts = np.diff([0, *cuts, size]).tolist()
+    if b.opset < 13:
+        b.add("Split", [x], outputs=len(parts), is_exact=True, axis=axis, split=parts)
+        return
     b.add("Split", [x, b.integers(*parts)], outputs=len(parts), is_exact=True, axis=axis)
 
 
@@ -194,10 +202,12 @@ def gather_nd(b: Builder) -> None:
     shape = b.value(x).shape
     if not all(shape):
         raise Nothing
-    depth = b.random.randint(1, len(shape))
-    count = b.random.choice((1, 2, 4))
-    indices = np.stack([b.numbers.integers(0, d, count) for d in shape[:depth]], -1)
-    b.add("GatherND", [x, b.given(indices)], is_exact=True)
+    batch = b.random.randint(0, len(shape) - 1) if b.opset >= 12 and b.chance(0.3) else 0
+    depth = b.random.randint(1, len(shape) - batch)
+    places = (*shape[:batch], *b.random.choice(((1,), (2,), (4,), (2, 3), ())))
+    lookup = shape[batch : batch + depth]
+    indices = np.stack([b.numbers.integers(-d, d, places) for d in lookup], -1)
+    b.add("GatherND", [x, b.given(indices)], is_exact=True, batch_dims=batch or None)
 
 
 def scatter(b: Builder) -> None:
@@ -212,9 +222,11 @@ def scatter(b: Builder) -> None:
     columns = np.argsort(b.numbers.random(value.shape), axis)
     indices = np.take(columns, range(shape[axis]), axis)
     updates = b.fresh(value.dtype, tuple(shape))
-    reduction = b.random.choice((None, None, "add")) if b.opset >= 16 else None
+    reductions = (None, None, "add", "mul") + (("max", "min") if b.opset >= 18 else ())
+    reduction = b.random.choice(reductions) if b.opset >= 16 else None
     is_exact = reduction is None
-    b.add("ScatterElements", [x, b.given(indices), updates], is_exact=is_exact, axis=axis,
+    op = "ScatterElements" if b.opset >= 11 else "Scatter"
+    b.add(op, [x, b.given(indices), updates], is_exact=is_exact, axis=axis,
           reduction=reduction if value.dtype in NUMBERS else None)  # fmt: skip
 
 
@@ -226,7 +238,9 @@ def scatter_nd(b: Builder) -> None:
     count = b.random.randint(1, value.shape[0])
     rows = b.numbers.permutation(value.shape[0])[:count].reshape(-1, 1)
     updates = b.fresh(value.dtype, (count, *value.shape[1:]))
-    b.add("ScatterND", [x, b.given(rows), updates], is_exact=True)
+    reductions = (None, None, "add", "mul") + (("max", "min") if b.opset >= 18 else ())
+    reduction = b.random.choice(reductions) if b.opset >= 16 and value.dtype in NUMBERS else None
+    b.add("ScatterND", [x, b.given(rows), updates], is_exact=reduction is None, reduction=reduction)
 
 
 def pad(b: Builder) -> None:
@@ -242,6 +256,15 @@ def pad(b: Builder) -> None:
         pads = [min(p, max(0, value.shape[k % rank] - 1)) for k, p in enumerate(pads)]
     elif mode == "constant" and b.chance(0.15):
         pads[b.random.randrange(2 * rank)] = -1
+    if b.opset < 11:
+        filling = float(b.random.choice((0, 1))) if mode == "constant" else None
+        b.add("Pad", [x], is_exact=True, pads=pads, mode=mode, value=filling)
+        return
+    if b.opset >= 18 and b.chance(0.3):
+        axes = b.axes(rank)
+        chosen = [pads[a % rank] for a in axes] + [pads[a % rank + rank] for a in axes]
+        b.add("Pad", [x, b.integers(*chosen), "", b.integers(*axes)], is_exact=True, mode=mode)
+        return
     inputs = [x, b.integers(*pads)]
     if mode == "constant" and b.chance(0.5):
         inputs.append(b.given(np.array(b.random.choice((0, 1, 3)), value.array.dtype)))

@@ -75,3 +75,39 @@ def test_an_operand_that_must_stay_broadcast() -> None:
 def test_a_constant_that_must_stay_as_large_as_it_is() -> None:
     zeros = {"zeros": np.zeros((2, 3, 4), np.float32)}
     _check([_node("PRelu", "zeros slope", "y")], {"slope": _floats(4)}, zeros)
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 1, 1), (2, 6, 5), (1, 2, 40, 24)])
+def test_attention_whose_queries_are_its_values(shape: tuple[int, ...]) -> None:
+    nodes = [
+        _node("Tan", "x", "q"),
+        _node("MatMul", "q k", "products"),
+        _node("Mul", "products scale", "scores"),
+        _node("Softmax", "scores", "shares"),
+        _node("MatMul", "shares q", "y"),
+    ]
+    keys = (*shape[:-2], shape[-1], shape[-2])
+    _check(
+        nodes, {"x": _floats(*shape), "k": _floats(*keys)}, {"scale": np.array(0.25, np.float32)}
+    )
+
+
+def test_a_condition_that_is_longer_than_the_open_axis_it_selects_from() -> None:
+    nodes = [_node("Compress", "x keep", "y", axis=0)]
+    first = {"x": _floats(4, 3), "keep": np.array([True, False, True])}
+    longer = {"x": _floats(2, 3), "keep": np.array([True, True, True, False, True])}
+    graph = Graph(17, nodes, first, {}, ["y"], {"y"}, [longer])
+    finding = check_graph(graph)
+    assert finding is None, str(finding)
+
+
+def test_a_load_that_first_stands_under_a_mask_is_read_without_it_later() -> None:
+    x = {"x": np.arange(23, dtype=np.float32).reshape(1, 1, 23)}
+    node = _node("MaxPool", "x", "largest place", kernel_shape=[3], pads=[1, 1])
+    finding = check_graph(Graph(17, [node], x, {}, ["place"], {"largest"}))
+    assert finding is None, str(finding)
+
+
+def test_loops_over_nothing_at_all() -> None:
+    x = {"x": np.zeros((2, 0, 3), np.float32)}
+    _check([_node("Atan", "x", "a"), _node("Concat", "a a x", "y", axis=0)], x)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import treadle
+from tests import loop_eval
 from tests.te.scripts import check, matrix_product
 from treadle import te
 from treadle.loop.from_schedule import Case, cases_to_func
@@ -217,6 +218,32 @@ def test_peeled_borders(pads: tuple[int, int]) -> None:
     text = str(treadle.lower(s, [a, c]))
     assert "if" not in text
     check(s, [a, c])
+
+
+def test_peeled_borders_of_a_symbolic_width() -> None:
+    n = te.var("n")
+    a = te.placeholder((6, n), name="A")
+    b = te.compute((6, n), lambda i, j: a[i, j] + 1.0, name="B")
+    zero = te.const(0.0, "float32")
+    c = te.compute(
+        (6, n + 3),
+        lambda i, j: te.if_then_else(te.all(j >= 1, j < n + 1), b[i, j - 1], zero),
+        name="C",
+    )
+    s = te.create_schedule(c.op)
+    _, j = s[c].op.axis
+    s[c].peel(j, 1, n + 1)
+    outer, inner = s[c].split(j, factor=4)
+    s[c].unroll(inner)
+    s[b].compute_at(s[c], outer)
+    made = treadle.lower(s, [a, c])
+    assert "if" not in str(made)
+    assert "min(" not in str(made)
+    for width in (0, 1, 3, 4, 17):
+        x = np.arange(6 * width, dtype=np.float32).reshape(6, width)
+        y = np.full((6, width + 3), np.nan, np.float32)
+        loop_eval.run(made, [x, y], {n: width})
+        np.testing.assert_array_equal(y, np.pad(x + 1, ((0, 0), (1, 2))))
 
 
 def test_a_region_without_a_bound_is_refused() -> None:

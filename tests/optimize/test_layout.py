@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from tests.optimize.cases import assert_same, constant, function, var
-from treadle.graph.nodes import Call, Constant, Function, Node, topological
+from treadle.expr.nodes import Var as Size
+from treadle.graph.nodes import Call, Constant, Function, Node, Var, topological
 from treadle.graph.operator import Operator
+from treadle.graph.types import Dim, TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.matmul import matmul
@@ -236,3 +238,15 @@ def test_panels_are_wider_where_rows_evict_each_other() -> None:
     target = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4")
     widths = [panel_width(128, 768, steps, "float32", target) for steps in (768, 1024, 3072)]
     assert widths[0] < widths[1] == widths[2]
+
+
+@pytest.mark.parametrize("image", [(9, 7), (Size("h"), Size("w")), (Size("h"), 7)])
+def test_batch_and_image_may_be_open(image: tuple[Dim, Dim]) -> None:
+    x = Var("x", TensorType((Size("n"), 16, *image), "float32"))
+    made = ew.relu(conv_of(x, 24, 16, 3, pads_before=(1, 1), pads_after=(1, 1)))
+    made = max_pool(conv_of(made, 24, 24), kernel=(2, 2), strides=(2, 2))
+    body = mean(ew.multiply(made, constant(1, 24, 1, 1)), axes=(2, 3))
+    found = Counter(names(canonicalize(choose_layouts(Function((x,), body), NARROW))))
+    assert found["conv2d_nchwc"] == 2
+    assert found["pack_nchwc"] == 1
+    assert found["unpack_nchwc"] == 0

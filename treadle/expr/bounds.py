@@ -9,7 +9,7 @@ falls back to the range of the type wherever arithmetic could wrap. Values witho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -29,6 +29,7 @@ from treadle.expr.nodes import (
     Select,
     Var,
     binary,
+    int_value,
 )
 
 
@@ -151,6 +152,22 @@ def assume(ranges: Ranges, cond: Expr, *, holds: bool = True) -> Ranges:
         elif isinstance(c, Binary) and c.op in COMPARE_OPS and c.a.dtype == INDEX and c.lanes == 1:
             learnt |= _learn(facts, c if true else _negated(c))
     return cast(Ranges, facts) if learnt else ranges
+
+
+def ranges_when(when: Expr | None, sizes: Sequence[Var]) -> Ranges:
+    """Return what is known of sizes, of their sums too, where a condition holds."""
+    ranges: Ranges = {v: Interval(0, None) for v in sizes}
+    if when is None:
+        return ranges
+    facts = dict(cast(Mapping[Expr, Interval], assume(ranges, when)))
+    pending = [when]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Binary) and part.op == "and":
+            pending += [part.a, part.b]
+        elif isinstance(part, Binary) and part.op == "le" and int_value(part.b) is not None:
+            facts[part.a] = Interval(0, int_value(part.b))
+    return cast(Ranges, facts)
 
 
 _OPPOSITE: Mapping[str, BinaryOp] = {

@@ -519,6 +519,13 @@ def truncmod(a: ExprLike, b: ExprLike) -> Expr:
     return binary("truncmod", a, b)
 
 
+def conjuncts(e: Expr) -> list[Expr]:
+    """Return the conditions that `e` is the conjunction of."""
+    if isinstance(e, Binary) and e.op == "and":
+        return conjuncts(e.a) + conjuncts(e.b)
+    return [e]
+
+
 def all_of(conditions: Iterable[Expr]) -> Expr:
     """Return the conjunction of bool expressions (true when there are none)."""
     result: Expr | None = None

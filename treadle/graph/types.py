@@ -53,6 +53,16 @@ def product_of(dims: Iterable[Dim]) -> Dim:
     return as_dim(prod(dims))
 
 
+def known_sizes(dims: Iterable[Dim], what: str = "") -> tuple[int, ...]:
+    """Return extents as ints. Raises TypeMismatch, about `what` they are, when one is symbolic."""
+    sizes = tuple(dims)
+    known = tuple(d for d in sizes if isinstance(d, int))
+    if len(known) < len(sizes):
+        name = what or f"each of the sizes [{', '.join(map(str, sizes))}]"
+        raise TypeMismatch(f"{name} must be known here", hint="give the sizes with --input-shapes")
+    return known
+
+
 def known_true(condition: Expr | bool) -> bool | None:
     """Tell whether a condition on sizes holds for all of them; None where it depends."""
     if isinstance(condition, bool):
@@ -84,12 +94,7 @@ class TensorType:
     @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape as ints. Raises TypeMismatch when a dimension is symbolic."""
-        if not self.is_static:
-            raise TypeMismatch(
-                f"the shape of {self} must be known here",
-                hint="give the sizes with --input-shapes",
-            )
-        return tuple(d for d in self.shape if isinstance(d, int))
+        return known_sizes(self.shape, f"the shape of {self}")
 
     @property
     def size(self) -> int:

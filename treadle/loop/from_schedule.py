@@ -12,19 +12,21 @@ The regions follow the classic interval propagation of Halide (Ragan-Kelley et a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
-from typing import Literal, cast
+from typing import Literal
 
 from treadle.dtype import itemsize
 from treadle.errors import InternalError, ScheduleError
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval, Ranges, assume, prove
+from treadle.expr.affine import decompose
+from treadle.expr.bounds import Interval, assume, prove, ranges_when
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
+from treadle.loop.bodies import inline_bodies, read_by, rewritten
 from treadle.loop.nodes import Allocate, Buffer, For, If, Prefetch, PrimFunc, Stmt, Store, seq
 from treadle.loop.regions import Box, Span, index_span, union
 from treadle.te.schedule import AxisNote, Schedule, Split, Stage, ceil_div, root_values
@@ -35,7 +37,6 @@ from treadle.te.tensor import (
     PlaceholderOp,
     Reduce,
     Tensor,
-    read_tensors,
 )
 
 Phase = Literal["whole", "init", "update"]
@@ -146,6 +147,8 @@ class _Builder:
         self.bodies = inline_bodies(schedule)
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self.offsets: dict[int, tuple[Expr, ...]] = {}
+        self.past_end: dict[int, set[IterVar]] = {}
+        """The axes along which a stage is being computed past the end of its tensor."""
         self.known = Simplifier(ranges_when(when, self.sizes))
         """What is known of the variables at the statement being built."""
         self.names: dict[str, int] = {}
@@ -201,7 +204,7 @@ class _Builder:
         if stage.is_output:
             return True
         live = (s for s in self.schedule.stages if id(s) in self.bodies)
-        return any(self.schedule[t] is stage for s in live for t in _read_by(s, self.bodies))
+        return any(self.schedule[t] is stage for s in live for t in read_by(s, self.bodies))
 
     def _root_buffers(self, stage: Stage) -> list[Buffer]:
         made = []
@@ -236,14 +239,40 @@ class _Builder:
         inner = dict(box)
         borders: list[Stmt] = []
         for axis, (begin, end) in stage.peeled.items():
-            extent = int_value(axis.extent)
-            assert extent is not None  # checked by Stage.peel
-            for low, high in ((0, begin), (end, extent)):
-                if low < high:
-                    strip = {**inner, axis: Span(Const.of(low), Const.of(high - low))}
+            for low, high in ((ZERO, begin), (end, axis.extent)):
+                width = self._simplify(high - low)
+                if int_value(width) != 0:
+                    strip = {**inner, axis: Span(self._simplify(low), width)}
                     borders.append(self._plain_nest(stage, strip))
-            inner[axis] = Span(Const.of(begin), Const.of(end - begin))
+            inner[axis] = Span(begin, self._simplify(end - begin))
+        self.bodies[id(stage)] = tuple(
+            self._inside_border(b, inner) for b in self.bodies[id(stage)]
+        )
         return seq(*borders, self._stage(stage, inner))
+
+    def _inside_border(self, body: Expr, box: Box) -> Expr:
+        """Return an element without the tests that all of a box passes: it is not the border.
+
+        Bounds of single axes cannot show that where the box ends at a symbolic size.
+        """
+        if not isinstance(body, ex.Select) or not body.lazy:
+            return body
+        left = [c for c in ex.conjuncts(body.cond) if not self._passes(c, box)]
+        return ex.select(ex.all_of(left), body.then, body.other, lazy=True) if left else body.then
+
+    def _passes(self, cond: Expr, box: Box) -> bool:
+        """True when a comparison holds at the corner of a box where it holds least."""
+        if not isinstance(cond, ex.Binary) or cond.op not in ("lt", "le", "gt", "ge"):
+            return False
+        corner: dict[Expr, Expr] = {}
+        for atom, factor in decompose(cond.a - cond.b).terms.items():
+            span = box.get(atom) if isinstance(atom, IterVar) else None
+            if span is not None:
+                is_low = (factor > 0) == (cond.op in ("gt", "ge"))
+                corner[atom] = span.start if is_low else span.start + span.extent - 1
+        at_worst = self._simplify(ex.substitute(cond, corner))
+        axes = {v for v in ex.free_vars(at_worst) if isinstance(v, IterVar)}
+        return not axes and self.known.prove(at_worst) is True
 
     def _extern(self, stage: Stage, op: ExternOp) -> Stmt:
         inputs = [self.buffers[id(self.schedule[t]), t.value_index] for t in op.inputs]
@@ -585,10 +614,13 @@ class _Builder:
         op = producer.op
         assert isinstance(op, ComputeOp)
         spans: list[Span | None] = [None] * len(op.axis)
+        past_end: set[IterVar] = set()
         for reader in self.schedule.stages:
             if id(reader) not in self.bodies:
                 continue
+            read_past = self.past_end.get(id(reader), set())
             for indices in self._reads(reader, producer):
+                past_end |= {a for a, i in zip(op.axis, indices, strict=True) if i in read_past}
                 if id(reader) not in boxes:
                     raise ScheduleError(
                         f"stage {producer.name} is computed inside a loop, but stage "
@@ -604,10 +636,10 @@ class _Builder:
                         span = loops.narrowed(span, index, op.axis[d].extent)
                     spans[d] = union(spans[d], span, self.known)
         whole = (Span(ZERO, a.extent) for a in op.axis)
-        return {
-            a: self._whole_tile(w if s is None else s) if a in producer.rounded else (s or w)
-            for a, s, w in zip(op.axis, spans, whole, strict=True)
-        }
+        box = {a: s or w for a, s, w in zip(op.axis, spans, whole, strict=True)}
+        past_end |= {a for a in producer.rounded if int_value(box[a].extent) is None}
+        self.past_end[id(producer)] = past_end
+        return box | {a: self._whole_tile(box[a]) for a in past_end}
 
     def _check_rounded(self, reader: Stage, producer: Stage, d: int, index: Expr) -> None:
         """What is read past the end must be made past the end."""
@@ -648,17 +680,24 @@ class _Builder:
     def _stays_inside(self, reader: Stage, index: Expr, extent: Expr) -> bool:
         """True when no point of the reader's whole domain reads outside [0, extent)."""
         if isinstance(index, IterVar):
-            return int_value(index.start) == 0 and self._simplify(index.extent) is extent
+            same = self._simplify(index.extent) is self._simplify(extent)
+            return int_value(index.start) == 0 and same
         ranges: dict[Var, Interval] = dict(self.known.ranges)
+        last: dict[Expr, Expr] = {}
         for axis in reader.root_iter_vars:
-            if axis in reader.peeled:
-                begin, end = reader.peeled[axis]
-                ranges[axis] = Interval(begin, end - 1)
-                continue
-            low = self.known.bounds.of(axis.start).lo
-            high = self.known.bounds.of(axis.start + axis.extent - 1).hi
+            begin, end = reader.peeled.get(axis, (axis.start, axis.start + axis.extent))
+            low, high = self.known.bounds.of(begin).lo, self.known.bounds.of(end - 1).hi
             ranges[axis] = Interval(low, high)
-        return prove(index >= 0, ranges) is True and prove(index < extent, ranges) is True
+            if high is None:
+                last[axis] = end - 1
+        if prove(index >= 0, ranges) is not True:
+            return False
+        if prove(index < extent, ranges) is True:
+            return True
+        # An index that only grows with axes of symbolic ends is largest at all of their ends.
+        if not all(_grows_with(index, axis) for axis in last):
+            return False
+        return prove(ex.substitute(index, last) < extent, ranges) is True
 
     def _clamped(self, span: Span, extent: Expr) -> Span:
         """Return the part of a span that exists; an empty one still starts and ends inside."""
@@ -801,9 +840,10 @@ class _Builder:
     def _within_ends(self, stage: Stage, at: dict[IterVar, Expr]) -> tuple[Expr, ...]:
         """Return what a stage computes; where it is rounded up, it reads no memory past an end."""
         bodies = self.bodies[id(stage)]
-        if not stage.rounded:
+        past_end = self.past_end.get(id(stage))
+        if not past_end:
             return bodies
-        last = {a: ex.minimum(at[a], a.extent - 1) for a in stage.rounded if a in at}
+        last = {a: ex.minimum(at[a], a.extent - 1) for a in past_end if a in at}
         mapping: dict[Expr, Expr] = {a: self._simplify(e) for a, e in last.items()}
 
         def rule(n: Expr) -> Expr | None:
@@ -813,7 +853,7 @@ class _Builder:
                 return None
             return ex.load(n.source, [ex.substitute(i, mapping) for i in n.indices])
 
-        return tuple(_rewritten(b, rule) for b in bodies)
+        return tuple(rewritten(b, rule) for b in bodies)
 
     def _reduce(
         self,
@@ -876,6 +916,13 @@ class _Builder:
         return self.known.run(e)
 
 
+def _grows_with(index: Expr, axis: Expr) -> bool:
+    """True when an index is a multiple of an axis, above 0, and terms without it, or lacks it."""
+    terms = dict(decompose(index).terms)
+    factor = terms.pop(axis, 1)
+    return factor > 0 and not any(axis in ex.walk(t) for t in terms)
+
+
 def _joint_step(outer: Span, inner: Span, factor: int) -> int:
     """Return the step of an axis whose parts run over these spans."""
     parts = [(outer, factor), (inner, 1)]
@@ -898,75 +945,6 @@ def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> 
     return body.combiner.combine(current, sources)
 
 
-def _memory_scope(stage: Stage, default: lp.Scope) -> lp.Scope:
-    """Return the memory a stage asks for, or `default` where it does not care."""
-    return default if stage.scope == "" or stage.scope == "global" else stage.scope
-
-
-def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
-    """Return by stage id the body of every stage that is computed, inlined stages put in place.
-
-    A stage written by hand has no expressions: ().
-    """
-    bodies: dict[int, tuple[Expr, ...]] = {}
-    inlined: dict[int, Stage] = {id(s): s for s in schedule.stages if s.attach.kind == "inline"}
-
-    def rule(n: Expr) -> Expr | None:
-        if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
-            return None
-        stage = schedule[n.source]
-        if id(stage) not in inlined:
-            return None
-        op = stage.op
-        assert isinstance(op, ComputeOp)
-        mapping: dict[Expr, Expr] = dict(zip(op.axis, n.indices, strict=True))
-        return ex.substitute(bodies[id(stage)][n.source.value_index], mapping)
-
-    for stage in schedule.stages:
-        if isinstance(stage.op, ComputeOp):
-            bodies[id(stage)] = tuple(ex.rewrite(b, rule) for b in stage.op.body)
-        elif isinstance(stage.op, ExternOp):
-            bodies[id(stage)] = ()
-    kept = _reachable(schedule, bodies)
-    return {k: v for k, v in bodies.items() if k not in inlined and k in kept}
-
-
-def _reachable(schedule: Schedule, bodies: dict[int, tuple[Expr, ...]]) -> set[int]:
-    found: set[int] = set()
-    queue = [s for s in schedule.stages if s.is_output]
-    while queue:
-        stage = queue.pop()
-        if id(stage) in found:
-            continue
-        found.add(id(stage))
-        if id(stage) in bodies:
-            queue += [schedule[t] for t in _read_by(stage, bodies)]
-    return found
-
-
-def _read_by(stage: Stage, bodies: dict[int, tuple[Expr, ...]]) -> tuple[Tensor, ...]:
-    """Return the tensors a stage reads, inlined stages put in place."""
-    if isinstance(stage.op, ExternOp):
-        return stage.op.input_tensors
-    return read_tensors(bodies[id(stage)])
-
-
-def ranges_when(when: Expr | None, sizes: Sequence[Var]) -> Ranges:
-    """Return what is known of sizes, of their sums too, where a condition holds."""
-    ranges: Ranges = {v: Interval(0, None) for v in sizes}
-    if when is None:
-        return ranges
-    facts = dict(cast(Mapping[Expr, Interval], assume(ranges, when)))
-    pending = [when]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, ex.Binary) and part.op == "and":
-            pending += [part.a, part.b]
-        elif isinstance(part, ex.Binary) and part.op == "le" and int_value(part.b) is not None:
-            facts[part.a] = Interval(0, int_value(part.b))
-    return cast(Ranges, facts)
-
-
 def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
     sizes: dict[Var, None] = {}
     for a in args:
@@ -978,13 +956,6 @@ def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
         else:
             raise InternalError(f"an argument must be a tensor or a size, not {a!r}")
     return list(sizes)
-
-
-def _rewritten(body: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
-    """Return a body with a rule applied, inside a reduction too."""
-    if not isinstance(body, Reduce):
-        return ex.rewrite(body, rule)
-    return body.with_children(tuple(ex.rewrite(c, rule) for c in body.children))
 
 
 def _is_started(stage: Stage, axis: IterVar, bound: dict[IterVar, Expr]) -> bool:

@@ -75,18 +75,12 @@ def _guards(body: Stmt) -> list[Expr]:
     found: dict[Expr, None] = {}
     for s in lp.walk_stmts(body):
         if isinstance(s, If):
-            found.update(dict.fromkeys(_conjuncts(s.cond)))
+            found.update(dict.fromkeys(ex.conjuncts(s.cond)))
         for e in lp.stmt_exprs(s):
             for n in ex.walk(e):
                 if isinstance(n, ex.Select) and n.lazy:
-                    found.update((c, None) for c in _conjuncts(n.cond) if _is_of_indices(c))
+                    found.update((c, None) for c in ex.conjuncts(n.cond) if _is_of_indices(c))
     return list(found) if len(found) <= _MOST_GUARDS else []
-
-
-def _conjuncts(e: Expr) -> list[Expr]:
-    if isinstance(e, ex.Binary) and e.op == "and":
-        return _conjuncts(e.a) + _conjuncts(e.b)
-    return [e]
 
 
 def _is_of_indices(cond: Expr) -> bool:

@@ -18,7 +18,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
 from treadle.graph.operator import Attrs, Fusion, Operator, register
-from treadle.graph.types import TensorType, Type, same_dim, tensor_type
+from treadle.graph.types import TensorType, Type, known_sizes, same_dim, tensor_type
 from treadle.ops.accumulate import product, product_example
 from treadle.ops.conv import ConvAttrs, check_factors, known_extent
 from treadle.ops.conv_nchwc import conv2d_nchwc
@@ -173,7 +173,7 @@ def _flops(attrs: PhasedConvAttrs, x: Type, w: Type) -> int:
     axes = phased_axes(attrs)
     filters, *_, ob = tensor_type(w).static_shape
     data = tensor_type(x)
-    channels = prod(TensorType((data.shape[0], data.shape[1], data.shape[-1]), "bool").static_shape)
+    channels = prod(known_sizes((data.shape[0], data.shape[1], data.shape[-1])))
     # Every input meets the kernel once, but for the border.
     steps = prod(a.size * a.kernel // a.stride for a in axes)
     return 2 * channels * filters * ob * steps

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import TensorType, Type, broadcast_shapes
+from treadle.graph.types import TensorType, Type, broadcast_shapes, known_sizes
 from treadle.ops.numeric import (
     FLOATS,
     NUMBERS,
@@ -47,7 +47,7 @@ def compute_of(name: str, scalar: Scalar) -> Callable[..., Tensor]:
 
 def broadcast_size(attrs: Attributes, *types: TensorType) -> int:
     """Return the number of elements of the broadcast inputs: one operation each."""
-    return math.prod(TensorType(broadcast_shapes(*(t.shape for t in types)), "bool").static_shape)
+    return math.prod(known_sizes(broadcast_shapes(*(t.shape for t in types))))
 
 
 def unary_examples(

@@ -28,6 +28,7 @@ from treadle.graph.types import (
     Type,
     as_dim,
     broadcast_shapes,
+    known_sizes,
     product_of,
     same_dim,
     tensor_type,
@@ -456,7 +457,7 @@ def _infer_slice(a: SliceAttrs, x: Type) -> Type:
     source = tensor_type(x)
     shape = list(source.shape)
     for axis, taken in a.ranges().items():
-        (extent,) = TensorType((shape[check_axis(axis, source.ndim)],), "bool").static_shape
+        (extent,) = known_sizes((shape[check_axis(axis, source.ndim)],))
         low, high = (0, extent) if taken.step > 0 else (-1, extent - 1)
         if not (low <= taken.start <= high and low <= taken.stop <= high) and len(taken):
             raise TypeMismatch(

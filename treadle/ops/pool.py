@@ -21,6 +21,7 @@ from treadle.graph.types import (
     TupleType,
     Type,
     known_true,
+    product_of,
     same_dim,
     tensor_type,
 )
@@ -207,31 +208,30 @@ class MaxPoolIndicesAttrs(Attrs):
 
 def _infer_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: Type) -> TupleType:
     values = _infer_pool(attrs.pool, x)
-    known(tensor_type(x).shape[2:])
     return TupleType((values, values.with_dtype(dt.INDEX)))
 
 
-def _weights(attrs: MaxPoolIndicesAttrs, sizes: Sequence[int]) -> list[int]:
+def _weights(attrs: MaxPoolIndicesAttrs, sizes: Sequence[Dim]) -> list[Dim]:
     """Return what a step along each spatial axis adds to a position."""
     if attrs.column_major:
-        return [prod(sizes[:k]) for k in range(len(sizes))]
-    return [prod(sizes[k + 1 :]) for k in range(len(sizes))]
+        return [product_of(sizes[:k]) for k in range(len(sizes))]
+    return [product_of(sizes[k + 1 :]) for k in range(len(sizes))]
 
 
 def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> list[te.Tensor]:
     """Return the largest values, then the first position in each window that has it."""
     values = _compute_max_pool(attrs.pool, x)
     windows = _Windows(attrs.pool, x)
-    sizes = known(dims_of(x)[2:])
-    weights = _weights(attrs, sizes)
+    sizes = dims_of(x)[2:]
+    weights, whole = _weights(attrs, sizes), product_of(sizes)
     missing = te.max_value(dt.INDEX)
 
     def position(*i: Expr) -> Expr:
         def one(at: tuple[Expr, ...]) -> Expr:
             n, c, *s = at
-            place = (n * x.shape[1] + c) * prod(sizes)
+            place = (n * x.shape[1] + c) * whole
             for k, weight in zip(s, weights, strict=True):
-                place = place + scaled(k, weight)
+                place = place + (k if same_dim(weight, 1) else k * weight)
             found = nodes.binary("eq", x[at], values[i])
             if dt.is_float(x.dtype):
                 found = found | te.isnan(x[at])

@@ -87,14 +87,35 @@ def reduce_stages(
     run = _Run(read, list(shape), [])
     pending = _merge(run, sorted(axes))
     while pending:
-        _cut(run, combine, pending[0], name)
-        group = _group(run, pending)
-        pending = pending[len(group) :]
+        group = _inner_group(run, pending)
+        if not group:
+            _cut(run, combine, pending[0], name)
+            group = _group(run, pending)
+        pending = [axis for axis in pending if axis not in group]
         if pending:
             _combine(run, combine, group, [], f"{name}.part")
         else:
             _combine(run, combine, group, [] if keepdims else sorted(axes), name)
     return run.stages
+
+
+def _inner_group(run: _Run, pending: Sequence[int]) -> list[int]:
+    """Return the innermost of several pending axes that few steps combine; [] if there are none.
+
+    Where vectors run along an axis that is kept, their sums of rows do not wait for each other and
+    walk through memory in order.
+    """
+    if len(pending) < 2 or run.is_contiguous(pending[-1]):
+        return []
+    group: list[int] = []
+    terms = 1
+    for axis in reversed(pending):
+        extent = run.shape[axis]
+        if not isinstance(extent, int) or terms * extent > _TERMS:
+            break
+        group.insert(0, axis)
+        terms *= extent
+    return group
 
 
 def _group(run: _Run, pending: Sequence[int]) -> list[int]:

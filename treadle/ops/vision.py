@@ -16,7 +16,7 @@ from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value
 from treadle.graph.operator import Attrs, Example, Group, Operator, register
 from treadle.graph.size_rules import SizeRule, filled
-from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
+from treadle.graph.types import Dim, TensorType, Type, known_sizes, same_dim, tensor_type
 from treadle.ops.accumulate import narrowed
 from treadle.ops.numeric import ANY, FLOATS, accumulator, check_elements, dims_of, real_extent
 from treadle.ops.schedules.default import schedule_stage
@@ -87,7 +87,7 @@ class _Axis:
     @property
     def known(self) -> int:
         """The extent as an int. Raises TypeMismatch where it is symbolic."""
-        (extent,) = TensorType((self.extent,), "bool").static_shape
+        (extent,) = known_sizes((self.extent,))
         return extent
 
     def coordinate(self, point: Expr) -> Expr:

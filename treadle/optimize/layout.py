@@ -24,7 +24,7 @@ from treadle.dtype import bits
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, DeferredConstant, Function, Node
 from treadle.graph.operator import Fusion, Operator
-from treadle.graph.types import TensorType, tensor_type
+from treadle.graph.types import Dim, TensorType, Type, known_sizes, same_dim, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, ConvTransposeAttrs, conv, conv_transpose
 from treadle.ops.conv_grouped import grouped_conv2d_nchwc
@@ -174,7 +174,7 @@ class _Layouts:
         if node not in self.blocked:
             type_ = tensor_type(node.type)
             block = block_of(self.target, type_.dtype)
-            order = ChannelOrder.natural(type_.static_shape[1], block)
+            order = ChannelOrder.natural(_channels(type_), block)
             packed = pack_nchwc(self.plain[node], block=block, origin=node.origin)
             self.blocked[node] = _Blocked(packed, order)
         return self.blocked[node]
@@ -224,11 +224,11 @@ class _Layouts:
         if not isinstance(w, Constant) or data.dtype not in _FLOATS or data.ndim not in _IMAGES:
             kinds = f"images of {' or '.join(_FLOATS)} with weights known when compiled"
             return self._stays(node, f"blocks of channels are for {kinds}")
-        if not data.is_static:
-            return self._stays(node, "sizes are not known")
+        if not isinstance(data.shape[1], int):
+            return self._stays(node, "the number of channels is not known")
         block = block_of(self.target, data.dtype)
         filters, per_group = weights.static_shape[:2]
-        if attrs.groups == data.static_shape[1] == filters and per_group == 1:
+        if attrs.groups == data.shape[1] == filters and per_group == 1:
             _runs_blocked(node, block)
             decided(node.origin, "method", "depthwise", "each channel has a filter of its own")
             return self._depthwise(node)
@@ -236,6 +236,8 @@ class _Layouts:
         if merged is None or (merged < attrs.groups and data.ndim != 4):
             reason = f"{attrs.groups} groups would waste most lanes of a block"
             return self._stays(node, reason)
+        if merged < attrs.groups and not _has_known_image(data):
+            return self._stays(node, "groups are for images of known sizes")
         _runs_blocked(node, block)
         groups = attrs.groups // merged
         if merged > 1:
@@ -386,9 +388,12 @@ class _Layouts:
         """
         if not isinstance(x, Call) or x.op is not ew.multiply:
             return None
-        shape = tensor_type(x.type).static_shape
+        type_ = tensor_type(x.type)
         filters, _, *kernel = weights.static_shape
-        if shape[0] != 1 or filters * prod(kernel) >= prod(shape[2:]):
+        if not type_.is_static or type_.shape[0] != 1:
+            return None
+        shape = type_.static_shape
+        if filters * prod(kernel) >= prod(shape[2:]):
             return None
         for value, factor in (x.args, x.args[::-1]):
             both = tensor_type(value.type).shape, tensor_type(factor.type).shape
@@ -404,10 +409,10 @@ class _Layouts:
     def _conv_input(self, x: Node) -> _Blocked:
         """The blocked input; of few channels (an image) each is a block: nothing moves."""
         type_ = tensor_type(x.type)
-        channels = type_.static_shape[1]
+        channels = _channels(type_)
         block = block_of(self.target, type_.dtype)
         if channels < block and not self._is_blocked(x):
-            apart = _reshaped(self._plain(x), (*type_.static_shape, 1))
+            apart = _reshaped(self._plain(x), (*type_.shape, 1))
             return _Blocked(apart, ChannelOrder.natural(channels, 1))
         return self._blocked(x)
 
@@ -423,12 +428,12 @@ class _Layouts:
 
     def _pointwise(self, node: Call, operator: Operator[Any]) -> _Blocked | None:
         out = tensor_type(node.type)
-        if out.ndim not in _IMAGES or not out.is_static:
+        if out.ndim not in _IMAGES or not isinstance(out.shape[1], int):
             return None
-        order = self._common_order(node, out.static_shape[1])
+        order = self._common_order(node, out.shape[1])
         if order is None or (order.has_gaps and operator in _UNSAFE):
             return None
-        if not all(self._can_follow(a, out.static_shape) for a in node.args):
+        if not all(self._can_follow(a, out.shape) for a in node.args):
             return None
 
         def make(wanted: ChannelOrder) -> Node:
@@ -450,25 +455,26 @@ class _Layouts:
         chosen = fixed or wide
         return chosen[0].order if chosen else None
 
-    def _can_follow(self, x: Node, shape: tuple[int, ...]) -> bool:
+    def _can_follow(self, x: Node, shape: tuple[Dim, ...]) -> bool:
         """True when an operand can broadcast with a blocked result of plain shape `shape`."""
         type_ = tensor_type(x.type)
-        if not type_.is_static or type_.ndim > len(shape):
+        if type_.ndim > len(shape):
             return False
-        full = (1,) * (len(shape) - type_.ndim) + type_.static_shape
-        if full[1] == 1:
+        full = (1,) * (len(shape) - type_.ndim) + type_.shape
+        if same_dim(full[1], 1):
             return True
-        return full[1] == shape[1] and (isinstance(x, Constant) or type_.ndim == len(shape))
+        is_whole = isinstance(x, Constant) or type_.ndim == len(shape)
+        return same_dim(full[1], shape[1]) and is_whole
 
     def _operand(self, x: Node, order: ChannelOrder, ndim: int) -> Node:
         """Return an operand that broadcasts with a result of `ndim` dimensions in `order`."""
         type_ = tensor_type(x.type)
-        full = (1,) * (ndim - type_.ndim) + type_.static_shape
+        full = (1,) * (ndim - type_.ndim) + type_.shape
         is_single = order.channels == 1 and x in self.blocked
-        if full[1] == 1 and not is_single:
+        if same_dim(full[1], 1) and not is_single:
             return _reshaped(self._plain(x), (*full, 1))
         if isinstance(x, Constant):
-            return _constant(pack_channels(x.value.reshape(full), order), x)
+            return _constant(pack_channels(_with_ndim(x.value, ndim), order), x)
         found = self._blocked(x)
         made = found.reordered(order)
         return made if made is not None else self._moved(x, order)
@@ -480,7 +486,7 @@ class _Layouts:
         return self.moved[x, order]
 
     def _move(self, x: Node, order: ChannelOrder) -> Node:
-        if x in self.blocked and tensor_type(x.type).ndim == 4:
+        if x in self.blocked and tensor_type(x.type).ndim == 4 and _has_known_image(x.type):
             return _reordered(self.blocked[x], order, x.origin)
         plain = self._plain(x)
         if not order.is_natural:
@@ -563,7 +569,9 @@ class _Layouts:
         axis: int = node.attrs.axis  # type: ignore[union-attr]
         if axis != 1 or not isinstance(indices, Constant) or tensor_type(data.type).ndim != 4:
             return None
-        channels = tensor_type(data.type).static_shape[1]
+        channels = tensor_type(data.type).shape[1]
+        if not isinstance(channels, int):
+            return None
         picked = indices.value
         if picked.ndim != 1 or sorted(picked.tolist()) != list(range(channels)):
             return None
@@ -589,6 +597,20 @@ class _Layouts:
         if (b, width) not in self.panels:
             self.panels[b, width] = _constant(pack_panels(b.value, width), b)
         return dense_packed(a, self.panels[b, width], n=n, origin=node.origin)
+
+
+def _channels(type_: TensorType) -> int:
+    """Return the extent of the channels, which must be known."""
+    return known_sizes(type_.shape[1:2])[0]
+
+
+def _has_known_image(type_: Type) -> bool:
+    """True when all extents but that of the batch are known."""
+    return all(isinstance(d, int) for d in tensor_type(type_).shape[1:])
+
+
+def _with_ndim(value: np.ndarray, ndim: int) -> np.ndarray:
+    return value.reshape((1,) * (ndim - value.ndim) + value.shape)
 
 
 def _is_per_channel(x: Constant, out: TensorType) -> bool:
@@ -703,14 +725,15 @@ def _reordered(value: _Blocked, order: ChannelOrder, origin: str) -> Node:
 
 def _places(value: _Blocked, places: np.ndarray) -> Constant:
     """Return places in a blocked value (block * b + lane) as operators look them up."""
-    _, _, height, width, _ = tensor_type(value.node.type).static_shape
+    type_ = tensor_type(value.node.type)
+    height, width = known_sizes(type_.shape[2:4])
     return Constant.of(element_of(places, height, width, value.order.block).astype(np.int32))
 
 
 def _unpacked(value: _Blocked, type_: TensorType, origin: str) -> Node:
     shape = tensor_type(value.node.type).shape
     order = value.order
-    if order.is_natural and not order.has_gaps and all(d == 1 for d in shape[2:-1]):
+    if order.is_natural and not order.has_gaps and all(same_dim(d, 1) for d in shape[2:-1]):
         return reshape(value.node, shape=type_.shape, origin=origin)
     if order.is_natural:
         return unpack_nchwc(value.node, channels=order.channels, origin=origin)
@@ -721,9 +744,10 @@ def _unpacked(value: _Blocked, type_: TensorType, origin: str) -> Node:
     return gather(whole, Constant.of(order.position_of()), axis=1, origin=origin)
 
 
-def _reshaped(x: Node, shape: tuple[int, ...]) -> Node:
+def _reshaped(x: Node, shape: tuple[Dim, ...]) -> Node:
     if isinstance(x, Constant):
-        return _constant(x.value.reshape(shape), x)
+        known = TensorType(shape, x.type.dtype).static_shape
+        return _constant(x.value.reshape(known), x)
     return reshape(x, shape=shape, origin=x.origin)
 
 

@@ -19,7 +19,7 @@ from math import prod
 
 import numpy as np
 
-from treadle.graph.types import TensorType
+from treadle.graph.types import TensorType, known_sizes
 from treadle.ops.conv import ConvAttrs, ConvTransposeAttrs, TransposedAxis, transposed_axes
 from treadle.ops.conv_phased import PhasedConvAttrs, phased_axes
 from treadle.ops.weave import WeaveAttrs
@@ -67,7 +67,7 @@ def phases_of(attrs: ConvTransposeAttrs, data: TensorType, weights: TensorType) 
     if any(a.first > a.taps - 1 or a.reach < 0 for a in axes):
         return "its pads cut whole inputs off"
     before, after = zip(*(a.pads for a in axes), strict=True)
-    sizes = TensorType(tuple(a.out for a in axes), data.dtype).static_shape
+    sizes = known_sizes(a.out for a in axes)
     strides = tuple(a.stride for a in axes)
     shifts = tuple(a.before - a.first * a.stride for a in axes)
     conv = ConvAttrs(pads_before=before, pads_after=after)
@@ -102,7 +102,7 @@ def in_turn(attrs: ConvTransposeAttrs, data: TensorType, weights: TensorType) ->
     axes = transposed_axes(attrs, data.static_shape[2:], weights.static_shape[2:])
     conv = PhasedConvAttrs(
         strides=tuple(a.stride for a in axes),
-        sizes=TensorType(tuple(a.out for a in axes), data.dtype).static_shape,
+        sizes=known_sizes(a.out for a in axes),
         kernel=tuple((a.kernel - 1) * a.spread + 1 for a in axes),
         shifts=tuple(a.before - a.first * a.stride for a in axes),
         dilations=tuple(a.step for a in axes),

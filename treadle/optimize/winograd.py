@@ -14,7 +14,7 @@ from math import ceil, prod
 
 import numpy as np
 
-from treadle.graph.types import TensorType
+from treadle.graph.types import TensorType, known_sizes
 from treadle.ops.conv import ConvAttrs, conv_axes
 from treadle.ops.conv_winograd import (
     KERNEL,
@@ -24,7 +24,7 @@ from treadle.ops.conv_winograd import (
     missing,
     tiles_along,
 )
-from treadle.ops.schedules.tiles import Taps, best_window_tile, image_cycles
+from treadle.ops.schedules.tiles import Taps, best_window_tile, image_cycles, weight_cycles
 from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, WinogradShape, plan_winograd
 from treadle.settings import get
 from treadle.target.base import Target
@@ -51,12 +51,12 @@ def winograd_costs(
 ) -> dict[int | None, float]:
     """Return the cycles of the direct way (None) and of every tile that can be used.
 
-    Those of a tile are divided by its `WORTHWHILE`.
+    Those of a tile are divided by its `WORTHWHILE`. A batch that is not known counts as 1.
     """
     if not _is_possible(attrs, data, weights) or min(_outputs(attrs, data, weights)) < 1:
         return {None: 0.0}
     *deep, height, width = _outputs(attrs, data, weights)
-    n, channels = data.static_shape[:2]
+    n, channels = (d if isinstance(d, int) else 1 for d in data.shape[:2])
     filters, _, *kernel = weights.static_shape
     n *= prod(deep)
     # A tap of the depth adds products like a channel.
@@ -84,7 +84,7 @@ def why_winograd(
     if data.dtype != "float32" or weights.static_shape[-2:] != (KERNEL, KERNEL):
         return f"Winograd's filtering is for float32 and windows of {KERNEL}x{KERNEL}"
     if not _is_possible(attrs, data, weights):
-        return "Winograd's filtering is for strides and groups of 1"
+        return "Winograd's filtering is for known images and strides and groups of 1"
     costs = winograd_costs(attrs, data, weights, block, target)
     cycles = [f"direct {costs[None] / 1e3:.0f}"]
     cycles += [
@@ -98,7 +98,8 @@ def _is_possible(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> boo
     steps = (*attrs.strides[-2:], attrs.groups)
     _, _, *kernel = weights.static_shape
     is_square = len(kernel) >= 2 and kernel[-2:] == [KERNEL, KERNEL]
-    return data.dtype == "float32" and is_square and all(s == 1 for s in steps)
+    is_known = all(isinstance(d, int) for d in data.shape[1:])
+    return data.dtype == "float32" and is_known and is_square and all(s == 1 for s in steps)
 
 
 def _gaps(attrs: ConvAttrs) -> tuple[int, int]:
@@ -108,17 +109,24 @@ def _gaps(attrs: ConvAttrs) -> tuple[int, int]:
 
 
 def _outputs(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[int, ...]:
-    axes = conv_axes(attrs, data.static_shape[2:], weights.static_shape[2:])
+    image = _image(data)
+    axes = conv_axes(attrs, image, weights.static_shape[2:])
     spare = (a.before + a.after - a.extent for a in axes)
-    sizes = zip(data.static_shape[2:], spare, axes, strict=True)
+    sizes = zip(image, spare, axes, strict=True)
     return tuple((size + more) // a.stride + 1 for size, more, a in sizes)
+
+
+def _image(data: TensorType) -> tuple[int, ...]:
+    """Return the extents besides batch and channels."""
+    return known_sizes(data.shape[2:])
 
 
 def taps_of(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[Taps, Taps] | None:
     """Return the taps of a window on an image; None where too few meet padding to skip those."""
-    sizes, counts = data.static_shape[2:], weights.static_shape[2:]
-    if len(sizes) != 2:
+    counts = weights.static_shape[2:]
+    if len(counts) != 2 or not all(isinstance(d, int) for d in data.shape[2:]):
         return None
+    sizes = _image(data)
     none, ones = (0, 0), (1, 1)
     before, after = attrs.pads_before or none, attrs.pads_after or none
     strides, gaps = attrs.strides or ones, attrs.dilations or ones
@@ -145,8 +153,12 @@ def _direct(
     n, height, width = image
     registers = max(1, block // target.lanes())
     chunks = outputs // block
-    tile = best_window_tile(height, width, chunks, target, registers=registers, taps=taps)
-    steps = image_cycles((height, width, chunks), tile, registers, taps)
+    reduction = inputs * KERNEL**2
+    tile = best_window_tile(
+        height, width, chunks, target, registers=registers, taps=taps, reduction=reduction
+    )
+    wait = weight_cycles(reduction, tile.vectors * registers, target)
+    steps = image_cycles((height, width, chunks), tile, registers, taps, wait)
     cycles = n * inputs * steps * (1 if taps is not None else KERNEL**2)
     reading = 4 * inputs * outputs * KERNEL**2 / BYTES_PER_CYCLE
     first = cycles * tile.high * tile.wide / (n * height * width)

@@ -151,6 +151,9 @@ class Values:
     def _emit(self, e: Expr) -> str:
         if self._needs_guard(e):
             return self._guarded(e)
+        if isinstance(e, Load) and not self.facts.has_hazard(e):
+            with self.unmasked():  # all lanes exist, and who reads them later may want them all
+                return _EMITTERS[type(e)](self, e)
         return _EMITTERS[type(e)](self, e)
 
     def _binary(self, e: Binary) -> str:

@@ -14,7 +14,8 @@ from typing import Literal
 
 from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
-from treadle.expr.nodes import Const, Expr, ExprLike, convert, int_value
+from treadle.expr.bounds import Interval, prove
+from treadle.expr.nodes import Const, Expr, ExprLike, convert, free_vars, int_value
 from treadle.te.tensor import (
     ComputeOp,
     ExternOp,
@@ -130,7 +131,7 @@ class Stage:
         self.notes: dict[IterVar, AxisNote] = {}
         self.attach = ROOT
         self.scope: Scope = ""
-        self.peeled: dict[IterVar, tuple[int, int]] = {}
+        self.peeled: dict[IterVar, tuple[Expr, Expr]] = {}
         self.rounded: set[IterVar] = set()
         self.is_output = False
         self._reset_loops()
@@ -335,19 +336,22 @@ class Stage:
         self.notes.setdefault(var, AxisNote()).lines.append((tensor, place))
         self._say("prefetch_at", tensor.name, var, place)
 
-    def peel(self, axis: IterVar, begin: int, end: int) -> None:
+    def peel(self, axis: IterVar, begin: int, end: ExprLike) -> None:
         """Let the scheduled loops cover [begin, end) of a root axis; plain loops cover the rest.
 
-        For tensors with a border (padding): the hot loops see the inside only.
+        For tensors with a border (padding): the hot loops see the inside only. `end` may hold
+        symbolic sizes, and lie before `begin` for some of them: then all is border.
         """
         if not isinstance(self.op, ComputeOp) or axis not in self.op.axis:
             raise self._error(f"{axis.name} is not a data axis of {self.name}")
         if any(isinstance(r, Split) and r.parent is axis for r in self.relations):
             raise self._error(f"peel of {axis.name} must come before it is split")
-        extent = int_value(axis.extent)
-        if extent is None or not 0 <= begin < end <= extent:
+        limit = convert(end)
+        sizes = {v: Interval(0, None) for v in free_vars(axis.extent)}
+        fits = prove(limit <= axis.extent, sizes) and prove(limit <= begin, sizes) is not True
+        if not fits or begin < 0:
             raise self._error(f"peel of {axis.name} needs 0 <= begin < end <= {axis.extent}")
-        self.peeled[axis] = (begin, end)
+        self.peeled[axis] = (Const.of(begin), limit)
         self._say("peel", axis, begin, end)
 
     def round_up(self, axis: IterVar) -> None:

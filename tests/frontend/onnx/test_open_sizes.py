@@ -145,6 +145,20 @@ CASES = {
         (),
         {"auto_pad": "SAME_LOWER", "kernel_shape": [2, 2], "strides": [2, 2]},
     ),
+    "mean_as_wide_as_its_input": Case(
+        "AveragePool",
+        (IMAGE,),
+        (),
+        {"auto_pad": "SAME_UPPER", "kernel_shape": [3, 2], "strides": [2, 2]},
+    ),
+    "positions_of_the_largest": Case(
+        "MaxPool",
+        (IMAGE,),
+        (),
+        {"kernel_shape": [2, 3], "strides": [1, 2], "pads": [1, 0, 0, 1]},
+        outputs=2,
+    ),
+    "ones_on_a_diagonal": Case("EyeLike", (("n", "l"),), (), {"k": 1, "dtype": 6}),
     "pool_over_the_end": Case(
         "AveragePool",
         (IMAGE,),

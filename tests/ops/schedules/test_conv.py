@@ -76,6 +76,14 @@ def test_tiles_are_smaller_where_that_skips_taps() -> None:
     assert (tile.high, tile.wide) in ((1, 5), (1, 6))
 
 
+def test_weights_that_leave_the_cache_are_read_for_more_places_at_once() -> None:
+    near = best_window_tile(10, 10, 32, TARGET, reduction=512)
+    far = best_window_tile(10, 10, 32, TARGET, reduction=9 * 2048)
+    assert near == best_window_tile(10, 10, 32, TARGET)
+    assert far.vectors < near.vectors
+    assert far.high * far.wide > near.high * near.wide
+
+
 def test_tiles_of_groups_leave_no_rest() -> None:
     assert 5 % best_window_tile(14, 14, 5, TARGET, whole=True).vectors == 0
     assert 6 % best_window_tile(7, 7, 6, TARGET, whole=True).vectors == 0

@@ -8,7 +8,9 @@ import pytest
 import treadle.ops  # registers the operators
 from tests.ops.test_operators import call_of, function_of, inputs_of
 from treadle.build.kernel import Kernel
+from treadle.graph.nodes import Function
 from treadle.graph.operator import OPERATORS, Example
+from treadle.ops.elementwise import multiply, sigmoid
 from treadle.target.llvm import spill_count
 from treadle.target.parse import parse_target
 
@@ -75,3 +77,14 @@ def test_depthwise_windows_do_not_spill(
     attrs = {"strides": (stride, stride), "dilations": (dilation, dilation)}
     example = Example(((1, 2, high, high, 16), (2, kernel, kernel, 16)), attrs)
     assert spills("depthwise_conv2d_nchwc", example, machine) == 0
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_depthwise_windows_do_not_spill_beside_a_costly_tail(machine: str) -> None:
+    example = Example(((1, 2, 30, 30, 16), (2, 3, 3, 16)))
+    op = OPERATORS.get("depthwise_conv2d_nchwc")
+    assert op is not None
+    sums = call_of(op, example, inputs_of(example))
+    params = function_of(sums).params
+    silu = Function(params, multiply(sums, sigmoid(sums)), "silu")
+    assert spill_count(asm_text(Kernel(silu, parse_target(MACHINES[machine])).llvm())) == 0

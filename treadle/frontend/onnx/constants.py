@@ -120,14 +120,18 @@ def _exact(value: np.ndarray) -> int | float:
 @converter("EyeLike", since=(9, 22))
 def eye_like(node: OnnxNode) -> Node:
     """Convert a matrix with ones on one diagonal, of the shape of the input."""
-    shape = node.shape(0)
-    if len(shape) != 2:
-        raise ModelError(f"EyeLike makes matrices, not {node.type(0)}")
+    type_, k = node.type(0), node.integer("k", 0)
+    if type_.ndim != 2:
+        raise ModelError(f"EyeLike makes matrices, not {type_}")
     number = node.integer("dtype", 0)
-    dtype = dtype_of(number) if number else node.type(0).dtype
+    dtype = dtype_of(number) if number else type_.dtype
+    if not type_.is_static:
+        row, column = (sizes.count(start=0, step=1, size=d) for d in type_.shape)
+        beyond = elementwise.subtract(column, reshaped(row, (type_.shape[0], 1)))
+        return converted(elementwise.equal(beyond, Constant.of(k, "int64")), dtype)
+    shape = type_.static_shape
     _check_size(shape, dt.itemsize(dtype))
-    eye = np.eye(shape[0], shape[1], k=node.integer("k", 0), dtype="int8")
-    return Constant.of(eye.astype(dt.to_numpy(dtype)))
+    return Constant.of(np.eye(shape[0], shape[1], k=k, dtype="int8").astype(dt.to_numpy(dtype)))
 
 
 @converter("OneHot", since=(9, 11, 28))

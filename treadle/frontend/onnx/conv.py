@@ -20,7 +20,7 @@ from treadle.frontend.onnx.window import (
     split_pads,
 )
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, TensorType
+from treadle.graph.types import Dim, known_sizes
 from treadle.ops import conv as convolution
 from treadle.ops import elementwise
 
@@ -64,7 +64,7 @@ def conv_transpose(node: OnnxNode) -> Node:
     wanted = node.integers("output_shape")
     full: list[int] = []
     if wanted is not None:
-        spatial = TensorType(node.dims(0)[2:], "bool").static_shape
+        spatial = known_sizes(node.dims(0)[2:])
         window = zip(spatial, strides, kernel, dilations, extra, strict=True)
         full = [(d - 1) * s + (k - 1) * g + 1 + e for d, s, k, g, e in window]
     if wanted is not None:

@@ -33,6 +33,7 @@ from treadle.frontend.onnx import (
     signal,
     sort,
     training,
+    tree_tables,
     trees,
     vision,
 )
@@ -45,7 +46,7 @@ FAMILIES = (
     norm, pool, quantize, random_numbers, recurrent, reduce, resize, scatter, select, sequence,
     shape, signal,
     sort,
-    training, trees, vision,
+    training, tree_tables, trees, vision,
 )  # fmt: skip
 
 

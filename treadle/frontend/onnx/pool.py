@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.expr.nodes import convert, maximum, minimum
-from treadle.frontend.onnx.build import scalar_like
+from treadle.frontend.onnx.build import broadcast, dims_of, scalar_like
 from treadle.frontend.onnx.node import OnnxNode, Result, converter
 from treadle.frontend.onnx.window import Window, padded_window, read_kernel, read_window
 from treadle.graph.nodes import Node, TupleItem
-from treadle.graph.types import Dim, TensorType, normal_size
+from treadle.graph.types import Dim, known_sizes, normal_size
 from treadle.ops import elementwise, pool
 from treadle.ops import reduce as reductions
 
@@ -67,7 +68,19 @@ def average_pool(node: OnnxNode) -> Node:
 
 
 def _average(node: OnnxNode, x: Node, include_pad: bool) -> Node:
-    window = _window(node)
+    data, window = padded_window(node, x, read_kernel(node, None), 0.0)
+    if data is x:
+        return _mean(x, window, _out_sizes(node, window), include_pad)
+    means = _mean(data, window, (), include_pad)
+    if include_pad:
+        return means
+    # The padding of each run is data here: the share of every window that is none divides again.
+    spatial = (1, 1, *dims_of(x)[2:])
+    inside, _ = padded_window(node, broadcast(scalar_like(1.0, x), spatial), window.kernel, 0.0)
+    return elementwise.divide(means, _mean(inside, window, (), include_pad))
+
+
+def _mean(x: Node, window: Window, out_sizes: Sequence[Dim], include_pad: bool) -> Node:
     return pool.avg_pool(
         x,
         kernel=window.kernel,
@@ -75,7 +88,7 @@ def _average(node: OnnxNode, x: Node, include_pad: bool) -> Node:
         pads_before=window.before,
         pads_after=window.after,
         dilations=window.dilations,
-        out_sizes=_out_sizes(node, window),
+        out_sizes=tuple(out_sizes),
         count_include_pad=include_pad,
     )
 
@@ -85,12 +98,12 @@ def lp_pool(node: OnnxNode) -> Node:
     """Convert a pool of the p-norm, as the root of a mean of powers."""
     p = _norm_order(node)
     window = _window(node)
-    sizes = TensorType(_out_sizes(node, window), "bool").static_shape
+    sizes = known_sizes(_out_sizes(node, window))
     after = window.after
     if sizes:  # in ceil mode: zeros up to the end of the last window
         spans = zip(sizes, window.strides, window.extents, strict=True)
         ends = [(count - 1) * stride + extent for count, stride, extent in spans]
-        spatial = TensorType(node.dims(0)[2:], "bool").static_shape
+        spatial = known_sizes(node.dims(0)[2:])
         starts = zip(spatial, window.before, strict=True)
         after = tuple(max(e - d - b, 0) for e, (d, b) in zip(ends, starts, strict=True))
     means = pool.avg_pool(

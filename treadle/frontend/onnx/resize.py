@@ -15,7 +15,7 @@ from treadle.frontend.onnx.computed import elements, is_computed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, TensorType, same_dim
+from treadle.graph.types import Dim, known_sizes, same_dim
 from treadle.ops import elementwise, image
 
 _COORDINATES = (
@@ -190,14 +190,10 @@ def _sized_target(node: OnnxNode, wanted: Sequence[Dim], policy: str) -> _Target
             full_sizes[a] = size
         return _Target(tuple(full_sizes), ())
     full_scales = [1.0] * len(shape)
-    known = (_known(wanted), _known(extents))
+    known = (known_sizes(wanted), known_sizes(extents))
     for a, size, scale in zip(at, *_fitted(*known, policy), strict=True):
         full_scales[a], full_sizes[a] = scale, size
     return _Target(tuple(full_sizes), tuple(full_scales))
-
-
-def _known(values: Sequence[Dim]) -> tuple[int, ...]:
-    return TensorType(tuple(values), "int64").static_shape
 
 
 def _wanted(node: OnnxNode, count: int) -> Sequence[Dim] | None:

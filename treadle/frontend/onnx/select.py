@@ -6,13 +6,14 @@ from __future__ import annotations
 import numpy as np
 
 from treadle.errors import ModelError
+from treadle.expr.nodes import convert, minimum
 from treadle.frontend.onnx.build import converted, reshaped
 from treadle.frontend.onnx.movement import cut
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.interpret import evaluate
 from treadle.graph.nodes import Call, Constant, Function, Node, TupleItem
-from treadle.graph.types import Dim, tensor_type
-from treadle.ops import movement, select
+from treadle.graph.types import Dim, normal_size, same_dim, tensor_type
+from treadle.ops import movement, select, sizes
 from treadle.ops.suppress import suppress
 from treadle.ops.unique import unique
 
@@ -72,11 +73,20 @@ def compress(node: OnnxNode) -> Node:
         x, at = _flat(x), 0
     else:
         at = node.axis(axis, node.type(0).ndim)
-    extent, given = tensor_type(x.type).shape[at], node.type(1).shape[0]
-    if isinstance(extent, int) and isinstance(given, int) and given > extent:
-        condition = cut(condition, [(0, extent)], (1,), (0,))
-    kept = Selection(select.nonzero(condition), node)
+    extent = tensor_type(x.type).shape[at]
+    kept = Selection(select.nonzero(_at_most(condition, extent)), node)
     return movement.gather(x, kept.first(0), axis=at)
+
+
+def _at_most(vector: Node, count: Dim) -> Node:
+    """Return the first elements of a vector: the rest of a condition decides about nothing."""
+    (length,) = tensor_type(vector.type).shape
+    wanted = normal_size(minimum(convert(length), count))
+    if same_dim(wanted, length):
+        return vector
+    if isinstance(wanted, int) and isinstance(length, int):
+        return cut(vector, [(0, wanted)], (1,), (0,))
+    return sizes.cut(vector, begin=(0,), sizes=(wanted,), strides=(1,), axes=(0,))
 
 
 @converter("Unique", since=(11, 28))

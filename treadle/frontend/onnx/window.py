@@ -12,7 +12,7 @@ from treadle.frontend.onnx.build import dims_of
 from treadle.frontend.onnx.movement import padded
 from treadle.frontend.onnx.node import OnnxNode
 from treadle.graph.nodes import Node
-from treadle.graph.types import Dim, TensorType, normal_size
+from treadle.graph.types import Dim, known_sizes, normal_size
 from treadle.ops import sizes
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
@@ -57,7 +57,7 @@ def read_window(node: OnnxNode, kernel: tuple[int, ...], spatial: Sequence[Dim])
     window = Window(kernel, strides, dilations, (), ())
     mode, pads = read_pads(node, len(kernel))
     if mode in ("SAME_UPPER", "SAME_LOWER"):
-        pads = split_pads(_known(_same_totals(window, spatial)), mode)
+        pads = split_pads(known_sizes(_same_totals(window, spatial)), mode)
     n = len(kernel)
     return Window(kernel, strides, dilations, pads[:n], pads[n:])
 
@@ -104,10 +104,6 @@ def padded_window(
         axes=tuple(range(2, n + 2)),
     )
     return whole, window
-
-
-def _known(spatial: Sequence[Dim]) -> tuple[int, ...]:
-    return TensorType(tuple(spatial), "bool").static_shape
 
 
 def per_axis(node: OnnxNode, name: str, n: int) -> tuple[int, ...]:

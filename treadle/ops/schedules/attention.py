@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from math import prod
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Bounds
-from treadle.expr.nodes import Expr, int_value
+from treadle.expr.bounds import Bounds, Interval, ranges_when
+from treadle.expr.nodes import Const, Expr, int_value
 from treadle.graph.operator import Group
-from treadle.loop.from_schedule import inline_bodies, ranges_when
+from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
@@ -49,6 +49,8 @@ _UNEVEN = 1.1
 """What a remainder costs beyond its cycles: code of its own, and loops that are not the same."""
 _OPEN_TILE = 8
 """Keys of a register tile at most where their number is open: the last may be wasted in part."""
+_MOST_ON_STACK = 1 << 20
+"""Bytes of one buffer of a thread, where nothing else bounds it."""
 _STRIP_VECTORS = 8
 """Vectors of columns that one row sums side by side, so that none waits for the one before."""
 _TASKS_PER_CORE = 3
@@ -74,26 +76,29 @@ def attention_cases(group: Group, target: Target) -> list[Expr]:
     rows, keys = op.axis[-2].extent, op.reduce_axis[0].extent
     if int_value(rows) is not None and int_value(keys) is not None:
         return []
-    most = [_most_keys(v, lanes, itemsize_of(product), target) for v in (1, _MOST_VECTORS)]
-    found = []
-    for few, limit in ((1, MOST_SCORES // 2), (lanes, most[0]), (None, most[1])):
-        conditions = []
-        if few is not None and int_value(rows) is None:
-            conditions.append(rows <= few)
-        elif few is not None and (int_value(rows) or 0) > few:
-            continue
-        if int_value(keys) is None:
-            conditions.append(keys <= limit)
-        found.append(ex.all_of(conditions))
-    return [c for c in found if not isinstance(c, ex.Const)]
+    itemsize = itemsize_of(product)
+    cases = (
+        (rows <= 1, keys <= MOST_SCORES // 2),
+        (rows > lanes, keys <= _most_keys(lanes, itemsize, target)),
+        (Const.of(True, "bool"), keys <= _MOST_ON_STACK // (lanes * itemsize)),
+    )
+    found = [[c for c in case if not isinstance(c, Const)] for case in cases]
+    return [
+        ex.all_of(open_ones)
+        for case, open_ones in zip(cases, found, strict=True)
+        if open_ones and not any(int_value(c) == 0 for c in case)
+    ]
 
 
-def _most_keys(vectors: int, lanes: int, itemsize: int, target: Target) -> int:
-    """Return for how many keys a block may have so many vectors of rows: a power of two."""
+def _most_keys(lanes: int, itemsize: int, target: Target) -> int:
+    """Return for how many keys a block has the most vectors of rows: a power of two.
+
+    It is half of what the scores would leave room for: the values of a head lie in the cache, too.
+    """
     most = MOST_SCORES // lanes
-    while most > 1 and block_vectors(most, lanes, itemsize, target) < vectors:
+    while most > 1 and block_vectors(most, lanes, itemsize, target) < _MOST_VECTORS:
         most //= 2
-    return most
+    return max(1, most // 2)
 
 
 def schedule_attention(group: Group, target: Target) -> None:
@@ -111,7 +116,7 @@ def schedule_attention(group: Group, target: Target) -> None:
         return
     lanes = lanes_of(parts.product, target)
     is_open = _is_open(parts)
-    nest = _place_result(parts, axes, vectors, lanes, target)
+    nest = _place_result(group, parts, axes, vectors, target)
     _place_softmax(parts, nest, lanes)
     _place_scores(parts, nest, vectors, lanes, target)
     if is_open:
@@ -126,8 +131,8 @@ def _is_open(parts: _Parts) -> bool:
 
 def _has_one_row(group: Group, parts: _Parts, axes: _Axes) -> bool:
     """True for one row at most, and scores of it that fit the stack."""
-    most = _most(_compute(parts.product).reduce_axis[0], group)
-    is_one = _is_open(parts) and _most(axes.rows, group) == 1
+    most = _range(_compute(parts.product).reduce_axis[0], group).hi
+    is_one = _is_open(parts) and _range(axes.rows, group).hi == 1
     return is_one and most is not None and most <= MOST_SCORES
 
 
@@ -244,15 +249,11 @@ def _parts_of(group: Group) -> _Parts | None:
         sums = _sums_below(scores)
         if sums is scores:
             sums = s[s.cache_write(scores.op.outputs[0], "local")]
-    return _Parts(
-        s[group.outputs[0]],
-        s[weighted],
-        softmax,
-        scores,
-        sums,
-        None if sums is None else _computed(s[_compute(sums).input_tensors[-1]]),
-        _computed(s[_compute(s[weighted]).input_tensors[-1]]),
-    )
+    values = _computed(s[_compute(s[weighted]).input_tensors[-1]])
+    queries = None if sums is None else _computed(s[_compute(sums).input_tensors[-1]])
+    if queries is values:  # of an attention of something to itself: once per head is enough
+        queries = None
+    return _Parts(s[group.outputs[0]], s[weighted], softmax, scores, sums, queries, values)
 
 
 def _computed(stage: Stage) -> Stage | None:
@@ -314,15 +315,21 @@ def _result_axes(parts: _Parts) -> _Axes | None:
 
 def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int:
     """Return the vectors of rows in a block, 0 where the scores of one are not kept."""
-    keys = _most(_compute(parts.product).reduce_axis[0], group)
-    rows, lanes = _most(axes.rows, group), lanes_of(parts.product, target)
-    most = 0 if keys is None else block_vectors(keys, lanes, itemsize_of(parts.product), target)
-    return most if rows is None else min(most, max(1, -(-rows // lanes)))
+    keys, rows = (_range(a, group) for a in (_compute(parts.product).reduce_axis[0], axes.rows))
+    lanes, itemsize = lanes_of(parts.product, target), itemsize_of(parts.product)
+    if keys.hi is None:
+        return 0
+    most = block_vectors(keys.hi, lanes, itemsize, target)
+    if not _is_open(parts):
+        return min(most, max(1, -(-(rows.hi or 0) // lanes)))
+    if rows.lo is not None and rows.lo > lanes and most == _MOST_VECTORS:
+        return most
+    return int(keys.hi * lanes * itemsize <= _MOST_ON_STACK)
 
 
-def _most(axis: IterVar, group: Group) -> int | None:
-    """Return how long an axis is at most in this case."""
-    return Bounds(ranges_when(group.when, list(ex.free_vars(axis.extent)))).of(axis.extent).hi
+def _range(axis: IterVar, group: Group) -> Interval:
+    """Return how long an axis is in this case."""
+    return Bounds(ranges_when(group.when, list(ex.free_vars(axis.extent)))).of(axis.extent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -334,14 +341,18 @@ class _Nest:
     block: IterVar
 
 
-def _place_result(parts: _Parts, axes: _Axes, vectors: int, lanes: int, target: Target) -> _Nest:
+def _is_small(values: Stage, keys: int) -> bool:
+    """True where the values of one head lie on the stack."""
+    return keys * known(_compute(values).axis[-1]) * itemsize_of(values) <= _MOST_ON_STACK
+
+
+def _place_result(group: Group, parts: _Parts, axes: _Axes, vectors: int, target: Target) -> _Nest:
     """Divide the result into heads, blocks of rows and register tiles of the last product."""
-    result, is_open = parts.result, _is_open(parts)
+    result, is_open, lanes = parts.result, _is_open(parts), lanes_of(parts.product, target)
+    most_keys = _range(_compute(parts.product).reduce_axis[0], group).hi or 0
     columns = -(-known(axes.columns) // lanes) or 1
     tile = _even_tile(vectors * lanes, columns, target, only=is_open)
-    block, inside = result.split(
-        axes.rows, factor=vectors * lanes, tail="shorten" if is_open else "cut"
-    )
+    block, inside = result.split(axes.rows, factor=vectors * lanes)
     strip, within = result.split(axes.columns, factor=tile.vectors * lanes)
     step, row = result.split(inside, factor=tile.rows, tail="guard" if is_open else "cut")
     vector, lane = result.split(within, factor=lanes)
@@ -361,7 +372,7 @@ def _place_result(parts: _Parts, axes: _Axes, vectors: int, lanes: int, target: 
         result.parallel(task)
     parts.product.compute_at(result, step)
     _in_registers(parts.product, lanes)
-    if parts.values is not None and head is not None:
+    if parts.values is not None and head is not None and _is_small(parts.values, most_keys):
         parts.values.compute_at(result, head)
         _pack(parts.values, lanes)
     elif parts.values is not None:

@@ -8,20 +8,22 @@ from typing import Any
 
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.nodes import int_value
+from treadle.expr.nodes import Const, int_value
+from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.depthwise_tiles import WindowTaps, depthwise_tile
 from treadle.ops.schedules.stages import (
-    border_box,
     by_register,
     inline_moves,
     inline_tail,
+    is_costly,
     is_long,
     itemsize_of,
     known,
     lanes_of,
     live_stages,
+    peel_border,
 )
 from treadle.ops.schedules.tiles import (
     FROM_CACHE,
@@ -29,7 +31,9 @@ from treadle.ops.schedules.tiles import (
     Taps,
     WindowTile,
     best_window_tile,
+    image_cycles,
     tile_cycles,
+    tiles_in_registers,
 )
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
@@ -45,21 +49,24 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     total = _prepare(group, target)
     s = group.schedule
     result = s[group.outputs[0]]
-    _peel_border(result)
+    peel_border(result)
     n, oc, *deep, oh, ow, ocb = _image_axes(result)
     registers = max(1, known(ocb) // lanes_of(result, target))
     groups = group.attrs.groups  # channels of two groups read nothing in common
     taps = _taps(total, group.attrs)
     tile = _image_tile(
         (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers,
-        whole=groups > 1, taps=taps,
+        whole=groups > 1, taps=taps, reduction=_steps(total),
     )  # fmt: skip
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
-    rows = rows_per_band(total, -(-_inside(result, oh) // tile.high), tile, target, groups=groups)
-    band, oh_outer = result.split(oh_outer, factor=rows)
-    tasks = (n, *deep, band, oc_outer, oh_outer)
+    tasks = [n, *deep, oc_outer, oh_outer]
+    height = _inside(result, oh)
+    if height != OPEN:
+        rows = rows_per_band(total, -(-height // tile.high), tile, target, groups=groups)
+        band, oh_outer = result.split(oh_outer, factor=rows)
+        tasks = [n, *deep, band, oc_outer, oh_outer]
     result.reorder(*tasks, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
     task = result.fuse(*tasks)
     if is_long(total, lanes_of(result, target)):
@@ -74,6 +81,17 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     _fetch_ahead(total, tile, registers)
 
 
+OPEN = 0
+"""The extent of an axis of symbolic size."""
+TYPICAL = (7, 10, 14, 20, 28, 40, 56, 80, 112)
+"""Widths of images in the midst of networks: a tile for any width does well on these."""
+_OPEN_ROW = 4
+"""Positions of a tile of a depthwise convolution of any width."""
+_WIDEST = 8
+"""Positions of a tile for any width: the rest of a row may have any length below that, and each
+has code of its own."""
+
+
 def schedule_phased_conv(group: Group, target: Target) -> None:
     """As `schedule_conv2d_nchwc`, the phases of the outputs one after the other.
 
@@ -82,7 +100,7 @@ def schedule_phased_conv(group: Group, target: Target) -> None:
     total = _prepare(group, target)
     s = group.schedule
     result = s[group.outputs[0]]
-    _peel_border(result)
+    peel_border(result)
     n, oc, *image, ocb = _axes(result)
     if len(image) == 1:
         n, one = result.split(n, factor=1)
@@ -130,14 +148,53 @@ def _image_tile(
     *,
     whole: bool,
     taps: tuple[Taps, Taps] | None = None,
+    reduction: int = 0,
 ) -> WindowTile:
     high, wide = image
+    if OPEN in image and wide != 1:
+        return _tile_for_any_width(wide, vectors, target, registers, whole=whole)
+    if OPEN in image:
+        tile = _tile_for_any_width(OPEN, vectors, target, registers, whole=whole)
+        return WindowTile(tile.wide, 1, tile.vectors)
     if wide != 1 or taps is not None:
         return best_window_tile(
-            high, wide, vectors, target, registers=registers, whole=whole, taps=taps
+            high,
+            wide,
+            vectors,
+            target,
+            registers=registers,
+            whole=whole,
+            taps=taps,
+            reduction=reduction,
         )
     tile = best_window_tile(1, high, vectors, target, registers=registers, whole=whole)
     return WindowTile(tile.wide, 1, tile.vectors)
+
+
+def _tile_for_any_width(
+    width: int, vectors: int, target: Target, registers: int, *, whole: bool
+) -> WindowTile:
+    """Return the tile of one row that does best on a known width, or on typical ones."""
+    if width != OPEN:
+        return best_window_tile(1, width, vectors, target, registers=registers, whole=whole)
+    tiles = [
+        WindowTile(1, t.rows, t.vectors)
+        for t in tiles_in_registers(_WIDEST, vectors, target, width=registers)
+        if not whole or vectors % t.vectors == 0
+    ]
+
+    def cycles(tile: WindowTile) -> float:
+        images = ((1, w, vectors) for w in TYPICAL)
+        return sum(image_cycles(i, tile, registers) / i[1] for i in images)
+
+    return min(tiles, key=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
+
+
+def _steps(total: Stage) -> int:
+    """Return how many products are added up for an element."""
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    return prod(known(a) for a in op.reduce_axis)
 
 
 def _taps(total: Stage, attrs: Any) -> tuple[Taps, Taps] | None:
@@ -200,7 +257,7 @@ def rows_per_band(
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    if any(int_value(a.extent) is None for a in (*op.axis, *op.reduce_axis)):
+    if any(int_value(a.extent) is None for a in (*op.axis[1:], *op.reduce_axis)):
         return rows
     oc, *deep, ocb = (known(a) for a in op.axis[lead:])
     oc *= prod(known(a) for a in op.axis[1:lead])
@@ -277,6 +334,10 @@ def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:
     return reader.schedule[tensor].attach.kind == "root"
 
 
+_COSTLY_TAIL = 6
+"""Registers that a transcendental function on the sums takes for its own."""
+
+
 def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
     """Sums of a row in registers, one register of channels after the other; see depthwise_tile.
 
@@ -286,14 +347,20 @@ def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
     total = _prepare(group, target)
     s = group.schedule
     result = s[group.outputs[0]]
-    _peel_border(result)
+    peel_border(result)
     n, oc, *deep, oh, ow, ocb = _image_axes(result, flat=True)
-    tile = depthwise_tile((_inside(result, oh), _inside(result, ow)), _taps_of(total), target)
+    height, width = _inside(result, oh), _inside(result, ow)
+    image = (1, width or _OPEN_ROW) if OPEN in (height, width) else (height, width)
+    tail = _COSTLY_TAIL if any(is_costly(x) for x in s.stages) else 0
+    tile = depthwise_tile(image, _taps_of(total), target, tail=tail)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     register, ocb = by_register(result, ocb, target)
-    band, oh_outer = result.split(oh_outer, factor=_rows_of_a_core(result, oh, tile.high, target))
-    tasks = (n, band, oc, *deep, oh_outer)
+    tasks = [n, oc, *deep, oh_outer]
+    if height != OPEN:
+        rows = _rows_of_a_core(result, oh, tile.high, target)
+        band, oh_outer = result.split(oh_outer, factor=rows)
+        tasks = [n, band, oc, *deep, oh_outer]
     result.reorder(*tasks, register, ow_outer, oh_inner, ow_inner, ocb)
     task = result.fuse(*tasks)
     if is_long(total, lanes_of(result, target)):
@@ -362,15 +429,7 @@ def _axes(stage: Stage) -> tuple[IterVar, ...]:
 
 
 def _inside(stage: Stage, axis: IterVar) -> int:
-    """The extent the scheduled loops cover."""
-    if axis in stage.peeled:
-        begin, end = stage.peeled[axis]
-        return end - begin
-    return int_value(axis.extent) or 1
-
-
-def _peel_border(result: Stage) -> None:
-    """Where the result is the sums with zeros around them, let the tiles cover the inside only."""
-    for axis, (begin, end) in border_box(result).items():
-        if (begin, end) != (0, known(axis)):
-            result.peel(axis, begin, end)
+    """The extent the scheduled loops cover; OPEN where it is symbolic."""
+    begin, end = stage.peeled.get(axis, (Const.of(0), axis.extent))
+    extent = int_value(simplify(end - begin))
+    return OPEN if extent is None else extent

@@ -37,13 +37,23 @@ class DepthwiseTile:
     unrolled: int
 
 
-def depthwise_tile(image: tuple[int, int], taps: WindowTaps, target: Target) -> DepthwiseTile:
+def depthwise_tile(
+    image: tuple[int, int], taps: WindowTaps, target: Target, *, tail: int = 0
+) -> DepthwiseTile:
     """Return the tile with the fewest cycles for an image of (height, width) positions.
+
+    The element-wise tail takes `tail` registers, which counts where the weights stay beside it.
 
     Sums, weights and inputs fit the registers. Ties go to tiles that leave no rest, then to the
     flatter one, then to the larger one.
     """
-    tiles = [t for t in _tiles(image, taps, target) if registers_of(t, taps) <= _room(target)]
+    room = _room(target)
+    whole = room - tail
+    tiles = [
+        t
+        for t in _tiles(image, taps, target)
+        if registers_of(t, taps) <= (whole if t.unrolled == len(taps.window) else room)
+    ]
     if not tiles:
         return DepthwiseTile(1, 1, 0)
 

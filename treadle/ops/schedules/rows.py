@@ -9,7 +9,7 @@ from __future__ import annotations
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
-from treadle.loop.from_schedule import inline_bodies
+from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
     inline_moves,

@@ -10,11 +10,11 @@ from math import prod
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval
+from treadle.expr.bounds import Interval, prove
 from treadle.expr.nodes import Expr, ExprLike, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
-from treadle.loop.from_schedule import inline_bodies
+from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.tiles import FMA_UNITS
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
@@ -273,7 +273,14 @@ def itemsize_of(stage: Stage) -> int:
     return bits(stage.op.outputs[0].dtype) // 8
 
 
-def border_box(stage: Stage) -> dict[IterVar, tuple[int, int]]:
+def peel_border(stage: Stage) -> None:
+    """Where a result is a value with a constant around it, let tiles cover the inside only."""
+    for axis, (begin, end) in border_box(stage).items():
+        if begin != 0 or end is not axis.extent:
+            stage.peel(axis, begin, end)
+
+
+def border_box(stage: Stage) -> dict[IterVar, tuple[int, Expr]]:
     """Return per axis the range where a padded result is not the padding; {} if it is not padded.
 
     Padded is an element `if_then_else(conditions on axes, value, constant)`.
@@ -283,35 +290,39 @@ def border_box(stage: Stage) -> dict[IterVar, tuple[int, int]]:
     body = op.body[0]
     if not isinstance(body, ex.Select) or not body.lazy or not isinstance(body.other, ex.Const):
         return {}
-    box: dict[IterVar, tuple[int, int]] = {a: (0, known(a)) for a in op.axis}
-    for check in _conjuncts(body.cond):
+    box: dict[IterVar, tuple[int, Expr]] = {a: (0, a.extent) for a in op.axis}
+    for check in ex.conjuncts(body.cond):
         limit = _limit(check, op.axis)
         if limit is None:
             return {}
         axis, low, high = limit
-        begin, end = box[axis]
-        box[axis] = (max(begin, low), min(end, high))
-    return box if all(b < e for b, e in box.values()) else {}
+        begin, _ = box[axis]
+        box[axis] = (max(begin, low), box[axis][1] if high is None else high)
+    return box if all(_is_inside(b, e, a.extent) for a, (b, e) in box.items()) else {}
 
 
-def _conjuncts(e: Expr) -> list[Expr]:
-    if isinstance(e, ex.Binary) and e.op == "and":
-        return _conjuncts(e.a) + _conjuncts(e.b)
-    return [e]
+def _is_inside(begin: int, end: Expr, extent: Expr) -> bool:
+    """True for a range of an axis that is not certainly empty."""
+    sizes = {v: Interval(0, None) for v in ex.free_vars(extent)}
+    return prove(end <= extent, sizes) is True and prove(end <= begin, sizes) is not True
 
 
-def _limit(check: Expr, axes: tuple[IterVar, ...]) -> tuple[IterVar, int, int] | None:
-    """Return (axis, low, high) when a condition says low <= axis < high and nothing else."""
+def _limit(check: Expr, axes: tuple[IterVar, ...]) -> tuple[IterVar, int, Expr | None] | None:
+    """Return (axis, low, high) when a condition says low <= axis < high and nothing else.
+
+    `high` is None where the condition does not limit it; it may hold symbolic sizes.
+    """
     if not isinstance(check, ex.Binary) or check.op not in ("ge", "gt", "lt", "le"):
         return None
     affine = decompose(check.a - check.b)
-    axis = next((a for a in axes if a in affine.terms), None)
-    if axis is None or len(affine.terms) != 1 or abs(affine.terms[axis]) != 1:
+    found = [a for a in axes if any(a in ex.walk(t) for t in affine.terms)]
+    if len(found) != 1 or abs(affine.terms.get(found[0], 0)) != 1:
         return None
-    # sign * axis + const (>=, >, <, <=) 0
-    above = (check.op in ("ge", "gt")) == (affine.terms[axis] == 1)
-    bound = -affine.const * affine.terms[axis]
+    sign = affine.terms.pop(found[0])
+    # sign * axis + rest (>=, >, <, <=) 0
+    above = (check.op in ("ge", "gt")) == (sign == 1)
+    bound = affine.times(-sign)
     strict = check.op in ("gt", "lt")
-    if above:
-        return axis, bound + strict, known(axis)
-    return axis, 0, bound + (not strict)
+    if not above:
+        return found[0], 0, (bound.to_expr() if strict else bound.to_expr() + 1)
+    return None if bound.terms else (found[0], bound.const + strict, None)

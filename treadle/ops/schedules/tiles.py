@@ -19,6 +19,8 @@ LOADS_PER_CYCLE = 2
 _STEP_OVERHEAD = 1.0
 """Cycles a step takes beyond its arithmetic: loop control and the wait for its first load."""
 MOST_ROWS_HIGH = 4
+FAR_BYTES_PER_CYCLE = 16.0
+"""What a core reads from the cache behind its own, where weights do not stay in that."""
 _PAGE_BYTES = 4096
 _LINE_BYTES = 64
 _MOST_PANEL_VECTORS = 4
@@ -142,24 +144,38 @@ def best_window_tile(
     registers: int = 1,
     whole: bool = False,
     taps: tuple[Taps, Taps] | None = None,
+    reduction: int = 0,
 ) -> WindowTile:
     """Return the tile with the fewest cycles for an image of height x width positions.
 
     A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. With `taps`
-    those that meet only zeros are skipped. Ties go to the flatter tile, then to the larger one.
+    those that meet only zeros are skipped. The weights of a tile, `reduction` vectors for each of
+    its own, may come from far. Ties go to the flatter tile, then to the larger one.
     """
     best: tuple[tuple[float, int, int], WindowTile] | None = None
     for v in range(1, min(vectors, 4) + 1):
         if whole and vectors % v:
             continue
         limit = (target.vector_registers - 1 - v * registers) // (v * registers)
+        wait = weight_cycles(reduction, v * registers, target)
         for h in range(1, min(height, MOST_ROWS_HIGH, max(limit, 1)) + 1):
             for w in range(1, min(width, limit // h) + 1):
-                cost = image_cycles((height, width, vectors), WindowTile(h, w, v), registers, taps)
+                tile = WindowTile(h, w, v)
+                cost = image_cycles((height, width, vectors), tile, registers, taps, wait)
                 rank = (round(cost, 6), h, -w * v)
                 if best is None or rank < best[0]:
-                    best = rank, WindowTile(h, w, v)
+                    best = rank, tile
     return best[1] if best is not None else WindowTile(1, 1, 1)
+
+
+def weight_cycles(reduction: int, vectors: int, target: Target) -> float:
+    """Return the cycles that reading a vector of weights takes, 0 where they stay near.
+
+    A tile reads `reduction` times `vectors`, the next one the same again.
+    """
+    size = 4 * target.lanes()
+    is_far = reduction * vectors * size > target.l2_bytes // 2
+    return size / FAR_BYTES_PER_CYCLE if is_far else 0.0
 
 
 def image_cycles(
@@ -167,17 +183,19 @@ def image_cycles(
     tile: WindowTile,
     registers: int,
     taps: tuple[Taps, Taps] | None = None,
+    wait: float = 0.0,
 ) -> float:
     """Return the cycles of one reduction step over the whole output, remainders included.
 
-    With `taps`: of a step for each of them that does not meet zeros only.
+    With `taps`: of a step for each of them that does not meet zeros only. `wait`: cycles to read a
+    vector of weights.
     """
     cycles = 0.0
     along = (None, None) if taps is None else taps
     for high, high_count in _parts_with_taps(image[0], tile.high, along[0]):
         for wide, wide_count in _parts_with_taps(image[1], tile.wide, along[1]):
             for v, count in _parts(image[2], tile.vectors):
-                step = tile_cycles(high * wide, v * registers)
+                step = max(tile_cycles(high * wide, v * registers), v * registers * wait)
                 cycles += step * high_count * wide_count * count
     return cycles
 

@@ -18,12 +18,12 @@ from typing import Any
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import (
-    border_box,
     by_register,
     inline_moves,
     known,
     lanes_of,
     live_stages,
+    peel_border,
 )
 from treadle.ops.schedules.tiles import (
     FROM_MEMORY,
@@ -150,6 +150,8 @@ def _plan(
         jobs = ceil(shape.outputs / shape.block / registers.vectors) if by_panel else groups
         if shape.v_bytes(tiles) > target.l2_bytes:
             work += 0.25 * groups * jobs * shape.v_bytes(tiles) / BYTES_PER_CYCLE
+        if by_panel:  # every core reads all of V, of which the others have made most
+            work += groups * (target.cores - 1) * shape.v_bytes(tiles) / BYTES_PER_CYCLE
         forks = 2 * groups if by_panel else 1
         return work * ceil(jobs / target.cores) * target.cores / jobs + forks * FORK_CYCLES
 
@@ -179,9 +181,7 @@ def schedule_winograd(group: Group, target: Target) -> None:
     result = s[group.outputs[0]]
     width = _width(result, target)
     plan = plan_winograd(_shape_of(group), target, width=width)
-    for axis, (begin, end) in border_box(result).items():
-        if (begin, end) != (0, known(axis)):
-            result.peel(axis, begin, end)
+    peel_border(result)
     tail = [x for x in live_stages(s) if not x.is_output and x is not products]
     held = _holds_a_tile(group.attrs.tile, target)
     at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs, target, held=held)
