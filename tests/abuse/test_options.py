@@ -151,7 +151,8 @@ def treadle(*words: str | Path, **limits: int) -> subprocess.CompletedProcess[st
 
     return subprocess.run(
         [sys.executable, "-m", "treadle", *map(str, words)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        # Python keeps bytecode that a limit on files has cut off.
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=60,

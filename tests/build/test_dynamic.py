@@ -230,6 +230,19 @@ def test_sizes_that_meet_must_agree() -> None:
         exe(rows, rows[:2])
 
 
+def test_listed_parts_of_an_open_axis_must_add_up() -> None:
+    parts = onnx.numpy_helper.from_array(np.array([2, 3]), "parts")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    outputs = [helper.make_tensor_value_info(y, TensorProto.FLOAT, None) for y in "yz"]
+    node = helper.make_node("Split", ["x", "parts"], ["y", "z"], axis=0)
+    graph = helper.make_graph([node], "g", [x], outputs, [parts])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    exe = treadle.compile(model, dynamic=True)
+    assert [np.asarray(part).shape for part in exe(np.ones((5, 4), np.float32))] == [(2, 4), (3, 4)]
+    with pytest.raises(InputError, match="different sizes: 24 and 20"):
+        exe(np.ones((6, 4), np.float32))
+
+
 def test_a_saved_model_runs_at_any_size(tmp_path: Path, random: np.random.Generator) -> None:
     exe = treadle.compile(attention(), dynamic=True)
     exe.save(tmp_path / "model.tar")

@@ -111,3 +111,30 @@ def test_a_load_that_first_stands_under_a_mask_is_read_without_it_later() -> Non
 def test_loops_over_nothing_at_all() -> None:
     x = {"x": np.zeros((2, 0, 3), np.float32)}
     _check([_node("Atan", "x", "a"), _node("Concat", "a a x", "y", axis=0)], x)
+
+
+@pytest.mark.parametrize("rest", [(4,), (6, 7)])
+def test_rows_behind_an_axis_of_one_and_an_open_one(rest: tuple[int, ...]) -> None:
+    first, second = {"x": _floats(1, 2, 5, *rest)}, {"x": _floats(1, 2, 3, *rest)}
+    nodes = [_node("Softmax", "x", "y", axis=-1)]
+    finding = check_graph(Graph(17, nodes, first, {}, ["y"], set(), [second]))
+    assert finding is None, str(finding)
+
+
+def test_open_sizes_of_a_narrow_type_keep_it() -> None:
+    nodes = [
+        _node("Shape", "x", "s"),
+        _node("Cast", "s", "narrow", to=onnx.TensorProto.INT32),
+        _node("Add", "narrow narrow", "y"),
+    ]
+    first, second = {"x": _floats(5, 4)}, {"x": _floats(3, 4)}
+    finding = check_graph(Graph(17, nodes, first, {}, ["y"], set(), [second]))
+    assert finding is None, str(finding)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_points_of_a_grid_for_few_images(count: int) -> None:
+    nodes = [_node("AffineGrid", "theta size", "y")]
+    size = {"size": np.array([count, 1, 3, 4])}
+    finding = check_graph(Graph(20, nodes, {"theta": _floats(count, 2, 3)}, size, ["y"], set()))
+    assert finding is None, str(finding)

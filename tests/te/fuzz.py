@@ -443,7 +443,7 @@ class _Steps:
             elif roll < 0.36 and stage.op.input_tensors:
                 tensor = self.chance.choice(stage.op.input_tensors)
                 stage.prefetch(tensor, axis, self.chance.randint(0, 9))
-            elif roll < 0.38 and stage.op.input_tensors:
+            elif roll < 0.38 and stage.op.input_tensors and stage.op.axis:
                 tensor = self.chance.choice(stage.op.input_tensors)
                 own = self.chance.choice(stage.op.axis)  # type: ignore[union-attr]
                 stage.prefetch_at(tensor, axis, [own + d for d in range(len(tensor.shape))])

@@ -39,9 +39,15 @@ def is_sizes(node: Node) -> bool:
 
 
 def size_values(node: Node) -> np.ndarray | None:
-    """Return the elements of a constant or of sizes, as Python ints and expressions."""
+    """Return the elements of a constant or of sizes, as Python ints and expressions.
+
+    Sizes of a narrower integer type are `sizes` under a cast.
+    """
     if isinstance(node, Constant):
         return node.value.astype(object)
+    if isinstance(node, Call) and node.op is elementwise.cast and is_sizes(node.args[0]):
+        assert isinstance(node.type, TensorType)
+        return size_values(node.args[0]) if dt.is_integer(node.type.dtype) else None
     if isinstance(node, Call) and node.op is sizes:
         attrs: Any = node.attrs  # SizesAttrs
         return np.array(attrs.values, dtype=object).reshape(attrs.shape)
@@ -74,17 +80,11 @@ def fold_sizes(node: Node) -> Node:
     assert isinstance(node.type, TensorType)
     elements = [v if isinstance(v, Expr) else int(v) for v in values[node].reshape(-1)]
     if dt.is_integer(node.type.dtype) and node.type.dtype in ("int64", "int32"):
-        return _typed(elements, node.type)
+        return sizes_node(elements, node.type.static_shape, node.type.dtype)
     if all(isinstance(v, int) for v in elements):
         kind = dt.to_numpy(node.type.dtype)
         return Constant.of(np.array(elements).astype(kind).reshape(node.type.static_shape))
     return node
-
-
-def _typed(elements: Sequence[Dim], type_: TensorType) -> Node:
-    if type_.dtype == "int64" or all(isinstance(v, int) for v in elements):
-        return sizes_node(elements, type_.static_shape, type_.dtype)
-    return sizes_node(elements, type_.static_shape)
 
 
 def _is_small(node: Node) -> bool:

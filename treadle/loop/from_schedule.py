@@ -12,7 +12,7 @@ The regions follow the classic interval propagation of Halide (Ragan-Kelley et a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
@@ -29,7 +29,7 @@ from treadle.loop import nodes as lp
 from treadle.loop.bodies import inline_bodies, read_by, rewritten
 from treadle.loop.nodes import Allocate, Buffer, For, If, Prefetch, PrimFunc, Stmt, Store, seq
 from treadle.loop.regions import Box, Span, index_span, union
-from treadle.te.schedule import AxisNote, Schedule, Split, Stage, ceil_div, root_values
+from treadle.te.schedule import AxisNote, Fuse, Schedule, Split, Stage, ceil_div, root_values
 from treadle.te.tensor import (
     ComputeOp,
     ExternOp,
@@ -730,6 +730,7 @@ class _Builder:
         }
         spans: dict[IterVar, Span] = {}
         full: set[IterVar] = set()
+        rounded: set[IterVar] = set()
         for leaf in stage.leaf_iter_vars:
             if leaf in nest.bound:
                 spans[leaf] = Span(nest.bound[leaf], Const.of(1))
@@ -751,18 +752,28 @@ class _Builder:
                 spans[r.outer] = Span(ZERO, extents[r.outer])
                 spans[r.inner] = Span(ZERO, extents[r.inner])
             else:
-                spans.update(self._unfuse(r.outer, r.inner, spans[r.fused], extents[r.inner]))
-        over = self._overrunning(stage, nest, extents, full)
+                parts, is_exact = self._unfuse(r, spans[r.fused], extents)
+                spans.update(parts)
+                rounded.update(() if is_exact else (r.outer,))
+        over = self._overrunning(stage, nest, extents, full, rounded)
         return {
             a: self._rooted(spans[a], nest.base[a], nest.roots[a], is_exact=a not in over)
             for a in stage.root_iter_vars
         }
 
     def _overrunning(
-        self, stage: Stage, nest: _Nest, extents: dict[IterVar, Expr], full: set[IterVar]
+        self,
+        stage: Stage,
+        nest: _Nest,
+        extents: dict[IterVar, Expr],
+        full: set[IterVar],
+        rounded: set[IterVar],
     ) -> set[IterVar]:
-        """Return the axes whose open loops may run past the end: uneven splits not yet settled."""
-        over: set[IterVar] = set()
+        """Return the axes whose open loops may run past the end.
+
+        They are those of uneven splits not yet settled, and `rounded` ones.
+        """
+        over = set(rounded)
         for r in reversed(stage.relations):
             if not isinstance(r, Split):
                 if r.fused in over:
@@ -797,19 +808,23 @@ class _Builder:
         return any(self.known.prove(end <= extent) is True for end in ends)
 
     def _unfuse(
-        self, outer: IterVar, inner: IterVar, span: Span, width: Expr
-    ) -> dict[IterVar, Span]:
+        self, fusion: Fuse, span: Span, extents: Mapping[IterVar, Expr]
+    ) -> tuple[dict[IterVar, Span], bool]:
+        """Return the spans of two fused axes; False when the outer one may be one too long."""
+        outer, inner, width = fusion.outer, fusion.inner, extents[fusion.inner]
+        if int_value(extents[outer]) == 1:
+            return {outer: Span(ZERO, Const.of(1)), inner: span}, True
         n, w = int_value(span.extent), int_value(width)
         row = self._simplify(span.start // width)
         if n == 1 or (
             n is not None and w is not None and w % n == 0 and self._is_even(span.start, n)
         ):
             column = self._simplify(span.start % width)
-            return {outer: Span(row, Const.of(1)), inner: Span(column, span.extent)}
+            return {outer: Span(row, Const.of(1)), inner: Span(column, span.extent)}, True
         if n is not None and w is not None and n % w == 0 and self._is_even(span.start, w):
-            return {outer: Span(row, Const.of(n // w)), inner: Span(ZERO, width)}
+            return {outer: Span(row, Const.of(n // w)), inner: Span(ZERO, width)}, True
         rows = self._simplify((span.extent + width - 2) // width + 1)
-        return {outer: Span(row, rows), inner: Span(ZERO, width)}
+        return {outer: Span(row, rows), inner: Span(ZERO, width)}, False
 
     # -- the innermost statement ---------------------------------------------------------------
 

@@ -692,8 +692,12 @@ def root_values(
                 if not divides(r.factor, extents[r.parent]):
                     guards.append(values[r.parent] < extents[r.parent])
         elif r.fused in values:
-            values[r.outer] = values[r.fused] // extents[r.inner]
-            values[r.inner] = values[r.fused] % extents[r.inner]
+            both = values[r.fused]
+            if int_value(extents[r.outer]) == 1:  # told here: an open inner extent hides it
+                values[r.outer], values[r.inner] = Const.of(0, both.dtype), both
+                continue
+            values[r.outer] = both // extents[r.inner]
+            values[r.inner] = both % extents[r.inner]
     return values, guards
 
 

@@ -97,6 +97,10 @@ def _split_symbolic(node: OnnxNode, x: Node, axis: int, extent: Dim) -> list[Nod
     else:
         part = normal_size((convert(extent) + (count - 1)) // count)
         given = (*(part,) * (count - 1), normal_size(extent - part * (count - 1)))
+    total = normal_size(sum(given[1:], convert(given[0]))) if given else 0
+    if total != extent:  # parts that do not add up are refused when the model runs
+        dims = node.dims(0)
+        x = reshaped(x, (*dims[:axis], total, *dims[axis + 1 :]))
     parts: list[Node] = []
     begin: Dim = 0
     for part in given:

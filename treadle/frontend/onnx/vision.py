@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from treadle import dtype as dt
 from treadle.errors import ModelError
+from treadle.frontend.onnx.build import reshaped, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.graph.nodes import Node
-from treadle.ops import roi, vision
+from treadle.graph.nodes import Constant, Node
+from treadle.ops import matmul, roi, vision
 
 _MODES = {
     "bilinear": "linear",
@@ -30,6 +34,35 @@ def grid_sample(node: OnnxNode) -> Node:
         padding_mode=node.text("padding_mode", "zeros"),
         align_corners=node.flag("align_corners"),
     )
+
+
+@converter("AffineGrid", since=(20,))
+def affine_grid(node: OnnxNode) -> Node:
+    """Convert a grid of points, each coordinate from -1 to 1, under one affine map per image.
+
+    The map's rows are those of the coordinates (x, y and, for volumes, z): what grid_sample takes.
+    """
+    theta, shape = node.type(0), node.constant_ints(1, "size of the grid")
+    axes = len(shape) - 2
+    if axes not in (2, 3) or theta.shape[1:] != (axes, axes + 1):
+        raise ModelError(
+            f"maps of {theta} do not go with a grid of {list(shape)}",
+            hint="maps are [N, 2, 3] for a size [N, C, H, W], [N, 3, 4] for [N, C, D, H, W]",
+        )
+    extents, corners = shape[2:], node.flag("align_corners")
+    lines = [_line(n, corners) for n in extents]
+    places = np.meshgrid(*lines, indexing="ij")[::-1]  # x is the last axis
+    points = np.stack([p.reshape(-1) for p in (*places, np.ones(extents))], axis=1)
+    rows = Constant.of(points.astype(dt.to_numpy(theta.dtype)))
+    moved = matmul.matmul(rows, transposed(node.input(0), (0, 2, 1)))
+    return reshaped(moved, (node.dims(0)[0], *extents, axes))
+
+
+def _line(count: int, corners: bool) -> np.ndarray:
+    """Return `count` positions between -1 and 1: the ends among them, or middles of equal parts."""
+    if corners:
+        return np.linspace(-1.0, 1.0, count)
+    return (2 * np.arange(count) + 1) / max(count, 1) - 1
 
 
 @converter("RoiAlign", since=(10, 16, 22))
