@@ -204,16 +204,19 @@ def test_workers_die_with_a_killed_parent(tmp_path: Path) -> None:
     wait_until_gone(pids, 10)
 
 
-def test_a_worker_starts_quickly() -> None:
-    shut_down()
-    compile_many([returns("warm", 0)])
-    times = []
-    for i in range(3):
-        shut_down()
-        start = time.monotonic()
-        compile_many([returns(f"k{i}", i)])
-        times.append(time.monotonic() - start)
-    assert min(times) < 1.0  # 0.1 s on a quiet machine
+def test_a_worker_loads_nothing_it_does_not_need() -> None:
+    program = ROOT / "treadle" / "target" / "worker.py"
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", str(program)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert "llvmlite.binding" in loaded
+    assert not loaded & {"numpy", "onnx", "rich", "treadle"}
 
 
 def test_assembly_is_text_in_the_order_of_the_jobs() -> None:
