@@ -16,7 +16,8 @@ _REDUCTIONS = (
 def reduce(b: Builder) -> None:
     op = b.random.choice(_REDUCTIONS)
     extreme = op in ("ReduceMax", "ReduceMin")
-    kinds = (*FLOATS, "int32", "int64") if op != "ReduceLogSum" else FLOATS
+    rounds = op in ("ReduceLogSum", "ReduceLogSumExp", "ReduceL2")
+    kinds = FLOATS if rounds else (*FLOATS, "int32", "int64")
     if extreme:
         kinds = (*kinds, *(("int8", "uint8") if b.opset >= 12 else ()))
         kinds = (*kinds, *(("bool",) if b.opset >= 20 else ()))

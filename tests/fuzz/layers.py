@@ -178,8 +178,10 @@ def loss(b: Builder) -> None:
     if not all(shape):
         raise Nothing
     target = np.asarray(b.numbers.integers(0, shape[1], (shape[0], *shape[2:])))
+    op = b.random.choice(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"))
+    if op == "NegativeLogLikelihoodLoss":
+        x = b.add("Abs", [x], is_exact=True)  # terms of both signs may leave nothing but rounding
     inputs = [x, b.given(target)]
     if b.chance(0.4):
         inputs.append(b.fresh(b.value(x).dtype, (shape[1],), low=0.2, high=1.0))
-    op = b.random.choice(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"))
     b.add(op, inputs, reduction=b.random.choice(("none", "sum", "mean", None)))

@@ -22,7 +22,11 @@ def opened(graph: Graph, seed: int) -> Graph | None:
     """Return the graph with open sizes, None where other sizes do not fit what it does.
 
     Open is one axis of one input, or all axes of the same size: the oracles say what is possible.
+    Where Squeeze names no axes, the rank of its result would depend on open sizes; Treadle keeps
+    those axes at every size.
     """
+    if any(n.op_type == "Squeeze" and len(n.input) < 2 and not n.attribute for n in graph.nodes):
+        return None
     choices = random.Random(seed)
     places = [(n, k) for n, a in graph.inputs.items() for k in range(a.ndim) if a.shape[k]]
     for _ in range(_ATTEMPTS if places else 0):
