@@ -121,7 +121,8 @@ def _options() -> onnxruntime.SessionOptions:
 
 _MISTAKEN = frozenset({"LRN", "GlobalMaxPool", "Hardmax", "RNN", "GRU", "LSTM", "Loop"})
 """Operators that onnx.reference computes wrongly: channels left out, a result of another rank,
-rows of old opsets not joined, lengths of sequences, directions and clipping ignored, gathered values joined, not stacked."""
+rows of old opsets not joined, lengths of sequences, directions and clipping ignored, gathered
+values joined, not stacked."""
 _COARSE = frozenset({"Erf"})
 """Operators that it computes with the precision of float32 for float64 too."""
 _VAGUE = frozenset({"Attention", "Gelu", "HardSwish"})
