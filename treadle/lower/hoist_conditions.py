@@ -61,7 +61,7 @@ def _loop(loop: For) -> Stmt:
     body = loop.body
     if not isinstance(body, If) or body.orelse is not None or loop.kind in _STAYING:
         return loop
-    tests = _conjuncts(body.cond)
+    tests = ex.conjuncts(body.cond)
     free = [c for c in tests if _is_free_of(c, loop.var)]
     if not free:
         return loop
@@ -72,12 +72,6 @@ def _loop(loop: For) -> Stmt:
 
 def _with_body(loop: For, body: Stmt) -> For:
     return For(loop.var, loop.extent, loop.kind, body, loop.thread, loop.pragmas)
-
-
-def _conjuncts(e: Expr) -> list[Expr]:
-    if isinstance(e, ex.Binary) and e.op == "and":
-        return _conjuncts(e.a) + _conjuncts(e.b)
-    return [e]
 
 
 def _is_free_of(cond: Expr, var: Var) -> bool:

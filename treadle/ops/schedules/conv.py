@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
@@ -67,18 +68,34 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
         rows = rows_per_band(total, -(-height // tile.high), tile, target, groups=groups)
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, *deep, band, oc_outer, oh_outer]
-    result.reorder(*tasks, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
-    task = result.fuse(*tasks)
-    if is_long(total, lanes_of(result, target)):
-        result.parallel(task)
-    for axis in (oc_inner, oh_inner, ow_inner):
-        result.unroll(axis)
-    result.vectorize(ocb)
-    total.compute_at(result, ow_outer)
+    _run_tiles(total, result, tasks, ow_outer, (oc_inner, oh_inner, ow_inner), ocb, target)
     _register_sums(total)
     if taps is not None:
         _skip_zeros(total, taps)
     _fetch_ahead(total, tile, registers)
+
+
+def _run_tiles(
+    total: Stage,
+    result: Stage,
+    tasks: Sequence[IterVar],
+    step: IterVar,
+    tile: Sequence[IterVar],
+    lanes: IterVar,
+    target: Target,
+) -> None:
+    """Order the loops of the result: tasks for the threads, tiles, a tile written out in vectors.
+
+    The sums of a tile are computed in `step`, the loop over the tiles of a task.
+    """
+    result.reorder(*tasks, step, *tile, lanes)
+    task = result.fuse(*tasks)
+    if is_long(total, lanes_of(result, target)):
+        result.parallel(task)
+    for axis in tile:
+        result.unroll(axis)
+    result.vectorize(lanes)
+    total.compute_at(result, step)
 
 
 OPEN = 0
@@ -119,14 +136,7 @@ def schedule_phased_conv(group: Group, target: Target) -> None:
     rows = rows_per_band(total, -(-sizes[-2] // tile.high), tile, target, lead=lead)
     band, oh_outer = result.split(oh_outer, factor=rows)
     tasks = (n, *deep, band, *phases, oc_outer, oh_outer)
-    result.reorder(*tasks, ow_outer, oc_inner, oh_inner, ow_inner, ocb)
-    task = result.fuse(*tasks)
-    if is_long(total, lanes_of(result, target)):
-        result.parallel(task)
-    for axis in (oc_inner, oh_inner, ow_inner):
-        result.unroll(axis)
-    result.vectorize(ocb)
-    total.compute_at(result, ow_outer)
+    _run_tiles(total, result, tasks, ow_outer, (oc_inner, oh_inner, ow_inner), ocb, target)
     _register_sums(total, lead=lead)
     _fetch_ahead(total, tile, registers)
 
