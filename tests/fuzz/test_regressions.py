@@ -138,3 +138,17 @@ def test_points_of_a_grid_for_few_images(count: int) -> None:
     size = {"size": np.array([count, 1, 3, 4])}
     finding = check_graph(Graph(20, nodes, {"theta": _floats(count, 2, 3)}, size, ["y"], set()))
     assert finding is None, str(finding)
+
+
+def test_a_coordinate_that_rounding_moved_from_a_half_is_halfway() -> None:
+    sizes = {"sizes": np.array([6, 4])}
+    node = _node(
+        "Resize",
+        "x - - sizes",
+        "y",
+        axes=[2, 3],
+        keep_aspect_ratio_policy="not_smaller",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="round_prefer_ceil",
+    )
+    _check([node], {"x": _floats(1, 4, 5, 12)}, sizes, opset=19)

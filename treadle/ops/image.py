@@ -254,6 +254,10 @@ def _centre_shift(axis: _Axis) -> float:
     return _single(axis.size) / 2.0 * (1.0 - part)
 
 
+_TIE = 1e-6
+"""How far from a half a coordinate may lie and still be halfway: it went through float32."""
+
+
 def _nearest(attrs: ResizeAttrs, axis: _Axis, math: _Math[V], o: V) -> V:
     """Return the input index (int64) that output index `o` (float32) shows."""
     x = _coordinate(attrs, axis, o)
@@ -267,7 +271,7 @@ def _nearest(attrs: ResizeAttrs, axis: _Axis, math: _Math[V], o: V) -> V:
         index = math.ceil(x)
     else:
         rest = x - below
-        goes_up = rest > 0.5 if mode == "round_prefer_floor" else rest >= 0.5
+        goes_up = rest > 0.5 + _TIE if mode == "round_prefer_floor" else rest >= 0.5 - _TIE
         index = math.where(goes_up, below + 1.0, below)
     return math.integer(math.minimum(math.maximum(index, 0.0), axis.last))
 
