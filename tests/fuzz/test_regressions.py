@@ -152,3 +152,30 @@ def test_a_coordinate_that_rounding_moved_from_a_half_is_halfway() -> None:
         nearest_mode="round_prefer_ceil",
     )
     _check([node], {"x": _floats(1, 4, 5, 12)}, sizes, opset=19)
+
+
+def test_the_largest_of_a_single_row_among_open_ones() -> None:
+    """A comparison of values reads buffers that do not exist around the loop it stands in."""
+    node = _node("TopK", "x k", "y places", axis=0)
+    first, second = ({"x": np.arange(16 * n).reshape(1, 16, n)} for n in (9, 2))
+    k = {"k": np.array([1])}
+    finding = check_graph(Graph(13, [node], first, k, ["y", "places"], {"y"}, [second]))
+    assert finding is None, str(finding)
+
+
+def test_what_terms_leave_that_cancel_out() -> None:
+    nodes = [_node("DFT", "x", "f"), _node("Relu", "f", "y")]
+    _check(nodes, {"x": np.array([[[-1.3053632], [-0.3705143]]], np.float32)})
+
+
+def test_a_window_that_is_padded_on_one_side() -> None:
+    node = _node("MaxPool", "x", "y", kernel_shape=[3, 3], strides=[1, 1], pads=[0, 0, 0, 2])
+    _check([node], {"x": _floats(1, 2, 6, 5)})
+
+
+def test_a_product_of_nothing() -> None:
+    _check(
+        [_node("Einsum", "x w", "y", equation="ij,jk->ik")],
+        {"x": _floats(3, 0)},
+        {"w": _floats(0, 2)},
+    )
