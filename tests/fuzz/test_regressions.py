@@ -179,3 +179,12 @@ def test_a_product_of_nothing() -> None:
         {"x": _floats(3, 0)},
         {"w": _floats(0, 2)},
     )
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_windows_that_hang_over_too_little_data_to_start_in(op: str) -> None:
+    node = _node(op, "x", "y", kernel_shape=[5], strides=[2], ceil_mode=1)
+    first, second = {"x": _floats(1, 2, 6)}, {"x": _floats(1, 2, 3)}
+    finding = check_graph(Graph(17, [node], first, {}, ["y"], set(), [second]))
+    assert finding is None, str(finding)
+    _check([node], second)
