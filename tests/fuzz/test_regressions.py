@@ -188,3 +188,51 @@ def test_windows_that_hang_over_too_little_data_to_start_in(op: str) -> None:
     finding = check_graph(Graph(17, [node], first, {}, ["y"], set(), [second]))
     assert finding is None, str(finding)
     _check([node], second)
+
+
+def _running_sum(**ways: object) -> list[onnx.NodeProto]:
+    """Return a Scan that adds up rows from their first axis on and gives every half sum."""
+    row = [onnx.ValueInfoProto(name=n) for n in ("state", "element")]
+    made = [onnx.ValueInfoProto(name=n) for n in ("total", "half")]
+    nodes = [
+        helper.make_node("Add", ["state", "element"], ["total"]),
+        helper.make_node("Mul", ["total", "factor"], ["half"]),
+    ]
+    body = helper.make_graph(nodes, "body", row, made)
+    return [_node("Scan", "start x", "last y", body=body, num_scan_inputs=1, **ways)]
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        {},
+        {"scan_input_directions": [1], "scan_output_directions": [1]},
+        {"scan_input_axes": [1], "scan_output_axes": [-1]},
+    ],
+)
+def test_a_scan_over_a_length_that_each_run_decides(ways: dict[str, object]) -> None:
+    axis = ways.get("scan_input_axes", [0])[0]
+    runs = [
+        {"x": np.moveaxis(_floats(n, 3, 2), 0, axis), "start": _floats(3, 2)} for n in (4, 1, 7)
+    ]
+    factor = {"factor": np.array(0.5, np.float32)}
+    graph = Graph(17, _running_sum(**ways), runs[0], factor, ["last", "y"], set(), runs[1:])
+    finding = check_graph(graph)
+    assert finding is None, str(finding)
+
+
+def test_an_unrolled_loop_collects_rows_of_an_open_size() -> None:
+    info = helper.make_tensor_value_info
+    inputs = [info("step", 7, ()), info("going", 9, ()), onnx.ValueInfoProto(name="state")]
+    outputs = [info("on", 9, ()), *(onnx.ValueInfoProto(name=n) for n in ("more", "row"))]
+    nodes = [
+        helper.make_node("Identity", ["going"], ["on"]),
+        helper.make_node("Tanh", ["state"], ["more"]),
+        helper.make_node("Abs", ["more"], ["row"]),
+    ]
+    body = helper.make_graph(nodes, "body", inputs, outputs)
+    node = _node("Loop", "count - x", "last rows", body=body)
+    first, second = {"x": _floats(4, 3)}, {"x": _floats(2, 3)}
+    count = {"count": np.array(2)}
+    finding = check_graph(Graph(17, [node], first, count, ["last", "rows"], set(), [second]))
+    assert finding is None, str(finding)
