@@ -8,8 +8,11 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.fuzz.check import check_graph
+from tests.fuzz.check import check_graph, departure
 from tests.fuzz.graph import Graph
+from treadle.build.compile import compile_model
+from treadle.errors import InputError
+from treadle.frontend.onnx.importer import import_onnx
 
 _NUMBERS = np.random.default_rng(0)
 
@@ -236,3 +239,36 @@ def test_an_unrolled_loop_collects_rows_of_an_open_size() -> None:
     count = {"count": np.array(2)}
     finding = check_graph(Graph(17, [node], first, count, ["last", "rows"], set(), [second]))
     assert finding is None, str(finding)
+
+
+_PLACES = np.array([[2, 0, 1], [1, 2, 0]])
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs"),
+    [
+        (_node("PRelu", "x slope", "y"), {"slope": _floats(2, 3)}),
+        (_node("Einsum", "x w", "y", equation="ij,ij->i"), {"w": _floats(2, 3)}),
+        (_node("ScatterElements", "x at w", "y", axis=1), {"at": _PLACES % 2, "w": _floats(2, 3)}),
+        (_node("ScatterElements", "data at x", "y"), {"data": _floats(3, 3), "at": _PLACES}),
+        (_node("ScatterND", "data at x", "y"), {"data": _floats(4, 3), "at": _PLACES[:, :1]}),
+    ],
+    ids=lambda v: v.op_type if isinstance(v, onnx.NodeProto) else None,
+)
+def test_open_sizes_that_must_be_what_they_meet(
+    node: onnx.NodeProto, inputs: dict[str, np.ndarray]
+) -> None:
+    graph = Graph(17, [node], {"x": _floats(2, 3), **inputs}, {}, ["y"])
+    module = import_onnx(_opened(graph.model()), dynamic=True).module
+    compiled = compile_model(module, opt_level=0)
+    (found,) = compiled.run(graph.inputs)
+    assert not departure(np.asarray(found), graph.values()["y"])
+    with pytest.raises(InputError):
+        compiled.run({**graph.inputs, "x": _floats(1, 3)})
+
+
+def _opened(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Leave the first size of the input x open."""
+    (x,) = [i for i in model.graph.input if i.name == "x"]
+    x.type.tensor_type.shape.dim[0].dim_param = "n"
+    return model

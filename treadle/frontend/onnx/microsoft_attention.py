@@ -24,7 +24,7 @@ from treadle.frontend.onnx.build import (
 from treadle.frontend.onnx.microsoft import DOMAIN, dtype_of_node, join_heads, split_heads
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, product_of
+from treadle.graph.types import Dim, may_agree, product_of
 from treadle.ops import elementwise, matmul, movement, norm
 
 
@@ -151,7 +151,4 @@ def _mask(node: OnnxNode, q: Node, k: Node, index: int) -> list[Node]:
 
 def _may_be(shape: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> bool:
     """True where only open sizes could differ; whoever uses them together checks them."""
-    return len(shape) == len(wanted) and all(
-        not (isinstance(a, int) and isinstance(b, int)) or a == b
-        for a, b in zip(shape, wanted, strict=True)
-    )
+    return len(shape) == len(wanted) and all(map(may_agree, shape, wanted))
