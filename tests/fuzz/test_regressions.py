@@ -288,3 +288,15 @@ def test_pads_up_to_a_multiple_of_an_open_size(mode: str) -> None:
     graph = Graph(19, nodes, runs[0], {**four, **zeros}, ["y"], {"y"}, runs[1:])
     finding = check_graph(graph)
     assert finding is None, str(finding)
+
+
+def test_values_put_back_where_an_open_pool_took_them() -> None:
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        _node("MaxPool", "x", "most place", **window),
+        _node("MaxUnpool", "most place", "y", **window),
+    ]
+    runs = [{"x": _floats(n, 3, 4, 2 * n)} for n in (2, 3)]
+    graph = Graph(17, nodes, runs[0], {}, ["y"], {"most", "y"}, runs[1:])
+    finding = check_graph(graph)
+    assert finding is None, str(finding)
