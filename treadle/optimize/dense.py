@@ -18,6 +18,7 @@ from treadle.optimize.strassen import (
     MOST_BYTES,
     ProductShape,
     extra_bytes,
+    is_even,
     pack_strassen,
     strassen_width,
     why_strassen,
@@ -68,15 +69,24 @@ class DenseLayouts:
 
     def _strassen_width(self, origin: str, shape: ProductShape, weights: Constant) -> int | None:
         width = strassen_width(shape, self.target)
-        has_room = extra_bytes(shape) <= self.spare_bytes
+        against = "" if width is None else self._objection(shape, weights, width)
+        is_fast = width is not None and not against
 
         def reason() -> str:
-            why = why_strassen(shape, self.target)
-            return why if has_room else f"{why}; the weights of the model would grow too much"
+            return why_strassen(shape, self.target) + against
 
-        is_fast = width is not None and (has_room or (weights, -width) in self.panels)
         decided(origin, "method", "Strassen" if is_fast else "direct", reason)
         return width if is_fast else None
+
+    def _objection(self, shape: ProductShape, weights: Constant, width: int) -> str:
+        """Return why weights stay as they are although that is slower."""
+        if (weights, -width) in self.panels:
+            return ""
+        if extra_bytes(shape) > self.spare_bytes:
+            return "; the weights of the model would grow too much"
+        if not is_even(weights.value, width):
+            return "; small weights would lose digits beside large ones"
+        return ""
 
     def _by_strassen(self, node: Call, weights: Constant, shape: ProductShape, width: int) -> Node:
         a = node.args[0]

@@ -14,7 +14,7 @@ from math import ceil
 
 import numpy as np
 
-from treadle.ops.matmul_strassen import PRODUCTS, RIGHT
+from treadle.ops.matmul_strassen import PRODUCTS, RIGHT, TRAILER
 from treadle.ops.schedules.strassen import products_bytes
 from treadle.ops.schedules.tiles import Tile, best_panel, best_rows, tile_set_cycles
 from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, LARGEST_LOCAL
@@ -24,6 +24,8 @@ from treadle.target.base import Target
 WORTHWHILE = 0.95
 """The share of the direct way's cycles it may take: more must be gained for a larger rounding
 error and larger weights."""
+MOST_SPREAD = 64.0
+"""How much larger weights may be than those they are added to: the smaller ones lose digits."""
 MOST_BYTES = 512 << 20
 """By how much the weights of a model may grow."""
 _SUM_CYCLES = 3.0
@@ -84,6 +86,26 @@ def pack_strassen(w: np.ndarray, width: int) -> np.ndarray:
     return made
 
 
+def is_even(w: np.ndarray, width: int) -> bool:
+    """True when rows and columns of weights [k, n] are about as large as those they are added to.
+
+    If not, a product of small weights would lose digits beside one of large weights; nothing is
+    known of the values, each row of which is scaled by itself.
+    """
+    k, n = w.shape
+    rows = np.array([np.max(np.abs(row)) for row in w])
+    columns = np.zeros(-(-n // (2 * width)) * 2 * width)
+    columns[:n] = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
+    across = columns.reshape(-1, 2, width)
+    is_held = (np.arange(columns.size) < n).reshape(across.shape)[:, 1]
+    pairs = [(rows[: k // 2], rows[k // 2 :]), (across[:, 0][is_held], across[:, 1][is_held])]
+    return all(
+        bool(np.all(np.isfinite(a) & np.isfinite(b)))
+        and bool(np.all(np.maximum(a, b) <= MOST_SPREAD * np.minimum(a, b)))
+        for a, b in pairs
+    )
+
+
 def _is_possible(shape: ProductShape, target: Target) -> bool:
     if shape.steps % 2 or min(shape.rows, shape.columns, shape.steps) < 2:
         return False
@@ -94,10 +116,15 @@ def _high(shape: ProductShape) -> int:
     return ceil(shape.rows / 2)
 
 
+def _row_bytes(shape: ProductShape) -> int:
+    """Return how far apart the sums of neighbouring rows lie."""
+    return 4 * PRODUCTS * (shape.steps // 2 + TRAILER)
+
+
 def _width(shape: ProductShape, target: Target) -> int:
     lanes = target.lanes()
     vectors = ceil(shape.columns / 2 / lanes)
-    return lanes * best_panel(_high(shape), vectors, PRODUCTS * 2 * shape.steps, target)
+    return lanes * best_panel(_high(shape), vectors, _row_bytes(shape), target)
 
 
 def _costs(shape: ProductShape, target: Target) -> tuple[float, float]:
@@ -108,7 +135,7 @@ def _costs(shape: ProductShape, target: Target) -> tuple[float, float]:
     tile = Tile(best_rows(shape.rows, wide, 4 * shape.steps, target), wide)
     direct = shape.batch * shape.steps * tile_set_cycles(shape.rows, vectors, tile, 1)
     high, wide = _high(shape), _width(shape, target) // lanes
-    tile = Tile(best_rows(high, wide, PRODUCTS * 2 * shape.steps, target), wide)
+    tile = Tile(best_rows(high, wide, _row_bytes(shape), target), wide)
     halves = ceil(shape.columns / (2 * lanes * wide)) * wide
     fast = shape.batch * PRODUCTS * shape.steps / 2 * tile_set_cycles(high, halves, tile, 1)
     reading = 4.0 * shape.steps * shape.columns / BYTES_PER_CYCLE

@@ -36,17 +36,29 @@ def products_bytes(high: int, width: int) -> int:
 
 
 def schedule_strassen_blocks(group: Group, target: Target) -> None:
-    """Read a vector of each of the four blocks once, for all seven sums."""
-    blocks = group.schedule[group.outputs[0]]
-    inline_moves(group)
+    """Per pair of rows: their largest magnitudes; then a vector of each of the four blocks is read
+    once, for all seven sums."""
+    s = group.schedule
+    blocks = s[group.outputs[0]]
+    by_lane, largest = (s[t] for t in group.anchor[:2])
+    lanes = lanes_of(blocks, target)
     *batch, row, p, k = _axes(blocks)
-    outer, lane = blocks.split(k, factor=lanes_of(blocks, target))
+    outer, lane = blocks.split(k, factor=lanes)
     blocks.reorder(*batch, row, outer, p, lane)
     blocks.unroll(p)
     blocks.vectorize(lane)
     place = blocks.fuse(*batch, row)
     if is_much(blocks.op.outputs[0].shape):
         blocks.parallel(place)
+    for stage in (by_lane, largest):
+        stage.compute_at(blocks, place)
+    op = by_lane.op
+    assert isinstance(op, ComputeOp)
+    *rows, down, place_in_turn = op.axis
+    vector, lane = by_lane.split(place_in_turn, factor=lanes)
+    by_lane.reorder(*rows, down, *op.reduce_axis, vector, lane)
+    by_lane.unroll(vector)
+    by_lane.vectorize(lane)
 
 
 def schedule_dense_strassen(group: Group, target: Target) -> None:
@@ -90,7 +102,8 @@ def _multiply(s: Schedule, products: Stage, lanes: int, target: Target) -> None:
     op = sums.op
     assert isinstance(op, ComputeOp)
     (k,) = op.reduce_axis
-    row_bytes = known(p) * known(k) * itemsize_of(sums)
+    *_, products_of_row, length = op.input_tensors[0].shape
+    row_bytes = (int_value(products_of_row * length) or 1) * itemsize_of(sums)
     rows = best_rows(known(row), vectors, row_bytes, target)
     row_outer, row_inner = products.split(row, factor=rows)
     vector, lane = products.split(column, factor=min(lanes, known(column)))
