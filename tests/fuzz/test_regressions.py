@@ -8,8 +8,11 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.fuzz.check import check_graph
+from tests.fuzz.check import check_graph, departure
 from tests.fuzz.graph import Graph
+from treadle.build.compile import compile_model
+from treadle.errors import InputError
+from treadle.frontend.onnx.importer import import_onnx
 
 _NUMBERS = np.random.default_rng(0)
 
@@ -152,3 +155,120 @@ def test_a_coordinate_that_rounding_moved_from_a_half_is_halfway() -> None:
         nearest_mode="round_prefer_ceil",
     )
     _check([node], {"x": _floats(1, 4, 5, 12)}, sizes, opset=19)
+
+
+def test_the_largest_of_a_single_row_among_open_ones() -> None:
+    """A comparison of values reads buffers that do not exist around the loop it stands in."""
+    node = _node("TopK", "x k", "y places", axis=0)
+    first, second = ({"x": np.arange(16 * n).reshape(1, 16, n)} for n in (9, 2))
+    k = {"k": np.array([1])}
+    finding = check_graph(Graph(13, [node], first, k, ["y", "places"], {"y"}, [second]))
+    assert finding is None, str(finding)
+
+
+def test_what_terms_leave_that_cancel_out() -> None:
+    nodes = [_node("DFT", "x", "f"), _node("Relu", "f", "y")]
+    _check(nodes, {"x": np.array([[[-1.3053632], [-0.3705143]]], np.float32)})
+
+
+def test_a_window_that_is_padded_on_one_side() -> None:
+    node = _node("MaxPool", "x", "y", kernel_shape=[3, 3], strides=[1, 1], pads=[0, 0, 0, 2])
+    _check([node], {"x": _floats(1, 2, 6, 5)})
+
+
+def test_a_product_of_nothing() -> None:
+    _check(
+        [_node("Einsum", "x w", "y", equation="ij,jk->ik")],
+        {"x": _floats(3, 0)},
+        {"w": _floats(0, 2)},
+    )
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_windows_that_hang_over_too_little_data_to_start_in(op: str) -> None:
+    node = _node(op, "x", "y", kernel_shape=[5], strides=[2], ceil_mode=1)
+    first, second = {"x": _floats(1, 2, 6)}, {"x": _floats(1, 2, 3)}
+    finding = check_graph(Graph(17, [node], first, {}, ["y"], set(), [second]))
+    assert finding is None, str(finding)
+    _check([node], second)
+
+
+def _running_sum(**ways: object) -> list[onnx.NodeProto]:
+    """Return a Scan that adds up rows from their first axis on and gives every half sum."""
+    row = [onnx.ValueInfoProto(name=n) for n in ("state", "element")]
+    made = [onnx.ValueInfoProto(name=n) for n in ("total", "half")]
+    nodes = [
+        helper.make_node("Add", ["state", "element"], ["total"]),
+        helper.make_node("Mul", ["total", "factor"], ["half"]),
+    ]
+    body = helper.make_graph(nodes, "body", row, made)
+    return [_node("Scan", "start x", "last y", body=body, num_scan_inputs=1, **ways)]
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        {},
+        {"scan_input_directions": [1], "scan_output_directions": [1]},
+        {"scan_input_axes": [1], "scan_output_axes": [-1]},
+    ],
+)
+def test_a_scan_over_a_length_that_each_run_decides(ways: dict[str, object]) -> None:
+    axis = ways.get("scan_input_axes", [0])[0]
+    runs = [
+        {"x": np.moveaxis(_floats(n, 3, 2), 0, axis), "start": _floats(3, 2)} for n in (4, 1, 7)
+    ]
+    factor = {"factor": np.array(0.5, np.float32)}
+    graph = Graph(17, _running_sum(**ways), runs[0], factor, ["last", "y"], set(), runs[1:])
+    finding = check_graph(graph)
+    assert finding is None, str(finding)
+
+
+def test_an_unrolled_loop_collects_rows_of_an_open_size() -> None:
+    info = helper.make_tensor_value_info
+    inputs = [info("step", 7, ()), info("going", 9, ()), onnx.ValueInfoProto(name="state")]
+    outputs = [info("on", 9, ()), *(onnx.ValueInfoProto(name=n) for n in ("more", "row"))]
+    nodes = [
+        helper.make_node("Identity", ["going"], ["on"]),
+        helper.make_node("Tanh", ["state"], ["more"]),
+        helper.make_node("Abs", ["more"], ["row"]),
+    ]
+    body = helper.make_graph(nodes, "body", inputs, outputs)
+    node = _node("Loop", "count - x", "last rows", body=body)
+    first, second = {"x": _floats(4, 3)}, {"x": _floats(2, 3)}
+    count = {"count": np.array(2)}
+    finding = check_graph(Graph(17, [node], first, count, ["last", "rows"], set(), [second]))
+    assert finding is None, str(finding)
+
+
+_PLACES = np.array([[2, 0, 1], [1, 2, 0]])
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs"),
+    [
+        (_node("PRelu", "x slope", "y"), {"slope": _floats(2, 3)}),
+        (_node("Einsum", "x w", "y", equation="ij,ij->i"), {"w": _floats(2, 3)}),
+        (_node("ScatterElements", "x at w", "y", axis=1), {"at": _PLACES % 2, "w": _floats(2, 3)}),
+        (_node("ScatterElements", "data at x", "y"), {"data": _floats(3, 3), "at": _PLACES}),
+        (_node("ScatterND", "data at x", "y"), {"data": _floats(4, 3), "at": _PLACES[:, :1]}),
+    ],
+    ids=lambda v: v.op_type if isinstance(v, onnx.NodeProto) else None,
+)
+def test_open_sizes_that_must_be_what_they_meet(
+    node: onnx.NodeProto, inputs: dict[str, np.ndarray]
+) -> None:
+    graph = Graph(17, [node], {"x": _floats(2, 3), **inputs}, {}, ["y"])
+    module = import_onnx(_opened(graph.model()), dynamic=True).module
+    compiled = compile_model(module, opt_level=0)
+    (found,) = compiled.run(graph.inputs)
+    assert not departure(np.asarray(found), graph.values()["y"])
+    with pytest.raises(InputError):
+        compiled.run({**graph.inputs, "x": _floats(1, 3)})
+
+
+def _opened(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Leave the first size of the input x open."""
+    (x,) = [i for i in model.graph.input if i.name == "x"]
+    x.type.tensor_type.shape.dim[0].dim_param = "n"
+    return model

@@ -18,6 +18,7 @@ from treadle.optimize.channels import (
     pack_depthwise,
     pack_panels,
     pack_weights,
+    runs_of,
     take_per_group,
 )
 
@@ -70,6 +71,35 @@ def test_followed_by_is_concatenation() -> None:
         np.testing.assert_array_equal(
             held(joined, np.concatenate([x, y])), np.concatenate([held(a, x), held(b, y)])
         )
+
+
+def test_places_and_runs_move_every_channel() -> None:
+    for a, b in itertools.product(orders()[-20:], repeat=2):
+        if a.channels != b.channels:
+            continue
+        values = np.arange(1, a.channels + 1)
+        source = held(a, values)
+        places = a.places_of(b)
+        moved = source[places]
+        np.testing.assert_array_equal(moved[b.position_of()], values)
+        for row, runs in zip(places.reshape(-1, b.block), runs_of(places, b.block), strict=True):
+            start, found = 0, []
+            for first, end in runs.tolist():
+                assert first // a.block == (first + max(end - start, 1) - 1) // a.block
+                found += range(first, first + end - start)
+                start = max(start, end)
+            assert found == row.tolist()
+
+
+def test_a_gap_starts_no_run() -> None:
+    order = ChannelOrder((GAP, 0, 1, GAP, GAP, GAP, 2, 3), 4)
+    natural = ChannelOrder.natural(4, 4)
+    assert natural.places_of(order).tolist() == [0, 0, 1, 2, 3, 0, 2, 3]
+    assert natural.places_of(natural).tolist() == [0, 1, 2, 3]
+    assert runs_of(np.array([0, 1, 2, 5, 4, 5, 6, 7]), 4).tolist() == [
+        [[0, 3], [5, 4]],
+        [[4, 4], [4, 4]],
+    ]
 
 
 def test_renamed_moves_nothing() -> None:

@@ -172,8 +172,18 @@ def test_channels_are_moved_once_for_all_users() -> None:
     parts = concat(conv_of(x, 12, 12), conv_of(x, 12, 12), axis=1)
     grouped = conv(x, constant(24, 4, 1, 1), groups=3)
     found = laid_out(ew.add(grouped, parts), ew.multiply(grouped, parts), params=[x])
-    assert found["reorder_nchwc"] == 1
+    assert found["splice_nchwc"] == 1
     assert found["gather"] == 0
+
+
+def test_channels_in_no_runs_are_looked_up() -> None:
+    x = var("x", 1, 32, 4, 4)
+    first = conv(x, constant(32, 8, 1, 1), groups=4)
+    order = Constant.of(np.arange(32).reshape(4, 8).T.reshape(-1).copy())
+    shuffled = gather(first, order, axis=1)
+    found = laid_out(ew.add(conv(x, constant(32, 8, 1, 1), groups=4), shuffled), params=[x])
+    assert found["reorder_nchwc"] == 1
+    assert found["splice_nchwc"] == found["gather"] == 0
 
 
 @pytest.mark.parametrize(("filters", "is_scaled"), [(8, True), (40, False)])

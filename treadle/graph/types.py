@@ -146,6 +146,11 @@ def same_dim(a: Dim, b: Dim) -> bool:
     return a is b if isinstance(a, Expr) or isinstance(b, Expr) else a == b
 
 
+def may_agree(a: Dim, b: Dim) -> bool:
+    """True unless two dimensions certainly differ."""
+    return not (isinstance(a, int) and isinstance(b, int)) or a == b
+
+
 def broadcast_dim(a: Dim, b: Dim) -> Dim | None:
     """Return the extent of two broadcast dimensions, None where they certainly do not fit."""
     if same_dim(a, b) or (isinstance(b, int) and b == 1):

@@ -71,11 +71,11 @@ def _inside(part: Stmt) -> Stmt:
 
 
 def _guards(body: Stmt) -> list[Expr]:
-    """Return the distinct comparisons that lazy selects and conditional statements test."""
+    """Return the distinct comparisons of indices in lazy selects and conditional statements."""
     found: dict[Expr, None] = {}
     for s in lp.walk_stmts(body):
         if isinstance(s, If):
-            found.update(dict.fromkeys(ex.conjuncts(s.cond)))
+            found.update((c, None) for c in ex.conjuncts(s.cond) if _is_of_indices(c))
         for e in lp.stmt_exprs(s):
             for n in ex.walk(e):
                 if isinstance(n, ex.Select) and n.lazy:

@@ -208,6 +208,66 @@ reorder_nchwc: Operator[Attrs] = register(
 )
 
 
+def _infer_splice(attrs: Attrs, x: Type, runs: Type) -> TensorType:
+    data, table = tensor_type(x), tensor_type(runs)
+    if data.ndim != 5 or table.ndim != 3 or table.dtype != "int32" or table.shape[2] != 2:
+        raise TypeMismatch(f"{data} and {table} are not [n, c/b, h, w, b] and int32[blocks, r, 2]")
+    check_static_image(data)
+    return data.with_shape((data.shape[0], table.shape[0], *data.shape[2:]))
+
+
+def _compute_splice(attrs: Attrs, x: te.Tensor, runs: te.Tensor) -> list[te.Tensor]:
+    made = _infer_splice(attrs, TensorType(x.shape, x.dtype), TensorType(runs.shape, runs.dtype))
+    count = known_extent(TensorType(runs.shape, runs.dtype), 1, "runs")
+
+    def element(n: Expr, chunk: Expr, h: Expr, w: Expr, lane: Expr) -> Expr:
+        value: Expr = te.const(0, x.dtype)
+        for run in reversed(range(count)):
+            block, place = channel_at(x, cast(runs[chunk, run, 0], dt.INDEX) + lane)
+            inside = lane < cast(runs[chunk, run, 1], dt.INDEX)
+            value = te.if_then_else(inside, x[n, block, h, w, place], value)
+        return value
+
+    return [te.compute_one(made.shape, element, name="splice_nchwc")]
+
+
+def _reference_splice(attrs: Attrs, x: np.ndarray, runs: np.ndarray) -> np.ndarray:
+    n, _, height, width, block = x.shape
+    made = np.zeros((n, len(runs), height, width, block), x.dtype)
+    for chunk, of_block in enumerate(runs.tolist()):
+        start = 0
+        for first, end in of_block:
+            for lane in range(start, end):
+                source, place = divmod(first + lane, height * width * block)
+                made[:, chunk, :, :, lane] = x[:, source, :, :, place]
+            start = max(start, end)
+    return made
+
+
+splice_nchwc: Operator[Attrs] = register(
+    # Block k holds runs of neighbouring channels, each read as one vector: lane l below
+    # `runs[k, r, 1]`, and no lower end, is the channel whose image begins `runs[k, r, 0] + l`
+    # elements into x. Lanes beyond the last end are zeros.
+    Operator(
+        name="splice_nchwc",
+        infer=_infer_splice,
+        reference=_reference_splice,
+        compute=_compute_splice,
+        fusion=Fusion.INJECTIVE,
+        examples=(
+            Example(
+                ((2, 3, 5, 7, 4), (2, 2, 2)),
+                inputs={1: np.array([[[2, 2], [138, 4]], [[140, 4], [0, 4]]], np.int32)},
+            ),
+            Example(
+                ((1, 2, 3, 3, 4), (1, 3, 2)),
+                inputs={1: np.array([[[36, 1], [-1, 2], [1, 3]]], np.int32)},
+            ),
+        ),
+    )
+)
+
+
 def _infer_conv2d_nchwc(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
     data, weights = tensor_type(x), tensor_type(w)
     layout = "[n, ic/ib, *spatial, ib] and [oc/ob, ic/groups/ib, *kernel, ib, ob]"

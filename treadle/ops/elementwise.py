@@ -19,7 +19,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import TensorType, Type, broadcast_shapes
+from treadle.graph.types import TensorType, Type, broadcast_shapes, may_agree
 from treadle.ops.from_scalar import (
     NumpyFunction,
     broadcast_size,
@@ -592,10 +592,8 @@ shift_right = pair(
 def _infer_prelu(a: Attrs, x: Type, slope: Type) -> Type:
     data, factor = check_elements(x, NUMBERS), check_elements(slope, NUMBERS, "the slope")
     check_same_elements(data, factor)
-    if len(broadcast_shapes(data.shape, factor.shape)) != data.ndim or any(
-        isinstance(big, int) and big != d
-        for big, d in zip(broadcast_shapes(data.shape, factor.shape), data.shape, strict=True)
-    ):
+    whole = broadcast_shapes(data.shape, factor.shape)
+    if len(whole) != data.ndim or not all(map(may_agree, whole, data.shape)):
         raise TypeMismatch(f"the slope {factor} does not broadcast to the input {data}")
     return data
 

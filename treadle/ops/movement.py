@@ -29,6 +29,7 @@ from treadle.graph.types import (
     as_dim,
     broadcast_shapes,
     known_sizes,
+    may_agree,
     product_of,
     same_dim,
     tensor_type,
@@ -303,7 +304,7 @@ def _infer_concat(a: AxisAttrs, *xs: Type) -> Type:
     check_axis(a.axis, types[0].ndim)
     for t in types[1:]:
         fits = t.ndim == types[0].ndim and all(
-            k == a.axis or same_dim(p, q) or isinstance(p, Expr) or isinstance(q, Expr)
+            k == a.axis or may_agree(p, q)
             for k, (p, q) in enumerate(zip(types[0].shape, t.shape, strict=True))
         )
         if not fits:

@@ -18,7 +18,7 @@ from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule, aligned, equal
-from treadle.graph.types import Dim, Type, broadcast_shapes, same_dim, tensor_type
+from treadle.graph.types import Dim, Type, broadcast_shapes, may_agree, same_dim, tensor_type
 from treadle.ops.numeric import (
     FLOATS,
     accumulator,
@@ -182,7 +182,7 @@ def _infer_channels(a: EpsilonAttrs, x: Type, *parameters: Type) -> Type:
     channels = _channels(source.shape)
     for p, name in zip(parameters, ("scale", "bias", "mean", "variance"), strict=False):
         found = check_elements(p, FLOATS, f"the {name}")
-        if found.ndim != 1 or not _may_equal(found.shape[0], channels):
+        if found.ndim != 1 or not may_agree(found.shape[0], channels):
             raise TypeMismatch(f"the {name} is {found}, the input {source} has {channels} channels")
     return source
 
@@ -194,10 +194,6 @@ def _channel_rules(a: EpsilonAttrs, result: Type, x: Type, *parameters: Type) ->
 
 def _channels(shape: Sequence[Dim]) -> Dim:
     return shape[1] if len(shape) > 1 else 1
-
-
-def _may_equal(p: Dim, q: Dim) -> bool:
-    return same_dim(p, q) or isinstance(p, Expr) or isinstance(q, Expr)
 
 
 def _channel(index: Sequence[ExprLike]) -> ExprLike:
@@ -360,7 +356,7 @@ def _infer_layer_norm(a: LayerNormAttrs, x: Type, scale: Type, bias: Type) -> Ty
     for p, name in ((scale, "scale"), (bias, "bias")):
         found = check_elements(p, FLOATS, f"the {name}")
         merged = broadcast_shapes(found.shape, inner)
-        if len(merged) != len(inner) or not all(map(_may_equal, merged, inner)):
+        if len(merged) != len(inner) or not all(map(may_agree, merged, inner)):
             raise TypeMismatch(
                 f"the {name} {found} does not broadcast to axes {a.axis} and up of {source}"
             )

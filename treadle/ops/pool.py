@@ -68,9 +68,9 @@ def ceil_size(axis: WindowAxis) -> int:
     if not isinstance(axis.size, int):
         raise TypeMismatch(f"ceil mode needs a known extent, not {axis.size}")
     room = axis.size + axis.before + axis.after - axis.extent
-    count = max(-(-room // axis.stride) + 1, 1)
+    count = max(-(-room // axis.stride) + 1, 0)
     starts_inside = (count - 1) * axis.stride < axis.size + axis.before
-    return count if starts_inside or count == 1 else count - 1
+    return count if starts_inside else count - 1
 
 
 def pool_axes(attrs: PoolAttrs, sizes: Sequence[Dim]) -> tuple[WindowAxis, ...]:
@@ -108,9 +108,9 @@ def _infer_pool(attrs: PoolAttrs, x: Type) -> TensorType:
     axes = pool_axes(attrs, _spatial(attrs, data.shape))
     if attrs.out_sizes and (
         len(attrs.out_sizes) != len(axes)
-        or any(known_true(convert(d) < 1) for d in attrs.out_sizes)
+        or any(known_true(convert(d) < 0) for d in attrs.out_sizes)
     ):
-        raise TypeMismatch(f"out_sizes {attrs.out_sizes} must be one positive number per axis")
+        raise TypeMismatch(f"out_sizes {attrs.out_sizes} must be one number of windows per axis")
     for axis in axes:
         if max(axis.before, axis.after) >= axis.extent:
             raise TypeMismatch(

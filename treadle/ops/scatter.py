@@ -7,7 +7,7 @@ wins, or all of them are combined. An index outside its axis writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -19,7 +19,17 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, cast, convert, load
 from treadle.graph.operator import Attrs, Example, Operator, register
-from treadle.graph.types import Dim, TensorType, Type, as_dim, known_true, same_dim, tensor_type
+from treadle.graph.size_rules import SizeRule, equal, within
+from treadle.graph.types import (
+    Dim,
+    TensorType,
+    Type,
+    as_dim,
+    known_sizes,
+    known_true,
+    may_agree,
+    tensor_type,
+)
 from treadle.loop.build import nest, put
 from treadle.loop.nodes import Buffer, ForKind, If, Stmt, seq
 from treadle.ops.numeric import (
@@ -64,17 +74,26 @@ def _infer_elements(a: ScatterElementsAttrs, data: Type, indices: Type, updates:
     check_axis(a.axis, source.ndim)
     at, new = tensor_type(indices).shape, tensor_type(updates).shape
     fits = len(at) == source.ndim and all(
-        k == a.axis or same_dim(p, q) or known_true(convert(p) <= q)
+        k == a.axis or known_true(convert(p) <= q) is not False
         for k, (p, q) in enumerate(zip(at, source.shape, strict=True))
     )
-    if not _agree(at, new) or not fits:
+    if not _may_agree(at, new) or not fits:
         raise TypeMismatch(f"indices {indices} and updates {updates} do not fit {source}")
     return source
 
 
-def _agree(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """True for two shapes that are certainly equal."""
-    return len(a) == len(b) and all(map(same_dim, a, b))
+def _elements_rules(
+    a: ScatterElementsAttrs, result: Type, data: Type, indices: Type, updates: Type
+) -> Iterator[SizeRule]:
+    at, new = tensor_type(indices).shape, tensor_type(updates).shape
+    yield from equal(zip(new, at, strict=True))
+    across = (k for k in range(len(at)) if k != a.axis % len(at))
+    yield from within(at, data, across)
+
+
+def _may_agree(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """True unless two shapes certainly differ."""
+    return len(a) == len(b) and all(map(may_agree, a, b))
 
 
 def _infer_nd(a: ScatterNdAttrs, data: Type, indices: Type, updates: Type) -> Type:
@@ -83,9 +102,17 @@ def _infer_nd(a: ScatterNdAttrs, data: Type, indices: Type, updates: Type) -> Ty
     depth = at[-1] if at else None
     if not isinstance(depth, int) or depth > len(shape):
         raise TypeMismatch(f"indices {indices} are too deep for {source}")
-    if not _agree(tensor_type(updates).shape, at[:-1] + shape[depth:]):
+    if not _may_agree(tensor_type(updates).shape, at[:-1] + shape[depth:]):
         raise TypeMismatch(f"updates {updates} do not fit indices {indices} into {source}")
     return source
+
+
+def _nd_rules(
+    a: ScatterNdAttrs, result: Type, data: Type, indices: Type, updates: Type
+) -> Iterator[SizeRule]:
+    shape, at = tensor_type(data).shape, tensor_type(indices).shape
+    (depth,) = known_sizes(at[-1:])
+    return equal(zip(tensor_type(updates).shape, at[:-1] + shape[depth:], strict=True))
 
 
 def _combined(old: Expr, new: Expr, reduction: str) -> Expr:
@@ -266,6 +293,7 @@ scatter_elements: Operator[ScatterElementsAttrs] = register(
         name="scatter_elements",
         infer=_infer_elements,
         reference=_numpy_elements,
+        rules=_elements_rules,
         compute=_scatter_elements,
         attrs_type=ScatterElementsAttrs,
         examples=_element_examples(),
@@ -276,6 +304,7 @@ scatter_nd: Operator[ScatterNdAttrs] = register(
         name="scatter_nd",
         infer=_infer_nd,
         reference=_numpy_nd,
+        rules=_nd_rules,
         compute=_scatter_nd,
         attrs_type=ScatterNdAttrs,
         examples=_nd_examples(),

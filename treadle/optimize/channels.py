@@ -68,6 +68,21 @@ class ChannelOrder:
         position[places[held]] = held
         return position
 
+    def places_of(self, order: ChannelOrder) -> np.ndarray:
+        """Return where each place of another `order` of these channels is held: int64[places].
+
+        A gap continues the channels before it, round the block they are in.
+        """
+        position = self.position_of()
+        held = np.empty(len(order.places), np.int64)
+        last = self.block - 1
+        for at, channel in enumerate(order.places):
+            block, lane = divmod(last, self.block)
+            last = block * self.block + (lane + 1) % self.block
+            last = last if channel == GAP else int(position[channel])
+            held[at] = last
+        return held
+
     def renamed(self, picked: np.ndarray) -> ChannelOrder:
         """Return the order in which channel j is what was channel `picked[j]` (a permutation)."""
         new_name = np.empty(len(picked), np.int64)
@@ -80,6 +95,22 @@ class ChannelOrder:
         shift = self.channels
         moved = tuple(GAP if p == GAP else p + shift for p in other.places)
         return ChannelOrder(self.places + moved, self.block)
+
+
+def runs_of(places: np.ndarray, block: int) -> np.ndarray:
+    """Return every block of places as runs of neighbours: int64[blocks, runs, 2].
+
+    A run is the place it begins with and the lane it ends before. Blocks of fewer runs repeat
+    their last end.
+    """
+    rows = places.reshape(-1, block)
+    joins = (np.diff(rows, axis=1) == 1) & (rows[:, 1:] % block != 0)
+    found = []
+    for row, joined in zip(rows, joins, strict=True):
+        starts = [0, *(np.nonzero(~joined)[0] + 1).tolist()]
+        found.append([(int(row[s]), e) for s, e in zip(starts, [*starts[1:], block], strict=True)])
+    most = max(map(len, found))
+    return np.array([runs + [(runs[-1][0], block)] * (most - len(runs)) for runs in found])
 
 
 def arranged(value: np.ndarray, axis: int, order: ChannelOrder) -> np.ndarray:

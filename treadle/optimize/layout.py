@@ -34,6 +34,7 @@ from treadle.ops.conv_nchwc import (
     element_of,
     pack_nchwc,
     reorder_nchwc,
+    splice_nchwc,
     unpack_nchwc,
 )
 from treadle.ops.conv_phased import phased_conv_nchwc
@@ -49,6 +50,7 @@ from treadle.optimize.channels import (
     pack_depthwise,
     pack_weights,
     packed_constant,
+    runs_of,
     take_per_group,
 )
 from treadle.optimize.dense import DenseLayouts
@@ -90,6 +92,9 @@ MOST_WASTE = 8
 MOST_SPARSE = {True: 4, False: 2}
 """How many lanes there may be per phase and filter of a transposed convolution, by whether its
 input is in blocks: one that is not would have to be packed."""
+MOST_RUNS = 6
+"""Runs of neighbouring channels up to which a block is spliced of them by whole vectors: looking up
+each of sixteen lanes takes about as long as reading this many vectors under a mask."""
 TILE_STEPS = 4
 """What a tile costs besides its reduction, in steps of that."""
 
@@ -684,9 +689,16 @@ def _padded(x: Node, attrs: ConvAttrs, w: Constant, origin: str) -> tuple[Node, 
 
 def _reordered(value: _Blocked, order: ChannelOrder, origin: str) -> Node:
     """A blocked value moved into another order; gaps hold copies."""
-    position = value.order.position_of()
-    places = position[np.maximum(np.asarray(order.places), 0)].reshape(order.chunks, order.block)
-    return reorder_nchwc(value.node, _places(value, places), origin=origin)
+    places = value.order.places_of(order)
+    found = runs_of(places, order.block)
+    if value.order.block != order.block or found.shape[1] > MOST_RUNS:
+        places = places.reshape(order.chunks, order.block)
+        return reorder_nchwc(value.node, _places(value, places), origin=origin)
+    begins, ends = found[..., 0], found[..., 1]
+    starts = np.pad(ends[:, :-1], ((0, 0), (1, 0)))
+    firsts = _places(value, begins).value - starts
+    table = np.stack([firsts, ends], axis=-1).astype(np.int32)
+    return splice_nchwc(value.node, Constant.of(table), origin=origin)
 
 
 def _places(value: _Blocked, places: np.ndarray) -> Constant:

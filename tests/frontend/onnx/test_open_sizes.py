@@ -34,7 +34,8 @@ def _ints(*values: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Case:
-    """A node whose inputs are `shapes`, then `constants`, or both in the order `order`.
+    """A node whose inputs are `shapes`, then `constants`, or both in the order `order`
+    (None for an input that is left out).
 
     Inputs that are not floats are 0 or 1.
     """
@@ -46,7 +47,8 @@ class Case:
     dtypes: Sequence[str] = ()
     outputs: int = 1
     opset: int = 17
-    order: Sequence[int] = ()
+    order: Sequence[int | None] = ()
+    domain: str = ""
 
     def dtype(self, index: int) -> str:
         """Return the element type of an input that is not constant."""
@@ -66,11 +68,11 @@ class Case:
             for name, value in zip(names[len(self.shapes) :], self.constants, strict=True)
         ]
         outputs = [f"y{k}" for k in range(self.outputs)]
-        given = [names[k] for k in self.order] or names
-        node = helper.make_node(self.op, given, outputs, **self.attributes)
+        given = [names[k] if k is not None else "" for k in self.order] or names
+        node = helper.make_node(self.op, given, outputs, domain=self.domain, **self.attributes)
         results = [onnx.ValueInfoProto(name=o) for o in outputs]
         graph = helper.make_graph([node], self.op, declared, results, weights)
-        imports = [helper.make_opsetid("", self.opset)]
+        imports = [helper.make_opsetid("", self.opset), helper.make_opsetid(_MICROSOFT, 1)]
         return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
@@ -87,6 +89,10 @@ class Case:
 
 _QUANTIZED = (np.float32(0.1), np.uint8(3))
 _RESULT = (np.float32(0.5), np.uint8(1))
+
+_MICROSOFT = "com.microsoft"
+_HEADS = {"num_heads": 2}
+_PACKED = (_values(6, 18), _values(18))
 
 CASES = {
     "einsum": Case("Einsum", (ROWS, ("n", "k", 6)), (), {"equation": "bik,bjk->bij"}),
@@ -173,6 +179,78 @@ CASES = {
     "rotary_positions": Case(
         "RotaryEmbedding", (("n", 2, "l", 4), ("n", "l", 2), ("n", "l", 2)), opset=23
     ),
+    "fused_product": Case(
+        "FusedMatMul", (ROWS, ("n", "k", 6)), (), {"transB": 1, "alpha": 0.5}, domain=_MICROSOFT
+    ),
+    "norm_of_a_sum": Case(
+        "SkipLayerNormalization",
+        (ROWS, ROWS),
+        (_values(6), _values(6)),
+        {"epsilon": 1e-5},
+        domain=_MICROSOFT,
+    ),
+    "rms_norm_of_a_sum": Case(
+        "SkipSimplifiedLayerNormalization", (ROWS, ROWS), (_values(6),), domain=_MICROSOFT
+    ),
+    "packed_attention": Case(
+        "Attention",
+        (ROWS, ("n", "l")),
+        _PACKED,
+        {**_HEADS, "unidirectional": 1},
+        ("float32", "int32"),
+        order=(0, 2, 3, 1),
+        domain=_MICROSOFT,
+    ),
+    "packed_attention_of_lengths": Case(
+        "Attention",
+        (ROWS, ("n",)),
+        _PACKED,
+        _HEADS,
+        ("float32", "int32"),
+        order=(0, 2, 3, 1),
+        domain=_MICROSOFT,
+    ),
+    "packed_attention_with_a_past": Case(
+        "Attention",
+        (ROWS, (2, "n", 2, "k", 3)),
+        _PACKED,
+        {**_HEADS, "unidirectional": 1},
+        outputs=2,
+        order=(0, 2, 3, None, 1),
+        domain=_MICROSOFT,
+    ),
+    "multi_head_attention": Case(
+        "MultiHeadAttention",
+        (ROWS, ("n", "k", 6), ("n", "k", 6)),
+        (_values(18),),
+        _HEADS,
+        domain=_MICROSOFT,
+    ),
+    "rotary_heads": Case(
+        "RotaryEmbedding",
+        (("n", "l", 8), ("n", "l")),
+        (_values(9, 2), _values(9, 2)),
+        _HEADS,
+        ("float32", "int64"),
+        domain=_MICROSOFT,
+    ),
+    "rotary_heads_from_a_first_position": Case(
+        "RotaryEmbedding",
+        (("n", 2, "l", 4), (1,)),
+        (_values(9, 2), _values(9, 2)),
+        {},
+        ("float32", "int64"),
+        domain=_MICROSOFT,
+    ),
+    "embeddings": Case(
+        "EmbedLayerNormalization",
+        (("n", "l"), ("n", "l")),
+        (_values(9, 6), _values(9, 6), _values(2, 6), _values(6), _values(6)),
+        {"epsilon": 1e-5},
+        ("int32", "int32"),
+        outputs=2,
+        domain=_MICROSOFT,
+    ),
     "loss": Case(
         "SoftmaxCrossEntropyLoss", (("n", 5, "l"), ("n", "l")), dtypes=("float32", "int64")
     ),
@@ -198,3 +276,58 @@ def test_fewer_elements_than_the_largest_wanted() -> None:
     values, places = executable.run({"x0": np.arange(12, dtype="float32").reshape(1, 2, 6)})
     np.testing.assert_array_equal(values, np.arange(12).reshape(1, 2, 6)[:, ::-1])
     assert np.asarray(places).shape == (1, 2, 6)
+
+
+def _decoder() -> onnx.ModelProto:
+    """Return grouped attention with rotation over a cache, its lengths read off a mask."""
+    float_, int_ = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    inputs = {
+        "x": (float_, ("n", "l", 64)),
+        "mask": (int_, ("n", "total")),
+        "keys": (float_, ("n", 1, "past", 16)),
+        "values": (float_, ("n", 1, "past", 16)),
+    }
+    weights = {"cos": _values(12, 8), "sin": _values(12, 8), "one": _ints(1), "axis": _ints(1)}
+    names = ["x", "", "", "keys", "values", "last", "total", "cos", "sin"]
+    int32 = onnx.TensorProto.INT32
+    nodes = [
+        helper.make_node("ReduceSum", ["mask", "axis"], ["counts"], keepdims=0),
+        helper.make_node("Sub", ["counts", "one"], ["ends"]),
+        helper.make_node("Cast", ["ends"], ["last"], to=int32),
+        helper.make_node("Shape", ["mask"], ["sizes"], start=1),
+        helper.make_node("Cast", ["sizes"], ["total"], to=int32),
+        helper.make_node(
+            "GroupQueryAttention",
+            names,
+            ["y", "all_keys", "all_values"],
+            domain=_MICROSOFT,
+            num_heads=2,
+            kv_num_heads=1,
+            do_rotary=1,
+        ),
+    ]
+    return helper.make_model(
+        helper.make_graph(
+            nodes,
+            "decoder",
+            [helper.make_tensor_value_info(n, *what) for n, what in inputs.items()],
+            [onnx.ValueInfoProto(name=n) for n in ("y", "all_keys", "all_values")],
+            [numpy_helper.from_array(v, n) for n, v in weights.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(_MICROSOFT, 1)],
+        ir_version=10,
+    )
+
+
+def test_grouped_attention_of_a_prompt_and_of_steps_after_it() -> None:
+    model = _decoder()
+    executable = treadle.compile(model, dynamic=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    random = np.random.default_rng(3)
+    for batch, steps, past in ((2, 4, 0), (2, 1, 4), (1, 1, 5), (1, 3, 0)):
+        cache = [random.standard_normal((batch, 1, past, 16)).astype("float32") for _ in range(2)]
+        mask = np.ones((batch, past + steps), "int64")
+        inputs = {"x": random.standard_normal((batch, steps, 64)).astype("float32"), "mask": mask}
+        inputs |= dict(zip(("keys", "values"), cache, strict=True))
+        for got, want in zip(executable.run(inputs), session.run(None, inputs), strict=True):
+            np.testing.assert_allclose(np.asarray(got), want, rtol=1e-4, atol=1e-5)

@@ -264,3 +264,13 @@ def test_constant_indices_are_checked() -> None:
 def test_flags_are_zero_or_one() -> None:
     with pytest.raises(ModelError, match="the attribute 'keepdims' of ReduceMax is 2, not 0 or 1"):
         _output("ReduceMax", {"x": X}, 13, keepdims=2)
+
+
+def test_group_norm_takes_its_first_stage_in_the_type_of_its_stash() -> None:
+    x, weights = X.reshape(4, 6, 5), {"scale": np.arange(6) + 0.5, "bias": np.ones(6)}
+    call = node("GroupNormalization", ["x", *weights], ["y"], num_groups=2)
+    model = make([call], {"x": x.shape}, ["y"], 21, weights, dtype="float64")
+    check_with_onnxruntime(model, {"x": x.astype("float64")})
+    call.attribute.append(helper.make_attribute("stash_type", TensorProto.INT32))
+    with pytest.raises(ModelError, match="cannot compute in int32"):
+        outputs_of(make([call], {"x": x.shape}, ["y"], 21, weights, dtype="float64"), {})

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 import treadle.ops  # registers the operators
@@ -27,12 +29,15 @@ def check(
     rtol: float = 1e-5,
     atol: float = 1e-5,
     chunks: int = 3,
+    given: Mapping[int, np.ndarray] | None = None,
     **attrs: object,
 ) -> Kernel:
-    """Run an operator on random inputs; return its kernel."""
+    """Run an operator on random inputs but those `given` by position; return its kernel."""
     op = OPERATORS.get(name)
     assert op is not None
-    example = Example(shapes, attrs, (dtype,) * len(shapes), rtol=rtol, atol=atol)
+    example = Example(
+        shapes, attrs, (dtype,) * len(shapes), inputs=given or {}, rtol=rtol, atol=atol
+    )
     inputs = inputs_of(example)
     call = call_of(op, example, inputs)
     expected = reference_of(op, call, inputs)

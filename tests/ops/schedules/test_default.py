@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.ops.schedules.compiled import check
@@ -25,6 +26,12 @@ def test_a_turned_matrix_is_read_and_written_by_vectors() -> None:
     kernel = check("transpose", (64, 48), perm=(1, 0))
     assert "masked.gather" not in kernel.llvm()
     assert "masked.scatter" not in kernel.llvm()
+
+
+def test_spliced_channels_are_read_by_vectors() -> None:
+    runs = np.array([[[2, 10], [9 * 5 * 16 - 10, 16]]] * 4, np.int32)
+    kernel = check("splice_nchwc", (1, 2, 9, 5, 16), runs.shape, given={1: runs})
+    assert "masked.gather" not in kernel.llvm()
 
 
 @pytest.mark.parametrize("shape", [(8, 6, 7, 7), (3, 1, 5, 3), (2, 4, 1, 1)])

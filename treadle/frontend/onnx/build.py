@@ -6,12 +6,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.onnx.node import OnnxNode
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, TensorType, as_dim, broadcast_shapes, tensor_type
-from treadle.ops import elementwise, movement, narrow
+from treadle.graph.types import (
+    Dim,
+    TensorType,
+    as_dim,
+    broadcast_shapes,
+    known_sizes,
+    normal_size,
+    tensor_type,
+)
+from treadle.ops import elementwise, movement, narrow, sizes
 
 
 def scalar_like(value: float, x: Node) -> Constant:
@@ -38,6 +48,27 @@ def reshaped(x: Node, shape: Sequence[Dim]) -> Node:
     if tensor_type(x.type).shape == target:
         return x
     return movement.reshape(x, shape=target)
+
+
+def counted(size: Dim, start: Dim = 0) -> Node:
+    """Return int64[size]: start, start + 1, ...; a constant where both are known."""
+    first = normal_size(start)
+    if isinstance(size, int) and isinstance(first, int):
+        return Constant.of(np.arange(first, first + size, dtype="int64"))
+    return sizes.count(start=first, step=1, size=size)
+
+
+def cut_columns(x: Node, begin: int, end: int) -> Node:
+    """Return the elements of the last axis from `begin` to `end`; itself where that is all."""
+    axis = len(dims_of(x)) - 1
+    if (begin, end) == (0, dims_of(x)[axis]):
+        return x
+    return movement.slice_(x, begin=(begin,), end=(end,), axes=(axis,))
+
+
+def known_width(x: Node) -> int:
+    """Return the size of the last axis. Raises TypeMismatch when it is symbolic."""
+    return known_sizes(dims_of(x)[-1:], f"the last extent of {x.type}")[0]
 
 
 def broadcast(x: Node, shape: Sequence[Dim]) -> Node:

@@ -8,11 +8,10 @@ from functools import reduce
 from typing import TypeAlias
 
 from treadle.errors import ModelError
-from treadle.expr.nodes import int_value
 from treadle.frontend.onnx.build import broadcast, dims_of, reshaped, shape_of, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Node
-from treadle.graph.types import Dim, product_of, same_dim
+from treadle.graph.types import Dim, broadcast_dim, product_of
 from treadle.ops import matmul, movement
 from treadle.ops import reduce as reductions
 
@@ -106,12 +105,12 @@ def _same_sizes(terms: Sequence[Term], result: Sequence[str]) -> list[Term]:
     sizes: dict[str, Dim] = {}
     for value, labels in terms:
         for label, d in zip(labels, dims_of(value), strict=True):
-            if int_value(sizes.setdefault(label, d)) == 1:
-                sizes[label] = d
-            if int_value(d) != 1 and not same_dim(d, sizes[label]):
+            whole = broadcast_dim(sizes.setdefault(label, d), d)
+            if whole is None:
                 raise ModelError(
                     f"the label {label!r} of Einsum has the sizes {sizes[label]} and {d}"
                 )
+            sizes[label] = whole
     return [(broadcast(v, [sizes[c] for c in labels]), labels) for v, labels in terms]
 
 

@@ -42,7 +42,14 @@ from treadle.frontend.onnx.resolve import (
     Resolver,
     domain_of,
 )
-from treadle.frontend.onnx.running import LoopParameters, RunningLoop, anchored, branched, visible
+from treadle.frontend.onnx.running import (
+    LoopParameters,
+    Running,
+    anchored,
+    branched,
+    running_of,
+    visible,
+)
 from treadle.frontend.onnx.sequence import input_of, leaves_of, structure_of
 from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
 from treadle.frontend.symbolic import fold_sizes, is_sizes
@@ -114,7 +121,7 @@ class _Turn:
     repetition: Repetition
     use: _Use
     own: Mapping[str, Node]
-    at_run_time: Callable[[], RunningLoop]
+    at_run_time: Callable[[], Running]
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,12 +378,10 @@ class _Importer:
         try:
             repetition = repetition_of(node, attributes)
         except RuntimeValueError:
-            if use.proto.op_type != "Loop":
-                raise
-            self._run_loop(use, RunningLoop(node, attributes))
+            self._run_loop(use, running_of(node, attributes))
             return
         own = self._initializers(repetition.body, {})
-        self._turn(_Turn(repetition, use, own, lambda: RunningLoop(node, attributes)))
+        self._turn(_Turn(repetition, use, own, lambda: running_of(node, attributes)))
 
     def _finish_turn(self, frame: _Frame, turn: _Turn) -> None:
         turn.use.frame.sizes.update(frame.sizes)
@@ -386,13 +391,11 @@ class _Importer:
         try:
             turn.repetition.take([frame.values[r] for r in frame.results])
         except RuntimeValueError:
-            if turn.use.proto.op_type != "Loop":
-                raise
             self._run_loop(turn.use, turn.at_run_time())
             return
         self._turn(turn)
 
-    def _run_loop(self, use: _Use, running: RunningLoop) -> None:
+    def _run_loop(self, use: _Use, running: Running) -> None:
         """Convert the body of a loop once, and again while its states turn out to vary."""
         own = self._initializers(running.body, {})
         outside = set(visible(use.frame.values))
@@ -424,7 +427,7 @@ class _Importer:
             self._bind_results(use, results)
             return
         self._repeated += max(len(body.node), 1)
-        if self._repeated > REPETITION_LIMIT and use.proto.op_type == "Loop":
+        if self._repeated > REPETITION_LIMIT and not turn.repetition.is_batched:
             self._repeated = 0
             self._run_loop(use, turn.at_run_time())
             return

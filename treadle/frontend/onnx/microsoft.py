@@ -10,17 +10,21 @@ import numpy as np
 
 from treadle.errors import ModelError
 from treadle.frontend.onnx.build import (
+    broadcast,
     converted,
+    counted,
+    cut_columns,
+    dims_of,
     in_float32,
+    known_width,
     reshaped,
     scalar_like,
-    shape_of,
     transposed,
 )
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.norm import centred_and_scaled, scaled_by_rms
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import tensor_type
+from treadle.graph.types import product_of, tensor_type
 from treadle.ops import elementwise, matmul, movement
 from treadle.ops import reduce as reductions
 
@@ -65,7 +69,7 @@ def fused_product(node: OnnxNode) -> Node:
 
 def _turned(x: Node, turn: bool, batch_inside: bool) -> Node:
     """Return a stack of matrices; with `batch_inside` the first axis is that of the rows."""
-    ndim = len(shape_of(x))
+    ndim = len(dims_of(x))
     if ndim < 2:
         raise ModelError(f"FusedMatMul of {x.type} is not supported")
     if batch_inside:
@@ -90,7 +94,7 @@ def _normalized(
     x: Node, scale: Node, shift: Node | None, epsilon: float
 ) -> tuple[Node, Node, Node]:
     wide, dtype = in_float32(x)
-    normal, mean, inverse = centred_and_scaled(wide, (len(shape_of(x)) - 1,), epsilon)
+    normal, mean, inverse = centred_and_scaled(wide, (len(dims_of(x)) - 1,), epsilon)
     return _plus(elementwise.multiply(converted(normal, dtype), scale), shift), mean, inverse
 
 
@@ -98,7 +102,7 @@ def _normalized(
 def skip_rms_normalization(node: OnnxNode) -> list[Node]:
     """Convert a division of input + skip + bias by its root mean square, and that sum."""
     total = _plus(elementwise.add(node.input(0), node.input(1)), node.optional(3))
-    last = (len(shape_of(total)) - 1,)
+    last = (len(dims_of(total)) - 1,)
     normal, inverse = scaled_by_rms(total, last, node.number("epsilon", 1e-5))
     return [elementwise.multiply(normal, node.input(2)), inverse, inverse, total]
 
@@ -120,16 +124,17 @@ def embed_layer_normalization(node: OnnxNode) -> list[Node]:
     node.without_effect("mask_index_type")
     ids, words = node.input(0), node.input(2)
     total: Node = movement.gather(words, ids, axis=0)
-    steps = node.shape(0)[1]
-    positions: Node = node.optional(8) or Constant.of(np.arange(steps, dtype="int64"))
+    batch, steps = node.dims(0)
+    positions = node.optional(8) or counted(steps)
     total = elementwise.add(total, movement.gather(node.input(3), positions, axis=0))
     if node.has_input(1) and node.has_input(4):
         total = elementwise.add(total, movement.gather(node.input(4), node.input(1), axis=0))
     epsilon = node.number("epsilon", 1e-12)
     normal, _, _ = _normalized(total, node.input(5), node.optional(6), epsilon)
-    lengths: Node = Constant.of(np.zeros(node.shape(0)[0], "int32"))
     if node.has_input(7):
-        lengths = reductions.sum_(converted(node.input(7), "int32"), axes=(1,))
+        lengths: Node = reductions.sum_(converted(node.input(7), "int32"), axes=(1,))
+    else:
+        lengths = broadcast(Constant.of(np.zeros(1, "int32")), (batch,))
     return [normal, lengths, total]
 
 
@@ -140,8 +145,8 @@ def rotary_embedding(node: OnnxNode) -> Node:
     if node.number("scale", 1.0) != 1.0:
         raise ModelError("RotaryEmbedding with a scale is not supported")
     x, cos, sin = node.input(0), node.input(2), node.input(3)
-    shape = shape_of(x)
-    width = node.integer("rotary_embedding_dim", 0) or 2 * shape_of(cos)[-1]
+    shape = dims_of(x)
+    width = node.integer("rotary_embedding_dim", 0) or 2 * known_width(cos)
     heads = _heads_apart(node, x, width)
     angles = [_at_positions(node, table, heads) for table in (cos, sin)]
     interleaved = node.flag("interleaved")
@@ -153,37 +158,37 @@ def rotary_embedding(node: OnnxNode) -> Node:
 
 def _heads_apart(node: OnnxNode, x: Node, width: int) -> Node:
     """Return [batch, heads, steps, features] of an input that may have its heads side by side."""
-    shape = shape_of(x)
+    shape, features = dims_of(x), known_width(x)
     if len(shape) == 4:
         return x
     count = node.integer("num_heads", 0)
-    size = shape[-1] // count if count else width
-    if len(shape) != 3 or shape[-1] % size:
+    size = features // count if count else width
+    if len(shape) != 3 or features % size:
         raise ModelError(f"heads of {size} features do not fit {x.type}")
-    return transposed(reshaped(x, (*shape[:2], shape[2] // size, size)), (0, 2, 1, 3))
+    return transposed(reshaped(x, (*shape[:2], features // size, size)), (0, 2, 1, 3))
 
 
 def _at_positions(node: OnnxNode, table: Node, heads: Node) -> Node:
     """Return a table's rows at the positions of all steps: [batch, 1, steps, features / 2]."""
-    steps = shape_of(heads)[2]
+    steps = dims_of(heads)[2]
     positions = node.input(1)
-    if shape_of(positions) == (1,):
-        first: Node = Constant.of(np.arange(steps, dtype="int64").reshape(1, steps))
-        positions = elementwise.add(converted(positions, "int64"), first)
+    if dims_of(positions) == (1,):
+        each = reshaped(counted(steps), (1, steps))
+        positions = elementwise.add(converted(positions, "int64"), each)
     rows = movement.gather(table, positions, axis=0)
-    return reshaped(rows, (shape_of(positions)[0], 1, steps, shape_of(table)[-1]))
+    return reshaped(rows, (dims_of(positions)[0], 1, steps, dims_of(table)[-1]))
 
 
 def rotated(x: Node, cos: Node, sin: Node, width: int, interleaved: bool) -> Node:
     """Return x [..., size] whose first `width` features are turned, in pairs, by given angles."""
-    *lead, size = shape_of(x)
-    turning, rest = _last(x, 0, width), _last(x, width, size)
+    lead, size = dims_of(x)[:-1], known_width(x)
+    turning = cut_columns(x, 0, width)
     half = width // 2
     if interleaved:
         pairs = reshaped(turning, (*lead, half, 2))
-        a, b = (reshaped(_last(pairs, k, k + 1), (*lead, half)) for k in range(2))
+        a, b = (reshaped(cut_columns(pairs, k, k + 1), (*lead, half)) for k in range(2))
     else:
-        a, b = _last(turning, 0, half), _last(turning, half, width)
+        a, b = cut_columns(turning, 0, half), cut_columns(turning, half, width)
     real = elementwise.subtract(elementwise.multiply(a, cos), elementwise.multiply(b, sin))
     imaginary = elementwise.add(elementwise.multiply(a, sin), elementwise.multiply(b, cos))
     if interleaved:
@@ -191,20 +196,14 @@ def rotated(x: Node, cos: Node, sin: Node, width: int, interleaved: bool) -> Nod
         result = reshaped(movement.concat(*wide, axis=len(lead) + 1), (*lead, width))
     else:
         result = movement.concat(real, imaginary, axis=len(lead))
-    return result if width == size else movement.concat(result, rest, axis=len(lead))
-
-
-def _last(x: Node, begin: int, end: int) -> Node:
-    *lead, size = shape_of(x)
-    if (begin, end) == (0, size):
-        return x
-    zeros = (0,) * len(lead)
-    return movement.slice_(x, begin=(*zeros, begin), end=(*lead, end))
+    if width == size:
+        return result
+    return movement.concat(result, cut_columns(x, width, size), axis=len(lead))
 
 
 def split_heads(x: Node, heads: int) -> Node:
     """Return [batch, steps, heads * size] as [batch, heads, steps, size]."""
-    batch, steps, width = shape_of(x)
+    (batch, steps, _), width = dims_of(x), known_width(x)
     if heads < 1 or width % heads:
         raise ModelError(f"{heads} heads do not divide {width} features")
     return transposed(reshaped(x, (batch, steps, heads, width // heads)), (0, 2, 1, 3))
@@ -212,8 +211,8 @@ def split_heads(x: Node, heads: int) -> Node:
 
 def join_heads(x: Node) -> Node:
     """Return [batch, heads, steps, size] as [batch, steps, heads * size]."""
-    batch, heads, steps, size = shape_of(x)
-    return reshaped(transposed(x, (0, 2, 1, 3)), (batch, steps, heads * size))
+    batch, heads, steps, size = dims_of(x)
+    return reshaped(transposed(x, (0, 2, 1, 3)), (batch, steps, product_of((heads, size))))
 
 
 def dtype_of_node(x: Node) -> str:

@@ -3,16 +3,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from math import sqrt
 
 import numpy as np
 
 from treadle.dtype import to_numpy
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import converted, reshaped, scalar_like, shape_of, transposed
+from treadle.frontend.onnx.build import (
+    converted,
+    counted,
+    cut_columns,
+    dims_of,
+    known_width,
+    reshaped,
+    scalar_like,
+    transposed,
+)
 from treadle.frontend.onnx.microsoft import DOMAIN, dtype_of_node, join_heads, split_heads
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import Dim, may_agree, product_of
 from treadle.ops import elementwise, matmul, movement, norm
 
 
@@ -26,14 +38,14 @@ def attention(node: OnnxNode) -> list[Node]:
     product: Node = matmul.matmul(node.input(0), node.input(1))
     if node.has_input(2):
         product = elementwise.add(product, node.input(2))
-    third = shape_of(product)[-1] // 3
+    third = known_width(product) // 3
     sizes = node.integers("qkv_hidden_sizes") or (third,) * 3
-    q, k, v = (split_heads(p, heads) for p in _columns(product, sizes))
+    q, k, v = (split_heads(p, heads) for p in _parted(product, sizes))
     if node.has_input(4):
         past = node.input(4)
         k = movement.concat(_entry(past, 0), k, axis=2)
         v = movement.concat(_entry(past, 1), v, axis=2)
-    present = [reshaped(x, (1, *shape_of(x))) for x in (k, v)]
+    present = [reshaped(x, (1, *dims_of(x))) for x in (k, v)]
     result = _attended(node, q, k, v, _mask(node, q, k, 3), node.optional(5))
     if not node.wants(1):
         return [result]
@@ -48,13 +60,13 @@ def multi_head_attention(node: OnnxNode) -> list[Node]:
         raise ModelError("MultiHeadAttention with a shared cache or scores is not supported")
     q, k, v = _separate(node)
     if node.has_input(3):
-        widths = [shape_of(q)[-1], shape_of(q)[-1], shape_of(v)[-1]]
-        shifts = _columns(node.input(3), widths)
+        widths = [known_width(x) for x in (q, q, v)]
+        shifts = _parted(node.input(3), widths)
         q, k, v = (
-            elementwise.add(x, b) if len(shape_of(x)) == 3 else x
+            elementwise.add(x, b) if len(dims_of(x)) == 3 else x
             for x, b in zip((q, k, v), shifts, strict=True)
         )
-    q, k, v = (split_heads(x, heads) if len(shape_of(x)) == 3 else x for x in (q, k, v))
+    q, k, v = (split_heads(x, heads) if len(dims_of(x)) == 3 else x for x in (q, k, v))
     if node.has_input(6) and node.has_input(7):
         k = movement.concat(node.input(6), k, axis=2)
         v = movement.concat(node.input(7), v, axis=2)
@@ -73,36 +85,28 @@ def _separate(node: OnnxNode) -> tuple[Node, Node, Node]:
 
 
 def _part(x: Node, k: int) -> Node:
-    batch, steps, heads, _, size = shape_of(x)
-    begin, end = (0, 0, 0, k, 0), (batch, steps, heads, k + 1, size)
-    return reshaped(movement.slice_(x, begin=begin, end=end), (batch, steps, heads * size))
+    batch, steps, heads, _, size = dims_of(x)
+    part = movement.slice_(x, begin=(k,), end=(k + 1,), axes=(3,))
+    return reshaped(part, (batch, steps, product_of((heads, size))))
 
 
-def _columns(x: Node, widths: tuple[int, ...] | list[int]) -> list[Node]:
+def _parted(x: Node, widths: Sequence[int]) -> list[Node]:
     """Cut the last axis into parts."""
-    *lead, whole = shape_of(x)
-    if sum(widths) != whole:
+    if sum(widths) != known_width(x):
         raise ModelError(f"parts of {list(widths)} do not make up {x.type}")
-    found, start = [], 0
-    for width in widths:
-        zeros = (0,) * len(lead)
-        end = start + width
-        found.append(movement.slice_(x, begin=(*zeros, start), end=(*lead, end)))
-        start = end
-    return list(found)
+    return [cut_columns(x, a, b) for a, b in pairwise((0, *accumulate(widths)))]
 
 
 def _entry(x: Node, k: int) -> Node:
-    shape = shape_of(x)
-    begin, end = (k, *(0,) * (len(shape) - 1)), (k + 1, *shape[1:])
-    return reshaped(movement.slice_(x, begin=begin, end=end), shape[1:])
+    part = movement.slice_(x, begin=(k,), end=(k + 1,), axes=(0,))
+    return reshaped(part, dims_of(x)[1:])
 
 
 def _attended(
     node: OnnxNode, q: Node, k: Node, v: Node, masks: list[Node], bias: Node | None
 ) -> Node:
     """Return softmax(q k' * scale + masks + bias) v with the heads joined."""
-    scale = node.number("scale", 0.0) or 1.0 / sqrt(shape_of(q)[-1])
+    scale = node.number("scale", 0.0) or 1.0 / sqrt(known_width(q))
     scores: Node = matmul.matmul(q, transposed(k, (0, 1, 3, 2)))
     scores = elementwise.multiply(scores, scalar_like(scale, scores))
     if bias is not None:
@@ -116,9 +120,9 @@ def _attended(
 
 def _causal(scores: Node) -> Node:
     """Put the smallest number where a key comes after its query."""
-    steps, total = shape_of(scores)[2:]
-    queries = np.arange(steps)[:, None] + (total - steps)
-    seen = Constant.of((np.arange(total) <= queries).reshape(1, 1, steps, total))
+    steps, total = dims_of(scores)[2:]
+    queries = reshaped(counted(steps, total - steps), (1, 1, steps, 1))
+    seen = elementwise.less_equal(reshaped(counted(total), (1, 1, 1, total)), queries)
     dtype = dtype_of_node(scores)
     lowest = float(np.finfo(to_numpy(dtype)).min) if dtype != "bfloat16" else -3e38
     return elementwise.where(seen, scores, scalar_like(lowest, scores))
@@ -130,17 +134,21 @@ def _mask(node: OnnxNode, q: Node, k: Node, index: int) -> list[Node]:
     hidden = node.number("mask_filter_value", -10000.0)
     if given is None:
         return []
-    batch, _, steps, _ = shape_of(q)
-    total, shape = shape_of(k)[2], shape_of(given)
-    if shape == (batch,) and (batch > 1 or total > 1):
-        positions = Constant.of(np.arange(total, dtype="int64").reshape(1, total))
+    batch, _, steps, _ = dims_of(q)
+    total, shape = dims_of(k)[2], dims_of(given)
+    if _may_be(shape, (batch,)) and (batch, total) != (1, 1):
         lengths = converted(reshaped(given, (batch, 1)), "int64")
-        keeps: Node = elementwise.less(positions, lengths)
+        keeps: Node = elementwise.less(reshaped(counted(total), (1, total)), lengths)
         shape = (batch, total)
-    elif shape in ((batch, total), (batch, steps, total)):
+    elif _may_be(shape, (batch, total)) or _may_be(shape, (batch, steps, total)):
         keeps = converted(given, "bool")
     else:
         raise ModelError(f"a mask {given.type} of {node.op} is not supported")
     wide = reshaped(keeps, (batch, 1, *((1,) if len(shape) == 2 else ()), *shape[1:]))
     zero, filtered = Constant.of(0.0, "float32"), Constant.of(hidden, "float32")
     return [elementwise.where(wide, zero, filtered)]
+
+
+def _may_be(shape: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> bool:
+    """True where only open sizes could differ; whoever uses them together checks them."""
+    return len(shape) == len(wanted) and all(map(may_agree, shape, wanted))

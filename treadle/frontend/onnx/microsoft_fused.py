@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 
 from treadle.errors import ModelError
 from treadle.frontend.onnx.build import (
     converted,
+    cut_columns,
+    dims_of,
     in_float32,
+    known_width,
     per_channel,
     reshaped,
-    shape_of,
     transposed,
 )
 from treadle.frontend.onnx.conv import conv
@@ -23,7 +24,8 @@ from treadle.frontend.onnx.node import ConvertFn, OnnxNode, converter
 from treadle.frontend.onnx.norm import centred_and_scaled
 from treadle.frontend.onnx.vision import grid_sample
 from treadle.graph.nodes import Node
-from treadle.ops import elementwise, movement, norm
+from treadle.graph.types import known_sizes, product_of
+from treadle.ops import elementwise, norm
 
 _Activation = Callable[[Node, Sequence[float]], Node]
 
@@ -135,13 +137,8 @@ def gated_gelu(node: OnnxNode) -> Node:
 
 
 def _halves(x: Node) -> tuple[Node, Node]:
-    *lead, width = shape_of(x)
-    zeros = (0,) * len(lead)
-    half = width // 2
-    return (
-        movement.slice_(x, begin=(*zeros, 0), end=(*lead, half)),
-        movement.slice_(x, begin=(*zeros, half), end=(*lead, 2 * half)),
-    )
+    half = known_width(x) // 2
+    return cut_columns(x, 0, half), cut_columns(x, half, 2 * half)
 
 
 def _channels_last(convert: ConvertFn) -> ConvertFn:
@@ -175,10 +172,10 @@ def sampled_grid(node: OnnxNode) -> Node:
 @converter("GroupNorm", since=(1,), domain=DOMAIN)
 def group_normalization(node: OnnxNode) -> Node:
     """Convert a normalisation of groups of channels, with SiLU after it where asked for."""
-    shape = node.shape(0)
+    shape = node.dims(0)
     last = node.flag("channels_last", True)
     groups = node.integer("groups")
-    channels = shape[-1] if last else shape[1]
+    channels = known_sizes(shape[-1:] if last else shape[1:2])[0]
     if groups < 1 or channels % groups:
         raise ModelError(f"{groups} groups do not divide {channels} channels")
     order = (0, len(shape) - 1, *range(1, len(shape) - 1))
@@ -194,8 +191,9 @@ def group_normalization(node: OnnxNode) -> Node:
 
 def _normalized_groups(node: OnnxNode, x: Node, groups: int) -> Node:
     """Return data [n, c, ...] normalised by groups and scaled by channel, in float32 between."""
-    shape, (wide, dtype) = shape_of(x), in_float32(x)
-    parts = reshaped(wide, (shape[0], groups, prod(shape[1:]) // groups))
+    shape, (wide, dtype) = dims_of(x), in_float32(x)
+    channels = known_sizes(shape[1:2])[0] // groups
+    parts = reshaped(wide, (shape[0], groups, product_of((channels, *shape[2:]))))
     normal = centred_and_scaled(parts, (2,), node.number("epsilon", 1e-5))[0]
     scale, shift = (per_channel(converted(node.input(k), "float32"), len(shape)) for k in (1, 2))
     scaled = elementwise.multiply(reshaped(normal, shape), scale)

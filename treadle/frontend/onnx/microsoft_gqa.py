@@ -11,12 +11,16 @@ import numpy as np
 
 from treadle.dtype import to_numpy
 from treadle.errors import ModelError
+from treadle.expr.nodes import convert, maximum
 from treadle.frontend.onnx.build import (
     broadcast,
     converted,
+    counted,
+    cut_columns,
+    dims_of,
+    known_width,
     reshaped,
     scalar_like,
-    shape_of,
     transposed,
 )
 from treadle.frontend.onnx.microsoft import (
@@ -27,8 +31,10 @@ from treadle.frontend.onnx.microsoft import (
     split_heads,
 )
 from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.frontend.symbolic import size_values
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, matmul, movement, norm
+from treadle.graph.types import Dim, as_dim, normal_size
+from treadle.ops import elementwise, matmul, movement, norm, sizes
 
 _REFUSED = ("k_quant_type", "v_quant_type", "kv_cache_bit_width", "sliding_window_cache")
 
@@ -41,12 +47,22 @@ class _Times:
     """
 
     past: Node
-    steps: int
-    total: int
+    steps: Dim
+    total: Dim
 
     def positions(self) -> Node:
         """Return int64[batch, steps]: the position of every query."""
-        return elementwise.add(self.past, Constant.of(np.arange(self.steps).reshape(1, -1)))
+        return elementwise.add(self.past, _row(self.steps))
+
+
+def _row(size: Dim) -> Node:
+    """Return int64[1, size]: 0, 1, 2, ..."""
+    return reshaped(counted(size), (1, size))
+
+
+def _number(value: Dim) -> Node:
+    """Return a size as an int64 scalar."""
+    return sizes.sizes(values=(normal_size(value),))
 
 
 @converter("GroupQueryAttention", since=(1,), domain=DOMAIN)
@@ -54,14 +70,14 @@ def group_query_attention(node: OnnxNode) -> list[Node]:
     """Convert causal attention over a cache of keys and values, rotated by position if asked."""
     _refuse(node)
     q, k, v = _heads(node)
-    times = _times(node, shape_of(q)[2], shape_of(k)[2])
+    times = _times(node, dims_of(q)[2], dims_of(k)[2])
     if node.flag("do_rotary"):
         q, k = (_turned(node, x, times) for x in (q, k))
     keys, values = (_present(node, x, 3 + i, times) for i, x in enumerate((k, v)))
     weights = _weights(node, q, keys, times)
-    batch, heads, steps, _ = shape_of(q)
-    shared, size = shape_of(values)[1], shape_of(values)[3]
-    grouped = reshaped(weights, (batch, shared, heads // shared * steps, shape_of(values)[2]))
+    batch, heads, steps, _ = dims_of(q)
+    _, shared, total, size = dims_of(values)
+    grouped = reshaped(weights, (batch, shared, heads // shared * steps, total))
     mixed = reshaped(matmul.matmul(grouped, values), (batch, heads, steps, size))
     return [join_heads(mixed), keys, values]
 
@@ -89,38 +105,47 @@ def _heads(node: OnnxNode) -> tuple[Node, Node, Node]:
     if node.has_input(1):
         k, v = node.input(1), node.input(2)
     else:
-        batch, steps, width = shape_of(q)
+        width = known_width(q)
         size = width // (heads + 2 * shared)
         ends = [0, heads * size, (heads + shared) * size, width]
-        q, k, v = (
-            movement.slice_(q, begin=(0, 0, a), end=(batch, steps, b)) for a, b in pairwise(ends)
-        )
+        q, k, v = (cut_columns(q, a, b) for a, b in pairwise(ends))
     return split_heads(q, heads), split_heads(k, shared), split_heads(v, shared)
 
 
-def _times(node: OnnxNode, steps: int, fresh: int) -> _Times:
-    total = int(node.constant_scalar(6, "total sequence length"))
-    batch = node.shape(0)[0]
-    if fresh != steps:
+def _times(node: OnnxNode, steps: Dim, fresh: Dim) -> _Times:
+    total = _total(node)
+    batch = node.dims(0)[0]
+    if isinstance(fresh, int) and isinstance(steps, int) and fresh != steps:
         raise ModelError(f"GroupQueryAttention of {steps} queries and {fresh} new keys")
     if total == steps:
-        return _Times(Constant.of(np.zeros((batch, 1), "int64")), steps, total)
+        return _Times(broadcast(Constant.of(np.zeros((1, 1), "int64")), (batch, 1)), steps, total)
     if batch == 1:
-        return _Times(Constant.of(np.full((1, 1), total - steps)), steps, total)
+        return _Times(reshaped(_number(total - steps), (1, 1)), steps, total)
     last = reshaped(converted(node.input(5), "int64"), (batch, 1))
-    return _Times(elementwise.add(last, Constant.of(1 - steps, "int64")), steps, total)
+    past = elementwise.add(last, _number(1 - steps))
+    # A first call may leave room at the end of a row: nothing went before it all the same.
+    return _Times(elementwise.maximum(past, Constant.of(0)), steps, total)
+
+
+def _total(node: OnnxNode) -> Dim:
+    """Return how many steps there are in all, a size of its own where a run computes it."""
+    if isinstance(node.input(6), Constant) or size_values(node.input(6)) is not None:
+        return node.sizes(6, "total sequence length")[0]
+    return node.measure(converted(reshaped(node.input(6), ()), "int64"))
 
 
 def _turned(node: OnnxNode, x: Node, times: _Times) -> Node:
-    batch, _, steps, _ = shape_of(x)
+    batch, _, steps, _ = dims_of(x)
     positions = node.optional(9) or times.positions()
     tables: list[Node] = []
     for k in (7, 8):
         rows: Node = movement.gather(node.input(k), positions, axis=0)
-        rows = broadcast(rows, (batch, steps, shape_of(rows)[-1]))
-        tables.append(reshaped(rows, (batch, 1, steps, shape_of(rows)[-1])))
-    width = 2 * node.shape(7)[-1]
-    return rotated(x, tables[0], tables[1], width, node.flag("rotary_interleaved"))
+        half = dims_of(rows)[-1]
+        rows = broadcast(rows, (batch, steps, half))
+        tables.append(reshaped(rows, (batch, 1, steps, half)))
+    return rotated(
+        x, tables[0], tables[1], 2 * known_width(node.input(7)), node.flag("rotary_interleaved")
+    )
 
 
 def _present(node: OnnxNode, fresh: Node, index: int, times: _Times) -> Node:
@@ -128,32 +153,32 @@ def _present(node: OnnxNode, fresh: Node, index: int, times: _Times) -> Node:
 
     A cache with more room than that keeps its size; what is not in use yet is 0.
     """
-    if not node.has_input(index) or node.shape(index)[2] == 0:
+    if not node.has_input(index) or node.dims(index)[2] == 0:
         return fresh
     past = node.input(index)
-    batch, heads, room, size = shape_of(past)
+    batch, heads, room, size = dims_of(past)
     both: Node = movement.concat(past, fresh, axis=2)
     if batch == 1 and room + times.steps == times.total:
         return both
-    extent = max(room, times.total)
-    places = np.arange(extent).reshape(1, -1)
-    is_old = elementwise.less(Constant.of(places), times.past)
-    new = elementwise.subtract(Constant.of(places + room), times.past)
-    source = elementwise.where(is_old, Constant.of(np.minimum(places, room - 1)), new)
-    source = elementwise.minimum(source, Constant.of(room + times.steps - 1))
+    extent = as_dim(maximum(convert(room), convert(times.total)))
+    places = _row(extent)
+    is_old = elementwise.less(places, times.past)
+    new = elementwise.subtract(elementwise.add(places, _number(room)), times.past)
+    source: Node = elementwise.where(is_old, places, new)
+    source = elementwise.minimum(source, _number(room + times.steps - 1))
     shape = (batch, heads, extent, size)
-    spread = broadcast(reshaped(source, (shape_of(source)[0], 1, extent, 1)), shape)
+    spread = broadcast(reshaped(source, (dims_of(source)[0], 1, extent, 1)), shape)
     kept = movement.gather_elements(both, spread, axis=2)
-    end = elementwise.add(times.past, Constant.of(times.steps, "int64"))
-    is_used: Node = elementwise.less(Constant.of(places), end)
-    is_used = reshaped(is_used, (shape_of(is_used)[0], 1, extent, 1))
+    end = elementwise.add(times.past, _number(times.steps))
+    is_used: Node = elementwise.less(places, end)
+    is_used = reshaped(is_used, (dims_of(is_used)[0], 1, extent, 1))
     return elementwise.where(is_used, kept, scalar_like(0, kept))
 
 
 def _weights(node: OnnxNode, q: Node, keys: Node, times: _Times) -> Node:
     """Return the share of every key in every query's result, [batch, heads, steps, keys]."""
-    batch, heads, steps, size = shape_of(q)
-    shared, total = shape_of(keys)[1:3]
+    (batch, heads, steps, _), size = dims_of(q), known_width(q)
+    shared, total = dims_of(keys)[1:3]
     grouped = reshaped(q, (batch, shared, heads // shared * steps, size))
     scores: Node = matmul.matmul(grouped, transposed(keys, (0, 1, 3, 2)))
     scores = reshaped(scores, (batch, heads, steps, total))
@@ -169,23 +194,24 @@ def _weights(node: OnnxNode, q: Node, keys: Node, times: _Times) -> Node:
     return _shares(node, scores)
 
 
-def _cut_bias(node: OnnxNode, total: int) -> Node:
+def _cut_bias(node: OnnxNode, total: Dim) -> Node:
     """Return the bias [batch, heads, steps, >= keys] with as many keys as there are."""
-    shape = node.shape(10)
+    width = node.dims(10)[3]
     bias = node.input(10)
-    if shape[3] > total:
-        return movement.slice_(bias, begin=(0, 0, 0, 0), end=(*shape[:3], total))
-    if shape[3] < total:
-        widths = (0, 0, 0, total - shape[3])
-        return movement.pad(bias, before=(0, 0, 0, 0), after=widths)
+    if not isinstance(width, int) or not isinstance(total, int):
+        return bias  # one mask for all keys; where an open size says something else, the sum fails
+    if width > total:
+        return cut_columns(bias, 0, total)
+    if width < total:
+        return movement.pad(bias, before=(0, 0, 0, 0), after=(0, 0, 0, total - width))
     return bias
 
 
 def _masked(node: OnnxNode, scores: Node, times: _Times) -> Node:
     """Put the smallest number where a key comes after its query, or too long before it."""
-    steps, total = shape_of(scores)[2:]
-    keys = Constant.of(np.arange(total).reshape(1, 1, 1, total))
-    at = reshaped(times.positions(), (shape_of(times.past)[0], 1, steps, 1))
+    steps, total = dims_of(scores)[2:]
+    keys = reshaped(counted(total), (1, 1, 1, total))
+    at = reshaped(times.positions(), (dims_of(times.past)[0], 1, steps, 1))
     window = node.integer("local_window_size", -1)
     if not node.flag("causal", True):
         raise ModelError("GroupQueryAttention that is not causal is not supported")
@@ -200,12 +226,12 @@ def _masked(node: OnnxNode, scores: Node, times: _Times) -> Node:
 
 def _shares(node: OnnxNode, scores: Node) -> Node:
     """Return the softmax, in which a further score (a sink, or 0) may take a share of its own."""
-    batch, heads, steps, total = shape_of(scores)
+    batch, heads, steps, total = dims_of(scores)
     smooth = node.integer("smooth_softmax", 0) > 0
     if not node.has_input(11) and not smooth:
         return norm.softmax(scores, axis=3)
-    sink: Node = Constant.of(np.zeros(heads, to_numpy(dtype_of_node(scores))))
-    sink = reshaped(node.optional(11) or sink, (1, heads, 1, 1))
+    sink = node.optional(11) or broadcast(scalar_like(0, scores), (heads,))
+    sink = reshaped(sink, (1, heads, 1, 1))
     wide = movement.concat(scores, broadcast(sink, (batch, heads, steps, 1)), axis=3)
     shares = norm.softmax(wide, axis=3)
-    return movement.slice_(shares, begin=(0, 0, 0, 0), end=(batch, heads, steps, total))
+    return sizes.cut(shares, begin=(0,), sizes=(total,), strides=(1,), axes=(3,))

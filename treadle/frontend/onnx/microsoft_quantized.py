@@ -15,7 +15,9 @@ from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.onnx.build import (
     converted,
+    cut_columns,
     dims_of,
+    known_width,
     reshaped,
     shape_of,
     transposed,
@@ -122,7 +124,7 @@ def quantized_average_pool(node: OnnxNode) -> Node:
 
 def _channels_first(node: OnnxNode, x: Node, convert: ConvertFn) -> Node:
     """Apply a converter to data [n, c, ...], turned around where the node has [n, ..., c]."""
-    ndim = len(shape_of(x))
+    ndim = len(dims_of(x))
     if not node.flag("channels_last"):
         return _results(convert(replace(node, inputs=(x,))))[0]
     turned = transposed(x, (0, ndim - 1, *range(1, ndim - 1)))
@@ -145,7 +147,7 @@ def quantized_concat(node: OnnxNode) -> Node:
     if len(node.inputs) % 3 != 2 or len(node.inputs) < 5:
         raise ModelError(f"QLinearConcat takes three inputs per tensor, not {len(node.inputs)}")
     parts = [_input(node, k) for k in range(2, len(node.inputs), 3)]
-    axis = node.axis(node.integer("axis"), len(shape_of(parts[0])))
+    axis = node.axis(node.integer("axis"), len(dims_of(parts[0])))
     whole = movement.concat(*parts, axis=axis)
     return _stored(whole, node.input(0), node.input(1), node.type(1).dtype)
 
@@ -269,24 +271,18 @@ def _zero_points(node: OnnxNode, bits: int, columns: int, blocks: int, dtype: st
     if dt.is_float(node.type(3).dtype):
         return _in_panels(converted(reshaped(node.input(3), (columns, blocks)), dtype))
     packed = reshaped(node.input(3), (columns, -(-blocks * bits // 8)))
-    return _in_panels(_cut(_unpacked(packed, bits), blocks))
+    return _in_panels(cut_columns(_unpacked(packed, bits), 0, blocks))
 
 
 def _unpacked(x: Node, bits: int) -> Node:
     """Return bytes [..., n] as [..., n * 8 / bits] smaller numbers, the lowest bits first."""
     if bits == 8:
         return x
-    shape = shape_of(x)
+    lead, width = dims_of(x)[:-1], known_width(x)
     shifts = np.arange(0, 8, bits, dtype="uint8")
-    apart = elementwise.shift_right(reshaped(x, (*shape, 1)), Constant.of(shifts))
+    apart = elementwise.shift_right(reshaped(x, (*lead, width, 1)), Constant.of(shifts))
     low = elementwise.bitwise_and(apart, Constant.of((1 << bits) - 1, "uint8"))
-    return reshaped(low, (*shape[:-1], shape[-1] * len(shifts)))
-
-
-def _cut(x: Node, size: int) -> Node:
-    """Return the first `size` columns of a matrix."""
-    rows, columns = shape_of(x)
-    return x if columns == size else movement.slice_(x, begin=(0, 0), end=(rows, size))
+    return reshaped(low, (*lead, width * len(shifts)))
 
 
 @converter("GatherBlockQuantized", since=(1,), domain=DOMAIN)
@@ -302,7 +298,7 @@ def gather_blocks(node: OnnxNode) -> Node:
         return movement.gather(node.input(index), node.input(1), axis=axis)
 
     values = _unpacked(taken(0), bits) if packed else taken(0)
-    width = shape_of(values)[-1]
+    width = known_width(values)
     dtype = node.type(2).dtype
     spread = Constant.of(np.arange(width) // size)
     steps = converted(values, dtype)
@@ -315,4 +311,4 @@ def gather_blocks(node: OnnxNode) -> Node:
 
 
 def _along(x: Node, places: Node) -> Node:
-    return movement.gather(x, places, axis=len(shape_of(x)) - 1)
+    return movement.gather(x, places, axis=len(dims_of(x)) - 1)

@@ -15,7 +15,7 @@ from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.importer import ConverterTable
 from treadle.frontend.onnx.external import ExternalFiles
 from treadle.frontend.onnx.tensors import sparse_to_array, to_array
-from treadle.frontend.symbolic import is_sizes, size_values
+from treadle.frontend.symbolic import size_values
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, TensorType, tensor_type
 
@@ -92,7 +92,8 @@ class OnnxNode:
         Raises:
             RuntimeValueError: they are not known when the model is compiled.
         """
-        values = size_values(self.input(index)) if is_sizes(self.input(index)) else None
+        source = self.input(index)
+        values = None if isinstance(source, Constant) else size_values(source)
         if values is None:
             return self.constant_ints(index, what)
         return tuple(values.reshape(-1))

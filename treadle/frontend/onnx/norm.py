@@ -19,6 +19,7 @@ from treadle.frontend.onnx.build import (
     shape_of,
 )
 from treadle.frontend.onnx.node import OnnxNode, Result, converter
+from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import product_of, tensor_type
 from treadle.ops import elementwise, norm, sizes
@@ -84,16 +85,14 @@ def instance_normalization(node: OnnxNode) -> Node:
 @converter("GroupNormalization", since=(18, 21))
 def group_normalization(node: OnnxNode) -> Node:
     """Convert a normalisation of groups of channels; scale is per group before opset 21."""
-    node.without_effect("stash_type")
     x, shape = node.input(0), node.dims(0)
+    dtype = node.type(0).dtype
     groups, epsilon = node.integer("num_groups"), node.number("epsilon", 1e-5)
     channels = shape[1] if len(shape) > 2 else None
     if not isinstance(channels, int) or groups < 1 or channels % groups:
         raise ModelError(f"{node.type(0)} does not split into {groups} groups of channels")
-    wide, dtype = in_float32(
-        reshaped(x, (shape[0], groups, product_of((channels // groups, *shape[2:]))))
-    )
-    normal = centred_and_scaled(wide, (2,), epsilon)[0]
+    rows = reshaped(x, (shape[0], groups, product_of((channels // groups, *shape[2:]))))
+    normal = centred_and_scaled(converted(rows, _stash_type(node)), (2,), epsilon)[0]
     if node.version < 21:
         scale, bias = (_per_group(converted(node.input(k), "float32")) for k in (1, 2))
         scaled = elementwise.add(elementwise.multiply(normal, scale), bias)
@@ -101,6 +100,14 @@ def group_normalization(node: OnnxNode) -> Node:
     scale, bias = (per_channel(node.input(k), len(shape)) for k in (1, 2))
     back = converted(reshaped(normal, shape), dtype)
     return elementwise.add(elementwise.multiply(back, scale), bias)
+
+
+def _stash_type(node: OnnxNode) -> str:
+    """Return the type of the first stage: float32 before opset 21, and for narrower ones."""
+    stash = "float32" if node.version < 21 else dtype_of(node.integer("stash_type", 1))
+    if not dt.is_float(stash):
+        raise ModelError(f"{node.op} cannot compute in {stash}, its stash_type")
+    return "float32" if dt.bits(stash) < 32 else stash
 
 
 def _per_group(x: Node) -> Node:

@@ -34,7 +34,7 @@ def _out_sizes(node: OnnxNode, window: Window) -> tuple[Dim, ...]:
         stride, start = window.strides[k], convert(d) + window.before[k]
         span = start + window.after[k] - window.extents[k]
         count = minimum((span + (stride - 1)) // stride + 1, (start + (stride - 1)) // stride)
-        sizes.append(normal_size(maximum(count, 1)))
+        sizes.append(normal_size(maximum(count, 0)))
     return tuple(sizes)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -11,10 +12,11 @@ import onnx
 
 from treadle.dtype import to_numpy
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import reshaped, shape_of
+from treadle.frontend.onnx.build import dims_of, reshaped
 from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Constant, Node, TupleItem
+from treadle.graph.types import known_sizes
 from treadle.ops import movement
 
 
@@ -24,6 +26,8 @@ class Repetition(Protocol):
     body: onnx.GraphProto
     done: int
     """How many iterations are finished."""
+    is_batched: bool
+    """Whether iterations go over a batch too, which only unrolled ones can."""
 
     def inputs(self) -> list[Node] | None:
         """Return what the next iteration is given, None when there is none."""
@@ -47,6 +51,8 @@ def repetition_of(node: OnnxNode, attributes: Mapping[str, onnx.AttributeProto])
 
 class _Loop:
     """At most M iterations, as long as the condition holds."""
+
+    is_batched = False
 
     def __init__(self, node: OnnxNode, body: onnx.GraphProto) -> None:
         self.body = body
@@ -86,27 +92,53 @@ class _Loop:
         return [*self._states, *stacked]
 
 
+@dataclass(frozen=True, slots=True)
+class ScanEnds:
+    """Along which axes a Scan cuts and joins values, and which of them run from the end."""
+
+    first: int
+    """How many states there are; the other inputs are scanned."""
+    input_axes: tuple[int, ...]
+    inputs_turned: tuple[int, ...]
+    output_axes: tuple[int, ...]
+    """May be negative: they count axes of the joined value."""
+    outputs_turned: tuple[int, ...]
+
+    @classmethod
+    def of(cls, node: OnnxNode, body: onnx.GraphProto) -> ScanEnds:
+        """Return those of a node whose body takes and gives as many values as it should."""
+        _check_body(node, body, len(node.inputs))
+        count = node.integer("num_scan_inputs")
+        first = len(node.inputs) - count
+        rows = len(body.output) - first
+        axes = enumerate(_per_value(node, "scan_input_axes", count), first)
+        return cls(
+            first,
+            tuple(node.axis(axis, node.type(k).ndim) for k, axis in axes),
+            _per_value(node, "scan_input_directions", count),
+            _per_value(node, "scan_output_axes", rows),
+            _per_value(node, "scan_output_directions", rows),
+        )
+
+
 class _Scan:
     """One iteration per slice of the scan inputs."""
+
+    is_batched = False
 
     def __init__(self, node: OnnxNode, body: onnx.GraphProto) -> None:
         self.body = body
         self.done = 0
-        count = node.integer("num_scan_inputs")
-        first = len(node.inputs) - count
-        _check_body(node, body, len(node.inputs))
+        self._ends = ScanEnds.of(node, body)
+        first = self._ends.first
         self._states = [node.input(k) for k in range(first)]
-        rows = len(body.output) - first
-        axes = _per_value(node, "scan_input_axes", count)
-        turned = _per_value(node, "scan_input_directions", count)
-        self._slices = [
-            _slices(node.input(first + k), node.axis(axes[k], node.type(first + k).ndim), turned[k])
-            for k in range(count)
-        ]
+        scanned = enumerate(self._ends.input_axes, first)
+        if not all(isinstance(node.dims(k)[axis], int) for k, axis in scanned):
+            raise RuntimeValueError("a Scan over a length that each run decides is not unrolled")
+        ways = zip(self._ends.input_axes, self._ends.inputs_turned, strict=True)
+        self._slices = [_slices(node.input(first + k), *way) for k, way in enumerate(ways)]
         self._steps = _common_length(node, self._slices)
-        self._axes = _per_value(node, "scan_output_axes", rows)
-        self._turned = _per_value(node, "scan_output_directions", rows)
-        self._rows: list[list[Node]] = [[] for _ in range(rows)]
+        self._rows: list[list[Node]] = [[] for _ in self._ends.output_axes]
 
     def inputs(self) -> list[Node] | None:
         """Return the states and the next slice of every scan input."""
@@ -128,7 +160,11 @@ class _Scan:
         stacked = [
             _stacked(r[::-1] if turned else r, axis, d)
             for r, axis, turned, d in zip(
-                self._rows, self._axes, self._turned, declared, strict=True
+                self._rows,
+                self._ends.output_axes,
+                self._ends.outputs_turned,
+                declared,
+                strict=True,
             )
         ]
         return [*self._states, *stacked]
@@ -136,6 +172,8 @@ class _Scan:
 
 class _BatchedScan:
     """Scan of opset 8: every value has a batch axis that the body does not see."""
+
+    is_batched = True
 
     def __init__(self, node: OnnxNode, body: onnx.GraphProto) -> None:
         if node.has_input(0):
@@ -215,8 +253,8 @@ def _slices(x: Node, axis: int, turned: int) -> list[Node]:
     They are the parts of one split, so that every iteration reads a whole value of its own and
     the kernels of all iterations are the same.
     """
-    shape = shape_of(x)
-    count, rest = shape[axis], (*shape[:axis], *shape[axis + 1 :])
+    shape = dims_of(x)
+    (count,), rest = known_sizes(shape[axis : axis + 1]), (*shape[:axis], *shape[axis + 1 :])
     if isinstance(x, Constant):
         made: list[Node] = [Constant.of(v) for v in np.moveaxis(x.value, axis, 0)]
     elif count <= 1:
@@ -231,7 +269,7 @@ def _stacked(rows: Sequence[Node], axis: int, declared: onnx.ValueInfoProto) -> 
     """Return values joined along a new axis."""
     if not rows:
         return _nothing(declared)
-    shape = shape_of(rows[0])
+    shape = dims_of(rows[0])
     at = axis % (len(shape) + 1)
     wide = [reshaped(r, (*shape[:at], 1, *shape[at:])) for r in rows]
     return wide[0] if len(wide) == 1 else movement.concat(*wide, axis=at)

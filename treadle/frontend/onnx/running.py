@@ -4,23 +4,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import onnx
 
 from treadle.errors import ModelError, TypeMismatch
 from treadle.expr.nodes import Var as SizeVar
-from treadle.frontend.onnx.build import converted, reshaped
+from treadle.frontend.onnx.build import converted, dims_of, reshaped, transposed
 from treadle.frontend.onnx.closure import anchored, branch, repeat, visible
 from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
+from treadle.frontend.onnx.repeat import ScanEnds
 from treadle.frontend.onnx.sequence import form_of, grouped, tensors_of
+from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node, Tuple, Var, topological
-from treadle.graph.types import Dim, TensorType, same_dim, tensor_type
+from treadle.graph.types import Dim, TensorType, normal_size, same_dim, tensor_type
+from treadle.ops import elementwise, movement, sizes
 from treadle.ops.control import CONDITION, COUNT
 
 _NO_LIMIT = int(np.iinfo(np.int64).max)
 
-__all__ = ["LoopParameters", "RunningLoop", "anchored", "branched", "visible"]
+__all__ = ["LoopParameters", "Running", "anchored", "branched", "running_of", "visible"]
 
 
 def branched(
@@ -91,13 +95,12 @@ class RunningLoop:
     becomes a symbolic size, and the body is converted again.
     """
 
-    def __init__(self, node: OnnxNode, attributes: Mapping[str, onnx.AttributeProto]) -> None:
-        self.body = attributes["body"].g
-        self._origin = node.origin
-        self._limit = node.optional(0) or Constant.of(_NO_LIMIT, "int64")
-        self._condition = node.optional(1) or Constant.of(True, "bool")
-        self._states = [node.input(k) for k in range(2, len(node.inputs))]
-        for state in self._states:
+    def __init__(
+        self, origin: str, body: onnx.GraphProto, limit: Node, condition: Node, states: list[Node]
+    ) -> None:
+        self.body = body
+        self._origin, self._limit, self._condition, self._states = origin, limit, condition, states
+        for state in states:
             if isinstance(state, Tuple):
                 error = RuntimeValueError(
                     "a Loop that changes a sequence needs a number of iterations that is known "
@@ -106,21 +109,29 @@ class RunningLoop:
                 )
                 error.source = Tuple.of([self._limit, self._condition])
                 raise error
-        self._params = [Var("iteration", COUNT), Var("condition", CONDITION)]
-        self._params += [Var(f"state_{k}", s.type) for k, s in enumerate(self._states)]
+        self.params = [Var("iteration", COUNT), Var("condition", CONDITION)]
+        self.params += [Var(f"state_{k}", s.type) for k, s in enumerate(states)]
+
+    @classmethod
+    def of(cls, node: OnnxNode, attributes: Mapping[str, onnx.AttributeProto]) -> RunningLoop:
+        """Return the loop of a node."""
+        limit = node.optional(0) or Constant.of(_NO_LIMIT, "int64")
+        condition = node.optional(1) or Constant.of(True, "bool")
+        states = [node.input(k) for k in range(2, len(node.inputs))]
+        return cls(node.origin, attributes["body"].g, limit, condition, states)
 
     def given(self) -> dict[str, Node]:
         """Return what the inputs of the body stand for."""
-        return dict(zip((i.name for i in self.body.input), self._params, strict=False))
+        return dict(zip((i.name for i in self.body.input), self.params, strict=False))
 
     def widen(self, results: Sequence[Node]) -> bool:
         """Make extents that an iteration changes symbolic; true when there were any."""
         changed = False
         for k, result in enumerate(results[1 : 1 + len(self._states)]):
-            param = self._params[2 + k]
+            param = self.params[2 + k]
             type_ = self._widened(tensor_type(param.type), tensor_type(result.type))
             if type_ is not None:
-                self._params[2 + k] = Var(param.name, type_)
+                self.params[2 + k] = Var(param.name, type_)
                 changed = True
         return changed
 
@@ -138,7 +149,7 @@ class RunningLoop:
 
     def _check_end(self, condition: Node) -> None:
         """Raise ModelError for a loop that goes on for ever once it has started."""
-        stays = condition is self._params[1]
+        stays = condition is self.params[1]
         if isinstance(condition, Constant):
             stays = bool(condition.value.all())
         limit = self._limit
@@ -168,4 +179,74 @@ class RunningLoop:
         condition = _scalar(results[0], "bool")
         start = (_scalar(self._limit, "int64"), _scalar(self._condition, "bool"), self._states)
         whole = anchored([condition, *results[1:]], sizes)
-        return repeat(start, self._params, whole, outside, self._origin)
+        return repeat(start, self.params, whole, outside, self._origin)
+
+
+class RunningScan:
+    """A Scan over a length that each run decides: a loop that reads its slices one by one."""
+
+    def __init__(self, node: OnnxNode, attributes: Mapping[str, onnx.AttributeProto]) -> None:
+        self.body = attributes["body"].g
+        self._ends = ScanEnds.of(node, self.body)
+        axes = dict(enumerate(self._ends.input_axes, self._ends.first))
+        lengths = [node.dims(k)[axis] for k, axis in axes.items()]
+        self._steps = next((d for d in lengths if isinstance(d, int)), lengths[0])
+        self._scanned = [self._cut(node, k, axis) for k, axis in axes.items()]
+        states = [node.input(k) for k in range(self._ends.first)]
+        limit, always = sizes_node((self._steps,), ()), Constant.of(True, "bool")
+        self._loop = RunningLoop(node.origin, self.body, limit, always, states)
+
+    def _cut(self, node: OnnxNode, index: int, axis: int) -> Node:
+        """Return an input of which a run may know only that it is long enough."""
+        if same_dim(node.dims(index)[axis], self._steps):
+            return node.input(index)
+        return sizes.cut(
+            node.input(index), begin=(0,), sizes=(self._steps,), strides=(1,), axes=(axis,)
+        )
+
+    def given(self) -> dict[str, Node]:
+        """Return what the inputs of the body stand for."""
+        iteration, _, *states = self._loop.params
+        last = sizes_node((normal_size(self._steps - 1),), ())
+        back = elementwise.subtract(last, iteration)
+        ends = zip(self._scanned, self._ends.input_axes, self._ends.inputs_turned, strict=True)
+        slices = [movement.gather(x, back if t else iteration, axis=a) for x, a, t in ends]
+        return dict(zip((i.name for i in self.body.input), [*states, *slices], strict=True))
+
+    def widen(self, results: Sequence[Node]) -> bool:
+        """Make extents that an iteration changes symbolic; true when there were any."""
+        return self._loop.widen([self._loop.params[1], *results])
+
+    def results(
+        self,
+        results: Sequence[Node],
+        outside: Collection[Node],
+        sizes: Mapping[SizeVar, Node],
+    ) -> list[Node]:
+        """Return the final states and the collected rows; `sizes` are those the body measures."""
+        given = {*outside, *self._scanned}
+        made = self._loop.results([self._loop.params[1], *results], given, sizes)
+        first = self._ends.first
+        ends = zip(made[first:], self._ends.output_axes, self._ends.outputs_turned, strict=True)
+        return [*made[:first], *(self._collected(*end) for end in ends)]
+
+    def _collected(self, rows: Node, axis: int, turned: int) -> Node:
+        """Return rows along the first axis as the node has them."""
+        whole = reshaped(rows, (self._steps, *dims_of(rows)[1:]))
+        ndim = len(dims_of(whole))
+        if turned:
+            last = normal_size(self._steps - 1)
+            whole = sizes.cut(whole, begin=(last,), sizes=(self._steps,), strides=(-1,), axes=(0,))
+        order = list(range(1, ndim))
+        order.insert(axis % ndim, 0)
+        return transposed(whole, order)
+
+
+Running: TypeAlias = RunningLoop | RunningScan
+
+
+def running_of(node: OnnxNode, attributes: Mapping[str, onnx.AttributeProto]) -> Running:
+    """Return the Loop or Scan (since opset 9) of a node as one that is decided at run time."""
+    if node.op == "Loop":
+        return RunningLoop.of(node, attributes)
+    return RunningScan(node, attributes)

@@ -25,6 +25,8 @@ from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 _TASKS_PER_CORE = 2
 """Fewer and larger strips of columns are not made than this many per thread."""
+_ROW_TASKS_PER_CORE = 16
+"""Of rows of vectors there are at least so many, or single vectors are dealt out."""
 _STREAM = 1 << 18
 """Elements from which what is summed is not in cache: long runs of memory are read then."""
 _STREAM_VECTORS = 128
@@ -74,9 +76,19 @@ def injective(s: Schedule, stage: Stage, target: Target) -> None:
             stage.parallel(outer)
         return
     stage.reorder(*rows, *([outer] if outer is not None else []), inner)
-    fused = stage.fuse(*rows)
+    fused = stage.fuse(*(rows[:-1] if _leaves_tasks(stage, rows[:-1], target) else rows))
     if many:
         stage.parallel(fused)
+
+
+def _leaves_tasks(stage: Stage, axes: list[IterVar], target: Target) -> bool:
+    """True when these axes alone make enough tasks for the threads.
+
+    A loop inside them finds what depends on them once, fused with them it would divide each time.
+    """
+    extents = stage.extents()
+    count = size_of(tuple(extents[a] for a in axes)) or 0
+    return bool(axes) and count >= _ROW_TASKS_PER_CORE * target.cores
 
 
 def _turned(stage: Stage, turn: Turn, lanes: int) -> None:
