@@ -443,17 +443,22 @@ class Stage:
             f"do you mean {close[0]}?" if close and close[0] != name else "",
         )
 
-    def _reads(self, tensor: Tensor) -> bool:
-        """True when this stage reads `tensor`, itself or through stages that may be inlined."""
+    def inputs(self) -> list[Tensor]:
+        """Return the tensors this stage reads, itself or through stages that may be inlined."""
+        found: dict[Tensor, None] = {}
         queue = list(self.op.input_tensors)
         while queue:
             read = queue.pop()
-            if read is tensor:
-                return True
+            if read in found:
+                continue
+            found[read] = None
             op = self.schedule[read].op
             if not isinstance(op, ComputeOp) or not op.reduce_axis:
                 queue += op.input_tensors
-        return False
+        return list(found)
+
+    def _reads(self, tensor: Tensor) -> bool:
+        return tensor in self.inputs()
 
     def _order(self) -> str:
         return ", ".join(a.name for a in self.leaf_iter_vars) or "none"

@@ -6,7 +6,11 @@ from __future__ import annotations
 import pytest
 
 from tests.ops.schedules.compiled import check
+from treadle.build.kernel import Kernel
+from treadle.graph.nodes import Function, Var
 from treadle.graph.operator import OPERATORS
+from treadle.graph.types import TensorType
+from treadle.ops import elementwise as ew
 from treadle.ops.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv import rows_per_band
 from treadle.ops.schedules.tiles import Taps, WindowTile, best_window_tile
@@ -54,6 +58,16 @@ def test_weights_and_the_data_of_single_taps_are_fetched_ahead() -> None:
     assert kernel.schedule.count("prefetch") == 2
     kernel = check("conv2d_nchwc", (1, 2, 9, 9, 16), (2, 2, 3, 3, 16, 16), atol=1e-4)
     assert kernel.schedule.count("prefetch") == 1
+
+
+@pytest.mark.parametrize(("size", "fetches"), [(56, True), (7, False)])
+def test_a_large_operand_of_the_tail_is_fetched_ahead(size: int, fetches: bool) -> None:
+    x = Var("x", TensorType((1, 1, size, size, 16), "float32"))
+    y = Var("y", TensorType((1, 4, size, size, 16), "float32"))
+    w = Var("w", TensorType((4, 1, 1, 1, 16, 16), "float32"))
+    total = ew.relu(ew.add(conv2d_nchwc(x, w), y))
+    kernel = Kernel(Function((x, w, y), total, "residual"), TARGET)
+    assert kernel.schedule.count("prefetch") == 2 + fetches
 
 
 def test_taps_that_only_meet_padding_are_skipped() -> None:

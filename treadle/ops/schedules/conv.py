@@ -25,6 +25,7 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     peel_border,
+    size_of,
 )
 from treadle.ops.schedules.tiles import (
     FROM_CACHE,
@@ -69,6 +70,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, *deep, band, oc_outer, oh_outer]
     _run_tiles(total, result, tasks, ow_outer, (oc_inner, oh_inner, ow_inner), ocb, target)
+    _fetch_operands(total, result, ow_outer, target)
     _register_sums(total)
     if taps is not None:
         _skip_zeros(total, taps)
@@ -338,6 +340,22 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
         turn = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
         total.prefetch(data, ic, ceil(FROM_CACHE / turn))
+
+
+def _fetch_operands(total: Stage, result: Stage, step: IterVar, target: Target) -> None:
+    """Fetch what the tail of a tile reads beside the sums while these are computed.
+
+    That is far away where it is as large as the result and no core's own cache holds it.
+    """
+    op = total.op
+    assert isinstance(op, ComputeOp)
+    elements = size_of(op.shape)
+    if elements is None or elements * itemsize_of(total) <= target.l2_bytes // 2:
+        return
+    for source in result.inputs():
+        is_operand = source not in op.input_tensors and size_of(source.shape) == elements
+        if is_operand and _is_in_memory(result, source):
+            result.prefetch(source, step, 0)
 
 
 def _is_in_memory(reader: Stage, tensor: Tensor) -> bool:

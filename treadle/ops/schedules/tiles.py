@@ -200,12 +200,16 @@ def image_cycles(
     return cycles
 
 
-def tile_set_cycles(rows: int, vectors: int, tile: Tile, width: int) -> float:
-    """Return the cycles of one reduction step over the whole output, remainders included."""
+def tile_set_cycles(rows: int, vectors: int, tile: Tile, width: int, wait: float = 0.0) -> float:
+    """Return the cycles of one reduction step over the whole output, remainders included.
+
+    `wait`: cycles to read a vector of weights.
+    """
     cycles = 0.0
     for tile_rows, row_count in _parts(rows, tile.rows):
         for tile_vectors, vector_count in _parts(vectors, tile.vectors):
-            cycles += tile_cycles(tile_rows, tile_vectors * width) * row_count * vector_count
+            held = tile_vectors * width
+            cycles += max(tile_cycles(tile_rows, held), held * wait) * row_count * vector_count
     return cycles
 
 

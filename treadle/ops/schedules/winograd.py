@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import ceil, isqrt
 from typing import Any
 
-from treadle.expr.nodes import int_value
+from treadle.expr.nodes import Const, int_value, select
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import (
     by_register,
@@ -33,6 +33,7 @@ from treadle.ops.schedules.tiles import (
     tiles_in_registers,
 )
 from treadle.target.base import Target
+from treadle.te import tensor as te
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar
 
@@ -40,6 +41,8 @@ LARGEST_LOCAL = 768 << 10
 """Bytes of V or M a thread may keep on its stack."""
 BYTES_PER_CYCLE = 8.0
 """What one core reads from memory, or from a cache all cores share: low, as all read at once."""
+NEAR_BYTES_PER_CYCLE = 22.0
+"""What one core reads from its second cache beside the multiplications."""
 CYCLES_PER_VECTOR = {2: 3.0, 4: 7.0}
 """Of a transform, per vector of V or M, by tile: larger tiles take more operations."""
 FORK_CYCLES = 3000.0
@@ -153,9 +156,17 @@ def _plan(
         if by_panel:  # every core reads all of V, of which the others have made most
             work += groups * (target.cores - 1) * shape.v_bytes(tiles) / BYTES_PER_CYCLE
         forks = 2 * groups if by_panel else 1
-        return work * ceil(jobs / target.cores) * target.cores / jobs + forks * FORK_CYCLES
+        share = ceil(jobs / target.cores) * target.cores / jobs
+        if by_panel:  # the last panel may be narrower than the others
+            share *= jobs * registers.vectors * shape.block / shape.outputs
+        return work * max(1.0, share) + forks * FORK_CYCLES
 
-    best = min(choices, key=lambda tile: (cycles(tile), -tile.rows * tile.vectors))
+    def rank(registers: Tile) -> tuple[float, bool, int]:
+        """Ties go to tiles that leave no rest, then to the larger one."""
+        rest = tiles % registers.rows > 0
+        return round(cycles(registers), 3), rest, -registers.rows * registers.vectors
+
+    best = min(choices, key=rank)
     return Plan(*group, best, by_panel, cycles(best))
 
 
@@ -164,13 +175,25 @@ def _group_cycles(
 ) -> float:
     """Return the cycles of the products and transforms of all groups, and of waits for weights."""
     vectors = shape.outputs // shape.block
-    products = shape.points * shape.inputs * tile_set_cycles(tiles, vectors, registers, width)
-    # Only the first pass over a panel of weights waits for them.
-    share = min(1.0, registers.rows / tiles)
+    wait = _weight_wait(shape, target, tiles, registers, width)
+    steps = tile_set_cycles(tiles, vectors, registers, width, wait)
+    products = shape.points * shape.inputs * steps
     times = groups if shape.weight_bytes > target.l2_bytes // 2 else 1
-    waits = times * max(0.0, shape.weight_bytes / BYTES_PER_CYCLE - share * products)
+    waits = times * max(0.0, shape.weight_bytes / BYTES_PER_CYCLE - products)
     touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
     return groups * (products + touched * CYCLES_PER_VECTOR[shape.tile]) + waits
+
+
+def _weight_wait(
+    shape: WinogradShape, target: Target, tiles: int, registers: Tile, width: int
+) -> float:
+    """Return the cycles to read a vector of weights that several passes over a point take.
+
+    0 where one pass takes them or the first cache holds those of a point.
+    """
+    size = 4 * target.lanes()
+    is_near = shape.inputs * registers.vectors * width * size <= target.l1_bytes // 2
+    return 0.0 if is_near or tiles <= registers.rows else size / NEAR_BYTES_PER_CYCLE
 
 
 def schedule_winograd(group: Group, target: Target) -> None:
@@ -303,9 +326,40 @@ def _products(s: Schedule, products: Stage, plan: Plan, width: int) -> Stage:
     for axis in (i, j, n, t, oc):
         sums.unroll(axis)
     sums.vectorize(ocb)
-    step = tile_cycles(plan.registers.rows, plan.registers.vectors * width)
-    sums.prefetch(op.input_tensors[1], op.reduce_axis[-1], ceil(FROM_MEMORY / step))
+    _fetch_weights(sums, plan, width)
     return products
+
+
+def _fetch_weights(sums: Stage, plan: Plan, width: int) -> None:
+    """Fetch weights before the sums need them.
+
+    One pass over the tiles of a group fetches some steps ahead. Of several passes each fetches its
+    share of the weights of the next point: so memory is read evenly all the time.
+    """
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    weights = op.input_tensors[1]
+    vectors, rows = plan.registers.vectors, plan.registers.rows
+    passes = ceil(plan.rows * plan.columns / rows)
+    if passes == 1:
+        step = tile_cycles(rows, vectors * width)
+        sums.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
+        return
+    i, j, _, oc, t, _ = op.axis
+    ic, icb = op.reduce_axis
+    across = known(j)
+    point = i * across + j + 1
+    at_end = point >= known(i) * across
+    share = ceil(vectors / passes)
+    turn = te.floormod(te.floordiv(t, rows), passes)
+    first = oc + select(at_end, vectors, 0)
+    point = select(at_end, 0, point)
+    lanes = known(op.axis[-1]) // width
+    for k in range(share):
+        panel = first + te.min(turn * share + k, vectors - 1)
+        at = (panel, te.floordiv(point, across), te.floormod(point, across), ic, icb)
+        for r in range(width):
+            sums.prefetch_at(weights, icb, (*at, Const.of(r * lanes)))
 
 
 def _columns_first(rows_out: Stage, *, held: bool) -> None:

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Winograd's filtering: groups of tiles, register tiles, weights fetched ahead."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.build.kernel import Kernel
+from treadle.graph.nodes import Function, Var
+from treadle.graph.types import TensorType
+from treadle.ops.conv_winograd import conv2d_winograd_nchwc
+from treadle.ops.schedules.winograd import Plan, WinogradShape, plan_winograd
+from treadle.target.parse import parse_target
+
+TARGET = parse_target("llvm -mcpu=x86-64-v4 -num-cores=2")
+
+
+def plan_of(pixels: int, channels: int) -> Plan:
+    tiles = -(-pixels // 4)
+    return plan_winograd(WinogradShape(4, tiles, tiles, channels, channels, 16), TARGET)
+
+
+def test_weights_that_leave_the_first_cache_meet_many_rows_each_time() -> None:
+    """Several equal passes over 16 tiles, so that all are fetched evenly."""
+    plan = plan_of(14, 256)
+    assert plan.by_panel
+    assert (plan.rows * plan.columns) % plan.registers.rows == 0
+    assert plan.registers.rows >= 8
+    assert plan.registers.vectors > 1
+
+
+def test_panels_are_dealt_out_evenly() -> None:
+    for pixels, channels in ((14, 256), (28, 128), (14, 512)):
+        plan = plan_of(pixels, channels)
+        assert not plan.by_panel or (channels // 16) % (2 * plan.registers.vectors) == 0
+
+
+@pytest.mark.parametrize(("pixels", "channels"), [(14, 64), (28, 32), (8, 32)])
+def test_all_weights_of_a_tile_are_fetched_ahead(pixels: int, channels: int) -> None:
+    plan = plan_of(pixels, channels)
+    passes = -(-plan.rows * plan.columns // plan.registers.rows)
+    padded = -(-pixels // 4) * 4 + 2
+    blocks = channels // 16
+    x = Var("x", TensorType((1, blocks, padded, padded, 16), "float32"))
+    u = Var("u", TensorType((blocks, 6, 6, blocks, 16, 16), "float32"))
+    call = conv2d_winograd_nchwc(x, u, tile=4, height=pixels, width=pixels)
+    kernel = Kernel(Function((x, u), call, "winograd"), TARGET)
+    lines = kernel.schedule.count("prefetch_at")
+    if passes == 1:
+        assert (lines, kernel.schedule.count("prefetch")) == (0, 1)
+    else:
+        assert lines * passes >= plan.registers.vectors
