@@ -20,7 +20,8 @@ from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import mean
 from treadle.optimize.canonicalize import canonicalize
-from treadle.optimize.layout import block_of, choose_layouts, panel_width
+from treadle.optimize.dense import panel_width
+from treadle.optimize.layout import block_of, choose_layouts
 from treadle.target.parse import parse_target
 
 NARROW = parse_target("llvm -mcpu=x86-64-v3 -num-cores=2")

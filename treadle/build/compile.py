@@ -81,10 +81,10 @@ def compile_model(
 
     `model` is an ONNX file (path or bytes), a ModelProto, or a graph module. `shapes` gives sizes
     to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, 3 does
-    everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering, which is
-    faster and rounds more (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic`
-    sizes that the file leaves open stay open: the model runs at any; else an unknown batch
-    becomes 1.
+    everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering and large
+    products with constant weights by Strassen's algorithm, which multiply less and round
+    differently (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic` sizes that the
+    file leaves open stay open: the model runs at any; else an unknown batch becomes 1.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.

@@ -129,7 +129,8 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         dest="winograd",
         action="store_false",
         default=None,
-        help="run no 3x3 convolution by Winograd's filtering: slower, rounding errors of 1e-7",
+        help="run no 3x3 convolution by Winograd's filtering and no product by Strassen's "
+        "algorithm: slower, smaller weights, rounding errors of 1e-7",
     )
 
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treadle.graph.nodes import Constant, DeferredConstant
+from treadle.runtime.pages import release_pages
+
 GAP = -1
 
 
@@ -174,3 +177,11 @@ def pack_panels(w: np.ndarray, width: int) -> np.ndarray:
     missing = -n % width
     padded = np.pad(w, ((0, 0), (0, missing))) if missing else w
     return padded.reshape(k, -1, width).transpose(1, 0, 2)
+
+
+def packed_constant(value: np.ndarray, like: Constant) -> Constant:
+    """Return weights packed from those of `like`, whose pages in memory may go."""
+    made = Constant.of(value, origin=like.origin)
+    if not isinstance(like, DeferredConstant) and not np.may_share_memory(made.value, like.value):
+        release_pages(like.value)
+    return made

@@ -22,7 +22,7 @@ import numpy as np
 
 from treadle.dtype import bits
 from treadle.graph import nodes as g
-from treadle.graph.nodes import Call, Constant, DeferredConstant, Function, Node
+from treadle.graph.nodes import Call, Constant, Function, Node
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import Dim, TensorType, Type, known_sizes, same_dim, tensor_type
 from treadle.ops import elementwise as ew
@@ -39,22 +39,21 @@ from treadle.ops.conv_nchwc import (
 )
 from treadle.ops.conv_phased import phased_conv_nchwc
 from treadle.ops.conv_winograd import conv2d_winograd_nchwc
-from treadle.ops.matmul import dense_packed, matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import max_, mean, min_, sum_
-from treadle.ops.schedules.tiles import best_panel
 from treadle.ops.weave import weave
 from treadle.optimize.channels import (
     ChannelOrder,
     merge_groups,
     pack_channels,
     pack_depthwise,
-    pack_panels,
     pack_weights,
+    packed_constant,
     runs_of,
     take_per_group,
 )
+from treadle.optimize.dense import DenseLayouts
 from treadle.optimize.phases import Phases, in_turn, phases_of
 from treadle.optimize.winograd import (
     taps_of,
@@ -65,7 +64,6 @@ from treadle.optimize.winograd import (
     winograd_tile,
 )
 from treadle.passes import decided
-from treadle.runtime.pages import release_pages
 from treadle.target.base import Target
 
 _UNSAFE = frozenset(
@@ -155,17 +153,19 @@ class _Layouts:
         self.blocked: dict[Node, _Blocked] = {}
         self.phased: dict[Node, _Phased] = {}
         self.moved: dict[tuple[Node, ChannelOrder], Node] = {}
-        self.panels: dict[tuple[Constant, int], Constant] = {}
+        self.dense = DenseLayouts(target)
 
     def run(self, function: Function) -> Function:
-        for node in g.topological([function.body]):
+        nodes = list(g.topological([function.body]))
+        self.dense.count_readers(nodes)
+        for node in nodes:
             self._node(node)
         body = self._plain(function.body)
         self.blocked.clear()  # what makes values again refers to this object: no cycle may
         self.plain.clear()  # keep the old weights in memory
         self.phased.clear()
         self.moved.clear()
-        self.panels.clear()
+        self.dense.clear()
         return Function(function.params, body, function.name, dict(function.attrs))
 
     # -- the two forms -------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class _Layouts:
                 return
         operands = [self._plain(o) for o in g.operands(node)]
         fresh = g.with_operands(node, operands)
-        self.plain[node] = self._product(fresh) if isinstance(fresh, Call) else fresh
+        self.plain[node] = self.dense.packed(node, fresh)
 
     # -- operators that run blocked --------------------------------------------------------------
 
@@ -273,7 +273,7 @@ class _Layouts:
             padded, rest = _padded(source.node, rest, w, node.origin)
 
         def make(order: ChannelOrder) -> Node:
-            packed: Node = _constant(pack_weights(w.value, source.order, order), w)
+            packed: Node = packed_constant(pack_weights(w.value, source.order, order), w)
             if scaled is not None:
                 packed = _times(
                     packed, self._operand(scaled.factor, source.order, 4), scaled.origin
@@ -302,7 +302,7 @@ class _Layouts:
         if not isinstance(phases, Phases) or not woven:
             return self._in_turn(node, w, block)
         decided(node.origin, "method", "phases", f"outputs {phases.weave.strides} apart are alike")
-        turned = _constant(phases.weights(w.value), w)
+        turned = packed_constant(phases.weights(w.value), w)
         made = conv.call(phases.conv, (x, turned), origin=node.origin)
         blocked = self._conv(made)
         if blocked is None:
@@ -341,7 +341,7 @@ class _Layouts:
         def make(order: ChannelOrder) -> Node:
             packed = pack_weights(turned, source.order, order)  # [oc, ic, *strides, *taps, ib, ob]
             moved = np.ascontiguousarray(np.moveaxis(packed, 1, 1 + rank))
-            operands = (padded, _constant(moved, w))
+            operands = (padded, packed_constant(moved, w))
             return phased_conv_nchwc.call(how.conv, operands, origin=node.origin)
 
         order = ChannelOrder.natural(w.type.static_shape[1], block)
@@ -360,7 +360,7 @@ class _Layouts:
                     return False
                 operands.append(self.phased[x].made)
             elif isinstance(x, Constant) and _is_per_channel(x, out):
-                repeated = _constant(source.phases.repeated(x.value, out.ndim), x)
+                repeated = packed_constant(source.phases.repeated(x.value, out.ndim), x)
                 self.plain[repeated] = repeated
                 operands.append(repeated)
             else:
@@ -427,7 +427,7 @@ class _Layouts:
         assert isinstance(node.attrs, ConvAttrs)
         source = self._blocked(x)
         padded, rest = _padded(source.node, replace(node.attrs, groups=1), w, node.origin)
-        packed = _constant(pack_depthwise(w.value, source.order), w)
+        packed = packed_constant(pack_depthwise(w.value, source.order), w)
         call = depthwise_conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
         return _Blocked(call, source.order)
 
@@ -479,7 +479,7 @@ class _Layouts:
         if same_dim(full[1], 1) and not is_single:
             return _reshaped(self._plain(x), (*full, 1))
         if isinstance(x, Constant):
-            return _constant(pack_channels(_with_ndim(x.value, ndim), order), x)
+            return packed_constant(pack_channels(_with_ndim(x.value, ndim), order), x)
         found = self._blocked(x)
         made = found.reordered(order)
         return made if made is not None else self._moved(x, order)
@@ -583,26 +583,6 @@ class _Layouts:
         source = self._blocked(data)
         return _Blocked(source.node, source.order.renamed(picked))
 
-    # -- products ----------------------------------------------------------------------------------
-
-    def _product(self, node: Call) -> Node:
-        """A product with constant weights reads them in panels."""
-        if node.op is not matmul or not isinstance(node.args[1], Constant):
-            return node
-        a, b = node.args
-        data, weights = tensor_type(a.type), tensor_type(b.type)
-        if weights.ndim != 2 or data.dtype not in _FLOATS or not weights.size:
-            return node
-        assert isinstance(b, Constant)
-        decided(node.origin, "layout", "weights in panels", "they are known when compiled")
-        n = weights.static_shape[1]
-        rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
-        width = panel_width(rows, n, weights.static_shape[0], data.dtype, self.target)
-        # Once for all products that share them: a recurrent layer has one per step.
-        if (b, width) not in self.panels:
-            self.panels[b, width] = _constant(pack_panels(b.value, width), b)
-        return dense_packed(a, self.panels[b, width], n=n, origin=node.origin)
-
 
 def _channels(type_: TensorType) -> int:
     """Return the extent of the channels, which must be known."""
@@ -626,22 +606,6 @@ def _is_per_channel(x: Constant, out: TensorType) -> bool:
 
 def _runs_blocked(node: Call, block: int) -> None:
     decided(node.origin, "layout", f"NCHW{block}c", "a vector register holds a block")
-
-
-def panel_width(rows: int, columns: int, steps: int, dtype: str, target: Target) -> int:
-    """Return how many columns of weights `[steps, columns]` lie together, in whole vectors.
-
-    `rows` are those of the other factor, 0 where they are not known. One row has few sums: more
-    columns keep the FMA units busy.
-    """
-    lanes = target.lanes(bits(dtype))
-    vectors = -(-columns // lanes)
-    if rows != 1:
-        return lanes * best_panel(rows, vectors, steps * bits(dtype) // 8, target)
-    width = 8
-    while width > 1 and width * lanes >= 2 * columns:
-        width //= 2
-    return width * lanes
 
 
 def _groups_to_merge(attrs: ConvAttrs, weights: TensorType, block: int) -> int | None:
@@ -676,13 +640,13 @@ def _in_groups(
     per_group, block = w.type.static_shape[1], order.block
     if source.order == ChannelOrder.spread(groups, per_group, block):
         inputs = ChannelOrder.natural(per_group, block)
-        packed = _constant(pack_weights(w.value, inputs, order), w)
+        packed = packed_constant(pack_weights(w.value, inputs, order), w)
         return _Blocked(conv2d_nchwc.call(rest, (padded, packed), origin=node.origin), order)
     places = source.order.position_of().reshape(groups, per_group)
     along = np.argsort(places, axis=1)  # in the order of memory
     picked = take_per_group(w.value, along)
     alone = pack_weights(picked, ChannelOrder.natural(per_group, 1), order)
-    packed = _constant(alone[:, :, :, :, 0], w)
+    packed = packed_constant(alone[:, :, :, :, 0], w)
     at = _places(_Blocked(padded, source.order), np.take_along_axis(places, along, 1))
     call = grouped_conv2d_nchwc.call(rest, (padded, packed, at), origin=node.origin)
     return _Blocked(call, order)
@@ -706,7 +670,9 @@ def _winograd(
 
     def make(order: ChannelOrder) -> Node:
         packed = transform_weights(pack_weights(w.value, source.order, order), tile, how.stride)
-        return conv2d_winograd_nchwc.call(how, (padded, _constant(packed, w)), origin=node.origin)
+        return conv2d_winograd_nchwc.call(
+            how, (padded, packed_constant(packed, w)), origin=node.origin
+        )
 
     return make
 
@@ -759,12 +725,5 @@ def _unpacked(value: _Blocked, type_: TensorType, origin: str) -> Node:
 def _reshaped(x: Node, shape: tuple[Dim, ...]) -> Node:
     if isinstance(x, Constant):
         known = TensorType(shape, x.type.dtype).static_shape
-        return _constant(x.value.reshape(known), x)
+        return packed_constant(x.value.reshape(known), x)
     return reshape(x, shape=shape, origin=x.origin)
-
-
-def _constant(value: np.ndarray, like: Constant) -> Constant:
-    made = Constant.of(value, origin=like.origin)
-    if not isinstance(like, DeferredConstant) and not np.may_share_memory(made.value, like.value):
-        release_pages(like.value)
-    return made

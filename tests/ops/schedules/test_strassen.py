@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of Strassen's products: sums in registers on every machine, weights fetched ahead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.ops.schedules.compiled import check
+from tests.ops.schedules.test_matmul import MACHINES
+from tests.ops.test_operators import call_of, function_of, inputs_of
+from treadle.build.kernel import Kernel
+from treadle.graph.operator import OPERATORS, Example
+from treadle.ops.matmul_strassen import PRODUCTS, TRAILER
+from treadle.optimize.strassen import ProductShape, strassen_width
+from treadle.target.llvm import spill_count
+from treadle.target.parse import parse_target
+
+
+def shapes(rows: int, steps: int, pairs: int, width: int) -> tuple[tuple[int, ...], ...]:
+    values = (-(-rows // 2), PRODUCTS, steps // 2 + TRAILER)
+    return values, (pairs, PRODUCTS, steps // 2, width)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("rows", [128, 197])
+def test_sums_stay_in_registers(rows: int, machine: str) -> None:
+    target = parse_target(MACHINES[machine])
+    width = strassen_width(ProductShape(1, rows, 3072, 768), target)
+    assert width is not None
+    example = Example(shapes(rows, 768, 2, width), {"m": rows, "n": 4 * width})
+    op = OPERATORS.get("dense_strassen")
+    assert op is not None
+    asm = Kernel(function_of(call_of(op, example, inputs_of(example))), target).asm()
+    assert "prefetch" in asm or "prfm" in asm
+    assert spill_count(asm) == 0
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 28, 31])
+@pytest.mark.parametrize("n", [5, 64, 75])
+def test_any_rows_and_columns(rows: int, n: int) -> None:
+    check("dense_strassen", *shapes(rows, 48, -(-n // 64), 32), m=rows, n=n)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (7, 34), (2, 5, 64), (64, 130)])
+def test_sums_of_blocks_of_any_size(shape: tuple[int, ...]) -> None:
+    kernel = check("strassen_blocks", shape)
+    assert np.prod(shape) < 4096 or "parallel" in kernel.schedule

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of where Strassen's algorithm is chosen, and of how exact its products are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.optimize.cases import assert_same, function, var
+from treadle.build.compile import compile_model
+from treadle.graph.interpret import run
+from treadle.graph.nodes import Call, Constant, Module, Var, topological
+from treadle.graph.operator import Operator
+from treadle.ops import elementwise as ew
+from treadle.ops.matmul import matmul
+from treadle.ops.matmul_strassen import dense_strassen, strassen_blocks
+from treadle.optimize import dense
+from treadle.optimize.layout import choose_layouts
+from treadle.optimize.strassen import (
+    ProductShape,
+    extra_bytes,
+    is_even,
+    pack_strassen,
+    strassen_width,
+    why_strassen,
+)
+from treadle.settings import use
+from treadle.target.parse import parse_target
+
+TARGET = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -num-cores=2")
+NARROW = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell -num-cores=2")
+LARGE = ProductShape(1, 128, 3072, 768)
+RNG = np.random.default_rng(0)
+
+
+def weights(k: int, n: int) -> np.ndarray:
+    return (RNG.standard_normal((k, n)) / np.sqrt(k)).astype(np.float32)
+
+
+def product_of(x: np.ndarray, w: np.ndarray, width: int) -> np.ndarray:
+    """Return x w by the operators' references."""
+    a, packed = var("x", *x.shape), Constant.of(pack_strassen(w, width))
+    made = dense_strassen(strassen_blocks(a), packed, m=x.shape[-2], n=w.shape[1])
+    return run(function(made, params=[a]), {"x": x})[0]
+
+
+# ---- what is computed ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 8])
+@pytest.mark.parametrize("columns", [1, 15, 16, 33])
+def test_packed_sums_give_the_product(rows: int, columns: int) -> None:
+    x, w = RNG.standard_normal((3, rows, 10)).astype(np.float32), weights(10, columns)
+    np.testing.assert_allclose(product_of(x, w, 8), x @ w, rtol=1e-5, atol=1e-5)
+
+
+def _departure(x: np.ndarray, w: np.ndarray) -> float:
+    """Return the largest error of the compiled product, in bounds of the elements it adds."""
+    a = var("x", *x.shape)
+    compiled = compile_model(Module(function(matmul(a, Constant.of(w)), params=[a])))
+    assert any("dense_strassen" in k.name for k in compiled.kernels)
+    (made,) = compiled.run([x])
+    wide, heavy = x.astype(np.float64), w.astype(np.float64)
+    bound = 2.0**-24 * (4 + x.shape[-1] / 64) * (np.abs(wide) @ np.abs(heavy))
+    return float(np.max(np.abs(np.asarray(made) - wide @ heavy) / bound))
+
+
+def test_elements_are_within_the_bound_of_a_plain_product() -> None:
+    x = RNG.standard_normal((128, 768)).astype(np.float32)
+    assert _departure(x, weights(768, 1536)) < 1
+
+
+def test_small_rows_keep_their_digits_beside_large_ones() -> None:
+    x = RNG.standard_normal((128, 768)).astype(np.float32)
+    x *= np.where(np.arange(128) < 64, 1e6, 1e-6).astype(np.float32)[:, None]
+    assert _departure(x, weights(768, 1536)) < 1
+
+
+def test_rows_of_zeros_and_of_the_smallest_values() -> None:
+    x = RNG.standard_normal((8, 40)).astype(np.float32)
+    x[1], x[2], x[6] = 0, 1e-42, 3e38
+    w = weights(40, 32) / 64
+    exact = x.astype(np.float64) @ w.astype(np.float64)
+    made = product_of(x, w, 16)
+    np.testing.assert_array_equal(made[1], 0)
+    largest = np.abs(exact).max(1, keepdims=True)
+    assert np.all(np.abs(made - exact) <= 1e-5 * largest + 1e-44)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_row_that_is_not_finite_spoils_no_other(value: float) -> None:
+    x = RNG.standard_normal((129, 64)).astype(np.float32)
+    x[3, 5] = value
+    a, packed = var("x", 129, 64), Constant.of(pack_strassen(weights(64, 64), 32))
+    made = dense_strassen(strassen_blocks(a), packed, m=129, n=64)
+    (result,) = compile_model(Module(function(made, params=[a]))).run([x])
+    spoiled = np.isnan(np.asarray(result))
+    assert spoiled[3].all()
+    assert not np.delete(spoiled, 3, axis=0).any()
+
+
+# ---- where it is chosen --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        LARGE,
+        ProductShape(1, 128, 768, 3072),
+        ProductShape(1, 197, 2304, 768),
+        ProductShape(8, 128, 3072, 768),
+        ProductShape(1, 128, 768, 768, sharing=3),
+    ],
+)
+def test_large_products_run_by_it(shape: ProductShape) -> None:
+    width = strassen_width(shape, TARGET)
+    assert width is not None
+    assert width % TARGET.lanes() == 0
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        replace(LARGE, steps=767),
+        replace(LARGE, rows=1),
+        replace(LARGE, rows=16),
+        replace(LARGE, rows=10_000),
+        ProductShape(1, 128, 64, 64),
+        ProductShape(1, 128, 768, 768),
+    ],
+)
+def test_others_run_directly(shape: ProductShape) -> None:
+    assert strassen_width(shape, TARGET) is None
+
+
+def test_it_can_be_forbidden() -> None:
+    with use(winograd=False):
+        assert strassen_width(LARGE, TARGET) is None
+        assert "switched off" in why_strassen(LARGE, TARGET)
+    assert strassen_width(LARGE, TARGET) is not None
+
+
+def laid_out(*outputs: Call, x: Var) -> Counter[str]:
+    before = function(*outputs, params=[x])
+    after = choose_layouts(before, TARGET)
+    assert_same(before, after, rtol=1e-4)
+    nodes = [n for n in topological([after.body]) if isinstance(n, Call)]
+    return Counter(n.op.name for n in nodes if isinstance(n.op, Operator))
+
+
+def test_products_of_the_same_values_share_their_sums() -> None:
+    x = var("x", 1, 128, 512)
+    made = laid_out(*(matmul(x, Constant.of(weights(512, 1024))) for _ in range(3)), x=x)
+    assert made["strassen_blocks"] == 1
+    assert made["dense_strassen"] == 3
+
+
+def test_weights_grow_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = ProductShape(1, 128, 2048, 512)
+    monkeypatch.setattr(dense, "MOST_BYTES", extra_bytes(shape) * 5 // 2)
+    x = var("x", 128, 512)
+    made = laid_out(*(matmul(x, Constant.of(weights(512, 2048))) for _ in range(3)), x=x)
+    assert made["dense_strassen"] == 2
+    assert made["dense_packed"] == 1
+
+
+def test_weights_of_very_different_sizes_stay_as_they_are() -> None:
+    x, w = var("x", 128, 512), weights(512, 2048)
+    assert laid_out(matmul(x, Constant.of(w)), x=x)["dense_strassen"] == 1
+    w[7] *= 1e4
+    assert laid_out(matmul(x, Constant.of(w)), x=x)["dense_packed"] == 1
+
+
+@pytest.mark.parametrize("place", [(3, slice(None)), (slice(None), 37), (5, 5)])
+@pytest.mark.parametrize("value", [0.0, 1e4, np.inf])
+def test_even_weights(place: tuple[object, object], value: float) -> None:
+    w = np.ones((64, 90), np.float32)
+    assert is_even(w, 32)
+    w[place] = value
+    assert is_even(w, 32) == (value == 0.0 and place == (5, 5))
+
+
+def test_a_tail_and_odd_rows_on_a_narrow_machine() -> None:
+    x = var("x", 2, 75, 96)
+    w, bias = weights(96, 200), Constant.of(RNG.standard_normal(200).astype(np.float32))
+    sums = dense_strassen(strassen_blocks(x), Constant.of(pack_strassen(w, 24)), m=75, n=200)
+    made = function(ew.relu(ew.add(sums, bias)), params=[x])
+    plain = function(ew.relu(ew.add(matmul(x, Constant.of(w)), bias)), params=[x])
+    values = RNG.standard_normal((2, 75, 96)).astype(np.float32)
+    for target in (parse_target("llvm"), NARROW):
+        (found,) = compile_model(Module(made), target=target).run([values])
+        (wanted,) = run(plain, {"x": values})
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-5, atol=1e-5)

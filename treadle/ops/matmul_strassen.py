@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with constant weights by Strassen's algorithm, one level: 7 products instead of 8.
+
+Rows, steps and columns are halved (Strassen, "Gaussian Elimination is not Optimal", 1969):
+
+    M_p = (sum of blocks of A by LEFT[p]) (sum of blocks of B by RIGHT[p])      p = 0 .. 6
+    C_ij = sum of M_p by OUT[ij]
+
+The sums of weights are made when the model is compiled, those of the values by an operator of their
+own, `strassen_blocks`: products of the same values share them. Columns are halved within each pair
+of panels, so that the products of a pair stay in the cache until they are combined.
+
+A row is added to the row half the matrix below. So that a row of small values keeps its digits
+beside one of large values, each is first scaled by a power of two, which is exact, to a largest
+value in [1, 2), and the results are scaled back. A row with a value that is not finite becomes NaN
+and leaves the other as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from treadle.errors import TypeMismatch
+from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, maximum, minimum, select
+from treadle.graph.operator import Attrs, Fusion, Operator, register
+from treadle.graph.types import TensorType, Type, tensor_type
+from treadle.ops.accumulate import product_example
+from treadle.ops.numeric import in_float64
+from treadle.ops.schedules.strassen import schedule_dense_strassen, schedule_strassen_blocks
+from treadle.te import tensor as te
+
+LEFT = np.array(
+    [[1, 0, 0, 1], [0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 1],
+     [1, 1, 0, 0], [-1, 0, 1, 0], [0, 1, 0, -1]]
+)  # fmt: skip
+RIGHT = np.array(
+    [[1, 0, 0, 1], [1, 0, 0, 0], [0, 1, 0, -1], [-1, 0, 1, 0],
+     [0, 0, 0, 1], [1, 1, 0, 0], [0, 0, 1, 1]]
+)  # fmt: skip
+OUT = np.array(
+    [[1, 0, 0, 1, -1, 0, 1], [0, 0, 1, 0, 1, 0, 0],
+     [0, 1, 0, 1, 0, 0, 0], [1, -1, 1, 0, 0, 1, 0]]
+)  # fmt: skip
+"""Factors of the blocks 11, 12, 21, 22 (of A, of B), and of the 7 products for each block of C."""
+PRODUCTS = len(LEFT)
+TRAILER = 16
+"""Elements, a cache line, behind the sums of a row: the first of product 0 and of product 1 is the
+power of two by which results of the upper and of the lower row are scaled."""
+_LANES = 32
+"""Largest values of a row that are kept side by side while it is read."""
+_MANTISSA, _NOT_FINITE = 23, 255
+"""Bits of the mantissa of a float32, and the exponent of infinity and NaN."""
+
+
+@dataclass(frozen=True, slots=True)
+class DenseStrassenAttrs(Attrs):
+    """`m`, `n`: the rows and columns of the result; what is padded beyond them is left out."""
+
+    m: int
+    n: int
+
+
+def _signed_sum(values: Sequence[Expr], factors: Sequence[int]) -> Expr:
+    """Return the sum of the values with factors of 1 and -1, a positive one first."""
+    used = [(f, v) for f, v in zip(factors, values, strict=True) if f]
+    used.sort(key=lambda pair: -pair[0])
+    total = used[0][1]
+    for factor, value in used[1:]:
+        total = total + value if factor > 0 else total - value
+    return total
+
+
+def _choose(rows: Sequence[Expr], index: Expr) -> Expr:
+    """Return `rows[index]`; once `index` is known (unrolled) one row is left."""
+    found = rows[-1]
+    for k in range(len(rows) - 2, -1, -1):
+        found = select(index == k, rows[k], found)
+    return found
+
+
+# ---- sums of the blocks of a matrix --------------------------------------------------------------
+
+
+def _infer_blocks(attrs: Attrs, a: Type) -> TensorType:
+    x = tensor_type(a)
+    if x.ndim < 2 or not x.is_static or x.static_shape[-1] % 2 or x.dtype != "float32":
+        raise TypeMismatch(f"{x} is not float32[..., m, k] of known sizes with an even k")
+    *batch, m, k = x.static_shape
+    return x.with_shape((*batch, -(-m // 2), PRODUCTS, k // 2 + TRAILER))
+
+
+def _compute_blocks(attrs: Attrs, a: te.Tensor) -> list[te.Tensor]:
+    """Stages: the largest magnitudes of a pair of rows, lane by lane and of all, and the sums."""
+    *batch, high, _, length = _infer_blocks(attrs, TensorType(a.shape, a.dtype)).static_shape
+    m, steps = int_value(a.shape[-2]) or 1, length - TRAILER
+
+    def value(b: Sequence[Expr], r: Expr, down: ExprLike, k: Expr) -> Expr:
+        """The value of a row of the upper (down = 0) or the lower half; 0 below the last row."""
+        row = r + down * high
+        read = a[(*b, row, k)]
+        return read if m % 2 == 0 or down == 0 else te.if_then_else(row < m, read, 0.0)
+
+    turns = te.reduce_axis((0, -(-2 * steps // _LANES)), "turn")
+
+    def by_lane(*i: Expr) -> Expr:
+        *b, r, down, lane = i
+        k = turns * _LANES + lane
+        read = value(b, r, down, k)
+        held = read if 2 * steps % _LANES == 0 else te.if_then_else(k < 2 * steps, read, 0.0)
+        # Magnitudes compare as integers do, NaN above all.
+        return te.max(call("bitcast", held, dtype="int32") & 0x7FFFFFFF, turns)
+
+    lanes = te.compute_one((*batch, high, 2, _LANES), by_lane, name="strassen_lane_maxima")
+    lane = te.reduce_axis((0, _LANES), "lane")
+    largest = te.compute_one(
+        (*batch, high, 2), lambda *i: te.max(lanes[(*i, lane)], lane), name="strassen_maxima"
+    )
+
+    def sums(*i: Expr) -> Expr:
+        *b, r, p, k = i
+        exponents = [largest[(*b, r, down)] >> _MANTISSA for down in (0, 1)]
+        four = [
+            _scaled(value(b, r, down, k + across * steps), exponents[down])
+            for down in (0, 1)
+            for across in (0, 1)
+        ]
+        total = _choose([_signed_sum(four, row.tolist()) for row in LEFT], p)
+        return te.if_then_else(k < steps, total, _choose([_unit(e) for e in exponents], p))
+
+    result = te.compute_one((*batch, high, PRODUCTS, length), sums, name="strassen_blocks")
+    return [lanes, largest, result]
+
+
+def _scaled(value: Expr, exponent: Expr) -> Expr:
+    """Return a value of a row whose largest one has this biased exponent, over its power of two."""
+    bounded = minimum(maximum(exponent, 1), _NOT_FINITE - 2)
+    factor = call("bitcast", (_NOT_FINITE - 1 - bounded) << _MANTISSA, dtype="float32")
+    return select(exponent == _NOT_FINITE, Const.of(0.0, "float32"), value * factor)
+
+
+def _unit(exponent: Expr) -> Expr:
+    """Return the power of two that `_scaled` divided by; NaN for a row that is not finite."""
+    bounded = minimum(maximum(exponent, 1), _NOT_FINITE - 2)
+    unit = call("bitcast", bounded << _MANTISSA, dtype="float32")
+    return select(exponent == _NOT_FINITE, Const.of(float("nan"), "float32"), unit)
+
+
+def _reference_blocks(attrs: Attrs, a: np.ndarray) -> np.ndarray:
+    *batch, m, k = a.shape
+    high = -(-m // 2)
+    even = np.zeros((*batch, 2 * high, k), np.float32)
+    even[..., :m, :] = a
+    largest = np.abs(even).max(-1, initial=0.0, keepdims=True)
+    is_finite = np.isfinite(largest)
+    with np.errstate(divide="ignore"):
+        exponents = np.floor(np.log2(np.where(is_finite, largest, 1.0)))
+    units = np.exp2(np.clip(exponents, -126, 126))
+    scaled = np.where(is_finite, even / units, 0.0)
+    four = np.moveaxis(scaled.reshape(*batch, 2, high, 2, k // 2), (-4, -2), (0, 1))
+    sums = np.tensordot(LEFT, four.reshape(4, *four.shape[2:]), 1)  # [7, ..., m / 2, k / 2]
+    made = np.zeros((*batch, high, PRODUCTS, k // 2 + TRAILER), np.float32)
+    made[..., : k // 2] = np.moveaxis(sums, 0, -2)
+    unscale = np.where(is_finite, units, np.nan).reshape(*batch, 2, high)
+    made[..., 0, k // 2 :] = unscale[..., 0, :, np.newaxis]
+    made[..., 1:, k // 2 :] = unscale[..., 1, :, np.newaxis, np.newaxis]
+    return made
+
+
+strassen_blocks: Operator[Attrs] = register(
+    Operator(
+        name="strassen_blocks",
+        schedule={"cpu": schedule_strassen_blocks},
+        infer=_infer_blocks,
+        reference=_reference_blocks,
+        compute=_compute_blocks,
+        fusion=Fusion.OPAQUE,
+        examples=(
+            product_example(((4, 6),)),
+            product_example(((5, 40),)),
+            product_example(((2, 3, 7, 64),)),
+        ),
+    )
+)
+
+
+# ---- their products ------------------------------------------------------------------------------
+
+
+def _infer(attrs: DenseStrassenAttrs, a: Type, w: Type) -> TensorType:
+    x, pairs = tensor_type(a), tensor_type(w)
+    if x.ndim < 3 or pairs.ndim != 4:
+        raise TypeMismatch(
+            f"{x} and {pairs} are not values [..., m/2, 7, k/2 + {TRAILER}] and weights "
+            f"[n/(2 nb), 7, k/2, nb]"
+        )
+    if x.dtype != "float32" or pairs.dtype != "float32":
+        raise TypeMismatch(f"{x} and {pairs} must be float32")
+    (*batch, high, left, length), (count, right, steps, width) = x.static_shape, pairs.static_shape
+    if (left, right, length) != (PRODUCTS, PRODUCTS, steps + TRAILER):
+        raise TypeMismatch(f"{x} and {pairs} are not sums of blocks that multiply")
+    if not (count - 1) * 2 * width < attrs.n <= count * 2 * width:
+        raise TypeMismatch(f"{count} pairs of {width} columns do not hold {attrs.n} columns")
+    if -(-attrs.m // 2) != high:
+        raise TypeMismatch(f"sums of {high} rows are not those of a matrix of {attrs.m}")
+    return x.with_shape((*batch, attrs.m, attrs.n))
+
+
+def _compute(attrs: DenseStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
+    """Stages: the products of a pair of panels, and the result."""
+    *batch, high, _, _ = a.shape
+    pairs, _, steps, width = w.shape
+    k = te.reduce_axis((0, steps), "k")
+
+    def products(p: Expr, *i: Expr) -> Expr:
+        *b, r, q, c = i
+        return te.sum(a[(*b, r, p, k)] * w[q, p, k, c], axis=k)
+
+    shape: tuple[ExprLike, ...] = (PRODUCTS, *batch, high, pairs, width)
+    seven = te.compute_one(shape, products, name="strassen_products")
+
+    def element(*i: Expr) -> Expr:
+        *b, r, n = i
+        pair, within = te.floordiv(n, width * 2), te.floormod(n, width * 2)
+        down, across = te.floordiv(r, high), te.floordiv(within, width)
+        at = (*b, te.floormod(r, high), pair, te.floormod(within, width))
+        values = [seven[(p, *at)] for p in range(PRODUCTS)]
+        total = _choose([_signed_sum(values, row.tolist()) for row in OUT], down * 2 + across)
+        return total * a[(*b, te.floormod(r, high), down, steps)]
+
+    result = te.compute_one((*batch, attrs.m, attrs.n), element, name="dense_strassen")
+    return [seven, result]
+
+
+def _reference(attrs: DenseStrassenAttrs, a: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Any weights mean something: not all are sums of blocks."""
+    *batch, high, _, _ = a.shape
+    pairs, _, steps, width = w.shape
+    values = in_float64(a)
+    left, units = values[..., :steps], np.moveaxis(values[..., :2, steps], -1, -2)
+    seven = np.einsum("...rpk,qpkc->p...rqc", left, in_float64(w), optimize=True)
+    four = np.tensordot(OUT, seven, 1).reshape(2, 2, *seven.shape[1:])
+    whole = np.moveaxis(four, (0, 1), (-5, -2))  # [..., down, r, q, across, c]
+    result: np.ndarray = whole.reshape(*batch, 2 * high, pairs * 2 * width)
+    result = result * units.reshape(*batch, 2 * high, 1)
+    return result[..., : attrs.m, : attrs.n].astype(a.dtype)
+
+
+def _flops(attrs: DenseStrassenAttrs, a: Type, w: Type) -> int:
+    """The operations of the product this stands for: a rate compares with other ways."""
+    *batch, _, _, _ = tensor_type(a).static_shape
+    steps = tensor_type(w).static_shape[2]
+    return 2 * prod(batch) * attrs.m * attrs.n * 2 * steps
+
+
+dense_strassen: Operator[DenseStrassenAttrs] = register(
+    Operator(
+        name="dense_strassen",
+        schedule={"cpu": schedule_dense_strassen},
+        infer=_infer,
+        reference=_reference,
+        compute=_compute,
+        attrs_type=DenseStrassenAttrs,
+        fusion=Fusion.ANCHOR,
+        flops=_flops,
+        examples=(
+            product_example(((2, 7, 19), (2, 7, 3, 4)), {"m": 4, "n": 16}),
+            product_example(((3, 7, 20), (2, 7, 4, 8)), {"m": 5, "n": 27}),
+            product_example(((2, 3, 19, 7, 20), (1, 7, 4, 16)), {"m": 37, "n": 20}),
+            product_example(((1, 20, 7, 48), (2, 7, 32, 32)), {"m": 40, "n": 128}),
+        ),
+    )
+)

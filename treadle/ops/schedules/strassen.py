@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedule of Strassen's products: per pair of panels seven products, then their sums and the tail.
+
+parallel over rows: sums of blocks of the values
+parallel over pairs of panels: per product, per tile of rows: sums in registers over half of k;
+                               then four results at a time of the seven products, the tail
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import int_value
+from treadle.graph.operator import Group
+from treadle.loop.from_schedule import LINE_BYTES
+from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.stages import (
+    inline_moves,
+    inline_tail,
+    is_much,
+    itemsize_of,
+    known,
+    lanes_of,
+    live_stages,
+)
+from treadle.ops.schedules.tiles import FROM_MEMORY, best_rows, tile_cycles
+from treadle.target.base import Target
+from treadle.te.schedule import Schedule, Stage
+from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv
+
+
+def products_bytes(high: int, width: int) -> int:
+    """Return the bytes a thread keeps of the seven products of a pair of panels, as float32."""
+    return 7 * 4 * high * width
+
+
+def schedule_strassen_blocks(group: Group, target: Target) -> None:
+    """Per pair of rows: their largest magnitudes; then a vector of each of the four blocks is read
+    once, for all seven sums."""
+    s = group.schedule
+    blocks = s[group.outputs[0]]
+    by_lane, largest = (s[t] for t in group.anchor[:2])
+    lanes = lanes_of(blocks, target)
+    *batch, row, p, k = _axes(blocks)
+    outer, lane = blocks.split(k, factor=lanes)
+    blocks.reorder(*batch, row, outer, p, lane)
+    blocks.unroll(p)
+    blocks.vectorize(lane)
+    place = blocks.fuse(*batch, row)
+    if is_much(blocks.op.outputs[0].shape):
+        blocks.parallel(place)
+    for stage in (by_lane, largest):
+        stage.compute_at(blocks, place)
+    op = by_lane.op
+    assert isinstance(op, ComputeOp)
+    *rows, down, place_in_turn = op.axis
+    vector, lane = by_lane.split(place_in_turn, factor=lanes)
+    by_lane.reorder(*rows, down, *op.reduce_axis, vector, lane)
+    by_lane.unroll(vector)
+    by_lane.vectorize(lane)
+
+
+def schedule_dense_strassen(group: Group, target: Target) -> None:
+    """See the module."""
+    inline_moves(group)
+    s = group.schedule
+    products = s[group.anchor[0]]
+    inline_tail(s, products)
+    result = s[group.outputs[0]]
+    lanes = lanes_of(result, target)
+    for stage in live_stages(s):
+        if stage is not products and not stage.is_output:
+            injective(s, stage, target)
+    place = _combine(result, products, lanes)
+    _multiply(s, products, lanes, target)
+    products.compute_at(result, place)
+
+
+def _combine(result: Stage, products: Stage, lanes: int) -> IterVar:
+    """Take the four results that share the seven products together; return the loop of pairs."""
+    *batch, m, n = _axes(result)
+    high, width = int_value(products.op.outputs[0].shape[-3]), known(_axes(products)[-1])
+    assert high is not None
+    down, row = result.split(m, factor=high)
+    pair, within = result.split(n, factor=2 * width)
+    across, column = result.split(within, factor=width)
+    vector, lane = result.split(column, factor=min(lanes, width))
+    result.reorder(pair, *batch, row, vector, down, across, lane)
+    for axis in (vector, down, across):
+        result.unroll(axis)
+    result.vectorize(lane)
+    place = result.fuse(pair, *batch)
+    result.parallel(place)
+    return place
+
+
+def _multiply(s: Schedule, products: Stage, lanes: int, target: Target) -> None:
+    sums = s[s.cache_write(products.op.outputs[0], "local")]
+    p, *batch, row, pair, column = _axes(products)
+    vectors = max(1, known(column) // lanes)
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    (k,) = op.reduce_axis
+    *_, products_of_row, length = op.input_tensors[0].shape
+    row_bytes = (int_value(products_of_row * length) or 1) * itemsize_of(sums)
+    rows = best_rows(known(row), vectors, row_bytes, target)
+    row_outer, row_inner = products.split(row, factor=rows)
+    vector, lane = products.split(column, factor=min(lanes, known(column)))
+    products.reorder(p, *batch, pair, row_outer, row_inner, vector, lane)
+    products.unroll(row_inner)
+    products.unroll(vector)
+    products.vectorize(lane)
+    sums.compute_at(products, row_outer)
+    *_, row, pair, column = op.axis
+    vector, lane = sums.split(column, factor=min(lanes, known(column)))
+    sums.reorder(k, row, vector, lane)
+    sums.unroll(row)
+    sums.unroll(vector)
+    sums.vectorize(lane)
+    weights = op.input_tensors[1]
+    sums.prefetch(weights, k, ceil(FROM_MEMORY / tile_cycles(rows, vectors)))
+    _fetch_next_panel(sums, weights, rows)
+
+
+def _fetch_next_panel(sums: Stage, weights: Tensor, high: int) -> None:
+    """Fetch the panel of the next product evenly while the tiles of this one are computed."""
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    p, *_, row, pair, column = op.axis
+    (k,) = op.reduce_axis
+    width, tiles = known(column), -(-known(row) // high)
+    part = -(-width // tiles)
+    if part * itemsize_of(sums) > LINE_BYTES:
+        return
+    place = (ex.minimum(floordiv(row, high), width // part) * known(k) + k) * part
+    sums.prefetch_at(weights, k, (pair, p + 1, 0, place))
+
+
+def _axes(stage: Stage) -> tuple[IterVar, ...]:
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    return op.axis

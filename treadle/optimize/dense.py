@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with constant weights: panels of weights, and which run by Strassen's algorithm."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+
+from treadle.dtype import bits
+from treadle.graph.nodes import Call, Constant, Node
+from treadle.graph.types import TensorType, tensor_type
+from treadle.ops.matmul import dense_packed, matmul
+from treadle.ops.matmul_strassen import dense_strassen, strassen_blocks
+from treadle.ops.schedules.tiles import best_panel
+from treadle.optimize.channels import pack_panels, packed_constant
+from treadle.optimize.strassen import (
+    MOST_BYTES,
+    ProductShape,
+    extra_bytes,
+    is_even,
+    pack_strassen,
+    strassen_width,
+    why_strassen,
+)
+from treadle.passes import decided
+from treadle.target.base import Target
+
+_FLOATS = ("float32", "float64")
+
+
+class DenseLayouts:
+    """The packed weights of a function's products: made once for all products that share them."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.panels: dict[tuple[Constant, int], Constant] = {}
+        self.sums: dict[Node, Node] = {}
+        self.readers: Counter[Node] = Counter()
+        self.spare_bytes = MOST_BYTES
+
+    def count_readers(self, nodes: Sequence[Node]) -> None:
+        """Note how many products read the same values."""
+        self.readers.update(n.args[0] for n in nodes if isinstance(n, Call) and _is_dense(n))
+
+    def clear(self) -> None:
+        """Let go of the weights."""
+        self.panels.clear()
+        self.sums.clear()
+        self.readers.clear()
+
+    def packed(self, node: Node, fresh: Node) -> Node:
+        """Return `fresh`, made of `node`; a product with constant weights reads them in panels."""
+        if not isinstance(node, Call) or not isinstance(fresh, Call) or not _is_dense(fresh):
+            return fresh
+        a, b = fresh.args
+        assert isinstance(b, Constant)
+        data, (steps, n) = tensor_type(a.type), tensor_type(b.type).static_shape
+        shape = _product_shape(data, n, max(1, self.readers[node.args[0]]))
+        width = None if shape is None else self._strassen_width(fresh.origin, shape, b)
+        if shape is not None and width is not None:
+            return self._by_strassen(fresh, b, shape, width)
+        decided(fresh.origin, "layout", "weights in panels", "they are known when compiled")
+        rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
+        width = panel_width(rows, n, steps, data.dtype, self.target)
+        if (b, width) not in self.panels:
+            self.panels[b, width] = packed_constant(pack_panels(b.value, width), b)
+        return dense_packed(a, self.panels[b, width], n=n, origin=fresh.origin)
+
+    def _strassen_width(self, origin: str, shape: ProductShape, weights: Constant) -> int | None:
+        width = strassen_width(shape, self.target)
+        against = "" if width is None else self._objection(shape, weights, width)
+        is_fast = width is not None and not against
+
+        def reason() -> str:
+            return why_strassen(shape, self.target) + against
+
+        decided(origin, "method", "Strassen" if is_fast else "direct", reason)
+        return width if is_fast else None
+
+    def _objection(self, shape: ProductShape, weights: Constant, width: int) -> str:
+        """Return why weights stay as they are although that is slower."""
+        if (weights, -width) in self.panels:
+            return ""
+        if extra_bytes(shape) > self.spare_bytes:
+            return "; the weights of the model would grow too much"
+        if not is_even(weights.value, width):
+            return "; small weights would lose digits beside large ones"
+        return ""
+
+    def _by_strassen(self, node: Call, weights: Constant, shape: ProductShape, width: int) -> Node:
+        a = node.args[0]
+        decided(node.origin, "layout", "weights in panels", "they are known when compiled")
+        if a not in self.sums:
+            self.sums[a] = strassen_blocks(a, origin=node.origin)
+        key = (weights, -width)  # negative: these panels are not plain ones
+        if key not in self.panels:
+            self.panels[key] = packed_constant(pack_strassen(weights.value, width), weights)
+            self.spare_bytes -= extra_bytes(shape)
+        rows, n = shape.rows, shape.columns
+        return dense_strassen(self.sums[a], self.panels[key], m=rows, n=n, origin=node.origin)
+
+
+def _is_dense(node: Call) -> bool:
+    """True for a product of float values with constant weights."""
+    if node.op is not matmul or not isinstance(node.args[1], Constant):
+        return False
+    data, weights = (tensor_type(x.type) for x in node.args)
+    return weights.ndim == 2 and data.dtype in _FLOATS and weights.size > 0
+
+
+def _product_shape(data: TensorType, columns: int, sharing: int) -> ProductShape | None:
+    """Return the sizes of a product that Strassen's algorithm may compute."""
+    if data.dtype != "float32" or not data.is_static:
+        return None
+    *batch, rows, steps = data.static_shape
+    return ProductShape(prod(batch), rows, columns, steps, sharing)
+
+
+def panel_width(rows: int, columns: int, steps: int, dtype: str, target: Target) -> int:
+    """Return how many columns of weights `[steps, columns]` lie together, in whole vectors.
+
+    `rows` are those of the other factor, 0 where they are not known. One row has few sums: more
+    columns keep the FMA units busy.
+    """
+    lanes = target.lanes(bits(dtype))
+    vectors = -(-columns // lanes)
+    if rows != 1:
+        return lanes * best_panel(rows, vectors, steps * bits(dtype) // 8, target)
+    width = 8
+    while width > 1 and width * lanes >= 2 * columns:
+        width //= 2
+    return width * lanes

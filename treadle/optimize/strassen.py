@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which products with constant weights run by Strassen's algorithm, and their weights.
+
+Both ways are estimated in cycles of one core. What the estimate knows: the fused multiply-adds of
+the register tiles, remainders included; the vectors that sums of blocks touch; the kernel that
+makes them, which products of the same values share; and that weights, 7/4 of the usual, are read
+from memory once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from treadle.ops.matmul_strassen import PRODUCTS, RIGHT, TRAILER
+from treadle.ops.schedules.strassen import products_bytes
+from treadle.ops.schedules.tiles import Tile, best_panel, best_rows, tile_set_cycles
+from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, LARGEST_LOCAL
+from treadle.settings import get
+from treadle.target.base import Target
+
+WORTHWHILE = 0.95
+"""The share of the direct way's cycles it may take: more must be gained for a larger rounding
+error and larger weights."""
+MOST_SPREAD = 64.0
+"""How much larger weights may be than those they are added to: the smaller ones lose digits."""
+MOST_BYTES = 512 << 20
+"""By how much the weights of a model may grow."""
+_SUM_CYCLES = 3.0
+"""Per vector read or written where blocks of the values are added."""
+_COMBINE_CYCLES = 6.0
+"""Per vector of the result: products are stored, read, added."""
+_KERNEL_CYCLES = 130_000.0
+"""What one more kernel costs: the threads meet once more, and read what the others wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductShape:
+    """`batch` matrices of rows x steps, times weights of steps x columns.
+
+    `sharing` products read the same matrices.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    steps: int
+    sharing: int = 1
+
+
+def strassen_width(shape: ProductShape, target: Target) -> int | None:
+    """Return the columns of a panel where Strassen's algorithm wins, None where it does not."""
+    if not get().winograd or not _is_possible(shape, target):
+        return None
+    direct, fast = _costs(shape, target)
+    return _width(shape, target) if fast <= WORTHWHILE * direct else None
+
+
+def why_strassen(shape: ProductShape, target: Target) -> str:
+    """Return in words what `strassen_width` decides by."""
+    if not _is_possible(shape, target):
+        return "Strassen's algorithm is for even depths and matrices of some hundred rows"
+    direct, fast = _costs(shape, target)
+    allowed = "" if get().winograd else "; it is switched off"
+    text = f"estimated thousands of cycles: direct {direct / 1e3:.0f}, Strassen {fast / 1e3:.0f}"
+    return text + allowed
+
+
+def extra_bytes(shape: ProductShape) -> int:
+    """Return how much larger the weights become."""
+    return (PRODUCTS - 4) * shape.steps * shape.columns
+
+
+def pack_strassen(w: np.ndarray, width: int) -> np.ndarray:
+    """Return weights [k, n], k even, as [ceil(n / (2 width)), 7, k / 2, width], rounded once."""
+    k, n = w.shape
+    pairs, steps = -(-n // (2 * width)), k // 2
+    made = np.empty((pairs, PRODUCTS, steps, width), w.dtype)
+    for pair, target in enumerate(made):
+        columns = w[:, pair * 2 * width : (pair + 1) * 2 * width].astype(np.float64)
+        whole = np.pad(columns, ((0, 0), (0, 2 * width - columns.shape[1])))
+        four = whole.reshape(2, steps, 2, width).transpose(0, 2, 1, 3).reshape(4, -1)
+        target[...] = (RIGHT @ four).reshape(target.shape)
+    return made
+
+
+def is_even(w: np.ndarray, width: int) -> bool:
+    """True when rows and columns of weights [k, n] are about as large as those they are added to.
+
+    If not, a product of small weights would lose digits beside one of large weights; nothing is
+    known of the values, each row of which is scaled by itself.
+    """
+    k, n = w.shape
+    rows = np.array([np.max(np.abs(row)) for row in w])
+    columns = np.zeros(-(-n // (2 * width)) * 2 * width)
+    columns[:n] = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
+    across = columns.reshape(-1, 2, width)
+    is_held = (np.arange(columns.size) < n).reshape(across.shape)[:, 1]
+    pairs = [(rows[: k // 2], rows[k // 2 :]), (across[:, 0][is_held], across[:, 1][is_held])]
+    return all(
+        bool(np.all(np.isfinite(a) & np.isfinite(b)))
+        and bool(np.all(np.maximum(a, b) <= MOST_SPREAD * np.minimum(a, b)))
+        for a, b in pairs
+    )
+
+
+def _is_possible(shape: ProductShape, target: Target) -> bool:
+    if shape.steps % 2 or min(shape.rows, shape.columns, shape.steps) < 2:
+        return False
+    return products_bytes(_high(shape), _width(shape, target)) <= LARGEST_LOCAL
+
+
+def _high(shape: ProductShape) -> int:
+    return ceil(shape.rows / 2)
+
+
+def _row_bytes(shape: ProductShape) -> int:
+    """Return how far apart the sums of neighbouring rows lie."""
+    return 4 * PRODUCTS * (shape.steps // 2 + TRAILER)
+
+
+def _width(shape: ProductShape, target: Target) -> int:
+    lanes = target.lanes()
+    vectors = ceil(shape.columns / 2 / lanes)
+    return lanes * best_panel(_high(shape), vectors, _row_bytes(shape), target)
+
+
+def _costs(shape: ProductShape, target: Target) -> tuple[float, float]:
+    """Return the cycles of the direct way and of Strassen's."""
+    lanes = target.lanes()
+    vectors = ceil(shape.columns / lanes)
+    wide = best_panel(shape.rows, vectors, 4 * shape.steps, target)
+    tile = Tile(best_rows(shape.rows, wide, 4 * shape.steps, target), wide)
+    direct = shape.batch * shape.steps * tile_set_cycles(shape.rows, vectors, tile, 1)
+    high, wide = _high(shape), _width(shape, target) // lanes
+    tile = Tile(best_rows(high, wide, _row_bytes(shape), target), wide)
+    halves = ceil(shape.columns / (2 * lanes * wide)) * wide
+    fast = shape.batch * PRODUCTS * shape.steps / 2 * tile_set_cycles(high, halves, tile, 1)
+    reading = 4.0 * shape.steps * shape.columns / BYTES_PER_CYCLE
+    touched = (4 + PRODUCTS) * shape.batch * high * shape.steps / 2 / lanes
+    sums = (touched * _SUM_CYCLES + _KERNEL_CYCLES) / shape.sharing
+    made = shape.batch * shape.rows * vectors * _COMBINE_CYCLES
+    return max(direct, reading), max(fast, reading * PRODUCTS / 4) + sums + made
