@@ -21,6 +21,7 @@ from treadle.optimize.strassen import (
     are_rows_even,
     column_units,
     extra_bytes,
+    half_of,
     pack_strassen,
     strassen_width,
     why_strassen,
@@ -95,8 +96,9 @@ class DenseLayouts:
     def _by_strassen(self, node: Call, weights: Constant, shape: ProductShape, width: int) -> Node:
         a = node.args[0]
         decided(node.origin, "layout", "weights in panels", "they are known when compiled")
+        half = half_of(shape.rows)
         if a not in self.sums:
-            self.sums[a] = strassen_blocks(a, origin=node.origin)
+            self.sums[a] = strassen_blocks(a, half=half, origin=node.origin)
         key = (weights, -width)  # negative: these panels are not plain ones
         if key not in self.panels:
             factors = column_units(weights.value)
@@ -106,7 +108,8 @@ class DenseLayouts:
             self.spare_bytes -= extra_bytes(shape)
         panels, units = self.panels[key], self.units[key]
         rows, n = shape.rows, shape.columns
-        made = dense_strassen(self.sums[a], panels, m=rows, n=n, origin=node.origin)
+        sums = self.sums[a]
+        made = dense_strassen(sums, panels, m=rows, n=n, half=half, origin=node.origin)
         return made if units is None else ew.multiply(made, units, origin=node.origin)
 
 

@@ -29,6 +29,8 @@ MOST_SPREAD = 1024.0
 meets lose digits, unless many others are as large."""
 MOST_BYTES = 512 << 20
 """By how much the weights of a model may grow."""
+_MOST_ROWS = 768
+"""Rows of a part of the values: seven products of half of them stay in a core's cache."""
 _SUM_CYCLES = 3.0
 """Per vector read or written where blocks of the values are added."""
 _COMBINE_CYCLES = 6.0
@@ -115,14 +117,15 @@ def column_units(w: np.ndarray) -> np.ndarray | None:
     return np.where(largest > 0, np.exp2(exponents), 0).astype(np.float32)
 
 
+def half_of(rows: int) -> int:
+    """Return how many rows half a part of a matrix has; parts are about equally large."""
+    return ceil(rows / 2 / ceil(rows / _MOST_ROWS))
+
+
 def _is_possible(shape: ProductShape, target: Target) -> bool:
     if shape.steps % 2 or min(shape.rows, shape.columns, shape.steps) < 2:
         return False
-    return products_bytes(_high(shape), _width(shape, target)) <= LARGEST_LOCAL
-
-
-def _high(shape: ProductShape) -> int:
-    return ceil(shape.rows / 2)
+    return products_bytes(half_of(shape.rows), _width(shape, target)) <= LARGEST_LOCAL
 
 
 def _row_bytes(shape: ProductShape) -> int:
@@ -133,7 +136,7 @@ def _row_bytes(shape: ProductShape) -> int:
 def _width(shape: ProductShape, target: Target) -> int:
     lanes = target.lanes()
     vectors = ceil(shape.columns / 2 / lanes)
-    return lanes * best_panel(_high(shape), vectors, _row_bytes(shape), target)
+    return lanes * best_panel(half_of(shape.rows), vectors, _row_bytes(shape), target)
 
 
 def _costs(shape: ProductShape, target: Target) -> tuple[float, float]:
@@ -143,12 +146,13 @@ def _costs(shape: ProductShape, target: Target) -> tuple[float, float]:
     wide = best_panel(shape.rows, vectors, 4 * shape.steps, target)
     tile = Tile(best_rows(shape.rows, wide, 4 * shape.steps, target), wide)
     direct = shape.batch * shape.steps * tile_set_cycles(shape.rows, vectors, tile, 1)
-    high, wide = _high(shape), _width(shape, target) // lanes
-    tile = Tile(best_rows(high, wide, _row_bytes(shape), target), wide)
+    half, wide = half_of(shape.rows), _width(shape, target) // lanes
+    parts = shape.batch * ceil(shape.rows / (2 * half))
+    tile = Tile(best_rows(half, wide, _row_bytes(shape), target), wide)
     halves = ceil(shape.columns / (2 * lanes * wide)) * wide
-    fast = shape.batch * PRODUCTS * shape.steps / 2 * tile_set_cycles(high, halves, tile, 1)
+    fast = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1)
     reading = 4.0 * shape.steps * shape.columns / BYTES_PER_CYCLE
-    touched = (4 + PRODUCTS) * shape.batch * high * shape.steps / 2 / lanes
+    touched = (4 + PRODUCTS) * parts * half * shape.steps / 2 / lanes
     sums = (touched * _SUM_CYCLES + _KERNEL_CYCLES) / shape.sharing
     made = shape.batch * shape.rows * vectors * _COMBINE_CYCLES
     return max(direct, reading), max(fast, reading * PRODUCTS / 4) + sums + made
