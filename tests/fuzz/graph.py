@@ -33,7 +33,8 @@ BY_ELEMENT = frozenset(
      "Softsign", "Sqrt", "Sub", "Tan", "Tanh", "ThresholdedRelu"}
 )  # fmt: skip
 """Operators that add at most two terms, or terms of one sign: each element of their result is as
-exact as it is small. In all others terms that cancel out leave their rounding."""
+exact as it is small. In all others terms that cancel out leave their rounding: as much as if the
+first operand were rounded otherwise, and more where terms do not show in the result."""
 
 
 @dataclass(frozen=True)
@@ -165,11 +166,14 @@ def evaluate(
     exact = is_exact and all(v.is_exact for v in given.values())
     shadows = results
     if not exact and any(_is_float(r) for r in results):
-        if any(v.shadow is not v.array for v in given.values()):
-            shadows = oracles.run_again(node, {n: v.shadow for n, v in given.items()}, opset)
+        sums = not is_exact and node.op_type not in BY_ELEMENT
+        beside = {n: v.shadow for n, v in given.items()}
+        if sums and node.input and node.input[0]:
+            beside[node.input[0]] = _disturbed(beside[node.input[0]], by_element=True)
+        if any(beside[n] is not v.array for n, v in given.items()):
+            shadows = oracles.run_again(node, beside, opset)
         if not is_exact:
-            by_element = node.op_type in BY_ELEMENT
-            shadows = [_disturbed(s, by_element=by_element) for s in shadows]
+            shadows = [_disturbed(s, by_element=not sums) for s in shadows]
         # Where the oracles themselves differ, a compiler may.
         shadows = [_moved(s, a, b) for s, a, b in zip(shadows, results, answers[-1], strict=True)]
     names = [n for n in node.output if n]

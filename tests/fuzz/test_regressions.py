@@ -272,3 +272,31 @@ def _opened(model: onnx.ModelProto) -> onnx.ModelProto:
     (x,) = [i for i in model.graph.input if i.name == "x"]
     x.type.tensor_type.shape.dim[0].dim_param = "n"
     return model
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+def test_pads_up_to_a_multiple_of_an_open_size(mode: str) -> None:
+    four, zeros = {"four": np.array([4])}, {"zeros": np.zeros(3, np.int64)}
+    nodes = [
+        _node("Shape", "x", "size", start=1),
+        _node("Mod", "size four", "rest"),
+        _node("Sub", "four rest", "more"),
+        _node("Concat", "zeros more", "pads", axis=0),
+        _node("Pad", "x pads", "y", mode=mode),
+    ]
+    runs = [{"x": _floats(2, n)} for n in (6, 5, 9)]
+    graph = Graph(19, nodes, runs[0], {**four, **zeros}, ["y"], {"y"}, runs[1:])
+    finding = check_graph(graph)
+    assert finding is None, str(finding)
+
+
+def test_values_put_back_where_an_open_pool_took_them() -> None:
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        _node("MaxPool", "x", "most place", **window),
+        _node("MaxUnpool", "most place", "y", **window),
+    ]
+    runs = [{"x": _floats(n, 3, 4, 2 * n)} for n in (2, 3)]
+    graph = Graph(17, nodes, runs[0], {}, ["y"], {"most", "y"}, runs[1:])
+    finding = check_graph(graph)
+    assert finding is None, str(finding)

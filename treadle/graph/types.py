@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -149,6 +149,11 @@ def same_dim(a: Dim, b: Dim) -> bool:
 def may_agree(a: Dim, b: Dim) -> bool:
     """True unless two dimensions certainly differ."""
     return not (isinstance(a, int) and isinstance(b, int)) or a == b
+
+
+def shapes_may_agree(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """True unless two shapes certainly differ."""
+    return len(a) == len(b) and all(map(may_agree, a, b))
 
 
 def broadcast_dim(a: Dim, b: Dim) -> Dim | None:

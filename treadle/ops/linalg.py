@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Const, Expr, call, cast, int_value, load
+from treadle.expr.nodes import Const, Expr, call, cast, load
 from treadle.graph.operator import Attrs, Example, Operator, register
-from treadle.graph.types import Type
+from treadle.graph.types import Dim, Type, known_sizes, product_of
 from treadle.loop.build import ZERO, assign, counter, declared, loop, nest, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
-from treadle.ops.numeric import FLOATS, accumulator, check_elements, in_float64
+from treadle.ops.numeric import FLOATS, accumulator, check_elements, dims_of, in_float64
 from treadle.ops.schedules.stages import PARALLEL_WORK
 from treadle.te import tensor as te
 from treadle.te.tensor import Tensor
@@ -24,8 +23,9 @@ from treadle.te.tensor import Tensor
 
 def _infer(a: Attrs, x: Type) -> Type:
     source = check_elements(x, FLOATS)
-    shape = source.static_shape
-    if len(shape) < 2 or shape[-1] != shape[-2]:
+    shape = source.shape
+    rows = known_sizes(shape[-2:], f"the matrices of {source}")
+    if len(rows) < 2 or rows[0] != rows[1]:
         raise TypeMismatch(f"a determinant takes square matrices, not {source}")
     return source.with_shape(shape[:-2])
 
@@ -102,13 +102,14 @@ class _Elimination:
 
 
 def _compute(a: Attrs, x: Tensor) -> list[Tensor]:
-    *lead, n, _ = (int_value(d) or 0 for d in x.shape)
-    count, wide = prod(lead), accumulator(x.dtype)
+    *lead, n, _ = dims_of(x)
+    assert isinstance(n, int)  # as inferred
+    count, wide = product_of(lead), accumulator(x.dtype)
     flat = te.compute_one((count, n, n), lambda b, r, c: x[(*_unravelled(b, lead), r, c)], "flat")
 
     def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         elimination = _Elimination(ins[0], outs[0], outs[1], n)
-        many = count * n**3 >= PARALLEL_WORK and count > 1
+        many = not isinstance(count, int) or (count * n**3 >= PARALLEL_WORK and count > 1)
         return loop(count, elimination.matrix, "b", "parallel" if many else "serial")
 
     made = te.extern([(count, n, n), (count,)], [flat], build, "eliminated", wide)
@@ -123,7 +124,7 @@ def _compute(a: Attrs, x: Tensor) -> list[Tensor]:
     return [flat, *made, te.compute_one(tuple(lead), result, "det")]
 
 
-def _unravelled(flat: Expr, extents: Sequence[int]) -> list[Expr]:
+def _unravelled(flat: Expr, extents: Sequence[Dim]) -> list[Expr]:
     at: list[Expr] = []
     for extent in reversed(extents):
         at.insert(0, flat % extent)

@@ -27,7 +27,7 @@ from treadle.graph.types import (
     as_dim,
     known_sizes,
     known_true,
-    may_agree,
+    shapes_may_agree,
     tensor_type,
 )
 from treadle.loop.build import nest, put
@@ -77,7 +77,7 @@ def _infer_elements(a: ScatterElementsAttrs, data: Type, indices: Type, updates:
         k == a.axis or known_true(convert(p) <= q) is not False
         for k, (p, q) in enumerate(zip(at, source.shape, strict=True))
     )
-    if not _may_agree(at, new) or not fits:
+    if not shapes_may_agree(at, new) or not fits:
         raise TypeMismatch(f"indices {indices} and updates {updates} do not fit {source}")
     return source
 
@@ -91,18 +91,13 @@ def _elements_rules(
     yield from within(at, data, across)
 
 
-def _may_agree(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """True unless two shapes certainly differ."""
-    return len(a) == len(b) and all(map(may_agree, a, b))
-
-
 def _infer_nd(a: ScatterNdAttrs, data: Type, indices: Type, updates: Type) -> Type:
     source = _check(data, indices, updates, a.reduction)
     shape, at = source.shape, tensor_type(indices).shape
     depth = at[-1] if at else None
     if not isinstance(depth, int) or depth > len(shape):
         raise TypeMismatch(f"indices {indices} are too deep for {source}")
-    if not _may_agree(tensor_type(updates).shape, at[:-1] + shape[depth:]):
+    if not shapes_may_agree(tensor_type(updates).shape, at[:-1] + shape[depth:]):
         raise TypeMismatch(f"updates {updates} do not fit indices {indices} into {source}")
     return source
 

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 import treadle
 
-SIZES = ({"n": 2, "l": 3, "k": 2}, {"n": 1, "l": 5, "k": 1})
+SIZES = ({"n": 2, "l": 3, "k": 2, "signal": 20}, {"n": 1, "l": 5, "k": 1, "signal": 31})
 """What the symbolic sizes are in each run."""
 
 ROWS = ("n", "l", 6)
@@ -250,6 +250,18 @@ CASES = {
         ("int32", "int32"),
         outputs=2,
         domain=_MICROSOFT,
+    ),
+    "spectrum": Case("DFT", (("n", 8, 1),), (), {"onesided": 1}),
+    "spectra_of_frames": Case("STFT", (("n", "signal", 1),), (np.int64(3), _values(8)), opset=17),
+    "determinants": Case("Det", (("n", "l", 3, 3),)),
+    "blocks_to_image": Case("Col2Im", (("n", 12, 9),), (_ints(4, 4), _ints(2, 2)), opset=18),
+    "deformed_convolution": Case(
+        "DeformConv",
+        (("n", 2, 4, 5), ("n", 18, 4, 5)),
+        (_values(3, 2, 3, 3),),
+        {"pads": [1, 1, 1, 1]},
+        opset=19,
+        order=(0, 2, 1),
     ),
     "loss": Case(
         "SoftmaxCrossEntropyLoss", (("n", 5, "l"), ("n", "l")), dtypes=("float32", "int64")

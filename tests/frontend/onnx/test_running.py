@@ -206,6 +206,9 @@ COMPUTED = {
     "reshape to nothing": ("Reshape", {"p": [2, 12, 1, 1]}, {}),
     "expand": ("Expand", {"p": [5, 2, 3, 4]}, {}),
     "tile": ("Tile", {"p": [2, 1, 3]}, {}),
+    "pad": ("Pad", {"p": [0, 1, -2, 1, 0, 4]}, {}),
+    "pad that mirrors": ("Pad", {"p": [1, 2, 0, 1, 0, 3]}, {"mode": "reflect"}),
+    "pad that repeats the ends": ("Pad", {"p": [0, 3, -1, 2, 0, 5]}, {"mode": "edge"}),
     "topk": ("TopK", {"p": [2]}, {"axis": 2}),
 }
 

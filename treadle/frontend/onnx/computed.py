@@ -8,13 +8,14 @@ computed by the model itself, so a size is always one that fits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import broadcast, converted, dims_of, reshaped
+from treadle.frontend.onnx.build import broadcast, converted, counted, dims_of, reshaped
 from treadle.frontend.onnx.node import OnnxNode
-from treadle.frontend.symbolic import is_sizes, sizes_node
+from treadle.frontend.symbolic import is_sizes, size_values, sizes_node
 from treadle.graph.nodes import Constant, Node, TupleItem
-from treadle.graph.types import Dim, product_of, tensor_type
+from treadle.graph.types import Dim, normal_size, product_of, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops import movement, select, sizes, sort
 
@@ -129,6 +130,69 @@ def _product(values: Sequence[Node]) -> Node:
     for value in values:
         result = ew.multiply(result, value)
     return result
+
+
+def pad_computed(node: OnnxNode, axes: Sequence[int], mode: str) -> Node:
+    """Return a padding by computed amounts: along every axis a choice of positions.
+
+    Negative amounts cut elements off; what is left is what the others pad with.
+    """
+    x, dims = node.input(0), dims_of(node.input(0))
+    amounts = _amounts(node)
+    if len(amounts) != 2 * len(axes):
+        raise ModelError(f"Pad has {len(amounts)} amounts for {len(axes)} axes; it needs two each")
+    tests: list[Node] = []
+    for axis, before, after in zip(axes, amounts, amounts[len(axes) :], strict=False):
+        if all(isinstance(a, int) and a == 0 for a in (before, after)):
+            continue
+        places, inside = _padded_places(node, dims[axis], before, after, mode)
+        x = movement.gather(x, places, axis=axis)
+        size = dims_of(places)[0]
+        tests.append(reshaped(inside, (size, *(1,) * (len(dims) - axis - 1))))
+    if mode != "constant" or not tests:
+        return x
+    value = reshaped(node.optional(2) or Constant.of(0, tensor_type(x.type).dtype), ())
+    return ew.where(reduce(ew.logical_and, tests), x, value)
+
+
+def _amounts(node: OnnxNode) -> list[Dim | Node]:
+    """Return how much Pad adds at each end: sizes, or int64 scalars."""
+    values = size_values(node.input(1))
+    return [*elements(node, 1)] if values is None else [*values.reshape(-1)]
+
+
+def _padded_places(
+    node: OnnxNode, extent: Dim, before: Dim | Node, after: Dim | Node, mode: str
+) -> tuple[Node, Node]:
+    """Return where every element of a padded axis comes from, and whether it is no padding."""
+    ends = [a if isinstance(a, Node) else sizes_node((a,), ()) for a in (before, after)]
+    whole = sizes_node((extent,), ())
+    if isinstance(before, Node) or isinstance(after, Node):
+        size = node.measure(ew.maximum(ew.add(ew.add(whole, ends[0]), ends[1]), _number(0)))
+    else:
+        size = normal_size(extent + before + after)
+    front, (cut, cut_back) = ew.maximum(ends[0], _number(0)), [_cut_off(e) for e in ends]
+    kept = ew.subtract(ew.subtract(whole, cut), cut_back)
+    place = ew.subtract(counted(size), front)
+    inside = ew.logical_and(ew.greater_equal(place, _number(0)), ew.less(place, kept))
+    return ew.add(_source(place, kept, mode), cut), inside
+
+
+def _cut_off(amount: Node) -> Node:
+    """Return how many elements a negative amount cuts off."""
+    return ew.maximum(ew.negative(amount), _number(0))
+
+
+def _source(place: Node, extent: Node, mode: str) -> Node:
+    """Return the position inside an axis that stands for one before, in or behind it."""
+    last = ew.subtract(extent, _number(1))
+    if mode == "wrap":
+        return ew.mod(place, extent)
+    if mode == "reflect":
+        period = ew.maximum(ew.multiply(last, _number(2)), _number(1))
+        turned = ew.mod(place, period)
+        return ew.minimum(turned, ew.subtract(ew.multiply(last, _number(2)), turned))
+    return ew.maximum(ew.minimum(place, last), _number(0))
 
 
 def tile_computed(node: OnnxNode) -> Node:

@@ -98,7 +98,8 @@ def blocks_to_image(node: OnnxNode) -> Node:
     pads = node.integers("pads") or (0,) * (2 * n)
     if len(block) != n or len(pads) != 2 * n or min((*block, *image), default=1) < 1:
         raise ModelError(f"image {image}, block {block} and pads {pads} do not fit each other")
-    batch, columns, count = node.shape(0)
+    batch = node.dims(0)[0]
+    columns, count = known_sizes(node.dims(0)[1:])
     taps = prod(block)
     extents = [(k - 1) * d + 1 for k, d in zip(block, dilations, strict=True)]
     spare = [i + pads[k] + pads[k + n] - extents[k] for k, i in enumerate(image)]

@@ -12,13 +12,15 @@ from treadle.frontend.onnx.build import converted, per_channel, reshaped, transp
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.window import Window, read_kernel, read_window
 from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import known_sizes, shapes_may_agree
 from treadle.ops import elementwise, matmul, movement, vision
 
 
 @converter("DeformConv", since=(19, 22))
 def deformable_convolution(node: OnnxNode) -> Node:
     """Convert a convolution whose taps are moved by offsets (Dai et al., 2017) and scaled (v2)."""
-    batch, channels, *spatial = node.shape(0)
+    batch = node.dims(0)[0]
+    channels, *spatial = known_sizes(node.dims(0)[1:])
     results, depth, *taps = node.shape(1)
     window = read_window(node, read_kernel(node, taps), spatial)
     offset_groups, groups = node.integer("offset_group", 1), node.integer("group", 1)
@@ -44,7 +46,7 @@ def deformable_convolution(node: OnnxNode) -> Node:
 
 def _extents(node: OnnxNode, window: Window, offset_groups: int) -> tuple[int, ...]:
     """Return the output's spatial shape, which the offsets must have."""
-    spatial = node.shape(0)[2:]
+    batch, *spatial = node.dims(0)[0], *known_sizes(node.dims(0)[2:])
     outer = tuple(
         (d + b + a - e) // s + 1
         for d, b, a, e, s in zip(
@@ -52,17 +54,17 @@ def _extents(node: OnnxNode, window: Window, offset_groups: int) -> tuple[int, .
         )
     )
     moves = offset_groups * prod(window.kernel)
-    batch = node.shape(0)[0]
-    if node.shape(2) != (batch, moves * len(spatial), *outer):
+    if not shapes_may_agree(node.dims(2), (batch, moves * len(spatial), *outer)):
         raise ModelError(f"the offsets {node.type(2)} do not fit an output of {list(outer)}")
-    if node.has_input(4) and node.shape(4) != (batch, moves, *outer):
+    if node.has_input(4) and not shapes_may_agree(node.dims(4), (batch, moves, *outer)):
         raise ModelError(f"the mask {node.type(4)} does not fit an output of {list(outer)}")
     return outer
 
 
 def _sampled(node: OnnxNode, window: Window, groups: int, outer: tuple[int, ...]) -> Node:
     """Return what every tap of every window reads, linear between elements."""
-    batch, channels, *spatial = node.shape(0)
+    batch = node.dims(0)[0]
+    channels, *spatial = known_sizes(node.dims(0)[1:])
     n, count = len(spatial), prod(window.kernel)
     wide = "float64" if node.type(0).dtype == "float64" else "float32"
     moves = reshaped(converted(node.input(2), wide), (batch * groups, count, n, *outer))

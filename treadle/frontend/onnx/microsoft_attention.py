@@ -24,7 +24,7 @@ from treadle.frontend.onnx.build import (
 from treadle.frontend.onnx.microsoft import DOMAIN, dtype_of_node, join_heads, split_heads
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, may_agree, product_of
+from treadle.graph.types import product_of, shapes_may_agree
 from treadle.ops import elementwise, matmul, movement, norm
 
 
@@ -136,19 +136,14 @@ def _mask(node: OnnxNode, q: Node, k: Node, index: int) -> list[Node]:
         return []
     batch, _, steps, _ = dims_of(q)
     total, shape = dims_of(k)[2], dims_of(given)
-    if _may_be(shape, (batch,)) and (batch, total) != (1, 1):
+    if shapes_may_agree(shape, (batch,)) and (batch, total) != (1, 1):
         lengths = converted(reshaped(given, (batch, 1)), "int64")
         keeps: Node = elementwise.less(reshaped(counted(total), (1, total)), lengths)
         shape = (batch, total)
-    elif _may_be(shape, (batch, total)) or _may_be(shape, (batch, steps, total)):
+    elif shapes_may_agree(shape, (batch, total)) or shapes_may_agree(shape, (batch, steps, total)):
         keeps = converted(given, "bool")
     else:
         raise ModelError(f"a mask {given.type} of {node.op} is not supported")
     wide = reshaped(keeps, (batch, 1, *((1,) if len(shape) == 2 else ()), *shape[1:]))
     zero, filtered = Constant.of(0.0, "float32"), Constant.of(hidden, "float32")
     return [elementwise.where(wide, zero, filtered)]
-
-
-def _may_be(shape: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> bool:
-    """True where only open sizes could differ; whoever uses them together checks them."""
-    return len(shape) == len(wanted) and all(map(may_agree, shape, wanted))

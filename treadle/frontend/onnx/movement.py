@@ -17,6 +17,7 @@ from treadle.frontend.onnx.build import (
 from treadle.frontend.onnx.computed import (
     expand_computed,
     is_computed,
+    pad_computed,
     slice_computed,
     tile_computed,
 )
@@ -264,9 +265,12 @@ def pad_by_attributes(node: OnnxNode) -> Node:
 @converter("Pad", since=(11, 13, 18, 19, 21, 23, 24, 25))
 def pad_by_inputs(node: OnnxNode) -> Node:
     """Convert a padding whose amounts, value and axes are inputs."""
-    pads, ndim = node.constant_ints(1, "pads"), node.type(0).ndim
+    ndim = node.type(0).ndim
     axes = node.constant_ints(3, "axes") if node.has_input(3) else range(ndim)
     value, at = node.optional(2), node.axes(axes, ndim)
+    if not isinstance(node.input(1), Constant):
+        return pad_computed(node, at, _pad_mode(node))
+    pads = node.constant_ints(1, "pads")
     if value is None or isinstance(value, Constant):
         fill = value.value.reshape(-1)[0].item() if value is not None and value.value.size else 0.0
         return _padded(node, pads, fill, at)
@@ -291,11 +295,15 @@ def _amounts(
 
 
 def _padded(node: OnnxNode, pads: Sequence[int], value: float, axes: Sequence[int]) -> Node:
+    before, after = _amounts(node, pads, axes)
+    return padded(node.input(0), before, after, _pad_mode(node), value)
+
+
+def _pad_mode(node: OnnxNode) -> str:
     mode = node.text("mode", "constant")
     if mode not in _PAD_MODES:
         raise ModelError(f"the mode of Pad is {mode!r}, not one of {', '.join(_PAD_MODES)}")
-    before, after = _amounts(node, pads, axes)
-    return padded(node.input(0), before, after, mode, value)
+    return mode
 
 
 def padded(

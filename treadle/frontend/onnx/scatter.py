@@ -12,6 +12,7 @@ from treadle.frontend.onnx.movement import padded
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import Dim, as_dim, known_sizes, product_of
 from treadle.ops import elementwise, scatter, sizes
 
 
@@ -59,7 +60,7 @@ def tensor_scatter(node: OnnxNode) -> Node:
 @converter("MaxUnpool", since=(9, 11, 22))
 def max_unpool(node: OnnxNode) -> Node:
     """Convert the inverse of a max pooling: values back at their positions, zeros elsewhere."""
-    shape = node.shape(0)
+    shape = node.dims(0)
     spatial = len(shape) - 2
     kernel = node.integers("kernel_shape") or ()
     strides = node.integers("strides") or (1,) * spatial
@@ -67,22 +68,22 @@ def max_unpool(node: OnnxNode) -> Node:
     if not len(kernel) == len(strides) == spatial or len(pads) != 2 * spatial:
         raise ModelError(f"kernel_shape, strides and pads do not fit {node.type(0)}")
     inferred = tuple(
-        (d - 1) * s + k - pads[i] - pads[i + spatial]
+        as_dim((d - 1) * s + k - pads[i] - pads[i + spatial])
         for i, (d, s, k) in enumerate(zip(shape[2:], strides, kernel, strict=True))
     )
     natural = (*shape[:2], *inferred)
-    count, size = (int(np.prod(s, dtype=object)) for s in (shape, natural))
-    zeros = Constant.of(np.zeros(size, to_numpy(node.type(0).dtype)))
+    count, size = product_of(shape), product_of(natural)
+    zeros = broadcast(Constant.of(np.zeros(1, to_numpy(node.type(0).dtype))), (size,))
     flat = scatter.scatter_elements(
         zeros, reshaped(node.input(1), (count,)), reshaped(node.input(0), (count,)), axis=0
     )
     return _padded_to_output(node, reshaped(flat, natural), natural)
 
 
-def _padded_to_output(node: OnnxNode, x: Node, natural: tuple[int, ...]) -> Node:
+def _padded_to_output(node: OnnxNode, x: Node, inferred: tuple[Dim, ...]) -> Node:
     if not node.has_input(2):
         return x
-    wanted = node.constant_ints(2, "output_shape")
+    wanted, natural = node.constant_ints(2, "output_shape"), known_sizes(inferred)
     if len(wanted) != len(natural) or any(w < n for w, n in zip(wanted, natural, strict=True)):
         raise ModelError(f"the output shape {list(wanted)} is smaller than {list(natural)}")
     return padded(x, (0,) * len(wanted), [w - n for w, n in zip(wanted, natural, strict=True)])

@@ -7,11 +7,11 @@ import numpy as np
 
 from treadle.dtype import to_numpy
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import converted, reshaped, shape_of, transposed
+from treadle.frontend.onnx.build import converted, counted, dims_of, reshaped, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import tensor_type
+from treadle.graph.types import known_sizes, normal_size, product_of, tensor_type
 from treadle.ops import elementwise, matmul, movement
 
 MATRIX_LIMIT = 1 << 24
@@ -21,7 +21,7 @@ MATRIX_LIMIT = 1 << 24
 @converter("DFT", since=(17, 20))
 def fourier_transform(node: OnnxNode) -> Node:
     """Convert a discrete Fourier transform along an axis; the last axis holds real, imaginary."""
-    shape = node.shape(0)
+    shape = node.dims(0)
     if node.version >= 20:
         axis = int(node.constant_scalar(2, "axis")) if node.has_input(2) else -2
     else:
@@ -33,10 +33,10 @@ def fourier_transform(node: OnnxNode) -> Node:
 
 
 def _transformed(x: Node, axis: int, length: int | None, inverse: bool, onesided: bool) -> Node:
-    shape = shape_of(x)
+    shape = dims_of(x)
     if len(shape) < 2 or axis == len(shape) - 1 or shape[-1] not in (1, 2):
         raise ModelError(f"a Fourier transform takes [..., n, 1 or 2], not {x.type}")
-    count, parts = shape[axis], shape[-1]
+    count, parts = known_sizes((shape[axis], shape[-1]))
     if length is None:
         length = 2 * (count - 1) if inverse and onesided else count
     size = 4 * count * max(length, 1)
@@ -51,7 +51,7 @@ def _transformed(x: Node, axis: int, length: int | None, inverse: bool, onesided
     order += [axis, len(shape) - 1]
     rows = transposed(x, order)
     lead = [shape[k] for k in order[:-2]]
-    flat = reshaped(rows, (int(np.prod(lead, dtype=object)), count * parts))
+    flat = reshaped(rows, (product_of(lead), count * parts))
     outputs = 1 if inverse and onesided else 2
     # In float64: terms that cancel would leave errors of the size of the largest term's last bit.
     product: Node = matmul.matmul(converted(flat, "float64"), Constant.of(matrix))
@@ -81,18 +81,19 @@ def _matrix(count: int, length: int, inverse: bool, onesided: bool) -> np.ndarra
 @converter("STFT", since=(17,))
 def short_time_transform(node: OnnxNode) -> Node:
     """Convert Fourier transforms of frames that step along a signal [batch, length, 1 or 2]."""
-    shape, step = node.shape(0), int(node.constant_scalar(1, "frame step"))
+    shape, step = node.dims(0), int(node.constant_scalar(1, "frame step"))
     if len(shape) != 3 or step < 1:
         raise ModelError(f"STFT takes a signal [batch, length, 1 or 2], not {node.type(0)}")
     if node.has_input(3):
         length = int(node.constant_scalar(3, "frame length"))
     else:
-        length = node.shape(2)[0] if node.has_input(2) else shape[1]
-    frames = 1 + (shape[1] - length) // step
-    if not 0 < length <= shape[1]:
+        length = known_sizes(node.dims(2) if node.has_input(2) else shape[1:2])[0]
+    if length < 1 or (isinstance(shape[1], int) and length > shape[1]):
         raise ModelError(f"frames of {length} elements do not fit {node.type(0)}")
-    places = np.arange(frames)[:, None] * step + np.arange(length)
-    cut: Node = movement.gather(node.input(0), Constant.of(places.astype("int64")), axis=1)
+    frames = normal_size((shape[1] - length) // step + 1)
+    starts = elementwise.multiply(counted(frames), Constant.of(step))
+    places = elementwise.add(reshaped(starts, (frames, 1)), counted(length))
+    cut: Node = movement.gather(node.input(0), places, axis=1)
     if node.has_input(2):
         cut = elementwise.multiply(cut, reshaped(node.input(2), (length, 1)))
     return _transformed(cut, 2, None, False, node.flag("onesided", True))
