@@ -17,19 +17,20 @@ from treadle.graph.types import TensorType
 from treadle.ops.conv import ConvAttrs, conv
 from treadle.ops.conv_nchwc import pack_nchwc, unpack_nchwc
 from treadle.ops.conv_winograd import (
-    POINTS,
+    TILES,
     conv2d_winograd_nchwc,
     filter_matrix,
     input_forms,
     input_matrix,
     output_forms,
     output_matrix,
+    padded_extent,
 )
 from treadle.ops.movement import pad
 from treadle.optimize.winograd import transform_weights
 from treadle.target.base import Target
 
-TILES = sorted(POINTS)
+BOTH_WAYS = [(tile, taps) for tile in TILES for taps in (2, 3)]
 
 
 def _matrix(forms: list[ex.Expr], symbols: list[ex.Var]) -> np.ndarray:
@@ -54,25 +55,35 @@ def _number(e: ex.Expr) -> float:
     return {"add": a + b, "sub": a - b, "mul": a * b}[e.op]
 
 
-@pytest.mark.parametrize("tile", TILES)
-def test_the_forms_are_the_matrices(tile: int) -> None:
-    d = [ex.Var(f"d{i}", "float64") for i in range(tile + 2)]
-    np.testing.assert_array_equal(_matrix(input_forms(d), d), input_matrix(tile))
-    np.testing.assert_array_equal(_matrix(output_forms(d), d), output_matrix(tile))
+@pytest.mark.parametrize(("tile", "taps"), BOTH_WAYS)
+def test_the_forms_are_the_matrices(tile: int, taps: int) -> None:
+    d = [ex.Var(f"d{i}", "float64") for i in range(tile + taps - 1)]
+    np.testing.assert_array_equal(_matrix(input_forms(d), d), input_matrix(tile, taps))
+    np.testing.assert_array_equal(_matrix(output_forms(d, tile), d), output_matrix(tile, taps))
 
 
-@pytest.mark.parametrize("tile", TILES)
-def test_the_matrices_filter_exactly(tile: int) -> None:
+@pytest.mark.parametrize(("tile", "taps"), BOTH_WAYS)
+def test_the_matrices_filter_exactly(tile: int, taps: int) -> None:
     rng = np.random.default_rng(tile)
-    d, g = rng.standard_normal(tile + 2), rng.standard_normal(3)
-    made = output_matrix(tile) @ ((filter_matrix(tile) @ g) * (input_matrix(tile) @ d))
+    d, g = rng.standard_normal(tile + taps - 1), rng.standard_normal(taps)
+    weights, data = filter_matrix(tile, taps) @ g, input_matrix(tile, taps) @ d
+    made = output_matrix(tile, taps) @ (weights * data)
     np.testing.assert_allclose(made, np.correlate(d, g, "valid"), rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("tile", TILES)
-def test_constants_of_the_transforms_are_exact_in_float32(tile: int) -> None:
-    for matrix in (input_matrix(tile), output_matrix(tile)):
+@pytest.mark.parametrize(("tile", "taps"), BOTH_WAYS)
+def test_constants_of_the_transforms_are_exact_in_float32(tile: int, taps: int) -> None:
+    for matrix in (input_matrix(tile, taps), output_matrix(tile, taps)):
         np.testing.assert_array_equal(matrix.astype(np.float32), matrix)
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_odd_images_meet_no_weights_at_infinity(tile: int) -> None:
+    w = np.random.default_rng(0).standard_normal((2, 3, 3, 3, 4, 4)).astype(np.float32)
+    u = transform_weights(w, tile, stride=2).reshape(2, tile + 1, tile + 1, 2, 2, 3, 4, 4)
+    assert not u[:, -1, :, 1].any()
+    assert not u[:, :, -1, :, 1].any()
+    assert u[:, -1, -1, 0, 0].all()
 
 
 @pytest.mark.parametrize(
@@ -81,33 +92,48 @@ def test_constants_of_the_transforms_are_exact_in_float32(tile: int) -> None:
         ((1, 1, 6, 6, 8), (1, 6, 6, 1, 8, 8), 5, "padded to 10"),
         ((1, 1, 6, 6, 8), (1, 4, 4, 1, 8, 8), 4, "tiles of 4"),
         ((1, 2, 6, 6, 8), (1, 6, 6, 1, 8, 8), 4, "differ in channels"),
+        ((1, 1, 10, 10, 8), (1, 5, 5, 1, 8, 8), 4, "differ in channels"),
+        ((1, 1, 9, 10, 8), (1, 5, 5, 4, 8, 8), 4, "padded to 10"),
     ],
 )
 def test_factors_that_do_not_fit_are_refused(
     x: tuple[int, ...], u: tuple[int, ...], height: int, message: str
 ) -> None:
+    stride = 2 if u[1] == 5 else 1
     data, weights = Var("x", TensorType(x, "float32")), Var("u", TensorType(u, "float32"))
     with pytest.raises(TypeMismatch, match=message):
-        conv2d_winograd_nchwc(data, weights, tile=4, height=height, width=4)
+        conv2d_winograd_nchwc(data, weights, tile=4, height=height, width=4, stride=stride)
+
+
+def test_a_stride_is_for_images_without_dilation() -> None:
+    data = Var("x", TensorType((1, 1, 10, 10, 8), "float32"))
+    weights = Var("u", TensorType((1, 5, 5, 4, 8, 8), "float32"))
+    with pytest.raises(TypeMismatch, match="without dilation"):
+        conv2d_winograd_nchwc(data, weights, tile=4, height=4, width=4, stride=2, dilations=(2, 1))
 
 
 def _compiled(
-    x: np.ndarray, w: np.ndarray, tile: int, target: Target | None = None, block: int = 16
+    x: np.ndarray, w: np.ndarray, tile: int, target: Target, stride: int = 1
 ) -> np.ndarray:
     """Run a convolution padded by one through the operator, in blocks of channels."""
-    (_, channels, high, wide), filters = x.shape, w.shape[0]
-    more = [(-size) % tile + 1 for size in (high, wide)]
+    block = 16
+    (_, channels, *image), filters = x.shape, w.shape[0]
+    sizes = [-(-size // stride) for size in image]
+    whole = [padded_extent(size, tile, stride=stride) for size in sizes]
+    more = [end - size - 1 for end, size in zip(whole, image, strict=True)]
     placed = np.zeros((-(-filters // block) * block, -(-channels // block) * block, 3, 3), "f4")
     placed[:filters, :channels] = w
     oc, ic = placed.shape[0] // block, placed.shape[1] // block
     split = placed.reshape(oc, block, ic, block, 3, 3).transpose(0, 2, 4, 5, 3, 1)
-    u = Constant.of(transform_weights(split, tile))
+    u = Constant.of(transform_weights(split, tile, stride))
     data = Var("x", TensorType(x.shape, "float32"))
     padded = pad(pack_nchwc(data, block=block), before=(0, 0, 1, 1, 0), after=(0, 0, *more, 0))
-    made = conv2d_winograd_nchwc(padded, u, tile=tile, height=high, width=wide)
+    made = conv2d_winograd_nchwc(
+        padded, u, tile=tile, height=sizes[0], width=sizes[1], stride=stride
+    )
     body = unpack_nchwc(made, channels=filters)
     module = Module(Function((data,), body, "main"), ("y",))
-    (result,) = compile_model(module, target=target or native())(x)
+    (result,) = compile_model(module, target=target)(x)
     return np.asarray(result)
 
 
@@ -122,16 +148,15 @@ CASES = [
 ]
 
 
-def _check(case: tuple[int, ...], tile: int, target: Target) -> None:
+def _check(case: tuple[int, ...], tile: int, target: Target, stride: int = 1) -> None:
     """Hold compiled code against a convolution in float64."""
     n, channels, filters, high, wide = case
     rng = np.random.default_rng(sum(case))
     x = rng.standard_normal((n, channels, high, wide)).astype(np.float32)
     w = rng.standard_normal((filters, channels, 3, 3)).astype(np.float32)
-    exact = conv.reference(
-        ConvAttrs(pads_before=(1, 1), pads_after=(1, 1)), x.astype(np.float64), w.astype(np.float64)
-    )
-    made = _compiled(x, w, tile, target)
+    attrs = ConvAttrs(strides=(stride, stride), pads_before=(1, 1), pads_after=(1, 1))
+    exact = conv.reference(attrs, x.astype(np.float64), w.astype(np.float64))
+    made = _compiled(x, w, tile, target, stride)
     assert made.shape == exact.shape
     limit = {2: 1e-6, 4: 4e-6}[tile]
     assert np.abs(made - exact).max() <= limit * np.abs(exact).max()
@@ -141,6 +166,12 @@ def _check(case: tuple[int, ...], tile: int, target: Target) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: "x".join(map(str, c)))
 def test_compiled_code_is_as_exact_as_stated(case: tuple[int, ...], tile: int) -> None:
     _check(case, tile, native())
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("case", [*CASES[:4], CASES[-1]], ids=lambda c: "x".join(map(str, c)))
+def test_compiled_code_with_a_stride_is_as_exact(case: tuple[int, ...], tile: int) -> None:
+    _check(case, tile, native(), stride=2)
 
 
 @pytest.mark.parametrize("registers", [16, 32])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,12 +44,22 @@ def test_many_weights_on_a_small_image_do_not_run_in_tiles_of_four() -> None:
 @pytest.mark.parametrize(
     "attrs",
     [
-        ConvAttrs(strides=(2, 2)),
+        ConvAttrs(strides=(2, 1)),
+        ConvAttrs(strides=(2, 2), dilations=(2, 2)),
+        ConvAttrs(strides=(3, 3)),
         ConvAttrs(groups=2),
     ],
 )
 def test_other_windows_run_directly(attrs: ConvAttrs) -> None:
     assert _tile(64, 64, 56, attrs) is None
+
+
+@pytest.mark.parametrize(("channels", "size"), [(128, 56), (256, 28)])
+def test_strided_windows_run_in_tiles_where_weights_are_few(channels: int, size: int) -> None:
+    attrs = ConvAttrs(strides=(2, 2), pads_before=(1, 1), pads_after=(1, 1))
+    assert _tile(channels, channels, size, attrs) in (2, 4)
+    assert _tile(512, 512, 14, attrs) is None
+    assert _tile(64, 64, 8, ConvAttrs(strides=(2, 2))) is None
 
 
 def test_dilated_windows_run_in_tiles_as_long_as_their_phases_fill_them() -> None:
@@ -78,17 +89,22 @@ def test_a_filter_of_one_tap_is_its_outer_product() -> None:
 # ---- networks ------------------------------------------------------------------------------------
 
 
-def _conv(x: Node, filters: int, seed: int) -> Node:
+def _conv(x: Node, filters: int, seed: int, attrs: ConvAttrs = SAME) -> Node:
     rng = np.random.default_rng(seed)
     channels = x.type.static_shape[1]  # type: ignore[union-attr]
     w = rng.standard_normal((filters, channels, 3, 3)) * np.sqrt(2 / (9 * channels))
     bias = rng.standard_normal((filters, 1, 1)) * 0.1
-    made = conv.call(SAME, (x, Constant.of(w.astype(np.float32))))
+    made = conv.call(attrs, (x, Constant.of(w.astype(np.float32))))
     return ew.add(made, Constant.of(bias.astype(np.float32)))
 
 
 def _plain(x: Node) -> Node:
     return ew.relu(_conv(ew.relu(_conv(x, 40, 1)), 24, 2))
+
+
+def _strided(x: Node) -> Node:
+    first = ew.relu(_conv(x, 128, 1))
+    return ew.relu(_conv(first, 128, 2, replace(SAME, strides=(2, 2), pads_before=(0, 1))))
 
 
 def _residual(x: Node) -> Node:
@@ -110,7 +126,7 @@ def _deep(x: Node) -> Node:
     return x
 
 
-@pytest.mark.parametrize("net", [_plain, _residual, _gated, _deep])
+@pytest.mark.parametrize("net", [_plain, _strided, _residual, _gated, _deep])
 @pytest.mark.parametrize("shape", [(1, 16, 32, 32), (2, 24, 27, 30)])
 def test_networks_agree_with_the_reference(
     net: Callable[[Node], Node], shape: tuple[int, ...]

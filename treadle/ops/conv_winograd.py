@@ -12,6 +12,12 @@ A, B and G follow from m + 1 points at which polynomials are evaluated, and infi
 (Toom and Cook). The points come in pairs +-p: even and odd parts are shared, and any p costs the
 same. They are picked for the least error; with 5/8 and 3/2 it is a quarter of that of the
 usual 1 and 2, and all constants of the transforms stay exact in float32.
+
+With a stride of 2 the even and the odd rows and columns of an image are four images, of which 2x2
+taps, or fewer, are summed without a stride: (2 m + 1)^2 products instead of 9 m^2 (after Huang et
+al., "DWM: A Decomposable Winograd Method for Convolution Acceleration", AAAI 2020). All four are
+summed before the one transform back. Odd images meet one tap of two: their products at infinity
+are zeros and left out.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ import numpy as np
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, int_value, select
 from treadle.expr.simplify import simplify
-from treadle.graph.operator import Attrs, Fusion, Operator, register
+from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product_example
 from treadle.ops.conv import known_extent
@@ -33,8 +39,10 @@ from treadle.ops.window import WindowAxis, known, tap_views
 from treadle.te import tensor as te
 
 KERNEL = 3
-POINTS: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (0.625, 1.5)}
-"""By tile size m the positive points; the others are their negatives, 0 and infinity."""
+TILES = (2, 4)
+POINTS: dict[int, tuple[float, ...]] = {3: (1.0,), 4: (1.0,), 5: (0.5, 1.25), 6: (0.625, 1.5)}
+"""By the number of points the positive ones; the others are their negatives, infinity, and 0 where
+the number is even."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,9 @@ class WinogradAttrs(Attrs):
     """`tile`: outputs a tile is high and wide (2 or 4); `height`, `width`: outputs to keep.
 
     The rows of a tile are `dilations[0]` apart, its columns `dilations[1]`: tiles interleave. The
-    others say how the window moves along the depth of a volume.
+    others say how the window moves along the depth of a volume. With a `stride` of 2, which is for
+    images without dilation, the weights are those of four images, even rows first: [2, 2, ic/ib].
+    At infinity those of odd rows (or columns) are zeros.
     """
 
     tile: int
@@ -51,62 +61,79 @@ class WinogradAttrs(Attrs):
     deep_stride: int = 1
     deep_dilation: int = 1
     dilations: tuple[int, int] = (1, 1)
+    stride: int = 1
+
+    @property
+    def points(self) -> int:
+        """How many points a tile takes along an axis."""
+        return self.tile + taps_of_phase(self.stride) - 1
+
+
+def taps_of_phase(stride: int) -> int:
+    """Return how many taps of the window rows (or columns) a stride apart meet at most."""
+    return -(-KERNEL // stride)
 
 
 # ---- the transforms ------------------------------------------------------------------------------
 
 
-def filter_matrix(tile: int) -> np.ndarray:
-    """Return G as float64[tile + 2, 3]: u = G g G^T are the transformed weights.
+def filter_matrix(tile: int, taps: int = KERNEL) -> np.ndarray:
+    """Return G as float64[tile + taps - 1, taps]: u = G g G^T are the transformed weights.
 
     Row i is the value of the filter at point i, over the product of that point's distances.
     """
-    points = _all_points(tile)
+    points = _finite_points(tile + taps - 1)
     rows = []
     for p in points:
         distances = [p - q for q in points if q != p]
-        rows.append(np.array([1.0, p, p * p]) / np.prod(distances))
-    return np.stack([*rows, np.array([0.0, 0.0, 1.0])])
+        rows.append(np.power(p, np.arange(taps)) / np.prod(distances))
+    return np.stack([*rows, np.eye(taps)[-1]])
 
 
-def input_matrix(tile: int) -> np.ndarray:
-    """Return B^T as float64[tile + 2, tile + 2]: products of (x - point), lowest power first."""
-    points = _all_points(tile)
+def input_matrix(tile: int, taps: int = KERNEL) -> np.ndarray:
+    """Return B^T, a square of tile + taps - 1: products of (x - point), lowest power first."""
+    points = _finite_points(tile + taps - 1)
     rows = [np.poly([q for q in points if q != p])[::-1] for p in points]
     return np.stack([*(np.append(row, 0.0) for row in rows), np.poly(points)[::-1]])
 
 
-def output_matrix(tile: int) -> np.ndarray:
-    """Return A^T as float64[tile, tile + 2]: powers of the points."""
-    powers = np.vander(_all_points(tile), tile, increasing=True).T
+def output_matrix(tile: int, taps: int = KERNEL) -> np.ndarray:
+    """Return A^T as float64[tile, tile + taps - 1]: powers of the points."""
+    powers = np.vander(_finite_points(tile + taps - 1), tile, increasing=True).T
     return np.concatenate([powers, np.eye(tile)[:, -1:]], axis=1)
 
 
-def _all_points(tile: int) -> list[float]:
-    return [0.0, *(s * p for p in POINTS[tile] for s in (1.0, -1.0))]
+def _finite_points(count: int) -> list[float]:
+    """Return all of `count` points but infinity, which is the last."""
+    return [0.0] * _has_zero(count) + [s * p for p in POINTS[count] for s in (1.0, -1.0)]
+
+
+def _has_zero(count: int) -> bool:
+    return count % 2 == 0
 
 
 def input_forms(d: Sequence[Expr]) -> list[Expr]:
     """Return B^T d, one expression per row: the polynomial d seen without one point each."""
-    points = POINTS[len(d) - KERNEL + 1]
+    points = POINTS[len(d)]
     squares = _without(points)
-    zero = _weighted(squares, d[0::2])
-    rows = [zero]
+    zero = _has_zero(len(d))
+    rows = [_weighted(squares, d[:-1:2])] if zero else []
     for p in points:
         others = _without([q for q in points if q != p])
-        even, odd = _weighted(others, d[2:-1:2]), _weighted(others, d[1:-1:2])
-        rows += [_plus(even, p, odd), _plus(even, -p, odd)]
-    return [*rows, _weighted(squares, d[1::2])]
+        high, low = _weighted(others, d[1 + zero : -1 : 2]), _weighted(others, d[zero:-1:2])
+        rows += [_plus(high, p, low), _plus(high, -p, low)]
+    return [*rows, _weighted(squares, d[zero::2])]
 
 
-def output_forms(m: Sequence[Expr]) -> list[Expr]:
+def output_forms(m: Sequence[Expr], tile: int) -> list[Expr]:
     """Return A^T m, one expression per row: row k weighs the value at point p by p^k."""
-    points = POINTS[len(m) - KERNEL + 1]
-    sums = [m[1 + 2 * i] + m[2 + 2 * i] for i in range(len(points))]
-    gaps = [m[1 + 2 * i] - m[2 + 2 * i] for i in range(len(points))]
+    points = POINTS[len(m)]
+    zero = _has_zero(len(m))
+    pairs = [(m[zero + 2 * i], m[zero + 1 + 2 * i]) for i in range(len(points))]
+    sums, gaps = [a + b for a, b in pairs], [a - b for a, b in pairs]
     rows = []
-    for k in range(len(m) - KERNEL + 1):
-        start = m[0] if k == 0 else m[-1] if k == len(m) - KERNEL else None
+    for k in range(tile):
+        start = m[0] if k == 0 and zero else m[-1] if k == tile - 1 else None
         rows.append(_power_sum([p**k for p in points], gaps if k % 2 else sums, start))
     return rows
 
@@ -157,23 +184,27 @@ def _row(rows: Sequence[Expr], index: Expr) -> Expr:
 
 def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> TensorType:
     data, weights = tensor_type(x), tensor_type(u)
-    if data.ndim not in (5, 6) or weights.ndim != 6 or attrs.tile not in POINTS:
+    if data.ndim not in (5, 6) or weights.ndim != 6 or attrs.tile not in TILES:
         raise TypeMismatch(
             f"the data {data} and weights {weights} are not [n, ic/ib, d?, h, w, ib] and "
-            f"[oc/ob, t+2, t+2, ic/ib * kd, ib, ob] with t = 2 or 4"
+            f"[oc/ob, p, p, ic/ib * kd, ib, ob] with p = t + 2 points for tiles of t = 2 or 4"
         )
     if data.dtype != "float32" or weights.dtype != "float32":
         raise TypeMismatch(f"{data} and {weights} must be float32")
     filters, high, wide, chunks, ib, ob = weights.static_shape
-    if (high, wide) != (attrs.tile + 2,) * 2:
+    if (high, wide) != (attrs.points,) * 2:
         raise TypeMismatch(f"weights {weights} are not made for tiles of {attrs.tile}")
     held = known_extent(data, 1, "channel blocks")
-    is_whole = chunks == held if data.ndim == 5 else chunks % held == 0
+    if attrs.stride not in (1, 2) or (
+        attrs.stride > 1 and (data.ndim, attrs.dilations) != (5, (1, 1))
+    ):
+        raise TypeMismatch(f"a stride of {attrs.stride} is not 1, or 2 on images without dilation")
+    is_whole = chunks == held * attrs.stride**2 if data.ndim == 5 else chunks % held == 0
     if not is_whole or not same_dim(data.shape[-1], ib):
         raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
     sizes = (attrs.height, attrs.width)
     for axis, size, gap in zip((-3, -2), sizes, attrs.dilations, strict=True):
-        needed = tiles_along(size, attrs.tile, gap) * attrs.tile + 2 * gap
+        needed = padded_extent(size, attrs.tile, gap, attrs.stride)
         if size < 1 or known_extent(data, axis, "image") != needed:
             raise TypeMismatch(
                 f"{size} outputs in tiles of {attrs.tile} need an image padded to {needed}, "
@@ -196,9 +227,10 @@ def tiles_along(size: int, tile: int, gap: int = 1) -> int:
     return -(-size // (tile * gap)) * gap
 
 
-def missing(size: int, tile: int, gap: int = 1) -> int:
-    """Return how many zeros the input needs beyond those of `size` outputs."""
-    return -size % (tile * gap)
+def padded_extent(size: int, tile: int, gap: int = 1, stride: int = 1) -> int:
+    """Return how long the padded input is that whole tiles of `size` outputs read."""
+    outputs = tiles_along(size, tile, gap) * tile
+    return stride * (outputs + taps_of_phase(stride) - 1) if stride > 1 else outputs + 2 * gap
 
 
 def _first(index: Expr, tile: int, gap: int) -> Expr:
@@ -218,9 +250,10 @@ def _place_in_tile(place: Expr, tile: int, gap: int) -> Expr:
 def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor]:
     """Stages: rows of the input transform, V; the products M; rows of the output transform, Y.
 
-    In them an output's depth counts as part of the batch, a tap of the depth as input channels.
+    In them an output's depth counts as part of the batch, a tap of the depth as input channels,
+    and so do the images that a stride takes apart.
     """
-    m, a = attrs.tile, attrs.tile + 2
+    m, a = attrs.tile, attrs.points
     dh, dw = attrs.dilations
     oc, ob = u.shape[0], u.shape[5]
     chunks, ib = u.shape[3], x.shape[-1]
@@ -230,9 +263,13 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
     frames = known_extent(made, 2, "depth") if depth else 1
     n = simplify(x.shape[0] * frames)
     down, across = tiles_along(attrs.height, m, dh), tiles_along(attrs.width, m, dw)
-    wide = across * m + 2 * dw
+    wide = padded_extent(attrs.width, m, dw, attrs.stride) // attrs.stride
 
     def source(b: Expr, c: Expr, h: Expr, w: Expr, cb: Expr) -> Expr:
+        if attrs.stride > 1:
+            phase, of = te.floordiv(c, x.shape[1]), te.floormod(c, x.shape[1])
+            top, left = te.floordiv(phase, attrs.stride), te.floormod(phase, attrs.stride)
+            return x[b, of, h * attrs.stride + top, w * attrs.stride + left, cb]
         if not depth:
             return x[b, c, h, w, cb]
         at = depth[0].position(te.floormod(b, frames), te.floormod(c, taps))
@@ -249,15 +286,20 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
         return _row(input_forms([high[i, b, c, p, left + s * dw, cb] for s in range(a)]), j)
 
     v = te.compute_one((a, a, n, chunks, down * across, ib), columns_in, name="input_transform")
-    ic, icb = te.reduce_axis((0, chunks), "ic"), te.reduce_axis((0, ib), "icb")
+    icb = te.reduce_axis((0, ib), "icb")
+    phases = [te.reduce_axis((0, attrs.stride), name) for name in ("top", "left")]
+    image = (int_value(chunks) or 1) // attrs.stride**2
+    ic = te.reduce_axis((0, image), "ic")
+    chunk = (phases[0] * attrs.stride + phases[1]) * image + ic
 
     def products(i: Expr, j: Expr, b: Expr, o: Expr, t: Expr, obk: Expr) -> Expr:
-        return te.sum(v[i, j, b, ic, t, icb] * u[o, i, j, ic, icb, obk], axis=[ic, icb])
+        value = v[i, j, b, chunk, t, icb] * u[o, i, j, chunk, icb, obk]
+        return te.sum(value, axis=[*phases, ic, icb])
 
     mm = te.compute_one((a, a, n, oc, down * across, ob), products, name="winograd_products")
 
     def rows_out(b: Expr, o: Expr, p: Expr, r: Expr, q: Expr, j: Expr, obk: Expr) -> Expr:
-        rows = output_forms([mm[i, j, b, o, p * across + q, obk] for i in range(a)])
+        rows = output_forms([mm[i, j, b, o, p * across + q, obk] for i in range(a)], m)
         return _row(rows, r)
 
     low = te.compute_one((n, oc, down, m, across, a, ob), rows_out, name="output_rows")
@@ -266,7 +308,7 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
         *deep, y, z, obk = at
         image = b * frames + deep[0] if deep else b
         p, r, q = _tile_of(y, m, dh), _place_in_tile(y, m, dh), _tile_of(z, m, dw)
-        rows = output_forms([low[image, o, p, r, q, j, obk] for j in range(a)])
+        rows = output_forms([low[image, o, p, r, q, j, obk] for j in range(a)], m)
         return _row(rows, _place_in_tile(z, m, dw))
 
     result = te.compute_one(made.shape, columns_out, name="conv2d_winograd_nchwc")
@@ -289,32 +331,52 @@ def _reference(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray
 
 def _reference_image(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     dh, dw = attrs.dilations
-    shape = (x.shape[0], u.shape[0], x.shape[2] - 2 * dh, x.shape[3] - 2 * dw, u.shape[5])
-    made = np.empty(shape, x.dtype)
+    step = attrs.stride
+    if step > 1:
+        apart = [x[:, :, a::step, b::step] for a in range(step) for b in range(step)]
+        x = np.concatenate(apart, axis=1)
+    margin = taps_of_phase(step) - 1
+    high, wide = x.shape[2] - margin * dh, x.shape[3] - margin * dw
+    made = np.empty((x.shape[0], u.shape[0], high, wide, u.shape[5]), x.dtype)
     for a in range(dh):
         for b in range(dw):
-            made[:, :, a::dh, b::dw] = _phase(attrs.tile, x[:, :, a::dh, b::dw], u)
+            made[:, :, a::dh, b::dw] = _phase(attrs, x[:, :, a::dh, b::dw], u)
     return made[:, :, : attrs.height, : attrs.width]
 
 
-def _phase(tile: int, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return all outputs of whole tiles of an image without dilation."""
-    a = tile + 2
+def _phase(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Return all outputs of whole tiles of an image without dilation, a stride taken apart."""
+    tile, a, taps = attrs.tile, attrs.points, taps_of_phase(attrs.stride)
     data, weights = x.astype(np.float64), u.astype(np.float64)
     n, _, high, wide, _ = x.shape
     view = np.lib.stride_tricks.sliding_window_view(data, (a, a), axis=(2, 3))
     d = view[:, :, ::tile, ::tile]  # [n, chunks, tiles down, tiles across, ib, a, a]
-    forward, back = input_matrix(tile), output_matrix(tile)
+    forward, back = input_matrix(tile, taps), output_matrix(tile, taps)
     v = np.einsum("ir,ncpqbrs,js->ijncpqb", forward, d, forward, optimize=True)
     m = np.einsum("ijncpqb,oijcbk->ijnopqk", v, weights, optimize=True)
     y = np.einsum("ri,ijnopqk,sj->noprqsk", back, m, back, optimize=True)
-    whole: np.ndarray = y.reshape(n, u.shape[0], high - 2, wide - 2, u.shape[5])
+    whole: np.ndarray = y.reshape(n, u.shape[0], high - taps + 1, wide - taps + 1, u.shape[5])
     return whole
+
+
+def _without_odd_ends(shape: tuple[int, ...]) -> np.ndarray:
+    """Return random weights for a stride of 2: odd images have none at infinity."""
+    u = np.random.default_rng(0).uniform(-2, 2, shape).astype(np.float32)
+    of = shape[3] // 4
+    u[:, -1, :, 2 * of :] = 0
+    for left in (of, 3 * of):
+        u[:, :, -1, left : left + of] = 0
+    return u
+
+
+def _strided_example(data: tuple[int, ...], weights: tuple[int, ...], **attrs: object) -> Example:
+    inputs = {1: _without_odd_ends(weights)}
+    return product_example((data, weights), {"stride": 2, **attrs}, inputs=inputs)
 
 
 def _flops(attrs: WinogradAttrs, x: Type, u: Type) -> int:
     """The operations of the convolution this stands for: a rate compares with other ways."""
-    channels = tensor_type(u).static_shape[3] * tensor_type(u).static_shape[4]
+    channels = tensor_type(u).static_shape[3] * tensor_type(u).static_shape[4] // attrs.stride**2
     return 2 * _infer(attrs, x, u).size * channels * KERNEL * KERNEL
 
 
@@ -353,6 +415,8 @@ conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
                 ((2, 1, 12, 4, 4), (1, 4, 4, 1, 4, 4)),
                 {"tile": 2, "height": 2, "width": 2, "dilations": (3, 1)},
             ),
+            _strided_example((1, 2, 10, 18, 4), (3, 5, 5, 8, 4, 8), tile=4, height=4, width=7),
+            _strided_example((2, 1, 10, 6, 4), (2, 3, 3, 4, 4, 4), tile=2, height=3, width=2),
         ),
     )
 )

@@ -669,7 +669,7 @@ def _winograd(
     how = winograd_attrs(attrs, data, w.type, tile)
 
     def make(order: ChannelOrder) -> Node:
-        packed = transform_weights(pack_weights(w.value, source.order, order), tile)
+        packed = transform_weights(pack_weights(w.value, source.order, order), tile, how.stride)
         return conv2d_winograd_nchwc.call(
             how, (padded, packed_constant(packed, w)), origin=node.origin
         )

@@ -18,10 +18,11 @@ from treadle.graph.types import TensorType, known_sizes
 from treadle.ops.conv import ConvAttrs, conv_axes
 from treadle.ops.conv_winograd import (
     KERNEL,
-    POINTS,
+    TILES,
     WinogradAttrs,
     filter_matrix,
-    missing,
+    padded_extent,
+    taps_of_phase,
     tiles_along,
 )
 from treadle.ops.schedules.tiles import Taps, best_window_tile, image_cycles, weight_cycles
@@ -68,10 +69,12 @@ def winograd_costs(
             (n, height, width), inputs, outputs, block, target, taps_of(attrs, data, weights)
         )
     }
-    for tile in POINTS:
+    stride = _stride(attrs)
+    for tile in TILES:
         gaps = _gaps(attrs)
         down, across = tiles_along(height, tile, gaps[0]), tiles_along(width, tile, gaps[1])
-        shape = WinogradShape(tile, down, across, inputs, outputs, block, n, gaps)
+        parts = (inputs * stride**2, outputs, block)
+        shape = WinogradShape(tile, down, across, *parts, n, gaps, stride)
         cycles = plan_winograd(shape, target, width=registers).cycles
         costs[tile] = cycles / WORTHWHILE[tile]
     return costs
@@ -84,7 +87,7 @@ def why_winograd(
     if data.dtype != "float32" or weights.static_shape[-2:] != (KERNEL, KERNEL):
         return f"Winograd's filtering is for float32 and windows of {KERNEL}x{KERNEL}"
     if not _is_possible(attrs, data, weights):
-        return "Winograd's filtering is for known images and strides and groups of 1"
+        return "Winograd's filtering is for known images, groups of 1 and strides of 1, or 2 by 2"
     costs = winograd_costs(attrs, data, weights, block, target)
     cycles = [f"direct {costs[None] / 1e3:.0f}"]
     cycles += [
@@ -95,17 +98,23 @@ def why_winograd(
 
 
 def _is_possible(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> bool:
-    steps = (*attrs.strides[-2:], attrs.groups)
     _, _, *kernel = weights.static_shape
+    steps = attrs.strides[-2:]
+    strided = data.ndim == 4 and steps == (2, 2) and _gaps(attrs) == (1, 1)
+    is_dense = strided or all(s == 1 for s in steps)
     is_square = len(kernel) >= 2 and kernel[-2:] == [KERNEL, KERNEL]
     is_known = all(isinstance(d, int) for d in data.shape[1:])
-    return data.dtype == "float32" and is_known and is_square and all(s == 1 for s in steps)
+    return data.dtype == "float32" and is_known and is_square and is_dense and attrs.groups == 1
 
 
 def _gaps(attrs: ConvAttrs) -> tuple[int, int]:
     """Return how far apart the rows and the columns of a window are."""
     high, wide = attrs.dilations[-2:] or (1, 1)
     return high, wide
+
+
+def _stride(attrs: ConvAttrs) -> int:
+    return attrs.strides[-1] if attrs.strides else 1
 
 
 def _outputs(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[int, ...]:
@@ -169,10 +178,13 @@ def winograd_pads(
     attrs: ConvAttrs, data: TensorType, weights: TensorType, tile: int
 ) -> tuple[int, ...]:
     """Return the padding after each axis, that of the image filled up to whole tiles."""
-    *deep, high, wide = attrs.pads_after or (0,) * (data.ndim - 2)
-    height, width = _outputs(attrs, data, weights)[-2:]
-    down, across = _gaps(attrs)
-    return *deep, high + missing(height, tile, down), wide + missing(width, tile, across)
+    none = (0,) * (data.ndim - 2)
+    *deep, _, _ = attrs.pads_after or none
+    before, gaps, stride = attrs.pads_before or none, _gaps(attrs), _stride(attrs)
+    outputs, image = _outputs(attrs, data, weights)[-2:], _image(data)[-2:]
+    whole = (padded_extent(n, tile, gap, stride) for n, gap in zip(outputs, gaps, strict=True))
+    held = (size + first for size, first in zip(image, before[-2:], strict=True))
+    return *deep, *(end - size for end, size in zip(whole, held, strict=True))
 
 
 def winograd_attrs(
@@ -182,21 +194,25 @@ def winograd_attrs(
     height, width = _outputs(attrs, data, weights)[-2:]
     gaps = _gaps(attrs)
     if data.ndim == 4:
-        return WinogradAttrs(tile, height, width, dilations=gaps)
+        return WinogradAttrs(tile, height, width, dilations=gaps, stride=_stride(attrs))
     strides, dilations = attrs.strides or (1,), attrs.dilations or (1,)
     return WinogradAttrs(tile, height, width, strides[0], dilations[0], gaps)
 
 
-def transform_weights(w: np.ndarray, tile: int) -> np.ndarray:
-    """Return weights [oc, ic, kd?, 3, 3, ib, ob] as [oc, t+2, t+2, ic * kd, ib, ob].
+def transform_weights(w: np.ndarray, tile: int, stride: int = 1) -> np.ndarray:
+    """Return weights [oc, ic, kd?, 3, 3, ib, ob] as [oc, p, p, stride^2 * ic * kd, ib, ob].
 
-    They are rounded once.
+    p points: see `WinogradAttrs`. They are rounded once.
     """
-    matrix = filter_matrix(tile)
-    both = np.kron(matrix, matrix)  # [(t+2)^2, 9]
+    taps = taps_of_phase(stride)
+    matrix = filter_matrix(tile, taps)
+    both = np.kron(matrix, matrix)  # [points^2, taps^2]
     oc, *chunks, kh, kw, ib, ob = w.shape
-    result = np.empty((oc, tile + 2, tile + 2, prod(chunks), ib, ob), w.dtype)
+    points = tile + taps - 1
+    result = np.empty((oc, points, points, stride**2 * prod(chunks), ib, ob), w.dtype)
+    missing = taps * stride - KERNEL
     for made, filters in zip(result, w.reshape(oc, -1, kh, kw, ib, ob), strict=True):
-        taps = filters.transpose(1, 2, 0, 3, 4).reshape(kh * kw, -1).astype(np.float64)
-        made[...] = (both @ taps).reshape(made.shape)
+        full = np.pad(filters, [(0, 0), (0, missing), (0, missing), (0, 0), (0, 0)])
+        split = full.reshape(-1, taps, stride, taps, stride, ib, ob).transpose(1, 3, 2, 4, 0, 5, 6)
+        made[...] = (both @ split.reshape(taps**2, -1).astype(np.float64)).reshape(made.shape)
     return result

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import ceil, isqrt
 from typing import Any
 
+from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, int_value, select
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import (
@@ -53,7 +54,8 @@ FORK_CYCLES = 3000.0
 class WinogradShape:
     """Sizes of one convolution: tiles down and across, channels, bytes.
 
-    Tiles of `gaps` phases interleave, down and across.
+    Tiles of `gaps` phases interleave, down and across. A `stride` takes the image apart into
+    several, whose channels all count as `inputs`.
     """
 
     tile: int
@@ -64,11 +66,19 @@ class WinogradShape:
     block: int
     batch: int = 1
     gaps: tuple[int, int] = (1, 1)
+    stride: int = 1
 
     @property
     def points(self) -> int:
-        """How many products a tile has per pair of channels."""
-        return (self.tile + 2) ** 2
+        """How many values of a transform a tile has per channel."""
+        return (self.tile + (2 if self.stride == 1 else 1)) ** 2
+
+    @property
+    def products(self) -> int:
+        """How many products a tile has per output channel: odd images have none at infinity."""
+        if self.stride == 1:
+            return self.points * self.inputs
+        return (2 * self.tile + 1) ** 2 * self.inputs // 4
 
     @property
     def weight_bytes(self) -> int:
@@ -177,7 +187,7 @@ def _group_cycles(
     vectors = shape.outputs // shape.block
     wait = _weight_wait(shape, target, tiles, registers, width)
     steps = tile_set_cycles(tiles, vectors, registers, width, wait)
-    products = shape.points * shape.inputs * steps
+    products = shape.products * steps
     times = groups if shape.weight_bytes > target.l2_bytes // 2 else 1
     waits = times * max(0.0, shape.weight_bytes / BYTES_PER_CYCLE - products)
     touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
@@ -206,11 +216,11 @@ def schedule_winograd(group: Group, target: Target) -> None:
     plan = plan_winograd(_shape_of(group), target, width=width)
     peel_border(result)
     tail = [x for x in live_stages(s) if not x.is_output and x is not products]
-    held = _holds_a_tile(group.attrs.tile, target)
+    held = _holds_a_tile(group.attrs.tile, group.attrs.points, target)
     at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs, target, held=held)
     _input_transform(v, rows_in, plan, target, group.attrs.dilations[1])
     v.compute_at(result, at_group)
-    _products(s, products, plan, width).compute_at(result, at_panel)
+    _products(s, products, plan, width, group.attrs.stride).compute_at(result, at_panel)
     rows_out.compute_at(result, at_tile)
     _columns_first(rows_out, held=held)
     for stage in tail:
@@ -223,26 +233,27 @@ def schedule_winograd(group: Group, target: Target) -> None:
 
 def _shape_of(group: Group) -> WinogradShape:
     _, v, products, rows_out = group.anchor[:4]
-    points, _, batch, chunks, tiles, block = (int_value(d) or 1 for d in v.shape)
+    _, _, batch, chunks, tiles, block = (int_value(d) or 1 for d in v.shape)
     across = int_value(rows_out.shape[4]) or 1
     filters, lanes = (int_value(products.shape[k]) or 1 for k in (3, 5))
     outputs = filters * lanes
     channels = (chunks * block, outputs, lanes)
-    gaps = group.attrs.dilations
-    return WinogradShape(points - 2, tiles // across, across, *channels, batch, gaps)
+    attrs = group.attrs
+    down = tiles // across
+    return WinogradShape(attrs.tile, down, across, *channels, batch, attrs.dilations, attrs.stride)
 
 
 def _width(stage: Stage, target: Target) -> int:
     return max(1, known(_axes(stage)[-1]) // lanes_of(stage, target))
 
 
-def _holds_a_tile(tile: int, target: Target) -> bool:
+def _holds_a_tile(tile: int, points: int, target: Target) -> bool:
     """True when registers hold the rows of an output transform, a column of products, the factors.
 
     If not, the rows go through memory, column by column and row by row.
     """
-    rows, column, factors = tile * (tile + 2), tile + 2, tile * (tile - 1) // 2
-    return rows + column + factors <= target.vector_registers
+    factors = tile * (tile - 1) // 2
+    return tile * points + points + factors <= target.vector_registers
 
 
 def _result_loops(
@@ -309,7 +320,7 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int
     rows.vectorize(icb)
 
 
-def _products(s: Schedule, products: Stage, plan: Plan, width: int) -> Stage:
+def _products(s: Schedule, products: Stage, plan: Plan, width: int, stride: int) -> Stage:
     """Sums in registers per point, tiles and vectors; return the stage that holds the products."""
     sums = s[s.cache_write(products.op.outputs[0], "local")]
     i, j, n, oc, t, ocb = _axes(products)
@@ -326,6 +337,10 @@ def _products(s: Schedule, products: Stage, plan: Plan, width: int) -> Stage:
     for axis in (i, j, n, t, oc):
         sums.unroll(axis)
     sums.vectorize(ocb)
+    if stride > 1:
+        for point, phase in zip((i, j), op.reduce_axis[:2], strict=True):
+            is_last = te.floordiv(point, known(point) - 1)
+            sums.skip_outside(phase, phase + is_last * (stride - 1), 0, stride)
     _fetch_weights(sums, plan, width)
     return products
 
@@ -339,6 +354,7 @@ def _fetch_weights(sums: Stage, plan: Plan, width: int) -> None:
     op = sums.op
     assert isinstance(op, ComputeOp)
     weights = op.input_tensors[1]
+    read = next(n for n in ex.walk(op.body[0]) if isinstance(n, ex.Load) and n.source == weights)
     vectors, rows = plan.registers.vectors, plan.registers.rows
     passes = ceil(plan.rows * plan.columns / rows)
     if passes == 1:
@@ -346,7 +362,7 @@ def _fetch_weights(sums: Stage, plan: Plan, width: int) -> None:
         sums.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
         return
     i, j, _, oc, t, _ = op.axis
-    ic, icb = op.reduce_axis
+    chunk, icb = read.indices[3], op.reduce_axis[-1]
     across = known(j)
     point = i * across + j + 1
     at_end = point >= known(i) * across
@@ -357,7 +373,7 @@ def _fetch_weights(sums: Stage, plan: Plan, width: int) -> None:
     lanes = known(op.axis[-1]) // width
     for k in range(share):
         panel = first + te.min(turn * share + k, vectors - 1)
-        at = (panel, te.floordiv(point, across), te.floormod(point, across), ic, icb)
+        at = (panel, te.floordiv(point, across), te.floormod(point, across), chunk, icb)
         for r in range(width):
             sums.prefetch_at(weights, icb, (*at, Const.of(r * lanes)))
 
