@@ -314,6 +314,14 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         assert capsys.readouterr().out
 
 
+@pytest.mark.parametrize("module", ["treadle", "treadle.cli.main"])
+def test_both_modules_are_the_command(module: str) -> None:
+    words = [sys.executable, "-m", module, "compile", "none.onnx"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ended.returncode == 2
+    assert "none.onnx" in ended.stderr
+
+
 # ---- parts ---------------------------------------------------------------------------------------
 
 

@@ -106,6 +106,10 @@ def test_check_finds_a_wrong_output(
     captured = capsys.readouterr()
     assert "departs" in captured.out
     assert "of 2 departs" in captured.err
+    artifact = model.with_suffix(".tar")
+    assert f"treadle compare {model} {artifact} --layers shows where" in captured.err
+    assert f"{artifact} is kept" in captured.err
+    assert artifact.exists()
 
 
 def test_check_refuses_another_machine(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -213,7 +213,9 @@ def _disturbed(array: np.ndarray, *, by_element: bool) -> np.ndarray:
     wide = array.astype(np.float64)
     signs = np.where(np.arange(array.size).reshape(array.shape) * 7 % 5 < 2, 1.0, -1.0)
     size = wide if by_element else np.max(np.abs(wide), initial=0.0)
-    return (wide + size * _DISTURBANCE * epsilon(array.dtype) * signs).astype(array.dtype)
+    with np.errstate(invalid="ignore"):
+        moved = wide + size * _DISTURBANCE * epsilon(array.dtype) * signs
+    return np.asarray(moved.astype(array.dtype))
 
 
 def _moved(shadow: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -129,8 +129,9 @@ _VAGUE = frozenset({"Attention", "Gelu", "GroupNormalization", "HardSwish"})
 """Operators with constants that the standard gives in prose, or in its definition of the function
 in float32 and in the reference in float64, or with a first stage in float32: how many digits of a
 float64 are right, nobody knows."""
-_FATAL_IF_EMPTY = frozenset({"Einsum"})
-"""Operators that end the process in onnxruntime when an operand has no elements."""
+_NOT_IF_EMPTY = ("Einsum", "Reduce")
+"""Operators not to ask onnxruntime about where an operand has no elements: the process ends, or the
+result of a reduction has the shape of the operand."""
 
 
 def _by_onnxruntime(
@@ -138,7 +139,8 @@ def _by_onnxruntime(
 ) -> list[np.ndarray] | None:
     if any(_is_narrow(a) for a in inputs.values()):
         return _in_float32(model, inputs)
-    if model.graph.node[0].op_type in _FATAL_IF_EMPTY and not all(a.size for a in inputs.values()):
+    op = model.graph.node[0].op_type
+    if op.startswith(_NOT_IF_EMPTY) and not all(a.size for a in inputs.values()):
         return None
     try:
         session = onnxruntime.InferenceSession(

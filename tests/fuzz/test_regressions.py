@@ -300,3 +300,23 @@ def test_values_put_back_where_an_open_pool_took_them() -> None:
     graph = Graph(17, nodes, runs[0], {}, ["y"], {"most", "y"}, runs[1:])
     finding = check_graph(graph)
     assert finding is None, str(finding)
+
+
+def test_attention_whose_keys_are_as_many_as_a_multiple_of_an_open_size() -> None:
+    nodes = [
+        _node("Concat", "x x x", "values", axis=-2),
+        _node("Transpose", "values", "keys"),
+        _node("MatMul", "values keys", "products"),
+        _node("Mul", "products scale", "scores"),
+        _node("Softmax", "scores", "shares", axis=-1),
+        _node("MatMul", "shares values", "y"),
+    ]
+    runs = [{"x": _floats(n, 1)} for n in (8, 2)]
+    scale = {"scale": np.array(0.25, np.float32)}
+    finding = check_graph(Graph(13, nodes, runs[0], scale, ["y"], set(), runs[1:]))
+    assert finding is None, str(finding)
+
+
+def test_a_reduction_of_nothing() -> None:
+    x = np.zeros((2, 3, 0, 1), helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16))
+    _check([_node("ReduceSum", "x axes", "y", keepdims=1)], {"x": x}, {"axes": np.array([1, 2])})

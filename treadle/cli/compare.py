@@ -77,7 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
             inputs = filled_inputs(model, "random", given_shapes(arguments))
         if arguments.layers:
             return _layers(arguments, model, inputs)
-        return compare_outputs(arguments.model, model, inputs, arguments.tolerance)
+        return compare_outputs(
+            arguments.model, model, inputs, arguments.artifact, arguments.tolerance
+        )
 
 
 def _open(arguments: argparse.Namespace) -> Runnable:
@@ -88,10 +90,15 @@ def _open(arguments: argparse.Namespace) -> Runnable:
 
 
 def compare_outputs(
-    network: Path, model: Runnable, inputs: Mapping[str, NDArray], share: float | None = None
+    network: Path,
+    model: Runnable,
+    inputs: Mapping[str, NDArray],
+    artifact: Path | None,
+    share: float | None = None,
 ) -> int:
     """Compare every output with what it should be, print how far it is; return 1 if one departs.
 
+    `artifact` is the file the model is in, if any.
     Raises: UsageError when the model has other outputs than the network.
     """
     found = [np.asarray(o) for o in model.run(inputs)]
@@ -111,7 +118,8 @@ def compare_outputs(
         print_row(out, "", f"{name}: {result}" + ("" if result.holds else "  ← departs"))
     if wrong:
         print(f"error: {count_text(wrong, 'output')} of {len(found)} departs", file=sys.stderr)
-        print("  hint  treadle compare NETWORK MODEL --layers shows where", file=sys.stderr)
+        command = f"treadle compare {network} {artifact or ''}".rstrip()
+        print(f"  hint  {command} --layers shows where", file=sys.stderr)
     return 1 if wrong else 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -106,7 +107,10 @@ def _check(compiled: Executable, model: Path, output: Path) -> int:
             f"the model is compiled, but not checked: {error.problem}",
             hint=f"treadle compare {model} {output} {''.join(shapes)}",
         ) from None
-    return compare_outputs(model, compiled, inputs)
+    code = compare_outputs(model, compiled, inputs, output)
+    if code:
+        print(f"  note  {output} is kept, to be looked at", file=sys.stderr)
+    return code
 
 
 def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:

@@ -178,3 +178,7 @@ def _nobody_reads() -> int:
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _BROKEN_PIPE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,9 +8,10 @@ Rows, steps and columns are halved (Strassen, "Gaussian Elimination is not Optim
 
 The sums of weights are made when the model is compiled, those of the values by an operator of their
 own, `strassen_blocks`: products of the same values share them. Columns are halved within each pair
-of panels, so that the products of a pair stay in the cache until they are combined.
+of panels and rows within parts of `2 half`, so that the products of a pair and a part stay in the
+cache until they are combined.
 
-A row is added to the row half the matrix below. So that a row of small values keeps its digits
+A row is added to the row `half` below. So that a row of small values keeps its digits
 beside one of large values, each is first scaled by a power of two, which is exact, to a largest
 value in [1, 2), and the results are scaled back. A row with a value that is not finite becomes NaN
 and leaves the other as it is.
@@ -57,11 +58,22 @@ _MANTISSA, _NOT_FINITE = 23, 255
 
 
 @dataclass(frozen=True, slots=True)
+class StrassenBlocksAttrs(Attrs):
+    """`half`: rows of half a part of the matrix; the last part may be padded."""
+
+    half: int
+
+
+@dataclass(frozen=True, slots=True)
 class DenseStrassenAttrs(Attrs):
-    """`m`, `n`: the rows and columns of the result; what is padded beyond them is left out."""
+    """`m`, `n`: the rows and columns of the result; what is padded beyond them is left out.
+
+    `half`: as of the sums of blocks.
+    """
 
     m: int
     n: int
+    half: int
 
 
 def _signed_sum(values: Sequence[Expr], factors: Sequence[int]) -> Expr:
@@ -85,24 +97,31 @@ def _choose(rows: Sequence[Expr], index: Expr) -> Expr:
 # ---- sums of the blocks of a matrix --------------------------------------------------------------
 
 
-def _infer_blocks(attrs: Attrs, a: Type) -> TensorType:
+def _infer_blocks(attrs: StrassenBlocksAttrs, a: Type) -> TensorType:
     x = tensor_type(a)
     if x.ndim < 2 or not x.is_static or x.static_shape[-1] % 2 or x.dtype != "float32":
         raise TypeMismatch(f"{x} is not float32[..., m, k] of known sizes with an even k")
     *batch, m, k = x.static_shape
-    return x.with_shape((*batch, -(-m // 2), PRODUCTS, k // 2 + TRAILER))
+    if attrs.half < 1:
+        raise TypeMismatch(f"half a part has {attrs.half} rows, not at least 1")
+    return x.with_shape((*batch, _sums(m, attrs.half), PRODUCTS, k // 2 + TRAILER))
 
 
-def _compute_blocks(attrs: Attrs, a: te.Tensor) -> list[te.Tensor]:
+def _sums(rows: int, half: int) -> int:
+    """Return how many rows the sums of a matrix have."""
+    return -(-rows // (2 * half)) * half
+
+
+def _compute_blocks(attrs: StrassenBlocksAttrs, a: te.Tensor) -> list[te.Tensor]:
     """Stages: the largest magnitudes of a pair of rows, lane by lane and of all, and the sums."""
     *batch, high, _, length = _infer_blocks(attrs, TensorType(a.shape, a.dtype)).static_shape
-    m, steps = int_value(a.shape[-2]) or 1, length - TRAILER
+    m, steps, half = int_value(a.shape[-2]) or 1, length - TRAILER, attrs.half
 
     def value(b: Sequence[Expr], r: Expr, down: ExprLike, k: Expr) -> Expr:
         """The value of a row of the upper (down = 0) or the lower half; 0 below the last row."""
-        row = r + down * high
+        row = te.floordiv(r, half) * (2 * half) + te.floormod(r, half) + down * half
         read = a[(*b, row, k)]
-        return read if m % 2 == 0 or down == 0 else te.if_then_else(row < m, read, 0.0)
+        return read if m == 2 * high else te.if_then_else(row < m, read, 0.0)
 
     turns = te.reduce_axis((0, -(-2 * steps // _LANES)), "turn")
 
@@ -149,9 +168,9 @@ def _unit(exponent: Expr) -> Expr:
     return select(exponent == _NOT_FINITE, Const.of(float("nan"), "float32"), unit)
 
 
-def _reference_blocks(attrs: Attrs, a: np.ndarray) -> np.ndarray:
+def _reference_blocks(attrs: StrassenBlocksAttrs, a: np.ndarray) -> np.ndarray:
     *batch, m, k = a.shape
-    high = -(-m // 2)
+    high = _sums(m, attrs.half)
     even = np.zeros((*batch, 2 * high, k), np.float32)
     even[..., :m, :] = a
     largest = np.abs(even).max(-1, initial=0.0, keepdims=True)
@@ -160,28 +179,32 @@ def _reference_blocks(attrs: Attrs, a: np.ndarray) -> np.ndarray:
         exponents = np.floor(np.log2(np.where(is_finite, largest, 1.0)))
     units = np.exp2(np.clip(exponents, -126, 126))
     scaled = np.where(is_finite, even / units, 0.0)
-    four = np.moveaxis(scaled.reshape(*batch, 2, high, 2, k // 2), (-4, -2), (0, 1))
-    sums = np.tensordot(LEFT, four.reshape(4, *four.shape[2:]), 1)  # [7, ..., m / 2, k / 2]
+    parts = (*batch, -1, 2, attrs.half)
+    four = np.moveaxis(scaled.reshape(*parts, 2, k // 2), (-4, -2), (0, 1))
+    sums = np.tensordot(LEFT, four.reshape(4, *batch, high, k // 2), 1)
     made = np.zeros((*batch, high, PRODUCTS, k // 2 + TRAILER), np.float32)
     made[..., : k // 2] = np.moveaxis(sums, 0, -2)
-    unscale = np.where(is_finite, units, np.nan).reshape(*batch, 2, high)
-    made[..., 0, k // 2 :] = unscale[..., 0, :, np.newaxis]
-    made[..., 1:, k // 2 :] = unscale[..., 1, :, np.newaxis, np.newaxis]
+    both = np.moveaxis(np.where(is_finite, units, np.nan).reshape(parts), -2, 0)
+    upper, lower = both.reshape(2, *batch, high, 1)
+    made[..., 0, k // 2 :] = upper
+    made[..., 1:, k // 2 :] = lower[..., np.newaxis]
     return made
 
 
-strassen_blocks: Operator[Attrs] = register(
+strassen_blocks: Operator[StrassenBlocksAttrs] = register(
     Operator(
         name="strassen_blocks",
         schedule={"cpu": schedule_strassen_blocks},
         infer=_infer_blocks,
         reference=_reference_blocks,
         compute=_compute_blocks,
+        attrs_type=StrassenBlocksAttrs,
         fusion=Fusion.OPAQUE,
         examples=(
-            product_example(((4, 6),)),
-            product_example(((5, 40),)),
-            product_example(((2, 3, 7, 64),)),
+            product_example(((4, 6),), {"half": 2}),
+            product_example(((5, 40),), {"half": 3}),
+            product_example(((2, 3, 7, 64),), {"half": 4}),
+            product_example(((2, 13, 32),), {"half": 2}),
         ),
     )
 )
@@ -204,7 +227,7 @@ def _infer(attrs: DenseStrassenAttrs, a: Type, w: Type) -> TensorType:
         raise TypeMismatch(f"{x} and {pairs} are not sums of blocks that multiply")
     if not (count - 1) * 2 * width < attrs.n <= count * 2 * width:
         raise TypeMismatch(f"{count} pairs of {width} columns do not hold {attrs.n} columns")
-    if -(-attrs.m // 2) != high:
+    if attrs.half < 1 or _sums(attrs.m, attrs.half) != high:
         raise TypeMismatch(f"sums of {high} rows are not those of a matrix of {attrs.m}")
     return x.with_shape((*batch, attrs.m, attrs.n))
 
@@ -213,6 +236,7 @@ def _compute(attrs: DenseStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.T
     """Stages: the products of a pair of panels, and the result."""
     *batch, high, _, _ = a.shape
     pairs, _, steps, width = w.shape
+    half = attrs.half
     k = te.reduce_axis((0, steps), "k")
 
     def products(p: Expr, *i: Expr) -> Expr:
@@ -225,11 +249,12 @@ def _compute(attrs: DenseStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.T
     def element(*i: Expr) -> Expr:
         *b, r, n = i
         pair, within = te.floordiv(n, width * 2), te.floormod(n, width * 2)
-        down, across = te.floordiv(r, high), te.floordiv(within, width)
-        at = (*b, te.floormod(r, high), pair, te.floormod(within, width))
+        part, row = te.floordiv(r, 2 * half), te.floormod(r, half)
+        down, across = te.floordiv(te.floormod(r, 2 * half), half), te.floordiv(within, width)
+        at = (*b, part * half + row, pair, te.floormod(within, width))
         values = [seven[(p, *at)] for p in range(PRODUCTS)]
         total = _choose([_signed_sum(values, row.tolist()) for row in OUT], down * 2 + across)
-        return total * a[(*b, te.floormod(r, high), down, steps)]
+        return total * a[(*b, part * half + row, down, steps)]
 
     result = te.compute_one((*batch, attrs.m, attrs.n), element, name="dense_strassen")
     return [seven, result]
@@ -240,12 +265,14 @@ def _reference(attrs: DenseStrassenAttrs, a: np.ndarray, w: np.ndarray) -> np.nd
     *batch, high, _, _ = a.shape
     pairs, _, steps, width = w.shape
     values = in_float64(a)
-    left, units = values[..., :steps], np.moveaxis(values[..., :2, steps], -1, -2)
+    left, units = values[..., :steps], values[..., :2, steps]
     seven = np.einsum("...rpk,qpkc->p...rqc", left, in_float64(w), optimize=True)
-    four = np.tensordot(OUT, seven, 1).reshape(2, 2, *seven.shape[1:])
-    whole = np.moveaxis(four, (0, 1), (-5, -2))  # [..., down, r, q, across, c]
+    parts = (*batch, high // attrs.half, attrs.half)
+    four = np.tensordot(OUT, seven, 1).reshape(2, 2, *parts, pairs, width)
+    whole = np.moveaxis(four, (0, 1), (-5, -2))  # [..., part, down, r, q, across, c]
     result: np.ndarray = whole.reshape(*batch, 2 * high, pairs * 2 * width)
-    result = result * units.reshape(*batch, 2 * high, 1)
+    both = np.moveaxis(units.reshape(*parts, 2), -1, -2)
+    result = result * both.reshape(*batch, 2 * high, 1)
     return result[..., : attrs.m, : attrs.n].astype(a.dtype)
 
 
@@ -267,10 +294,11 @@ dense_strassen: Operator[DenseStrassenAttrs] = register(
         fusion=Fusion.ANCHOR,
         flops=_flops,
         examples=(
-            product_example(((2, 7, 19), (2, 7, 3, 4)), {"m": 4, "n": 16}),
-            product_example(((3, 7, 20), (2, 7, 4, 8)), {"m": 5, "n": 27}),
-            product_example(((2, 3, 19, 7, 20), (1, 7, 4, 16)), {"m": 37, "n": 20}),
-            product_example(((1, 20, 7, 48), (2, 7, 32, 32)), {"m": 40, "n": 128}),
+            product_example(((2, 7, 19), (2, 7, 3, 4)), {"m": 4, "n": 16, "half": 2}),
+            product_example(((3, 7, 20), (2, 7, 4, 8)), {"m": 5, "n": 27, "half": 3}),
+            product_example(((2, 3, 19, 7, 20), (1, 7, 4, 16)), {"m": 37, "n": 20, "half": 19}),
+            product_example(((1, 20, 7, 48), (2, 7, 32, 32)), {"m": 40, "n": 128, "half": 20}),
+            product_example(((12, 7, 32), (2, 7, 16, 16)), {"m": 19, "n": 50, "half": 4}),
         ),
     )
 )

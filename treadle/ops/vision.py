@@ -15,8 +15,8 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value
 from treadle.graph.operator import Attrs, Example, Group, Operator, register
-from treadle.graph.size_rules import SizeRule, filled
-from treadle.graph.types import Dim, TensorType, Type, known_sizes, same_dim, tensor_type
+from treadle.graph.size_rules import SizeRule, equal, filled
+from treadle.graph.types import Dim, TensorType, Type, known_sizes, may_agree, same_dim, tensor_type
 from treadle.ops.accumulate import narrowed
 from treadle.ops.numeric import ANY, FLOATS, accumulator, check_elements, dims_of, real_extent
 from treadle.ops.schedules.default import schedule_stage
@@ -67,7 +67,7 @@ def _infer(a: GridSampleAttrs, x: Type, grid: Type) -> TensorType:
         )
     if any(same_dim(d, 0) for d in source.shape[2:]):
         raise TypeMismatch(f"the spatial extents of {source} must not be empty")
-    if not same_dim(source.shape[0], points.shape[0]):
+    if not may_agree(source.shape[0], points.shape[0]):
         raise TypeMismatch(f"{source} and {points} have different batch sizes")
     return source.with_shape((*source.shape[:2], *points.shape[1:-1]))
 
@@ -261,7 +261,8 @@ def _sums(
 
 
 def _rules(a: GridSampleAttrs, result: Type, x: Type, grid: Type) -> Iterator[SizeRule]:
-    return filled(x, range(2, tensor_type(x).ndim), result)
+    yield from filled(x, range(2, tensor_type(x).ndim), result)
+    yield from equal([(tensor_type(grid).shape[0], tensor_type(x).shape[0])])
 
 
 def _schedule(group: Group, target: Target) -> None:

@@ -10,6 +10,7 @@ from math import prod
 from treadle.dtype import bits
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import TensorType, tensor_type
+from treadle.ops import elementwise as ew
 from treadle.ops.matmul import dense_packed, matmul
 from treadle.ops.matmul_strassen import dense_strassen, strassen_blocks
 from treadle.ops.schedules.tiles import best_panel
@@ -17,8 +18,10 @@ from treadle.optimize.channels import pack_panels, packed_constant
 from treadle.optimize.strassen import (
     MOST_BYTES,
     ProductShape,
+    are_rows_even,
+    column_units,
     extra_bytes,
-    is_even,
+    half_of,
     pack_strassen,
     strassen_width,
     why_strassen,
@@ -35,6 +38,7 @@ class DenseLayouts:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.panels: dict[tuple[Constant, int], Constant] = {}
+        self.units: dict[tuple[Constant, int], Constant | None] = {}
         self.sums: dict[Node, Node] = {}
         self.readers: Counter[Node] = Counter()
         self.spare_bytes = MOST_BYTES
@@ -46,6 +50,7 @@ class DenseLayouts:
     def clear(self) -> None:
         """Let go of the weights."""
         self.panels.clear()
+        self.units.clear()
         self.sums.clear()
         self.readers.clear()
 
@@ -84,21 +89,28 @@ class DenseLayouts:
             return ""
         if extra_bytes(shape) > self.spare_bytes:
             return "; the weights of the model would grow too much"
-        if not is_even(weights.value, width):
-            return "; small weights would lose digits beside large ones"
+        if not are_rows_even(weights.value):
+            return "; rows of small weights would lose digits beside rows of large ones"
         return ""
 
     def _by_strassen(self, node: Call, weights: Constant, shape: ProductShape, width: int) -> Node:
         a = node.args[0]
         decided(node.origin, "layout", "weights in panels", "they are known when compiled")
+        half = half_of(shape.rows)
         if a not in self.sums:
-            self.sums[a] = strassen_blocks(a, origin=node.origin)
+            self.sums[a] = strassen_blocks(a, half=half, origin=node.origin)
         key = (weights, -width)  # negative: these panels are not plain ones
         if key not in self.panels:
-            self.panels[key] = packed_constant(pack_strassen(weights.value, width), weights)
+            factors = column_units(weights.value)
+            packed = pack_strassen(weights.value, width, factors)
+            self.panels[key] = packed_constant(packed, weights)
+            self.units[key] = None if factors is None else Constant.of(factors)
             self.spare_bytes -= extra_bytes(shape)
+        panels, units = self.panels[key], self.units[key]
         rows, n = shape.rows, shape.columns
-        return dense_strassen(self.sums[a], self.panels[key], m=rows, n=n, origin=node.origin)
+        sums = self.sums[a]
+        made = dense_strassen(sums, panels, m=rows, n=n, half=half, origin=node.origin)
+        return made if units is None else ew.multiply(made, units, origin=node.origin)
 
 
 def _is_dense(node: Call) -> bool:

@@ -24,15 +24,18 @@ from treadle.target.base import Target
 WORTHWHILE = 0.95
 """The share of the direct way's cycles it may take: more must be gained for a larger rounding
 error and larger weights."""
-MOST_SPREAD = 64.0
-"""How much larger weights may be than those they are added to: the smaller ones lose digits."""
+MOST_SPREAD = 1024.0
+"""How much larger a row of weights may be than the one it is added to: values that the smaller one
+meets lose digits, unless many others are as large."""
 MOST_BYTES = 512 << 20
 """By how much the weights of a model may grow."""
+_MOST_ROWS = 768
+"""Rows of a part of the values: seven products of half of them stay in a core's cache."""
 _SUM_CYCLES = 3.0
 """Per vector read or written where blocks of the values are added."""
 _COMBINE_CYCLES = 6.0
 """Per vector of the result: products are stored, read, added."""
-_KERNEL_CYCLES = 130_000.0
+_KERNEL_CYCLES = 60_000.0
 """What one more kernel costs: the threads meet once more, and read what the others wrote."""
 
 
@@ -73,47 +76,56 @@ def extra_bytes(shape: ProductShape) -> int:
     return (PRODUCTS - 4) * shape.steps * shape.columns
 
 
-def pack_strassen(w: np.ndarray, width: int) -> np.ndarray:
-    """Return weights [k, n], k even, as [ceil(n / (2 width)), 7, k / 2, width], rounded once."""
+def pack_strassen(w: np.ndarray, width: int, units: np.ndarray | None = None) -> np.ndarray:
+    """Return weights [k, n], k even, as [ceil(n / (2 width)), 7, k / 2, width], rounded once.
+
+    `units` are what `column_units` says of them.
+    """
     k, n = w.shape
+    factors = (
+        np.ones(n) if units is None else np.divide(1.0, units, where=units > 0, out=np.zeros(n))
+    )
     pairs, steps = -(-n // (2 * width)), k // 2
     made = np.empty((pairs, PRODUCTS, steps, width), w.dtype)
     for pair, target in enumerate(made):
-        columns = w[:, pair * 2 * width : (pair + 1) * 2 * width].astype(np.float64)
+        part = slice(pair * 2 * width, (pair + 1) * 2 * width)
+        columns = w[:, part].astype(np.float64) * factors[part]
         whole = np.pad(columns, ((0, 0), (0, 2 * width - columns.shape[1])))
         four = whole.reshape(2, steps, 2, width).transpose(0, 2, 1, 3).reshape(4, -1)
         target[...] = (RIGHT @ four).reshape(target.shape)
     return made
 
 
-def is_even(w: np.ndarray, width: int) -> bool:
-    """True when rows and columns of weights [k, n] are about as large as those they are added to.
-
-    If not, a product of small weights would lose digits beside one of large weights; nothing is
-    known of the values, each row of which is scaled by itself.
-    """
-    k, n = w.shape
+def are_rows_even(w: np.ndarray) -> bool:
+    """True when rows of weights [k, n] are finite and about as large as those they are added to."""
     rows = np.array([np.max(np.abs(row)) for row in w])
-    columns = np.zeros(-(-n // (2 * width)) * 2 * width)
-    columns[:n] = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
-    across = columns.reshape(-1, 2, width)
-    is_held = (np.arange(columns.size) < n).reshape(across.shape)[:, 1]
-    pairs = [(rows[: k // 2], rows[k // 2 :]), (across[:, 0][is_held], across[:, 1][is_held])]
-    return all(
-        bool(np.all(np.isfinite(a) & np.isfinite(b)))
-        and bool(np.all(np.maximum(a, b) <= MOST_SPREAD * np.minimum(a, b)))
-        for a, b in pairs
-    )
+    upper, lower = rows.reshape(2, -1)
+    most, least = np.maximum(upper, lower), np.minimum(upper, lower)
+    return bool(np.all(np.isfinite(rows))) and bool(np.all(most <= MOST_SPREAD * least))
+
+
+def column_units(w: np.ndarray) -> np.ndarray | None:
+    """Return powers of two, float32[n], by which columns of weights [k, n] are to be divided.
+
+    Divided by them all columns are about equally large, and none loses digits when it is added to
+    another; a column of zeros has 0. None where they are as they should be.
+    """
+    largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
+    exponents = np.clip(np.frexp(largest)[1], -100, 100)
+    if np.ptp(exponents) <= 2 and np.all(largest > 0):
+        return None
+    return np.where(largest > 0, np.exp2(exponents), 0).astype(np.float32)
+
+
+def half_of(rows: int) -> int:
+    """Return how many rows half a part of a matrix has; parts are about equally large."""
+    return ceil(rows / 2 / ceil(rows / _MOST_ROWS))
 
 
 def _is_possible(shape: ProductShape, target: Target) -> bool:
     if shape.steps % 2 or min(shape.rows, shape.columns, shape.steps) < 2:
         return False
-    return products_bytes(_high(shape), _width(shape, target)) <= LARGEST_LOCAL
-
-
-def _high(shape: ProductShape) -> int:
-    return ceil(shape.rows / 2)
+    return products_bytes(half_of(shape.rows), _width(shape, target)) <= LARGEST_LOCAL
 
 
 def _row_bytes(shape: ProductShape) -> int:
@@ -124,7 +136,7 @@ def _row_bytes(shape: ProductShape) -> int:
 def _width(shape: ProductShape, target: Target) -> int:
     lanes = target.lanes()
     vectors = ceil(shape.columns / 2 / lanes)
-    return lanes * best_panel(_high(shape), vectors, _row_bytes(shape), target)
+    return lanes * best_panel(half_of(shape.rows), vectors, _row_bytes(shape), target)
 
 
 def _costs(shape: ProductShape, target: Target) -> tuple[float, float]:
@@ -134,12 +146,13 @@ def _costs(shape: ProductShape, target: Target) -> tuple[float, float]:
     wide = best_panel(shape.rows, vectors, 4 * shape.steps, target)
     tile = Tile(best_rows(shape.rows, wide, 4 * shape.steps, target), wide)
     direct = shape.batch * shape.steps * tile_set_cycles(shape.rows, vectors, tile, 1)
-    high, wide = _high(shape), _width(shape, target) // lanes
-    tile = Tile(best_rows(high, wide, _row_bytes(shape), target), wide)
+    half, wide = half_of(shape.rows), _width(shape, target) // lanes
+    parts = shape.batch * ceil(shape.rows / (2 * half))
+    tile = Tile(best_rows(half, wide, _row_bytes(shape), target), wide)
     halves = ceil(shape.columns / (2 * lanes * wide)) * wide
-    fast = shape.batch * PRODUCTS * shape.steps / 2 * tile_set_cycles(high, halves, tile, 1)
+    fast = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1)
     reading = 4.0 * shape.steps * shape.columns / BYTES_PER_CYCLE
-    touched = (4 + PRODUCTS) * shape.batch * high * shape.steps / 2 / lanes
+    touched = (4 + PRODUCTS) * parts * half * shape.steps / 2 / lanes
     sums = (touched * _SUM_CYCLES + _KERNEL_CYCLES) / shape.sharing
     made = shape.batch * shape.rows * vectors * _COMBINE_CYCLES
     return max(direct, reading), max(fast, reading * PRODUCTS / 4) + sums + made

@@ -257,7 +257,7 @@ CASES = {
     "blocks_to_image": Case("Col2Im", (("n", 12, 9),), (_ints(4, 4), _ints(2, 2)), opset=18),
     "deformed_convolution": Case(
         "DeformConv",
-        (("n", 2, 4, 5), ("n", 18, 4, 5)),
+        (("n", 2, "l", 5), ("n", 18, "l", 5)),
         (_values(3, 2, 3, 3),),
         {"pads": [1, 1, 1, 1]},
         opset=19,

@@ -28,7 +28,8 @@ def test_sums_stay_in_registers(rows: int, machine: str) -> None:
     target = parse_target(MACHINES[machine])
     width = strassen_width(ProductShape(1, rows, 3072, 768), target)
     assert width is not None
-    example = Example(shapes(rows, 768, 2, width), {"m": rows, "n": 4 * width})
+    how = {"m": rows, "n": 4 * width, "half": -(-rows // 2)}
+    example = Example(shapes(rows, 768, 2, width), how)
     op = OPERATORS.get("dense_strassen")
     assert op is not None
     asm = Kernel(function_of(call_of(op, example, inputs_of(example))), target).asm()
@@ -39,10 +40,17 @@ def test_sums_stay_in_registers(rows: int, machine: str) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 28, 31])
 @pytest.mark.parametrize("n", [5, 64, 75])
 def test_any_rows_and_columns(rows: int, n: int) -> None:
-    check("dense_strassen", *shapes(rows, 48, -(-n // 64), 32), m=rows, n=n)
+    half = -(-rows // 2)
+    check("dense_strassen", *shapes(rows, 48, -(-n // 64), 32), m=rows, n=n, half=half)
+
+
+@pytest.mark.parametrize("rows", [41, 48, 79])
+def test_parts_of_the_rows(rows: int) -> None:
+    values, weights = shapes(-(-rows // 16) * 16, 48, 2, 32)
+    check("dense_strassen", values, weights, m=rows, n=100, half=8)
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (7, 34), (2, 5, 64), (64, 130)])
 def test_sums_of_blocks_of_any_size(shape: tuple[int, ...]) -> None:
-    kernel = check("strassen_blocks", shape)
+    kernel = check("strassen_blocks", shape, half=-(-shape[-2] // 2))
     assert np.prod(shape) < 4096 or "parallel" in kernel.schedule

@@ -20,7 +20,7 @@ from treadle.frontend.onnx.window import (
     split_pads,
 )
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, known_sizes
+from treadle.graph.types import Dim, known_sizes, may_agree
 from treadle.ops import conv as convolution
 from treadle.ops import elementwise
 
@@ -98,13 +98,13 @@ def blocks_to_image(node: OnnxNode) -> Node:
     pads = node.integers("pads") or (0,) * (2 * n)
     if len(block) != n or len(pads) != 2 * n or min((*block, *image), default=1) < 1:
         raise ModelError(f"image {image}, block {block} and pads {pads} do not fit each other")
-    batch = node.dims(0)[0]
-    columns, count = known_sizes(node.dims(0)[1:])
+    batch, columns, count = node.dims(0)
+    (columns,) = known_sizes((columns,))
     taps = prod(block)
     extents = [(k - 1) * d + 1 for k, d in zip(block, dilations, strict=True)]
     spare = [i + pads[k] + pads[k + n] - extents[k] for k, i in enumerate(image)]
     windows = [s // stride + 1 for s, stride in zip(spare, strides, strict=True)]
-    if columns % taps or prod(windows) != count or min(spare) < 0:
+    if columns % taps or not may_agree(prod(windows), count) or min(spare) < 0:
         raise ModelError(f"{node.type(0)} are not the blocks {block} of an image {image}")
     left = [s - (w - 1) * t for s, w, t in zip(spare, windows, strides, strict=True)]
     channels = columns // taps

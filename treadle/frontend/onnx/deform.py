@@ -8,19 +8,26 @@ from math import prod
 import numpy as np
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import converted, per_channel, reshaped, transposed
+from treadle.frontend.onnx.build import (
+    broadcast,
+    converted,
+    counted,
+    per_channel,
+    reshaped,
+    transposed,
+)
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.window import Window, read_kernel, read_window
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import known_sizes, shapes_may_agree
+from treadle.graph.types import Dim, as_dim, known_sizes, product_of, shapes_may_agree
 from treadle.ops import elementwise, matmul, movement, vision
 
 
 @converter("DeformConv", since=(19, 22))
 def deformable_convolution(node: OnnxNode) -> Node:
     """Convert a convolution whose taps are moved by offsets (Dai et al., 2017) and scaled (v2)."""
-    batch = node.dims(0)[0]
-    channels, *spatial = known_sizes(node.dims(0)[1:])
+    batch, channels, *spatial = node.dims(0)
+    (channels,) = known_sizes((channels,))
     results, depth, *taps = node.shape(1)
     window = read_window(node, read_kernel(node, taps), spatial)
     offset_groups, groups = node.integer("offset_group", 1), node.integer("group", 1)
@@ -37,18 +44,18 @@ def deformable_convolution(node: OnnxNode) -> Node:
     if node.has_input(4):
         mask = reshaped(node.input(4), (batch, offset_groups, 1, count, *outer))
         sampled = elementwise.multiply(sampled, mask)
-    columns = reshaped(sampled, (batch, groups, depth * count, prod(outer)))
+    columns = reshaped(sampled, (batch, groups, depth * count, product_of(outer)))
     weights = reshaped(node.input(1), (1, groups, results // groups, depth * count))
     made = reshaped(matmul.matmul(weights, columns), (batch, results, *outer))
     bias = node.optional(3)
     return made if bias is None else elementwise.add(made, per_channel(bias, 2 + len(outer)))
 
 
-def _extents(node: OnnxNode, window: Window, offset_groups: int) -> tuple[int, ...]:
+def _extents(node: OnnxNode, window: Window, offset_groups: int) -> tuple[Dim, ...]:
     """Return the output's spatial shape, which the offsets must have."""
-    batch, *spatial = node.dims(0)[0], *known_sizes(node.dims(0)[2:])
+    batch, _, *spatial = node.dims(0)
     outer = tuple(
-        (d + b + a - e) // s + 1
+        as_dim((d + (b + a - e)) // s + 1)
         for d, b, a, e, s in zip(
             spatial, window.before, window.after, window.extents, window.strides, strict=True
         )
@@ -61,14 +68,13 @@ def _extents(node: OnnxNode, window: Window, offset_groups: int) -> tuple[int, .
     return outer
 
 
-def _sampled(node: OnnxNode, window: Window, groups: int, outer: tuple[int, ...]) -> Node:
+def _sampled(node: OnnxNode, window: Window, groups: int, outer: tuple[Dim, ...]) -> Node:
     """Return what every tap of every window reads, linear between elements."""
-    batch = node.dims(0)[0]
-    channels, *spatial = known_sizes(node.dims(0)[1:])
+    batch, channels, *spatial = node.dims(0)
     n, count = len(spatial), prod(window.kernel)
     wide = "float64" if node.type(0).dtype == "float64" else "float32"
     moves = reshaped(converted(node.input(2), wide), (batch * groups, count, n, *outer))
-    places = elementwise.add(moves, Constant.of(_places(window, outer).astype(wide)))
+    places = elementwise.add(moves, converted(_places(window, outer), wide))
     last = transposed(places, (0, 1, *range(3, 3 + n), 2))
     backwards: Node = movement.gather(last, Constant.of(np.arange(n)[::-1].copy()), axis=2 + n)
     grid = reshaped(backwards, (batch * groups, count * outer[0], *outer[1:], n))
@@ -76,11 +82,15 @@ def _sampled(node: OnnxNode, window: Window, groups: int, outer: tuple[int, ...]
     return vision.grid_sample(image, grid, absolute=True)
 
 
-def _places(window: Window, outer: tuple[int, ...]) -> np.ndarray:
+def _places(window: Window, outer: tuple[Dim, ...]) -> Node:
     """Return [taps, axes, *outer]: the element each tap of each window reads without an offset."""
     n = len(outer)
     taps = np.stack(np.meshgrid(*map(np.arange, window.kernel), indexing="ij"), -1).reshape(-1, n)
-    starts = np.stack(np.meshgrid(*map(np.arange, outer), indexing="ij"))
-    column = (n, *(1,) * n)
-    base = starts * np.reshape(window.strides, column) - np.reshape(window.before, column)
-    return np.asarray(base[None] + (taps * window.dilations).reshape(len(taps), *column))
+    shifts = taps * window.dilations - np.array(window.before)
+    axes: list[Node] = []
+    for k, size in enumerate(outer):
+        starts: Node = elementwise.multiply(counted(size), Constant.of(window.strides[k]))
+        starts = reshaped(starts, tuple(size if j == k else 1 for j in range(n)))
+        shift = Constant.of(shifts[:, k].reshape(-1, 1, *(1,) * n))
+        axes.append(broadcast(elementwise.add(shift, starts), (len(taps), 1, *outer)))
+    return movement.concat(*axes, axis=1)

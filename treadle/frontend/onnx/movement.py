@@ -27,6 +27,7 @@ from treadle.graph.types import (
     Dim,
     broadcast_shapes,
     known_true,
+    may_agree,
     normal_size,
     same_dim,
     tensor_type,
@@ -459,7 +460,7 @@ def reverse_sequence(node: OnnxNode) -> Node:
     given = node.input(1)
     if isinstance(given, Constant) and isinstance(steps, int):
         lengths = node.constant_ints(1, "sequence_lens")
-        if len(lengths) != count or not _fit(lengths, steps):
+        if not may_agree(len(lengths), count) or not _fit(lengths, steps):
             raise ModelError(f"the sequence lengths {list(lengths)[:8]} do not fit {node.type(0)}")
     lens = reshaped(converted(given, "int64"), tuple(1 if k == time else count for k in (0, 1)))
     count_up = sizes.count(start=0, step=1, size=steps)

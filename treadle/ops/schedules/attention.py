@@ -317,7 +317,7 @@ def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int
     """Return the vectors of rows in a block, 0 where the scores of one are not kept."""
     keys, rows = (_range(a, group) for a in (_compute(parts.product).reduce_axis[0], axes.rows))
     lanes, itemsize = lanes_of(parts.product, target), itemsize_of(parts.product)
-    if keys.hi is None:
+    if not keys.hi:  # without bound, or none at all in this case
         return 0
     most = block_vectors(keys.hi, lanes, itemsize, target)
     if not _is_open(parts):

@@ -27,7 +27,7 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import FROM_MEMORY, best_rows, tile_cycles
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv
+from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv, floormod
 
 
 def products_bytes(high: int, width: int) -> int:
@@ -72,30 +72,30 @@ def schedule_dense_strassen(group: Group, target: Target) -> None:
     for stage in live_stages(s):
         if stage is not products and not stage.is_output:
             injective(s, stage, target)
-    place = _combine(result, products, lanes)
-    _multiply(s, products, lanes, target)
+    place = _combine(result, products, group.attrs.half, lanes)
+    _multiply(s, products, group.attrs.half, lanes, target)
     products.compute_at(result, place)
 
 
-def _combine(result: Stage, products: Stage, lanes: int) -> IterVar:
+def _combine(result: Stage, products: Stage, half: int, lanes: int) -> IterVar:
     """Take the four results that share the seven products together; return the loop of pairs."""
     *batch, m, n = _axes(result)
-    high, width = int_value(products.op.outputs[0].shape[-3]), known(_axes(products)[-1])
-    assert high is not None
-    down, row = result.split(m, factor=high)
+    width = known(_axes(products)[-1])
+    part, within = result.split(m, factor=2 * half)
+    down, row = result.split(within, factor=half)
     pair, within = result.split(n, factor=2 * width)
     across, column = result.split(within, factor=width)
     vector, lane = result.split(column, factor=min(lanes, width))
-    result.reorder(pair, *batch, row, vector, down, across, lane)
+    result.reorder(part, pair, *batch, row, vector, down, across, lane)
     for axis in (vector, down, across):
         result.unroll(axis)
     result.vectorize(lane)
-    place = result.fuse(pair, *batch)
+    place = result.fuse(part, pair, *batch)
     result.parallel(place)
     return place
 
 
-def _multiply(s: Schedule, products: Stage, lanes: int, target: Target) -> None:
+def _multiply(s: Schedule, products: Stage, half: int, lanes: int, target: Target) -> None:
     sums = s[s.cache_write(products.op.outputs[0], "local")]
     p, *batch, row, pair, column = _axes(products)
     vectors = max(1, known(column) // lanes)
@@ -104,7 +104,7 @@ def _multiply(s: Schedule, products: Stage, lanes: int, target: Target) -> None:
     (k,) = op.reduce_axis
     *_, products_of_row, length = op.input_tensors[0].shape
     row_bytes = (int_value(products_of_row * length) or 1) * itemsize_of(sums)
-    rows = best_rows(known(row), vectors, row_bytes, target)
+    rows = best_rows(half, vectors, row_bytes, target)
     row_outer, row_inner = products.split(row, factor=rows)
     vector, lane = products.split(column, factor=min(lanes, known(column)))
     products.reorder(p, *batch, pair, row_outer, row_inner, vector, lane)
@@ -120,20 +120,21 @@ def _multiply(s: Schedule, products: Stage, lanes: int, target: Target) -> None:
     sums.vectorize(lane)
     weights = op.input_tensors[1]
     sums.prefetch(weights, k, ceil(FROM_MEMORY / tile_cycles(rows, vectors)))
-    _fetch_next_panel(sums, weights, rows)
+    _fetch_next_panel(sums, weights, half, rows)
 
 
-def _fetch_next_panel(sums: Stage, weights: Tensor, high: int) -> None:
+def _fetch_next_panel(sums: Stage, weights: Tensor, half: int, high: int) -> None:
     """Fetch the panel of the next product evenly while the tiles of this one are computed."""
     op = sums.op
     assert isinstance(op, ComputeOp)
     p, *_, row, pair, column = op.axis
     (k,) = op.reduce_axis
-    width, tiles = known(column), -(-known(row) // high)
+    width, tiles = known(column), -(-half // high)
     part = -(-width // tiles)
     if part * itemsize_of(sums) > LINE_BYTES:
         return
-    place = (ex.minimum(floordiv(row, high), width // part) * known(k) + k) * part
+    tile = floordiv(floormod(row, half), high)
+    place = (ex.minimum(tile, width // part) * known(k) + k) * part
     sums.prefetch_at(weights, k, (pair, p + 1, 0, place))
 
 
