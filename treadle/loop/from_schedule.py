@@ -382,7 +382,9 @@ class _Builder:
             at = (ex.substitute(i, first) - o for i, o in zip(indices, start, strict=True))
             line = Prefetch(buffer, tuple(self._simplify(i) for i in at))
             needed = self._simplify(ex.substitute(where, first))
-            made.append(self._branch(needed, lambda line=line: line))
+            holds = self.known.prove(needed)
+            if holds is not False:
+                made.append(line if holds else If(needed, line))
         for tensor, offset in note.prefetches:
             source = self.schedule[tensor]
             if source.attach.kind == "at":  # not computed yet

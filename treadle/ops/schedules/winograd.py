@@ -393,9 +393,9 @@ def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int) -> None:
     lanes = known(ocb) // width
     for k in range(share):
         panel = first + te.min(turn * share + k, vectors - 1)
-        at = (panel, *place, read.indices[3], icb)
         for r in range(width):
-            sums.prefetch_at(weights, icb, (*at, Const.of(r * lanes)))
+            line = (panel, *place, read.indices[3], icb, Const.of(r * lanes))
+            sums.prefetch_at(weights, icb, line)
 
 
 def _columns_first(rows_out: Stage, *, held: bool) -> None:
