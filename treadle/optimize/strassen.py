@@ -27,7 +27,7 @@ error and larger weights."""
 MOST_SPREAD = 1024.0
 """How much larger a row of weights may be than the one it is added to: values that the smaller one
 meets lose digits, unless many others are as large."""
-MOST_BYTES = 512 << 20
+MOST_BYTES = 256 << 20
 """By how much the weights of a model may grow."""
 _MOST_ROWS = 768
 """Rows of a part of the values: seven products of half of them stay in a core's cache."""
