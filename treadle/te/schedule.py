@@ -314,7 +314,7 @@ class Stage:
     def prefetch_at(self, tensor: Tensor, var: IterVar, indices: Sequence[ExprLike]) -> None:
         """In each iteration of `var`, fetch the cache line that holds `tensor[indices]`.
 
-        The indices are expressions of the stage's own axes, of which those inside `var` stand at
+        The indices are expressions of sizes and of the stage's own axes, which inside `var` stand at
         their first values. Only a hint: the place may be outside the tensor.
 
         before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[indices]); C[n] += B[k, n]
@@ -329,7 +329,7 @@ class Stage:
             )
         place = tuple(convert(i) for i in indices)
         own = (*self.op.axis, *self.op.reduce_axis) if isinstance(self.op, ComputeOp) else ()
-        foreign = {n for i in place for n in ex.walk(i) if isinstance(n, ex.Var)} - set(own)
+        foreign = {n for i in place for n in ex.walk(i) if isinstance(n, IterVar)} - set(own)
         if foreign:
             names = ", ".join(sorted(str(n) for n in foreign))
             raise self._error(f"prefetch_at: {names} is no axis of {self.name}")
