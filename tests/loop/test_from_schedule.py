@@ -305,6 +305,23 @@ def test_a_line_is_fetched_at_the_first_values_of_the_axes_inside() -> None:
     assert text.count("prefetch(W[((i.outer * 3) + 3), 0, (k * 4)])") == 1
 
 
+@pytest.mark.parametrize(("at", "lines"), [("outer", 1), ("inner", 0)])
+def test_lines_of_a_stage_that_is_complete_are_fetched_where_asked(at: str, lines: int) -> None:
+    data = te.placeholder((32, 64), name="A")
+    b = te.compute((32, 64), lambda i, j: data[i, j] + 1.0, name="B")
+    k = te.reduce_axis((0, 64), "k")
+    c = te.compute((32,), lambda i: te.sum(b[i, k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    outer, inner = s[c].split(s[c].op.axis[0], factor=4)  # type: ignore[union-attr]
+    s[c].reorder(outer, inner, k)
+    s[b].compute_at(s[c], outer if at == "outer" else inner)
+    (i,) = s[c].op.axis  # type: ignore[union-attr]
+    s[c].prefetch_at(b, inner, (i + 1, 0), where=te.floormod(te.floordiv(i, 4), 3) == 1)
+    text = str(treadle.lower(s, [data, c]))
+    assert text.count("prefetch(B[(i.inner + 1), 0])") == text.count("prefetch") == lines
+    assert text.count("% 3) == 1") == lines
+
+
 def rounded(n: te.Var) -> tuple[Schedule, Tensor, Tensor]:
     """Return sums of rows [n] in tiles of 8 that are computed whole."""
     a = te.placeholder((n, 5), name="A")

@@ -147,6 +147,8 @@ class _Builder:
         self.bodies = inline_bodies(schedule)
         self.buffers: dict[tuple[int, int], Buffer] = {}
         self.offsets: dict[int, tuple[Expr, ...]] = {}
+        self.computed: set[int] = set()
+        """The stages computed at a loop that are complete where statements are being made."""
         self.past_end: dict[int, set[IterVar]] = {}
         """The axes along which a stage is being computed past the end of its tensor."""
         self.known = Simplifier(ranges_when(when, self.sizes))
@@ -371,12 +373,18 @@ class _Builder:
         box = self._relax(stage, nest)
         first: dict[Expr, Expr] = {axis: span.start for axis, span in box.items()}
         made: list[Stmt] = []
-        for tensor, indices in note.lines:
+        for tensor, indices, where in note.lines:
             source = self.schedule[tensor]
             buffer = self.buffers.get((id(source), tensor.value_index))
-            if buffer is not None and source.attach.kind != "at":
-                at = tuple(self._simplify(ex.substitute(i, first)) for i in indices)
-                made.append(Prefetch(buffer, at))
+            if buffer is None or (source.attach.kind == "at" and id(source) not in self.computed):
+                continue
+            start = self.offsets.get(id(source), (ZERO,) * len(indices))
+            at = (ex.substitute(i, first) - o for i, o in zip(indices, start, strict=True))
+            line = Prefetch(buffer, tuple(self._simplify(i) for i in at))
+            needed = self._simplify(ex.substitute(where, first))
+            holds = self.known.prove(needed)
+            if holds is not False:
+                made.append(line if holds else If(needed, line))
         for tensor, offset in note.prefetches:
             source = self.schedule[tensor]
             if source.attach.kind == "at":  # not computed yet
@@ -549,7 +557,9 @@ class _Builder:
             box = boxes[id(producer)]
             made += self._local_buffers(producer, box)
             parts.append(self._stage(producer, box))
+            self.computed.add(id(producer))
         body = seq(*parts, self._open(stage, k + 1, nest))
+        self.computed.difference_update(id(producer) for producer in here)
         for buffer in reversed(made):
             body = Allocate(buffer, body)
         return body

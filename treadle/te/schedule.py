@@ -94,7 +94,8 @@ class AxisNote:
     prefetches: list[tuple[Tensor, int]] = field(default_factory=list)
     ranges: list[tuple[Expr, int, int]] = field(default_factory=list)
     """Iterations matter only where an index is somewhere in a range (begin, end)."""
-    lines: list[tuple[Tensor, tuple[Expr, ...]]] = field(default_factory=list)
+    lines: list[tuple[Tensor, tuple[Expr, ...], Expr]] = field(default_factory=list)
+    """Cache lines to fetch, each where a condition holds."""
 
 
 def ceil_div(a: Expr, b: Expr) -> Expr:
@@ -311,11 +312,19 @@ class Stage:
         self.notes.setdefault(var, AxisNote()).ranges.append((index, begin, end))
         self._say("skip_outside", var, index, begin, end)
 
-    def prefetch_at(self, tensor: Tensor, var: IterVar, indices: Sequence[ExprLike]) -> None:
+    def prefetch_at(
+        self,
+        tensor: Tensor,
+        var: IterVar,
+        indices: Sequence[ExprLike],
+        where: ExprLike = True,
+    ) -> None:
         """In each iteration of `var`, fetch the cache line that holds `tensor[indices]`.
 
-        The indices are expressions of sizes and of the stage's own axes, which inside `var` stand at
-        their first values. Only a hint: the place may be outside the tensor.
+        The indices, and the condition `where`, are expressions of sizes and of the stage's own axes,
+        of which those inside `var` stand at their first values. Only a hint: the place may be
+        outside the tensor, and nothing is fetched of a stage that is computed at a loop and not
+        complete.
 
         before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[indices]); C[n] += B[k, n]
         """
@@ -327,13 +336,15 @@ class Stage:
                 f"prefetch_at: {len(indices)} indices for the {len(tensor.shape)} dimensions "
                 f"of {tensor.name}"
             )
-        place = tuple(convert(i) for i in indices)
+        place, condition = tuple(convert(i) for i in indices), convert(where)
         own = (*self.op.axis, *self.op.reduce_axis) if isinstance(self.op, ComputeOp) else ()
-        foreign = {n for i in place for n in ex.walk(i) if isinstance(n, IterVar)} - set(own)
+        foreign = {
+            n for i in (*place, condition) for n in ex.walk(i) if isinstance(n, IterVar)
+        } - set(own)
         if foreign:
             names = ", ".join(sorted(str(n) for n in foreign))
             raise self._error(f"prefetch_at: {names} is no axis of {self.name}")
-        self.notes.setdefault(var, AxisNote()).lines.append((tensor, place))
+        self.notes.setdefault(var, AxisNote()).lines.append((tensor, place, condition))
         self._say("prefetch_at", tensor.name, var, place)
 
     def peel(self, axis: IterVar, begin: int, end: ExprLike) -> None:

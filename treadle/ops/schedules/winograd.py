@@ -213,14 +213,21 @@ def schedule_winograd(group: Group, target: Target) -> None:
     rows_in, v, products, rows_out = (s[t] for t in group.anchor[:4])
     result = s[group.outputs[0]]
     width = _width(result, target)
-    plan = plan_winograd(_shape_of(group), target, width=width)
+    shape = _shape_of(group)
+    plan = plan_winograd(shape, target, width=width)
     peel_border(result)
     tail = [x for x in live_stages(s) if not x.is_output and x is not products]
     held = _holds_a_tile(group.attrs.tile, group.attrs.points, target)
     at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs, target, held=held)
     _input_transform(v, rows_in, plan, target, group.attrs.dilations[1])
     v.compute_at(result, at_group)
-    _products(s, products, plan, width, group.attrs.stride).compute_at(result, at_panel)
+    sums = _products(s, products, plan)
+    if group.attrs.stride > 1:
+        _skip_odd_ends(sums, group.attrs.stride)
+    panels = ceil(known(_axes(products)[3]) / plan.registers.vectors)
+    is_near = shape.v_bytes(plan.rows * plan.columns) <= target.l2_bytes * 3 // 4
+    _fetch_next(sums, plan, width, ceil(panels / target.cores) if is_near else 1)
+    products.compute_at(result, at_panel)
     rows_out.compute_at(result, at_tile)
     _columns_first(rows_out, held=held)
     for stage in tail:
@@ -307,12 +314,12 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int
     down, across = v.split(t, factor=plan.columns)
     register, icb = by_register(v, icb, target)
     tiles = v.split(across, factor=gap) if gap > 1 else (across,)
-    v.reorder(n, ic, down, register, i, *tiles, j, icb)
+    v.reorder(n, down, ic, register, i, *tiles, j, icb)
     v.unroll(j)
     v.vectorize(icb)
     if plan.by_panel:
         v.set_scope("workspace")
-        v.parallel(v.fuse(n, ic))
+        v.parallel(v.fuse(n, down, ic))  # a core made the rows it reads here
     rows.compute_at(v, register)
     i, n, ic, p, w, icb = _axes(rows)
     rows.reorder(n, ic, p, w, i, icb)
@@ -320,8 +327,8 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int
     rows.vectorize(icb)
 
 
-def _products(s: Schedule, products: Stage, plan: Plan, width: int, stride: int) -> Stage:
-    """Sums in registers per point, tiles and vectors; return the stage that holds the products."""
+def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:
+    """Sums in registers per point, tiles and vectors; return their stage."""
     sums = s[s.cache_write(products.op.outputs[0], "local")]
     i, j, n, oc, t, ocb = _axes(products)
     t_outer, t_inner = products.split(t, factor=plan.registers.rows)
@@ -337,45 +344,58 @@ def _products(s: Schedule, products: Stage, plan: Plan, width: int, stride: int)
     for axis in (i, j, n, t, oc):
         sums.unroll(axis)
     sums.vectorize(ocb)
-    if stride > 1:
-        for point, phase in zip((i, j), op.reduce_axis[:2], strict=True):
-            is_last = te.floordiv(point, known(point) - 1)
-            sums.skip_outside(phase, phase + is_last * (stride - 1), 0, stride)
-    _fetch_weights(sums, plan, width)
-    return products
+    return sums
 
 
-def _fetch_weights(sums: Stage, plan: Plan, width: int) -> None:
-    """Fetch weights before the sums need them.
+def _skip_odd_ends(sums: Stage, stride: int) -> None:
+    """Skip the products of odd images at infinity, which are zeros."""
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    for point, phase in zip(op.axis[:2], op.reduce_axis[:2], strict=True):
+        is_last = te.floordiv(point, known(point) - 1)
+        sums.skip_outside(phase, phase + is_last * (stride - 1), 0, stride)
 
-    One pass over the tiles of a group fetches some steps ahead. Of several passes each fetches its
-    share of the weights of the next point: so memory is read evenly all the time.
+
+def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int) -> None:
+    """Fetch what the sums read before they need it.
+
+    Of weights one pass over the tiles of a group fetches those some steps ahead. Of several passes
+    each fetches its share of the weights of the next point: so memory is read evenly all the time.
+    Where all threads made V, those of the next point are fetched with every `panels`th panel of
+    weights: from the other cores with the first of a thread, or always from a shared cache.
     """
     op = sums.op
     assert isinstance(op, ComputeOp)
-    weights = op.input_tensors[1]
-    read = next(n for n in ex.walk(op.body[0]) if isinstance(n, ex.Load) and n.source == weights)
+    v, weights = op.input_tensors
+    loads = [n for n in ex.walk(op.body[0]) if isinstance(n, ex.Load)]
+    read, data = (next(n for n in loads if n.source == t) for t in (weights, v))
     vectors, rows = plan.registers.vectors, plan.registers.rows
-    passes = ceil(plan.rows * plan.columns / rows)
-    if passes == 1:
-        step = tile_cycles(rows, vectors * width)
-        sums.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
-        return
-    i, j, _, oc, t, _ = op.axis
-    chunk, icb = read.indices[3], op.reduce_axis[-1]
+    i, j, n, oc, t, ocb = op.axis
+    ic, icb = op.reduce_axis[-2:]
     across = known(j)
     point = i * across + j + 1
     at_end = point >= known(i) * across
+    point = select(at_end, 0, point)
+    place = te.floordiv(point, across), te.floormod(point, across)
+    if plan.by_panel:
+        is_first = te.floormod(te.floordiv(oc, vectors), panels) == 0
+        for r in range(rows):
+            at = (*place, n, data.indices[3], t + r, Const.of(0))
+            sums.prefetch_at(v, ic, at, where=is_first)
+    passes = ceil(plan.rows * plan.columns / rows)
+    if passes == 1:
+        step = tile_cycles(rows, vectors * width)
+        sums.prefetch(weights, icb, ceil(FROM_MEMORY / step))
+        return
     share = ceil(vectors / passes)
     turn = te.floormod(te.floordiv(t, rows), passes)
     first = oc + select(at_end, vectors, 0)
-    point = select(at_end, 0, point)
-    lanes = known(op.axis[-1]) // width
+    lanes = known(ocb) // width
     for k in range(share):
         panel = first + te.min(turn * share + k, vectors - 1)
-        at = (panel, te.floordiv(point, across), te.floormod(point, across), chunk, icb)
         for r in range(width):
-            sums.prefetch_at(weights, icb, (*at, Const.of(r * lanes)))
+            line = (panel, *place, read.indices[3], icb, Const.of(r * lanes))
+            sums.prefetch_at(weights, icb, line)
 
 
 def _columns_first(rows_out: Stage, *, held: bool) -> None:
