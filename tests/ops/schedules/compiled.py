@@ -18,6 +18,7 @@ from tests.ops.test_operators import (
 from tests.target.kernel import native, pool_of, run
 from treadle.build.kernel import Kernel
 from treadle.graph.operator import OPERATORS, Example
+from treadle.target.base import Target
 
 assert treadle.ops
 
@@ -30,6 +31,7 @@ def check(
     atol: float = 1e-5,
     chunks: int = 3,
     given: Mapping[int, np.ndarray] | None = None,
+    target: Target | None = None,
     **attrs: object,
 ) -> Kernel:
     """Run an operator on random inputs but those `given` by position; return its kernel."""
@@ -42,7 +44,7 @@ def check(
     call = call_of(op, example, inputs)
     expected = reference_of(op, call, inputs)
     outputs = [np.zeros(e.shape, e.dtype) for e in expected]
-    kernel = Kernel(function_of(call), native())
+    kernel = Kernel(function_of(call), target or native())
     lowered = kernel.lowered
     arrays = [np.array(x, order="C") for x in inputs] + outputs
     assert run(lowered, arrays, env=pool_of(chunks, []), workspace=lowered.workspace_bytes) == 0

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.ops.schedules.compiled import check
+from treadle.target.parse import parse_target
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 19), (33, 18), (3, 70)])
@@ -32,6 +33,15 @@ def test_spliced_channels_are_read_by_vectors() -> None:
     runs = np.array([[[2, 10], [9 * 5 * 16 - 10, 16]]] * 4, np.int32)
     kernel = check("splice_nchwc", (1, 2, 9, 5, 16), runs.shape, given={1: runs})
     assert "masked.gather" not in kernel.llvm()
+
+
+@pytest.mark.parametrize("other", [(1, 4, 32, 18, 16), (1, 4, 1, 1, 16), (1, 1, 32, 1, 1)])
+def test_images_in_blocks_are_shared_out_by_rows(other: tuple[int, ...]) -> None:
+    target = parse_target("llvm -num-cores=2")
+    kernel = check("add", (1, 4, 32, 18, 16), other, target=target)
+    assert "split(i2, factor=16)" in kernel.schedule
+    few_positions = check("add", (1, 40, 6, 6, 16), (1, 40, 6, 6, 16), target=target)
+    assert "split(i2" not in few_positions.schedule
 
 
 @pytest.mark.parametrize("shape", [(8, 6, 7, 7), (3, 1, 5, 3), (2, 4, 1, 1)])

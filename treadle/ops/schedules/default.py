@@ -25,6 +25,8 @@ from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 _TASKS_PER_CORE = 2
 """Fewer and larger strips of columns are not made than this many per thread."""
+_IMAGE_AXES = 3
+"""Height, width and lanes of an image in blocks of channels."""
 _ROW_TASKS_PER_CORE = 16
 """Of rows of vectors there are at least so many, or single vectors are dealt out."""
 _STREAM = 1 << 18
@@ -63,9 +65,12 @@ def injective(s: Schedule, stage: Stage, target: Target) -> None:
     if turn is not None:
         _turned(stage, turn, lanes)
         return
-    joint = joint_axes(stage, s)
-    if len(joint) > 1:
-        axes = [*axes[: len(axes) - len(joint)], stage.fuse(*joint)]
+    joint = len(joint_axes(stage, s))
+    if _shares_rows(op, lanes, target):
+        axes = _by_rows_of_cores(stage, target)
+        joint = min(joint, _IMAGE_AXES)
+    if joint > 1:
+        axes = [*axes[: len(axes) - joint], stage.fuse(*axes[len(axes) - joint :])]
     wide = _wide_axis(stage, axes)
     rows = [a for a in axes if a is not wide]
     total = size_of(op.shape)
@@ -79,6 +84,28 @@ def injective(s: Schedule, stage: Stage, target: Target) -> None:
     fused = stage.fuse(*(rows[:-1] if _leaves_tasks(stage, rows[:-1], target) else rows))
     if many:
         stage.parallel(fused)
+
+
+def _shares_rows(op: ComputeOp, lanes: int, target: Target) -> bool:
+    """True for images in blocks of channels of which convolutions give a core some rows.
+
+    They do so where an image has more positions than channels: what is read is with the core then.
+    """
+    sizes = [known(a) for a in op.axis]
+    if len(sizes) != 2 + _IMAGE_AXES or sizes[-1] % lanes or target.cores == 1:
+        return False
+    _, chunks, height, width, block = sizes
+    is_large = chunks * height * width * block >= PARALLEL_WORK
+    return is_large and height % target.cores == 0 and height * width >= chunks * block
+
+
+def _by_rows_of_cores(stage: Stage, target: Target) -> list[IterVar]:
+    """Split the rows of images among the cores; return the loops in their new order."""
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    n, chunk, row, column, lane = op.axis
+    core, row = stage.split(row, factor=known(row) // target.cores)
+    return [n, core, chunk, row, column, lane]
 
 
 def _leaves_tasks(stage: Stage, axes: list[IterVar], target: Target) -> bool:
