@@ -326,47 +326,6 @@ class Stage:
         outside the tensor, and nothing is fetched of a stage that is computed at a loop and not
         complete.
 
-        before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[k + offset, 0]); C[n] += ...
-        """
-        self._leaf(var, "prefetch")
-        if not self._reads(tensor):
-            raise self._error(f"prefetch: {self.name} does not read {tensor.name}")
-        if offset < 0:
-            raise self._error(f"prefetch of {tensor.name} needs an offset of 0 or more")
-        self.notes.setdefault(var, AxisNote()).prefetches.append((tensor, offset))
-        self._say("prefetch", tensor.name, var, offset)
-
-    def skip_outside(self, var: IterVar, index: Expr, begin: int, end: int) -> None:
-        """Skip the iterations of `var` for which `index` lies outside [begin, end) everywhere.
-
-        Everywhere: for all elements that the loops inside compute. `var` is an axis of a reduction,
-        to which such an iteration adds nothing: what it reads outside is known to be zero.
-
-        before: for k: for i in range(8): C[i] += A[i + k] * B[k]
-        after:  for k: if k + 7 >= begin and k < end: for i in range(8): C[i] += A[i + k] * B[k]
-        """
-        self._leaf(var, "skip_outside")
-        if begin > end:
-            raise self._error(f"skip_outside needs begin <= end, not {begin} and {end}")
-        if var.kind != "reduce":
-            raise self._error(f"skip_outside: {var.name} is not an axis of a reduction")
-        self.notes.setdefault(var, AxisNote()).ranges.append((index, begin, end))
-        self._say("skip_outside", var, index, begin, end)
-
-    def prefetch_at(
-        self,
-        tensor: Tensor,
-        var: IterVar,
-        indices: Sequence[ExprLike],
-        where: ExprLike = True,
-    ) -> None:
-        """In each iteration of `var`, fetch the cache line that holds `tensor[indices]`.
-
-        The indices, and the condition `where`, are expressions of sizes and of the stage's own axes,
-        of which those inside `var` stand at their first values. Only a hint: the place may be
-        outside the tensor, and nothing is fetched of a stage that is computed at a loop and not
-        complete.
-
         before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[indices]); C[n] += B[k, n]
         """
         self._leaf(var, "prefetch_at")
