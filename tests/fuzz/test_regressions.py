@@ -320,3 +320,11 @@ def test_attention_whose_keys_are_as_many_as_a_multiple_of_an_open_size() -> Non
 def test_a_reduction_of_nothing() -> None:
     x = np.zeros((2, 3, 0, 1), helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16))
     _check([_node("ReduceSum", "x axes", "y", keepdims=1)], {"x": x}, {"axes": np.array([1, 2])})
+
+
+def test_products_of_an_open_number_of_matrices_without_rows() -> None:
+    nodes = [_node("MatMul", "x w", "y")]
+    runs = [{"x": np.zeros((n, 8, 0, 9), np.float32)} for n in (2, 6)]
+    graph = Graph(13, nodes, runs[0], {"w": _floats(9, 4)}, ["y"], set(), runs[1:])
+    finding = check_graph(graph)
+    assert finding is None, str(finding)
