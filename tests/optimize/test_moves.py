@@ -72,6 +72,9 @@ CASES: dict[str, Callable[[], Function]] = {
     "sink_concat": lambda: function(
         leaky_relu(concat(exp(x), add(x, x), axis=1), alpha=0.5), params=[x]
     ),
+    "lift_above_moves": lambda: function(
+        relu(reshape(transpose(exp(x), perm=(0, 2, 1)), shape=(2, 2, 2, 3))), params=[x]
+    ),
     "shuffle_to_gather": lambda: function(
         reshape(transpose(reshape(s, shape=(1, 2, 3, 4)), perm=(0, 2, 1, 3)), shape=(1, 6, 4)),
         params=[s],
@@ -89,6 +92,11 @@ CASES: dict[str, Callable[[], Function]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str, check_rule: Check) -> None:
     check_rule(f"moves_{name}", CASES[name](), moves.RULES)
+
+
+def _shared_move() -> Function:
+    moved = transpose(exp(x), perm=(0, 2, 1))
+    return function(relu(moved), moved, params=[x])
 
 
 UNCHANGED: dict[str, Callable[[], Function]] = {
@@ -111,6 +119,13 @@ UNCHANGED: dict[str, Callable[[], Function]] = {
     ),
     "a concat of values computed for others": lambda: function(
         relu(concat(exp(x), x, axis=1)), params=[x]
+    ),
+    "an operator of a reshaped value": lambda: function(
+        relu(reshape(exp(x), shape=(6, 4))), params=[x]
+    ),
+    "an operator of moved values that others use": _shared_move,
+    "an operator of a moved input": lambda: function(
+        relu(transpose(x, perm=(0, 2, 1))), params=[x]
     ),
     "a broadcast that decides the shape": lambda: function(
         add(broadcast_to(var("b", 1, 4), shape=(3, 4)), var("c", 4)),

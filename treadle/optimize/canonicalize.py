@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bring a graph into one form per meaning: constants folded, weights scaled, moves merged.
 
-The rules stand in tables, one per module: arithmetic, batch_norm, affine, moves, axes, rows,
-recognise, windows. They are exact, up to the rounding of weights scaled at compile time instead of
-results at run time, and of normalisations and activations that were written in steps.
+The rules stand in tables, one per module: arithmetic, batch_norm, affine, blocks, moves, axes,
+rows, recognise, windows. They are exact, up to the rounding of weights scaled at compile time
+instead of results at run time, and of normalisations and activations that were written in steps.
 """
 
 from __future__ import annotations
 
 from treadle.graph.nodes import Function
-from treadle.optimize import affine, arithmetic, axes, batch_norm, moves, recognise, rows, windows
+from treadle.optimize import (
+    affine,
+    arithmetic,
+    axes,
+    batch_norm,
+    blocks,
+    moves,
+    recognise,
+    rows,
+    windows,
+)
 from treadle.optimize.fold import ConstantFolder, merge_equal
 from treadle.optimize.rule import Rule, apply_rules
 
@@ -18,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     *batch_norm.RULES,
     *affine.RULES,
     *recognise.RULES,
+    *blocks.RULES,
     *moves.RULES,
     *axes.RULES,
     *rows.RULES,

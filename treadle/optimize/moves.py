@@ -19,6 +19,8 @@
 15. reshape that cuts the axis a slice was taken along -> slice of the reshape, where the slice
     takes whole pieces: several slices of one value then differ in their begin alone
 16. concat of one value, many times, along an axis of length 1 -> broadcast
+17. element-wise operator of a moved value -> the moved value of the operator, which can join the
+    kernel of the value
 """
 
 from __future__ import annotations
@@ -168,6 +170,21 @@ def _sink_concat(call: Call, uses: Uses) -> Node | None:
     return concat(*parts, axis=attrs_of(value).axis, origin=call.origin)
 
 
+def _lift_above_moves(call: Call, uses: Uses) -> Node | None:
+    value, moves = call.args[0], []
+    while isinstance(value, Call) and value.op in (transpose, reshape) and uses.is_single(value):
+        moves.append(value)
+        value = value.args[0]
+    is_turned = any(move.op is transpose for move in moves)
+    if not is_turned or not isinstance(call.op, Operator) or not _takes_tail(value, uses):
+        return None
+    made: Node = call.op.call(call.attrs, (value,), origin=call.origin)
+    for move in reversed(moves):
+        assert isinstance(move.op, Operator)
+        made = move.op.call(move.attrs, (made,), origin=move.origin)
+    return made
+
+
 def _takes_tail(node: Node, uses: Uses) -> bool:
     """True for a value whose kernel an element-wise user can join."""
     if not isinstance(node, Call) or not isinstance(node.op, Operator):
@@ -271,4 +288,5 @@ RULES = (
     Rule("drop_broadcast", (broadcast_to,), _drop_same_shape),
     Rule("drop_operand_broadcast", _elementwise_of(Fusion.BROADCAST), _drop_operand_broadcast),
     Rule("sink_concat", _elementwise_of(Fusion.ELEMENTWISE), _sink_concat),
+    Rule("lift_above_moves", _elementwise_of(Fusion.ELEMENTWISE), _lift_above_moves),
 )
