@@ -32,6 +32,8 @@ def run_node(
     if node.op_type in _VAGUE and any(a.dtype == np.float64 for a in inputs.values()):
         raise Refused(f"{node.op_type} of float64")
     _check(node, opset)
+    if node.op_type in _POOLS and not _fits(node, inputs[node.input[0]].shape[2:]):
+        raise Refused("a window that is larger than the data")
     first = _by_onnxruntime(model, inputs)
     is_narrow = any(_is_narrow(a) for a in inputs.values())
     answers = (first, None if is_narrow and first else _by_reference(model, inputs))
@@ -53,6 +55,20 @@ def _check(node: onnx.NodeProto, opset: int) -> None:
         onnx.checker.check_node(node, context)
     except onnx.checker.ValidationError as error:
         raise Refused(str(error)) from None
+
+
+_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+"""onnxruntime rounds their number of windows towards 0, the standard down: to one, to none."""
+
+
+def _fits(node: onnx.NodeProto, extents: Sequence[int]) -> bool:
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    if given.get("ceil_mode") or given.get("auto_pad", b"NOTSET").startswith(b"SAME"):
+        return True
+    n = len(extents)
+    dilations, pads = given.get("dilations") or [1] * n, given.get("pads") or [0] * 2 * n
+    windows = zip(extents, given["kernel_shape"], dilations, pads, pads[n:], strict=False)
+    return all(d + before + after > (k - 1) * step for d, k, step, before, after in windows)
 
 
 def run_again(

@@ -251,6 +251,7 @@ _PLACES = np.array([[2, 0, 1], [1, 2, 0]])
         (_node("Einsum", "x w", "y", equation="ij,ij->i"), {"w": _floats(2, 3)}),
         (_node("ScatterElements", "x at w", "y", axis=1), {"at": _PLACES % 2, "w": _floats(2, 3)}),
         (_node("ScatterElements", "data at x", "y"), {"data": _floats(3, 3), "at": _PLACES}),
+        (_node("GatherND", "x at", "y", batch_dims=1), {"at": _PLACES[:, :, None]}),
         (_node("ScatterND", "data at x", "y"), {"data": _floats(4, 3), "at": _PLACES[:, :1]}),
     ],
     ids=lambda v: v.op_type if isinstance(v, onnx.NodeProto) else None,
@@ -320,3 +321,11 @@ def test_attention_whose_keys_are_as_many_as_a_multiple_of_an_open_size() -> Non
 def test_a_reduction_of_nothing() -> None:
     x = np.zeros((2, 3, 0, 1), helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16))
     _check([_node("ReduceSum", "x axes", "y", keepdims=1)], {"x": x}, {"axes": np.array([1, 2])})
+
+
+def test_products_of_an_open_number_of_matrices_without_rows() -> None:
+    nodes = [_node("MatMul", "x w", "y")]
+    runs = [{"x": np.zeros((n, 8, 0, 9), np.float32)} for n in (2, 6)]
+    graph = Graph(13, nodes, runs[0], {"w": _floats(9, 4)}, ["y"], set(), runs[1:])
+    finding = check_graph(graph)
+    assert finding is None, str(finding)

@@ -321,9 +321,10 @@ class Stage:
     ) -> None:
         """In each iteration of `var`, fetch the cache line that holds `tensor[indices]`.
 
-        The indices, and the condition `where`, are expressions of the stage's own axes, of which
-        those inside `var` stand at their first values. Only a hint: the place may be outside the
-        tensor, and nothing is fetched of a stage that is computed at a loop and not complete.
+        The indices, and the condition `where`, are expressions of sizes and of the stage's own
+        axes, of which those inside `var` stand at their first values. Only a hint: the place may be
+        outside the tensor, and nothing is fetched of a stage that is computed at a loop and not
+        complete.
 
         before: for k: C[n] += B[k, n]  ->  after: for k: prefetch(B[indices]); C[n] += B[k, n]
         """
@@ -338,7 +339,7 @@ class Stage:
         place, condition = tuple(convert(i) for i in indices), convert(where)
         own = (*self.op.axis, *self.op.reduce_axis) if isinstance(self.op, ComputeOp) else ()
         foreign = {
-            n for i in (*place, condition) for n in ex.walk(i) if isinstance(n, ex.Var)
+            n for i in (*place, condition) for n in ex.walk(i) if isinstance(n, IterVar)
         } - set(own)
         if foreign:
             names = ", ".join(sorted(str(n) for n in foreign))
