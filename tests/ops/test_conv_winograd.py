@@ -169,7 +169,9 @@ def test_compiled_code_is_as_exact_as_stated(case: tuple[int, ...], tile: int) -
 
 
 @pytest.mark.parametrize("tile", TILES)
-@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[3]], ids=lambda c: "x".join(map(str, c)))
+@pytest.mark.parametrize(
+    "case", [CASES[0], CASES[2], CASES[3]], ids=lambda c: "x".join(map(str, c))
+)
 def test_compiled_code_with_a_stride_is_as_exact(case: tuple[int, ...], tile: int) -> None:
     _check(case, tile, native(), stride=2)
 
