@@ -135,7 +135,52 @@ def rms_norm(b: Builder) -> None:
 
 def fused_by_exporters(b: Builder) -> None:
     """The operators of com.microsoft that transformers are exported with."""
-    b.random.choice((_gelu, _product, _skip, _bias_gelu, _quick))(b)
+    makers = (_gelu, _product, _skip, _bias_gelu, _quick, _packed_attention, _heads, _turned)
+    b.random.choice(makers)(b)
+
+
+def _packed_attention(b: Builder) -> None:
+    """Attention whose queries, keys and values come from one product."""
+    x = b.operand(("float32",), ranks=(3,), most=600)
+    batch, steps, width = b.value(x).shape
+    heads = b.random.choice((1, 2, 4))
+    size = heads * b.random.choice((1, 4, 8))
+    weights = [b.fresh("float32", s, low=-0.5, high=0.5) for s in ((width, 3 * size), (3 * size,))]
+    mask = [_key_mask(b, batch, steps)] if b.chance(0.5) else []
+    b.add("Attention", [x, *weights, *mask], domain=MICROSOFT, num_heads=heads,
+          unidirectional=b.random.choice((0, 1)))  # fmt: skip
+
+
+def _heads(b: Builder) -> None:
+    """Attention of separate queries, keys and values."""
+    x = b.operand(("float32",), ranks=(3,), most=600)
+    batch, _, width = b.value(x).shape
+    heads = b.random.choice([h for h in (1, 2, 4) if width % h == 0])
+    keys, columns = b.random.randint(1, 9), heads * b.random.choice((1, 3, 8))
+    inputs = [x, *(b.fresh("float32", (batch, keys, w)) for w in (width, columns))]
+    if b.chance(0.4):
+        inputs += [b.fresh("float32", (2 * width + columns,))]
+    elif b.chance(0.5):
+        inputs += ["", _key_mask(b, batch, keys)]
+    b.add("MultiHeadAttention", inputs, domain=MICROSOFT, num_heads=heads)
+
+
+def _key_mask(b: Builder, batch: int, keys: int) -> str:
+    """Return which keys of every batch entry are seen, the first in any case."""
+    seen = np.asarray(b.numbers.random((batch, keys)) < 0.7)
+    seen[:, :1] = True
+    return b.given(seen.astype("int32"))
+
+
+def _turned(b: Builder) -> None:
+    """Rotary embedding of heads that lie side by side."""
+    batch, steps, heads = b.random.choice((1, 2)), b.random.randint(1, 7), b.random.choice((1, 2))
+    size = b.random.choice((2, 4, 8))
+    tables = [b.fresh("float32", (20, size // 2), low=-1, high=1) for _ in range(2)]
+    places = b.given(np.asarray(b.numbers.integers(0, 20, (batch, steps))))
+    x = b.fresh("float32", (batch, steps, heads * size), is_constant=False)
+    b.add("RotaryEmbedding", [x, places, *tables], domain=MICROSOFT,
+          interleaved=b.random.choice((0, 1)))  # fmt: skip
 
 
 def _quick(b: Builder) -> None:

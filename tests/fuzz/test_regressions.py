@@ -251,6 +251,7 @@ _PLACES = np.array([[2, 0, 1], [1, 2, 0]])
         (_node("Einsum", "x w", "y", equation="ij,ij->i"), {"w": _floats(2, 3)}),
         (_node("ScatterElements", "x at w", "y", axis=1), {"at": _PLACES % 2, "w": _floats(2, 3)}),
         (_node("ScatterElements", "data at x", "y"), {"data": _floats(3, 3), "at": _PLACES}),
+        (_node("GatherND", "x at", "y", batch_dims=1), {"at": _PLACES[:, :, None]}),
         (_node("ScatterND", "data at x", "y"), {"data": _floats(4, 3), "at": _PLACES[:, :1]}),
     ],
     ids=lambda v: v.op_type if isinstance(v, onnx.NodeProto) else None,

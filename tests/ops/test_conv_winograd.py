@@ -158,7 +158,7 @@ def _check(case: tuple[int, ...], tile: int, target: Target, stride: int = 1) ->
     exact = conv.reference(attrs, x.astype(np.float64), w.astype(np.float64))
     made = _compiled(x, w, tile, target, stride)
     assert made.shape == exact.shape
-    limit = {2: 1e-6, 4: 4e-6}[tile]
+    limit = {2: 1e-6, 3: 2e-6, 4: 4e-6}[tile]
     assert np.abs(made - exact).max() <= limit * np.abs(exact).max()
 
 
@@ -169,7 +169,9 @@ def test_compiled_code_is_as_exact_as_stated(case: tuple[int, ...], tile: int) -
 
 
 @pytest.mark.parametrize("tile", TILES)
-@pytest.mark.parametrize("case", [*CASES[:4], CASES[-1]], ids=lambda c: "x".join(map(str, c)))
+@pytest.mark.parametrize(
+    "case", [CASES[0], CASES[2], CASES[3]], ids=lambda c: "x".join(map(str, c))
+)
 def test_compiled_code_with_a_stride_is_as_exact(case: tuple[int, ...], tile: int) -> None:
     _check(case, tile, native(), stride=2)
 

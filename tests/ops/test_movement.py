@@ -267,6 +267,9 @@ ERRORS: dict[str, Callable[[], Call]] = {
         variable(2, 3), variable(3, 3, dtype="int64"), axis=1
     ),
     "too deep": lambda: m.gather_nd(variable(2), variable(2, 2, dtype="int64")),
+    "differ in their 1 batch": lambda: m.gather_nd(
+        variable(3, 4), variable(2, 5, 1, dtype="int64"), batch_dims=1
+    ),
 }
 
 

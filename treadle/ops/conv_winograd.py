@@ -39,7 +39,7 @@ from treadle.ops.window import WindowAxis, known, tap_views
 from treadle.te import tensor as te
 
 KERNEL = 3
-TILES = (2, 4)
+TILES = (2, 3, 4)
 POINTS: dict[int, tuple[float, ...]] = {3: (1.0,), 4: (1.0,), 5: (0.5, 1.25), 6: (0.625, 1.5)}
 """By the number of points the positive ones; the others are their negatives, infinity, and 0 where
 the number is even."""
@@ -47,7 +47,7 @@ the number is even."""
 
 @dataclass(frozen=True, slots=True)
 class WinogradAttrs(Attrs):
-    """`tile`: outputs a tile is high and wide (2 or 4); `height`, `width`: outputs to keep.
+    """`tile`: outputs a tile is high and wide (2, 3 or 4); `height`, `width`: outputs to keep.
 
     The rows of a tile are `dilations[0]` apart, its columns `dilations[1]`: tiles interleave. The
     others say how the window moves along the depth of a volume. With a `stride` of 2, which is for
@@ -187,7 +187,7 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> TensorType:
     if data.ndim not in (5, 6) or weights.ndim != 6 or attrs.tile not in TILES:
         raise TypeMismatch(
             f"the data {data} and weights {weights} are not [n, ic/ib, d?, h, w, ib] and "
-            f"[oc/ob, p, p, ic/ib * kd, ib, ob] with p = t + 2 points for tiles of t = 2 or 4"
+            f"[oc/ob, p, p, ic/ib * kd, ib, ob] with p = t + 2 points for tiles of t = 2, 3 or 4"
         )
     if data.dtype != "float32" or weights.dtype != "float32":
         raise TypeMismatch(f"{data} and {weights} must be float32")
@@ -414,6 +414,9 @@ conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
             product_example(
                 ((2, 1, 12, 4, 4), (1, 4, 4, 1, 4, 4)),
                 {"tile": 2, "height": 2, "width": 2, "dilations": (3, 1)},
+            ),
+            product_example(
+                ((1, 2, 8, 11, 4), (3, 5, 5, 2, 4, 8)), {"tile": 3, "height": 5, "width": 9}
             ),
             _strided_example((1, 2, 10, 18, 4), (3, 5, 5, 8, 4, 8), tile=4, height=4, width=7),
             _strided_example((2, 1, 10, 6, 4), (2, 3, 3, 4, 4, 4), tile=2, height=3, width=2),

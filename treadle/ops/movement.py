@@ -32,6 +32,7 @@ from treadle.graph.types import (
     may_agree,
     product_of,
     same_dim,
+    shapes_may_agree,
     tensor_type,
 )
 from treadle.ops.numeric import (
@@ -858,6 +859,8 @@ def _infer_gather_nd(a: GatherNdAttrs, data: Type, indices: Type) -> Type:
     b = a.batch_dims
     if not 0 <= b < at.ndim or b + depth > source.ndim:
         raise TypeMismatch(f"indices {at} with batch_dims={b} are too deep for {source}")
+    if not shapes_may_agree(at.shape[:b], source.shape[:b]):
+        raise TypeMismatch(f"indices {at} and {source} differ in their {b} batch extents")
     return source.with_shape(at.shape[:-1] + source.shape[b + depth :])
 
 
@@ -879,7 +882,7 @@ def _gather_nd_rules(
     b, at = a.batch_dims, tensor_type(indices).shape
     depth = at[-1] if isinstance(at[-1], int) else 0
     yield from filled(data, range(b, b + depth), result)
-    yield from within(at, data, range(b))
+    yield from equal(zip(at[:b], tensor_type(data).shape[:b], strict=True))
 
 
 def _numpy_gather_nd(a: GatherNdAttrs, x: np.ndarray, i: np.ndarray) -> np.ndarray:

@@ -26,13 +26,13 @@ from treadle.ops.conv_winograd import (
     tiles_along,
 )
 from treadle.ops.schedules.tiles import Taps, best_window_tile, image_cycles, weight_cycles
-from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, WinogradShape, plan_winograd
+from treadle.ops.schedules.winograd import WinogradShape, bytes_per_cycle, plan_winograd
 from treadle.settings import get
 from treadle.target.base import Target
 
-WORTHWHILE = {2: 1.0, 4: 0.9}
-"""The share of the direct way's cycles that a tile may take: more must be gained for a larger
-rounding error."""
+WORTHWHILE = {1: {2: 1.0, 3: 0.9, 4: 0.9}, 2: {2: 1.0, 3: 0.95, 4: 0.95}}
+"""The share of the direct way's cycles that a tile may take, by stride: more must be gained for a
+larger rounding error, and for more weights."""
 
 
 FEW_LIVE = 0.75
@@ -76,7 +76,7 @@ def winograd_costs(
         parts = (inputs * stride**2, outputs, block)
         shape = WinogradShape(tile, down, across, *parts, n, gaps, stride)
         cycles = plan_winograd(shape, target, width=registers).cycles
-        costs[tile] = cycles / WORTHWHILE[tile]
+        costs[tile] = cycles / WORTHWHILE[stride][tile]
     return costs
 
 
@@ -90,9 +90,9 @@ def why_winograd(
         return "Winograd's filtering is for known images, groups of 1 and strides of 1, or 2 by 2"
     costs = winograd_costs(attrs, data, weights, block, target)
     cycles = [f"direct {costs[None] / 1e3:.0f}"]
-    cycles += [
-        f"F({t}x{t},3x3) {c * WORTHWHILE[t] / 1e3:.0f}" for t, c in costs.items() if t is not None
-    ]
+    worth = WORTHWHILE[_stride(attrs)]
+    tiles = [(t, c * worth[t]) for t, c in costs.items() if t is not None]
+    cycles += [f"F({t}x{t},3x3) {c / 1e3:.0f}" for t, c in tiles]
     allowed = "" if get().winograd else "; Winograd is switched off"
     return f"estimated thousands of cycles: {', '.join(cycles)}{allowed}"
 
@@ -169,7 +169,7 @@ def _direct(
     wait = weight_cycles(reduction, tile.vectors * registers, target)
     steps = image_cycles((height, width, chunks), tile, registers, taps, wait)
     cycles = n * inputs * steps * (1 if taps is not None else KERNEL**2)
-    reading = 4 * inputs * outputs * KERNEL**2 / BYTES_PER_CYCLE
+    reading = 4 * inputs * outputs * KERNEL**2 / bytes_per_cycle(target)
     first = cycles * tile.high * tile.wide / (n * height * width)
     return cycles + max(0.0, reading - first)
 

@@ -31,7 +31,7 @@ from treadle.frontend.onnx.microsoft import (
     split_heads,
 )
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.frontend.symbolic import size_values
+from treadle.frontend.symbolic import size_values, sizes_node
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, as_dim, normal_size
 from treadle.ops import elementwise, matmul, movement, norm, sizes
@@ -62,7 +62,7 @@ def _row(size: Dim) -> Node:
 
 def _number(value: Dim) -> Node:
     """Return a size as an int64 scalar."""
-    return sizes.sizes(values=(normal_size(value),))
+    return sizes_node((normal_size(value),), ())
 
 
 @converter("GroupQueryAttention", since=(1,), domain=DOMAIN)
@@ -122,9 +122,11 @@ def _times(node: OnnxNode, steps: Dim, fresh: Dim) -> _Times:
     if batch == 1:
         return _Times(reshaped(_number(total - steps), (1, 1)), steps, total)
     last = reshaped(converted(node.input(5), "int64"), (batch, 1))
-    past = elementwise.add(last, _number(1 - steps))
-    # A first call may leave room at the end of a row: nothing went before it all the same.
-    return _Times(elementwise.maximum(past, Constant.of(0)), steps, total)
+    past: Node = elementwise.add(last, _number(1 - steps))
+    if not (isinstance(steps, int) and isinstance(total, int)):
+        # A first call may leave room at the end of a row: nothing went before it all the same.
+        past = elementwise.maximum(past, Constant.of(0))
+    return _Times(past, steps, total)
 
 
 def _total(node: OnnxNode) -> Dim:

@@ -12,7 +12,7 @@ many weights   per group of tiles: V, made by all threads; parallel over panels:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, isqrt
+from math import ceil, isqrt, sqrt
 from typing import Any
 
 from treadle.expr import nodes as ex
@@ -42,10 +42,14 @@ LARGEST_LOCAL = 768 << 10
 """Bytes of V or M a thread may keep on its stack."""
 BYTES_PER_CYCLE = 8.0
 """What one core reads from memory, or from a cache all cores share: low, as all read at once."""
+FOREIGN_BYTES_PER_CYCLE = 6.0
+"""What one core reads of what another has made: they may share no cache."""
 NEAR_BYTES_PER_CYCLE = 22.0
 """What one core reads from its second cache beside the multiplications."""
-CYCLES_PER_VECTOR = {2: 3.0, 4: 7.0}
-"""Of a transform, per vector of V or M, by tile: larger tiles take more operations."""
+CYCLES_PER_VECTOR = {3: 2.5, 4: 3.0, 5: 6.0, 6: 7.0}
+"""Of a transform, per vector of V or M, by points along an axis: more take more operations."""
+_SEEN_INPUTS, _SEEN_WEIGHTS = 0.25, 0.08
+"""The shares of the time of reading again from a far cache that multiplications do not hide."""
 FORK_CYCLES = 3000.0
 """To hand a loop to the threads and wait for the last of them."""
 
@@ -69,9 +73,14 @@ class WinogradShape:
     stride: int = 1
 
     @property
+    def side(self) -> int:
+        """How many points a tile takes along an axis."""
+        return self.tile + (2 if self.stride == 1 else 1)
+
+    @property
     def points(self) -> int:
         """How many values of a transform a tile has per channel."""
-        return (self.tile + (2 if self.stride == 1 else 1)) ** 2
+        return self.side**2
 
     @property
     def products(self) -> int:
@@ -162,19 +171,20 @@ def _plan(
         work = _group_cycles(shape, target, tiles, groups, registers, width)
         jobs = ceil(shape.outputs / shape.block / registers.vectors) if by_panel else groups
         if shape.v_bytes(tiles) > target.l2_bytes:
-            work += 0.25 * groups * jobs * shape.v_bytes(tiles) / BYTES_PER_CYCLE
+            work += _SEEN_INPUTS * groups * jobs * shape.v_bytes(tiles) / BYTES_PER_CYCLE
         if by_panel:  # every core reads all of V, of which the others have made most
-            work += groups * (target.cores - 1) * shape.v_bytes(tiles) / BYTES_PER_CYCLE
+            work += groups * (target.cores - 1) * shape.v_bytes(tiles) / FOREIGN_BYTES_PER_CYCLE
         forks = 2 * groups if by_panel else 1
         share = ceil(jobs / target.cores) * target.cores / jobs
         if by_panel:  # the last panel may be narrower than the others
             share *= jobs * registers.vectors * shape.block / shape.outputs
         return work * max(1.0, share) + forks * FORK_CYCLES
 
-    def rank(registers: Tile) -> tuple[float, bool, int]:
-        """Ties go to tiles that leave no rest, then to the larger one."""
+    def rank(registers: Tile) -> tuple[float, bool, float, int]:
+        """Ties (memory may decide) go to tiles without a rest, to fewer steps, to larger ones."""
         rest = tiles % registers.rows > 0
-        return round(cycles(registers), 3), rest, -registers.rows * registers.vectors
+        steps = tile_set_cycles(tiles, shape.outputs // shape.block, registers, width)
+        return round(cycles(registers), 3), rest, steps, -registers.rows * registers.vectors
 
     best = min(choices, key=rank)
     return Plan(*group, best, by_panel, cycles(best))
@@ -189,9 +199,18 @@ def _group_cycles(
     steps = tile_set_cycles(tiles, vectors, registers, width, wait)
     products = shape.products * steps
     times = groups if shape.weight_bytes > target.l2_bytes // 2 else 1
-    waits = times * max(0.0, shape.weight_bytes / BYTES_PER_CYCLE - products)
+    speed = bytes_per_cycle(target) if times == 1 else BYTES_PER_CYCLE
+    waits = times * max(0.0, shape.weight_bytes / speed - products)
+    if shape.weight_bytes > target.l2_bytes:
+        waits += _SEEN_WEIGHTS * (times - 1) * shape.weight_bytes / BYTES_PER_CYCLE
     touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
-    return groups * (products + touched * CYCLES_PER_VECTOR[shape.tile]) + waits
+    return groups * (products + touched * CYCLES_PER_VECTOR[shape.side]) + waits
+
+
+def bytes_per_cycle(target: Target) -> float:
+    """Return what each core reads from memory while all do: more cores have more of it, but less
+    than as many times as much."""
+    return BYTES_PER_CYCLE / sqrt(target.cores)
 
 
 def _weight_wait(
