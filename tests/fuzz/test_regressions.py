@@ -329,3 +329,24 @@ def test_products_of_an_open_number_of_matrices_without_rows() -> None:
     graph = Graph(13, nodes, runs[0], {"w": _floats(9, 4)}, ["y"], set(), runs[1:])
     finding = check_graph(graph)
     assert finding is None, str(finding)
+
+
+def test_the_sizes_of_a_loop_whose_results_are_not_used() -> None:
+    body = helper.make_graph(
+        [_node("Max", "state x", "next"), _node("Less", "step limit", "going")],
+        "body",
+        [
+            helper.make_tensor_value_info("step", onnx.TensorProto.INT64, []),
+            helper.make_tensor_value_info("before", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", onnx.TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("going", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", onnx.TensorProto.FLOAT, None),
+        ],
+    )
+    nodes = [_node("Loop", "limit - y", "last", body=body), _node("Shape", "last", "shape")]
+    first = {"x": _floats(2, 9), "y": _floats(2, 9), "limit": np.array(2)}
+    second = {**first, "y": _floats(2, 4), "limit": np.array(0)}
+    finding = check_graph(Graph(19, nodes, first, {}, ["shape"], set(), [second]))
+    assert finding is None, str(finding)

@@ -25,7 +25,7 @@ from treadle.graph.operator import Operator, bodies_of
 from treadle.graph.symbols import decided_by, free_symbols, in_order, symbols_in
 from treadle.graph.types import Dim, TensorType, TupleType, tensor_type
 from treadle.ops.control import LoopAttrs
-from treadle.ops.select import with_size
+from treadle.ops.select import after, with_size
 
 ALIGN = 64
 """Every value starts at a multiple of this many bytes."""
@@ -301,7 +301,7 @@ class _Planner:
 
     def _control(self, node: g.Call, args: list[Value]) -> None:
         """Add the steps of a call that no kernel computes: a size, a branch, or a loop."""
-        if node.op is with_size:
+        if node.op in (with_size, after):
             self.values[node, 0] = args[0]
             return
         bodies = bodies_of(node)

@@ -61,6 +61,18 @@ with_size: Operator[SizeAttrs] = register(
 """`x`, after which the symbol `size` stands for the number in `value`."""
 
 
+after: Operator[Attrs] = register(
+    Operator(
+        name="after",
+        infer=lambda a, x, other: tensor_type(x),
+        reference=lambda a, x, other: x,
+        examples=(Example(((3,), (2, 2)), {}, ("float32", "int64")),),
+    )
+)
+"""`x`, once `other` is computed: for a size that only a branch or loop decides, whose results
+nothing else uses."""
+
+
 @dataclass(frozen=True, slots=True)
 class PrefixAttrs(Attrs):
     """How many elements of `axis` are taken; never more than there are."""

@@ -18,7 +18,7 @@ from treadle.graph.nodes import (
     topological,
     with_operands,
 )
-from treadle.graph.symbols import used_symbols
+from treadle.graph.symbols import decided_by, used_symbols
 from treadle.graph.types import Dim
 from treadle.ops.control import (
     IfAttrs,
@@ -28,7 +28,7 @@ from treadle.ops.control import (
     loop,
     loop_dims,
 )
-from treadle.ops.select import with_size
+from treadle.ops.select import after, with_size
 
 
 def reached(results: Sequence[Node], outside: Collection[Node]) -> tuple[list[Node], list[Node]]:
@@ -117,26 +117,54 @@ def repeat(
     return [TupleItem.of(call, k) for k in range(len(results) - 1)]
 
 
+def decided_sizes(results: Sequence[Node]) -> dict[SizeVar, Node]:
+    """Return the sizes that a branch or loop decides, each with one of its results."""
+    items = [r for r in results if isinstance(r, TupleItem)]
+    return {s: item for item in reversed(items) for s in decided_by(item.value)}
+
+
 def anchored(results: Sequence[Node], sizes: Mapping[SizeVar, Node]) -> list[Node]:
-    """Return results of which one says which values the sizes they speak of are the numbers of."""
+    """Return results of which one says which values the sizes they speak of are the numbers of.
+
+    `sizes` are numbers, and results of branches and loops that decide sizes: those are computed
+    first, also where nothing else of them is used.
+    """
     made = list(results)
     at = next((k for k, r in enumerate(made) if not isinstance(r, (Constant, Tuple))), None)
     if at is None:
         return made
     used: dict[SizeVar, None] = {}
     seen: dict[Node, None] = {}
+    waiting: list[SizeVar] = []
     stack = list(made)
-    while stack:
+    while stack or waiting:
+        if not stack:
+            value = sizes[waiting.pop()]
+            if _call_of(value) not in seen:
+                made[at] = after(made[at], value, origin=made[at].origin)
+                stack.append(value)
+            continue
         for node in topological([stack.pop()]):
             if node in seen:
                 continue
             seen[node] = None
             fresh = [s for s in used_symbols(node) if s in sizes and s not in used]
             used |= dict.fromkeys(fresh)
-            stack += [sizes[s] for s in fresh]
+            waiting += [s for s in fresh if _is_decided(s, sizes)]
+            stack += [sizes[s] for s in fresh if not _is_decided(s, sizes)]
     for size in used:
-        made[at] = with_size(made[at], sizes[size], size=size, origin=made[at].origin)
+        if not _is_decided(size, sizes):
+            made[at] = with_size(made[at], sizes[size], size=size, origin=made[at].origin)
     return made
+
+
+def _call_of(value: Node) -> Node:
+    return value.value if isinstance(value, TupleItem) else value
+
+
+def _is_decided(size: SizeVar, sizes: Mapping[SizeVar, Node]) -> bool:
+    """True for a size that a branch or loop decides, not one that is a number."""
+    return size in decided_by(_call_of(sizes[size]))
 
 
 def _captures(results: Sequence[Node], outside: Collection[Node]) -> list[Node]:

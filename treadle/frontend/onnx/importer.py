@@ -47,6 +47,7 @@ from treadle.frontend.onnx.running import (
     Running,
     anchored,
     branched,
+    decided_sizes,
     running_of,
     visible,
 )
@@ -351,6 +352,7 @@ class _Importer:
 
     def _bind_results(self, use: _Use, results: Sequence[Node]) -> None:
         stamp_origin(results, [i for i in use.inputs if i is not None], use.origin)
+        use.frame.sizes.update(decided_sizes(results))
         for name, value in zip(use.proto.output, results, strict=False):
             if name:
                 _bind(use.frame, name, value)

@@ -12,7 +12,7 @@ import onnx
 from treadle.errors import ModelError, TypeMismatch
 from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.onnx.build import converted, dims_of, reshaped, transposed
-from treadle.frontend.onnx.closure import anchored, branch, repeat, visible
+from treadle.frontend.onnx.closure import anchored, branch, decided_sizes, repeat, visible
 from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
 from treadle.frontend.onnx.repeat import ScanEnds
 from treadle.frontend.onnx.sequence import form_of, grouped, tensors_of
@@ -24,7 +24,15 @@ from treadle.ops.control import CONDITION, COUNT
 
 _NO_LIMIT = int(np.iinfo(np.int64).max)
 
-__all__ = ["LoopParameters", "Running", "anchored", "branched", "running_of", "visible"]
+__all__ = [
+    "LoopParameters",
+    "Running",
+    "anchored",
+    "branched",
+    "decided_sizes",
+    "running_of",
+    "visible",
+]
 
 
 def branched(
