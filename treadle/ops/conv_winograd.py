@@ -28,12 +28,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Const, Expr, int_value, select
+from treadle.expr.nodes import Const, Expr, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product_example
 from treadle.ops.conv import known_extent
+from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd import schedule_winograd
 from treadle.ops.window import WindowAxis, known, tap_views
 from treadle.te import tensor as te
@@ -171,14 +172,6 @@ def _plus(total: Expr, factor: float, value: Expr) -> Expr:
     return te.fma(value, Const.of(factor, value.dtype), total)
 
 
-def _row(rows: Sequence[Expr], index: Expr) -> Expr:
-    """Return `rows[index]`; once `index` is known (unrolled) one row is left."""
-    found = rows[-1]
-    for k in range(len(rows) - 2, -1, -1):
-        found = select(index == k, rows[k], found)
-    return found
-
-
 # ---- the operator --------------------------------------------------------------------------------
 
 
@@ -277,13 +270,13 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
 
     def rows_in(i: Expr, b: Expr, c: Expr, p: Expr, w: Expr, cb: Expr) -> Expr:
         top = _first(p, m, dh)
-        return _row(input_forms([source(b, c, top + r * dh, w, cb) for r in range(a)]), i)
+        return element_at(input_forms([source(b, c, top + r * dh, w, cb) for r in range(a)]), i)
 
     high = te.compute_one((a, n, chunks, down, wide, ib), rows_in, name="input_rows")
 
     def columns_in(i: Expr, j: Expr, b: Expr, c: Expr, t: Expr, cb: Expr) -> Expr:
         p, left = te.floordiv(t, across), _first(te.floormod(t, across), m, dw)
-        return _row(input_forms([high[i, b, c, p, left + s * dw, cb] for s in range(a)]), j)
+        return element_at(input_forms([high[i, b, c, p, left + s * dw, cb] for s in range(a)]), j)
 
     v = te.compute_one((a, a, n, chunks, down * across, ib), columns_in, name="input_transform")
     icb = te.reduce_axis((0, ib), "icb")
@@ -300,7 +293,7 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
 
     def rows_out(b: Expr, o: Expr, p: Expr, r: Expr, q: Expr, j: Expr, obk: Expr) -> Expr:
         rows = output_forms([mm[i, j, b, o, p * across + q, obk] for i in range(a)], m)
-        return _row(rows, r)
+        return element_at(rows, r)
 
     low = te.compute_one((n, oc, down, m, across, a, ob), rows_out, name="output_rows")
 
@@ -309,7 +302,7 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
         image = b * frames + deep[0] if deep else b
         p, r, q = _tile_of(y, m, dh), _place_in_tile(y, m, dh), _tile_of(z, m, dw)
         rows = output_forms([low[image, o, p, r, q, j, obk] for j in range(a)], m)
-        return _row(rows, _place_in_tile(z, m, dw))
+        return element_at(rows, _place_in_tile(z, m, dw))
 
     result = te.compute_one(made.shape, columns_out, name="conv2d_winograd_nchwc")
     return [high, v, mm, low, result]

@@ -30,7 +30,7 @@ from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, maximum, 
 from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type, tensor_type
 from treadle.ops.accumulate import product_example
-from treadle.ops.numeric import in_float64
+from treadle.ops.numeric import element_at, in_float64
 from treadle.ops.schedules.strassen import schedule_dense_strassen, schedule_strassen_blocks
 from treadle.te import tensor as te
 
@@ -86,14 +86,6 @@ def _signed_sum(values: Sequence[Expr], factors: Sequence[int]) -> Expr:
     return total
 
 
-def _choose(rows: Sequence[Expr], index: Expr) -> Expr:
-    """Return `rows[index]`; once `index` is known (unrolled) one row is left."""
-    found = rows[-1]
-    for k in range(len(rows) - 2, -1, -1):
-        found = select(index == k, rows[k], found)
-    return found
-
-
 # ---- sums of the blocks of a matrix --------------------------------------------------------------
 
 
@@ -147,8 +139,8 @@ def _compute_blocks(attrs: StrassenBlocksAttrs, a: te.Tensor) -> list[te.Tensor]
             for down in (0, 1)
             for across in (0, 1)
         ]
-        total = _choose([_signed_sum(four, row.tolist()) for row in LEFT], p)
-        return te.if_then_else(k < steps, total, _choose([_unit(e) for e in exponents], p))
+        total = element_at([_signed_sum(four, row.tolist()) for row in LEFT], p)
+        return te.if_then_else(k < steps, total, element_at([_unit(e) for e in exponents], p))
 
     result = te.compute_one((*batch, high, PRODUCTS, length), sums, name="strassen_blocks")
     return [lanes, largest, result]
@@ -156,16 +148,23 @@ def _compute_blocks(attrs: StrassenBlocksAttrs, a: te.Tensor) -> list[te.Tensor]
 
 def _scaled(value: Expr, exponent: Expr) -> Expr:
     """Return a value of a row whose largest one has this biased exponent, over its power of two."""
-    bounded = minimum(maximum(exponent, 1), _NOT_FINITE - 2)
-    factor = call("bitcast", (_NOT_FINITE - 1 - bounded) << _MANTISSA, dtype="float32")
+    factor = _power(_NOT_FINITE - 1 - _bounded(exponent))
     return select(exponent == _NOT_FINITE, Const.of(0.0, "float32"), value * factor)
 
 
 def _unit(exponent: Expr) -> Expr:
     """Return the power of two that `_scaled` divided by; NaN for a row that is not finite."""
-    bounded = minimum(maximum(exponent, 1), _NOT_FINITE - 2)
-    unit = call("bitcast", bounded << _MANTISSA, dtype="float32")
+    unit = _power(_bounded(exponent))
     return select(exponent == _NOT_FINITE, Const.of(float("nan"), "float32"), unit)
+
+
+def _bounded(exponent: Expr) -> Expr:
+    """Return a biased exponent of which the power of two and its inverse are normal numbers."""
+    return minimum(maximum(exponent, 1), _NOT_FINITE - 2)
+
+
+def _power(exponent: Expr) -> Expr:
+    return call("bitcast", exponent << _MANTISSA, dtype="float32")
 
 
 def _reference_blocks(attrs: StrassenBlocksAttrs, a: np.ndarray) -> np.ndarray:
@@ -253,7 +252,7 @@ def _compute(attrs: DenseStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.T
         down, across = te.floordiv(te.floormod(r, 2 * half), half), te.floordiv(within, width)
         at = (*b, part * half + row, pair, te.floormod(within, width))
         values = [seven[(p, *at)] for p in range(PRODUCTS)]
-        total = _choose([_signed_sum(values, row.tolist()) for row in OUT], down * 2 + across)
+        total = element_at([_signed_sum(values, row.tolist()) for row in OUT], down * 2 + across)
         return total * a[(*b, part * half + row, down, steps)]
 
     result = te.compute_one((*batch, attrs.m, attrs.n), element, name="dense_strassen")

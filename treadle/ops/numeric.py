@@ -10,7 +10,7 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Expr, ExprLike, cast, int_value
+from treadle.expr.nodes import Expr, ExprLike, cast, int_value, select
 from treadle.graph.operator import Example
 from treadle.graph.types import Dim, TensorType, Type, as_dim, tensor_type
 from treadle.te.tensor import Tensor
@@ -35,6 +35,14 @@ SPECIAL_FLOATS = np.array(
     np.float32,
 )
 """Floats where formulas break: NaN, infinities, both zeros, subnormals, huge values."""
+
+
+def element_at(values: Sequence[Expr], index: Expr) -> Expr:
+    """Return `values[index]`; once `index` is known (unrolled) one value is left."""
+    found = values[-1]
+    for k in range(len(values) - 2, -1, -1):
+        found = select(index == k, values[k], found)
+    return found
 
 
 def check_elements(x: Type, allowed: tuple[str, ...], which: str = "the input") -> TensorType:

@@ -38,7 +38,8 @@ class DenseLayouts:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.panels: dict[tuple[Constant, int], Constant] = {}
-        self.units: dict[tuple[Constant, int], Constant | None] = {}
+        self.strassen: dict[tuple[Constant, int], tuple[Constant, Constant | None]] = {}
+        """By weights and columns of a panel: the panels, and what results are multiplied by."""
         self.sums: dict[Node, Node] = {}
         self.readers: Counter[Node] = Counter()
         self.spare_bytes = MOST_BYTES
@@ -50,7 +51,7 @@ class DenseLayouts:
     def clear(self) -> None:
         """Let go of the weights."""
         self.panels.clear()
-        self.units.clear()
+        self.strassen.clear()
         self.sums.clear()
         self.readers.clear()
 
@@ -61,11 +62,11 @@ class DenseLayouts:
         a, b = fresh.args
         assert isinstance(b, Constant)
         data, (steps, n) = tensor_type(a.type), tensor_type(b.type).static_shape
+        decided(fresh.origin, "layout", "weights in panels", "they are known when compiled")
         shape = _product_shape(data, n, max(1, self.readers[node.args[0]]))
         width = None if shape is None else self._strassen_width(fresh.origin, shape, b)
         if shape is not None and width is not None:
             return self._by_strassen(fresh, b, shape, width)
-        decided(fresh.origin, "layout", "weights in panels", "they are known when compiled")
         rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
         width = panel_width(rows, n, steps, data.dtype, self.target)
         if (b, width) not in self.panels:
@@ -85,7 +86,7 @@ class DenseLayouts:
 
     def _objection(self, shape: ProductShape, weights: Constant, width: int) -> str:
         """Return why weights stay as they are although that is slower."""
-        if (weights, -width) in self.panels:
+        if (weights, width) in self.strassen:
             return ""
         if extra_bytes(shape) > self.spare_bytes:
             return "; the weights of the model would grow too much"
@@ -95,21 +96,18 @@ class DenseLayouts:
 
     def _by_strassen(self, node: Call, weights: Constant, shape: ProductShape, width: int) -> Node:
         a = node.args[0]
-        decided(node.origin, "layout", "weights in panels", "they are known when compiled")
         half = half_of(shape.rows)
         if a not in self.sums:
             self.sums[a] = strassen_blocks(a, half=half, origin=node.origin)
-        key = (weights, -width)  # negative: these panels are not plain ones
-        if key not in self.panels:
+        key = weights, width
+        if key not in self.strassen:
             factors = column_units(weights.value)
-            packed = pack_strassen(weights.value, width, factors)
-            self.panels[key] = packed_constant(packed, weights)
-            self.units[key] = None if factors is None else Constant.of(factors)
+            packed = packed_constant(pack_strassen(weights.value, width, factors), weights)
+            self.strassen[key] = packed, None if factors is None else Constant.of(factors)
             self.spare_bytes -= extra_bytes(shape)
-        panels, units = self.panels[key], self.units[key]
-        rows, n = shape.rows, shape.columns
-        sums = self.sums[a]
-        made = dense_strassen(sums, panels, m=rows, n=n, half=half, origin=node.origin)
+        panels, units = self.strassen[key]
+        sizes = {"m": shape.rows, "n": shape.columns, "half": half}
+        made = dense_strassen(self.sums[a], panels, **sizes, origin=node.origin)
         return made if units is None else ew.multiply(made, units, origin=node.origin)
 
 

@@ -15,7 +15,6 @@ from math import ceil
 import numpy as np
 
 from treadle.ops.matmul_strassen import PRODUCTS, RIGHT, TRAILER
-from treadle.ops.schedules.strassen import products_bytes
 from treadle.ops.schedules.tiles import Tile, best_panel, best_rows, tile_set_cycles
 from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, LARGEST_LOCAL
 from treadle.settings import get
@@ -125,7 +124,8 @@ def half_of(rows: int) -> int:
 def _is_possible(shape: ProductShape, target: Target) -> bool:
     if shape.steps % 2 or min(shape.rows, shape.columns, shape.steps) < 2:
         return False
-    return products_bytes(half_of(shape.rows), _width(shape, target)) <= LARGEST_LOCAL
+    # The seven products of a pair of panels, which a thread keeps.
+    return 4 * PRODUCTS * half_of(shape.rows) * _width(shape, target) <= LARGEST_LOCAL
 
 
 def _row_bytes(shape: ProductShape) -> int:

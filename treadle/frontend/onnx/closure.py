@@ -133,6 +133,7 @@ def anchored(results: Sequence[Node], sizes: Mapping[SizeVar, Node]) -> list[Nod
     at = next((k for k, r in enumerate(made) if not isinstance(r, (Constant, Tuple))), None)
     if at is None:
         return made
+    decided = {s for s, value in sizes.items() if s in decided_by(_call_of(value))}
     used: dict[SizeVar, None] = {}
     seen: dict[Node, None] = {}
     waiting: list[SizeVar] = []
@@ -150,21 +151,16 @@ def anchored(results: Sequence[Node], sizes: Mapping[SizeVar, Node]) -> list[Nod
             seen[node] = None
             fresh = [s for s in used_symbols(node) if s in sizes and s not in used]
             used |= dict.fromkeys(fresh)
-            waiting += [s for s in fresh if _is_decided(s, sizes)]
-            stack += [sizes[s] for s in fresh if not _is_decided(s, sizes)]
+            waiting += [s for s in fresh if s in decided]
+            stack += [sizes[s] for s in fresh if s not in decided]
     for size in used:
-        if not _is_decided(size, sizes):
+        if size not in decided:
             made[at] = with_size(made[at], sizes[size], size=size, origin=made[at].origin)
     return made
 
 
 def _call_of(value: Node) -> Node:
     return value.value if isinstance(value, TupleItem) else value
-
-
-def _is_decided(size: SizeVar, sizes: Mapping[SizeVar, Node]) -> bool:
-    """True for a size that a branch or loop decides, not one that is a number."""
-    return size in decided_by(_call_of(sizes[size]))
 
 
 def _captures(results: Sequence[Node], outside: Collection[Node]) -> list[Node]:

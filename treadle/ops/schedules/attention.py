@@ -23,6 +23,7 @@ from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
+    compute_of,
     is_reduction,
     is_step,
     itemsize_of,
@@ -72,7 +73,7 @@ def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
 def attention_cases(group: Group, target: Target) -> list[Expr]:
     """Return conditions for few rows, and for as many keys as a block of scores may have."""
     product = group.schedule[group.anchor[-2]]
-    op, lanes = _compute(product), lanes_of(product, target)
+    op, lanes = compute_of(product), lanes_of(product, target)
     rows, keys = op.axis[-2].extent, op.reduce_axis[0].extent
     if int_value(rows) is not None and int_value(keys) is not None:
         return []
@@ -125,13 +126,13 @@ def schedule_attention(group: Group, target: Target) -> None:
 
 def _is_open(parts: _Parts) -> bool:
     """True where each run decides how many rows or keys there are."""
-    op = _compute(parts.product)
+    op = compute_of(parts.product)
     return not (known(op.axis[-2]) and known(op.reduce_axis[0]))
 
 
 def _has_one_row(group: Group, parts: _Parts, axes: _Axes) -> bool:
     """True for one row at most, and scores of it that fit the stack."""
-    most = _range(_compute(parts.product).reduce_axis[0], group).hi
+    most = _range(compute_of(parts.product).reduce_axis[0], group).hi
     is_one = _is_open(parts) and _range(axes.rows, group).hi == 1
     return is_one and most is not None and most <= MOST_SCORES
 
@@ -154,7 +155,7 @@ def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
     _in_registers(parts.product, lanes)
     for stage in parts.softmax:
         stage.compute_at(result, axes.rows)
-        is_long = len(_compute(stage).axis) == len(_compute(parts.product).axis)
+        is_long = len(compute_of(stage).axis) == len(compute_of(parts.product).axis)
         if is_long:
             _along(stage, lanes)
     if parts.values is not None:
@@ -168,7 +169,7 @@ def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
 
 def _along(stage: Stage, lanes: int) -> None:
     """Let lanes run along the axis before that of the one row."""
-    *_, axis, row = _compute(stage).axis
+    *_, axis, row = compute_of(stage).axis
     _, lane = stage.split(axis, factor=lanes)
     stage.reorder(row, lane)
     stage.vectorize(lane)
@@ -181,19 +182,19 @@ def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
     scores.compute_at(parts.result, axes.rows)
     if sums is None:
         return
-    *batch, key, row = _compute(scores).axis
+    *batch, key, row = compute_of(scores).axis
     step, inner = scores.split(key, factor=_OPEN_TILE, tail="guard")
     scores.reorder(*batch, step, inner, row)
     scores.unroll(inner)
-    (depth,) = _compute(sums).reduce_axis
+    (depth,) = compute_of(sums).reduce_axis
     stages = [sums]
     if known(depth) and known(depth) % lanes == 0:
         _, lane = sums.split(depth, factor=lanes)
         s = sums.schedule
-        stages.append(s[s.rfactor(_compute(sums).output(0), lane, len(_compute(sums).axis))])
+        stages.append(s[s.rfactor(compute_of(sums).output(0), lane, len(compute_of(sums).axis))])
     for stage in stages:
         stage.compute_at(scores, step)
-        op = _compute(stage)
+        op = compute_of(stage)
         keys = op.axis[len(batch)]
         stage.round_up(keys)
         stage.reorder(*op.reduce_axis, keys)
@@ -205,12 +206,12 @@ def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
 
 def _round_up(parts: _Parts) -> None:
     """Compute whole vectors and tiles of rows, and whole tiles of keys where they are summed."""
-    parts.product.round_up(_compute(parts.product).axis[-2])
+    parts.product.round_up(compute_of(parts.product).axis[-2])
     for stage in (*parts.softmax, parts.scores, parts.queries, parts.sums):
         if stage is not None and stage.attach.kind == "at":
-            stage.round_up(_compute(stage).axis[-1])
+            stage.round_up(compute_of(stage).axis[-1])
     if parts.sums is not None:
-        parts.sums.round_up(_compute(parts.sums).axis[-2])
+        parts.sums.round_up(compute_of(parts.sums).axis[-2])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,11 +231,6 @@ class _Parts:
     values: Stage | None
 
 
-def _compute(stage: Stage) -> ComputeOp:
-    assert isinstance(stage.op, ComputeOp)
-    return stage.op
-
-
 def _parts_of(group: Group) -> _Parts | None:
     s = group.schedule
     *steps, weighted, _ = group.anchor
@@ -242,15 +238,15 @@ def _parts_of(group: Group) -> _Parts | None:
     if len(group.outputs) != 1:
         return None
     powers = next(x for x in softmax if x.op is weighted.op.input_tensors[0].op)
-    others = [t for t in _compute(powers).input_tensors if s[t] not in softmax]
+    others = [t for t in compute_of(powers).input_tensors if s[t] not in softmax]
     scores = _computed(s[others[0]]) if others else None
     sums: Stage | None = None
     if scores is not None:
         sums = _sums_below(scores)
         if sums is scores:
             sums = s[s.cache_write(scores.op.outputs[0], "local")]
-    values = _computed(s[_compute(s[weighted]).input_tensors[-1]])
-    queries = None if sums is None else _computed(s[_compute(sums).input_tensors[-1]])
+    values = _computed(s[compute_of(s[weighted]).input_tensors[-1]])
+    queries = None if sums is None else _computed(s[compute_of(sums).input_tensors[-1]])
     if queries is values:  # of an attention of something to itself: once per head is enough
         queries = None
     return _Parts(s[group.outputs[0]], s[weighted], softmax, scores, sums, queries, values)
@@ -296,7 +292,7 @@ class _Axes:
 
 def _result_axes(parts: _Parts) -> _Axes | None:
     """Return what the axes of the result are to the product, None where it is not a transpose."""
-    op = _compute(parts.result)
+    op = compute_of(parts.result)
     for body in inline_bodies(parts.result.schedule)[id(parts.result)]:
         for n in ex.walk(body):
             if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
@@ -315,7 +311,7 @@ def _result_axes(parts: _Parts) -> _Axes | None:
 
 def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int:
     """Return the vectors of rows in a block, 0 where the scores of one are not kept."""
-    keys, rows = (_range(a, group) for a in (_compute(parts.product).reduce_axis[0], axes.rows))
+    keys, rows = (_range(a, group) for a in (compute_of(parts.product).reduce_axis[0], axes.rows))
     lanes, itemsize = lanes_of(parts.product, target), itemsize_of(parts.product)
     if not keys.hi:  # without bound, or none at all in this case
         return 0
@@ -343,13 +339,13 @@ class _Nest:
 
 def _is_small(values: Stage, keys: int) -> bool:
     """True where the values of one head lie on the stack."""
-    return keys * known(_compute(values).axis[-1]) * itemsize_of(values) <= _MOST_ON_STACK
+    return keys * known(compute_of(values).axis[-1]) * itemsize_of(values) <= _MOST_ON_STACK
 
 
 def _place_result(group: Group, parts: _Parts, axes: _Axes, vectors: int, target: Target) -> _Nest:
     """Divide the result into heads, blocks of rows and register tiles of the last product."""
     result, is_open, lanes = parts.result, _is_open(parts), lanes_of(parts.product, target)
-    most_keys = _range(_compute(parts.product).reduce_axis[0], group).hi or 0
+    most_keys = _range(compute_of(parts.product).reduce_axis[0], group).hi or 0
     columns = -(-known(axes.columns) // lanes) or 1
     tile = _even_tile(vectors * lanes, columns, target, only=is_open)
     block, inside = result.split(axes.rows, factor=vectors * lanes)
@@ -366,8 +362,10 @@ def _place_result(group: Group, parts: _Parts, axes: _Axes, vectors: int, target
         task = head = result.fuse(*axes.heads)
     else:
         task = block = result.fuse(*axes.heads, block)
-    keys = known(_compute(parts.product).reduce_axis[0])
-    is_long = (size_of(_compute(parts.result).shape) or PARALLEL_WORK) * keys >= _PARALLEL_PRODUCTS
+    keys = known(compute_of(parts.product).reduce_axis[0])
+    is_long = (
+        size_of(compute_of(parts.result).shape) or PARALLEL_WORK
+    ) * keys >= _PARALLEL_PRODUCTS
     if is_open or is_long:
         result.parallel(task)
     parts.product.compute_at(result, step)
@@ -400,7 +398,7 @@ def _even_tile(rows: int, vectors: int, target: Target, *, only: bool = False) -
 
 
 def _in_registers(sums: Stage, lanes: int) -> None:
-    op = _compute(sums)
+    op = compute_of(sums)
     *batch, row, column = op.axis
     vector, lane = sums.split(column, factor=lanes)
     sums.reorder(*batch, *op.reduce_axis, row, vector, lane)
@@ -410,7 +408,7 @@ def _in_registers(sums: Stage, lanes: int) -> None:
 
 
 def _in_vectors(stage: Stage, lanes: int) -> None:
-    _, lane = stage.split(_compute(stage).axis[-1], factor=lanes)
+    _, lane = stage.split(compute_of(stage).axis[-1], factor=lanes)
     stage.vectorize(lane)
 
 
@@ -418,7 +416,7 @@ def _place_softmax(parts: _Parts, nest: _Nest, lanes: int) -> None:
     """Run the softmax with the rows of a block as lanes; chains side by side in registers."""
     for stage in parts.softmax:
         stage.compute_at(nest.result, nest.block)
-        op = _compute(stage)
+        op = compute_of(stage)
         *outer, row = op.axis
         vector, lane = stage.split(row, factor=lanes)
         if is_reduction(stage):
@@ -437,7 +435,7 @@ def _place_scores(parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: 
         return
     scores = parts.scores
     scores.compute_at(nest.result, nest.block)
-    *batch, key, row = _compute(scores).axis
+    *batch, key, row = compute_of(scores).axis
     vector, lane = scores.split(row, factor=lanes)
     if parts.sums is None:
         scores.vectorize(lane)
@@ -459,11 +457,13 @@ def _place_scores(parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: 
 
 def _pack(stage: Stage, lanes: int) -> None:
     """Turn square tiles in registers where reads run across the vectors that are written."""
-    turn = turned_axis(stage, stage.schedule, lanes, least=known(_compute(stage).axis[-1]) or lanes)
+    turn = turned_axis(
+        stage, stage.schedule, lanes, least=known(compute_of(stage).axis[-1]) or lanes
+    )
     if turn is None:
         _in_vectors(stage, lanes)
         return
-    axes = list(_compute(stage).axis)
+    axes = list(compute_of(stage).axis)
     outer, inner = stage.split(turn.axis, factor=turn.size)
     last, lane = stage.split(axes[-1], factor=turn.size)
     rest = [a for a in axes[:-1] if a is not turn.axis]

@@ -15,6 +15,7 @@ from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.depthwise_tiles import WindowTaps, depthwise_tile
 from treadle.ops.schedules.stages import (
+    axes_of,
     by_register,
     inline_moves,
     inline_tail,
@@ -120,7 +121,7 @@ def schedule_phased_conv(group: Group, target: Target) -> None:
     s = group.schedule
     result = s[group.outputs[0]]
     peel_border(result)
-    n, oc, *image, ocb = _axes(result)
+    n, oc, *image, ocb = axes_of(result)
     if len(image) == 1:
         n, one = result.split(n, factor=1)
         image = [one, *image]
@@ -145,7 +146,7 @@ def schedule_phased_conv(group: Group, target: Target) -> None:
 
 def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
     """Return n, channels, axes of depth, height, width, lanes; a signal is one column (or row)."""
-    n, oc, *deep, ocb = _axes(result)
+    n, oc, *deep, ocb = axes_of(result)
     if len(deep) > 1:
         return n, oc, *deep, ocb
     n, one = result.split(n, factor=1)
@@ -448,12 +449,6 @@ def _prepare(group: Group, target: Target) -> Stage:
         if stage is not sums and not stage.is_output:
             injective(s, stage, target)
     return sums
-
-
-def _axes(stage: Stage) -> tuple[IterVar, ...]:
-    op = stage.op
-    assert isinstance(op, ComputeOp)
-    return op.axis
 
 
 def _inside(stage: Stage, axis: IterVar) -> int:

@@ -13,6 +13,7 @@ from treadle.loop.from_schedule import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
+    compute_of,
     inline_moves,
     inline_tail,
     itemsize_of,
@@ -48,8 +49,8 @@ def schedule_dense_packed(group: Group, target: Target) -> None:
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     vectors = max(1, (width or lanes) // lanes)
-    *batch, m, _ = _compute(result).axis
-    row_bytes = known(_compute(sums).reduce_axis[0]) * itemsize_of(sums)
+    *batch, m, _ = compute_of(result).axis
+    row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
     joint = _joint_rows(batch, m, best_rows(0, vectors, row_bytes, target))
     tile = Tile(joint or best_rows(known(m), vectors, row_bytes, target), vectors)
     block = None if joint else _row_block(sums, tile, target)
@@ -68,7 +69,7 @@ def schedule_dense_blocks(group: Group, target: Target) -> None:
     sums = _prepared_sums(group, target)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
-    *batch, m, n = _compute(result).axis
+    *batch, m, n = compute_of(result).axis
     rows = known(m)
     vectors = min(-(-(known(n) or lanes) // lanes), 4 if 0 < rows <= 4 else 2)
     most = max(1, (target.vector_registers - 3 * vectors - 2) // vectors)
@@ -76,7 +77,7 @@ def schedule_dense_blocks(group: Group, target: Target) -> None:
     tiles = -(-rows // most)
     tile = Tile(joint or (-(-rows // tiles) if tiles else most), vectors)
     _schedule(group, sums, tile, lanes, None, is_joint=joint > 0)
-    sums.unroll(_compute(sums).reduce_axis[-1])
+    sums.unroll(compute_of(sums).reduce_axis[-1])
 
 
 def schedule_matmul(group: Group, target: Target) -> None:
@@ -84,7 +85,7 @@ def schedule_matmul(group: Group, target: Target) -> None:
     sums = _prepared_sums(group, target)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
-    *_, m, n = _compute(result).axis
+    *_, m, n = compute_of(result).axis
     _schedule(group, sums, _tile(known(m), known(n), lanes, target), lanes, None)
 
 
@@ -104,7 +105,7 @@ def _schedule(
 ) -> None:
     """Order (block of rows, strip of columns, batch, tile of rows) and let threads share it."""
     result = group.schedule[group.outputs[0]]
-    op = _compute(result)
+    op = compute_of(result)
     *batch, m, n = op.axis
     blocks: list[IterVar] = []
     if is_joint:
@@ -139,7 +140,7 @@ def _joint_rows(batch: list[IterVar], m: IterVar, most: int) -> int:
 
 def _addends(result: Stage, sums: Stage) -> list[Tensor]:
     """Return what the tail reads a tile of: it lies in far rows, and arrives during the sums."""
-    op = _compute(result)
+    op = compute_of(result)
     found: dict[Tensor, None] = {}
     for body in inline_bodies(result.schedule)[id(result)]:
         for n in ex.walk(body):
@@ -167,7 +168,7 @@ def _prepared_sums(group: Group, target: Target) -> Stage:
 
 def _row_block(sums: Stage, tile: Tile, target: Target) -> int | None:
     """Return how many rows stay in the last cache while panels pass by; None for all of them."""
-    op = _compute(sums)
+    op = compute_of(sums)
     rows, steps = known(op.axis[-2]), known(op.reduce_axis[0])
     most = target.l3_bytes // 2 // max(1, steps * itemsize_of(sums))
     if rows <= max(most, tile.rows):
@@ -177,7 +178,7 @@ def _row_block(sums: Stage, tile: Tile, target: Target) -> int | None:
 
 
 def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> None:
-    op = _compute(sums)
+    op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
     in_time = _AHEAD / tile_cycles(tile.rows, tile.vectors)
@@ -192,7 +193,7 @@ def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
     A step fetches a part of a line. Where the tiles are too few for that, a panel is used about as
     fast as memory gives it, and to fetch some steps ahead is enough.
     """
-    op = _compute(sums)
+    op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
     *batch, m, n = op.axis
@@ -219,11 +220,6 @@ def known_size(weights: Tensor) -> int:
     return int_value(weights.shape[-1]) or 1
 
 
-def _compute(stage: Stage) -> ComputeOp:
-    assert isinstance(stage.op, ComputeOp)
-    return stage.op
-
-
 def _feeds(stage: Stage, sums: Stage) -> bool:
     return any(r is sums for r in stage.schedule.readers(stage))
 
@@ -245,7 +241,7 @@ def _tile(rows: int, columns: int, lanes: int, target: Target) -> Tile:
 
 
 def _register_sums(sums: Stage, lanes: int) -> None:
-    op = _compute(sums)
+    op = compute_of(sums)
     *rows, n = op.axis
     vector, lane = sums.split(n, factor=lanes)
     sums.reorder(*op.reduce_axis, *rows, vector, lane)

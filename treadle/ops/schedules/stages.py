@@ -43,6 +43,17 @@ _COSTLY = frozenset(
 )  # fmt: skip
 
 
+def compute_of(stage: Stage) -> ComputeOp:
+    """Return what a stage computes, which te expresses."""
+    assert isinstance(stage.op, ComputeOp)
+    return stage.op
+
+
+def axes_of(stage: Stage) -> tuple[IterVar, ...]:
+    """Return the axes of what a stage computes."""
+    return compute_of(stage).axis
+
+
 def is_reduction(stage: Stage) -> bool:
     """True when the stage combines elements."""
     return isinstance(stage.op, ComputeOp) and isinstance(stage.op.body[0], Reduce)

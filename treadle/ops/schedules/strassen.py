@@ -16,6 +16,8 @@ from treadle.graph.operator import Group
 from treadle.loop.from_schedule import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
+    axes_of,
+    compute_of,
     inline_moves,
     inline_tail,
     is_much,
@@ -27,12 +29,7 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import FROM_MEMORY, best_rows, tile_cycles
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv, floormod
-
-
-def products_bytes(high: int, width: int) -> int:
-    """Return the bytes a thread keeps of the seven products of a pair of panels, as float32."""
-    return 7 * 4 * high * width
+from treadle.te.tensor import IterVar, Tensor, floordiv, floormod
 
 
 def schedule_strassen_blocks(group: Group, target: Target) -> None:
@@ -42,7 +39,7 @@ def schedule_strassen_blocks(group: Group, target: Target) -> None:
     blocks = s[group.outputs[0]]
     by_lane, largest = (s[t] for t in group.anchor[:2])
     lanes = lanes_of(blocks, target)
-    *batch, row, p, k = _axes(blocks)
+    *batch, row, p, k = axes_of(blocks)
     outer, lane = blocks.split(k, factor=lanes)
     blocks.reorder(*batch, row, outer, p, lane)
     blocks.unroll(p)
@@ -52,8 +49,7 @@ def schedule_strassen_blocks(group: Group, target: Target) -> None:
         blocks.parallel(place)
     for stage in (by_lane, largest):
         stage.compute_at(blocks, place)
-    op = by_lane.op
-    assert isinstance(op, ComputeOp)
+    op = compute_of(by_lane)
     *rows, down, place_in_turn = op.axis
     vector, lane = by_lane.split(place_in_turn, factor=lanes)
     by_lane.reorder(*rows, down, *op.reduce_axis, vector, lane)
@@ -79,8 +75,8 @@ def schedule_dense_strassen(group: Group, target: Target) -> None:
 
 def _combine(result: Stage, products: Stage, half: int, lanes: int) -> IterVar:
     """Take the four results that share the seven products together; return the loop of pairs."""
-    *batch, m, n = _axes(result)
-    width = known(_axes(products)[-1])
+    *batch, m, n = axes_of(result)
+    width = known(axes_of(products)[-1])
     part, within = result.split(m, factor=2 * half)
     down, row = result.split(within, factor=half)
     pair, within = result.split(n, factor=2 * width)
@@ -97,10 +93,9 @@ def _combine(result: Stage, products: Stage, half: int, lanes: int) -> IterVar:
 
 def _multiply(s: Schedule, products: Stage, half: int, lanes: int, target: Target) -> None:
     sums = s[s.cache_write(products.op.outputs[0], "local")]
-    p, *batch, row, pair, column = _axes(products)
+    p, *batch, row, pair, column = axes_of(products)
     vectors = max(1, known(column) // lanes)
-    op = sums.op
-    assert isinstance(op, ComputeOp)
+    op = compute_of(sums)
     (k,) = op.reduce_axis
     *_, products_of_row, length = op.input_tensors[0].shape
     row_bytes = (int_value(products_of_row * length) or 1) * itemsize_of(sums)
@@ -125,8 +120,7 @@ def _multiply(s: Schedule, products: Stage, half: int, lanes: int, target: Targe
 
 def _fetch_next_panel(sums: Stage, weights: Tensor, half: int, high: int) -> None:
     """Fetch the panel of the next product evenly while the tiles of this one are computed."""
-    op = sums.op
-    assert isinstance(op, ComputeOp)
+    op = compute_of(sums)
     p, *_, row, pair, column = op.axis
     (k,) = op.reduce_axis
     width, tiles = known(column), -(-half // high)
@@ -136,9 +130,3 @@ def _fetch_next_panel(sums: Stage, weights: Tensor, half: int, high: int) -> Non
     tile = floordiv(floormod(row, half), high)
     place = (ex.minimum(tile, width // part) * known(k) + k) * part
     sums.prefetch_at(weights, k, (pair, p + 1, 0, place))
-
-
-def _axes(stage: Stage) -> tuple[IterVar, ...]:
-    op = stage.op
-    assert isinstance(op, ComputeOp)
-    return op.axis

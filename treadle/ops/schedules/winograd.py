@@ -19,6 +19,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, int_value, select
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import (
+    axes_of,
     by_register,
     inline_moves,
     known,
@@ -243,7 +244,7 @@ def schedule_winograd(group: Group, target: Target) -> None:
     sums = _products(s, products, plan)
     if group.attrs.stride > 1:
         _skip_odd_ends(sums, group.attrs.stride)
-    panels = ceil(known(_axes(products)[3]) / plan.registers.vectors)
+    panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
     is_near = shape.v_bytes(plan.rows * plan.columns) <= target.l2_bytes * 3 // 4
     _fetch_next(sums, plan, width, ceil(panels / target.cores) if is_near else 1)
     products.compute_at(result, at_panel)
@@ -270,7 +271,7 @@ def _shape_of(group: Group) -> WinogradShape:
 
 
 def _width(stage: Stage, target: Target) -> int:
-    return max(1, known(_axes(stage)[-1]) // lanes_of(stage, target))
+    return max(1, known(axes_of(stage)[-1]) // lanes_of(stage, target))
 
 
 def _holds_a_tile(tile: int, points: int, target: Target) -> bool:
@@ -291,7 +292,7 @@ def _result_loops(
     held: bool,
 ) -> tuple[IterVar, IterVar, IterVar]:
     """Return the loops of the result at which V, the products and the last transform are made."""
-    n, oc, *deep, oh, ow, ocb = _axes(result)
+    n, oc, *deep, oh, ow, ocb = axes_of(result)
     panel, oc_inner = result.split(oc, factor=plan.registers.vectors)
     p, phase_down, r = _tile_loops(result, oh, attrs.tile, attrs.dilations[0])
     q, phase_across, c = _tile_loops(result, ow, attrs.tile, attrs.dilations[1])
@@ -329,7 +330,7 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int
 
     So a turn writes six vectors, not a vector to each of 36 places far apart.
     """
-    i, j, n, ic, t, icb = _axes(v)
+    i, j, n, ic, t, icb = axes_of(v)
     down, across = v.split(t, factor=plan.columns)
     register, icb = by_register(v, icb, target)
     tiles = v.split(across, factor=gap) if gap > 1 else (across,)
@@ -340,7 +341,7 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int
         v.set_scope("workspace")
         v.parallel(v.fuse(n, down, ic))  # a core made the rows it reads here
     rows.compute_at(v, register)
-    i, n, ic, p, w, icb = _axes(rows)
+    i, n, ic, p, w, icb = axes_of(rows)
     rows.reorder(n, ic, p, w, i, icb)
     rows.unroll(i)
     rows.vectorize(icb)
@@ -349,7 +350,7 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int
 def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:
     """Sums in registers per point, tiles and vectors; return their stage."""
     sums = s[s.cache_write(products.op.outputs[0], "local")]
-    i, j, n, oc, t, ocb = _axes(products)
+    i, j, n, oc, t, ocb = axes_of(products)
     t_outer, t_inner = products.split(t, factor=plan.registers.rows)
     products.reorder(i, j, n, t_outer, oc, t_inner, ocb)
     products.unroll(oc)
@@ -419,7 +420,7 @@ def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int) -> None:
 
 def _columns_first(rows_out: Stage, *, held: bool) -> None:
     """Read a column of products once, for all rows; a loop over columns where rows go to memory."""
-    n, oc, p, r, q, j, ocb = _axes(rows_out)
+    n, oc, p, r, q, j, ocb = axes_of(rows_out)
     rows_out.reorder(n, oc, p, q, j, r, ocb)
     for axis in (n, oc, p, q, r, *([j] if held else [])):
         rows_out.unroll(axis)
@@ -427,13 +428,7 @@ def _columns_first(rows_out: Stage, *, held: bool) -> None:
 
 
 def _in_registers(stage: Stage) -> None:
-    *outer, last = _axes(stage)
+    *outer, last = axes_of(stage)
     for axis in outer:
         stage.unroll(axis)
     stage.vectorize(last)
-
-
-def _axes(stage: Stage) -> tuple[IterVar, ...]:
-    op = stage.op
-    assert isinstance(op, ComputeOp)
-    return op.axis
