@@ -15,6 +15,8 @@ from treadle.graph.operator import Operator
 from treadle.graph.types import Dim, TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
+from treadle.ops.conv_nchwc import conv2d_nchwc
+from treadle.ops.image import resize
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
@@ -91,6 +93,33 @@ def test_concatenations_of_any_widths_join_blocks(widths: tuple[int, ...]) -> No
     assert found["gather"] == 0
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scales", [(), (1.0, 1.0, 2.0, 1.5)])
+def test_images_are_resized_in_blocks(mode: str, scales: tuple[float, ...]) -> None:
+    x = var("x", 1, 16, 6, 4)
+    grown = resize(conv_of(x, 20, 16), sizes=(1, 20, 12, 6), scales=scales, mode=mode)
+    found = laid_out(ew.add(conv_of(grown, 8, 20), constant(1, 8, 1, 1)), params=[x])
+    assert (found["pack_nchwc"], found["unpack_nchwc"], found["resize"]) == (1, 1, 1)
+
+
+def test_channels_are_moved_before_an_image_grows() -> None:
+    x = var("x", 1, 16, 6, 6)
+    small = max_pool(conv_of(x, 12, 16), kernel=(2, 2), strides=(2, 2))
+    gate = resize(ew.sigmoid(small), sizes=(1, 12, 6, 6))
+    joined = concat(conv_of(x, 6, 16), conv_of(x, 6, 16), axis=1)
+    function_ = function(ew.multiply(joined, gate), params=[x])
+    after = canonicalize(choose_layouts(canonicalize(function_), NARROW))
+    assert_same(function_, after, rtol=1e-5)
+    order = names(after)
+    assert order.index("splice_nchwc") < order.index("resize")
+
+
+def test_channels_that_are_resized_stay_plain() -> None:
+    x = var("x", 1, 16, 6, 6)
+    found = laid_out(resize(conv_of(x, 8, 16), sizes=(1, 16, 6, 6)), params=[x])
+    assert found["unpack_nchwc"] == 1
+
+
 def test_a_shuffle_of_channels_costs_nothing() -> None:
     x = var("x", 1, 12, 4, 4)
     order = Constant.of(np.arange(12).reshape(3, 4).T.reshape(-1).copy())
@@ -108,6 +137,18 @@ def test_a_residual_of_two_orders() -> None:
     total = ew.add(shuffled, conv_of(x, 12, 12))
     found = laid_out(conv_of(total, 8, 12), params=[x])
     assert found["gather"] == 0
+
+
+def test_channels_that_only_fill_the_last_block_are_not_read() -> None:
+    x = var("x", 1, 13, 6, 6)
+    first = conv_of(x, 24, 13)
+    parts = [conv_of(first, 20, 24), conv_of(first, 16, 24)]
+    ends = [conv_of(concat(*p, axis=1), 8, 36) for p in (parts, parts[::-1])]
+    laid_out(*ends, params=[x], target=WIDE)
+    body = choose_layouts(canonicalize(function(*ends, params=[x])), WIDE).body
+    calls = [n for n in topological([body]) if isinstance(n, Call) and n.op is conv2d_nchwc]
+    unused = [(c.args[1].type.shape[0], c.attrs.unused) for c in calls]  # type: ignore[union-attr, attr-defined]
+    assert unused == [(2, 0), (2, 8), (1, 8), (1, 0), (1, 12)]
 
 
 def test_operators_that_make_infinities_stay_plain_where_there_are_gaps() -> None:

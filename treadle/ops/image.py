@@ -56,6 +56,20 @@ class ResizeAttrs(Attrs):
     antialias: bool = False
     roi: tuple[float, ...] = ()
 
+    def changed(self, shape: Sequence[Dim]) -> tuple[int, ...]:
+        """Return the dimensions of data of this shape that are resized."""
+        return tuple(axis.dimension for axis in _axes(self, shape))
+
+    def in_blocks(self) -> ResizeAttrs:
+        """Return the same of [n, c/block, *spatial, block] where n and c are not resized."""
+        count = len(self.sizes)
+        return replace(
+            self,
+            sizes=(-1, -1, *self.sizes[2:], -1),
+            scales=(*self.scales, 1.0) if self.scales else (),
+            roi=(*self.roi[:count], 0.0, *self.roi[count:], 1.0) if self.roi else (),
+        )
+
 
 _WRITTEN_OUT = 4
 """Up to this many taps are written as one expression; more become a reduction."""

@@ -14,7 +14,7 @@ meaning that only ever meet zero weights.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any
 
@@ -29,6 +29,7 @@ from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, ConvTransposeAttrs, conv, conv_transpose
 from treadle.ops.conv_grouped import grouped_conv2d_nchwc
 from treadle.ops.conv_nchwc import (
+    BlockedConvAttrs,
     conv2d_nchwc,
     depthwise_conv2d_nchwc,
     element_of,
@@ -39,6 +40,7 @@ from treadle.ops.conv_nchwc import (
 )
 from treadle.ops.conv_phased import phased_conv_nchwc
 from treadle.ops.conv_winograd import conv2d_winograd_nchwc
+from treadle.ops.image import ResizeAttrs, resize
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import max_, mean, min_, sum_
@@ -218,7 +220,13 @@ class _Layouts:
             return self._pool(node, operator)
         if operator in (mean, sum_, max_, min_):
             return self._reduce(node, operator)
-        moves = {concat: self._concat, pad: self._pad, slice_: self._slice, gather: self._gather}
+        moves = {
+            concat: self._concat,
+            pad: self._pad,
+            slice_: self._slice,
+            gather: self._gather,
+            resize: self._resize,
+        }
         return moves[operator](node) if operator in moves else None
 
     def _conv(self, node: Call) -> _Blocked | None:
@@ -278,7 +286,8 @@ class _Layouts:
                 packed = _times(
                     packed, self._operand(scaled.factor, source.order, 4), scaled.origin
                 )
-            return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
+            how = _leaving_out(rest, source.order)
+            return conv2d_nchwc.call(how, (padded, packed), origin=node.origin)
 
         return _Blocked(make(order), order, make)
 
@@ -491,6 +500,9 @@ class _Layouts:
         return self.moved[x, order]
 
     def _move(self, x: Node, order: ChannelOrder) -> Node:
+        if isinstance(x, Call) and x.op is resize and x in self.blocked and _grows(x):
+            smaller = self._operand(x.args[0], order, tensor_type(x.type).ndim)
+            return _resized(x, smaller)
         if x in self.blocked and tensor_type(x.type).ndim == 4 and _has_known_image(x.type):
             return _reordered(self.blocked[x], order, x.origin)
         plain = self._plain(x)
@@ -548,6 +560,16 @@ class _Layouts:
         source = self._blocked(node.args[0])
         return _Blocked(pad.call(made, (source.node,), origin=node.origin), source.order)
 
+    def _resize(self, node: Call) -> _Blocked | None:
+        """Resize images whose channels stay; each block is a vector of every position."""
+        attrs, ndim = node.attrs, tensor_type(node.type).ndim
+        assert isinstance(attrs, ResizeAttrs)
+        changed = attrs.changed(tensor_type(node.args[0].type).shape)
+        if ndim not in _IMAGES or any(axis < 2 for axis in changed):
+            return None
+        source = self._blocked(node.args[0])
+        return _Blocked(_resized(node, source.node), source.order)
+
     def _slice(self, node: Call) -> _Blocked | None:
         """Slices of the image, and of channels where they are whole blocks in their order."""
         attrs: Any = node.attrs
@@ -592,6 +614,21 @@ def _channels(type_: TensorType) -> int:
 def _has_known_image(type_: Type) -> bool:
     """True when all extents but that of the batch are known."""
     return all(isinstance(d, int) for d in tensor_type(type_).shape[1:])
+
+
+def _grows(x: Call) -> bool:
+    """True when a result of known size has more elements than the first operand."""
+    source, out = tensor_type(x.args[0].type), tensor_type(x.type)
+    return source.is_static and out.is_static and out.size > source.size
+
+
+def _resized(x: Call, source: Node) -> Node:
+    """Return what the resize `x` of channels in order makes of `source` in blocks of them."""
+    attrs = x.attrs
+    assert isinstance(attrs, ResizeAttrs)
+    blocked = tensor_type(source.type).ndim - tensor_type(x.type).ndim == 1
+    made = attrs.in_blocks() if blocked else attrs
+    return resize.call(made, (source,), origin=x.origin)
 
 
 def _with_ndim(value: np.ndarray, ndim: int) -> np.ndarray:
@@ -641,7 +678,8 @@ def _in_groups(
     if source.order == ChannelOrder.spread(groups, per_group, block):
         inputs = ChannelOrder.natural(per_group, block)
         packed = packed_constant(pack_weights(w.value, inputs, order), w)
-        return _Blocked(conv2d_nchwc.call(rest, (padded, packed), origin=node.origin), order)
+        how = _leaving_out(rest, inputs)
+        return _Blocked(conv2d_nchwc.call(how, (padded, packed), origin=node.origin), order)
     places = source.order.position_of().reshape(groups, per_group)
     along = np.argsort(places, axis=1)  # in the order of memory
     picked = take_per_group(w.value, along)
@@ -650,6 +688,12 @@ def _in_groups(
     at = _places(_Blocked(padded, source.order), np.take_along_axis(places, along, 1))
     call = grouped_conv2d_nchwc.call(rest, (padded, packed, at), origin=node.origin)
     return _Blocked(call, order)
+
+
+def _leaving_out(attrs: ConvAttrs, inputs: ChannelOrder) -> BlockedConvAttrs:
+    """Return the attributes of a convolution that skips the gaps at the end of its input."""
+    given = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
+    return BlockedConvAttrs(**given, unused=inputs.unused)
 
 
 def _times(packed: Node, factor: Node, origin: str) -> Node:
@@ -667,6 +711,8 @@ def _winograd(
     filled = replace(attrs, pads_after=winograd_pads(attrs, data, w.type, tile))
     padded, _ = _padded(source.node, filled, w, node.origin)
     how = winograd_attrs(attrs, data, w.type, tile)
+    if data.ndim == 4:
+        how = replace(how, unused=source.order.unused)
 
     def make(order: ChannelOrder) -> Node:
         packed = transform_weights(pack_weights(w.value, source.order, order), tile, how.stride)

@@ -64,9 +64,15 @@ def winograd_costs(
     inputs = ceil(channels / block) * block * prod(kernel[:-2])
     outputs = ceil(filters / block) * block
     registers = max(1, block // target.lanes())
+    unused = -channels % block if data.ndim == 4 else 0  # the natural order
     costs: dict[int | None, float] = {
         None: _direct(
-            (n, height, width), inputs, outputs, block, target, taps_of(attrs, data, weights)
+            (n, height, width),
+            inputs - unused,
+            outputs,
+            block,
+            target,
+            taps_of(attrs, data, weights),
         )
     }
     stride = _stride(attrs)
@@ -74,7 +80,7 @@ def winograd_costs(
         gaps = _gaps(attrs)
         down, across = tiles_along(height, tile, gaps[0]), tiles_along(width, tile, gaps[1])
         parts = (inputs * stride**2, outputs, block)
-        shape = WinogradShape(tile, down, across, *parts, n, gaps, stride)
+        shape = WinogradShape(tile, down, across, *parts, n, gaps, stride, unused)
         cycles = plan_winograd(shape, target, width=registers).cycles
         costs[tile] = cycles / WORTHWHILE[stride][tile]
     return costs

@@ -26,6 +26,7 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     peel_border,
+    skip_unused,
 )
 from treadle.ops.schedules.tiles import (
     FROM_MEMORY,
@@ -60,7 +61,7 @@ class WinogradShape:
     """Sizes of one convolution: tiles down and across, channels, bytes.
 
     Tiles of `gaps` phases interleave, down and across. A `stride` takes the image apart into
-    several, whose channels all count as `inputs`.
+    several, whose channels all count as `inputs`; the last `unused` of each are not multiplied.
     """
 
     tile: int
@@ -72,6 +73,7 @@ class WinogradShape:
     batch: int = 1
     gaps: tuple[int, int] = (1, 1)
     stride: int = 1
+    unused: int = 0
 
     @property
     def side(self) -> int:
@@ -86,9 +88,10 @@ class WinogradShape:
     @property
     def products(self) -> int:
         """How many products a tile has per output channel: odd images have none at infinity."""
+        used = self.inputs - self.unused * self.stride**2
         if self.stride == 1:
-            return self.points * self.inputs
-        return (2 * self.tile + 1) ** 2 * self.inputs // 4
+            return self.points * used
+        return (2 * self.tile + 1) ** 2 * used // 4
 
     @property
     def weight_bytes(self) -> int:
@@ -244,6 +247,8 @@ def schedule_winograd(group: Group, target: Target) -> None:
     sums = _products(s, products, plan)
     if group.attrs.stride > 1:
         _skip_odd_ends(sums, group.attrs.stride)
+    if group.attrs.unused:
+        skip_unused(sums, group.attrs.unused)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
     is_near = shape.v_bytes(plan.rows * plan.columns) <= target.l2_bytes * 3 // 4
     _fetch_next(sums, plan, width, ceil(panels / target.cores) if is_near else 1)
@@ -267,7 +272,8 @@ def _shape_of(group: Group) -> WinogradShape:
     channels = (chunks * block, outputs, lanes)
     attrs = group.attrs
     down = tiles // across
-    return WinogradShape(attrs.tile, down, across, *channels, batch, attrs.dilations, attrs.stride)
+    how = (attrs.dilations, attrs.stride, attrs.unused)
+    return WinogradShape(attrs.tile, down, across, *channels, batch, *how)
 
 
 def _width(stage: Stage, target: Target) -> int:
