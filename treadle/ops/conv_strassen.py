@@ -3,9 +3,9 @@
 
 A 1x1 convolution is a product of positions x input channels with input x output channels: see
 `matmul_strassen` for the algorithm, its sums and the scaling by powers of two. Here a row is a
-position: the upper half of an image's positions is added to the lower one, the first half of the
-channels to the second, blocks of channels as they lie. The sums of `rows` positions at a time lie
-together, so that a register tile reads memory in order.
+position: the upper half of a part of an image's positions is added to the lower one, the first half
+of the channels to the second, blocks of channels as they lie. The sums of `rows` positions at a
+time lie together, so that a register tile reads memory in order.
 """
 
 from __future__ import annotations
@@ -42,21 +42,26 @@ from treadle.te import tensor as te
 class StrassenImageAttrs(Attrs):
     """`rows`: positions that lie together; `channels`: how many hold values, the others do not.
 
-    Every `strides`-th row and column of the image counts.
+    The positions are taken in `parts`. Every `strides`-th row and column of the image counts.
     """
 
     rows: int
     channels: int
+    parts: int = 1
     strides: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class ConvStrassenAttrs(Attrs):
-    """`filters`: blocks of output channels; `height`, `width`: of the result."""
+    """`filters`: blocks of output channels; `height`, `width`: of the result.
+
+    `parts`: as of the sums of blocks.
+    """
 
     filters: int
     height: int
     width: int
+    parts: int = 1
 
 
 # ---- sums of the blocks of an image --------------------------------------------------------------
@@ -68,16 +73,21 @@ def _image(attrs: StrassenImageAttrs, x: TensorType) -> tuple[int, int]:
     return -(-high // attrs.strides[0]), -(-wide // attrs.strides[1])
 
 
+def _tiles(positions: int, rows: int, parts: int) -> int:
+    """Return how many tiles of `rows` positions, and of those below them, all parts have."""
+    return -(-positions // (2 * rows * parts)) * parts
+
+
 def _infer_blocks(attrs: StrassenImageAttrs, a: Type) -> TensorType:
     x = tensor_type(a)
-    if x.ndim != 5 or not x.is_static or x.static_shape[1] % 2 or x.dtype != "float32":
-        raise TypeMismatch(f"{x} is not float32[n, c/b, h, w, b] of known sizes with an even c/b")
+    if x.ndim != 5 or not x.is_static or x.dtype != "float32":
+        raise TypeMismatch(f"{x} is not float32[n, c/b, h, w, b] of known sizes")
     n, chunks, _, _, block = x.static_shape
-    if not 0 < attrs.channels <= chunks * block or attrs.rows < 1 or min(attrs.strides) < 1:
+    if not 0 < attrs.channels <= chunks * block or min(attrs.rows, attrs.parts, *attrs.strides) < 1:
         raise TypeMismatch(f"{x} has no sums of {attrs.channels} channels, {attrs.rows} positions")
     high, wide = _image(attrs, x)
-    tiles = -(-high * wide // (2 * attrs.rows))
-    return x.with_shape((n, PRODUCTS, tiles, chunks // 2 + 1, attrs.rows, block))
+    tiles = _tiles(high * wide, attrs.rows, attrs.parts)
+    return x.with_shape((n, PRODUCTS, tiles, -(-chunks // 2) + 1, attrs.rows, block))
 
 
 def _compute_blocks(attrs: StrassenImageAttrs, a: te.Tensor) -> list[te.Tensor]:
@@ -90,16 +100,22 @@ def _compute_blocks(attrs: StrassenImageAttrs, a: te.Tensor) -> list[te.Tensor]:
     n, _, tiles, length, rows, block = _infer_blocks(attrs, type_).static_shape
     chunks = length - 1
     high, wide = _image(attrs, type_)
-    half, (down_step, right_step) = tiles * rows, attrs.strides
+    of_part, (down_step, right_step) = tiles // attrs.parts, attrs.strides
+    half = of_part * rows
 
     def value(b: Expr, t: Expr, r: Expr, down: ExprLike, chunk: Expr, lane: Expr) -> Expr:
         """The value at a position of the upper (down = 0) or the lower half; 0 beyond the last."""
-        place = t * rows + r + down * half
+        part, tile = te.floordiv(t, of_part), te.floormod(t, of_part)
+        place = (2 * part + down) * half + tile * rows + r
         y, x = te.floordiv(place, wide), te.floormod(place, wide)
         read = a[b, chunk, y * down_step, x * right_step, lane]
         if attrs.channels < 2 * chunks * block:
             read = te.if_then_else(chunk * block + lane < attrs.channels, read, 0.0)
-        return read if 2 * half == high * wide else te.if_then_else(place < high * wide, read, 0.0)
+        return (
+            read
+            if 2 * tiles * rows == high * wide
+            else te.if_then_else(place < high * wide, read, 0.0)
+        )
 
     every = te.reduce_axis((0, 2 * chunks), "chunk")
 
@@ -145,7 +161,9 @@ def _scaled(value: Expr, factor: Expr) -> Expr:
 def _reference_blocks(attrs: StrassenImageAttrs, a: np.ndarray) -> np.ndarray:
     x = a[:, :, :: attrs.strides[0], :: attrs.strides[1]]
     n, chunks, high, wide, block = x.shape
-    tiles = -(-high * wide // (2 * attrs.rows))
+    x = np.pad(x, [(0, 0), (0, chunks % 2), *[(0, 0)] * 3])
+    chunks += chunks % 2
+    tiles = _tiles(high * wide, attrs.rows, attrs.parts)
     even = np.zeros((n, chunks, 2 * tiles * attrs.rows, block), np.float32)
     even[:, :, : high * wide] = x.reshape(n, chunks, -1, block)
     missing = np.arange(chunks * block).reshape(chunks, 1, block) >= attrs.channels
@@ -156,12 +174,15 @@ def _reference_blocks(attrs: StrassenImageAttrs, a: np.ndarray) -> np.ndarray:
         exponents = np.floor(np.log2(np.where(is_finite, largest, 1.0)))
     units = np.exp2(np.clip(exponents, -126, 126))
     scaled = np.where(is_finite, even / units, 0.0)
-    four = scaled.reshape(n, 2, chunks // 2, 2, tiles, attrs.rows, block)
-    four = four.transpose(3, 1, 0, 4, 2, 5, 6)  # [down, across, n, tile, chunk, row, lane]
-    sums = np.tensordot(LEFT, four.reshape(4, *four.shape[2:]), 1)
+    parts = (attrs.parts, 2, tiles // attrs.parts, attrs.rows)
+    four = scaled.reshape(n, 2, chunks // 2, *parts, block)
+    four = four.transpose(4, 1, 0, 3, 5, 2, 6, 7)  # [down, across, n, part, tile, chunk, row, lane]
+    four = four.reshape(4, n, tiles, chunks // 2, attrs.rows, block)
+    sums = np.tensordot(LEFT, four, 1)
     made = np.zeros((n, PRODUCTS, tiles, chunks // 2 + 1, attrs.rows, block), np.float32)
     made[:, :, :, :-1] = np.moveaxis(sums, 0, 1)
-    both = np.where(is_finite, units, np.nan).reshape(n, 2, tiles, attrs.rows, 1)
+    both = np.where(is_finite, units, np.nan).reshape(n, *parts).swapaxes(1, 2)
+    both = both.reshape(n, 2, tiles, attrs.rows, 1)
     made[:, 0, :, -1] = both[:, 0]
     made[:, 1:, :, -1] = both[:, 1, np.newaxis]
     return made
@@ -179,9 +200,8 @@ strassen_blocks_nchwc: Operator[StrassenImageAttrs] = register(
         examples=(
             product_example(((1, 2, 3, 4, 8),), {"rows": 3, "channels": 16}),
             product_example(((2, 4, 5, 5, 4),), {"rows": 4, "channels": 14}),
-            product_example(
-                ((1, 2, 7, 8, 16),), {"rows": 5, "channels": 32, "strides": (2, 2)}
-            ),
+            product_example(((2, 3, 7, 5, 8),), {"rows": 3, "channels": 24, "parts": 3}),
+            product_example(((1, 2, 7, 8, 16),), {"rows": 5, "channels": 32, "strides": (2, 2)}),
         ),
     )
 )
@@ -205,7 +225,7 @@ def _infer(attrs: ConvStrassenAttrs, a: Type, w: Type) -> TensorType:
         raise TypeMismatch(f"{x} and {pairs} are not sums of blocks that multiply")
     if not (count - 1) * 2 * width < attrs.filters * block <= count * 2 * width:
         raise TypeMismatch(f"{count} pairs of {width} do not hold {attrs.filters} blocks")
-    if tiles != -(-attrs.height * attrs.width // (2 * rows)):
+    if attrs.parts < 1 or tiles != _tiles(attrs.height * attrs.width, rows, attrs.parts):
         raise TypeMismatch(f"{tiles} tiles of {rows} are not half of the positions")
     return x.with_shape((n, attrs.filters, attrs.height, attrs.width, block))
 
@@ -214,7 +234,8 @@ def _compute(attrs: ConvStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Te
     """Stages: the products of a pair of panels, the positions they make, and the image."""
     n, _, tiles, length, rows, block = TensorType(a.shape, a.dtype).static_shape
     pairs, _, _, width = w.shape
-    half = tiles * rows
+    of_part = tiles // attrs.parts
+    half = of_part * rows
     ic, icb = te.reduce_axis((0, length - 1), "ic"), te.reduce_axis((0, block), "icb")
 
     def products(p: Expr, b: Expr, q: Expr, t: Expr, r: Expr, c: Expr) -> Expr:
@@ -226,8 +247,9 @@ def _compute(attrs: ConvStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Te
     def position(b: Expr, o: Expr, place: Expr, lane: Expr) -> Expr:
         column = o * block + lane
         pair, within = te.floordiv(column, width * 2), te.floormod(column, width * 2)
-        down, row = te.floordiv(place, half), te.floormod(place, half)
-        t, r = te.floordiv(row, rows), te.floormod(row, rows)
+        part, within_part = te.floordiv(place, 2 * half), te.floormod(place, 2 * half)
+        down, row = te.floordiv(within_part, half), te.floormod(within_part, half)
+        t, r = part * of_part + te.floordiv(row, rows), te.floormod(row, rows)
         values = _each(seven, b, pair, t, r, te.floormod(within, width))
         which = down * 2 + te.floordiv(within, width)
         total = element_at([signed_sum(values, row.tolist()) for row in OUT], which)
@@ -251,7 +273,7 @@ def _each(seven: te.Tensor, *at: Expr) -> Sequence[Expr]:
 def _reference(attrs: ConvStrassenAttrs, a: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Any weights mean something: not all are sums of blocks."""
     n, _, tiles, length, rows, block = a.shape
-    pairs, _, steps, width = w.shape
+    pairs, _, _, width = w.shape
     values = in_float64(a)
     left, units = values[:, :, :, :-1], values[:, :2, :, -1]
     weights = in_float64(w).reshape(pairs, PRODUCTS, length - 1, block, width)
@@ -260,6 +282,7 @@ def _reference(attrs: ConvStrassenAttrs, a: np.ndarray, w: np.ndarray) -> np.nda
     # [down, across, n, t, r, q, w] -> [n, down, t, r, q, across, w]
     whole = four.transpose(2, 0, 3, 4, 5, 1, 6).reshape(n, 2, tiles, rows, -1, block)
     whole = whole * units[:, :, :, :, np.newaxis]
+    whole = whole.reshape(n, 2, attrs.parts, -1, *whole.shape[4:]).swapaxes(1, 2)
     image = whole.reshape(n, 2 * tiles * rows, -1, block)[:, : attrs.height * attrs.width]
     placed = np.moveaxis(image[:, :, : attrs.filters], 2, 1)
     shape = (n, attrs.filters, attrs.height, attrs.width, block)
@@ -290,6 +313,10 @@ conv2d_strassen_nchwc: Operator[ConvStrassenAttrs] = register(
             ),
             product_example(
                 ((1, 7, 5, 3, 5, 16), (2, 7, 32, 32)), {"filters": 7, "height": 7, "width": 7}
+            ),
+            product_example(
+                ((1, 7, 6, 2, 3, 8), (1, 7, 8, 16)),
+                {"filters": 3, "height": 5, "width": 7, "parts": 3},
             ),
         ),
     )

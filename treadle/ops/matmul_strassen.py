@@ -157,7 +157,7 @@ def scale_of(exponent: Expr) -> Expr:
 
 
 def unit_of(exponent: Expr) -> Expr:
-    """Return the power of two that a row of this biased exponent is divided by; NaN for a row that is not finite."""
+    """Return by what a row of this biased exponent is divided; NaN for one that is not finite."""
     unit = _power(_bounded(exponent))
     return select(exponent == NOT_FINITE, Const.of(float("nan"), "float32"), unit)
 

@@ -22,7 +22,7 @@ from treadle.ops.conv_strassen import conv2d_strassen_nchwc, strassen_blocks_nch
 from treadle.ops.matmul_strassen import PRODUCTS
 from treadle.ops.schedules.tiles import best_window_tile, image_cycles, tile_cycles
 from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, LARGEST_LOCAL
-from treadle.optimize.channels import ChannelOrder, pack_weights, packed_constant
+from treadle.optimize.channels import GAP, ChannelOrder, pack_weights, packed_constant
 from treadle.optimize.strassen import (
     COMBINE_CYCLES,
     KERNEL_CYCLES,
@@ -38,13 +38,22 @@ from treadle.optimize.strassen import (
 from treadle.settings import get
 from treadle.target.base import Target
 
+_FAR_SUM_CYCLES = 6.0
+"""As `SUM_CYCLES`, where they would take much of the last cache."""
+LEAST_VECTORS = 2
+"""Registers of a panel: a narrower one would read the sums of the image too often."""
+MOST_PARTS = 8
+"""Parts of an image at most: each reads all weights."""
 _PLACE_CYCLES = 2.0
 """Per vector of the result: it is read again to go where it belongs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PointwiseShape:
-    """`batch` images of height x width results, from `inputs` to `outputs` blocks of channels."""
+    """`batch` images of height x width results, from `inputs` to `outputs` blocks of channels.
+
+    There is an even number of `inputs`; the last may be zeros.
+    """
 
     batch: int
     height: int
@@ -66,10 +75,14 @@ class PointwiseShape:
 
 @dataclass(frozen=True, slots=True)
 class PointwisePlan:
-    """`rows` positions times `blocks` of output channels in registers, and what it all takes."""
+    """`rows` positions times `blocks` of output channels in registers; `parts` of the image.
+
+    `cycles`: what it all takes.
+    """
 
     rows: int
     blocks: int
+    parts: int
     cycles: float
 
 
@@ -79,7 +92,7 @@ class PointwiseStrassen:
     def __init__(self, target: Target, budget: Budget) -> None:
         self.target = target
         self.budget = budget
-        self.sums: dict[tuple[Node, int, tuple[int, ...]], Node] = {}
+        self.sums: dict[tuple[Node, tuple[int, ...], tuple[int, ...]], Node] = {}
 
     def clear(self) -> None:
         """Let go of the images."""
@@ -117,8 +130,8 @@ class PointwiseStrassen:
         """Return why weights stay as they are although that is slower."""
         if extra_bytes(_product(shape)) > self.budget.spare_bytes:
             return "; the weights of the model would grow too much"
-        rows = pack_weights(w.value, inputs, ChannelOrder.natural(w.value.shape[0], 1))
-        if not are_rows_even(rows[:, :, 0, 0, :, 0].reshape(len(rows), -1).T, inputs.channels):
+        outputs = ChannelOrder.natural(w.value.shape[0], shape.block)
+        if not are_rows_even(_matrix(w.value, inputs, outputs, shape.steps), inputs.channels):
             return "; channels of small weights would lose digits beside those of large ones"
         return ""
 
@@ -133,16 +146,21 @@ class PointwiseStrassen:
         plan: PointwisePlan,
     ) -> Node:
         strides = node.attrs.strides or (1, 1)  # type: ignore[union-attr]  # of a convolution
-        key = source, plan.rows, strides
+        key = source, (plan.rows, plan.parts), strides
         if key not in self.sums:
-            how = {"rows": plan.rows, "channels": inputs.channels, "strides": strides}
+            tiles = {"rows": plan.rows, "parts": plan.parts}
+            how = {**tiles, "channels": inputs.channels, "strides": strides}
             self.sums[key] = strassen_blocks_nchwc(source, **how, origin=node.origin)
-        blocks = pack_weights(w.value, inputs, order)[:, :, 0, 0]
-        matrix = blocks.transpose(1, 2, 0, 3).reshape(shape.steps, -1)
-        factors = column_units(matrix)
+        matrix = _matrix(w.value, inputs, order, shape.steps)
+        factors = _units(matrix, order)
         width = plan.blocks * shape.block
         packed = packed_constant(pack_strassen(matrix, width, factors), w)
-        sizes = {"filters": order.chunks, "height": shape.height, "width": shape.width}
+        sizes = {
+            "filters": order.chunks,
+            "height": shape.height,
+            "width": shape.width,
+            "parts": plan.parts,
+        }
         made = conv2d_strassen_nchwc(self.sums[key], packed, **sizes, origin=node.origin)
         if factors is None:
             return made
@@ -158,23 +176,45 @@ def pointwise_shape(
         return None
     filters, _, *kernel = weights.static_shape
     padded = any((*attrs.pads_before, *attrs.pads_after))
-    if kernel != [1, 1] or padded or inputs.chunks % 2 or not inputs.is_natural:
+    if kernel != [1, 1] or padded or not inputs.is_natural:
         return None
     n, chunks, high, wide, block = image.static_shape
     down, across = attrs.strides or (1, 1)
-    return PointwiseShape(n, -(-high // down), -(-wide // across), chunks, ceil(filters / block), block)
+    return PointwiseShape(
+        n, -(-high // down), -(-wide // across), chunks + chunks % 2, ceil(filters / block), block
+    )
 
 
 def plan_pointwise(shape: PointwiseShape, target: Target) -> PointwisePlan | None:
     """Return the register tile of the fewest cycles; None where nothing fits a core's cache."""
     registers = max(1, shape.block // target.lanes())
+    local = min(target.l2_bytes // 2, LARGEST_LOCAL)
     plans = [
-        PointwisePlan(rows, blocks, _cycles(shape, rows, blocks, registers))
-        for blocks in range(1, max(1, 4 // registers) + 1)
+        PointwisePlan(rows, blocks, parts, _cycles(shape, rows, blocks, parts, target))
+        for parts in range(1, MOST_PARTS + 1)
+        for blocks in range(max(1, LEAST_VECTORS // registers), max(1, 4 // registers) + 1)
         for rows in range(1, (target.vector_registers - 1) // (blocks * registers))
-        if _local_bytes(shape, rows, blocks) <= LARGEST_LOCAL
+        if _local_bytes(shape, rows, blocks, parts) <= local
     ]
     return min(plans, key=lambda plan: plan.cycles, default=None)
+
+
+def _matrix(w: np.ndarray, inputs: ChannelOrder, outputs: ChannelOrder, steps: int) -> np.ndarray:
+    """Return the weights of a 1x1 convolution as [steps, outputs], zeros below."""
+    blocks = pack_weights(w, inputs, outputs)[:, :, 0, 0]
+    matrix = blocks.transpose(1, 2, 0, 3).reshape(-1, len(outputs.places))
+    return np.pad(matrix, [(0, steps - len(matrix)), (0, 0)])
+
+
+def _units(matrix: np.ndarray, order: ChannelOrder) -> np.ndarray | None:
+    """Return by what results are multiplied, as `column_units`; 1 in the gaps of an order."""
+    held = np.asarray(order.places) != GAP
+    units = column_units(matrix[:, held])
+    if units is None:
+        return None
+    whole = np.ones(len(held), units.dtype)
+    whole[held] = units
+    return whole
 
 
 def _is_faster(plan: PointwisePlan | None, direct: float) -> bool:
@@ -186,22 +226,25 @@ def _product(shape: PointwiseShape) -> ProductShape:
     return ProductShape(shape.batch, shape.positions, columns, shape.steps)
 
 
-def _local_bytes(shape: PointwiseShape, rows: int, blocks: int) -> int:
-    """Return what a thread keeps: seven products of half the positions, and all that they make."""
-    half = rows * ceil(shape.positions / (2 * rows))
+def _local_bytes(shape: PointwiseShape, rows: int, blocks: int, parts: int) -> int:
+    """Return what a thread keeps: seven products of half a part, and all results of the panels."""
+    half = rows * ceil(shape.positions / (2 * rows * parts))
     return 4 * blocks * shape.block * (PRODUCTS * half + 2 * shape.positions)
 
 
-def _cycles(shape: PointwiseShape, rows: int, blocks: int, registers: int) -> float:
-    tiles = ceil(shape.positions / (2 * rows))
+def _cycles(shape: PointwiseShape, rows: int, blocks: int, parts: int, target: Target) -> float:
+    registers = max(1, shape.block // target.lanes())
+    tiles = parts * ceil(shape.positions / (2 * rows * parts))
     pairs = ceil(shape.outputs / (2 * blocks))
     step = tile_cycles(rows, blocks * registers)
     products = shape.batch * PRODUCTS * shape.steps / 2 * tiles * pairs * step
-    reading = 4 * PRODUCTS / 4 * shape.steps * shape.outputs * shape.block / BYTES_PER_CYCLE
+    reading = shape.batch * PRODUCTS * shape.steps * shape.outputs * shape.block / BYTES_PER_CYCLE
     touched = (4 + PRODUCTS) * shape.batch * tiles * rows * shape.inputs / 2 * registers
     made = shape.batch * shape.positions * shape.outputs * registers
     after = made * (COMBINE_CYCLES + _PLACE_CYCLES)
-    return max(products, reading) + touched * SUM_CYCLES + KERNEL_CYCLES + after
+    is_far = 4 * target.lanes() * touched > target.l3_bytes // 8
+    sums = touched * (_FAR_SUM_CYCLES if is_far else SUM_CYCLES) + KERNEL_CYCLES
+    return max(products, reading) + sums + after
 
 
 def _direct(shape: PointwiseShape, target: Target) -> float:

@@ -31,7 +31,7 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import FROM_MEMORY, tile_cycles
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import Tensor
+from treadle.te.tensor import IterVar, Tensor, floormod
 
 
 def schedule_strassen_blocks_nchwc(group: Group, target: Target) -> None:
@@ -68,7 +68,7 @@ def schedule_conv_strassen(group: Group, target: Target) -> None:
             injective(s, stage, target)
     peel_border(result)
     n, oc, oh, ow, ob = axes_of(result)
-    _, _, _, tile, _, width = axes_of(products)
+    _, _, _, tile, rows, width = axes_of(products)
     panel = known(width) // known(ob)
     pair, inner = result.split(oc, factor=2 * panel)
     register, lane = by_register(result, ob, target)
@@ -77,26 +77,28 @@ def schedule_conv_strassen(group: Group, target: Target) -> None:
     place = result.fuse(n, pair)
     result.parallel(place)
     flat.compute_at(result, place)
-    _combine(flat, products, panel, target)
-    _multiply(s, products, target)
-    products.compute_at(result, place)
+    of_part = known(tile) // group.attrs.parts
+    part = _combine(flat, of_part * known(rows), known(rows), panel, target)
+    _multiply(s, products, of_part, target)
+    products.compute_at(flat, part)
 
 
-def _combine(flat: Stage, products: Stage, panel: int, target: Target) -> None:
-    """Take the four results that share the seven products together."""
-    _, _, _, tiles, rows, _ = axes_of(products)
+def _combine(flat: Stage, half: int, rows: int, panel: int, target: Target) -> IterVar:
+    """Take the four results that share the seven products together; return the loop of parts."""
     n, oc, place, lane = axes_of(flat)
     across, vector = flat.split(oc, factor=panel)
-    down, row = flat.split(place, factor=known(tiles) * known(rows))
-    t, r = flat.split(row, factor=known(rows))
+    part, within = flat.split(place, factor=2 * half)
+    down, row = flat.split(within, factor=half)
+    t, r = flat.split(row, factor=rows)
     register, lane = by_register(flat, lane, target)
-    flat.reorder(n, t, r, vector, register, down, across, lane)
+    flat.reorder(n, part, t, r, vector, register, down, across, lane)
     for axis in (vector, register, down, across):
         flat.unroll(axis)
     flat.vectorize(lane)
+    return part
 
 
-def _multiply(s: Schedule, products: Stage, target: Target) -> None:
+def _multiply(s: Schedule, products: Stage, tiles: int, target: Target) -> None:
     lanes = lanes_of(products, target)
     sums = s[s.cache_write(products.op.outputs[0], "local")]
     p, n, pair, t, r, column = axes_of(products)
@@ -116,18 +118,18 @@ def _multiply(s: Schedule, products: Stage, target: Target) -> None:
     weights = op.input_tensors[1]
     step = tile_cycles(known(r), known(column) // lanes)
     sums.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
-    _fetch_next_panel(sums, weights)
+    _fetch_next_panel(sums, weights, tiles)
 
 
-def _fetch_next_panel(sums: Stage, weights: Tensor) -> None:
+def _fetch_next_panel(sums: Stage, weights: Tensor, tiles: int) -> None:
     """Fetch the panel of the next product evenly while the tiles of this one are computed."""
     op = compute_of(sums)
     p, _, pair, t, _, column = op.axis
     ic, icb = op.reduce_axis
     width, steps = known(column), known(ic) * known(icb)
-    part = -(-width // known(t))
+    part = -(-width // tiles)
     if part * itemsize_of(sums) > LINE_BYTES:
         return
     k = ic * known(icb) + icb
-    place = (ex.minimum(t, width // part) * steps + k) * part
+    place = (ex.minimum(floormod(t, tiles), width // part) * steps + k) * part
     sums.prefetch_at(weights, icb, (pair, p + 1, 0, place))
