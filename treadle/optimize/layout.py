@@ -61,6 +61,7 @@ from treadle.optimize.winograd import (
     transform_weights,
     why_winograd,
     winograd_attrs,
+    winograd_in_groups,
     winograd_pads,
     winograd_tile,
 )
@@ -251,6 +252,9 @@ class _Layouts:
         if merged < attrs.groups and not _has_known_image(data):
             return self._stays(node, "groups are for images of known sizes")
         _runs_blocked(node, block)
+        filtered = self._filtered_in_groups(node, w, merged) if attrs.groups > 1 else None
+        if filtered is not None:
+            return filtered
         groups = attrs.groups // merged
         if merged > 1:
             w = Constant.of(merge_groups(w.value, attrs.groups, merged), origin=w.origin)
@@ -269,7 +273,7 @@ class _Layouts:
 
         decided(node.origin, "method", choice, why)
         if tile is not None:
-            again = _winograd(node, source, w, tile)
+            again = _winograd(node, attrs, source, w, tile)
             return _Blocked(again(order), order, again)
         scaled = self._scaled(x, weights) if data.ndim == 4 else None
         if scaled is not None:
@@ -288,6 +292,23 @@ class _Layouts:
             return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
 
         return _Blocked(make(order), order, make)
+
+    def _filtered_in_groups(self, node: Call, w: Constant, merged: int) -> _Blocked | None:
+        """Filter in groups where that is faster than `merged` groups as one by the direct way."""
+        x, attrs, data = node.args[0], node.attrs, tensor_type(node.args[0].type)
+        assert isinstance(attrs, ConvAttrs)
+        block, filters = block_of(self.target, data.dtype), w.type.static_shape[0]
+        source = self._blocked(x)
+        found = winograd_in_groups(attrs, data, w.type, merged, block, self.target)
+        if found is None or source.order != ChannelOrder.natural(_channels(data), block):
+            return None
+        together, tile = found
+        decided(node.origin, "method", f"Winograd F({tile}x{tile},3x3)", "of whole blocks")
+        joined = Constant.of(merge_groups(w.value, attrs.groups, together), origin=w.origin)
+        attrs = replace(attrs, groups=attrs.groups // together)
+        make = _winograd(node, attrs, source, joined, tile)
+        order = ChannelOrder.natural(filters, block)
+        return _Blocked(make(order), order, make if attrs.groups == 1 else None)
 
     def _conv_transpose(self, node: Call) -> _Blocked | None:
         """The phases one after the other, or all by one convolution, then woven."""
@@ -694,17 +715,19 @@ def _times(packed: Node, factor: Node, origin: str) -> Node:
 
 
 def _winograd(
-    node: Call, source: _Blocked, w: Constant, tile: int
+    node: Call, attrs: ConvAttrs, source: _Blocked, w: Constant, tile: int
 ) -> Callable[[ChannelOrder], Node]:
     """Return what makes a convolution by Winograd's filtering in a channel order."""
-    attrs, data = node.attrs, tensor_type(node.args[0].type)
-    assert isinstance(attrs, ConvAttrs)
+    data = tensor_type(node.args[0].type)
     filled = replace(attrs, pads_after=winograd_pads(attrs, data, w.type, tile))
     padded, _ = _padded(source.node, filled, w, node.origin)
     how = winograd_attrs(attrs, data, w.type, tile)
+    inputs = source.order
+    if attrs.groups > 1:
+        inputs = ChannelOrder.natural(w.type.static_shape[1], inputs.block)
 
     def make(order: ChannelOrder) -> Node:
-        packed = transform_weights(pack_weights(w.value, source.order, order), tile, how.stride)
+        packed = transform_weights(pack_weights(w.value, inputs, order), tile, how.stride)
         return conv2d_winograd_nchwc.call(
             how, (padded, packed_constant(packed, w)), origin=node.origin
         )
