@@ -15,6 +15,7 @@ from treadle.graph.operator import Operator
 from treadle.graph.types import Dim, TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
+from treadle.ops.conv_nchwc import conv2d_nchwc
 from treadle.ops.image import resize
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
@@ -136,6 +137,18 @@ def test_a_residual_of_two_orders() -> None:
     total = ew.add(shuffled, conv_of(x, 12, 12))
     found = laid_out(conv_of(total, 8, 12), params=[x])
     assert found["gather"] == 0
+
+
+def test_channels_that_only_fill_the_last_block_are_not_read() -> None:
+    x = var("x", 1, 13, 6, 6)
+    first = conv_of(x, 24, 13)
+    parts = [conv_of(first, 20, 24), conv_of(first, 16, 24)]
+    ends = [conv_of(concat(*p, axis=1), 8, 36) for p in (parts, parts[::-1])]
+    laid_out(*ends, params=[x], target=WIDE)
+    body = choose_layouts(canonicalize(function(*ends, params=[x])), WIDE).body
+    calls = [n for n in topological([body]) if isinstance(n, Call) and n.op is conv2d_nchwc]
+    unused = [(c.args[1].type.shape[0], c.attrs.unused) for c in calls]  # type: ignore[union-attr, attr-defined]
+    assert unused == [(2, 0), (2, 8), (1, 8), (1, 0), (1, 12)]
 
 
 def test_operators_that_make_infinities_stay_plain_where_there_are_gaps() -> None:

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from treadle import dtype as dt
+from treadle.build.in_place import overwritable
 from treadle.errors import InternalError, TreadleError
 from treadle.expr.nodes import Const, Expr, Var, free_vars
 from treadle.graph import nodes as g
@@ -85,6 +86,7 @@ def lower_group(function: Function, target: Target, name: str) -> tuple[list[Sch
         raise InternalError(
             f"the schedule of kernel {name} does not apply: {e}", at=f"function {function.name}"
         ) from e
+    func.attrs["overwritable"] = overwritable(function)
     return [c.schedule for c in cases], func
 
 

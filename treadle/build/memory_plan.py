@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where every value of a fused graph lives: aliases, concatenations written in place, one arena.
 
+A result overwrites an operand that it reads element by element and nothing needs any more.
 Values whose lives do not overlap share memory. A life runs from the step that makes a value to the
 last step that reads it (or a view of it). Placement is greedy by size: the largest value takes the
 lowest offset that is free during its whole life (Pisarchyk and Lee, "Efficient memory management
@@ -16,6 +17,7 @@ from typing import Literal
 
 import numpy as np
 
+from treadle.build.in_place import overwritable
 from treadle.build.size_checks import SizeCheck, size_checks
 from treadle.errors import InternalError
 from treadle.expr.nodes import Var, int_value
@@ -376,7 +378,29 @@ class _Planner:
             return  # every run finds the places for its own sizes
         owners = self._lives()
         self.plan.naive_bytes = sum(_round(v.nbytes) for v in owners if v.kind == "arena")
-        self.plan.arena_bytes = assign_offsets(owners)
+        homes = self._overwritten()
+        self.plan.arena_bytes = assign_offsets([v for v in owners if v not in homes])
+        for value, home in homes.items():
+            value.offset = home.offset
+
+    def _overwritten(self) -> dict[Value, Value]:
+        """Return by result the value whose memory it takes; that value lives on as the result."""
+        homes: dict[Value, Value] = {}
+        for position, step in enumerate(self.plan.steps):
+            if step.kind != "call" or step.node is None or len(step.outputs) != 1:
+                continue
+            made, _ = step.outputs[0].place()
+            if made is not step.outputs[0] or made.kind != "arena":
+                continue
+            assert isinstance(step.node.op, Function)
+            owners = [owner for owner, _ in (v.place() for v in step.inputs)]
+            read = [homes.get(owner, owner) for owner in owners]
+            for home in (read[i] for i in overwritable(step.node.op)):
+                is_free = home.kind == "arena" and home.last == position
+                if is_free and read.count(home) == 1 and home.nbytes == made.nbytes:
+                    homes[made], home.last = home, made.last
+                    break
+        return homes
 
     def _lives(self) -> list[Value]:
         """Set first and last use of every owner of arena memory; return the owners."""

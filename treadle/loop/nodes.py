@@ -110,7 +110,8 @@ class PrimFunc:
 
     `outputs` counts the trailing params that are written. After storage planning `workspace_bytes`
     says how much memory the caller lends it. `attrs` holds facts for printing and profiling:
-    "flops", "bytes", "origin".
+    "flops", "bytes", "origin"; and "overwritable", the numbers of the params that may lie in the
+    memory of the one output.
     """
 
     name: str

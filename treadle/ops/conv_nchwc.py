@@ -268,7 +268,17 @@ splice_nchwc: Operator[Attrs] = register(
 )
 
 
-def _infer_conv2d_nchwc(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
+@dataclass(frozen=True, slots=True)
+class BlockedConvAttrs(ConvAttrs):
+    """`unused`: the last input channels of every group whose weights are all zero.
+
+    They are there to fill the last block, hold any finite value and are not read.
+    """
+
+    unused: int = 0
+
+
+def _infer_conv2d_nchwc(attrs: BlockedConvAttrs, x: Type, w: Type) -> TensorType:
     data, weights = tensor_type(x), tensor_type(w)
     layout = "[n, ic/ib, *spatial, ib] and [oc/ob, ic/groups/ib, *kernel, ib, ob]"
     rank = max(data.ndim, 4)
@@ -281,11 +291,13 @@ def _infer_conv2d_nchwc(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
             f"the weights {weights} take {per_group} blocks of {ib} channels in each of "
             f"{attrs.groups} groups, the data is {data}"
         )
+    if not 0 <= attrs.unused < ib:
+        raise TypeMismatch(f"{attrs.unused} of the {ib} channels of the last block are not in use")
     axes = conv_axes(attrs, data.shape[2:-1], kernel)
     return data.with_shape((data.shape[0], filters, *(a.out for a in axes), ob))
 
 
-def _compute_conv2d_nchwc(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
+def _compute_conv2d_nchwc(attrs: BlockedConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
     filters, per_group, *kernel, ib, ob = TensorType(w.shape, w.dtype).static_shape
     axes = conv_axes(attrs, dims_of(x)[2:-1], kernel)
     pad = padded(x, axes, trailing=1)
@@ -304,7 +316,7 @@ def _compute_conv2d_nchwc(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[
     return stages(pad, total, x.dtype)
 
 
-def _reference_conv2d_nchwc(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+def _reference_conv2d_nchwc(attrs: BlockedConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     chunks, per_group, *kernel, ib, ob = w.shape
     split = np.moveaxis(w, (-1, -2), (1, 3))  # [oc/ob, ob, ic/ib, ib, *kernel]
     plain = split.reshape(chunks * ob, per_group * ib, *kernel)
@@ -312,19 +324,27 @@ def _reference_conv2d_nchwc(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> n
     return _reference_pack(PackAttrs(ob), reference_conv(attrs, data, plain))
 
 
-def _flops_conv2d_nchwc(attrs: ConvAttrs, x: Type, w: Type) -> int:
+def _flops_conv2d_nchwc(attrs: BlockedConvAttrs, x: Type, w: Type) -> int:
     out = _infer_conv2d_nchwc(attrs, x, w)
-    return 2 * out.size * prod(tensor_type(w).static_shape[1:-1])
+    per_group, *kernel, ib, _ = tensor_type(w).static_shape[1:]
+    return 2 * out.size * prod(kernel) * (per_group * ib - attrs.unused)
 
 
-conv2d_nchwc: Operator[ConvAttrs] = register(
+def _without_last(unused: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Return weights that are zero for the last input channels."""
+    w = np.random.default_rng(len(shape)).uniform(-1, 1, shape).astype(np.float32)
+    w[:, -1, ..., shape[-2] - unused :, :] = 0
+    return w
+
+
+conv2d_nchwc: Operator[BlockedConvAttrs] = register(
     Operator(
         name="conv2d_nchwc",
         schedule={"cpu": schedule_conv2d_nchwc},
         infer=_infer_conv2d_nchwc,
         reference=_reference_conv2d_nchwc,
         compute=_compute_conv2d_nchwc,
-        attrs_type=ConvAttrs,
+        attrs_type=BlockedConvAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops_conv2d_nchwc,
         examples=(
@@ -344,6 +364,14 @@ conv2d_nchwc: Operator[ConvAttrs] = register(
             ),
             product_example(
                 ((1, 2, 6, 6, 4), (2, 1, 3, 3, 4, 4)), {"groups": 2, "pads_before": (0, 2)}
+            ),
+            *(
+                product_example(((1, *data), w.shape), {**how, "unused": 5}, inputs={1: w})
+                for data, w, how in (
+                    ((3, 9, 9, 8), _without_last(5, (5, 3, 1, 1, 8, 8)), {}),
+                    ((2, 7, 9, 8), _without_last(5, (3, 2, 3, 3, 8, 8)), padding(1)),
+                    ((2, 8, 8, 8), _without_last(5, (4, 1, 3, 3, 8, 8)), {"groups": 2}),
+                )
             ),
             product_example(
                 ((1, 2, 5, 5, 4), (1, 2, 3, 3, 4, 4)),

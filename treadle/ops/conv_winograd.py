@@ -55,6 +55,9 @@ class WinogradAttrs(Attrs):
     images without dilation, the weights are those of four images, even rows first: [2, 2, ic/ib].
     At infinity those of odd rows (or columns) are zeros. Each of the `groups`, which are for
     images, has blocks of input and output channels of its own.
+
+    `unused`: the last input channels of an image in one group, whose weights are all zero: they
+    are there to fill the last block, hold any finite value and are not read.
     """
 
     tile: int
@@ -64,6 +67,7 @@ class WinogradAttrs(Attrs):
     deep_dilation: int = 1
     dilations: tuple[int, int] = (1, 1)
     stride: int = 1
+    unused: int = 0
     groups: int = 1
 
     @property
@@ -200,6 +204,8 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> TensorType:
     is_whole = chunks == of_group * attrs.stride**2 if data.ndim == 5 else chunks % held == 0
     if not is_whole or not same_dim(data.shape[-1], ib):
         raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
+    if not 0 <= attrs.unused < (ib if data.ndim == 5 and attrs.groups == 1 else 1):
+        raise TypeMismatch(f"{attrs.unused} of the {ib} channels of the last block are not in use")
     sizes = (attrs.height, attrs.width)
     for axis, size, gap in zip((-3, -2), sizes, attrs.dilations, strict=True):
         needed = padded_extent(size, attrs.tile, gap, attrs.stride)
@@ -380,6 +386,13 @@ def _without_odd_ends(shape: tuple[int, ...]) -> np.ndarray:
     return u
 
 
+def _without_last(unused: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Return random weights, zeros for the last input channels."""
+    u = np.random.default_rng(0).uniform(-2, 2, shape).astype(np.float32)
+    u[:, :, :, -1, shape[4] - unused :] = 0
+    return u
+
+
 def _strided_example(data: tuple[int, ...], weights: tuple[int, ...], **attrs: object) -> Example:
     inputs = {1: _without_odd_ends(weights)}
     return product_example((data, weights), {"stride": 2, **attrs}, inputs=inputs)
@@ -387,7 +400,8 @@ def _strided_example(data: tuple[int, ...], weights: tuple[int, ...], **attrs: o
 
 def _flops(attrs: WinogradAttrs, x: Type, u: Type) -> int:
     """The operations of the convolution this stands for: a rate compares with other ways."""
-    channels = tensor_type(u).static_shape[3] * tensor_type(u).static_shape[4] // attrs.stride**2
+    chunks, ib = tensor_type(u).static_shape[3:5]
+    channels = chunks * ib // attrs.stride**2 - attrs.unused
     return 2 * _infer(attrs, x, u).size * channels * KERNEL * KERNEL
 
 
@@ -428,6 +442,11 @@ conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
             ),
             product_example(
                 ((1, 2, 8, 11, 4), (3, 5, 5, 2, 4, 8)), {"tile": 3, "height": 5, "width": 9}
+            ),
+            product_example(
+                ((1, 2, 6, 10, 8), (2, 6, 6, 2, 8, 4)),
+                {"tile": 4, "height": 4, "width": 6, "unused": 6},
+                inputs={1: _without_last(6, (2, 6, 6, 2, 8, 4))},
             ),
             _strided_example((1, 2, 10, 18, 4), (3, 5, 5, 8, 4, 8), tile=4, height=4, width=7),
             _strided_example((2, 1, 10, 6, 4), (2, 3, 3, 4, 4, 4), tile=2, height=3, width=2),

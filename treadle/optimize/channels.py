@@ -60,6 +60,12 @@ class ChannelOrder:
         """True when some places are padding."""
         return GAP in self.places
 
+    @property
+    def unused(self) -> int:
+        """How many places at the end of the last block are padding."""
+        last = self.places[-self.block :]
+        return next((k for k, p in enumerate(reversed(last)) if p != GAP), 0)
+
     def position_of(self) -> np.ndarray:
         """Return the place of every channel: int64[channels]."""
         places = np.asarray(self.places)

@@ -14,7 +14,7 @@ meaning that only ever meet zero weights.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any
 
@@ -29,6 +29,7 @@ from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, ConvTransposeAttrs, conv, conv_transpose
 from treadle.ops.conv_grouped import grouped_conv2d_nchwc
 from treadle.ops.conv_nchwc import (
+    BlockedConvAttrs,
     conv2d_nchwc,
     depthwise_conv2d_nchwc,
     element_of,
@@ -289,7 +290,8 @@ class _Layouts:
                 packed = _times(
                     packed, self._operand(scaled.factor, source.order, 4), scaled.origin
                 )
-            return conv2d_nchwc.call(rest, (padded, packed), origin=node.origin)
+            how = _leaving_out(rest, source.order)
+            return conv2d_nchwc.call(how, (padded, packed), origin=node.origin)
 
         return _Blocked(make(order), order, make)
 
@@ -697,7 +699,8 @@ def _in_groups(
     if source.order == ChannelOrder.spread(groups, per_group, block):
         inputs = ChannelOrder.natural(per_group, block)
         packed = packed_constant(pack_weights(w.value, inputs, order), w)
-        return _Blocked(conv2d_nchwc.call(rest, (padded, packed), origin=node.origin), order)
+        how = _leaving_out(rest, inputs)
+        return _Blocked(conv2d_nchwc.call(how, (padded, packed), origin=node.origin), order)
     places = source.order.position_of().reshape(groups, per_group)
     along = np.argsort(places, axis=1)  # in the order of memory
     picked = take_per_group(w.value, along)
@@ -706,6 +709,12 @@ def _in_groups(
     at = _places(_Blocked(padded, source.order), np.take_along_axis(places, along, 1))
     call = grouped_conv2d_nchwc.call(rest, (padded, packed, at), origin=node.origin)
     return _Blocked(call, order)
+
+
+def _leaving_out(attrs: ConvAttrs, inputs: ChannelOrder) -> BlockedConvAttrs:
+    """Return the attributes of a convolution that skips the gaps at the end of its input."""
+    given = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
+    return BlockedConvAttrs(**given, unused=inputs.unused)
 
 
 def _times(packed: Node, factor: Node, origin: str) -> Node:
@@ -725,6 +734,8 @@ def _winograd(
     inputs = source.order
     if attrs.groups > 1:
         inputs = ChannelOrder.natural(w.type.static_shape[1], inputs.block)
+    elif data.ndim == 4:
+        how = replace(how, unused=inputs.unused)
 
     def make(order: ChannelOrder) -> Node:
         packed = transform_weights(pack_weights(w.value, inputs, order), tile, how.stride)

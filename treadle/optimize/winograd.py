@@ -66,11 +66,12 @@ def winograd_costs(
     inputs = groups * ceil(channels / groups / block) * block * prod(kernel[:-2])
     outputs = groups * ceil(filters / groups / block) * block
     registers = max(1, block // target.lanes())
+    unused = -(channels // groups) % block if data.ndim == 4 else 0  # the natural order
     costs: dict[int | None, float] = {
         None: groups
         * _direct(
             (n, height, width),
-            (inputs // groups, outputs // groups),
+            (inputs // groups - unused, outputs // groups),
             block,
             target,
             taps_of(attrs, data, weights),
@@ -82,7 +83,8 @@ def winograd_costs(
         gaps = _gaps(attrs)
         down, across = tiles_along(height, tile, gaps[0]), tiles_along(width, tile, gaps[1])
         parts = (inputs * stride**2, outputs, block)
-        shape = WinogradShape(tile, down, across, *parts, n, gaps, stride, groups)
+        unused = unused if groups == 1 else 0
+        shape = WinogradShape(tile, down, across, *parts, n, gaps, stride, unused, groups)
         cycles = plan_winograd(shape, target, width=registers).cycles
         costs[tile] = cycles / WORTHWHILE[stride][tile]
     return costs
@@ -103,8 +105,7 @@ def winograd_in_groups(
         whole = TensorType((filters, inputs * together, *kernel), weights.dtype)
         return winograd_costs(replace(attrs, groups=groups // together), data, whole, block, target)
 
-    width = inputs * merged  # the direct way looks up those it needs
-    direct = costs_of(merged)[None] * width / (ceil(width / block) * block)
+    direct = costs_of(merged)[None]
     found = {
         (together, tile): cost
         for together in range(1, groups + 1)

@@ -104,8 +104,10 @@ class _Module:
         """The C entry: unpack buffers and sizes, call the inner function."""
         b = Builder(self.declarations)
         arguments: list[_Argument] = []
+        together = self._together()
+        self.shared.update(id(self.func.params[i]) for i in together)
         for i, buffer in enumerate(self.func.params):
-            arguments.append(_Argument(buffer, self._unpack(b, i)))
+            arguments.append(_Argument(buffer, self._unpack(b, i), i not in together))
         sizes = []
         for i, var in enumerate(self.func.sizes):
             place = b.let(f"getelementptr inbounds i64, ptr %dims, i64 {i}")
@@ -119,6 +121,12 @@ class _Module:
         self._inner(inner, self.func.body, arguments, [v for v, _ in sizes], None)
         head = f"define i32 @{self.name}(ptr %env, ptr %buffers, ptr %dims) {_ATTRIBUTES} {{"
         return "\n".join([head, "entry:", *b.lines, "}"])
+
+    def _together(self) -> set[int]:
+        """Return the numbers of the params that may lie in the same memory."""
+        operands = self.func.attrs.get("overwritable", ())
+        assert isinstance(operands, tuple)
+        return {*operands, len(self.func.params) - 1} if operands else set()
 
     def _unpack(self, b: Builder, index: int) -> str:
         place = b.let(f"getelementptr inbounds ptr, ptr %buffers, i64 {index}")

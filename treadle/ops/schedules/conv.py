@@ -27,6 +27,7 @@ from treadle.ops.schedules.stages import (
     live_stages,
     peel_border,
     size_of,
+    skip_unused,
 )
 from treadle.ops.schedules.tiles import (
     FROM_CACHE,
@@ -57,9 +58,10 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     registers = max(1, known(ocb) // lanes_of(result, target))
     groups = group.attrs.groups  # channels of two groups read nothing in common
     taps = _taps(total, group.attrs)
+    unused = getattr(group.attrs, "unused", 0)
     tile = _image_tile(
         (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers,
-        whole=groups > 1, taps=taps, reduction=_steps(total),
+        whole=groups > 1, taps=taps, reduction=_steps(total, unused),
     )  # fmt: skip
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
@@ -75,6 +77,8 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     _register_sums(total)
     if taps is not None:
         _skip_zeros(total, taps)
+    if unused:
+        skip_unused(total, unused)
     _fetch_ahead(total, tile, registers)
 
 
@@ -203,11 +207,12 @@ def _tile_for_any_width(
     return min(tiles, key=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
 
 
-def _steps(total: Stage) -> int:
-    """Return how many products are added up for an element."""
+def _steps(total: Stage, unused: int) -> int:
+    """Return how many products are added up for an element, where channels are not read."""
     op = total.op
     assert isinstance(op, ComputeOp)
-    return prod(known(a) for a in op.reduce_axis)
+    ic, *taps = (known(a) for a in op.reduce_axis)
+    return prod(taps[:-1]) * (ic * taps[-1] - unused) if unused else ic * prod(taps)
 
 
 def _taps(total: Stage, attrs: Any) -> tuple[Taps, Taps] | None:

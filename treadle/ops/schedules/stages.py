@@ -337,3 +337,13 @@ def _limit(check: Expr, axes: tuple[IterVar, ...]) -> tuple[IterVar, int, Expr |
     if not above:
         return found[0], 0, (bound.to_expr() if strict else bound.to_expr() + 1)
     return None if bound.terms else (found[0], bound.const + strict, None)
+
+
+def skip_unused(sums: Stage, unused: int) -> None:
+    """Skip the last input channels of sums over (..., blocks, ..., channels of a block)."""
+    op = sums.op
+    assert isinstance(op, ComputeOp)
+    chunk = next(a for a in op.reduce_axis if a.name == "ic")
+    lane = op.reduce_axis[-1]
+    block = known(lane)
+    sums.skip_outside(lane, chunk * block + lane, 0, known(chunk) * block - unused)

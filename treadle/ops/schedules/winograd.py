@@ -26,6 +26,7 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     peel_border,
+    skip_unused,
 )
 from treadle.ops.schedules.tiles import (
     FROM_MEMORY,
@@ -60,7 +61,8 @@ class WinogradShape:
     """Sizes of one convolution: tiles down and across, channels, bytes.
 
     Tiles of `gaps` phases interleave, down and across. A `stride` takes the image apart into
-    several, whose channels all count as `inputs`. Channels are those of all `groups`.
+    several, whose channels all count as `inputs`; the last `unused` of each are not multiplied.
+    Channels are those of all `groups`.
     """
 
     tile: int
@@ -72,6 +74,7 @@ class WinogradShape:
     batch: int = 1
     gaps: tuple[int, int] = (1, 1)
     stride: int = 1
+    unused: int = 0
     groups: int = 1
 
     @property
@@ -87,9 +90,10 @@ class WinogradShape:
     @property
     def products(self) -> int:
         """How many products a tile has per output channel: odd images have none at infinity."""
+        used = self.reduced - self.unused * self.stride**2
         if self.stride == 1:
-            return self.points * self.reduced
-        return (2 * self.tile + 1) ** 2 * self.reduced // 4
+            return self.points * used
+        return (2 * self.tile + 1) ** 2 * used // 4
 
     @property
     def reduced(self) -> int:
@@ -257,6 +261,8 @@ def schedule_winograd(group: Group, target: Target) -> None:
     sums = _products(s, products, plan)
     if group.attrs.stride > 1:
         _skip_odd_ends(sums, group.attrs.stride)
+    if group.attrs.unused:
+        skip_unused(sums, group.attrs.unused)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
     is_near = shape.v_bytes(plan.rows * plan.columns) <= target.l2_bytes * 3 // 4
     _fetch_next(sums, plan, width, ceil(panels / target.cores) if is_near else 1)
@@ -280,8 +286,8 @@ def _shape_of(group: Group) -> WinogradShape:
     channels = (chunks * block, outputs, lanes)
     attrs = group.attrs
     down = tiles // across
-    gaps, parts = attrs.dilations, (attrs.stride, attrs.groups)
-    return WinogradShape(attrs.tile, down, across, *channels, batch, gaps, *parts)
+    how = (attrs.dilations, attrs.stride, attrs.unused, attrs.groups)
+    return WinogradShape(attrs.tile, down, across, *channels, batch, *how)
 
 
 def _width(stage: Stage, target: Target) -> int:
