@@ -174,11 +174,19 @@ class _Layouts:
     # -- the two forms -------------------------------------------------------------------------
 
     def _plain(self, node: Node) -> Node:
-        if node not in self.plain:
+        if node not in self.plain and _is_grown(node):
+            assert isinstance(node, Call)
+            self.plain[node] = _resized(node, self._plain(node.args[0]))
+        elif node not in self.plain:
             self.plain[node] = _unpacked(self.blocked[node], tensor_type(node.type), node.origin)
         return self.plain[node]
 
     def _blocked(self, node: Node) -> _Blocked:
+        if node not in self.blocked and _is_grown(node):
+            assert isinstance(node, Call)
+            grown = self._resize(node)
+            if grown is not None:
+                self.blocked[node] = grown
         if node not in self.blocked:
             type_ = tensor_type(node.type)
             block = block_of(self.target, type_.dtype)
@@ -521,7 +529,7 @@ class _Layouts:
         return self.moved[x, order]
 
     def _move(self, x: Node, order: ChannelOrder) -> Node:
-        if isinstance(x, Call) and x.op is resize and x in self.blocked and _grows(x):
+        if isinstance(x, Call) and x in self.blocked and _is_grown(x):
             smaller = self._operand(x.args[0], order, tensor_type(x.type).ndim)
             return _resized(x, smaller)
         if x in self.blocked and tensor_type(x.type).ndim == 4 and _has_known_image(x.type):
@@ -637,8 +645,10 @@ def _has_known_image(type_: Type) -> bool:
     return all(isinstance(d, int) for d in tensor_type(type_).shape[1:])
 
 
-def _grows(x: Call) -> bool:
-    """True when a result of known size has more elements than the first operand."""
+def _is_grown(x: Node) -> bool:
+    """True for a resize that makes more elements of an image: moves come before it."""
+    if not isinstance(x, Call) or x.op is not resize:
+        return False
     source, out = tensor_type(x.args[0].type), tensor_type(x.type)
     return source.is_static and out.is_static and out.size > source.size
 
