@@ -16,7 +16,7 @@ import numpy as np
 
 from treadle.ops.matmul_strassen import PRODUCTS, RIGHT, TRAILER
 from treadle.ops.schedules.tiles import Tile, best_panel, best_rows, tile_set_cycles
-from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, LARGEST_LOCAL
+from treadle.ops.schedules.winograd import LARGEST_LOCAL, bytes_per_cycle
 from treadle.settings import get
 from treadle.target.base import Target
 
@@ -34,6 +34,8 @@ _SUM_CYCLES = 3.0
 """Per vector read or written where blocks of the values are added."""
 _COMBINE_CYCLES = 6.0
 """Per vector of the result: products are stored, read, added."""
+_BUSY = 0.85
+"""The share of its time that memory delivers weights while products are computed."""
 _KERNEL_CYCLES = 60_000.0
 """What one more kernel costs: the threads meet once more, and read what the others wrote."""
 
@@ -151,7 +153,7 @@ def _costs(shape: ProductShape, target: Target) -> tuple[float, float]:
     tile = Tile(best_rows(half, wide, _row_bytes(shape), target), wide)
     halves = ceil(shape.columns / (2 * lanes * wide)) * wide
     fast = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1)
-    reading = 4.0 * shape.steps * shape.columns / BYTES_PER_CYCLE
+    reading = 4.0 * shape.steps * shape.columns / (_BUSY * bytes_per_cycle(target))
     touched = (4 + PRODUCTS) * parts * half * shape.steps / 2 / lanes
     sums = (touched * _SUM_CYCLES + _KERNEL_CYCLES) / shape.sharing
     made = shape.batch * shape.rows * vectors * _COMBINE_CYCLES
