@@ -238,16 +238,21 @@ def test_sigmoid_never_decreases_and_has_exact_limits(fused: bool) -> None:
     assert compute("sigmoid", x, fused=fused).tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
-def test_a_product_with_a_sigmoid_is_one_division() -> None:
+@pytest.mark.parametrize("looks_up", [False, True])
+def test_a_product_with_a_sigmoid_is_one_division(looks_up: bool) -> None:
     x, y = Var("x", "float32"), Var("y", "float32")
-    e = expand_expr(y * call("sigmoid", x))
+    e = expand_expr(y * call("sigmoid", x), looks_up=looks_up)
     assert isinstance(e, Binary)
+    assert any(isinstance(n, Call) and n.name == "exp2_eighths" for n in walk(e)) == looks_up
     assert e.op == "div"
     assert e.a is y
     values = np.linspace(-100, 100, 4001, dtype=np.float32)
     exact = values / (1 + np.exp(-values.astype(np.float64)))
     found = run(e, {x: values, y: values})
     np.testing.assert_allclose(found, exact, rtol=4e-7, atol=1e-35)
+    ends = np.array([-3e38, 3e38, np.inf, np.nan, 0.0], np.float32)
+    limits = np.array([-0.0, 3e38, np.inf, np.nan, 0.0], np.float32)
+    np.testing.assert_array_equal(run(e, {x: ends, y: ends}), limits)
     inverse = expand_expr(y * (1.0 / x))
     assert isinstance(inverse, Binary)
     assert inverse.op == "mul"

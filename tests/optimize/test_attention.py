@@ -12,7 +12,7 @@ from tests.optimize.cases import assert_same, constant, function, var
 from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Call, Constant, Function, Module, Node, topological
-from treadle.ops.elementwise import add, divide, exp, multiply, tanh, where
+from treadle.ops.elementwise import add, divide, exp, isnan, multiply, tanh, where
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import broadcast_to, gather, reshape, slice_, transpose
 from treadle.ops.norm import softmax
@@ -122,6 +122,17 @@ def _one_head() -> Function:
     return function(matmul(softmax(scores, axis=1), c), params=[a, b, c])
 
 
+def _rows_without_keys(replaced: float = 0.0, test: Node | None = None) -> Function:
+    """As torch exports a mask of truth values: the weights of a row that sees no key are 0."""
+    seen = np.random.default_rng(0).random((1, 1, ROWS, KEYS)) < 0.5
+    seen[:, :, ::4] = False
+    mask = Constant.of(np.where(seen, 0, -np.inf).astype(np.float32))
+    scores = matmul(transpose(q, perm=(0, 2, 1, 3)), transpose(k, perm=(0, 2, 3, 1)))
+    weights = softmax(add(multiply(scores, _number(0.3)), mask), axis=3)
+    known = where(isnan(weights if test is None else test), _number(replaced), weights)
+    return function(matmul(known, transpose(v, perm=(0, 2, 1, 3))), params=[q, k, v])
+
+
 CASES: dict[str, Callable[[], Function]] = {
     "plain": _attention,
     "mask of keys": lambda: _masked(var("m", 1, 1, 1, KEYS)),
@@ -144,6 +155,7 @@ CASES: dict[str, Callable[[], Function]] = {
     "channels outside": _channels_outside,
     "merged heads": _merged_heads,
     "one head": _one_head,
+    "rows without keys": _rows_without_keys,
 }
 
 
@@ -223,6 +235,8 @@ def _few_rows() -> Function:
 
 
 UNCHANGED: dict[str, Callable[[], Function]] = {
+    "weights that become 1": lambda: _rows_without_keys(1.0),
+    "weights chosen by others": lambda: _rows_without_keys(test=constant(1, HEADS, ROWS, KEYS)),
     "weights that are a result": _weights_used_twice,
     "scores that are a result": _product_used_twice,
     "scores from outside": lambda: _scores_of(2, ROWS, KEYS),

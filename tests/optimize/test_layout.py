@@ -102,6 +102,17 @@ def test_images_are_resized_in_blocks(mode: str, scales: tuple[float, ...]) -> N
     assert (found["pack_nchwc"], found["unpack_nchwc"], found["resize"]) == (1, 1, 1)
 
 
+def test_an_image_changes_its_layout_before_it_grows() -> None:
+    x = var("x", 1, 16, 4, 4)
+    sizes = (1, 20, 8, 8)
+    result = resize(conv_of(x, 20, 16), sizes=sizes)
+    after = canonicalize(choose_layouts(function(result, params=[x]), NARROW))
+    assert names(after)[-2:] == ["unpack_nchwc", "resize"]
+    enlarged = resize(x, sizes=(1, 16, 8, 8))
+    after = canonicalize(choose_layouts(function(conv_of(enlarged, 8, 16, 3), params=[x]), NARROW))
+    assert names(after)[:2] == ["pack_nchwc", "resize"]
+
+
 def test_channels_are_moved_before_an_image_grows() -> None:
     x = var("x", 1, 16, 6, 6)
     small = max_pool(conv_of(x, 12, 16), kernel=(2, 2), strides=(2, 2))

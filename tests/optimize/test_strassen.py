@@ -117,6 +117,7 @@ def test_a_row_that_is_not_finite_spoils_no_other(value: float) -> None:
         ProductShape(8, 128, 3072, 768),
         ProductShape(1, 10_000, 1024, 1024),
         ProductShape(1, 128, 768, 768, sharing=3),
+        replace(LARGE, rows=64),
     ],
 )
 def test_large_products_run_by_it(shape: ProductShape) -> None:
@@ -131,6 +132,7 @@ def test_large_products_run_by_it(shape: ProductShape) -> None:
         replace(LARGE, steps=767),
         replace(LARGE, rows=1),
         replace(LARGE, rows=16),
+        replace(LARGE, rows=40),
         ProductShape(1, 128, 64, 64),
         ProductShape(1, 64, 256, 256),
     ],

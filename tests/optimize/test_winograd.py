@@ -17,7 +17,7 @@ from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, conv
 from treadle.ops.pool import max_pool
-from treadle.optimize.winograd import transform_weights, winograd_tile
+from treadle.optimize.winograd import transform_weights, winograd_in_groups, winograd_tile
 from treadle.settings import use
 from treadle.target.parse import parse_target
 
@@ -47,7 +47,6 @@ def test_many_weights_on_a_small_image_do_not_run_in_tiles_of_four() -> None:
         ConvAttrs(strides=(2, 1)),
         ConvAttrs(strides=(2, 2), dilations=(2, 2)),
         ConvAttrs(strides=(3, 3)),
-        ConvAttrs(groups=2),
     ],
 )
 def test_other_windows_run_directly(attrs: ConvAttrs) -> None:
@@ -72,6 +71,22 @@ def test_other_types_and_an_empty_result_run_directly() -> None:
     assert _tile(64, 64, 2, ConvAttrs()) is None
 
 
+def _in_groups(groups: int, width: int, size: int) -> tuple[int, int] | None:
+    data = TensorType((1, groups * width, size, size), "float32")
+    weights = TensorType((groups * width, width, 3, 3), "float32")
+    attrs = replace(SAME, groups=groups)
+    return winograd_in_groups(attrs, data, weights, max(1, 16 // width), 16, TARGET)
+
+
+def test_groups_of_whole_blocks_run_in_tiles() -> None:
+    assert _in_groups(2, 48, 56) == (1, 4)
+    assert _in_groups(4, 24, 56) == (2, 4)
+    assert _in_groups(64, 4, 6) is None
+    assert _in_groups(5, 24, 56) is None  # 120 channels leave a block with a gap
+    with use(winograd=False):
+        assert _in_groups(2, 48, 56) is None
+
+
 def test_it_can_be_forbidden() -> None:
     with use(winograd=False):
         assert _tile(64, 64, 56) is None
@@ -92,7 +107,8 @@ def test_a_filter_of_one_tap_is_its_outer_product() -> None:
 def _conv(x: Node, filters: int, seed: int, attrs: ConvAttrs = SAME) -> Node:
     rng = np.random.default_rng(seed)
     channels = x.type.static_shape[1]  # type: ignore[union-attr]
-    w = rng.standard_normal((filters, channels, 3, 3)) * np.sqrt(2 / (9 * channels))
+    w = rng.standard_normal((filters, channels // attrs.groups, 3, 3))
+    w *= np.sqrt(2 * attrs.groups / (9 * channels))
     bias = rng.standard_normal((filters, 1, 1)) * 0.1
     made = conv.call(attrs, (x, Constant.of(w.astype(np.float32))))
     return ew.add(made, Constant.of(bias.astype(np.float32)))
@@ -112,6 +128,12 @@ def _residual(x: Node) -> Node:
     return ew.relu(ew.add(_conv(ew.relu(_conv(first, 32, 2)), 32, 3), first))
 
 
+def _grouped(x: Node) -> Node:
+    y = ew.relu(_conv(x, 192, 1))
+    y = ew.relu(_conv(y, 96, 2, replace(SAME, groups=4)))
+    return _conv(y, 64, 3, replace(SAME, groups=2, strides=(2, 2)))
+
+
 def _gated(x: Node) -> Node:
     y = _conv(x, 32, 1)
     gate = ew.sigmoid(y)
@@ -126,7 +148,7 @@ def _deep(x: Node) -> Node:
     return x
 
 
-@pytest.mark.parametrize("net", [_plain, _strided, _residual, _gated, _deep])
+@pytest.mark.parametrize("net", [_plain, _strided, _residual, _grouped, _gated, _deep])
 @pytest.mark.parametrize("shape", [(1, 16, 32, 32), (2, 24, 27, 30)])
 def test_networks_agree_with_the_reference(
     net: Callable[[Node], Node], shape: tuple[int, ...]

@@ -13,7 +13,7 @@ from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
 from treadle.graph.text import function_text
 from treadle.loop.nodes import PrimFunc, func_text
-from treadle.lower.pipeline import LOOPS, LOWER
+from treadle.lower.pipeline import LOOPS, lowering
 from treadle.passes import final_text
 from treadle.target.base import Target
 from treadle.target.llvm import CompileError, optimized_text
@@ -69,7 +69,8 @@ class Kernel:
     @cached_property
     def lowered(self) -> PrimFunc:
         """The loop nest that is handed to the code generator."""
-        return LOWER.run(self.loops, label=self.name)
+        how = lowering(looks_up=self.target.lookup_lanes > 0)
+        return how.run(self.loops, label=self.name)
 
     def loop_text(self) -> str:
         """Return the loop nest as Python-like text."""

@@ -11,7 +11,7 @@ from treadle.expr.nodes import Const, Expr, Var, int_value, substitute
 from treadle.expr.simplify import simplify
 from treadle.loop.from_schedule import schedule_to_func
 from treadle.loop.nodes import Buffer, PrimFunc, func_text
-from treadle.lower.pipeline import LOOPS, LOWER
+from treadle.lower.pipeline import LOOPS, lowering
 from treadle.runtime.module import KernelInfo, Module, Param
 from treadle.target.base import Target
 from treadle.target.jit import JitModule
@@ -85,7 +85,8 @@ def build(
     else:
         loops = [inputs] if isinstance(inputs, PrimFunc) else list(inputs)
     machine = parse_target(target) if isinstance(target, str) else target
-    funcs = [LOWER.run(f, label=f.name) for f in loops]
+    passes = lowering(looks_up=machine.lookup_lanes > 0)
+    funcs = [passes.run(f, label=f.name) for f in loops]
     texts = [emit(f, machine) for f in funcs]
     jobs = [(f.name, text) for f, text in zip(funcs, texts, strict=True)]
     objects = compile_many(jobs)

@@ -47,9 +47,12 @@ INTRINSICS: Mapping[str, int] = {
     "pow": 2, "atan2": 2, "fmod": 2, "copysign": 2,
     "abs": 1, "floor": 1, "ceil": 1, "trunc": 1, "round": 1, "isnan": 1, "isinf": 1,
     "fma": 3, "popcount": 1, "clz": 1, "bitcast": 1, "not": 1,
+    "exp2_eighths": 1,
 }  # fmt: skip
 """Pure functions a `Call` may name, with their arity. `round` is half to even, `not` is logical,
-`bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself."""
+`bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself. `exp2_eighths` of
+a uint32 is the float32 2**(k/8), rounded, for the signed number k in its low 12 bits, if that has a
+normal exponent; 2**128 is infinite, and nothing is said of other numbers."""
 
 
 class Source(Protocol):
@@ -576,6 +579,8 @@ def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
     nodes = tuple(broadcast(n, lanes) for n in nodes)
     if name in ("isnan", "isinf", "not"):
         dtype = "bool"
+    if name == "exp2_eighths":
+        dtype = "float32"
     result = dtype or first.dtype
     return _intern((Call, name, result, nodes), lambda: Call(name, nodes, result, lanes))
 

@@ -35,6 +35,7 @@ from treadle.lower.math.exponential import (
     exp_f64,
     expm1_f32,
     expm1_f64,
+    sigmoid_divisor_by_lookup_f32,
     sigmoid_divisor_f32,
     sigmoid_f32,
     sigmoid_f64,
@@ -113,29 +114,32 @@ EXPANDED = frozenset({*_UNARY, *_BINARY, "rsqrt"})
 """The intrinsics that do not survive this pass."""
 
 
-def expand_math(func: PrimFunc) -> PrimFunc:
+def expand_math(func: PrimFunc, *, looks_up: bool = False) -> PrimFunc:
     """Return the kernel with every intrinsic of EXPANDED written out.
+
+    `looks_up`: the target computes `exp2_eighths` in a few instructions.
 
     exp(x)          ->  polynomial(x - n * ln(2)) * 2**n
     y * sigmoid(x)  ->  y / (1 + exp(-x))
     x * normal_cdf(x)  ->  max(x, 0) - abs(x) * normal_cdf(-abs(x))
     """
     memo: dict[Expr, Expr] = {}
-    rule = _Expansion()
+    rule = _Expansion(looks_up)
     return func.with_body(map_stmt(func.body, lambda e: rewrite(e, rule, memo)))
 
 
-def expand_expr(e: Expr) -> Expr:
+def expand_expr(e: Expr, *, looks_up: bool = False) -> Expr:
     """Return an expression with every intrinsic of EXPANDED written out."""
-    return rewrite(e, _Expansion())
+    return rewrite(e, _Expansion(looks_up))
 
 
 class _Expansion:
-    """The rule of the pass; it knows the sigmoids it has written out, by what they divide 1, and
-    the normal distributions, by what they are of."""
+    """The rule of the pass; it knows the sigmoids and the normal distributions it has written out,
+    by what they are of."""
 
-    def __init__(self) -> None:
-        self.divisors: dict[Expr, Expr] = {}
+    def __init__(self, looks_up: bool) -> None:
+        self.divisor = sigmoid_divisor_by_lookup_f32 if looks_up else sigmoid_divisor_f32
+        self.sigmoids: dict[Expr, Expr] = {}
         self.normals: dict[Expr, Expr] = {}
 
     def __call__(self, e: Expr) -> Expr | None:
@@ -144,24 +148,17 @@ class _Expansion:
             return self._product(e.b, e.a) if made is None else made
         if not isinstance(e, Call) or e.name not in EXPANDED:
             return None
-        if e.name == "sigmoid" and e.dtype == "float32":
-            return self._sigmoid(e.args[0])
         made = _expanded(e)
-        if e.name == "normal_cdf" and e.dtype == "float32":
-            self.normals[made] = e.args[0]
-        return made
-
-    def _sigmoid(self, x: Expr) -> Expr:
-        divisor = sigmoid_divisor_f32(x)
-        made = 1.0 / divisor
-        self.divisors[made] = divisor
+        if e.dtype == "float32" and e.name in ("sigmoid", "normal_cdf"):
+            known = self.sigmoids if e.name == "sigmoid" else self.normals
+            known[made] = e.args[0]
         return made
 
     def _product(self, y: Expr, factor: Expr) -> Expr | None:
         if self.normals.get(factor) is y:
             return gelu_f32(y)
-        divisor = self.divisors.get(factor)
-        return None if divisor is None else y / divisor
+        x = self.sigmoids.get(factor)
+        return None if x is None else y / self.divisor(x)
 
 
 def _expanded(e: Call) -> Expr:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from treadle.loop.nodes import func_text, verify
+from dataclasses import replace
+from functools import partial
+
+from treadle.loop.nodes import PrimFunc, func_text, verify
 from treadle.lower.expand_loops import unroll_loops, vectorize_loops
 from treadle.lower.expand_math import expand_math
 from treadle.lower.flatten_buffers import flatten_buffers
@@ -13,7 +16,7 @@ from treadle.lower.plan_workspace import plan_workspace
 from treadle.lower.simplify_loops import simplify_loops
 from treadle.lower.specialize_guards import specialize_guards
 from treadle.lower.transpose_tiles import transpose_tiles
-from treadle.passes import pipeline
+from treadle.passes import Pass, Pipeline, pipeline
 
 LOOPS = pipeline(
     "loops",
@@ -52,3 +55,16 @@ LOWER = pipeline(
     text=func_text,
 )
 """What targets take: flat buffers, serial and parallel loops, vector expressions."""
+
+_LOOKING_UP = replace(
+    LOWER,
+    passes=tuple(
+        Pass(p.name, partial(expand_math, looks_up=True)) if p.run is expand_math else p
+        for p in LOWER.passes
+    ),
+)
+
+
+def lowering(*, looks_up: bool) -> Pipeline[PrimFunc]:
+    """Return `LOWER` for a target; `looks_up`: it picks the lanes of a vector by index."""
+    return _LOOKING_UP if looks_up else LOWER

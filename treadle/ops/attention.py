@@ -10,6 +10,7 @@ sum over keys is divided once, at the end, by the sum of the weights (Milakov an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -45,7 +46,18 @@ _CHAINS = 4
 """How many elements of a row are combined side by side, so that none waits for the one before."""
 
 
-def _infer_attend(attrs: Attrs, scores: Type, values: Type) -> TensorType:
+@dataclass(frozen=True, slots=True)
+class AttendAttrs(Attrs):
+    """`nan_is_zero`: weights that are no number, as those of a row without keys to see, are 0.
+
+    A row of scores that are all -inf has the sum of values weighted by 0, one with a NaN or +inf
+    among its scores is 0.
+    """
+
+    nan_is_zero: bool = False
+
+
+def _infer_attend(attrs: AttendAttrs, scores: Type, values: Type) -> TensorType:
     x, v = check_elements(scores, FLOATS, "the scores"), check_elements(values, FLOATS)
     check_same_elements(x, v)
     if x.ndim < 2 or v.ndim < 2:
@@ -57,7 +69,7 @@ def _infer_attend(attrs: Attrs, scores: Type, values: Type) -> TensorType:
     return x.with_shape((*batch, x.shape[-1], v.shape[-1]))
 
 
-def _rules_attend(a: Attrs, result: Type, scores: Type, values: Type) -> Iterator[SizeRule]:
+def _rules_attend(a: AttendAttrs, result: Type, scores: Type, values: Type) -> Iterator[SizeRule]:
     x, v = tensor_type(scores).shape, tensor_type(values).shape
     batch = tensor_type(result).shape[:-2]
     yield from equal([(x[-2], v[-2])])
@@ -111,21 +123,26 @@ def _pairwise(combine: Callable[[Expr, list[te.IterVar]], Expr], values: Sequenc
     return left[0]
 
 
-def _attend(attrs: Attrs, scores: Tensor, values: Tensor) -> list[Tensor]:
+def _attend(attrs: AttendAttrs, scores: Tensor, values: Tensor) -> list[Tensor]:
     """Return the stages: the softmax's, then the sums of products, then their quotient."""
-    wide, dims = accumulator(scores.dtype), dims_of(scores)
+    wide, dims, guards = accumulator(scores.dtype), dims_of(scores), attrs.nan_is_zero
 
     def read(*i: ExprLike) -> Expr:
         return nodes.cast(scores[i], wide)
 
     top = _over_keys(te.max, read, dims, "attend.max")
+    if guards:
+        top.append(_without(-np.inf, top[-1], lambda x: x, "attend.level"))
 
     def power(*i: Expr) -> Expr:
         return te.exp(read(*i) - top[-1][(*i[:-2], i[-1])])
 
     powers = te.compute_one(dims, power, "attend.exp")
     total = _over_keys(te.sum, lambda *i: powers[i], dims, "attend.sum")
-    share = te.compute_one(total[-1].shape, lambda *i: 1.0 / total[-1][i], "attend.share")
+    if guards:
+        share = _without(0.0, total[-1], lambda x: 1.0 / x, "attend.share")
+    else:
+        share = te.compute_one(total[-1].shape, lambda *i: 1.0 / total[-1][i], "attend.share")
     k = te.reduce_axis((0, dims[-2]), "k")
     batch = broadcast_shapes(dims[:-2], dims_of(values)[:-2])
     shape = (*batch, dims[-1], values.shape[-1])
@@ -139,23 +156,38 @@ def _attend(attrs: Attrs, scores: Tensor, values: Tensor) -> list[Tensor]:
 
     def quotient(*i: Expr) -> Expr:
         part = share[broadcast_index(share, i[:-1])]
-        return nodes.cast(product[i] * part, scores.dtype)
+        made = product[i] * part
+        if guards:
+            made = nodes.select(te.isnan(part), te.const(0, wide), made)
+        return nodes.cast(made, scores.dtype)
 
     result = te.compute_one(shape, quotient, "attend")
     return [*top, powers, *total, share, product, result]
+
+
+def _without(empty: float, x: Tensor, of: Callable[[Expr], Expr], name: str) -> Tensor:
+    """Return a stage of of(x), 0 where x has the value of a row without keys."""
+
+    def element(*i: Expr) -> Expr:
+        return nodes.select(x[i] == empty, te.const(0, x.dtype), of(x[i]))
+
+    return te.compute_one(x.shape, element, name)
 
 
 def _wide(x: Tensor, index: Sequence[ExprLike]) -> Expr:
     return nodes.cast(x[broadcast_index(x, index)], accumulator(x.dtype))
 
 
-def _numpy_attend(attrs: Attrs, scores: np.ndarray, values: np.ndarray) -> np.ndarray:
-    powers = np.exp(scores - np.max(scores, -2, keepdims=True, initial=-np.inf))
-    weights = powers / powers.sum(-2, keepdims=True)
+def _numpy_attend(attrs: AttendAttrs, scores: np.ndarray, values: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(scores - np.max(scores, -2, keepdims=True, initial=-np.inf))
+        weights = powers / powers.sum(-2, keepdims=True)
+    if attrs.nan_is_zero:
+        weights = np.where(np.isnan(weights), 0, weights)
     return np.asarray(np.matmul(weights.swapaxes(-1, -2), values))
 
 
-def _flops_attend(attrs: Attrs, scores: Type, values: Type) -> int:
+def _flops_attend(attrs: AttendAttrs, scores: Type, values: Type) -> int:
     out = _infer_attend(attrs, scores, values)
     x = check_elements(scores, FLOATS)
     return 2 * out.size * x.static_shape[-2] + 4 * x.size
@@ -163,7 +195,17 @@ def _flops_attend(attrs: Attrs, scores: Type, values: Type) -> int:
 
 _example = partial(Example, low=-5.0, high=5.0, atol=1e-5)
 
-attend: Operator[Attrs] = register(
+
+def _scores_without_keys(keys: int, rows: int) -> np.ndarray:
+    """Return random scores of which every third row sees no key, and one has a NaN."""
+    scores = np.random.default_rng(0).uniform(-5, 5, (keys, rows)).astype(np.float32)
+    scores[:, ::3] = -np.inf
+    scores[1, 1] = np.nan
+    scores[: keys // 2, 2] = -np.inf
+    return scores
+
+
+attend: Operator[AttendAttrs] = register(
     Operator(
         name="attend",
         schedule={"cpu": schedule_attention},
@@ -171,6 +213,7 @@ attend: Operator[Attrs] = register(
         infer=_infer_attend,
         reference=numpy_reference(_numpy_attend),
         compute=_attend,
+        attrs_type=AttendAttrs,
         rules=_rules_attend,
         fusion=Fusion.ANCHOR,
         flops=_flops_attend,
@@ -181,6 +224,14 @@ attend: Operator[Attrs] = register(
             _example(((2, 3, 64, 48), (1, 3, 64, 64))),
             _example(((2, 1, 9, 16), (3, 9, 8))),
             _example(((2, 19, 20), (2, 19, 8)), {}, ("float64",) * 2),
+            *(
+                _example(
+                    ((keys, 20), (keys, 24)),
+                    {"nan_is_zero": True},
+                    inputs={0: _scores_without_keys(keys, 20)},
+                )
+                for keys in (3, 18)
+            ),
             *half_examples(((2, 30, 20), (2, 30, 16))),
         ),
     )

@@ -22,8 +22,8 @@ are zeros and left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from treadle.expr.simplify import simplify
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product_example
-from treadle.ops.conv import known_extent
+from treadle.ops.conv import input_channel, known_extent
 from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd import schedule_winograd
 from treadle.ops.window import WindowAxis, known, tap_views
@@ -53,10 +53,11 @@ class WinogradAttrs(Attrs):
     The rows of a tile are `dilations[0]` apart, its columns `dilations[1]`: tiles interleave. The
     others say how the window moves along the depth of a volume. With a `stride` of 2, which is for
     images without dilation, the weights are those of four images, even rows first: [2, 2, ic/ib].
-    At infinity those of odd rows (or columns) are zeros.
+    At infinity those of odd rows (or columns) are zeros. Each of the `groups`, which are for
+    images, has blocks of input and output channels of its own.
 
-    `unused`: the last input channels of an image, whose weights are all zero: they are there to
-    fill the last block, hold any finite value and are not read.
+    `unused`: the last input channels of an image in one group, whose weights are all zero: they
+    are there to fill the last block, hold any finite value and are not read.
     """
 
     tile: int
@@ -67,6 +68,7 @@ class WinogradAttrs(Attrs):
     dilations: tuple[int, int] = (1, 1)
     stride: int = 1
     unused: int = 0
+    groups: int = 1
 
     @property
     def points(self) -> int:
@@ -196,10 +198,13 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> TensorType:
         attrs.stride > 1 and (data.ndim, attrs.dilations) != (5, (1, 1))
     ):
         raise TypeMismatch(f"a stride of {attrs.stride} is not 1, or 2 on images without dilation")
-    is_whole = chunks == held * attrs.stride**2 if data.ndim == 5 else chunks % held == 0
+    if filters % attrs.groups or held % attrs.groups or (attrs.groups > 1 and data.ndim != 5):
+        raise TypeMismatch(f"{attrs.groups} groups do not fit the weights {weights} and {data}")
+    of_group = held // attrs.groups
+    is_whole = chunks == of_group * attrs.stride**2 if data.ndim == 5 else chunks % held == 0
     if not is_whole or not same_dim(data.shape[-1], ib):
         raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
-    if not 0 <= attrs.unused < (ib if data.ndim == 5 else 1):
+    if not 0 <= attrs.unused < (ib if data.ndim == 5 and attrs.groups == 1 else 1):
         raise TypeMismatch(f"{attrs.unused} of the {ib} channels of the last block are not in use")
     sizes = (attrs.height, attrs.width)
     for axis, size, gap in zip((-3, -2), sizes, attrs.dilations, strict=True):
@@ -255,7 +260,7 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
     m, a = attrs.tile, attrs.points
     dh, dw = attrs.dilations
     oc, ob = u.shape[0], u.shape[5]
-    chunks, ib = u.shape[3], x.shape[-1]
+    chunks, ib = simplify(u.shape[3] * attrs.groups), x.shape[-1]
     made = _infer(attrs, TensorType(x.shape, x.dtype), TensorType(u.shape, u.dtype))
     taps = (int_value(chunks) or 1) // (int_value(x.shape[1]) or 1)
     depth = _depth(attrs, TensorType(x.shape, x.dtype), taps)
@@ -288,12 +293,14 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
     icb = te.reduce_axis((0, ib), "icb")
     phases = [te.reduce_axis((0, attrs.stride), name) for name in ("top", "left")]
     image = (int_value(chunks) or 1) // attrs.stride**2
-    ic = te.reduce_axis((0, image), "ic")
-    chunk = (phases[0] * attrs.stride + phases[1]) * image + ic
+    of_group = image // attrs.groups
+    ic = te.reduce_axis((0, of_group), "ic")
+    phase = phases[0] * attrs.stride + phases[1]
 
     def products(i: Expr, j: Expr, b: Expr, o: Expr, t: Expr, obk: Expr) -> Expr:
-        value = v[i, j, b, chunk, t, icb] * u[o, i, j, chunk, icb, obk]
-        return te.sum(value, axis=[*phases, ic, icb])
+        channel = input_channel(o, ic, int_value(oc) or 1, attrs.groups, of_group)
+        value = v[i, j, b, phase * image + channel, t, icb]
+        return te.sum(value * u[o, i, j, phase * of_group + ic, icb, obk], axis=[*phases, ic, icb])
 
     mm = te.compute_one((a, a, n, oc, down * across, ob), products, name="winograd_products")
 
@@ -348,6 +355,8 @@ def _phase(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     tile, a, taps = attrs.tile, attrs.points, taps_of_phase(attrs.stride)
     data, weights = x.astype(np.float64), u.astype(np.float64)
     n, _, high, wide, _ = x.shape
+    if attrs.groups > 1:
+        return np.concatenate(list(_of_groups(attrs, x, u)), axis=1)
     view = np.lib.stride_tricks.sliding_window_view(data, (a, a), axis=(2, 3))
     d = view[:, :, ::tile, ::tile]  # [n, chunks, tiles down, tiles across, ib, a, a]
     forward, back = input_matrix(tile, taps), output_matrix(tile, taps)
@@ -356,6 +365,15 @@ def _phase(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     y = np.einsum("ri,ijnopqk,sj->noprqsk", back, m, back, optimize=True)
     whole: np.ndarray = y.reshape(n, u.shape[0], high - taps + 1, wide - taps + 1, u.shape[5])
     return whole
+
+
+def _of_groups(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield what `_phase` returns for each of the groups; a stride has made more images of x."""
+    n, _, *image = x.shape
+    apart = x.reshape(n, attrs.stride**2, attrs.groups, -1, *image)
+    alone = replace(attrs, groups=1)
+    for g, weights in enumerate(np.split(u, attrs.groups)):
+        yield _phase(alone, apart[:, :, g].reshape(n, -1, *image), weights)
 
 
 def _without_odd_ends(shape: tuple[int, ...]) -> np.ndarray:
@@ -432,6 +450,13 @@ conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
             ),
             _strided_example((1, 2, 10, 18, 4), (3, 5, 5, 8, 4, 8), tile=4, height=4, width=7),
             _strided_example((2, 1, 10, 6, 4), (2, 3, 3, 4, 4, 4), tile=2, height=3, width=2),
+            product_example(
+                ((1, 4, 6, 10, 4), (6, 6, 6, 2, 4, 8)),
+                {"tile": 4, "height": 4, "width": 8, "groups": 2},
+            ),
+            _strided_example(
+                (1, 3, 10, 6, 4), (3, 3, 3, 4, 4, 8), tile=2, height=3, width=2, groups=3
+            ),
         ),
     )
 )

@@ -501,9 +501,11 @@ def _interpolation_stages(
     """Return the stages that resize one axis after the other."""
     stages: list[te.Tensor] = []
     last = x
-    for axis in _in_order(axes):
+    ordered = _in_order(axes)
+    for axis in ordered:
         index, weight = _tap_tables(attrs, axis, stages)
-        last = _weighted(axis, _tap_count(attrs, axis), last, index, weight)
+        is_kept = axis.dimension == x.ndim - 1 and axis is not ordered[-1]
+        last = _weighted(axis, _tap_count(attrs, axis), last, index, weight, is_kept=is_kept)
         stages.append(last)
     return stages
 
@@ -511,41 +513,44 @@ def _interpolation_stages(
 def _tap_tables(
     attrs: ResizeAttrs, axis: _Axis, stages: list[te.Tensor]
 ) -> tuple[te.Tensor, te.Tensor]:
-    """Return the stages index[out, taps] and weight[out, taps]; what they need joins `stages`."""
+    """Return the stages index[taps, out] and weight[taps, out]; what they need joins `stages`."""
     taps, k = _tap_count(attrs, axis), axis.dimension
 
-    def place(o: Expr, t: Expr) -> Expr:
+    def place(t: Expr, o: Expr) -> Expr:
         return _within(axis, _EXPRS, _tap(attrs, axis, _EXPRS, _real(o), _real(t))[0])
 
-    def weigh(o: Expr, t: Expr) -> Expr:
+    def weigh(t: Expr, o: Expr) -> Expr:
         return _tap(attrs, axis, _EXPRS, _real(o), _real(t))[1]
 
-    index = te.compute_one((axis.out, taps), place, name=f"resize_index{k}")
-    weight = te.compute_one((axis.out, taps), weigh, name=f"resize_weight{k}")
+    index = te.compute_one((taps, axis.out), place, name=f"resize_index{k}")
+    weight = te.compute_one((taps, axis.out), weigh, name=f"resize_weight{k}")
     stages += [index, weight]
     if not _is_normalised(attrs):
         return index, weight
     t = te.reduce_axis((0, taps), "t")
     total = te.compute_one(
-        (axis.out,), lambda o: te.sum(weight[o, t], axis=t), name=f"resize_total{k}"
+        (axis.out,), lambda o: te.sum(weight[t, o], axis=t), name=f"resize_total{k}"
     )
     scaled = te.compute_one(
-        (axis.out, taps), lambda o, t: weight[o, t] / total[o], name=f"resize_share{k}"
+        (taps, axis.out), lambda t, o: weight[t, o] / total[o], name=f"resize_share{k}"
     )
     stages += [total, scaled]
     return index, scaled
 
 
 def _weighted(
-    axis: _Axis, taps: int, x: te.Tensor, index: te.Tensor, weight: te.Tensor
+    axis: _Axis, taps: int, x: te.Tensor, index: te.Tensor, weight: te.Tensor, *, is_kept: bool
 ) -> te.Tensor:
-    """Return `x` with one axis replaced by weighted sums of its elements."""
+    """Return `x` with one axis replaced by weighted sums of its elements.
+
+    Those along memory, which no vector reads in order, are kept: what reads them reads them again.
+    """
     k = axis.dimension
     wide = accumulator(x.dtype) if dt.is_float(x.dtype) else "float32"
 
     def term(i: Sequence[Expr], t: Expr) -> Expr:
-        value = x[(*i[:k], index[i[k], t], *i[k + 1 :])]
-        return cast(value, wide) * cast(weight[i[k], t], wide)
+        value = x[(*i[:k], index[t, i[k]], *i[k + 1 :])]
+        return cast(value, wide) * cast(weight[t, i[k]], wide)
 
     def written_out(*i: Expr) -> Expr:
         total = term(i, te.const(0))
@@ -559,7 +564,9 @@ def _weighted(
         return te.sum(term(i, t), axis=t)
 
     element = written_out if taps <= _WRITTEN_OUT else reduced
-    return te.compute_one(_resized(x, [axis]), element, name=f"resize{k}")
+    return te.compute_one(
+        _resized(x, [axis]), element, name=f"resize{k}", tag=te.KEPT if is_kept else ""
+    )
 
 
 def _flops_resize(attrs: ResizeAttrs, x: Type) -> int:

@@ -4,7 +4,8 @@
 before:  matmul(softmax(f(matmul(q, k')), axis=-1), v)            k' is k with its last axes swapped
 after:   attend(g(matmul(k, q')), v)
 
-or matmul(v', softmax(...)'), whose result is turned. f are any element-wise operators, such as a
+or matmul(v', softmax(...)'), whose result is turned; weights that are no number may become 0
+before they are used. f are any element-wise operators, such as a
 scale, a mask, a choice; g are the same with their operands turned, so that scores lie with the
 keys outside and the rows inside. The scores, what moves the operands and a transpose of the result
 become part of the kernel; a number that scales the keys scales the queries instead. Scores are
@@ -25,7 +26,7 @@ from treadle.graph.nodes import Call, Constant, Function, Node, topological, use
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import tensor_type
 from treadle.ops.attention import attend
-from treadle.ops.elementwise import multiply
+from treadle.ops.elementwise import isnan, multiply, where
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import broadcast_to, gather, reshape, slice_, transpose
 from treadle.ops.norm import softmax
@@ -76,9 +77,12 @@ def _attention(call: Call, uses: Uses, target: Target) -> Node | None:
 
 def _attended(call: Call, weights: Node, values: Node, uses: Uses, target: Target) -> Node | None:
     """Return the sum of values by weights as `attend`, where it can be and pays."""
-    if not _is_call(weights, softmax) or not uses.is_single(weights):
+    guarded = _without_nan(weights, uses)
+    weights = weights if guarded is None else guarded
+    if not isinstance(weights, Call) or weights.op is not softmax:
         return None
-    assert isinstance(weights, Call)
+    if guarded is None and not uses.is_single(weights):
+        return None
     scores, last = weights.args[0], tensor_type(weights.type).ndim - 1
     if attrs_of(weights).axis != last or not uses.is_single(scores):
         return None
@@ -88,7 +92,21 @@ def _attended(call: Call, weights: Node, values: Node, uses: Uses, target: Targe
     turned: dict[Node, Node] = {}
     for step in steps:
         turned[step] = _turned_step(step, turned)
-    return attend(turned[scores], values, origin=call.origin)
+    return attend(turned[scores], values, nan_is_zero=guarded is not None, origin=call.origin)
+
+
+def _without_nan(node: Node, uses: Uses) -> Node | None:
+    """Return x where `node` is x with 0 for what is no number, and x has no other use.
+
+    where(isnan(x), 0, x)
+    """
+    if not isinstance(node, Call) or node.op is not where or not uses.is_single(node):
+        return None
+    test, zero, x = node.args
+    is_test = isinstance(test, Call) and test.op is isnan and test.args[0] is x
+    is_zero = isinstance(zero, Constant) and not np.any(zero.value)
+    inside = uses.counts.get(x, 2) == 2 and uses.is_single(test)
+    return x if is_test and is_zero and inside else None
 
 
 def _is_call(node: Node, operator: Operator[Any]) -> bool:

@@ -21,9 +21,10 @@ from treadle.ops.conv import ConvAttrs
 from treadle.ops.conv_strassen import conv2d_strassen_nchwc, strassen_blocks_nchwc
 from treadle.ops.matmul_strassen import PRODUCTS
 from treadle.ops.schedules.tiles import best_window_tile, image_cycles, tile_cycles
-from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, LARGEST_LOCAL
+from treadle.ops.schedules.winograd import LARGEST_LOCAL, bytes_per_cycle
 from treadle.optimize.channels import GAP, ChannelOrder, pack_weights, packed_constant
 from treadle.optimize.strassen import (
+    BUSY,
     COMBINE_CYCLES,
     KERNEL_CYCLES,
     SUM_CYCLES,
@@ -238,7 +239,8 @@ def _cycles(shape: PointwiseShape, rows: int, blocks: int, parts: int, target: T
     pairs = ceil(shape.outputs / (2 * blocks))
     step = tile_cycles(rows, blocks * registers)
     products = shape.batch * PRODUCTS * shape.steps / 2 * tiles * pairs * step
-    reading = shape.batch * PRODUCTS * shape.steps * shape.outputs * shape.block / BYTES_PER_CYCLE
+    weights = shape.batch * PRODUCTS * shape.steps * shape.outputs * shape.block
+    reading = weights / (BUSY * bytes_per_cycle(target))
     touched = (4 + PRODUCTS) * shape.batch * tiles * rows * shape.inputs / 2 * registers
     made = shape.batch * shape.positions * shape.outputs * registers
     after = made * (COMBINE_CYCLES + _PLACE_CYCLES)
@@ -252,4 +254,5 @@ def _direct(shape: PointwiseShape, target: Target) -> float:
     image = (shape.height, shape.width, shape.outputs)
     tile = best_window_tile(*image, target, registers=registers, reduction=shape.steps)
     cycles = shape.batch * shape.steps * image_cycles(image, tile, registers)
-    return max(cycles, 4.0 * shape.steps * shape.outputs * shape.block / BYTES_PER_CYCLE)
+    weights = 4 * shape.steps * shape.outputs * shape.block
+    return max(cycles, weights / (BUSY * bytes_per_cycle(target)))

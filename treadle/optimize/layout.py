@@ -63,6 +63,7 @@ from treadle.optimize.winograd import (
     transform_weights,
     why_winograd,
     winograd_attrs,
+    winograd_in_groups,
     winograd_pads,
     winograd_tile,
 )
@@ -176,11 +177,19 @@ class _Layouts:
     # -- the two forms -------------------------------------------------------------------------
 
     def _plain(self, node: Node) -> Node:
-        if node not in self.plain:
+        if node not in self.plain and _is_grown(node):
+            assert isinstance(node, Call)
+            self.plain[node] = _resized(node, self._plain(node.args[0]))
+        elif node not in self.plain:
             self.plain[node] = _unpacked(self.blocked[node], tensor_type(node.type), node.origin)
         return self.plain[node]
 
     def _blocked(self, node: Node) -> _Blocked:
+        if node not in self.blocked and _is_grown(node):
+            assert isinstance(node, Call)
+            grown = self._resize(node)
+            if grown is not None:
+                self.blocked[node] = grown
         if node not in self.blocked:
             type_ = tensor_type(node.type)
             block = block_of(self.target, type_.dtype)
@@ -255,6 +264,9 @@ class _Layouts:
         if merged < attrs.groups and not _has_known_image(data):
             return self._stays(node, "groups are for images of known sizes")
         _runs_blocked(node, block)
+        filtered = self._filtered_in_groups(node, w, merged) if attrs.groups > 1 else None
+        if filtered is not None:
+            return filtered
         groups = attrs.groups // merged
         if merged > 1:
             w = Constant.of(merge_groups(w.value, attrs.groups, merged), origin=w.origin)
@@ -280,7 +292,7 @@ class _Layouts:
 
         decided(node.origin, "method", choice, why)
         if tile is not None:
-            again = _winograd(node, source, w, tile)
+            again = _winograd(node, attrs, source, w, tile)
             return _Blocked(again(order), order, again)
         return self._direct_conv(node, source, w, order, scaled)
 
@@ -306,6 +318,23 @@ class _Layouts:
             return conv2d_nchwc.call(how, (padded, packed), origin=node.origin)
 
         return _Blocked(make(order), order, make)
+
+    def _filtered_in_groups(self, node: Call, w: Constant, merged: int) -> _Blocked | None:
+        """Filter in groups where that is faster than `merged` groups as one by the direct way."""
+        x, attrs, data = node.args[0], node.attrs, tensor_type(node.args[0].type)
+        assert isinstance(attrs, ConvAttrs)
+        block, filters = block_of(self.target, data.dtype), w.type.static_shape[0]
+        source = self._blocked(x)
+        found = winograd_in_groups(attrs, data, w.type, merged, block, self.target)
+        if found is None or source.order != ChannelOrder.natural(_channels(data), block):
+            return None
+        together, tile = found
+        decided(node.origin, "method", f"Winograd F({tile}x{tile},3x3)", "of whole blocks")
+        joined = Constant.of(merge_groups(w.value, attrs.groups, together), origin=w.origin)
+        attrs = replace(attrs, groups=attrs.groups // together)
+        make = _winograd(node, attrs, source, joined, tile)
+        order = ChannelOrder.natural(filters, block)
+        return _Blocked(make(order), order, make if attrs.groups == 1 else None)
 
     def _conv_transpose(self, node: Call) -> _Blocked | None:
         """The phases one after the other, or all by one convolution, then woven."""
@@ -516,7 +545,7 @@ class _Layouts:
         return self.moved[x, order]
 
     def _move(self, x: Node, order: ChannelOrder) -> Node:
-        if isinstance(x, Call) and x.op is resize and x in self.blocked and _grows(x):
+        if isinstance(x, Call) and x in self.blocked and _is_grown(x):
             smaller = self._operand(x.args[0], order, tensor_type(x.type).ndim)
             return _resized(x, smaller)
         if x in self.blocked and tensor_type(x.type).ndim == 4 and _has_known_image(x.type):
@@ -632,8 +661,10 @@ def _has_known_image(type_: Type) -> bool:
     return all(isinstance(d, int) for d in tensor_type(type_).shape[1:])
 
 
-def _grows(x: Call) -> bool:
-    """True when a result of known size has more elements than the first operand."""
+def _is_grown(x: Node) -> bool:
+    """True for a resize that makes more elements of an image: moves come before it."""
+    if not isinstance(x, Call) or x.op is not resize:
+        return False
     source, out = tensor_type(x.args[0].type), tensor_type(x.type)
     return source.is_static and out.is_static and out.size > source.size
 
@@ -719,19 +750,21 @@ def _times(packed: Node, factor: Node, origin: str) -> Node:
 
 
 def _winograd(
-    node: Call, source: _Blocked, w: Constant, tile: int
+    node: Call, attrs: ConvAttrs, source: _Blocked, w: Constant, tile: int
 ) -> Callable[[ChannelOrder], Node]:
     """Return what makes a convolution by Winograd's filtering in a channel order."""
-    attrs, data = node.attrs, tensor_type(node.args[0].type)
-    assert isinstance(attrs, ConvAttrs)
+    data = tensor_type(node.args[0].type)
     filled = replace(attrs, pads_after=winograd_pads(attrs, data, w.type, tile))
     padded, _ = _padded(source.node, filled, w, node.origin)
     how = winograd_attrs(attrs, data, w.type, tile)
-    if data.ndim == 4:
-        how = replace(how, unused=source.order.unused)
+    inputs = source.order
+    if attrs.groups > 1:
+        inputs = ChannelOrder.natural(w.type.static_shape[1], inputs.block)
+    elif data.ndim == 4:
+        how = replace(how, unused=inputs.unused)
 
     def make(order: ChannelOrder) -> Node:
-        packed = transform_weights(pack_weights(w.value, source.order, order), tile, how.stride)
+        packed = transform_weights(pack_weights(w.value, inputs, order), tile, how.stride)
         return conv2d_winograd_nchwc.call(
             how, (padded, packed_constant(packed, w)), origin=node.origin
         )

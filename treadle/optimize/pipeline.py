@@ -15,6 +15,7 @@ from treadle.optimize.canonicalize import canonicalize, expand_tuples
 from treadle.optimize.fold import store_constants
 from treadle.optimize.fuse import fuse
 from treadle.optimize.layout import choose_layouts
+from treadle.optimize.resizes import convolve_before_resizing
 from treadle.optimize.verify import verify
 from treadle.passes import Pipeline, pipeline
 from treadle.target.base import Target
@@ -35,6 +36,8 @@ def graph_pipeline(target: Target, opt_level: int = 3) -> Pipeline[Function]:
         passes = [
             # First, so that all later passes see one form of everything.
             ("canonicalize", canonicalize),
+            # After normalisations went into the weights, which are split here.
+            ("convolve_before_resizing", convolve_before_resizing),
             # Before fusion: the packing of weights and the padding it makes take part in it.
             ("choose_layouts", lambda f: choose_layouts(f, target)),
             # What the layouts left next to each other: transforms that cancel, dead constants.

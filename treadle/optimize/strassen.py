@@ -16,7 +16,7 @@ import numpy as np
 
 from treadle.ops.matmul_strassen import PRODUCTS, RIGHT, TRAILER
 from treadle.ops.schedules.tiles import Tile, best_panel, best_rows, tile_set_cycles
-from treadle.ops.schedules.winograd import BYTES_PER_CYCLE, LARGEST_LOCAL
+from treadle.ops.schedules.winograd import LARGEST_LOCAL, bytes_per_cycle
 from treadle.settings import get
 from treadle.target.base import Target
 
@@ -34,6 +34,8 @@ SUM_CYCLES = 3.0
 """Per vector read or written where blocks of the values are added."""
 COMBINE_CYCLES = 6.0
 """Per vector of the result: products are stored, read, added."""
+BUSY = 0.85
+"""The share of its time that memory delivers weights while products are computed."""
 KERNEL_CYCLES = 60_000.0
 """What one more kernel costs: the threads meet once more, and read what the others wrote."""
 
@@ -162,7 +164,7 @@ def _costs(shape: ProductShape, target: Target) -> tuple[float, float]:
     tile = Tile(best_rows(half, wide, _row_bytes(shape), target), wide)
     halves = ceil(shape.columns / (2 * lanes * wide)) * wide
     fast = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1)
-    reading = 4.0 * shape.steps * shape.columns / BYTES_PER_CYCLE
+    reading = 4.0 * shape.steps * shape.columns / (BUSY * bytes_per_cycle(target))
     touched = (4 + PRODUCTS) * parts * half * shape.steps / 2 / lanes
     sums = (touched * SUM_CYCLES + KERNEL_CYCLES) / shape.sharing
     made = shape.batch * shape.rows * vectors * COMBINE_CYCLES

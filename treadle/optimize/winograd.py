@@ -10,6 +10,7 @@ images with many channels.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, prod
 
 import numpy as np
@@ -60,19 +61,21 @@ def winograd_costs(
     n, channels = (d if isinstance(d, int) else 1 for d in data.shape[:2])
     filters, _, *kernel = weights.static_shape
     n *= prod(deep)
+    groups = attrs.groups
     # A tap of the depth adds products like a channel.
-    inputs = ceil(channels / block) * block * prod(kernel[:-2])
-    outputs = ceil(filters / block) * block
+    inputs = groups * ceil(channels / groups / block) * block * prod(kernel[:-2])
+    outputs = groups * ceil(filters / groups / block) * block
     registers = max(1, block // target.lanes())
-    unused = -channels % block if data.ndim == 4 else 0  # the natural order
+    unused = -(channels // groups) % block if data.ndim == 4 else 0  # the natural order
     costs: dict[int | None, float] = {
-        None: _direct(
+        None: groups
+        * _direct(
             (n, height, width),
-            inputs - unused,
-            outputs,
+            (inputs // groups - unused, outputs // groups),
             block,
             target,
             taps_of(attrs, data, weights),
+            whole=groups > 1,
         )
     }
     stride = _stride(attrs)
@@ -80,10 +83,37 @@ def winograd_costs(
         gaps = _gaps(attrs)
         down, across = tiles_along(height, tile, gaps[0]), tiles_along(width, tile, gaps[1])
         parts = (inputs * stride**2, outputs, block)
-        shape = WinogradShape(tile, down, across, *parts, n, gaps, stride, unused)
+        unused = unused if groups == 1 else 0
+        shape = WinogradShape(tile, down, across, *parts, n, gaps, stride, unused, groups)
         cycles = plan_winograd(shape, target, width=registers).cycles
         costs[tile] = cycles / WORTHWHILE[stride][tile]
     return costs
+
+
+def winograd_in_groups(
+    attrs: ConvAttrs, data: TensorType, weights: TensorType, merged: int, block: int, target: Target
+) -> tuple[int, int] | None:
+    """Return how many groups to take as one, and the tile, where that beats the direct way.
+
+    That takes `merged` groups as one. Channels taken together fill whole blocks.
+    """
+    groups = attrs.groups
+    filters, inputs, *kernel = weights.static_shape
+    widths = inputs, filters // groups
+
+    def costs_of(together: int) -> dict[int | None, float]:
+        whole = TensorType((filters, inputs * together, *kernel), weights.dtype)
+        return winograd_costs(replace(attrs, groups=groups // together), data, whole, block, target)
+
+    direct = costs_of(merged)[None]
+    found = {
+        (together, tile): cost
+        for together in range(1, groups + 1)
+        if groups % together == 0 and all(w * together % block == 0 for w in widths)
+        for tile, cost in costs_of(together).items()
+        if tile is not None and cost < direct
+    }
+    return min(found, key=lambda key: found[key]) if found and get().winograd else None
 
 
 def why_winograd(
@@ -93,7 +123,7 @@ def why_winograd(
     if data.dtype != "float32" or weights.static_shape[-2:] != (KERNEL, KERNEL):
         return f"Winograd's filtering is for float32 and windows of {KERNEL}x{KERNEL}"
     if not _is_possible(attrs, data, weights):
-        return "Winograd's filtering is for known images, groups of 1 and strides of 1, or 2 by 2"
+        return "Winograd's filtering is for known images and strides of 1, or 2 by 2"
     costs = winograd_costs(attrs, data, weights, block, target)
     cycles = [f"direct {costs[None] / 1e3:.0f}"]
     worth = WORTHWHILE[_stride(attrs)]
@@ -110,7 +140,13 @@ def _is_possible(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> boo
     is_dense = strided or all(s == 1 for s in steps)
     is_square = len(kernel) >= 2 and kernel[-2:] == [KERNEL, KERNEL]
     is_known = all(isinstance(d, int) for d in data.shape[1:])
-    return data.dtype == "float32" and is_known and is_square and is_dense and attrs.groups == 1
+    return (
+        data.dtype == "float32"
+        and is_known
+        and is_square
+        and is_dense
+        and (data.ndim == 4 or attrs.groups == 1)
+    )
 
 
 def _gaps(attrs: ConvAttrs) -> tuple[int, int]:
@@ -159,19 +195,22 @@ def taps_of(attrs: ConvAttrs, data: TensorType, weights: TensorType) -> tuple[Ta
 
 def _direct(
     image: tuple[int, int, int],
-    inputs: int,
-    outputs: int,
+    channels: tuple[int, int],
     block: int,
     target: Target,
     taps: tuple[Taps, Taps] | None,
+    *,
+    whole: bool,
 ) -> float:
     n, height, width = image
+    inputs, outputs = channels
     registers = max(1, block // target.lanes())
     chunks = outputs // block
     reduction = inputs * KERNEL**2
     tile = best_window_tile(
-        height, width, chunks, target, registers=registers, taps=taps, reduction=reduction
-    )
+        height, width, chunks, target, registers=registers, whole=whole, taps=taps,
+        reduction=reduction,
+    )  # fmt: skip
     wait = weight_cycles(reduction, tile.vectors * registers, target)
     steps = image_cycles((height, width, chunks), tile, registers, taps, wait)
     cycles = n * inputs * steps * (1 if taps is not None else KERNEL**2)
@@ -200,7 +239,8 @@ def winograd_attrs(
     height, width = _outputs(attrs, data, weights)[-2:]
     gaps = _gaps(attrs)
     if data.ndim == 4:
-        return WinogradAttrs(tile, height, width, dilations=gaps, stride=_stride(attrs))
+        stride, groups = _stride(attrs), attrs.groups
+        return WinogradAttrs(tile, height, width, dilations=gaps, stride=stride, groups=groups)
     strides, dilations = attrs.strides or (1,), attrs.dilations or (1,)
     return WinogradAttrs(tile, height, width, strides[0], dilations[0], gaps)
 

@@ -47,6 +47,13 @@ class Target:
         return self.triple.partition("-")[0]
 
     @property
+    def lookup_lanes(self) -> int:
+        """How many 32-bit lanes one instruction picks by index from a register; 0: none."""
+        if self.architecture != "x86_64":
+            return 0
+        return 16 if self.has("avx512f") else 8 if self.has("avx2") else 0
+
+    @property
     def required_features(self) -> tuple[str, ...]:
         """The instruction-set features a machine must have to run code for this target."""
         architecture = architecture_of(self.triple)

@@ -91,7 +91,8 @@ class Machine:
     `fma`: fused multiply-add is an instruction; `rounding`: floor, ceil, trunc and rint are;
     `half_convert`, `half_arithmetic`: float16 conversions and arithmetic are; `nan_min`: one
     instruction gives the minimum that propagates NaN; `least_masked`: the bytes of the smallest
-    elements that vector loads and stores can leave out by a mask (0: none).
+    elements that vector loads and stores can leave out by a mask (0: none); `lookup_lanes`: see
+    `Target`.
     """
 
     x86: bool
@@ -101,6 +102,7 @@ class Machine:
     half_arithmetic: bool
     nan_min: bool
     least_masked: int = 0
+    lookup_lanes: int = 0
 
     @staticmethod
     def of(target: Target) -> Machine:
@@ -111,7 +113,9 @@ class Machine:
             half = bool(on & {"f16c", "avx512f"})
             masked = 1 if "avx512bw" in on else 4 if on & {"avx512f", "avx2"} else 0
             rounding = "sse4.1" in on or "avx" in on
-            return Machine(True, "fma" in on, rounding, half, "avx512fp16" in on, False, masked)
+            lanes = target.lookup_lanes
+            halves = half, "avx512fp16" in on
+            return Machine(True, "fma" in on, rounding, *halves, False, masked, lanes)
         if architecture in ("aarch64", "arm64"):
             return Machine(False, True, True, True, "fullfp16" in on, True)
         fused = architecture.startswith("riscv") and "f" in on

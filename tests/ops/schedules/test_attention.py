@@ -5,10 +5,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.ops.schedules.compiled import check
-from tests.target.kernel import native
+from tests.target.kernel import native, pool_of, run
+from treadle.build.kernel import Kernel
+from treadle.graph.interpret import run as interpret
+from treadle.graph.nodes import Function, Var
+from treadle.graph.types import TensorType
+from treadle.ops.attention import attend
+from treadle.ops.movement import transpose
 from treadle.ops.schedules.attention import MOST_SCORES, block_vectors
 
 
@@ -22,6 +29,23 @@ def test_few_heads_are_shared_out_by_blocks() -> None:
     text = check("attend", (1, 64, 200), (1, 64, 16)).loop_text()
     assert text.count("parallel(") == 1
     assert "alloc(workspace)" not in text
+
+
+def test_values_across_memory_are_turned_once_for_few_heads() -> None:
+    scores = Var("scores", TensorType((2, 40, 64), "float32"))
+    values = Var("values", TensorType((2, 32, 40), "float32"))
+    made = attend(scores, transpose(values, perm=(0, 2, 1)))
+    kernel = Kernel(Function((scores, values), made, "turned"), native())
+    text = kernel.loop_text()
+    assert "transpose: float32[2, 40, 32] = alloc(workspace)" in text
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.type.static_shape).astype("f4") for v in (scores, values)]
+    given = {"scores": arrays[0], "values": arrays[1]}
+    (expected,) = interpret(Function((scores, values), made, "turned"), given)
+    result = np.zeros_like(expected)
+    space = kernel.lowered.workspace_bytes
+    assert run(kernel.lowered, [*arrays, result], env=pool_of(2, []), workspace=space) == 0
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("chunks", [1, 4])

@@ -7,7 +7,7 @@ subtracted in two parts; the first has so few bits that n times it is exact.
 
 from __future__ import annotations
 
-from treadle.expr.nodes import Expr
+from treadle.expr.nodes import Expr, call
 from treadle.lower.math.blocks import (
     INF,
     LN2,
@@ -22,8 +22,10 @@ from treadle.lower.math.blocks import (
     scale,
     where,
     with_sign_of,
+    word,
 )
 from treadle.lower.math.coefficients import (
+    EXP_EIGHTH_F32,
     EXP_F32,
     EXP_F64,
     EXP_LITE,
@@ -84,6 +86,19 @@ def sigmoid_divisor_f32(x: Expr) -> Expr:
     r = fma(n, -LN2, y)
     grown = fma(r * r, polynomial(r, EXP_SHORT_F32), r)
     return fma(1.0 + grown, power, 1.0)
+
+
+def sigmoid_divisor_by_lookup_f32(x: Expr) -> Expr:
+    """Return 1 + e**-x with fewer operations, where a machine looks up eighths of powers of two.
+
+    As `sigmoid_divisor_f32`, from n = round(8 * x / ln 2), but it may grow with x by a rounding
+    error from one n to the next. Infinite below -88.68.
+    """
+    y = at_most(at_least(x, -88.75), 87.0)
+    shifted = fma(y, -8.0 / LN2, 1.5 * 2.0**23)
+    r = fma(shifted - 1.5 * 2.0**23, LN2 / 8.0, y)  # e**-x = 2**(n / 8) * e**-r
+    grown = fma(r * r, fma(r, -EXP_EIGHTH_F32[1], EXP_EIGHTH_F32[0]), negate(r))
+    return fma(1.0 + grown, call("exp2_eighths", word(shifted)), 1.0)
 
 
 def tanh_f32(x: Expr) -> Expr:

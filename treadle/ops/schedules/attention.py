@@ -374,8 +374,17 @@ def _place_result(group: Group, parts: _Parts, axes: _Axes, vectors: int, target
         parts.values.compute_at(result, head)
         _pack(parts.values, lanes)
     elif parts.values is not None:
-        parts.values.compute_inline()
+        _values_of_all_heads(parts.values, lanes, target)
     return _Nest(result, head, block)
+
+
+def _values_of_all_heads(values: Stage, lanes: int, target: Target) -> None:
+    """Turn the values before all else where reads run across vectors; else read what is there."""
+    is_turned = turned_axis(values, values.schedule, lanes) is not None
+    if is_turned and size_of(compute_of(values).shape) is not None:
+        schedule_stage(values.schedule, values, target)
+    else:
+        values.compute_inline()
 
 
 def _even_tile(rows: int, vectors: int, target: Target, *, only: bool = False) -> Tile:

@@ -62,6 +62,7 @@ class WinogradShape:
 
     Tiles of `gaps` phases interleave, down and across. A `stride` takes the image apart into
     several, whose channels all count as `inputs`; the last `unused` of each are not multiplied.
+    Channels are those of all `groups`.
     """
 
     tile: int
@@ -74,6 +75,7 @@ class WinogradShape:
     gaps: tuple[int, int] = (1, 1)
     stride: int = 1
     unused: int = 0
+    groups: int = 1
 
     @property
     def side(self) -> int:
@@ -88,15 +90,25 @@ class WinogradShape:
     @property
     def products(self) -> int:
         """How many products a tile has per output channel: odd images have none at infinity."""
-        used = self.inputs - self.unused * self.stride**2
+        used = self.reduced - self.unused * self.stride**2
         if self.stride == 1:
             return self.points * used
         return (2 * self.tile + 1) ** 2 * used // 4
 
     @property
+    def reduced(self) -> int:
+        """How many of the inputs an output channel sums."""
+        return self.inputs // self.groups
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors of outputs a group has."""
+        return self.outputs // self.groups // self.block
+
+    @property
     def weight_bytes(self) -> int:
         """The transformed weights."""
-        return 4 * self.points * self.inputs * self.outputs
+        return 4 * self.points * self.reduced * self.outputs
 
     def v_bytes(self, tiles: int) -> int:
         """The transformed inputs of some tiles."""
@@ -169,7 +181,9 @@ def _plan(
 ) -> Plan:
     tiles = group[0] * group[1]
     groups = shape.batch * shape.down * shape.across // tiles
-    choices = tiles_in_registers(tiles, shape.outputs // shape.block, target, width=width)
+    choices = tiles_in_registers(tiles, shape.vectors, target, width=width)
+    if shape.groups > 1:  # channels of two groups read nothing in common
+        choices = [c for c in choices if shape.vectors % c.vectors == 0]
 
     def cycles(registers: Tile) -> float:
         work = _group_cycles(shape, target, tiles, groups, registers, width)
@@ -225,7 +239,7 @@ def _weight_wait(
     0 where one pass takes them or the first cache holds those of a point.
     """
     size = 4 * target.lanes()
-    is_near = shape.inputs * registers.vectors * width * size <= target.l1_bytes // 2
+    is_near = shape.reduced * registers.vectors * width * size <= target.l1_bytes // 2
     return 0.0 if is_near or tiles <= registers.rows else size / NEAR_BYTES_PER_CYCLE
 
 
@@ -272,7 +286,7 @@ def _shape_of(group: Group) -> WinogradShape:
     channels = (chunks * block, outputs, lanes)
     attrs = group.attrs
     down = tiles // across
-    how = (attrs.dilations, attrs.stride, attrs.unused)
+    how = (attrs.dilations, attrs.stride, attrs.unused, attrs.groups)
     return WinogradShape(attrs.tile, down, across, *channels, batch, *how)
 
 
