@@ -3,7 +3,8 @@
 
 Both ways are estimated in cycles of one core, as for products of matrices (`optimize/strassen.py`):
 the register tiles with their remainders, the vectors that sums and combination touch, and the
-weights from memory. The image and the seven products of a pair of panels must fit a core's cache.
+weights from memory, of which the first of the tiles that share a panel waits for its part. The
+results and the seven products of a pair of panels must fit a core's cache.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from treadle.optimize.strassen import (
     COMBINE_CYCLES,
     KERNEL_CYCLES,
     SUM_CYCLES,
-    WORTHWHILE,
     Budget,
     ProductShape,
     are_rows_even,
@@ -45,6 +45,8 @@ LEAST_VECTORS = 2
 """Registers of a panel: a narrower one would read the sums of the image too often."""
 MOST_PARTS = 8
 """Parts of an image at most: each reads all weights."""
+WORTHWHILE = 0.97
+"""The share of the direct way's cycles it may take: the estimate is on the direct way's side."""
 _PLACE_CYCLES = 2.0
 """Per vector of the result: it is read again to go where it belongs."""
 
@@ -246,7 +248,7 @@ def _cycles(shape: PointwiseShape, rows: int, blocks: int, parts: int, target: T
     after = made * (COMBINE_CYCLES + _PLACE_CYCLES)
     is_far = 4 * target.lanes() * touched > target.l3_bytes // 8
     sums = touched * (_FAR_SUM_CYCLES if is_far else SUM_CYCLES) + KERNEL_CYCLES
-    return max(products, reading) + sums + after
+    return max(products, reading) + reading * parts / tiles + sums + after
 
 
 def _direct(shape: PointwiseShape, target: Target) -> float:
@@ -255,4 +257,5 @@ def _direct(shape: PointwiseShape, target: Target) -> float:
     tile = best_window_tile(*image, target, registers=registers, reduction=shape.steps)
     cycles = shape.batch * shape.steps * image_cycles(image, tile, registers)
     weights = 4 * shape.steps * shape.outputs * shape.block
-    return max(cycles, weights / (BUSY * bytes_per_cycle(target)))
+    reading = weights / (BUSY * bytes_per_cycle(target))
+    return max(cycles, reading) + reading * tile.high * tile.wide / shape.positions
