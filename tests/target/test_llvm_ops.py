@@ -343,7 +343,7 @@ def test_constants_are_picked(count: int, target: str) -> None:
     for dtype in ("float32", "uint32"):
         values = np.random.default_rng(1).uniform(0, 1e6, count).astype(dtype)
         constants = [Const.of(v.item(), dtype) for v in values]
-        for lanes in (1, 4, 8, 16, 32):
+        for lanes in (1, 3, 4, 8, 16, 25, 32):
             got = apply(
                 lambda e, c=constants, d=dtype: ex.call(f"pick{count}", e, *c, dtype=d),
                 index, lanes=lanes, target=machine,

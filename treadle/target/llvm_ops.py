@@ -498,18 +498,19 @@ class Ops:
             table = ", ".join(f"i32 {w}" for w in words)
             place = self.b.let(f"and i32 {index}, {count - 1}")
             return self.b.let(f"extractelement <{count} x i32> <{table}>, i32 {place}")
+        whole = max(width, 1 << (lanes - 1).bit_length())
+        if lanes < whole:
+            index = self._lanes(type_, index, "poison", [k % lanes for k in range(whole)])
+            every = self._picked(words, whole, index)
+            return self._lanes(vector("i32", whole), every, "poison", range(lanes))
         if lanes > width:
             halves = (range(lanes // 2), range(lanes // 2, lanes))
             low, high = (
                 self._picked(words, len(h), self._lanes(type_, index, "poison", h)) for h in halves
             )
             return self._lanes(vector("i32", lanes // 2), low, high, range(lanes))
-        if lanes < width:
-            index = self._lanes(type_, index, "poison", [k % lanes for k in range(width)])
-        full = vector("i32", width)
         table = ", ".join(f"i32 {words[k % count]}" for k in range(width))
-        every = self.b.intrinsic(full, _PICK[width], (full, f"<{table}>"), (full, index))
-        return self._lanes(full, every, "poison", range(lanes)) if lanes < width else every
+        return self.b.intrinsic(type_, _PICK[width], (type_, f"<{table}>"), (type_, index))
 
     def _lanes(self, type_: str, a: str, b: str, picked: Iterable[int]) -> str:
         """Return lanes of two vectors of a type, those of `b` numbered after those of `a`."""
