@@ -53,7 +53,7 @@ TRAILER = 16
 power of two by which results of the upper and of the lower row are scaled."""
 _LANES = 32
 """Largest values of a row that are kept side by side while it is read."""
-_MANTISSA, _NOT_FINITE = 23, 255
+MANTISSA, NOT_FINITE = 23, 255
 """Bits of the mantissa of a float32, and the exponent of infinity and NaN."""
 
 
@@ -76,7 +76,7 @@ class DenseStrassenAttrs(Attrs):
     half: int
 
 
-def _signed_sum(values: Sequence[Expr], factors: Sequence[int]) -> Expr:
+def signed_sum(values: Sequence[Expr], factors: Sequence[int]) -> Expr:
     """Return the sum of the values with factors of 1 and -1, a positive one first."""
     used = [(f, v) for f, v in zip(factors, values, strict=True) if f]
     used.sort(key=lambda pair: -pair[0])
@@ -133,14 +133,14 @@ def _compute_blocks(attrs: StrassenBlocksAttrs, a: te.Tensor) -> list[te.Tensor]
 
     def sums(*i: Expr) -> Expr:
         *b, r, p, k = i
-        exponents = [largest[(*b, r, down)] >> _MANTISSA for down in (0, 1)]
+        exponents = [largest[(*b, r, down)] >> MANTISSA for down in (0, 1)]
         four = [
             _scaled(value(b, r, down, k + across * steps), exponents[down])
             for down in (0, 1)
             for across in (0, 1)
         ]
-        total = element_at([_signed_sum(four, row.tolist()) for row in LEFT], p)
-        return te.if_then_else(k < steps, total, element_at([_unit(e) for e in exponents], p))
+        total = element_at([signed_sum(four, row.tolist()) for row in LEFT], p)
+        return te.if_then_else(k < steps, total, element_at([unit_of(e) for e in exponents], p))
 
     result = te.compute_one((*batch, high, PRODUCTS, length), sums, name="strassen_blocks")
     return [lanes, largest, result]
@@ -148,23 +148,27 @@ def _compute_blocks(attrs: StrassenBlocksAttrs, a: te.Tensor) -> list[te.Tensor]
 
 def _scaled(value: Expr, exponent: Expr) -> Expr:
     """Return a value of a row whose largest one has this biased exponent, over its power of two."""
-    factor = _power(_NOT_FINITE - 1 - _bounded(exponent))
-    return select(exponent == _NOT_FINITE, Const.of(0.0, "float32"), value * factor)
+    return select(exponent == NOT_FINITE, Const.of(0.0, "float32"), value * scale_of(exponent))
 
 
-def _unit(exponent: Expr) -> Expr:
-    """Return the power of two that `_scaled` divided by; NaN for a row that is not finite."""
+def scale_of(exponent: Expr) -> Expr:
+    """Return the inverse of `unit_of` a row that is finite."""
+    return _power(NOT_FINITE - 1 - _bounded(exponent))
+
+
+def unit_of(exponent: Expr) -> Expr:
+    """Return by what a row of this biased exponent is divided; NaN for one that is not finite."""
     unit = _power(_bounded(exponent))
-    return select(exponent == _NOT_FINITE, Const.of(float("nan"), "float32"), unit)
+    return select(exponent == NOT_FINITE, Const.of(float("nan"), "float32"), unit)
 
 
 def _bounded(exponent: Expr) -> Expr:
     """Return a biased exponent of which the power of two and its inverse are normal numbers."""
-    return minimum(maximum(exponent, 1), _NOT_FINITE - 2)
+    return minimum(maximum(exponent, 1), NOT_FINITE - 2)
 
 
 def _power(exponent: Expr) -> Expr:
-    return call("bitcast", exponent << _MANTISSA, dtype="float32")
+    return call("bitcast", exponent << MANTISSA, dtype="float32")
 
 
 def _reference_blocks(attrs: StrassenBlocksAttrs, a: np.ndarray) -> np.ndarray:
@@ -252,7 +256,7 @@ def _compute(attrs: DenseStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.T
         down, across = te.floordiv(te.floormod(r, 2 * half), half), te.floordiv(within, width)
         at = (*b, part * half + row, pair, te.floormod(within, width))
         values = [seven[(p, *at)] for p in range(PRODUCTS)]
-        total = element_at([_signed_sum(values, row.tolist()) for row in OUT], down * 2 + across)
+        total = element_at([signed_sum(values, row.tolist()) for row in OUT], down * 2 + across)
         return total * a[(*b, part * half + row, down, steps)]
 
     result = te.compute_one((*batch, attrs.m, attrs.n), element, name="dense_strassen")

@@ -17,6 +17,7 @@ from treadle.ops.schedules.tiles import best_panel
 from treadle.optimize.channels import pack_panels, packed_constant
 from treadle.optimize.strassen import (
     MOST_BYTES,
+    Budget,
     ProductShape,
     are_rows_even,
     column_units,
@@ -42,7 +43,7 @@ class DenseLayouts:
         """By weights and columns of a panel: the panels, and what results are multiplied by."""
         self.sums: dict[Node, Node] = {}
         self.readers: Counter[Node] = Counter()
-        self.spare_bytes = MOST_BYTES
+        self.budget = Budget(MOST_BYTES)
 
     def count_readers(self, nodes: Sequence[Node]) -> None:
         """Note how many products read the same values."""
@@ -88,7 +89,7 @@ class DenseLayouts:
         """Return why weights stay as they are although that is slower."""
         if (weights, width) in self.strassen:
             return ""
-        if extra_bytes(shape) > self.spare_bytes:
+        if extra_bytes(shape) > self.budget.spare_bytes:
             return "; the weights of the model would grow too much"
         if not are_rows_even(weights.value):
             return "; rows of small weights would lose digits beside rows of large ones"
@@ -104,7 +105,7 @@ class DenseLayouts:
             factors = column_units(weights.value)
             packed = packed_constant(pack_strassen(weights.value, width, factors), weights)
             self.strassen[key] = packed, None if factors is None else Constant.of(factors)
-            self.spare_bytes -= extra_bytes(shape)
+            self.budget.spare_bytes -= extra_bytes(shape)
         panels, units = self.strassen[key]
         sizes = {"m": shape.rows, "n": shape.columns, "half": half}
         made = dense_strassen(self.sums[a], panels, **sizes, origin=node.origin)

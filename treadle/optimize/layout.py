@@ -55,6 +55,7 @@ from treadle.optimize.channels import (
     runs_of,
     take_per_group,
 )
+from treadle.optimize.conv_strassen import PointwiseStrassen
 from treadle.optimize.dense import DenseLayouts
 from treadle.optimize.phases import Phases, in_turn, phases_of
 from treadle.optimize.winograd import (
@@ -157,6 +158,7 @@ class _Layouts:
         self.phased: dict[Node, _Phased] = {}
         self.moved: dict[tuple[Node, ChannelOrder], Node] = {}
         self.dense = DenseLayouts(target)
+        self.pointwise = PointwiseStrassen(target, self.dense.budget)
 
     def run(self, function: Function) -> Function:
         nodes = list(g.topological([function.body]))
@@ -169,6 +171,7 @@ class _Layouts:
         self.phased.clear()
         self.moved.clear()
         self.dense.clear()
+        self.pointwise.clear()
         return Function(function.params, body, function.name, dict(function.attrs))
 
     # -- the two forms -------------------------------------------------------------------------
@@ -274,6 +277,13 @@ class _Layouts:
         tile = winograd_tile(attrs, data, weights, block, self.target)
         tile = tile if source.order.block == block else None
         choice = "direct" if tile is None else f"Winograd F({tile}x{tile},3x3)"
+        scaled = self._scaled(x, weights) if data.ndim == 4 and tile is None else None
+        if scaled is None and not any(k > 1 for k in weights.static_shape[2:]):
+            fast, reasons = self.pointwise.maker(node, source.node, source.order, w)
+            decided(node.origin, "method", "direct" if fast is None else "Strassen", reasons)
+            if fast is not None:
+                return _Blocked(fast(order), order, fast)
+            return self._direct_conv(node, source, w, order, None)
 
         def why() -> str:
             if source.order.block != block:
@@ -284,7 +294,13 @@ class _Layouts:
         if tile is not None:
             again = _winograd(node, attrs, source, w, tile)
             return _Blocked(again(order), order, again)
-        scaled = self._scaled(x, weights) if data.ndim == 4 else None
+        return self._direct_conv(node, source, w, order, scaled)
+
+    def _direct_conv(
+        self, node: Call, source: _Blocked, w: Constant, order: ChannelOrder, scaled: _Scaled | None
+    ) -> _Blocked:
+        attrs, data = node.attrs, tensor_type(node.args[0].type)
+        assert isinstance(attrs, ConvAttrs)
         if scaled is not None:
             decided(scaled.origin, "method", "scales the weights", "they are fewer than the data")
             source = self._blocked(scaled.value)

@@ -30,14 +30,21 @@ MOST_BYTES = 256 << 20
 """By how much the weights of a model may grow."""
 _MOST_ROWS = 768
 """Rows of a part of the values: seven products of half of them stay in a core's cache."""
-_SUM_CYCLES = 3.0
+SUM_CYCLES = 3.0
 """Per vector read or written where blocks of the values are added."""
-_COMBINE_CYCLES = 6.0
+COMBINE_CYCLES = 6.0
 """Per vector of the result: products are stored, read, added."""
-_BUSY = 0.85
+BUSY = 0.85
 """The share of its time that memory delivers weights while products are computed."""
-_KERNEL_CYCLES = 60_000.0
+KERNEL_CYCLES = 60_000.0
 """What one more kernel costs: the threads meet once more, and read what the others wrote."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """By how many bytes the weights of a model may still grow."""
+
+    spare_bytes: int = MOST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +104,14 @@ def pack_strassen(w: np.ndarray, width: int, units: np.ndarray | None = None) ->
     return made
 
 
-def are_rows_even(w: np.ndarray) -> bool:
-    """True when rows of weights [k, n] are finite and about as large as those they are added to."""
+def are_rows_even(w: np.ndarray, used: int | None = None) -> bool:
+    """True when rows of weights [k, n] are finite and about as large as those they are added to.
+
+    Rows from `used` on only meet zeros.
+    """
     rows = np.array([np.max(np.abs(row)) for row in w])
     upper, lower = rows.reshape(2, -1)
+    lower = np.where(np.arange(len(upper), len(rows)) < (used or len(rows)), lower, upper)
     most, least = np.maximum(upper, lower), np.minimum(upper, lower)
     return bool(np.all(np.isfinite(rows))) and bool(np.all(most <= MOST_SPREAD * least))
 
@@ -153,8 +164,8 @@ def _costs(shape: ProductShape, target: Target) -> tuple[float, float]:
     tile = Tile(best_rows(half, wide, _row_bytes(shape), target), wide)
     halves = ceil(shape.columns / (2 * lanes * wide)) * wide
     fast = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1)
-    reading = 4.0 * shape.steps * shape.columns / (_BUSY * bytes_per_cycle(target))
+    reading = 4.0 * shape.steps * shape.columns / (BUSY * bytes_per_cycle(target))
     touched = (4 + PRODUCTS) * parts * half * shape.steps / 2 / lanes
-    sums = (touched * _SUM_CYCLES + _KERNEL_CYCLES) / shape.sharing
-    made = shape.batch * shape.rows * vectors * _COMBINE_CYCLES
+    sums = (touched * SUM_CYCLES + KERNEL_CYCLES) / shape.sharing
+    made = shape.batch * shape.rows * vectors * COMBINE_CYCLES
     return max(direct, reading), max(fast, reading * PRODUCTS / 4) + sums + made

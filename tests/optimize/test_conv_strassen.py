@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of which 1x1 convolutions run by Strassen's algorithm, and of how exact they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.optimize.cases import assert_same, function, var
+from treadle.build.compile import compile_model
+from treadle.graph.interpret import run
+from treadle.graph.nodes import Call, Constant, Module, Node, Var, topological
+from treadle.graph.operator import Operator
+from treadle.graph.types import TensorType
+from treadle.ops import elementwise as ew
+from treadle.ops.conv import ConvAttrs, conv
+from treadle.ops.movement import pad
+from treadle.optimize.channels import ChannelOrder
+from treadle.optimize.conv_strassen import (
+    PointwiseShape,
+    PointwiseStrassen,
+    plan_pointwise,
+    pointwise_shape,
+)
+from treadle.optimize.layout import choose_layouts
+from treadle.optimize.strassen import Budget
+from treadle.settings import use
+from treadle.target.parse import parse_target
+
+TARGET = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -num-cores=2")
+LARGE = PointwiseShape(1, 20, 20, 48, 48, 16)
+RNG = np.random.default_rng(0)
+
+
+def weights(outputs: int, inputs: int) -> np.ndarray:
+    made = RNG.standard_normal((outputs, inputs, 1, 1), "f4")
+    return made / np.float32(np.sqrt(inputs))
+
+
+@pytest.fixture
+def every_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it run wherever it is possible."""
+    monkeypatch.setattr("treadle.optimize.conv_strassen.WORTHWHILE", 1e9)
+
+
+def laid_out(*outputs: Call, x: Var) -> Counter[str]:
+    before = function(*outputs, params=[x])
+    after = choose_layouts(before, TARGET)
+    assert_same(before, after, rtol=1e-4)
+    nodes = [n for n in topological([after.body]) if isinstance(n, Call)]
+    return Counter(n.op.name for n in nodes if isinstance(n.op, Operator))
+
+
+def compiled(node: Node, x: Var, value: np.ndarray) -> np.ndarray:
+    """Return what a graph computes on this machine, where it must run by Strassen's algorithm."""
+    made = compile_model(Module(function(node, params=[x])))
+    assert any("conv2d_strassen" in k.name for k in made.kernels)
+    return np.asarray(made.run([value])[0])
+
+
+# ---- what is computed ----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("every_shape")
+@pytest.mark.parametrize("size", [2, 5, 8])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_convolution_with_its_tail_in_a_padded_image(size: int, stride: int) -> None:
+    x, bias = var("x", 2, 40, size, size), Constant.of(RNG.standard_normal((1, 70, 1, 1), "f4"))
+    made = conv(x, Constant.of(weights(70, 40)), strides=(stride, stride))
+    tail = ew.relu(ew.add(made, bias))
+    again = pad(tail, before=(0, 0, 1, 1), after=(0, 0, 1, 1))
+    value = RNG.standard_normal((2, 40, size, size), "f4")
+    for node in (made, again):
+        found = compiled(node, x, value)
+        (wanted,) = run(function(node, params=[x]), {"x": value})
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("every_shape")
+def test_positions_are_within_the_bound_whatever_their_sizes() -> None:
+    x, w = var("x", 1, 256, 12, 12), weights(128, 256)
+    w *= (10 ** RNG.uniform(-6, 6, (128, 1, 1, 1))).astype(np.float32)
+    value = RNG.standard_normal((1, 256, 12, 12), "f4")
+    value[:, :, :6] *= 1e6
+    value[:, :, 6:] *= 1e-6
+    found = compiled(conv(x, Constant.of(w)), x, value)
+    wide, heavy = value[0].reshape(256, -1).astype(np.float64), w[:, :, 0, 0].astype(np.float64)
+    bound = 2.0**-24 * (4 + 256 / 64) * (np.abs(heavy) @ np.abs(wide))
+    assert np.max(np.abs(found.reshape(128, -1) - heavy @ wide) / bound) < 1
+
+
+@pytest.mark.usefixtures("every_shape")
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_position_that_is_not_finite_spoils_no_other(value: float) -> None:
+    x = var("x", 1, 32, 5, 5)
+    image = RNG.standard_normal((1, 32, 5, 5), "f4")
+    image[0, 3, 1, 2] = value
+    spoiled = np.isnan(compiled(conv(x, Constant.of(weights(64, 32))), x, image))
+    assert spoiled[0, :, 1, 2].all()
+    assert spoiled.sum() == 64
+
+
+# ---- where it is chosen --------------------------------------------------------------------------
+
+
+def maker_of(
+    shape: PointwiseShape, w: np.ndarray, budget: Budget | None = None
+) -> tuple[bool, str]:
+    """Return whether a convolution of such a shape runs so, and why."""
+    order = ChannelOrder.natural(shape.steps, shape.block)
+    x = var("x", shape.batch, shape.inputs, shape.height, shape.width, shape.block)
+    node = conv(var("y", 1, shape.steps, 1, 1), Constant.of(w))
+    chosen, why = PointwiseStrassen(TARGET, budget or Budget()).maker(
+        node, x, order, Constant.of(w)
+    )
+    return chosen is not None, why()
+
+
+def test_large_ones_run_by_it() -> None:
+    is_chosen, why = maker_of(LARGE, weights(768, 768))
+    assert is_chosen, why
+    assert "estimated" in why
+
+
+@pytest.mark.parametrize(
+    "shape", [replace(LARGE, height=2), replace(LARGE, outputs=4), replace(LARGE, inputs=4)]
+)
+def test_others_run_directly(shape: PointwiseShape) -> None:
+    is_chosen, why = maker_of(shape, weights(shape.outputs * 16, shape.steps))
+    assert not is_chosen
+    assert "estimated" in why
+
+
+def test_it_can_be_forbidden() -> None:
+    with use(winograd=False):
+        is_chosen, why = maker_of(LARGE, weights(768, 768))
+    assert not is_chosen
+    assert "switched off" in why
+
+
+def test_weights_grow_only_so_far_and_channels_must_be_even() -> None:
+    w = weights(768, 768)
+    is_chosen, why = maker_of(LARGE, w, Budget(1 << 20))
+    assert not is_chosen
+    assert "grow too much" in why
+    w[:, 9] *= 1e5
+    is_chosen, why = maker_of(LARGE, w)
+    assert not is_chosen
+    assert "lose digits" in why
+
+
+def test_large_images_are_taken_in_parts() -> None:
+    plan = plan_pointwise(replace(LARGE, height=36, width=36), TARGET)
+    assert plan is not None
+    assert plan.parts > 1
+    assert plan_pointwise(replace(LARGE, height=400, width=400), TARGET) is None
+
+
+@pytest.mark.parametrize(
+    ("attrs", "kernel", "channels"),
+    [
+        (ConvAttrs(), (3, 3), 64),
+        (ConvAttrs(pads_before=(1, 1)), (1, 1), 64),
+        (ConvAttrs(groups=2), (1, 1), 64),
+    ],
+)
+def test_what_it_is_not_for(attrs: ConvAttrs, kernel: tuple[int, int], channels: int) -> None:
+    order = ChannelOrder.natural(channels, 16)
+    image = TensorType((1, order.chunks, 9, 9, 16), "float32")
+    filters = TensorType((64, channels, *kernel), "float32")
+    assert pointwise_shape(attrs, image, filters, order) is None
+
+
+@pytest.mark.usefixtures("every_shape")
+def test_convolutions_of_the_same_image_share_its_sums() -> None:
+    x = var("x", 1, 32, 6, 6)
+    image = ew.relu(conv(x, Constant.of(weights(64, 32))))
+    both = [conv(image, Constant.of(weights(64, 64))) for _ in range(2)]
+    made = laid_out(*both, x=x)
+    assert made["conv2d_strassen_nchwc"] == 3
+    assert made["strassen_blocks_nchwc"] == 2

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""1x1 convolutions by Strassen's algorithm, in the channel-blocked layout.
+
+A 1x1 convolution is a product of positions x input channels with input x output channels: see
+`matmul_strassen` for the algorithm, its sums and the scaling by powers of two. Here a row is a
+position: the upper half of a part of an image's positions is added to the lower one, the first half
+of the channels to the second, blocks of channels as they lie. The sums of `rows` positions at a
+time lie together, so that a register tile reads memory in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from treadle.errors import TypeMismatch
+from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, select
+from treadle.graph.operator import Attrs, Fusion, Operator, register
+from treadle.graph.types import TensorType, Type, tensor_type
+from treadle.ops.accumulate import product_example
+from treadle.ops.matmul_strassen import (
+    LEFT,
+    MANTISSA,
+    NOT_FINITE,
+    OUT,
+    PRODUCTS,
+    scale_of,
+    signed_sum,
+    unit_of,
+)
+from treadle.ops.numeric import element_at, in_float64
+from treadle.ops.schedules.conv_strassen import (
+    schedule_conv_strassen,
+    schedule_strassen_blocks_nchwc,
+)
+from treadle.te import tensor as te
+
+
+@dataclass(frozen=True, slots=True)
+class StrassenImageAttrs(Attrs):
+    """`rows`: positions that lie together; `channels`: how many hold values, the others do not.
+
+    The positions are taken in `parts`. Every `strides`-th row and column of the image counts.
+    """
+
+    rows: int
+    channels: int
+    parts: int = 1
+    strides: tuple[int, int] = (1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvStrassenAttrs(Attrs):
+    """`filters`: blocks of output channels; `height`, `width`: of the result.
+
+    `parts`: as of the sums of blocks.
+    """
+
+    filters: int
+    height: int
+    width: int
+    parts: int = 1
+
+
+# ---- sums of the blocks of an image --------------------------------------------------------------
+
+
+def _image(attrs: StrassenImageAttrs, x: TensorType) -> tuple[int, int]:
+    """Return height and width of the positions that count."""
+    high, wide = x.static_shape[2:4]
+    return -(-high // attrs.strides[0]), -(-wide // attrs.strides[1])
+
+
+def _tiles(positions: int, rows: int, parts: int) -> int:
+    """Return how many tiles of `rows` positions, and of those below them, all parts have."""
+    return -(-positions // (2 * rows * parts)) * parts
+
+
+def _infer_blocks(attrs: StrassenImageAttrs, a: Type) -> TensorType:
+    x = tensor_type(a)
+    if x.ndim != 5 or not x.is_static or x.dtype != "float32":
+        raise TypeMismatch(f"{x} is not float32[n, c/b, h, w, b] of known sizes")
+    n, chunks, _, _, block = x.static_shape
+    if not 0 < attrs.channels <= chunks * block or min(attrs.rows, attrs.parts, *attrs.strides) < 1:
+        raise TypeMismatch(f"{x} has no sums of {attrs.channels} channels, {attrs.rows} positions")
+    high, wide = _image(attrs, x)
+    tiles = _tiles(high * wide, attrs.rows, attrs.parts)
+    return x.with_shape((n, PRODUCTS, tiles, -(-chunks // 2) + 1, attrs.rows, block))
+
+
+def _compute_blocks(attrs: StrassenImageAttrs, a: te.Tensor) -> list[te.Tensor]:
+    """Stages: the largest magnitudes of positions, lane by lane, the powers, and the sums.
+
+    The last block of channels of product 0 and 1 holds the power of two of the upper and of the
+    lower position.
+    """
+    type_ = TensorType(a.shape, a.dtype)
+    n, _, tiles, length, rows, block = _infer_blocks(attrs, type_).static_shape
+    chunks = length - 1
+    high, wide = _image(attrs, type_)
+    of_part, (down_step, right_step) = tiles // attrs.parts, attrs.strides
+    half = of_part * rows
+
+    def value(b: Expr, t: Expr, r: Expr, down: ExprLike, chunk: Expr, lane: Expr) -> Expr:
+        """The value at a position of the upper (down = 0) or the lower half; 0 beyond the last."""
+        part, tile = te.floordiv(t, of_part), te.floormod(t, of_part)
+        place = (2 * part + down) * half + tile * rows + r
+        y, x = te.floordiv(place, wide), te.floormod(place, wide)
+        read = a[b, chunk, y * down_step, x * right_step, lane]
+        if attrs.channels < 2 * chunks * block:
+            read = te.if_then_else(chunk * block + lane < attrs.channels, read, 0.0)
+        return (
+            read
+            if 2 * tiles * rows == high * wide
+            else te.if_then_else(place < high * wide, read, 0.0)
+        )
+
+    every = te.reduce_axis((0, 2 * chunks), "chunk")
+
+    def by_lane(b: Expr, t: Expr, r: Expr, down: Expr, lane: Expr) -> Expr:
+        # Magnitudes compare as integers do, NaN above all.
+        held = call("bitcast", value(b, t, r, down, every, lane), dtype="int32")
+        return te.max(held & 0x7FFFFFFF, every)
+
+    lanes = te.compute_one((n, tiles, rows, 2, block), by_lane, name="strassen_lane_maxima")
+    lane = te.reduce_axis((0, block), "lane")
+    largest = te.compute_one(
+        (n, tiles, rows, 2), lambda *i: te.max(lanes[(*i, lane)], lane), name="strassen_maxima"
+    )
+    factors = te.compute_one(
+        (n, tiles, rows, 2), lambda *i: _factor(largest[i] >> MANTISSA), name="strassen_factors"
+    )
+
+    def sums(b: Expr, p: Expr, t: Expr, chunk: Expr, r: Expr, lane: Expr) -> Expr:
+        four = [
+            _scaled(value(b, t, r, down, chunk + across * chunks, lane), factors[b, t, r, down])
+            for down in (0, 1)
+            for across in (0, 1)
+        ]
+        total = element_at([signed_sum(four, row.tolist()) for row in LEFT], p)
+        units = [unit_of(largest[b, t, r, down] >> MANTISSA) for down in (0, 1)]
+        return te.if_then_else(chunk < chunks, total, element_at(units, p))
+
+    shape = (n, PRODUCTS, tiles, length, rows, block)
+    result = te.compute_one(shape, sums, name="strassen_blocks_nchwc")
+    return [lanes, largest, factors, result]
+
+
+def _factor(exponent: Expr) -> Expr:
+    """Return by what a position of this biased exponent is multiplied: 0 if it is not finite."""
+    return select(exponent == NOT_FINITE, Const.of(0.0, "float32"), scale_of(exponent))
+
+
+def _scaled(value: Expr, factor: Expr) -> Expr:
+    """Return a scaled value, 0 at a position that is not finite: 0 times infinity is NaN."""
+    return select(factor == 0.0, Const.of(0.0, "float32"), value * factor)
+
+
+def _reference_blocks(attrs: StrassenImageAttrs, a: np.ndarray) -> np.ndarray:
+    x = a[:, :, :: attrs.strides[0], :: attrs.strides[1]]
+    n, chunks, high, wide, block = x.shape
+    x = np.pad(x, [(0, 0), (0, chunks % 2), *[(0, 0)] * 3])
+    chunks += chunks % 2
+    tiles = _tiles(high * wide, attrs.rows, attrs.parts)
+    even = np.zeros((n, chunks, 2 * tiles * attrs.rows, block), np.float32)
+    even[:, :, : high * wide] = x.reshape(n, chunks, -1, block)
+    missing = np.arange(chunks * block).reshape(chunks, 1, block) >= attrs.channels
+    even = np.where(missing, np.float32(0), even)
+    largest = np.abs(even).max(axis=(1, 3), keepdims=True)
+    is_finite = np.isfinite(largest)
+    with np.errstate(divide="ignore"):
+        exponents = np.floor(np.log2(np.where(is_finite, largest, 1.0)))
+    units = np.exp2(np.clip(exponents, -126, 126))
+    scaled = np.where(is_finite, even / units, 0.0)
+    parts = (attrs.parts, 2, tiles // attrs.parts, attrs.rows)
+    four = scaled.reshape(n, 2, chunks // 2, *parts, block)
+    four = four.transpose(4, 1, 0, 3, 5, 2, 6, 7)  # [down, across, n, part, tile, chunk, row, lane]
+    four = four.reshape(4, n, tiles, chunks // 2, attrs.rows, block)
+    sums = np.tensordot(LEFT, four, 1)
+    made = np.zeros((n, PRODUCTS, tiles, chunks // 2 + 1, attrs.rows, block), np.float32)
+    made[:, :, :, :-1] = np.moveaxis(sums, 0, 1)
+    both = np.where(is_finite, units, np.nan).reshape(n, *parts).swapaxes(1, 2)
+    both = both.reshape(n, 2, tiles, attrs.rows, 1)
+    made[:, 0, :, -1] = both[:, 0]
+    made[:, 1:, :, -1] = both[:, 1, np.newaxis]
+    return made
+
+
+strassen_blocks_nchwc: Operator[StrassenImageAttrs] = register(
+    Operator(
+        name="strassen_blocks_nchwc",
+        schedule={"cpu": schedule_strassen_blocks_nchwc},
+        infer=_infer_blocks,
+        reference=_reference_blocks,
+        compute=_compute_blocks,
+        attrs_type=StrassenImageAttrs,
+        fusion=Fusion.OPAQUE,
+        examples=(
+            product_example(((1, 2, 3, 4, 8),), {"rows": 3, "channels": 16}),
+            product_example(((2, 4, 5, 5, 4),), {"rows": 4, "channels": 14}),
+            product_example(((2, 3, 7, 5, 8),), {"rows": 3, "channels": 24, "parts": 3}),
+            product_example(((1, 2, 7, 8, 16),), {"rows": 5, "channels": 32, "strides": (2, 2)}),
+        ),
+    )
+)
+
+
+# ---- their products ------------------------------------------------------------------------------
+
+
+def _infer(attrs: ConvStrassenAttrs, a: Type, w: Type) -> TensorType:
+    x, pairs = tensor_type(a), tensor_type(w)
+    if x.ndim != 6 or pairs.ndim != 4:
+        raise TypeMismatch(
+            f"{x} and {pairs} are not sums [n, 7, tiles, c/2 + 1, rows, b] and weights "
+            f"[oc/(2 nb), 7, c/2 * b, nb]"
+        )
+    if x.dtype != "float32" or pairs.dtype != "float32":
+        raise TypeMismatch(f"{x} and {pairs} must be float32")
+    n, left, tiles, length, rows, block = x.static_shape
+    count, right, steps, width = pairs.static_shape
+    if (left, right, (length - 1) * block) != (PRODUCTS, PRODUCTS, steps) or width % block:
+        raise TypeMismatch(f"{x} and {pairs} are not sums of blocks that multiply")
+    if not (count - 1) * 2 * width < attrs.filters * block <= count * 2 * width:
+        raise TypeMismatch(f"{count} pairs of {width} do not hold {attrs.filters} blocks")
+    if attrs.parts < 1 or tiles != _tiles(attrs.height * attrs.width, rows, attrs.parts):
+        raise TypeMismatch(f"{tiles} tiles of {rows} are not half of the positions")
+    return x.with_shape((n, attrs.filters, attrs.height, attrs.width, block))
+
+
+def _compute(attrs: ConvStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
+    """Stages: the products of a pair of panels, the positions they make, and the image."""
+    n, _, tiles, length, rows, block = TensorType(a.shape, a.dtype).static_shape
+    pairs, _, _, width = w.shape
+    of_part = tiles // attrs.parts
+    half = of_part * rows
+    ic, icb = te.reduce_axis((0, length - 1), "ic"), te.reduce_axis((0, block), "icb")
+
+    def products(p: Expr, b: Expr, q: Expr, t: Expr, r: Expr, c: Expr) -> Expr:
+        return te.sum(a[b, p, t, ic, r, icb] * w[q, p, ic * block + icb, c], axis=[ic, icb])
+
+    shape: tuple[ExprLike, ...] = (PRODUCTS, n, pairs, tiles, rows, width)
+    seven = te.compute_one(shape, products, name="strassen_products")
+
+    def position(b: Expr, o: Expr, place: Expr, lane: Expr) -> Expr:
+        column = o * block + lane
+        pair, within = te.floordiv(column, width * 2), te.floormod(column, width * 2)
+        part, within_part = te.floordiv(place, 2 * half), te.floormod(place, 2 * half)
+        down, row = te.floordiv(within_part, half), te.floormod(within_part, half)
+        t, r = part * of_part + te.floordiv(row, rows), te.floormod(row, rows)
+        values = _each(seven, b, pair, t, r, te.floormod(within, width))
+        which = down * 2 + te.floordiv(within, width)
+        total = element_at([signed_sum(values, row.tolist()) for row in OUT], which)
+        return total * a[b, down, t, length - 1, r, lane]
+
+    many = (n, attrs.filters, attrs.height * attrs.width, block)
+    flat = te.compute_one(many, position, name="strassen_positions")
+    image = (n, attrs.filters, attrs.height, attrs.width, block)
+    result = te.compute_one(
+        image,
+        lambda b, o, y, x, lane: flat[b, o, y * attrs.width + x, lane],
+        name="conv2d_strassen_nchwc",
+    )
+    return [seven, flat, result]
+
+
+def _each(seven: te.Tensor, *at: Expr) -> Sequence[Expr]:
+    return [seven[(p, *at)] for p in range(PRODUCTS)]
+
+
+def _reference(attrs: ConvStrassenAttrs, a: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Any weights mean something: not all are sums of blocks."""
+    n, _, tiles, length, rows, block = a.shape
+    pairs, _, _, width = w.shape
+    values = in_float64(a)
+    left, units = values[:, :, :, :-1], values[:, :2, :, -1]
+    weights = in_float64(w).reshape(pairs, PRODUCTS, length - 1, block, width)
+    seven = np.einsum("nptcrk,qpckw->pntrqw", left, weights, optimize=True)
+    four = np.tensordot(OUT, seven, 1).reshape(2, 2, *seven.shape[1:])
+    # [down, across, n, t, r, q, w] -> [n, down, t, r, q, across, w]
+    whole = four.transpose(2, 0, 3, 4, 5, 1, 6).reshape(n, 2, tiles, rows, -1, block)
+    whole = whole * units[:, :, :, :, np.newaxis]
+    whole = whole.reshape(n, 2, attrs.parts, -1, *whole.shape[4:]).swapaxes(1, 2)
+    image = whole.reshape(n, 2 * tiles * rows, -1, block)[:, : attrs.height * attrs.width]
+    placed = np.moveaxis(image[:, :, : attrs.filters], 2, 1)
+    shape = (n, attrs.filters, attrs.height, attrs.width, block)
+    return np.ascontiguousarray(placed.reshape(shape).astype(a.dtype))
+
+
+def _flops(attrs: ConvStrassenAttrs, a: Type, w: Type) -> int:
+    """The operations of the convolution this stands for: a rate compares with other ways."""
+    return 4 * _infer(attrs, a, w).size * (int_value(tensor_type(w).shape[2]) or 0)
+
+
+conv2d_strassen_nchwc: Operator[ConvStrassenAttrs] = register(
+    Operator(
+        name="conv2d_strassen_nchwc",
+        schedule={"cpu": schedule_conv_strassen},
+        infer=_infer,
+        reference=_reference,
+        compute=_compute,
+        attrs_type=ConvStrassenAttrs,
+        fusion=Fusion.ANCHOR,
+        flops=_flops,
+        examples=(
+            product_example(
+                ((1, 7, 2, 2, 3, 8), (2, 7, 8, 8)), {"filters": 4, "height": 3, "width": 4}
+            ),
+            product_example(
+                ((2, 7, 3, 3, 4, 4), (1, 7, 8, 8)), {"filters": 3, "height": 3, "width": 7}
+            ),
+            product_example(
+                ((1, 7, 5, 3, 5, 16), (2, 7, 32, 32)), {"filters": 7, "height": 7, "width": 7}
+            ),
+            product_example(
+                ((1, 7, 6, 2, 3, 8), (1, 7, 8, 16)),
+                {"filters": 3, "height": 5, "width": 7, "parts": 3},
+            ),
+        ),
+    )
+)

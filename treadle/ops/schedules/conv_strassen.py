@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedule of 1x1 convolutions by Strassen's algorithm: a pair of panels of channels at a time.
+
+parallel over positions: sums of blocks of the image
+parallel over pairs of panels: per product, per tile of positions: sums in registers over half of
+                               the channels; all positions of the pair, four at a time of the seven
+                               products; the tail
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from treadle.expr import nodes as ex
+from treadle.graph.operator import Group
+from treadle.loop.from_schedule import LINE_BYTES
+from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.stages import (
+    axes_of,
+    by_register,
+    compute_of,
+    inline_moves,
+    inline_tail,
+    is_much,
+    itemsize_of,
+    known,
+    lanes_of,
+    live_stages,
+    peel_border,
+)
+from treadle.ops.schedules.tiles import FROM_MEMORY, tile_cycles
+from treadle.target.base import Target
+from treadle.te.schedule import Schedule, Stage
+from treadle.te.tensor import IterVar, Tensor, floormod
+
+
+def schedule_strassen_blocks_nchwc(group: Group, target: Target) -> None:
+    """Per tile of positions and of those half an image below: their largest magnitudes; then a
+    vector of each of the four blocks is read once, for all seven sums."""
+    s = group.schedule
+    blocks = s[group.outputs[0]]
+    n, p, t, chunk, r, lane = axes_of(blocks)
+    register, lane = by_register(blocks, lane, target)
+    blocks.reorder(n, t, chunk, r, register, p, lane)
+    blocks.unroll(p)
+    blocks.vectorize(lane)
+    place = blocks.fuse(n, t)
+    if is_much(blocks.op.outputs[0].shape):
+        blocks.parallel(place)
+    by_lane, *of_all = (s[t] for t in group.anchor[:-1])
+    for stage in (by_lane, *of_all):
+        stage.compute_at(blocks, place)
+    n, t, r, down, lane = axes_of(by_lane)
+    register, lane = by_register(by_lane, lane, target)
+    by_lane.reorder(n, t, *compute_of(by_lane).reduce_axis, r, down, register, lane)
+    by_lane.vectorize(lane)
+
+
+def schedule_conv_strassen(group: Group, target: Target) -> None:
+    """See the module."""
+    inline_moves(group)
+    s = group.schedule
+    products, flat = (s[t] for t in group.anchor[:2])
+    inline_tail(s, flat)
+    result = s[group.outputs[0]]
+    for stage in live_stages(s):
+        if stage not in (products, flat) and not stage.is_output:
+            injective(s, stage, target)
+    peel_border(result)
+    n, oc, oh, ow, ob = axes_of(result)
+    _, _, _, tile, rows, width = axes_of(products)
+    panel = known(width) // known(ob)
+    pair, inner = result.split(oc, factor=2 * panel)
+    register, lane = by_register(result, ob, target)
+    result.reorder(n, pair, inner, oh, ow, register, lane)
+    result.vectorize(lane)
+    place = result.fuse(n, pair)
+    result.parallel(place)
+    flat.compute_at(result, place)
+    of_part = known(tile) // group.attrs.parts
+    part = _combine(flat, of_part * known(rows), known(rows), panel, target)
+    _multiply(s, products, of_part, target)
+    products.compute_at(flat, part)
+
+
+def _combine(flat: Stage, half: int, rows: int, panel: int, target: Target) -> IterVar:
+    """Take the four results that share the seven products together; return the loop of parts."""
+    n, oc, place, lane = axes_of(flat)
+    across, vector = flat.split(oc, factor=panel)
+    part, within = flat.split(place, factor=2 * half)
+    down, row = flat.split(within, factor=half)
+    t, r = flat.split(row, factor=rows)
+    register, lane = by_register(flat, lane, target)
+    flat.reorder(n, part, t, r, vector, register, down, across, lane)
+    for axis in (vector, register, down, across):
+        flat.unroll(axis)
+    flat.vectorize(lane)
+    return part
+
+
+def _multiply(s: Schedule, products: Stage, tiles: int, target: Target) -> None:
+    lanes = lanes_of(products, target)
+    sums = s[s.cache_write(products.op.outputs[0], "local")]
+    p, n, pair, t, r, column = axes_of(products)
+    vector, lane = products.split(column, factor=lanes)
+    products.reorder(p, n, pair, t, r, vector, lane)
+    products.unroll(r)
+    products.unroll(vector)
+    products.vectorize(lane)
+    sums.compute_at(products, t)
+    op = compute_of(sums)
+    p, n, pair, t, r, column = op.axis
+    vector, lane = sums.split(column, factor=lanes)
+    sums.reorder(*op.reduce_axis, p, n, pair, t, r, vector, lane)
+    sums.unroll(r)
+    sums.unroll(vector)
+    sums.vectorize(lane)
+    weights = op.input_tensors[1]
+    step = tile_cycles(known(r), known(column) // lanes)
+    sums.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
+    _fetch_next_panel(sums, weights, tiles)
+
+
+def _fetch_next_panel(sums: Stage, weights: Tensor, tiles: int) -> None:
+    """Fetch the panel of the next product evenly while the tiles of this one are computed."""
+    op = compute_of(sums)
+    p, _, pair, t, _, column = op.axis
+    ic, icb = op.reduce_axis
+    width, steps = known(column), known(ic) * known(icb)
+    part = -(-width // tiles)
+    if part * itemsize_of(sums) > LINE_BYTES:
+        return
+    k = ic * known(icb) + icb
+    place = (ex.minimum(floormod(t, tiles), width // part) * steps + k) * part
+    sums.prefetch_at(weights, icb, (pair, p + 1, 0, place))
