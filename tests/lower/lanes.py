@@ -67,9 +67,9 @@ def _node(
     assert isinstance(e, Call), f"unexpected node {e}"
     if e.name == "bitcast":
         return np.asarray(operands[0]).view(to_numpy(e.dtype))
-    if e.name == "exp2_eighths":
-        number = (np.asarray(operands[0]) << np.uint32(20)).view(np.int32) >> 20
-        return np.exp2(number / 8.0).astype(np.float32)
+    if e.name.startswith("pick"):
+        index, *values = operands
+        return np.array([v.ravel()[0] for v in values])[index % len(values)]
     if e.name == "copysign":
         return np.copysign(*operands)
     if e.name == "fma":

@@ -30,6 +30,7 @@ from treadle.expr.nodes import (
 )
 from treadle.loop.nodes import Buffer, PrimFunc, Store, shape_of, stmt_exprs, verify, walk_stmts
 from treadle.lower.expand_math import EXPANDED, expand_expr, expand_math
+from treadle.lower.math.blocks import nearest, root_of_two
 
 PRIMITIVES = frozenset(INTRINSICS) - EXPANDED
 WIDE = np.longdouble
@@ -238,12 +239,12 @@ def test_sigmoid_never_decreases_and_has_exact_limits(fused: bool) -> None:
     assert compute("sigmoid", x, fused=fused).tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("looks_up", [False, True])
-def test_a_product_with_a_sigmoid_is_one_division(looks_up: bool) -> None:
+@pytest.mark.parametrize("lookup_lanes", [0, 8, 16])
+def test_a_product_with_a_sigmoid_is_one_division(lookup_lanes: int) -> None:
     x, y = Var("x", "float32"), Var("y", "float32")
-    e = expand_expr(y * call("sigmoid", x), looks_up=looks_up)
+    e = expand_expr(y * call("sigmoid", x), lookup_lanes=lookup_lanes)
     assert isinstance(e, Binary)
-    assert any(isinstance(n, Call) and n.name == "exp2_eighths" for n in walk(e)) == looks_up
+    assert any(isinstance(n, Call) and n.name == "pick8" for n in walk(e)) == (lookup_lanes > 0)
     assert e.op == "div"
     assert e.a is y
     values = np.linspace(-100, 100, 4001, dtype=np.float32)
@@ -258,10 +259,21 @@ def test_a_product_with_a_sigmoid_is_one_division(looks_up: bool) -> None:
     assert inverse.op == "mul"
 
 
-def test_a_product_with_the_normal_distribution_takes_off_its_tail() -> None:
+def test_roots_of_two() -> None:
+    k = np.arange(-1008, 1025)
+    exact = np.append(2.0 ** (k[:-1] / 8.0), np.inf).astype(np.float32)
     x = Var("x", "float32")
-    e = expand_expr(x * call("normal_cdf", x))
+    n, word = nearest(x, 1.0)
+    np.testing.assert_array_equal(run(n, {x: k.astype(np.float32)}), k)
+    np.testing.assert_array_equal(run(root_of_two(word), {x: k.astype(np.float32)}), exact)
+
+
+@pytest.mark.parametrize("lookup_lanes", [0, 16])
+def test_a_product_with_the_normal_distribution_takes_off_its_tail(lookup_lanes: int) -> None:
+    x = Var("x", "float32")
+    e = expand_expr(x * call("normal_cdf", x), lookup_lanes=lookup_lanes)
     assert isinstance(e, Call)
+    assert any(isinstance(n, Call) and n.name == "pick16" for n in walk(e)) == (lookup_lanes > 0)
     assert e.name == "fma"
     values = np.array([*np.linspace(-8, 8, 4001), -np.inf, np.inf, np.nan, 0.0, 1e30], np.float32)
     wide = values.astype(np.float64)

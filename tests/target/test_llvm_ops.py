@@ -331,17 +331,24 @@ def test_bitcast(source: str, target: str) -> None:
         assert got.tobytes() == x.tobytes()
 
 
-@pytest.mark.parametrize("target", ["llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v4"])
-def test_eighths_of_powers_of_two(target: str) -> None:
+@pytest.mark.parametrize(
+    ("count", "target"),
+    [(8, "llvm -mcpu=x86-64-v3"), (8, "llvm -mcpu=x86-64-v4"), (16, "llvm -mcpu=x86-64-v4")],
+)
+def test_constants_are_picked(count: int, target: str) -> None:
     machine = parse_target(target)
     if not set(machine.features) <= set(parse_target("llvm").features):
         pytest.skip("this machine cannot run code for the target")
-    k = np.arange(-1008, 1025)
-    exact = np.append(2.0 ** (k[:-1] / 8.0), np.inf).astype(np.float32)
-    words = (k + 0x4B400000).astype(np.uint32)  # as 1.5 * 2**23 + k has them
-    for lanes in (1, 4, 8, 16, 32):
-        got = apply(lambda e: ex.call("exp2_eighths", e), words, lanes=lanes, target=machine)
-        np.testing.assert_array_equal(got, exact)
+    index = np.random.default_rng(0).integers(0, 2**32, 67, np.uint32)
+    for dtype in ("float32", "uint32"):
+        values = np.random.default_rng(1).uniform(0, 1e6, count).astype(dtype)
+        constants = [Const.of(v.item(), dtype) for v in values]
+        for lanes in (1, 3, 4, 8, 16, 25, 32):
+            got = apply(
+                lambda e, c=constants, d=dtype: ex.call(f"pick{count}", e, *c, dtype=d),
+                index, lanes=lanes, target=machine,
+            )  # fmt: skip
+            np.testing.assert_array_equal(got, values[index % count])
 
 
 def test_unexpanded_functions_are_refused() -> None:

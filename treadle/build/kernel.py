@@ -69,8 +69,7 @@ class Kernel:
     @cached_property
     def lowered(self) -> PrimFunc:
         """The loop nest that is handed to the code generator."""
-        how = lowering(looks_up=self.target.lookup_lanes > 0)
-        return how.run(self.loops, label=self.name)
+        return lowering(self.target.lookup_lanes).run(self.loops, label=self.name)
 
     def loop_text(self) -> str:
         """Return the loop nest as Python-like text."""

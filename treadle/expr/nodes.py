@@ -47,12 +47,11 @@ INTRINSICS: Mapping[str, int] = {
     "pow": 2, "atan2": 2, "fmod": 2, "copysign": 2,
     "abs": 1, "floor": 1, "ceil": 1, "trunc": 1, "round": 1, "isnan": 1, "isinf": 1,
     "fma": 3, "popcount": 1, "clz": 1, "bitcast": 1, "not": 1,
-    "exp2_eighths": 1,
+    "pick8": 9, "pick16": 17,
 }  # fmt: skip
 """Pure functions a `Call` may name, with their arity. `round` is half to even, `not` is logical,
-`bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself. `exp2_eighths` of
-a uint32 is the float32 2**(k/8), rounded, for the signed number k in its low 12 bits, if that has a
-normal exponent; 2**128 is infinite, and nothing is said of other numbers."""
+`bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself. `pick8` and
+`pick16` of a uint32 and so many 32-bit constants are the constant its low 3 or 4 bits number."""
 
 
 class Source(Protocol):
@@ -570,7 +569,7 @@ def cast(value: ExprLike, dtype: str) -> Expr:
 
 
 def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
-    """Return the intrinsic `name` of the arguments; `dtype` only for bitcast."""
+    """Return the intrinsic `name` of the arguments; `dtype` only for bitcast and picks."""
     if INTRINSICS.get(name) != len(args):
         raise TypeMismatch(f"{name!r} with {len(args)} arguments is not an intrinsic")
     first = convert(args[0])
@@ -579,8 +578,6 @@ def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
     nodes = tuple(broadcast(n, lanes) for n in nodes)
     if name in ("isnan", "isinf", "not"):
         dtype = "bool"
-    if name == "exp2_eighths":
-        dtype = "float32"
     result = dtype or first.dtype
     return _intern((Call, name, result, nodes), lambda: Call(name, nodes, result, lanes))
 

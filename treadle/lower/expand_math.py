@@ -25,6 +25,7 @@ from treadle.lower.math.circular import (
 from treadle.lower.math.error_function import (
     erf_f32,
     erf_f64,
+    gelu_by_lookup_f32,
     gelu_f32,
     normal_cdf_f32,
     normal_cdf_f64,
@@ -114,31 +115,33 @@ EXPANDED = frozenset({*_UNARY, *_BINARY, "rsqrt"})
 """The intrinsics that do not survive this pass."""
 
 
-def expand_math(func: PrimFunc, *, looks_up: bool = False) -> PrimFunc:
+def expand_math(func: PrimFunc, *, lookup_lanes: int = 0) -> PrimFunc:
     """Return the kernel with every intrinsic of EXPANDED written out.
 
-    `looks_up`: the target computes `exp2_eighths` in a few instructions.
+    `lookup_lanes`: how many constants one instruction of the target picks from, 0, 8 or 16.
 
     exp(x)          ->  polynomial(x - n * ln(2)) * 2**n
     y * sigmoid(x)  ->  y / (1 + exp(-x))
     x * normal_cdf(x)  ->  max(x, 0) - abs(x) * normal_cdf(-abs(x))
     """
     memo: dict[Expr, Expr] = {}
-    rule = _Expansion(looks_up)
+    rule = _Expansion(lookup_lanes)
     return func.with_body(map_stmt(func.body, lambda e: rewrite(e, rule, memo)))
 
 
-def expand_expr(e: Expr, *, looks_up: bool = False) -> Expr:
+def expand_expr(e: Expr, *, lookup_lanes: int = 0) -> Expr:
     """Return an expression with every intrinsic of EXPANDED written out."""
-    return rewrite(e, _Expansion(looks_up))
+    return rewrite(e, _Expansion(lookup_lanes))
 
 
 class _Expansion:
     """The rule of the pass; it knows the sigmoids and the normal distributions it has written out,
     by what they are of."""
 
-    def __init__(self, looks_up: bool) -> None:
-        self.divisor = sigmoid_divisor_by_lookup_f32 if looks_up else sigmoid_divisor_f32
+    def __init__(self, lookup_lanes: int) -> None:
+        eight, sixteen = lookup_lanes >= 8, lookup_lanes >= 16
+        self.divisor = sigmoid_divisor_by_lookup_f32 if eight else sigmoid_divisor_f32
+        self.gelu = gelu_by_lookup_f32 if sixteen else gelu_f32
         self.sigmoids: dict[Expr, Expr] = {}
         self.normals: dict[Expr, Expr] = {}
 
@@ -156,7 +159,7 @@ class _Expansion:
 
     def _product(self, y: Expr, factor: Expr) -> Expr | None:
         if self.normals.get(factor) is y:
-            return gelu_f32(y)
+            return self.gelu(y)
         x = self.sigmoids.get(factor)
         return None if x is None else y / self.divisor(x)
 

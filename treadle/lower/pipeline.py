@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from treadle.loop.nodes import PrimFunc, func_text, verify
 from treadle.lower.expand_loops import unroll_loops, vectorize_loops
@@ -56,15 +56,10 @@ LOWER = pipeline(
 )
 """What targets take: flat buffers, serial and parallel loops, vector expressions."""
 
-_LOOKING_UP = replace(
-    LOWER,
-    passes=tuple(
-        Pass(p.name, partial(expand_math, looks_up=True)) if p.run is expand_math else p
-        for p in LOWER.passes
-    ),
-)
 
-
-def lowering(*, looks_up: bool) -> Pipeline[PrimFunc]:
-    """Return `LOWER` for a target; `looks_up`: it picks the lanes of a vector by index."""
-    return _LOOKING_UP if looks_up else LOWER
+@cache
+def lowering(lookup_lanes: int) -> Pipeline[PrimFunc]:
+    """Return `LOWER` for a target of which one instruction picks from so many constants."""
+    expand = partial(expand_math, lookup_lanes=lookup_lanes)
+    passes = (Pass(p.name, expand if p.run is expand_math else p.run) for p in LOWER.passes)
+    return replace(LOWER, passes=tuple(passes))

@@ -48,7 +48,7 @@ class Target:
 
     @property
     def lookup_lanes(self) -> int:
-        """How many 32-bit lanes one instruction picks by index from a register; 0: none."""
+        """How many 32-bit constants one instruction picks from by index, in every lane; 0: none."""
         if self.architecture != "x86_64":
             return 0
         return 16 if self.has("avx512f") else 8 if self.has("avx2") else 0

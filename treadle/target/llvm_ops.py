@@ -29,8 +29,7 @@ _BOOL_OPS = {
     "and": "and", "or": "or", "min": "and", "max": "or",
     "bitand": "and", "bitor": "or", "bitxor": "xor",
 }  # fmt: skip
-_EIGHTHS = tuple(unpack("<I", pack("<f", 2.0 ** (k / 8)))[0] - (k << 20) for k in range(8))
-"""The bits of 2**(k/8) less those that k alone gives the exponent, moved up by 20."""
+_WORDS = {"float32": "<f", "uint32": "<I"}
 _PICK = {8: "x86.avx2.permd", 16: "x86.avx512.permvar.si.512"}
 """The intrinsics that pick lanes by index, by how many there are."""
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven"}
@@ -385,7 +384,7 @@ class Ops:
             "floor": self._round, "ceil": self._round, "trunc": self._round, "round": self._round,
             "fma": self._fma, "isnan": self._isnan, "isinf": self._isinf, "not": self._not,
             "popcount": self._count_bits, "clz": self._count_bits, "bitcast": self._bitcast,
-            "exp2_eighths": self._exp2_eighths,
+            "pick8": self._pick, "pick16": self._pick,
         }  # fmt: skip
 
     def _float_call(self, e: Call, dtype: str, lanes: int, args: list[str]) -> str:
@@ -481,36 +480,37 @@ class Ops:
             return args[0]
         return self.b.let(f"bitcast {source} {args[0]} to {target}")
 
-    def _exp2_eighths(self, e: Call, dtype: str, lanes: int, args: list[str]) -> str:
-        """2**(k/8): the table has the mantissa, and k moved up by 20 gives the exponent."""
-        type_, result = register_type(dtype, lanes), register_type(e.dtype, lanes)
-        picked = self._eighth(lanes, args[0])
-        moved = self.b.let(f"shl {type_} {args[0]}, {constant(20, dtype, lanes)}")
-        bits_ = self.b.let(f"add {type_} {picked}, {moved}")
-        return self.b.let(f"bitcast {type_} {bits_} to {result}")
+    def _pick(self, e: Call, dtype: str, lanes: int, args: list[str]) -> str:
+        """Return the constants that the low bits of every lane number."""
+        values = [scalar_const(v) for v in e.args[1:]]
+        bits_ = [pack(_WORDS[e.dtype], v) for v in values]
+        words = [unpack("<I", b)[0] for b in bits_]
+        found = self._picked(words, lanes, args[0])
+        source, result = vector("i32", lanes), register_type(e.dtype, lanes)
+        return found if source == result else self.b.let(f"bitcast {source} {found} to {result}")
 
-    def _eighth(self, lanes: int, index: str) -> str:
-        """Return `_EIGHTHS` at the low three bits of every lane."""
-        most = self.machine.lookup_lanes
-        type_, width = vector("i32", lanes), min(most, 8 if lanes <= 8 else 16)
-        if not most:
-            raise InternalError("'exp2_eighths' reaches a target that cannot pick lanes by index")
+    def _picked(self, words: list[int], lanes: int, index: str) -> str:
+        count, most = len(words), self.machine.lookup_lanes
+        if count > most:
+            raise InternalError(f"a choice of {count} constants reaches a target that has {most}")
+        type_, width = vector("i32", lanes), min(most, max(count, 8 if lanes <= 8 else 16))
         if lanes == 1:
-            table = ", ".join(f"i32 {t}" for t in _EIGHTHS)
-            place = self.b.let(f"and i32 {index}, 7")
-            return self.b.let(f"extractelement <8 x i32> <{table}>, i32 {place}")
+            table = ", ".join(f"i32 {w}" for w in words)
+            place = self.b.let(f"and i32 {index}, {count - 1}")
+            return self.b.let(f"extractelement <{count} x i32> <{table}>, i32 {place}")
+        whole = max(width, 1 << (lanes - 1).bit_length())
+        if lanes < whole:
+            index = self._lanes(type_, index, "poison", [k % lanes for k in range(whole)])
+            every = self._picked(words, whole, index)
+            return self._lanes(vector("i32", whole), every, "poison", range(lanes))
         if lanes > width:
             halves = (range(lanes // 2), range(lanes // 2, lanes))
             low, high = (
-                self._eighth(len(h), self._lanes(type_, index, "poison", h)) for h in halves
+                self._picked(words, len(h), self._lanes(type_, index, "poison", h)) for h in halves
             )
             return self._lanes(vector("i32", lanes // 2), low, high, range(lanes))
-        if lanes < width:
-            index = self._lanes(type_, index, "poison", [k % lanes for k in range(width)])
-        full = vector("i32", width)
-        table = ", ".join(f"i32 {_EIGHTHS[k % 8]}" for k in range(width))
-        found_all = self.b.intrinsic(full, _PICK[width], (full, f"<{table}>"), (full, index))
-        return self._lanes(full, found_all, "poison", range(lanes)) if lanes < width else found_all
+        table = ", ".join(f"i32 {words[k % count]}" for k in range(width))
+        return self.b.intrinsic(type_, _PICK[width], (type_, f"<{table}>"), (type_, index))
 
     def _lanes(self, type_: str, a: str, b: str, picked: Iterable[int]) -> str:
         """Return lanes of two vectors of a type, those of `b` numbered after those of `a`."""

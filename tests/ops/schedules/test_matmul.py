@@ -64,6 +64,17 @@ def test_rows_beyond_the_last_cache_are_taken_in_blocks() -> None:
     np.testing.assert_allclose(out, a @ matrix, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("rows", "is_split"), [(640, True), (641, False), (128, False)])
+def test_rows_beyond_a_core_meet_weights_that_stay_in_it(rows: int, is_split: bool) -> None:
+    small = replace(native(), l2_bytes=128 << 10)
+    kernel, (a, w) = dense(rows, 96, 70, small)
+    assert ("split(i0.inner" in kernel.schedule) == is_split
+    out = np.zeros((rows, 70), np.float32)
+    run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=0)
+    matrix = w.transpose(1, 0, 2).reshape(96, -1)[:, :70]
+    np.testing.assert_allclose(out, a @ matrix, rtol=1e-5, atol=1e-5)
+
+
 def test_rows_known_at_run_time_have_tiles_of_constant_size() -> None:
     target = native()
     rows, width = Symbol("rows"), 2 * target.lanes()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from struct import pack, unpack
 
 from treadle.expr.nodes import Const, Expr, ExprLike, binary, call, convert, select
 
@@ -111,6 +112,32 @@ def _magic(dtype: str) -> float:
 def _power_of_low_bits(shifted: Expr) -> Expr:
     bits = binary("shl", word(shifted), _MANTISSA[shifted.dtype])
     return from_word(bits, shifted.dtype)
+
+
+def nearest(x: Expr, factor: float) -> tuple[Expr, Expr]:
+    """Return n = round(x * factor) as a float, and a word with n in its low bits, signed."""
+    magic = 1.5 * 2.0 ** _MANTISSA[x.dtype]
+    shifted = fma(x, factor, magic)
+    return shifted - magic, word(shifted)
+
+
+def picked(index: Expr, values: Sequence[float], dtype: str) -> Expr:
+    """Return the value that the low bits of a word number, of 8 or 16 values."""
+    constants = (Const.of(v, dtype) for v in values)
+    return call(f"pick{len(values)}", index, *constants, dtype=dtype)
+
+
+def root_of_two(eighths: Expr) -> Expr:
+    """Return 2**(k / 8), rounded, for the signed number k in the low 12 bits of a word.
+
+    For results that have a normal exponent; 2**128 is infinite. The constants are the bits of
+    2**(k / 8) for k from 0 to 7, less k moved up to the exponent, where all of k is added.
+    """
+    roots = picked(eighths, _ROOTS_OF_TWO, "uint32")
+    return from_word(roots + binary("shl", eighths, 20), "float32")
+
+
+_ROOTS_OF_TWO = tuple(unpack("<I", pack("<f", 2.0 ** (k / 8)))[0] - (k << 20) for k in range(8))
 
 
 def scale(x: Expr, n: Expr) -> Expr:

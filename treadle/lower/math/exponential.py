@@ -7,7 +7,7 @@ subtracted in two parts; the first has so few bits that n times it is exact.
 
 from __future__ import annotations
 
-from treadle.expr.nodes import Expr, call
+from treadle.expr.nodes import Expr
 from treadle.lower.math.blocks import (
     INF,
     LN2,
@@ -15,14 +15,15 @@ from treadle.lower.math.blocks import (
     at_least,
     at_most,
     fma,
+    nearest,
     negate,
     polynomial,
     power_of_two,
+    root_of_two,
     round_scaled,
     scale,
     where,
     with_sign_of,
-    word,
 )
 from treadle.lower.math.coefficients import (
     EXP_EIGHTH_F32,
@@ -95,10 +96,10 @@ def sigmoid_divisor_by_lookup_f32(x: Expr) -> Expr:
     error from one n to the next. Infinite below -88.68.
     """
     y = at_most(at_least(x, -88.75), 87.0)
-    shifted = fma(y, -8.0 / LN2, 1.5 * 2.0**23)
-    r = fma(shifted - 1.5 * 2.0**23, LN2 / 8.0, y)  # e**-x = 2**(n / 8) * e**-r
+    n, eighths = nearest(y, -8.0 / LN2)
+    r = fma(n, LN2 / 8.0, y)  # e**-x = 2**(n / 8) * e**-r
     grown = fma(r * r, fma(r, -EXP_EIGHTH_F32[1], EXP_EIGHTH_F32[0]), negate(r))
-    return fma(1.0 + grown, call("exp2_eighths", word(shifted)), 1.0)
+    return fma(1.0 + grown, root_of_two(eighths), 1.0)
 
 
 def tanh_f32(x: Expr) -> Expr:

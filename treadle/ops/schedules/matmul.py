@@ -22,7 +22,7 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import Tile, best_rows, best_tile, tile_cycles
+from treadle.ops.schedules.tiles import Tile, best_rows, best_tile, tile_cycles, tile_set_cycles
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv
@@ -31,6 +31,9 @@ _PARALLEL_COLUMNS = 256
 """Results of a product below which other threads are not woken."""
 _TILES_OF_MANY = 8
 """Tiles of a panel where it is not known how many there are: more only fetch lines twice."""
+_LEAST_BLOCK = 4
+"""Blocks of rows are not taken smaller than this part of what fits, to divide them evenly: a rest
+of a rest would leave tiles of no known size."""
 _AHEAD = 1000
 """Cycles from the fetch of weights to their use: what memory takes to answer, and some more."""
 
@@ -41,7 +44,8 @@ def schedule_dense_packed(group: Group, target: Target) -> None:
     parallel over (panel, tile): sums of rows x vectors in registers over all of k, the tail, store.
     The first tile of a panel would wait for memory, so every tile of the panel before fetches its
     part of it, and all fetch weights some steps ahead. Rows that would not stay in the last cache
-    are taken in blocks, each with all the panels.
+    are taken in blocks, each with all the panels; so are those that leave a core's own cache where
+    the weights do not: a core reads the rows it made before, and each of them once.
     """
     weights = group.anchor[0].op.input_tensors[-1]
     width = int_value(weights.shape[-1])
@@ -167,14 +171,24 @@ def _prepared_sums(group: Group, target: Target) -> Stage:
 
 
 def _row_block(sums: Stage, tile: Tile, target: Target) -> int | None:
-    """Return how many rows stay in the last cache while panels pass by; None for all of them."""
+    """Return how many rows stay in a cache while panels pass by; None for all of them."""
     op = compute_of(sums)
-    rows, steps = known(op.axis[-2]), known(op.reduce_axis[0])
-    most = target.l3_bytes // 2 // max(1, steps * itemsize_of(sums))
+    rows, columns, steps = known(op.axis[-2]), known(op.axis[-1]), known(op.reduce_axis[0])
+    row_bytes = max(1, steps * itemsize_of(sums))
+    most = target.l3_bytes // 2 // row_bytes
+    is_near = 0 < columns * row_bytes <= target.l2_bytes // 2
+    if is_near and rows * row_bytes > target.l2_bytes // 2:
+        most = (target.l2_bytes * 3 // 4 - columns * row_bytes) // row_bytes
     if rows <= max(most, tile.rows):
         return None
-    blocks = -(-rows // max(most, tile.rows))
-    return -(-rows // (blocks * tile.rows)) * tile.rows
+    least = max(tile.rows, most // _LEAST_BLOCK)
+    even = [block for block in range(least, most + 1) if rows % block == 0]
+
+    def cost(block: int) -> float:
+        cycles = tile_set_cycles(block, tile.vectors, tile, 1) / block
+        return round(cycles, 6)
+
+    return min(reversed(even), key=cost, default=None)
 
 
 def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> None:
