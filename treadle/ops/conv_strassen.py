@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -42,12 +43,12 @@ from treadle.te import tensor as te
 class StrassenImageAttrs(Attrs):
     """`rows`: positions that lie together; `channels`: how many hold values, the others do not.
 
-    The positions are taken in `parts`. Every `strides`-th row and column of the image counts.
+    A part of the image is `band` rows high. Every `strides`-th row and column of it counts.
     """
 
     rows: int
     channels: int
-    parts: int = 1
+    band: int
     strides: tuple[int, int] = (1, 1)
 
 
@@ -55,13 +56,13 @@ class StrassenImageAttrs(Attrs):
 class ConvStrassenAttrs(Attrs):
     """`filters`: blocks of output channels; `height`, `width`: of the result.
 
-    `parts`: as of the sums of blocks.
+    `band`: as of the sums of blocks.
     """
 
     filters: int
     height: int
     width: int
-    parts: int = 1
+    band: int
 
 
 # ---- sums of the blocks of an image --------------------------------------------------------------
@@ -73,9 +74,9 @@ def _image(attrs: StrassenImageAttrs, x: TensorType) -> tuple[int, int]:
     return -(-high // attrs.strides[0]), -(-wide // attrs.strides[1])
 
 
-def _tiles(positions: int, rows: int, parts: int) -> int:
-    """Return how many tiles of `rows` positions, and of those below them, all parts have."""
-    return -(-positions // (2 * rows * parts)) * parts
+def tiles_of(high: int, wide: int, rows: int, band: int) -> tuple[int, int]:
+    """Return the parts of an image, and the tiles of `rows` positions that half a part takes."""
+    return -(-high // band), -(-band * wide // (2 * rows))
 
 
 def _infer_blocks(attrs: StrassenImageAttrs, a: Type) -> TensorType:
@@ -83,10 +84,10 @@ def _infer_blocks(attrs: StrassenImageAttrs, a: Type) -> TensorType:
     if x.ndim != 5 or not x.is_static or x.dtype != "float32":
         raise TypeMismatch(f"{x} is not float32[n, c/b, h, w, b] of known sizes")
     n, chunks, _, _, block = x.static_shape
-    if not 0 < attrs.channels <= chunks * block or min(attrs.rows, attrs.parts, *attrs.strides) < 1:
+    if not 0 < attrs.channels <= chunks * block or min(attrs.rows, attrs.band, *attrs.strides) < 1:
         raise TypeMismatch(f"{x} has no sums of {attrs.channels} channels, {attrs.rows} positions")
-    high, wide = _image(attrs, x)
-    tiles = _tiles(high * wide, attrs.rows, attrs.parts)
+    parts, of_part = tiles_of(*_image(attrs, x), attrs.rows, attrs.band)
+    tiles = parts * of_part
     return x.with_shape((n, PRODUCTS, tiles, -(-chunks // 2) + 1, attrs.rows, block))
 
 
@@ -100,22 +101,22 @@ def _compute_blocks(attrs: StrassenImageAttrs, a: te.Tensor) -> list[te.Tensor]:
     n, _, tiles, length, rows, block = _infer_blocks(attrs, type_).static_shape
     chunks = length - 1
     high, wide = _image(attrs, type_)
-    of_part, (down_step, right_step) = tiles // attrs.parts, attrs.strides
-    half = of_part * rows
+    _, of_part = tiles_of(high, wide, rows, attrs.band)
+    half, (down_step, right_step) = of_part * rows, attrs.strides
 
     def value(b: Expr, t: Expr, r: Expr, down: ExprLike, chunk: Expr, lane: Expr) -> Expr:
         """The value at a position of the upper (down = 0) or the lower half; 0 beyond the last."""
         part, tile = te.floordiv(t, of_part), te.floormod(t, of_part)
-        place = (2 * part + down) * half + tile * rows + r
-        y, x = te.floordiv(place, wide), te.floormod(place, wide)
+        place = down * half + tile * rows + r
+        y, x = part * attrs.band + te.floordiv(place, wide), te.floormod(place, wide)
         read = a[b, chunk, y * down_step, x * right_step, lane]
         if attrs.channels < 2 * chunks * block:
             read = te.if_then_else(chunk * block + lane < attrs.channels, read, 0.0)
-        return (
-            read
-            if 2 * tiles * rows == high * wide
-            else te.if_then_else(place < high * wide, read, 0.0)
-        )
+        if high % attrs.band:
+            read = te.if_then_else(y < high, read, 0.0)
+        if 2 * half == attrs.band * wide:
+            return read
+        return te.if_then_else(place < attrs.band * wide, read, 0.0)
 
     every = te.reduce_axis((0, 2 * chunks), "chunk")
 
@@ -163,9 +164,13 @@ def _reference_blocks(attrs: StrassenImageAttrs, a: np.ndarray) -> np.ndarray:
     n, chunks, high, wide, block = x.shape
     x = np.pad(x, [(0, 0), (0, chunks % 2), *[(0, 0)] * 3])
     chunks += chunks % 2
-    tiles = _tiles(high * wide, attrs.rows, attrs.parts)
-    even = np.zeros((n, chunks, 2 * tiles * attrs.rows, block), np.float32)
-    even[:, :, : high * wide] = x.reshape(n, chunks, -1, block)
+    count, of_part = tiles_of(high, wide, attrs.rows, attrs.band)
+    tiles, positions = count * of_part, attrs.band * wide
+    x = np.pad(x, [(0, 0), (0, 0), (0, count * attrs.band - high), (0, 0), (0, 0)])
+    x = x.reshape(n, chunks, count, positions, block)
+    none = 2 * of_part * attrs.rows - positions
+    x = np.pad(x, [(0, 0), (0, 0), (0, 0), (0, none), (0, 0)])
+    even = x.reshape(n, chunks, -1, block)
     missing = np.arange(chunks * block).reshape(chunks, 1, block) >= attrs.channels
     even = np.where(missing, np.float32(0), even)
     largest = np.abs(even).max(axis=(1, 3), keepdims=True)
@@ -174,7 +179,7 @@ def _reference_blocks(attrs: StrassenImageAttrs, a: np.ndarray) -> np.ndarray:
         exponents = np.floor(np.log2(np.where(is_finite, largest, 1.0)))
     units = np.exp2(np.clip(exponents, -126, 126))
     scaled = np.where(is_finite, even / units, 0.0)
-    parts = (attrs.parts, 2, tiles // attrs.parts, attrs.rows)
+    parts = (count, 2, of_part, attrs.rows)
     four = scaled.reshape(n, 2, chunks // 2, *parts, block)
     four = four.transpose(4, 1, 0, 3, 5, 2, 6, 7)  # [down, across, n, part, tile, chunk, row, lane]
     four = four.reshape(4, n, tiles, chunks // 2, attrs.rows, block)
@@ -198,10 +203,12 @@ strassen_blocks_nchwc: Operator[StrassenImageAttrs] = register(
         attrs_type=StrassenImageAttrs,
         fusion=Fusion.OPAQUE,
         examples=(
-            product_example(((1, 2, 3, 4, 8),), {"rows": 3, "channels": 16}),
-            product_example(((2, 4, 5, 5, 4),), {"rows": 4, "channels": 14}),
-            product_example(((2, 3, 7, 5, 8),), {"rows": 3, "channels": 24, "parts": 3}),
-            product_example(((1, 2, 7, 8, 16),), {"rows": 5, "channels": 32, "strides": (2, 2)}),
+            product_example(((1, 2, 3, 4, 8),), {"rows": 3, "channels": 16, "band": 3}),
+            product_example(((2, 4, 5, 5, 4),), {"rows": 4, "channels": 14, "band": 5}),
+            product_example(((2, 3, 7, 5, 8),), {"rows": 3, "channels": 24, "band": 3}),
+            product_example(
+                ((1, 2, 7, 8, 16),), {"rows": 5, "channels": 32, "strides": (2, 2), "band": 2}
+            ),
         ),
     )
 )
@@ -225,7 +232,7 @@ def _infer(attrs: ConvStrassenAttrs, a: Type, w: Type) -> TensorType:
         raise TypeMismatch(f"{x} and {pairs} are not sums of blocks that multiply")
     if not (count - 1) * 2 * width < attrs.filters * block <= count * 2 * width:
         raise TypeMismatch(f"{count} pairs of {width} do not hold {attrs.filters} blocks")
-    if attrs.parts < 1 or tiles != _tiles(attrs.height * attrs.width, rows, attrs.parts):
+    if attrs.band < 1 or tiles != prod(tiles_of(attrs.height, attrs.width, rows, attrs.band)):
         raise TypeMismatch(f"{tiles} tiles of {rows} are not half of the positions")
     return x.with_shape((n, attrs.filters, attrs.height, attrs.width, block))
 
@@ -234,7 +241,7 @@ def _compute(attrs: ConvStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Te
     """Stages: the products of a pair of panels, the positions they make, and the image."""
     n, _, tiles, length, rows, block = TensorType(a.shape, a.dtype).static_shape
     pairs, _, _, width = w.shape
-    of_part = tiles // attrs.parts
+    parts, of_part = tiles_of(attrs.height, attrs.width, rows, attrs.band)
     half = of_part * rows
     ic, icb = te.reduce_axis((0, length - 1), "ic"), te.reduce_axis((0, block), "icb")
 
@@ -244,25 +251,25 @@ def _compute(attrs: ConvStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Te
     shape: tuple[ExprLike, ...] = (PRODUCTS, n, pairs, tiles, rows, width)
     seven = te.compute_one(shape, products, name="strassen_products")
 
-    def position(b: Expr, o: Expr, place: Expr, lane: Expr) -> Expr:
+    def position(b: Expr, o: Expr, part: Expr, place: Expr, lane: Expr) -> Expr:
         column = o * block + lane
         pair, within = te.floordiv(column, width * 2), te.floormod(column, width * 2)
-        part, within_part = te.floordiv(place, 2 * half), te.floormod(place, 2 * half)
-        down, row = te.floordiv(within_part, half), te.floormod(within_part, half)
+        down, row = te.floordiv(place, half), te.floormod(place, half)
         t, r = part * of_part + te.floordiv(row, rows), te.floormod(row, rows)
         values = _each(seven, b, pair, t, r, te.floormod(within, width))
         which = down * 2 + te.floordiv(within, width)
         total = element_at([signed_sum(values, row.tolist()) for row in OUT], which)
         return total * a[b, down, t, length - 1, r, lane]
 
-    many = (n, attrs.filters, attrs.height * attrs.width, block)
+    many = (n, attrs.filters, parts, attrs.band * attrs.width, block)
     flat = te.compute_one(many, position, name="strassen_positions")
     image = (n, attrs.filters, attrs.height, attrs.width, block)
-    result = te.compute_one(
-        image,
-        lambda b, o, y, x, lane: flat[b, o, y * attrs.width + x, lane],
-        name="conv2d_strassen_nchwc",
-    )
+
+    def element(b: Expr, o: Expr, y: Expr, x: Expr, lane: Expr) -> Expr:
+        part, row = te.floordiv(y, attrs.band), te.floormod(y, attrs.band)
+        return flat[b, o, part, row * attrs.width + x, lane]
+
+    result = te.compute_one(image, element, name="conv2d_strassen_nchwc")
     return [seven, flat, result]
 
 
@@ -282,8 +289,11 @@ def _reference(attrs: ConvStrassenAttrs, a: np.ndarray, w: np.ndarray) -> np.nda
     # [down, across, n, t, r, q, w] -> [n, down, t, r, q, across, w]
     whole = four.transpose(2, 0, 3, 4, 5, 1, 6).reshape(n, 2, tiles, rows, -1, block)
     whole = whole * units[:, :, :, :, np.newaxis]
-    whole = whole.reshape(n, 2, attrs.parts, -1, *whole.shape[4:]).swapaxes(1, 2)
-    image = whole.reshape(n, 2 * tiles * rows, -1, block)[:, : attrs.height * attrs.width]
+    parts, of_part = tiles_of(attrs.height, attrs.width, rows, attrs.band)
+    whole = whole.reshape(n, 2, parts, -1, *whole.shape[4:]).swapaxes(1, 2)
+    of_parts = whole.reshape(n, parts, 2 * of_part * rows, -1, block)
+    image = of_parts[:, :, : attrs.band * attrs.width].reshape(n, -1, *of_parts.shape[3:])
+    image = image[:, : attrs.height * attrs.width]
     placed = np.moveaxis(image[:, :, : attrs.filters], 2, 1)
     shape = (n, attrs.filters, attrs.height, attrs.width, block)
     return np.ascontiguousarray(placed.reshape(shape).astype(a.dtype))
@@ -306,17 +316,20 @@ conv2d_strassen_nchwc: Operator[ConvStrassenAttrs] = register(
         flops=_flops,
         examples=(
             product_example(
-                ((1, 7, 2, 2, 3, 8), (2, 7, 8, 8)), {"filters": 4, "height": 3, "width": 4}
+                ((1, 7, 2, 2, 3, 8), (2, 7, 8, 8)),
+                {"filters": 4, "height": 3, "width": 4, "band": 3},
             ),
             product_example(
-                ((2, 7, 3, 3, 4, 4), (1, 7, 8, 8)), {"filters": 3, "height": 3, "width": 7}
+                ((2, 7, 3, 3, 4, 4), (1, 7, 8, 8)),
+                {"filters": 3, "height": 3, "width": 7, "band": 3},
             ),
             product_example(
-                ((1, 7, 5, 3, 5, 16), (2, 7, 32, 32)), {"filters": 7, "height": 7, "width": 7}
+                ((1, 7, 5, 3, 5, 16), (2, 7, 32, 32)),
+                {"filters": 7, "height": 7, "width": 7, "band": 7},
             ),
             product_example(
                 ((1, 7, 6, 2, 3, 8), (1, 7, 8, 16)),
-                {"filters": 3, "height": 5, "width": 7, "parts": 3},
+                {"filters": 3, "height": 5, "width": 6, "band": 2},
             ),
         ),
     )

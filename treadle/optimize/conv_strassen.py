@@ -19,10 +19,19 @@ from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs
-from treadle.ops.conv_strassen import conv2d_strassen_nchwc, strassen_blocks_nchwc
+from treadle.ops.conv_strassen import conv2d_strassen_nchwc, strassen_blocks_nchwc, tiles_of
 from treadle.ops.matmul_strassen import PRODUCTS
-from treadle.ops.schedules.tiles import best_window_tile, image_cycles, tile_cycles
-from treadle.ops.schedules.winograd import LARGEST_LOCAL, bytes_per_cycle
+from treadle.ops.schedules.tiles import (
+    FAR_BYTES_PER_CYCLE,
+    best_window_tile,
+    image_cycles,
+    tile_cycles,
+)
+from treadle.ops.schedules.winograd import (
+    FOREIGN_BYTES_PER_CYCLE,
+    LARGEST_LOCAL,
+    bytes_per_cycle,
+)
 from treadle.optimize.channels import GAP, ChannelOrder, pack_weights, packed_constant
 from treadle.optimize.strassen import (
     BUSY,
@@ -78,14 +87,14 @@ class PointwiseShape:
 
 @dataclass(frozen=True, slots=True)
 class PointwisePlan:
-    """`rows` positions times `blocks` of output channels in registers; `parts` of the image.
+    """`rows` positions times `blocks` of output channels in registers; parts of `band` rows.
 
     `cycles`: what it all takes.
     """
 
     rows: int
     blocks: int
-    parts: int
+    band: int
     cycles: float
 
 
@@ -149,9 +158,9 @@ class PointwiseStrassen:
         plan: PointwisePlan,
     ) -> Node:
         strides = node.attrs.strides or (1, 1)  # type: ignore[union-attr]  # of a convolution
-        key = source, (plan.rows, plan.parts), strides
+        key = source, (plan.rows, plan.band), strides
         if key not in self.sums:
-            tiles = {"rows": plan.rows, "parts": plan.parts}
+            tiles = {"rows": plan.rows, "band": plan.band}
             how = {**tiles, "channels": inputs.channels, "strides": strides}
             self.sums[key] = strassen_blocks_nchwc(source, **how, origin=node.origin)
         matrix = _matrix(w.value, inputs, order, shape.steps)
@@ -162,7 +171,7 @@ class PointwiseStrassen:
             "filters": order.chunks,
             "height": shape.height,
             "width": shape.width,
-            "parts": plan.parts,
+            "band": plan.band,
         }
         made = conv2d_strassen_nchwc(self.sums[key], packed, **sizes, origin=node.origin)
         if factors is None:
@@ -193,11 +202,11 @@ def plan_pointwise(shape: PointwiseShape, target: Target) -> PointwisePlan | Non
     registers = max(1, shape.block // target.lanes())
     local = min(target.l2_bytes // 2, LARGEST_LOCAL)
     plans = [
-        PointwisePlan(rows, blocks, parts, _cycles(shape, rows, blocks, parts, target))
-        for parts in range(1, MOST_PARTS + 1)
+        PointwisePlan(rows, blocks, band, _cycles(shape, rows, blocks, band, target))
+        for band in sorted({ceil(shape.height / parts) for parts in range(1, MOST_PARTS + 1)})
         for blocks in range(max(1, LEAST_VECTORS // registers), max(1, 4 // registers) + 1)
         for rows in range(1, (target.vector_registers - 1) // (blocks * registers))
-        if _local_bytes(shape, rows, blocks, parts) <= local
+        if _local_bytes(shape, rows, blocks, band) <= local
     ]
     return min(plans, key=lambda plan: plan.cycles, default=None)
 
@@ -229,26 +238,35 @@ def _product(shape: PointwiseShape) -> ProductShape:
     return ProductShape(shape.batch, shape.positions, columns, shape.steps)
 
 
-def _local_bytes(shape: PointwiseShape, rows: int, blocks: int, parts: int) -> int:
-    """Return what a thread keeps: seven products of half a part, and all results of the panels."""
-    half = rows * ceil(shape.positions / (2 * rows * parts))
-    return 4 * blocks * shape.block * (PRODUCTS * half + 2 * shape.positions)
+def _local_bytes(shape: PointwiseShape, rows: int, blocks: int, band: int) -> int:
+    """Return what a thread keeps: seven products of half a part, and the results of the panels."""
+    _, tiles = tiles_of(shape.height, shape.width, rows, band)
+    return 4 * blocks * shape.block * (PRODUCTS * tiles * rows + 2 * band * shape.width)
 
 
-def _cycles(shape: PointwiseShape, rows: int, blocks: int, parts: int, target: Target) -> float:
+def _cycles(shape: PointwiseShape, rows: int, blocks: int, band: int, target: Target) -> float:
     registers = max(1, shape.block // target.lanes())
-    tiles = parts * ceil(shape.positions / (2 * rows * parts))
+    parts, of_part = tiles_of(shape.height, shape.width, rows, band)
+    parts *= shape.batch
     pairs = ceil(shape.outputs / (2 * blocks))
     step = tile_cycles(rows, blocks * registers)
-    products = shape.batch * PRODUCTS * shape.steps / 2 * tiles * pairs * step
-    weights = shape.batch * PRODUCTS * shape.steps * shape.outputs * shape.block
-    reading = weights / (BUSY * bytes_per_cycle(target))
-    touched = (4 + PRODUCTS) * shape.batch * tiles * rows * shape.inputs / 2 * registers
-    made = shape.batch * shape.positions * shape.outputs * registers
-    after = made * (COMBINE_CYCLES + _PLACE_CYCLES)
+    products = PRODUCTS * shape.steps / 2 * parts * of_part * pairs * step
+    jobs = parts * pairs
+    products *= ceil(jobs / target.cores) * target.cores / jobs
+    sums_bytes = 2 * PRODUCTS * of_part * rows * shape.steps
+    is_shared = parts % target.cores > 0
+    weights = PRODUCTS * shape.steps * shape.outputs * shape.block
+    reading = weights / (BUSY * bytes_per_cycle(target)) * (1 if is_shared else target.cores)
+    reading += (parts - 1) * weights / FAR_BYTES_PER_CYCLE
+    waits = reading / of_part
+    if is_shared:  # a core reads what others made, again for every pair unless its cache holds it
+        times = 1 if sums_bytes <= target.l2_bytes // 2 else ceil(pairs / target.cores)
+        waits += parts * (target.cores - 1) * times * sums_bytes / FOREIGN_BYTES_PER_CYCLE
+    touched = (4 + PRODUCTS) * parts * of_part * rows * shape.inputs / 2 * registers
     is_far = 4 * target.lanes() * touched > target.l3_bytes // 8
     sums = touched * (_FAR_SUM_CYCLES if is_far else SUM_CYCLES) + KERNEL_CYCLES
-    return max(products, reading) + reading * parts / tiles + sums + after
+    made = shape.batch * shape.positions * shape.outputs * registers
+    return max(products, reading) + waits + sums + made * (COMBINE_CYCLES + _PLACE_CYCLES)
 
 
 def _direct(shape: PointwiseShape, target: Target) -> float:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 from tests.ops.schedules.compiled import check
@@ -10,6 +12,7 @@ from tests.ops.schedules.test_matmul import MACHINES
 from tests.ops.test_operators import call_of, function_of, inputs_of
 from treadle.build.kernel import Kernel
 from treadle.graph.operator import OPERATORS, Example
+from treadle.ops.conv_strassen import tiles_of
 from treadle.optimize.conv_strassen import PointwiseShape, plan_pointwise
 from treadle.optimize.layout import block_of
 from treadle.target.llvm import spill_count
@@ -23,10 +26,10 @@ def test_sums_stay_in_registers(size: int, machine: str) -> None:
     block = block_of(target, "float32")
     plan = plan_pointwise(PointwiseShape(1, size, size, 512 // block, 512 // block, block), target)
     assert plan is not None
-    tiles = plan.parts * -(-size * size // (2 * plan.rows * plan.parts))
+    tiles = prod(tiles_of(size, size, plan.rows, plan.band))
     values = (1, 7, tiles, 64 // block + 1, plan.rows, block)
     panels = (2, 7, 64, plan.blocks * block)
-    how = {"filters": 4 * plan.blocks, "height": size, "width": size, "parts": plan.parts}
+    how = {"filters": 4 * plan.blocks, "height": size, "width": size, "band": plan.band}
     example = Example((values, panels), how)
     op = OPERATORS.get("conv2d_strassen_nchwc")
     assert op is not None
@@ -36,9 +39,9 @@ def test_sums_stay_in_registers(size: int, machine: str) -> None:
 
 
 @pytest.mark.parametrize("filters", [1, 4, 7])
-@pytest.mark.parametrize(("rows", "size", "parts"), [(1, 1, 1), (3, 4, 1), (7, 7, 1), (4, 6, 2)])
-def test_any_positions_and_channels(filters: int, rows: int, size: int, parts: int) -> None:
-    tiles = parts * -(-size * size // (2 * rows * parts))
+@pytest.mark.parametrize(("rows", "size", "band"), [(1, 1, 1), (3, 4, 4), (7, 7, 4), (4, 6, 2)])
+def test_any_positions_and_channels(filters: int, rows: int, size: int, band: int) -> None:
+    tiles = prod(tiles_of(size, size, rows, band))
     sums, panels = (1, 7, tiles, 4, rows, 8), (-(-filters // 4), 7, 24, 16)
     check(
         "conv2d_strassen_nchwc",
@@ -47,5 +50,5 @@ def test_any_positions_and_channels(filters: int, rows: int, size: int, parts: i
         filters=filters,
         height=size,
         width=size,
-        parts=parts,
+        band=band,
     )

@@ -2,9 +2,11 @@
 """Schedule of 1x1 convolutions by Strassen's algorithm: a pair of panels of channels at a time.
 
 parallel over positions: sums of blocks of the image
-parallel over pairs of panels: per product, per tile of positions: sums in registers over half of
-                               the channels; all positions of the pair, four at a time of the seven
-                               products; the tail
+parallel over parts of the image and pairs of panels: per product, per tile of positions: sums in
+                               registers over half of the channels; all positions of the part, four
+                               at a time of the seven products; the tail
+
+The sums of a part are read by the core that made them, as far as parts are dealt out evenly.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import FROM_MEMORY, tile_cycles
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import IterVar, Tensor, floormod
+from treadle.te.tensor import Tensor, floormod
 
 
 def schedule_strassen_blocks_nchwc(group: Group, target: Target) -> None:
@@ -71,31 +73,30 @@ def schedule_conv_strassen(group: Group, target: Target) -> None:
     _, _, _, tile, rows, width = axes_of(products)
     panel = known(width) // known(ob)
     pair, inner = result.split(oc, factor=2 * panel)
+    part, row = result.split(oh, factor=group.attrs.band)
     register, lane = by_register(result, ob, target)
-    result.reorder(n, pair, inner, oh, ow, register, lane)
+    result.reorder(n, part, pair, inner, row, ow, register, lane)
     result.vectorize(lane)
-    place = result.fuse(n, pair)
+    place = result.fuse(n, part, pair)
     result.parallel(place)
     flat.compute_at(result, place)
-    of_part = known(tile) // group.attrs.parts
-    part = _combine(flat, of_part * known(rows), known(rows), panel, target)
+    of_part = known(tile) // known(axes_of(flat)[2])
+    _combine(flat, of_part * known(rows), known(rows), panel, target)
     _multiply(s, products, of_part, target)
-    products.compute_at(flat, part)
+    products.compute_at(result, place)
 
 
-def _combine(flat: Stage, half: int, rows: int, panel: int, target: Target) -> IterVar:
-    """Take the four results that share the seven products together; return the loop of parts."""
-    n, oc, place, lane = axes_of(flat)
+def _combine(flat: Stage, half: int, rows: int, panel: int, target: Target) -> None:
+    """Take the four results that share the seven products together."""
+    n, oc, part, place, lane = axes_of(flat)
     across, vector = flat.split(oc, factor=panel)
-    part, within = flat.split(place, factor=2 * half)
-    down, row = flat.split(within, factor=half)
+    down, row = flat.split(place, factor=half)
     t, r = flat.split(row, factor=rows)
     register, lane = by_register(flat, lane, target)
     flat.reorder(n, part, t, r, vector, register, down, across, lane)
     for axis in (vector, register, down, across):
         flat.unroll(axis)
     flat.vectorize(lane)
-    return part
 
 
 def _multiply(s: Schedule, products: Stage, tiles: int, target: Target) -> None:
