@@ -30,7 +30,15 @@ from benchmarks.task_images import (
     style,
     vae_decoder,
 )
-from benchmarks.task_sequences import Joiner, Perceptron, QueryDecoder, Recommender, Tagger, Windows
+from benchmarks.task_sequences import (
+    Joiner,
+    Perceptron,
+    QueryDecoder,
+    Recommender,
+    Tagger,
+    Windows,
+    point_field,
+)
 
 OPSET = 18
 
@@ -67,6 +75,7 @@ NETWORKS: dict[str, Network] = {
     "gru_tagger": (lambda: Tagger(nn.GRU), lambda: (_ids(10000, 8, 40),)),
     "recommender": (Recommender, _recommender_inputs),
     "perceptron": (Perceptron, lambda: (torch.randn(8, 64),)),
+    "nerf_mlp": (point_field, lambda: (torch.randn(4096, 63),)),
     "detr_like": (QueryDecoder, lambda: _image(256)),
     "sam_like": (Windows, lambda: _image(256)),
     "transducer": (Joiner, lambda: (torch.randn(1, 400, 80), _ids(500, 1, 16))),

@@ -68,6 +68,14 @@ class Perceptron(nn.Sequential):
         )
 
 
+def point_field(width: int = 256) -> nn.Module:
+    """Return eight layers for many points, as radiance fields have them."""
+    layers: list[nn.Module] = [nn.Linear(63, width), nn.ReLU()]
+    for _ in range(6):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, 4))
+
+
 class QueryDecoder(nn.Module):
     """DETR: a ResNet-18 at stride 32, an encoder of two layers, a decoder of 100 queries."""
 

@@ -110,7 +110,8 @@ def compile_model(
         objects = _build(kernels, notes)
     with _Timer(notes, "plan"):
         uses = {c: _use(c, k, objects[k.name]) for c, k in calls.items()}
-        plan = plan_memory(main, uses, module.output_names)
+        least = machine.l2_bytes if machine.cores > 1 else 0
+        plan = plan_memory(main, uses, module.output_names, overwrite_from=least)
         plan.checks = size_checks(module.main)
     return Executable(
         module=g.Module(main, module.output_names, module.name, module.structures),

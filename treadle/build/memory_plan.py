@@ -155,14 +155,20 @@ class MemoryPlan:
 
 
 def plan_memory(
-    main: Function, kernels: Mapping[g.Call, KernelUse], output_names: Sequence[str]
+    main: Function,
+    kernels: Mapping[g.Call, KernelUse],
+    output_names: Sequence[str],
+    overwrite_from: int = 0,
 ) -> MemoryPlan:
     """Return the plan of a fused function.
 
     `kernels` says what each call runs; calls that are pure aliases (reshape alone) or in-place
-    concatenations need none.
+    concatenations need none. Only results of `overwrite_from` bytes or more take the memory of an
+    operand: what fits a core's cache the others have just read from there, and are slow to give up.
     """
-    return _Planner(main, kernels, output_names, _Weights()).run()
+    planner = _Planner(main, kernels, output_names, _Weights())
+    planner.overwrite_from = overwrite_from
+    return planner.run()
 
 
 def is_alias(call: g.Call) -> bool:
@@ -237,6 +243,7 @@ class _Planner:
         self.kernels = kernels
         self.weights = weights
         self.is_body = given is not None
+        self.overwrite_from = 0
         self.plan = MemoryPlan([], [], [], [], weights.by_name, given=tuple(given or ()))
         self.values: dict[tuple[Node, int], Value] = {}
         self.names = list(output_names)
@@ -391,6 +398,8 @@ class _Planner:
                 continue
             made, _ = step.outputs[0].place()
             if made is not step.outputs[0] or made.kind != "arena":
+                continue
+            if made.nbytes < self.overwrite_from:
                 continue
             assert isinstance(step.node.op, Function)
             owners = [owner for owner, _ in (v.place() for v in step.inputs)]
