@@ -205,7 +205,8 @@ TD_API void td_close(td_executor* executor);
 
 /* Runs the plan once. inputs[i] points to td_executor_input(i).bytes bytes. outputs (or any
  * outputs[i]) may be NULL: the result is then kept in the executor, see td_executor_output_data.
- * Buffers aligned to 64 bytes are used in place, others are copied. */
+ * Buffers aligned to 64 bytes are used in place, others are copied; inputs need only 8 bytes on CPUs
+ * whose vectors are loaded from anywhere. */
 TD_API int32_t td_run(td_executor* executor, const void* const* inputs, void* const* outputs,
                       td_error* error);
 

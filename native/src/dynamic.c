@@ -551,7 +551,7 @@ static int32_t bind_inputs(td_executor* e, const td_tensor* inputs, td_error* er
     if (given == NULL && bytes > 0)
       return td_fail(error, TD_INPUT, "input \"%.200s\" is not given", e->plan.inputs[i].name);
     void* pointer = (void*)(uintptr_t)given; /* kernels do not write to inputs */
-    if (!td_is_aligned(given)) {
+    if (!td_is_in_place(e, given)) {
       pointer = own_buffer(&e->inputs[i], bytes, error);
       if (pointer == NULL) return TD_MEMORY;
       memcpy(pointer, given, bytes);

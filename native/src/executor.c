@@ -39,6 +39,10 @@ static int32_t find_kernels(td_executor* e, const td_symbol* kernels, size_t cou
 
 bool td_is_aligned(const void* pointer) { return (uintptr_t)pointer % TD_ALIGNMENT == 0; }
 
+bool td_is_in_place(const td_executor* e, const void* input) {
+  return (uintptr_t)input % e->plan.input_alignment == 0;
+}
+
 /* The pointer of a constant; a copy when it is not aligned. */
 static int32_t bind_constant(td_executor* e, uint32_t v, const td_constant* constant, void** base,
                              td_error* error) {
@@ -268,7 +272,7 @@ static int32_t bind_inputs(td_executor* e, const void* const* inputs, td_error* 
     const void* given = inputs == NULL ? NULL : inputs[i];
     if (given == NULL && p->value->bytes > 0)
       return td_fail(error, TD_INPUT, "input \"%.200s\" is not given", e->plan.inputs[i].name);
-    if (td_is_aligned(given)) {
+    if (td_is_in_place(e, given)) {
       bind_port(p, (void*)(uintptr_t)given); /* kernels do not write to inputs */
       continue;
     }

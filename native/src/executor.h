@@ -54,6 +54,8 @@ struct td_executor {
 /* ---- executor.c ------------------------------------------------------------------------------ */
 
 bool td_is_aligned(const void* pointer);
+/* True when kernels may read an input of the model where it lies. */
+bool td_is_in_place(const td_executor* e, const void* input);
 /* True when two pieces of memory share a byte. */
 bool td_overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes);
 /* Runs the instructions [begin, end). */

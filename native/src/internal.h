@@ -208,7 +208,7 @@ struct td_plan {
   td_segment* segments; /* of a dynamic plan; at least one */
   uint32_t num_features, num_values, num_inputs, num_outputs, num_kernels, num_instructions;
   uint32_t num_sizes, num_segments, num_checks;
-  size_t arena_bytes;
+  size_t arena_bytes, input_alignment;
   bool is_dynamic; /* version 2: sizes and places are settled by every run */
   td_plan* plans;  /* the bodies of branches and loops */
   uint32_t num_plans, num_given, depth;

@@ -300,6 +300,18 @@ static bool read_memory(td_reader* r, const td_json* root) {
   return td_read_size(r, root, "arena_bytes", &r->plan->arena_bytes);
 }
 
+/* Where the inputs of the model must begin for kernels to read them in place. */
+static bool read_input_alignment(td_reader* r, const td_json* root) {
+  size_t* alignment = &r->plan->input_alignment;
+  *alignment = TD_ALIGNMENT;
+  if (td_json_get(root, "input_alignment") == NULL) return true;
+  if (!td_read_size(r, root, "input_alignment", alignment)) return false;
+  if (*alignment > 0 && TD_ALIGNMENT % *alignment == 0) return true;
+  td_fail(r->error, TD_PLAN, "%s: input_alignment is %zu, not a power of two up to %zu", r->where,
+          *alignment, TD_ALIGNMENT);
+  return false;
+}
+
 bool td_read_body(td_reader* r, const td_json* root) {
   td_plan* plan = r->plan;
   if (root == NULL || root->type != TD_JSON_OBJECT) {
@@ -307,7 +319,7 @@ bool td_read_body(td_reader* r, const td_json* root) {
     return false;
   }
   return check_version(r, root) && td_read_optional_text(r, root, "target", &plan->target) &&
-         read_features(r, root) && read_memory(r, root) && td_read_plans(r, root) &&
+         read_features(r, root) && read_input_alignment(r, root) && read_memory(r, root) && td_read_plans(r, root) &&
          td_read_values(r, root) &&
          read_ports(r, root, "input", TD_VALUE_INPUT, &plan->inputs, &plan->num_inputs) &&
          read_ports(r, root, "output", TD_VALUE_OUTPUT, &plan->outputs, &plan->num_outputs) &&

@@ -72,6 +72,14 @@ BAD_PLANS: dict[str, tuple[Change, str]] = {
         lambda p: p["values"][2].update(offset=4),
         "offset 4 is not a multiple of 64",
     ),
+    "alignment of inputs that is none": (
+        lambda p: p.update(input_alignment=12),
+        "input_alignment is 12, not a power of two up to 64",
+    ),
+    "alignment of inputs of nothing": (
+        lambda p: p.update(input_alignment=0),
+        "input_alignment is 0, not a power of two up to 64",
+    ),
     "arena larger than the machine": (
         lambda p: p.update(arena_bytes=1 << 60),
         "the plan needs 1152921504606846976 bytes of working memory",

@@ -143,8 +143,10 @@ def test_the_same_kernel_gives_the_same_text() -> None:
 
 
 def test_buffers_are_noalias_and_inputs_readonly() -> None:
-    text = emit(row_sums(), native())
-    assert "ptr noalias readonly align 64 %b0" in text
+    machine = native()
+    text = emit(row_sums(), machine)
+    alignment = 4 if machine.loads_anywhere else 64
+    assert f"ptr noalias readonly align {alignment} %b0" in text
     assert "ptr noalias align 64 %b1" in text
 
 

@@ -34,6 +34,7 @@ def plan_to_json(plan: MemoryPlan, target: Target) -> Json:
         "target": str(target),
         "triple": target.triple,
         "cpu_features": list(target.required_features),
+        "input_alignment": target.input_alignment,
         "values": table.rows,
         "inputs": inputs,
         "outputs": outputs,

@@ -232,8 +232,8 @@ class Executor:
         """Run the model; return its outputs in order.
 
         `inputs` by name or in order; what is missing comes from `set_input`. Inputs that are
-        contiguous and 64-byte aligned are used in place. `outputs` are arrays to write to
-        (default: fresh ones). Raises: InputError.
+        contiguous and aligned, to 8 bytes on most CPUs, are used in place. `outputs` are arrays to
+        write to (default: fresh ones). Raises: InputError.
         """
         given = self._gather(inputs)
         if self.is_dynamic:

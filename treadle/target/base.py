@@ -54,6 +54,18 @@ class Target:
         return 16 if self.has("avx512f") else 8 if self.has("avx2") else 0
 
     @property
+    def loads_anywhere(self) -> bool:
+        """True where vectors are loaded as fast from addresses that are no multiple of theirs."""
+        return self.architecture == "aarch64" or (
+            self.architecture == "x86_64" and self.has("avx2")
+        )
+
+    @property
+    def input_alignment(self) -> int:
+        """At multiples of how many bytes what kernels only read may begin."""
+        return 8 if self.loads_anywhere else 64
+
+    @property
     def required_features(self) -> tuple[str, ...]:
         """The instruction-set features a machine must have to run code for this target."""
         architecture = architecture_of(self.triple)

@@ -91,8 +91,8 @@ class Machine:
     `fma`: fused multiply-add is an instruction; `rounding`: floor, ceil, trunc and rint are;
     `half_convert`, `half_arithmetic`: float16 conversions and arithmetic are; `nan_min`: one
     instruction gives the minimum that propagates NaN; `least_masked`: the bytes of the smallest
-    elements that vector loads and stores can leave out by a mask (0: none); `lookup_lanes`: see
-    `Target`.
+    elements that vector loads and stores can leave out by a mask (0: none); `lookup_lanes` and
+    `loads_anywhere`: see `Target`.
     """
 
     x86: bool
@@ -103,6 +103,7 @@ class Machine:
     nan_min: bool
     least_masked: int = 0
     lookup_lanes: int = 0
+    loads_anywhere: bool = False
 
     @staticmethod
     def of(target: Target) -> Machine:
@@ -115,9 +116,11 @@ class Machine:
             rounding = "sse4.1" in on or "avx" in on
             lanes = target.lookup_lanes
             halves = half, "avx512fp16" in on
-            return Machine(True, "fma" in on, rounding, *halves, False, masked, lanes)
+            facts = lanes, target.loads_anywhere
+            return Machine(True, "fma" in on, rounding, *halves, False, masked, *facts)
         if architecture in ("aarch64", "arm64"):
-            return Machine(False, True, True, True, "fullfp16" in on, True)
+            halves = True, "fullfp16" in on
+            return Machine(False, True, True, *halves, True, loads_anywhere=target.loads_anywhere)
         fused = architecture.startswith("riscv") and "f" in on
         return Machine(False, fused or "vfp4" in on, False, False, False, False)
 

@@ -222,7 +222,9 @@ class _Module:
         size = flat_size(a.buffer)
         if size:
             words.append(f"dereferenceable({size * itemsize(a.buffer.dtype)})")
-        return " ".join([*words, f"align {a.buffer.align}", name])
+        anywhere = not is_written and self.machine.loads_anywhere
+        align = itemsize(a.buffer.dtype) if anywhere else a.buffer.align
+        return " ".join([*words, f"align {align}", name])
 
     def parallel_body(self, s: For, buffers: list[_Argument], variables: list[Var]) -> str:
         """Emit the function the pool calls for a chunk of a parallel loop; return its name."""
