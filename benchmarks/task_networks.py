@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -126,11 +126,18 @@ def export_named(networks: Mapping[str, Network], program: str) -> int:
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in networks]:
         parser.error(f"unknown network {', '.join(unknown)}; networks are {', '.join(networks)}")
-    options.out.mkdir(parents=True, exist_ok=True)
+    return export_each(options.names or networks, options.out, lambda name: seeded(networks[name]))
+
+
+def export_each(
+    names: Iterable[str], out: Path, make: Callable[[str], tuple[nn.Module, tuple[Tensor, ...]]]
+) -> int:
+    """Export what `make` makes of each name into the folder `out`; return 1 where one cannot be."""
+    out.mkdir(parents=True, exist_ok=True)
     status = 0
-    for name in options.names or networks:
+    for name in names:
         try:
-            export(*seeded(networks[name]), options.out / f"{name}.onnx")
+            export(*make(name), out / f"{name}.onnx")
             print(name)
         except (ImportError, RuntimeError) as error:
             print(f"{name}: {error}", file=sys.stderr)

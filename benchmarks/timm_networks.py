@@ -10,11 +10,13 @@ nobody tuned for are fast too; any name that timm knows can be given.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
-import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks.task_networks import draw_weights, export_each
 
 NAMES = (
     "convmixer_768_32", "convnext_tiny", "cspdarknet53", "deit_tiny_patch16_224", "dpn68",
@@ -31,37 +33,16 @@ MORE_NAMES = (
     "swiftformer_s", "tresnet_m", "visformer_tiny", "volo_d1_224", "xcit_tiny_12_p16_224",
 )  # fmt: skip
 """What came later, with what the first were mended for."""
-OPSET = 18
 
 
-def export(name: str, path: Path) -> None:
-    """Write the network `name` for one image of its usual size."""
+def seeded(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """Return the network `name` and one image of its usual size, the same ones each time."""
     import timm  # optional, and slow to import
-    import torch
 
     torch.manual_seed(0)
     module = timm.create_model(name, pretrained=False).eval()
-    with torch.no_grad():
-        for tensor in module.parameters():
-            if tensor.dim() > 1:
-                fan = int(np.prod(tensor.shape[1:]))
-                torch.nn.init.normal_(
-                    tensor, 0, (2.0 / fan if tensor.dim() > 2 else 1 / fan) ** 0.5
-                )
-        for key, buffer in module.named_buffers():
-            if key.endswith("running_var"):
-                buffer.uniform_(0.5, 1.5)
-            elif key.endswith("running_mean"):
-                buffer.normal_(0, 0.1)
-    part = path.with_suffix(".part")
-    image = torch.randn(1, *module.default_cfg.get("input_size", (3, 224, 224)))
-    try:
-        torch.onnx.export(
-            module, (image,), part, dynamo=True, external_data=False, opset_version=OPSET
-        )
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    draw_weights(module)
+    return module, (torch.randn(1, *module.default_cfg.get("input_size", (3, 224, 224))),)
 
 
 def main() -> int:
@@ -70,16 +51,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("names", nargs="*", metavar="name", help="of timm (default: all here)")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    status = 0
-    for name in options.names or (*NAMES, *MORE_NAMES):
-        try:
-            export(name, options.out / f"{name}.onnx")
-            print(name)
-        except (ImportError, RuntimeError) as error:
-            print(f"{name}: {error}", file=sys.stderr)
-            status = 1
-    return status
+    return export_each(options.names or (*NAMES, *MORE_NAMES), options.out, seeded)
 
 
 if __name__ == "__main__":
