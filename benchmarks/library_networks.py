@@ -29,7 +29,7 @@ class First(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return what the network makes of ids, images or sound."""
         made = self.body(x)
-        return made.logits if "logits" in made else made.last_hidden_state  # type: ignore[no-any-return]
+        return made.logits if "logits" in made else made.last_hidden_state
 
 
 def _bert(library: Library) -> nn.Module:

@@ -37,7 +37,7 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x + body(x)."""
-        return x + self.body(x)  # type: ignore[no-any-return]
+        return x + self.body(x)
 
 
 class SplitBlocks(nn.Module):
@@ -58,7 +58,7 @@ class SplitBlocks(nn.Module):
         parts = list(self.head(x).chunk(2, 1))
         for block in self.blocks:
             parts.append(block(parts[-1]))
-        return self.tail(torch.cat(parts, 1))  # type: ignore[no-any-return]
+        return self.tail(torch.cat(parts, 1))
 
 
 class PyramidPool(nn.Module):
@@ -74,7 +74,7 @@ class PyramidPool(nn.Module):
         parts = [self.head(x)]
         for _ in range(3):
             parts.append(F.max_pool2d(parts[-1], 5, 1, 2))
-        return self.tail(torch.cat(parts, 1))  # type: ignore[no-any-return]
+        return self.tail(torch.cat(parts, 1))
 
 
 class Detector(nn.Module):
@@ -228,7 +228,7 @@ class UNet(nn.Module):
         for level in (3, 2, 1, 0):
             y = F.interpolate(y, scale_factor=2.0, mode="bilinear", align_corners=True)
             y = self.up[level](torch.cat([kept[level], y], 1))
-        return self.head(y)  # type: ignore[no-any-return]
+        return self.head(y)
 
 
 def espcn() -> nn.Module:
@@ -293,7 +293,7 @@ class Attention(nn.Module):
         q, k, v = self.q(x), self.k(context), self.v(context)
         q, k, v = (y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))
         made = F.scaled_dot_product_attention(q, k, v)
-        return self.out(made.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.out(made.transpose(1, 2).flatten(2))
 
 
 class GatedUnits(nn.Module):
@@ -306,7 +306,7 @@ class GatedUnits(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return [n, rows, width]."""
         a, gate = self.both(x).chunk(2, -1)
-        return self.out(a * F.gelu(gate))  # type: ignore[no-any-return]
+        return self.out(a * F.gelu(gate))
 
 
 class SpatialTransformer(nn.Module):
@@ -326,7 +326,7 @@ class SpatialTransformer(nn.Module):
         y = y + self.own(self.norms[0](y))
         y = y + self.cross(self.norms[1](y), text)
         y = y + self.units(self.norms[2](y))
-        return x + self.leave(y.transpose(1, 2).view_as(x))  # type: ignore[no-any-return]
+        return x + self.leave(y.transpose(1, 2).view_as(x))
 
 
 class TimedBlock(nn.Module):
@@ -346,7 +346,7 @@ class TimedBlock(nn.Module):
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         """Return [n, outputs, h, w]."""
         y = self.first(x) + self.time(time)[:, :, None, None]
-        return self.second(y) + self.shortcut(x)  # type: ignore[no-any-return]
+        return self.second(y) + self.shortcut(x)
 
 
 class Diffusion(nn.Module):
@@ -381,7 +381,7 @@ class Diffusion(nn.Module):
             y = attend(block(y, t), text)
         y = self.grow(F.interpolate(y, scale_factor=2.0))
         y = self.texts[3](self.blocks[3](torch.cat([y, first], 1), t), text)
-        return self.leave(y)  # type: ignore[no-any-return]
+        return self.leave(y)
 
 
 def vae_decoder(width: int = 32) -> nn.Module:

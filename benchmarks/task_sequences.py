@@ -20,7 +20,7 @@ class Tagger(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return [n, words, 32] of int64 [n, words]."""
-        return self.head(self.layers(self.words(ids))[0])  # type: ignore[no-any-return]
+        return self.head(self.layers(self.words(ids))[0])
 
 
 class Recommender(nn.Module):
@@ -50,7 +50,7 @@ class Recommender(nn.Module):
         bags = [table(x).sum(1) for table, x in zip(self.tables, ids, strict=True)]
         x = torch.stack([dense, *bags], 1)
         products = torch.bmm(x, x.transpose(1, 2)).flatten(1)[:, self.places]
-        return self.top(torch.cat([dense, products], 1))  # type: ignore[no-any-return]
+        return self.top(torch.cat([dense, products], 1))
 
 
 class Perceptron(nn.Sequential):
@@ -125,7 +125,7 @@ class Windows(nn.Module):
         y = self.patches(x).permute(0, 2, 3, 1)
         for layer in self.layers:
             y = layer(y)
-        return self.neck(y.permute(0, 3, 1, 2))  # type: ignore[no-any-return]
+        return self.neck(y.permute(0, 3, 1, 2))
 
 
 class _ChannelNorm(nn.Module):
@@ -169,7 +169,7 @@ class _RelativeBlock(nn.Module):
         y = self.out((weights @ v).transpose(1, 2).flatten(2))
         y = y.view(n, h // s, w // s, s, s, c).transpose(2, 3).reshape(n, h, w, c)
         x = x + y
-        return x + self.units(self.norms[1](x))  # type: ignore[no-any-return]
+        return x + self.units(self.norms[1](x))
 
 
 class Joiner(nn.Module):
@@ -191,7 +191,7 @@ class Joiner(nn.Module):
         for layer in self.layers:
             x = layer(x)
         y = self.predict(self.words(ids))[0]
-        return self.join(x[:, :, None] + y[:, None])  # type: ignore[no-any-return]
+        return self.join(x[:, :, None] + y[:, None])
 
 
 class _ConformerLayer(nn.Module):
@@ -221,4 +221,4 @@ class _ConformerLayer(nn.Module):
         x = x + 0.5 * self.units[0](x)
         x = x + self.attend(self.norms[0](x))
         x = x + self.convs(self.norms[1](x).transpose(1, 2)).transpose(1, 2)
-        return self.norms[2](x + 0.5 * self.units[1](x))  # type: ignore[no-any-return]
+        return self.norms[2](x + 0.5 * self.units[1](x))
