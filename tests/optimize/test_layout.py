@@ -150,6 +150,17 @@ def test_a_residual_of_two_orders() -> None:
     assert found["gather"] == 0
 
 
+@pytest.mark.parametrize(("channels", "size"), [(24, 56), (32, 16), (48, 28)])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_groups_taken_as_one_are_filtered_as_one(channels: int, size: int, shuffled: bool) -> None:
+    x = var("x", 1, channels, size, size)
+    source = ew.relu(conv_of(x, channels, channels))
+    if shuffled:
+        source = gather(source, Constant.of(np.arange(channels)[::-1].copy()), axis=1)
+    made = conv_of(source, 16, channels // 2, 3, groups=2, pads_before=(1, 1), pads_after=(1, 1))
+    laid_out(made, params=[x], target=WIDE)
+
+
 def test_channels_that_only_fill_the_last_block_are_not_read() -> None:
     x = var("x", 1, 13, 6, 6)
     first = conv_of(x, 24, 13)

@@ -274,6 +274,7 @@ class _Layouts:
         if groups > 1:
             return _in_groups(node, self._blocked(x), w, groups, order)
         source = self._conv_input(x)
+        attrs, weights = replace(attrs, groups=1), w.type
         tile = winograd_tile(attrs, data, weights, block, self.target)
         tile = tile if source.order.block == block else None
         choice = "direct" if tile is None else f"Winograd F({tile}x{tile},3x3)"
