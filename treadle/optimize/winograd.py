@@ -83,8 +83,8 @@ def winograd_costs(
         gaps = _gaps(attrs)
         down, across = tiles_along(height, tile, gaps[0]), tiles_along(width, tile, gaps[1])
         parts = (inputs * stride**2, outputs, block)
-        unused = unused if groups == 1 else 0
-        shape = WinogradShape(tile, down, across, *parts, n, gaps, stride, unused, groups)
+        skipped = unused if groups == 1 else 0
+        shape = WinogradShape(tile, down, across, *parts, n, gaps, stride, skipped, groups)
         cycles = plan_winograd(shape, target, width=registers).cycles
         costs[tile] = cycles / WORTHWHILE[stride][tile]
     return costs

@@ -483,8 +483,7 @@ class Ops:
     def _pick(self, e: Call, dtype: str, lanes: int, args: list[str]) -> str:
         """Return the constants that the low bits of every lane number."""
         values = [scalar_const(v) for v in e.args[1:]]
-        bits_ = [pack(_WORDS[e.dtype], v) for v in values]
-        words = [unpack("<I", b)[0] for b in bits_]
+        words = [unpack("<I", pack(_WORDS[e.dtype], v))[0] for v in values]
         found = self._picked(words, lanes, args[0])
         source, result = vector("i32", lanes), register_type(e.dtype, lanes)
         return found if source == result else self.b.let(f"bitcast {source} {found} to {result}")

@@ -92,7 +92,7 @@ def sigmoid_divisor_f32(x: Expr) -> Expr:
 def sigmoid_divisor_by_lookup_f32(x: Expr) -> Expr:
     """Return 1 + e**-x with fewer operations, where a machine looks up eighths of powers of two.
 
-    As `sigmoid_divisor_f32`, from n = round(8 * x / ln 2), but it may grow with x by a rounding
+    As `sigmoid_divisor_f32`, from n = round(-8 * x / ln 2), but it may grow with x by a rounding
     error from one n to the next. Infinite below -88.68.
     """
     y = at_most(at_least(x, -88.75), 87.0)

@@ -341,8 +341,7 @@ def _limit(check: Expr, axes: tuple[IterVar, ...]) -> tuple[IterVar, int, Expr |
 
 def skip_unused(sums: Stage, unused: int) -> None:
     """Skip the last input channels of sums over (..., blocks, ..., channels of a block)."""
-    op = sums.op
-    assert isinstance(op, ComputeOp)
+    op = compute_of(sums)
     chunk = next(a for a in op.reduce_axis if a.name == "ic")
     lane = op.reduce_axis[-1]
     block = known(lane)
