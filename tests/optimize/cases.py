@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +12,12 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.graph.interpret import run
-from treadle.graph.nodes import Constant, Function, Node, Tuple, Var
+from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, Var, topological
+from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType, tensor_type
+from treadle.optimize.layout import choose_layouts
 from treadle.optimize.verify import verify
+from treadle.target.base import Target
 
 SPECIAL = (0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan"))
 
@@ -73,3 +77,15 @@ def assert_same(
                 np.testing.assert_array_equal(np.signbit(a[real]), np.signbit(b[real]))
         else:
             np.testing.assert_allclose(a, b, rtol=0, atol=rtol * np.abs(a).max())
+
+
+def laid_out_for(target: Target, *outputs: Call, x: Var) -> Counter[str]:
+    """Return how many calls of each operator there are in the layouts for a target.
+
+    The meaning must be kept.
+    """
+    before = function(*outputs, params=[x])
+    after = choose_layouts(before, target)
+    assert_same(before, after, rtol=1e-4)
+    nodes = [n for n in topological([after.body]) if isinstance(n, Call)]
+    return Counter(n.op.name for n in nodes if isinstance(n.op, Operator))

@@ -9,11 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.optimize.cases import assert_same, function, var
+from tests.optimize.cases import function, laid_out_for, var
 from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
-from treadle.graph.nodes import Call, Constant, Module, Node, Var, topological
-from treadle.graph.operator import Operator
+from treadle.graph.nodes import Call, Constant, Module, Node, Var
 from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, conv
@@ -25,7 +24,6 @@ from treadle.optimize.conv_strassen import (
     plan_pointwise,
     pointwise_shape,
 )
-from treadle.optimize.layout import choose_layouts
 from treadle.optimize.strassen import Budget
 from treadle.settings import use
 from treadle.target.parse import parse_target
@@ -47,11 +45,7 @@ def every_shape(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def laid_out(*outputs: Call, x: Var) -> Counter[str]:
-    before = function(*outputs, params=[x])
-    after = choose_layouts(before, TARGET)
-    assert_same(before, after, rtol=1e-4)
-    nodes = [n for n in topological([after.body]) if isinstance(n, Call)]
-    return Counter(n.op.name for n in nodes if isinstance(n.op, Operator))
+    return laid_out_for(TARGET, *outputs, x=x)
 
 
 def compiled(node: Node, x: Var, value: np.ndarray) -> np.ndarray:

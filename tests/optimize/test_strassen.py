@@ -9,16 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.optimize.cases import assert_same, function, var
+from tests.optimize.cases import function, laid_out_for, var
 from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
-from treadle.graph.nodes import Call, Constant, Module, Var, topological
-from treadle.graph.operator import Operator
+from treadle.graph.nodes import Call, Constant, Module, Var
 from treadle.ops import elementwise as ew
 from treadle.ops.matmul import matmul
 from treadle.ops.matmul_strassen import dense_strassen, strassen_blocks
 from treadle.optimize import dense
-from treadle.optimize.layout import choose_layouts
 from treadle.optimize.strassen import (
     ProductShape,
     are_rows_even,
@@ -149,11 +147,7 @@ def test_it_can_be_forbidden() -> None:
 
 
 def laid_out(*outputs: Call, x: Var) -> Counter[str]:
-    before = function(*outputs, params=[x])
-    after = choose_layouts(before, TARGET)
-    assert_same(before, after, rtol=1e-4)
-    nodes = [n for n in topological([after.body]) if isinstance(n, Call)]
-    return Counter(n.op.name for n in nodes if isinstance(n.op, Operator))
+    return laid_out_for(TARGET, *outputs, x=x)
 
 
 def test_products_of_the_same_values_share_their_sums() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.graph.nodes import Call, Function, Node, topological
-from treadle.graph.operator import Fusion, Operator
+from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import TensorType
 from treadle.ops.movement import gather
 
@@ -19,9 +19,6 @@ class Cost:
 
     flops: int
     bytes: int
-
-
-_COUNTED = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
 
 
 def group_cost(function: Function) -> Cost:
@@ -39,7 +36,7 @@ def group_cost(function: Function) -> Cost:
 def _flops(operator: Operator[Any], call: Call) -> int:
     if operator.flops is not None:
         return int(operator.flops(call.attrs, *(a.type for a in call.args)))
-    return _size(call) if operator.fusion in _COUNTED else 0
+    return _size(call) if operator.fusion in POINTWISE else 0
 
 
 def _bytes_read(param: Node, calls: Iterable[Call]) -> int:

@@ -12,10 +12,8 @@ from collections.abc import Iterable
 
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Function, Node
-from treadle.graph.operator import Fusion, Operator
+from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import TensorType
-
-_SAME_ELEMENT = (Fusion.ELEMENTWISE, Fusion.BROADCAST)
 
 
 def overwritable(function: Function) -> tuple[int, ...]:
@@ -51,5 +49,5 @@ def _operands_of(calls: Iterable[Call], result: Node, others: set[Node]) -> set[
 def _keeps_elements(call: Call, result: TensorType) -> bool:
     """True where element i of a call is made of elements i of the operands of its shape."""
     operator = call.op
-    is_pointwise = isinstance(operator, Operator) and operator.fusion in _SAME_ELEMENT
+    is_pointwise = isinstance(operator, Operator) and operator.fusion in POINTWISE
     return is_pointwise and isinstance(call.type, TensorType) and call.type.shape == result.shape

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.graph.nodes import Call, Function, topological
-from treadle.graph.operator import Fusion, Operator
+from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.size_rules import SizeRule, aligned
 from treadle.graph.types import TensorType, tensor_type
-
-_ALIGNED = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,6 @@ def size_checks(function: Function) -> list[SizeCheck]:
 def _rules(call: Call, operator: Operator[Any]) -> Iterator[SizeRule]:
     if operator.rules is not None:
         yield from operator.rules(call.attrs, call.type, *(a.type for a in call.args))
-    elif operator.fusion in _ALIGNED and isinstance(call.type, TensorType):
+    elif operator.fusion in POINTWISE and isinstance(call.type, TensorType):
         for a in call.args:
             yield from aligned(tensor_type(a.type).shape, call.type.shape)

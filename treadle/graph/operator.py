@@ -37,6 +37,10 @@ class Fusion(Enum):
     """Never fused."""
 
 
+POINTWISE = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
+"""The kinds of which an output element depends on the element at its place of every input."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attrs:
     """Base of attribute records: frozen dataclasses of str, bool, int, float, tuple fields.

@@ -23,7 +23,7 @@ import numpy as np
 
 from treadle.dtype import bits, itemsize
 from treadle.graph.nodes import Call, Constant, Function, Node, topological, users
-from treadle.graph.operator import Fusion, Operator
+from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import tensor_type
 from treadle.ops.attention import attend
 from treadle.ops.elementwise import isnan, multiply, where
@@ -37,7 +37,6 @@ from treadle.optimize.outline import is_embedded, outline
 from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
 from treadle.target.base import Target
 
-_POINTWISE = (Fusion.ELEMENTWISE, Fusion.BROADCAST)
 _MOST_STEPS = 16
 """The longest chain between two products: bounds the size of a kernel."""
 _PASSES = 6
@@ -114,7 +113,7 @@ def _is_call(node: Node, operator: Operator[Any]) -> bool:
 
 
 def _is_pointwise(node: Node) -> bool:
-    return isinstance(node, Call) and isinstance(node.op, Operator) and node.op.fusion in _POINTWISE
+    return isinstance(node, Call) and isinstance(node.op, Operator) and node.op.fusion in POINTWISE
 
 
 def _steps_of_scores(scores: Node, uses: Uses) -> list[Call] | None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from treadle.graph.nodes import Call, Function, Node, operands, topological
-from treadle.graph.operator import Fusion, Operator
+from treadle.graph.operator import POINTWISE, Fusion, Operator
 from treadle.graph.types import TensorType, same_dim
 from treadle.ops.movement import concat, pad, reshape
 from treadle.optimize.outline import outline
@@ -34,8 +34,7 @@ from treadle.passes import decided
 GROUP_LIMIT = 64
 """The largest number of calls in a group: bounds the size of a kernel and its compile time."""
 
-_POINTWISE = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
-_LIGHT = _POINTWISE | {Fusion.INJECTIVE}
+_LIGHT = POINTWISE | {Fusion.INJECTIVE}
 _ALONE = frozenset({reshape, concat})
 
 
@@ -167,7 +166,7 @@ class _Partition:
     def _fits_tail(self, node: Node, group: _Group) -> bool:
         return (
             self._is_free(node)
-            and _kind(node) in _POINTWISE
+            and _kind(node) in POINTWISE
             and group.heavy is not None
             and _same_shape(node, group.heavy)
         )

@@ -23,7 +23,7 @@ import numpy as np
 from treadle.dtype import bits
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, Function, Node
-from treadle.graph.operator import Fusion, Operator
+from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import Dim, TensorType, Type, known_sizes, same_dim, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, ConvTransposeAttrs, conv, conv_transpose
@@ -87,7 +87,6 @@ _UNSAFE = frozenset(
 )
 """Element-wise operators that can make infinities or NaN out of what padding lanes hold."""
 
-_POINTWISE = frozenset({Fusion.ELEMENTWISE, Fusion.BROADCAST})
 _IMAGES = (3, 4, 5)
 """Dimensions of signals, images and volumes, batch and channels included."""
 _FLOATS = ("float32", "float64")
@@ -226,7 +225,7 @@ class _Layouts:
             return self._woven(node)
         if not any(self._is_blocked(a) for a in node.args):
             return None
-        if operator.fusion in _POINTWISE:
+        if operator.fusion in POINTWISE:
             return self._pointwise(node, operator)
         if operator is max_pool or operator is avg_pool:
             return self._pool(node, operator)
@@ -406,7 +405,7 @@ class _Layouts:
         """Compute an element-wise operator before its operand is woven, where that can be."""
         source = next(self.phased[a] for a in node.args if a in self.phased)
         out = tensor_type(node.type)
-        if operator.fusion not in _POINTWISE:
+        if operator.fusion not in POINTWISE:
             return False
         operands: list[Node] = []
         for x in node.args:

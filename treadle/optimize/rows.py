@@ -17,7 +17,7 @@ from typing import Any
 
 from treadle.expr.nodes import int_value
 from treadle.graph.nodes import Call, Constant, Node
-from treadle.graph.operator import Fusion, Operator
+from treadle.graph.operator import POINTWISE, Fusion, Operator
 from treadle.graph.types import TensorType, product_of, same_dim, tensor_type
 from treadle.ops import elementwise
 from treadle.ops.matmul import matmul
@@ -26,8 +26,7 @@ from treadle.ops.norm import LayerNormAttrs, layer_norm, rms_norm
 from treadle.optimize.moves import reshaped
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
-_POINTWISE = (Fusion.ELEMENTWISE, Fusion.BROADCAST)
-_WORK = (*_POINTWISE, Fusion.ANCHOR, Fusion.REDUCE)
+_WORK = (*POINTWISE, Fusion.ANCHOR, Fusion.REDUCE)
 
 
 def _flatten_product(call: Call, uses: Uses) -> Node | None:
@@ -107,7 +106,7 @@ def _sink_below_norm(call: Call, uses: Uses) -> Node | None:
 
 def _pointwise() -> tuple[Operator[Any], ...]:
     found = (v for v in vars(elementwise).values() if isinstance(v, Operator))
-    return tuple(op for op in found if op.fusion in _POINTWISE)
+    return tuple(op for op in found if op.fusion in POINTWISE)
 
 
 RULES = (

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from treadle.graph.nodes import Call, Constant, Node
-from treadle.graph.operator import Fusion, Operator
+from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import Dim, same_dim, tensor_type
 from treadle.ops import elementwise
 from treadle.ops.conv import conv
@@ -188,9 +188,7 @@ def _like(arg: Node, axes: tuple[int, ...], inner: Node, call: Call, uses: Uses)
 
 
 _POINTWISE = tuple(
-    op
-    for op in vars(elementwise).values()
-    if isinstance(op, Operator) and op.fusion in (Fusion.ELEMENTWISE, Fusion.BROADCAST)
+    op for op in vars(elementwise).values() if isinstance(op, Operator) and op.fusion in POINTWISE
 )
 
 RULES = (
