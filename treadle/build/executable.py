@@ -15,8 +15,8 @@ from treadle.graph.text import function_text
 from treadle.runtime.array import ArrayLike, NDArray
 from treadle.runtime.executor import Executor, ProfileRow
 from treadle.runtime.module import BenchmarkResult
+from treadle.target.backend import backend_of
 from treadle.target.base import Target
-from treadle.target.jit import JitModule
 
 Size = int | str
 """A size of an input: a number, or the name of what each run decides."""
@@ -141,7 +141,7 @@ class Executable(Runnable):
     def executor(self) -> Executor:
         """The native executor, made at the first use."""
         if self._executor is None:
-            jit = JitModule(self.objects.values())
+            jit = backend_of(self.target).load(self.objects.values())
             addresses = {name: jit.address(name) for name in self.objects}
             self._executor = Executor.from_plan(
                 self.plan, self.memory.constants, addresses, keep_alive=jit

@@ -17,9 +17,9 @@ from pathlib import Path
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.settings import get as current_settings
+from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.target.cache import KernelCache
-from treadle.target.workers import compiler_version
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SIZE_BYTES = 8
@@ -35,8 +35,8 @@ class CompiledKernel:
 
 @cache
 def compiler_digest() -> str:
-    """Return a digest of the source of this package and of LLVM's version."""
-    digest = hashlib.sha256(compiler_version().encode())
+    """Return a digest of the source of this package."""
+    digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
         digest.update(str(path.relative_to(_PACKAGE)).encode())
         digest.update(path.read_bytes())
@@ -62,7 +62,8 @@ def _foreign_digests(function: Function) -> list[str]:
 
 def kernel_key(name: str, text: str, function: Function, target: Target) -> str:
     """Return the key of a kernel: everything its code depends on."""
-    parts = [name, compiler_digest(), repr(asdict(target)), *_foreign_digests(function), text]
+    versions = [compiler_digest(), backend_of(target).version(target)]
+    parts = [name, *versions, repr(asdict(target)), *_foreign_digests(function), text]
     return "\n".join(parts)
 
 

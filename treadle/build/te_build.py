@@ -11,13 +11,12 @@ from treadle.expr.nodes import Const, Expr, Var, int_value, substitute
 from treadle.expr.simplify import simplify
 from treadle.loop.from_schedule import schedule_to_func
 from treadle.loop.nodes import Buffer, PrimFunc, func_text
-from treadle.lower.pipeline import LOOPS, lowering
+from treadle.lower.pipeline import LOOPS
 from treadle.runtime.module import KernelInfo, Module, Param
+from treadle.target.backend import backend_of
 from treadle.target.base import Target
-from treadle.target.jit import JitModule
-from treadle.target.llvm_ir import emit, symbol
+from treadle.target.names import symbol
 from treadle.target.parse import parse_target
-from treadle.target.workers import assembly, compile_many
 from treadle.te.schedule import Schedule
 from treadle.te.tensor import Tensor
 
@@ -43,20 +42,22 @@ class BuiltModule(Module):
     """
 
     funcs: list[PrimFunc] = field(default_factory=list)
-    ir: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    target: Target | None = None
 
     def loop_text(self) -> str:
         """Return the loop nests as Python-like text."""
         return "\n".join(func_text(f) for f in self.funcs)
 
-    def llvm(self) -> str:
-        """Return the LLVM IR before optimisation."""
-        return "\n".join(self.ir)
+    def source(self) -> str:
+        """Return the source text that the back end compiled: LLVM IR or C."""
+        return "\n".join(self.sources)
 
     def asm(self) -> str:
         """Return the assembly."""
-        texts = assembly({str(k): text for k, text in enumerate(self.ir)})
-        return "\n".join(texts.values())
+        assert self.target is not None  # set by build
+        texts = {str(k): text for k, text in enumerate(self.sources)}
+        return "\n".join(backend_of(self.target).assembly(texts, self.target).values())
 
 
 def build(
@@ -85,18 +86,18 @@ def build(
     else:
         loops = [inputs] if isinstance(inputs, PrimFunc) else list(inputs)
     machine = parse_target(target) if isinstance(target, str) else target
-    passes = lowering(machine.lookup_lanes)
+    backend = backend_of(machine)
+    passes = backend.lowering(machine)
     funcs = [passes.run(f, label=f.name) for f in loops]
-    texts = [emit(f, machine) for f in funcs]
+    texts = [backend.emit(f, machine) for f in funcs]
     jobs = [(f.name, text) for f, text in zip(funcs, texts, strict=True)]
-    objects = compile_many(jobs)
-    jit = JitModule(objects.values())
+    jit = backend.load(backend.compile(jobs, machine, None).values())
     infos = {
         f.name: _info(shaped, f.workspace_bytes) for shaped, f in zip(loops, funcs, strict=True)
     }
     module = BuiltModule.__new__(BuiltModule)
     Module.__init__(module, infos, {n: jit.address(n) for n in infos}, jit, None)
-    module.funcs, module.ir = loops, texts
+    module.funcs, module.sources, module.target = loops, texts, machine
     return module
 
 

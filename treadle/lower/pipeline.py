@@ -63,3 +63,17 @@ def lowering(lookup_lanes: int) -> Pipeline[PrimFunc]:
     expand = partial(expand_math, lookup_lanes=lookup_lanes)
     passes = (Pass(p.name, expand if p.run is expand_math else p.run) for p in LOWER.passes)
     return replace(LOWER, passes=tuple(passes))
+
+
+C_SOURCE = pipeline(
+    "lower",
+    (
+        ("flatten_buffers", flatten_buffers),
+        ("simplify_loops", simplify_loops),
+        ("plan_workspace", plan_workspace),
+        ("expand_math", expand_math),
+    ),
+    verify=verify,
+    text=func_text,
+)
+"""What C source is printed from: loops that a C compiler vectorises and unrolls."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from treadle.errors import TargetError
+from treadle.target.backend import backend_kinds
 from treadle.target.base import Target
 from treadle.target.cpus import Architecture, architecture_names, architecture_of, has_64_bits
 from treadle.target.host import cache_bytes, host, usable_cores
@@ -16,7 +17,7 @@ from treadle.target.host import cache_bytes, host, usable_cores
 _LATER = {
     "cuda": "GPU code generation", "nvptx": "GPU code generation", "rocm": "GPU code generation",
     "opencl": "OpenCL code generation", "vulkan": "GPU code generation",
-    "metal": "GPU code generation", "webgpu": "GPU code generation", "c": "C source output",
+    "metal": "GPU code generation", "webgpu": "GPU code generation",
 }  # fmt: skip
 _OPTIONS = ("mcpu", "mattr", "mtriple", "num-cores", "keys", "device", "model", "libs", "tag")
 _FLAGS = ("system-lib", "link-params")
@@ -44,7 +45,7 @@ def parse_target(text: str) -> Target:
     bits, registers = chosen.vectors()
     caches = cache_bytes() if is_host else {}
     return Target(
-        kind="llvm",
+        kind=kind,
         triple=triple,
         cpu=cpu,
         features=tuple(sorted(features)),
@@ -90,7 +91,7 @@ def _option(words: list[str], text: str) -> tuple[str, str, list[str]]:
 
 
 def _check_kind(kind: str, text: str) -> None:
-    if kind == "llvm":
+    if kind in backend_kinds():
         return
     if kind in _LATER:
         raise TargetError(
@@ -98,7 +99,8 @@ def _check_kind(kind: str, text: str) -> None:
             hint='compile for a CPU with the target "llvm"',
         )
     raise TargetError(
-        f"{kind!r} is not a kind of target", hint=_suggest(kind, ("llvm", *_LATER), "kinds are")
+        f"{kind!r} is not a kind of target",
+        hint=_suggest(kind, (*backend_kinds(), *_LATER), "kinds are"),
     )
 
 
