@@ -52,7 +52,7 @@ class Env(ctypes.Structure):
     _fields_ = [
         ("parallel", c_void_p),
         ("num_threads", c_int32),
-        ("reserved", c_int32),
+        ("all", c_int32),
         ("pool", c_void_p),
     ]
 
