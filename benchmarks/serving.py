@@ -32,7 +32,7 @@ from benchmarks import machine, networks
 from benchmarks.engines import Arrays, random_inputs
 
 FOLDER = Path(__file__).parent
-DEFAULT = ("resnet50", "bert")
+DEFAULT = ("resnet50", "bert_base")
 
 Serve = Callable[[Arrays], list[NDArray[np.generic]]]
 """Runs one request; may be called by several threads."""

@@ -62,7 +62,7 @@ def save_artifact(
     code = _linked(exe, target, linker)
     with replacing(target) as file:
         _add(file, "mod.so", code)
-        checksums = {"mod.params": _add_params(file, exe.memory.constants)}
+        checksums = {"mod.params": add_params(file, exe.memory.constants)}
         _add(file, "mod.json", _manifest(exe, code, checksums))
         file.write(bytes(2 * tarfile.BLOCKSIZE))
 
@@ -157,7 +157,7 @@ def _compact(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> str:
+def add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> str:
     """Stream the weights as member mod.params; return its checksum."""
     arrays = _aligned(constants, file.tell() + tarfile.BLOCKSIZE)
     head = _list_header(arrays)
