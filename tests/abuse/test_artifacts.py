@@ -115,11 +115,11 @@ def other_machine(code: bytes) -> bytes:
     return code[:18] + struct.pack("<H", 62 if machine != 62 else 183) + code[20:]
 
 
-def half(code: bytes) -> bytes:
-    return code[: len(code) // 2]
+def cut(code: bytes) -> bytes:
+    return code[: len(code) // 8]  # through what is loaded, wherever a linker puts the rest
 
 
-@pytest.mark.parametrize("change", [no_elf, other_machine, half])
+@pytest.mark.parametrize("change", [no_elf, other_machine, cut])
 @pytest.mark.parametrize("is_honest", [False, True])
 def test_machine_code(
     cli: Cli, tmp_path: Path, artifact: Path, change: Callable[[bytes], bytes], is_honest: bool

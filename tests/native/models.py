@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.testing  # now: a lazy import may be under way when a test forks
 
 from tests.native import hostile, test_blocks, test_dynamic
 from tests.native.test_dynamic import call

@@ -16,7 +16,12 @@ from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
 from treadle.runtime.array import ArrayLike, NDArray
 from treadle.runtime.artifact_file import ArtifactFile, Content
-from treadle.runtime.executor import Executor, ProfileRow, cannot_be_pickled
+from treadle.runtime.executor import (
+    Executor,
+    ProfileRow,
+    aligned_constants,
+    cannot_be_pickled,
+)
 from treadle.runtime.module import BenchmarkResult
 from treadle.target.base import Target
 from treadle.target.jit import JitModule
@@ -159,6 +164,8 @@ class Executable(Runnable):
         if self._executor is None:
             jit = JitModule(self.objects.values())
             addresses = {name: jit.address(name) for name in self.objects}
+            # One set of weights: copies take the place of what they were made from.
+            self.memory.constants.update(aligned_constants(self.memory.constants))
             self._executor = Executor.from_plan(
                 self.plan, self.memory.constants, addresses, keep_alive=jit
             )

@@ -86,7 +86,7 @@ def _open(arguments: argparse.Namespace) -> Runnable:
     if arguments.artifact is None:
         return compile_file(arguments, sized=not arguments.dynamic)
     check_readable(arguments.artifact, "a .tar made by treadle compile")
-    return load(arguments.artifact)
+    return load(arguments.artifact, verify=True)
 
 
 def compare_outputs(

@@ -71,5 +71,5 @@ def open_model(arguments: argparse.Namespace) -> Runnable:
     """Return the model the command line names, ready to run."""
     check_readable(arguments.model)
     if is_artifact(arguments.model):
-        return load(arguments.model)
+        return load(arguments.model, verify=True)
     return compile_file(arguments, sized=not arguments.dynamic)

@@ -67,6 +67,19 @@ def _taken(handle: ExecutorHandle, index: int) -> NDArray:
     return NDArray(memory.view(dtypes.to_numpy(info.dtype)).reshape(info.shape))
 
 
+def aligned_constants(constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return constants that an executor uses in place: those that are not aligned as copies.
+
+    Pages of a mapped file that have been copied are given back.
+    """
+    held = {}
+    for name, value in constants.items():
+        held[name] = ready(value)
+        if held[name] is not value:
+            release_pages(value)
+    return held
+
+
 def cannot_be_pickled() -> UsageError:
     """Return the error for an attempt to pickle (or deep-copy) a compiled model."""
     return UsageError(
@@ -134,14 +147,10 @@ class Executor:
         if isinstance(plan, str):
             plan = plan.encode()
         text = plan if isinstance(plan, bytes) else json.dumps(plan).encode()
-        held = {
-            name: ready(as_numpy(value, f"constant {name!r}")) for name, value in constants.items()
-        }
+        views = {name: as_numpy(value, f"constant {name!r}") for name, value in constants.items()}
+        held = aligned_constants(views)
         places = {name: (address_of(view), view.nbytes) for name, view in held.items()}
         handle = ExecutorHandle.create(text, kernels, places)
-        for view in held.values():
-            if address_of(view) % native.ALIGNMENT:  # the executor has a copy
-                release_pages(view)
         return cls._with_settings(handle, (keep_alive, held))
 
     def fork(self) -> Executor:
