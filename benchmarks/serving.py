@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -72,7 +72,12 @@ def requests_of(model: Path, count: int) -> list[Arrays]:
     ]
 
 
-def serve(run: Serve, requests: list[Arrays], expected: list[list[NDArray]], seconds: float) -> int:
+def serve(
+    run: Serve,
+    requests: list[Arrays],
+    expected: Sequence[Sequence[NDArray[np.generic]]],
+    seconds: float,
+) -> int:
     """Send the requests from a thread each, over and over; return how many were answered.
 
     Raises: AssertionError when a result is not the one expected.

@@ -96,4 +96,4 @@ def _anonymous_file(content: memoryview) -> int:
 
 def _state(descriptor: int) -> tuple[int, ...]:
     status = os.fstat(descriptor)
-    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_size, status.st_mtime_ns)  # not ctime: that is when the name went, too
