@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 
-_DEADLINE = 20
+_DEADLINE = 60
 """Seconds a child may take; one that hangs shows where and fails."""
 
 
@@ -29,7 +30,8 @@ def in_children(check: Callable[[], object], count: int = 12) -> None:
 
 def _run_and_exit(check: Callable[[], object]) -> None:
     try:
-        faulthandler.dump_traceback_later(_DEADLINE, exit=True)
+        faulthandler.register(signal.SIGALRM, chain=True)
+        signal.alarm(_DEADLINE)
         check()
         os._exit(0)
     except BaseException as error:

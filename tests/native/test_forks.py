@@ -59,7 +59,7 @@ def check():
     with Busy(model.run_long, 1):
         in_children(model.check, 2)
 with Busy(model.run_long):
-    in_children(check, 4)
+    in_children(check, 3)
 """)
 
 
