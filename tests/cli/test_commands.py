@@ -259,6 +259,17 @@ def test_doctor_finds_what_is_missing(
     assert re.search("needs attention: .*link", out)
 
 
+def test_doctor_finds_a_cache_that_keeps_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
+    (tmp_path / "groups").write_text("not a folder")
+    assert main(["doctor"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"{tmp_path / 'groups'} is not a folder of this user" in out
+    assert "needs attention: cache" in out
+
+
 def treadle(*words: str | Path, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "treadle", *map(str, words)],

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from treadle.build.executable import Executable
 from treadle.build.group import function_sizes
 from treadle.build.kernel import Kernel
-from treadle.build.kernel_cache import CompiledKernel, kernel_key, load_kernel, store_kernel
+from treadle.build.kernel_cache import (
+    CompiledKernel,
+    foreign_operators,
+    kernel_key,
+    load_kernel,
+    store_kernel,
+)
 from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
 from treadle.build.size_checks import size_checks
@@ -156,7 +162,7 @@ def _check_sizes(module: g.Module) -> None:
 def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call, Kernel]]:
     """Return the distinct kernels of a fused function and the kernel of each call."""
     by_function: dict[Function, Kernel] = {}
-    by_name: dict[str, Kernel] = {}
+    by_code: dict[tuple[object, ...], Kernel] = {}
     calls: dict[g.Call, Kernel] = {}
     functions = [f for f in functions_of(main) if not f.attrs.get("primitive")]
     for node in (n for f in functions for n in g.topological([f.body])):
@@ -168,11 +174,23 @@ def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call,
             continue
         if node.op not in by_function:
             made = Kernel(node.op, target)
-            by_function[node.op] = by_name.setdefault(made.name, made)
+            code = (made.name, *foreign_operators(node.op))
+            by_function[node.op] = by_code.setdefault(code, made)
         kernel = by_function[node.op]
         kernel.origins.append(node.origin)
         calls[node] = kernel
-    return list(by_name.values()), calls
+    kernels = list(by_code.values())
+    _name_apart(kernels)
+    return kernels, calls
+
+
+def _name_apart(kernels: Sequence[Kernel]) -> None:
+    """Number kernels of one name: their operators are called alike and are not the same."""
+    taken: dict[str, int] = {}
+    for kernel in kernels:
+        count = taken[kernel.name] = taken.get(kernel.name, 0) + 1
+        if count > 1:
+            kernel.name = f"{kernel.name}_{count}"
 
 
 def _use(call: g.Call, kernel: Kernel, compiled: CompiledKernel) -> KernelUse:
@@ -185,7 +203,7 @@ def _use(call: g.Call, kernel: Kernel, compiled: CompiledKernel) -> KernelUse:
 def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKernel]:
     """Return the code of every kernel; what the cache holds is not even lowered."""
     done: dict[str, CompiledKernel] = {}
-    keys: dict[str, str] = {}
+    keys: dict[str, str | None] = {}
     for k in kernels:
         keys[k.name] = kernel_key(k.name, k.content, k.function, k.target)
         found = load_kernel(keys[k.name])

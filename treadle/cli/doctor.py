@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from treadle.build.kernel_cache import cache_folders
 from treadle.cli.machine import cpu_text, package_version, treadle_version
 from treadle.cli.text import console, print_row, size_text
-from treadle.errors import ToolchainError, TreadleError
+from treadle.errors import SettingError, ToolchainError, TreadleError
 from treadle.runtime import native
 from treadle.runtime.toolchain import find_linkers
 from treadle.settings import get
+from treadle.target.cache import obstacles
 from treadle.target.cpus import architecture_names, architecture_of
 from treadle.target.host import host
 
@@ -74,7 +77,14 @@ def _link() -> str:
 
 def _cache() -> str:
     folder = get().cache
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    found = [problem for part in cache_folders() for problem in obstacles(part)]
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise SettingError(
+            f"{found[0]}{more}: kernels are compiled anew each time",
+            hint="remove it, or set TREADLE_CACHE to a folder of your own",
+        )
+    files = [path for path in folder.rglob("*") if os.path.isfile(path)]
     kernels = sum(path.suffix == ".kernel" for path in files)
     return f"{_short(folder)} · {kernels} kernels, {size_text(sum(_size(p) for p in files))}"
 

@@ -223,8 +223,13 @@ class OperatorTable:
         self._by_name: dict[str, Operator[Any]] = {}
 
     def register(self, operator: Operator[A]) -> Operator[A]:
-        """Add an operator and return it. Raises TypeMismatch when the name is taken."""
-        if operator.name in self._by_name:
+        """Add an operator and return it.
+
+        One that the same module of a user has registered before is replaced: a cell of a notebook
+        is run again, a module is reloaded. Raises TypeMismatch when the name is taken otherwise.
+        """
+        earlier = self._by_name.get(operator.name)
+        if earlier is not None and not (_homes(earlier) and _homes(earlier) == _homes(operator)):
             raise TypeMismatch(f"an operator named {operator.name!r} is already registered")
         self._by_name[operator.name] = operator
         return operator
@@ -236,6 +241,13 @@ class OperatorTable:
     def all(self) -> list[Operator[Any]]:
         """Return every operator, by name."""
         return [self._by_name[k] for k in sorted(self._by_name)]
+
+
+def _homes(operator: Operator[Any]) -> set[str]:
+    """Return the modules outside this package in which parts of a record are defined."""
+    parts = (operator.infer, operator.compute, operator.reference)
+    modules = {getattr(part, "__module__", "") or "" for part in parts if part is not None}
+    return {name for name in modules if name.partition(".")[0] != "treadle"}
 
 
 OPERATORS = OperatorTable()

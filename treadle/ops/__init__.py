@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators, one module per family; importing this package registers all of them."""
 
+from treadle.graph.operator import OPERATORS
 from treadle.ops import (
     attention,
     bits,
@@ -35,7 +36,11 @@ from treadle.ops import (
     weave,
 )
 
+BUILT_IN = frozenset(OPERATORS.all())
+"""The operators of this package; those that users register later are not among them."""
+
 __all__ = [
+    "BUILT_IN",
     "attention",
     "bits",
     "control",
