@@ -253,10 +253,25 @@ def test_doctor_finds_what_is_missing(
     monkeypatch.setenv("TREADLE_NUM_THREADS", "many")
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
+    assert "built in (x86_64, aarch64)" in out
+    assert "TREADLE_NUM_THREADS is 'many'" in out
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
     assert "no linker is found" in out
     assert 'pip install "treadle[cross]"' in out
-    assert "TREADLE_NUM_THREADS is 'many'" in out
     assert re.search("needs attention: .*link", out)
+
+
+def test_compile_needs_no_linker(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out, _ = run(capsys, "compile", DIGITS, "-o", tmp_path / "digits.tar")
+    assert "digits.tar" in out
+    arm = tmp_path / "arm.tar"
+    run(capsys, "compile", DIGITS, "-o", arm, "--target", "llvm -mtriple=aarch64-linux-gnu")
+    assert arm.is_file()
 
 
 def test_doctor_finds_a_cache_that_keeps_nothing(

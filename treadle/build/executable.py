@@ -162,10 +162,11 @@ class Executable(Runnable):
     ) -> None:
         """Write the model as a tar of mod.so, mod.json and mod.params.
 
-        `linker` names the linker or C compiler to use (default: the first one found).
+        `linker` names the linker or C compiler to use (default: Treadle links itself for x86-64
+        and aarch64, the first one found does for other machines).
 
         Raises:
-            ToolchainError: there is no linker. UsageError: the folder does not exist.
+            ToolchainError: nothing links for the target. UsageError: the folder does not exist.
         """
         from treadle.build.artifact import save_artifact
 

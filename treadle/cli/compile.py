@@ -26,7 +26,7 @@ from treadle.cli.text import (
     type_text,
 )
 from treadle.errors import InputError, UsageError
-from treadle.runtime.toolchain import linkers_for
+from treadle.runtime.toolchain import check_linkable
 from treadle.target.base import Target
 from treadle.target.host import host
 from treadle.target.parse import parse_target
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--linker",
         metavar="COMMAND",
-        help="the linker or C compiler to link with (default: the first one found)",
+        help="the linker or C compiler to link with (default: Treadle links itself)",
     )
     parser.add_argument(
         "--dump-code",
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_output(output, arguments.model)
     linker = _words(arguments.linker)
     target = parse_target(arguments.target)
-    linkers_for(target.triple, linker)  # better now than after the work
+    check_linkable(target.triple, linker)  # better now than after the work
     if arguments.check:
         _check_runs_here(target)
     compiled = compile_file(arguments)

@@ -15,7 +15,8 @@ from treadle.cli.machine import cpu_text, package_version, treadle_version
 from treadle.cli.text import console, print_row, size_text
 from treadle.errors import SettingError, ToolchainError, TreadleError
 from treadle.runtime import native
-from treadle.runtime.toolchain import find_linkers
+from treadle.runtime.elf.link import MACHINE_NAMES
+from treadle.runtime.toolchain import find_linkers, own_machine
 from treadle.settings import get
 from treadle.target.cache import obstacles
 from treadle.target.cpus import architecture_names, architecture_of
@@ -66,13 +67,14 @@ def _llvm() -> str:
 
 
 def _link() -> str:
-    tools = find_linkers()
-    if not tools:
+    found = [f"{tool.name} ✓" for tool in find_linkers()]
+    machines = ", ".join(MACHINE_NAMES)
+    if own_machine(None) is None and not found:
         raise ToolchainError(
-            "no linker is found: models run here, but cannot be saved",
+            f"no linker is found: models run here, but saved only for {machines}",
             hint='install lld or a C compiler, or: pip install "treadle[cross]"',
         )
-    return " · ".join(f"{tool.name} ✓" for tool in tools)
+    return " · ".join([f"built in ({machines}) ✓", *found])
 
 
 def _cache() -> str:
