@@ -186,7 +186,7 @@ def _link_by_tools(
     """Return what the first tool that succeeds has made, and what the others say."""
     inputs = _write_objects(objects, folder)
     made = folder / "linked.so"
-    failures = []
+    failures: list[str] = []
     for tool in tools:
         failure = _run_linker(tool, tool.link_command(inputs, str(made), strict))
         if not failure:
