@@ -351,8 +351,9 @@ static int32_t settle_step(td_executor* e, uint32_t i, td_error* error) {
     return td_fail(error, TD_PLAN, "plan instruction %u: a copy from %zu bytes to %zu bytes",
                    (unsigned)i, step->bytes, d->bytes[instruction->args[1]]);
   }
-  if (instruction->op == TD_OP_RESULT) step->bytes = d->bytes[instruction->args[0]];
-  for (uint32_t k = 0; instruction->op == TD_OP_CALL && k < instruction->num_dims; k++) {
+  if (instruction->op == TD_OP_RESULT || instruction->op == TD_OP_CHECK)
+    step->bytes = d->bytes[instruction->args[0]];
+  for (uint32_t k = 0; step->dims != NULL && k < instruction->num_dims; k++) {
     step->dims[k] = extent_of(d, instruction->extents[k]);
     if (step->dims[k] < 0)
       return td_fail(error, TD_INPUT, "with these inputs %.200s works on a size of %lld",

@@ -152,8 +152,12 @@ static int32_t make_steps(td_executor* e, const td_kernel* kernels, void* const*
     for (uint32_t a = 0; a < instruction->num_args; a++)
       s->buffers[a] = base[instruction->args[a]];
     if (instruction->op == TD_OP_CALL) s->kernel = kernels[instruction->kernel];
-    if (instruction->op == TD_OP_COPY) s->bytes = plan->values[instruction->args[0]].bytes;
-    if (instruction->op != TD_OP_CALL || instruction->num_dims == 0) continue;
+    bool is_check = instruction->op == TD_OP_CHECK;
+    if (instruction->op == TD_OP_COPY || is_check)
+      s->bytes = plan->values[instruction->args[0]].bytes;
+    if (is_check) s->num_extents = instruction->num_dims;
+    if (is_check) s->index_bytes = plan->values[instruction->args[0]].dtype->bytes;
+    if ((instruction->op != TD_OP_CALL && !is_check) || instruction->num_dims == 0) continue;
     s->dims = td_zone_alloc(&e->zone, instruction->num_dims, sizeof *s->dims);
     if (s->dims == NULL) return no_memory(error);
     if (instruction->dims != NULL)
@@ -330,6 +334,7 @@ static void copy_outputs(td_executor* e, void* const* outputs) {
 
 static int32_t run_step(const td_env* env, const td_step* s) {
   if (s->kernel != NULL) return s->kernel(env, s->buffers, s->dims);
+  if (s->num_extents > 0) return !td_indices_fit(s);
   if (s->buffers[1] != s->buffers[0] && s->bytes > 0)
     memmove(s->buffers[1], s->buffers[0], s->bytes);
   return 0;
@@ -337,6 +342,7 @@ static int32_t run_step(const td_env* env, const td_step* s) {
 
 static int32_t step_failed(const td_executor* e, uint32_t i, int32_t result, td_error* error) {
   const td_instruction* instruction = &e->plan.instructions[i];
+  if (instruction->op == TD_OP_CHECK) return td_refuse_indices(e, i, error);
   return td_fail(error, TD_KERNEL, "kernel \"%.200s\" (from %.300s) returns code %d",
                  e->plan.kernels[instruction->kernel], instruction->origin, (int)result);
 }
@@ -498,7 +504,7 @@ int32_t td_executor_instruction(const td_executor* e, int32_t index, td_instruct
     return td_fail(error, TD_ARGUMENT, "instruction %d does not exist; there are %u", (int)index,
                    (unsigned)e->plan.num_instructions);
   const td_instruction* instruction = &e->plan.instructions[index];
-  static const char* const NAMES[] = {"call", "copy", "size", "if", "loop", "result"};
+  static const char* const NAMES[] = {"call", "copy", "size", "if", "loop", "result", "check"};
   bool call = instruction->op == TD_OP_CALL;
   *info = (td_instruction_info){NAMES[instruction->op],
                                 call ? e->plan.kernels[instruction->kernel] : "",
@@ -510,7 +516,8 @@ int32_t td_executor_instruction(const td_executor* e, int32_t index, td_instruct
  * decides sizes or runs other instructions. */
 static int32_t result_argument(const td_executor* e, int32_t index) {
   const td_instruction* instruction = &e->plan.instructions[index];
-  if (instruction->op == TD_OP_SIZE || instruction->block != NULL) return -1;
+  if (instruction->op == TD_OP_SIZE || instruction->op == TD_OP_CHECK) return -1;
+  if (instruction->block != NULL) return -1;
   int32_t last = (int32_t)instruction->num_args - 1;
   while (last >= 0 && e->plan.values[instruction->args[last]].kind == TD_VALUE_WORKSPACE) last--;
   return last;

@@ -12,7 +12,8 @@ typedef struct {
   td_kernel kernel; /* NULL: copy buffers[0] to buffers[1] */
   void** buffers;   /* one pointer per argument */
   int64_t* dims;    /* NULL when there is none */
-  size_t bytes;     /* of a copy */
+  size_t bytes;     /* of a copy, or of indices */
+  size_t num_extents, index_bytes; /* indices that must be below the extents in `dims`; else 0 */
 } td_step;
 
 /* One input or output: where its pointer goes, and its memory inside the executor. */
@@ -60,6 +61,13 @@ bool td_is_in_place(const td_executor* e, const void* input);
 bool td_overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes);
 /* Runs the instructions [begin, end). */
 int32_t td_run_steps(td_executor* e, uint32_t begin, uint32_t end, td_error* error);
+
+/* ---- indices.c ------------------------------------------------------------------------------- */
+
+/* True when all indices of a step that checks them are inside its extents. */
+bool td_indices_fit(const td_step* s);
+/* The error of instruction i, whose indices do not fit. */
+int32_t td_refuse_indices(const td_executor* e, uint32_t i, td_error* error);
 
 /* ---- dynamic.c: plans whose sizes each run decides ------------------------------------------- */
 

@@ -138,7 +138,8 @@ typedef struct {
 
 #define TD_UNKNOWN ((int64_t)-1)
 
-typedef enum { TD_OP_CALL, TD_OP_COPY, TD_OP_SIZE, TD_OP_IF, TD_OP_LOOP, TD_OP_RESULT } td_op;
+typedef enum { TD_OP_CALL, TD_OP_COPY, TD_OP_SIZE, TD_OP_IF, TD_OP_LOOP, TD_OP_RESULT,
+               TD_OP_CHECK } td_op;
 
 /* What a branch or loop runs and gives: bodies are plans of their own. */
 typedef struct {
@@ -160,6 +161,7 @@ typedef struct {
   const uint32_t* sizes;    /* what a TD_OP_SIZE or a block reads, `num_dims` of them */
   const td_block* block;    /* TD_OP_IF, TD_OP_LOOP */
   uint32_t source, index;   /* TD_OP_RESULT: the instruction and which of its results */
+  size_t axis;              /* TD_OP_CHECK: that of the first index; `dims` are extents */
   const char* origin;
 } td_instruction;
 

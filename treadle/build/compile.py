@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
 from treadle.graph.types import TensorType, as_dim
+from treadle.optimize.index_checks import drop_index_checks
 from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
 from treadle.target.base import Target
@@ -36,7 +36,7 @@ from treadle.target.parse import parse_target
 from treadle.target.workers import compile_many
 
 if TYPE_CHECKING:
-    import onnx
+    from treadle.frontend.onnx.files import AnyModel
 
 _LARGEST_VALUE = 1 << 48  # bytes
 
@@ -74,27 +74,32 @@ class _Timer:
 
 
 def compile_model(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module,
+    model: AnyModel | g.Module,
     *,
     target: str | Target = "llvm",
     shapes: Mapping[str, Sequence[int]] | None = None,
     opt_level: int = 3,
     winograd: bool | None = None,
     dynamic: bool = False,
+    unchecked: bool = False,
     report: Report | None = None,
 ) -> Executable:
     """Return a model compiled for `target`.
 
-    `model` is an ONNX file (path or bytes), a ModelProto, or a graph module. `shapes` gives sizes
+    `model` is an ONNX file (a path, bytes, an open file), a ModelProto, what torch.onnx.export
+    returns, or a graph module. `shapes` gives sizes
     to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, 3 does
     everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering and large
     products with constant weights by Strassen's algorithm, which multiply less and round
     differently (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic` sizes that the
-    file leaves open stay open: the model runs at any; else an unknown batch becomes 1.
+    file leaves open stay open: the model runs at any; else an unknown batch becomes 1. `unchecked`
+    leaves out the check that indices that are data (`Gather`, `ScatterND`, ...) are inside of what
+    they index: then those outside take the nearest element, or write nothing.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
-        TargetError: the target is not known. UsageError: an option is out of range.
+        TargetError: the target is not known.
+        UsageError: an option is out of range, or `model` is none.
 
     >>> exe = treadle.compile("resnet50.onnx")
     >>> prob, = exe(image)
@@ -109,7 +114,8 @@ def compile_model(
     _check_sizes(module)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
     with _Timer(notes, "optimize"), use(winograd=get().winograd if winograd is None else winograd):
-        main = optimize(module.main, machine, opt_level)
+        checked = drop_index_checks(module.main) if unchecked else module.main
+        main = optimize(checked, machine, opt_level)
     say_graph("graph after all passes", main)
     kernels, calls = _kernels(main, machine)
     with _Timer(notes, "build"):
@@ -133,7 +139,7 @@ def compile_model(
 
 
 def _read(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module,
+    model: AnyModel | g.Module,
     shapes: Mapping[str, Sequence[int]] | None,
     dynamic: bool,
     report: Report,

@@ -21,6 +21,7 @@ from treadle.frontend.onnx.computed import (
     slice_computed,
     tile_computed,
 )
+from treadle.frontend.onnx.indices import checked
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.graph.types import (
@@ -320,38 +321,26 @@ def padded(
 def gather(node: OnnxNode) -> Node:
     """Convert a selection of slices by index."""
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
-    _check_indices(node, axis)
-    return movement.gather(node.input(0), node.input(1), axis=axis)
-
-
-def _check_indices(node: OnnxNode, axis: int) -> None:
-    """Raise ModelError when a constant index is outside the axis it selects from."""
-    indices, extent = node.input(1), node.dims(0)[axis]
-    if not isinstance(extent, int) or not isinstance(indices, Constant):
-        return
-    if indices.value.dtype.kind not in "iu":
-        return
-    outside = indices.value[(indices.value < -extent) | (indices.value >= extent)]
-    if outside.size:
-        raise ModelError(
-            f"the index {outside.flat[0]} of {node.op} is outside axis {axis} of {node.type(0)}"
-        )
+    data = node.input(0)
+    return movement.gather(data, checked(node, data, node.input(1), axis), axis=axis)
 
 
 @converter("GatherElements", since=(11, 13))
 def gather_elements(node: OnnxNode) -> Node:
     """Convert a selection of single elements along an axis."""
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
-    _check_indices(node, axis)
-    return movement.gather_elements(node.input(0), node.input(1), axis=axis)
+    data = node.input(0)
+    return movement.gather_elements(data, checked(node, data, node.input(1), axis), axis=axis)
 
 
 @converter("GatherND", since=(11, 12, 13))
 def gather_nd(node: OnnxNode) -> Node:
     """Convert a selection by index tuples."""
-    return movement.gather_nd(
-        node.input(0), node.input(1), batch_dims=node.integer("batch_dims", 0)
-    )
+    data, indices, batch = node.input(0), node.input(1), node.integer("batch_dims", 0)
+    depth = int_value(dims_of(indices)[-1]) if dims_of(indices) else None
+    if depth and batch >= 0 and batch + depth <= len(dims_of(data)):  # else no selection at all
+        indices = checked(node, data, indices, batch, depth)
+    return movement.gather_nd(data, indices, batch_dims=batch)
 
 
 @converter("Tile", since=(1,))
