@@ -13,8 +13,16 @@ typedef struct {
   void** buffers;   /* one pointer per argument */
   int64_t* dims;    /* NULL when there is none */
   size_t bytes;     /* of a copy, or of indices */
+  bool is_random;   /* buffers[0] is given a new key */
   size_t num_extents, index_bytes; /* indices that must be below the extents in `dims`; else 0 */
 } td_step;
+
+/* Where the keys of random numbers come from: this executor's, or that of the one around a body. */
+typedef struct {
+  uint64_t next;
+  int64_t process;  /* that `next` was chosen in; 0: not yet */
+  bool is_chosen;   /* by the user, with td_executor_seed */
+} td_random;
 
 /* One input or output: where its pointer goes, and its memory inside the executor. */
 typedef struct {
@@ -43,6 +51,7 @@ struct td_executor {
   void** copies; /* constants that came unaligned, by value */
   size_t constant_bytes;
   td_library* library;
+  td_random own_random, *random;
   td_dynamic* dynamic; /* NULL for a static plan */
   td_executor** bodies; /* of branches and loops, one per plan inside the plan */
   td_block_state** blocks; /* by instruction; NULL where it is no branch or loop */
@@ -61,6 +70,10 @@ bool td_is_in_place(const td_executor* e, const void* input);
 bool td_overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes);
 /* Runs the instructions [begin, end). */
 int32_t td_run_steps(td_executor* e, uint32_t begin, uint32_t end, td_error* error);
+
+/* ---- random.c -------------------------------------------------------------------------------- */
+
+uint64_t td_random_key(td_random* state);
 
 /* ---- indices.c ------------------------------------------------------------------------------- */
 

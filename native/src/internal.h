@@ -139,7 +139,7 @@ typedef struct {
 #define TD_UNKNOWN ((int64_t)-1)
 
 typedef enum { TD_OP_CALL, TD_OP_COPY, TD_OP_SIZE, TD_OP_IF, TD_OP_LOOP, TD_OP_RESULT,
-               TD_OP_CHECK } td_op;
+               TD_OP_CHECK, TD_OP_RANDOM } td_op;
 
 /* What a branch or loop runs and gives: bodies are plans of their own. */
 typedef struct {

@@ -176,6 +176,8 @@ static bool read_instruction(td_reader* r, const td_json* object, td_instruction
   if (strcmp(op, "copy") == 0) return read_copy(r, object, instruction);
   instruction->op = TD_OP_CHECK;
   if (strcmp(op, "check") == 0) return td_read_indices(r, object, instruction);
+  instruction->op = TD_OP_RANDOM;
+  if (strcmp(op, "random") == 0) return td_read_random(r, object, instruction);
   instruction->op = TD_OP_SIZE;
   if (strcmp(op, "size") == 0 && r->plan->is_dynamic) return read_size(r, object, instruction);
   instruction->op = strcmp(op, "loop") == 0 ? TD_OP_LOOP : TD_OP_IF;

@@ -50,6 +50,9 @@ bool td_read_args(td_reader* r, const td_json* object, td_instruction* instructi
 bool td_read_dims(td_reader* r, const td_json* object, td_instruction* instruction);
 bool td_is_writable(const td_plan* plan, uint32_t v);
 
+/* random.c */
+bool td_read_random(td_reader* r, const td_json* object, td_instruction* instruction);
+
 /* indices.c */
 bool td_read_indices(td_reader* r, const td_json* object, td_instruction* instruction);
 

@@ -156,6 +156,8 @@ class _Blocks:
         row: Json = {"op": step.kind, "origin": step.origin}
         if step.kind == "copy":
             return row | {"from": args[0], "to": self.table.add(step.outputs[0])}
+        if step.kind == "random":
+            return row | {"to": self.table.add(step.outputs[0])}
         if step.kind == "check":
             dims = self.table.extents(step.extents)
             return row | {"args": args, "dims": dims, "axis": step.index}

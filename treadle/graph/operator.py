@@ -134,6 +134,8 @@ class Operator(Generic[A]):
     binds: Callable[[A], tuple[Dim, ...]] | None = None
     """binds(attrs) -> the sizes that a call gives numbers: that in its last operand, or what its
     bodies decide."""
+    is_pure: bool = True
+    """Calls with equal attributes and operands are equal; False for what each run draws."""
     control: Callable[..., Sequence[np.ndarray]] | None = None
     """control(run, attrs, *arrays) -> results, where `run(function, arrays)` runs a body."""
 

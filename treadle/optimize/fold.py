@@ -123,6 +123,8 @@ def _value_key(node: Node) -> tuple[object, ...] | None:
             return None
         return ("constant", node.type, node.value.tobytes())
     if isinstance(node, Call):
+        if isinstance(node.op, Operator) and not node.op.is_pure:
+            return None
         # The repr tells 0.0 from -0.0 and True from 1, which are equal but not the same.
         return ("call", node.op, node.attrs, repr(node.attrs), node.args)
     if isinstance(node, TupleItem):

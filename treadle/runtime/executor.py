@@ -302,6 +302,13 @@ class Executor:
     def num_threads(self, count: int) -> None:
         self._handle.set_num_threads(count)
 
+    def seed(self, number: int) -> None:
+        """Begin the random numbers of a seed: the runs from now on draw the same for the same seed.
+
+        Without it every executor draws others. Nodes with a seed of their own keep it.
+        """
+        self._handle.seed(number)
+
     @property
     def target(self) -> str:
         """The target the model was compiled for."""

@@ -16,6 +16,7 @@ from treadle.frontend.onnx.build import (
     scalar_like,
 )
 from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.frontend.onnx.random_numbers import key_of, uniform
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.ops import bits, elementwise
@@ -335,16 +336,26 @@ def dropout_by_attributes(node: OnnxNode) -> list[Node]:
 
 @converter("Dropout", since=(12, 13, 22))
 def dropout(node: OnnxNode) -> list[Node]:
-    """Convert a dropout whose ratio and mode are inputs; in training mode only ratio 0 works."""
-    node.without_effect("seed")
+    """Convert a dropout whose ratio and mode are inputs; in training mode it drops elements."""
     if node.has_input(2) and bool(node.constant(2, "training_mode").any()):
-        ratio = node.optional_constant(1, "ratio")
-        if ratio is None or float(ratio.reshape(())) != 0.0:
-            raise ModelError(
-                "Dropout in training mode is not supported",
-                hint="export the model for inference (model.eval())",
-            )
+        given = node.optional_constant(1, "ratio")
+        ratio = 0.5 if given is None else float(given.reshape(()))
+        if ratio != 0.0:
+            return _dropped(node, ratio)
+    node.without_effect("seed")
     return _dropout(node, "bool")
+
+
+def _dropped(node: OnnxNode, ratio: float) -> list[Node]:
+    """Return the input with a share of its elements 0 and the others scaled, and where they are."""
+    x = node.input(0)
+    if not 0.0 <= ratio <= 1.0:
+        raise ModelError(f"the ratio {ratio} of Dropout is not between 0 and 1")
+    seed = node.integer("seed") if "seed" in node.attributes else None
+    drawn = uniform(node.dims(0), key_of(node, seed), node.type(0).dtype)
+    kept = elementwise.greater_equal(drawn, scalar_like(ratio, drawn))
+    scaled = elementwise.multiply(x, scalar_like(1.0 / (1.0 - ratio) if ratio < 1.0 else 0.0, x))
+    return [elementwise.where(kept, scaled, scalar_like(0.0, x)), kept]
 
 
 def _dropout(node: OnnxNode, mask_dtype: str) -> list[Node]:
