@@ -334,9 +334,9 @@ static void copy_outputs(td_executor* e, void* const* outputs) {
       memcpy(outputs[o], e->outputs[o].bound, e->outputs[o].value->bytes);
 }
 
-static int32_t run_step(const td_executor* e, const td_step* s) {
+static int32_t run_step(const td_executor* e, td_step* s) {
   if (s->kernel != NULL) return s->kernel(&e->env, s->buffers, s->dims);
-  if (s->num_extents > 0) return !td_indices_fit(s);
+  if (s->num_extents > 0) return !td_indices_fit(&e->env, s);
   if (s->is_random) {
     *(uint64_t*)s->buffers[0] = td_random_key(e->random);
     return 0;

@@ -78,7 +78,7 @@ uint64_t td_random_key(td_random* state);
 /* ---- indices.c ------------------------------------------------------------------------------- */
 
 /* True when all indices of a step that checks them are inside its extents. */
-bool td_indices_fit(const td_step* s);
+bool td_indices_fit(const td_env* env, td_step* s);
 /* The error of instruction i, whose indices do not fit. */
 int32_t td_refuse_indices(const td_executor* e, uint32_t i, td_error* error);
 

@@ -44,18 +44,35 @@ static bool is_outside(int64_t index, int64_t extent) { return index < -extent |
 ANY_OUTSIDE(any_outside32, int32_t, uint32_t)
 ANY_OUTSIDE(any_outside64, int64_t, uint64_t)
 
-/* Index i is one of axis i % num_extents. */
-static bool any_outside(const td_step* s, size_t count) {
+/* Looks at the indices [begin, end); index i is one of axis i % num_extents. */
+static bool any_outside(const td_step* s, size_t begin, size_t end) {
   bool is_wide = s->index_bytes == 8, found = false;
   if (s->num_extents == 1 && s->dims[0] <= (is_wide ? INT64_MAX : INT32_MAX) / 2)
-    return is_wide ? any_outside64(s->buffers[0], count, s->dims[0])
-                   : any_outside32(s->buffers[0], count, s->dims[0]);
-  for (size_t i = 0, k = 0; i < count; i++, k = k + 1 < s->num_extents ? k + 1 : 0)
+    return is_wide
+               ? any_outside64((const int64_t*)s->buffers[0] + begin, end - begin, s->dims[0])
+               : any_outside32((const int32_t*)s->buffers[0] + begin, end - begin, s->dims[0]);
+  for (size_t i = begin, k = begin % s->num_extents; i < end; i++) {
     found |= is_outside(index_at(s, i), s->dims[k]);
+    k = k + 1 < s->num_extents ? k + 1 : 0;
+  }
   return found;
 }
 
-bool td_indices_fit(const td_step* s) { return !any_outside(s, s->bytes / s->index_bytes); }
+/* Worth an iteration of its own, and threads from twice as many on. */
+#define INDICES ((size_t)16 << 10)
+
+static int32_t look(const td_env* env, void* closure, int64_t begin, int64_t end, int32_t worker) {
+  const td_step* s = closure;
+  size_t count = s->bytes / s->index_bytes, last = (size_t)end * INDICES;
+  (void)env, (void)worker;
+  return any_outside(s, (size_t)begin * INDICES, last < count ? last : count);
+}
+
+bool td_indices_fit(const td_env* env, td_step* s) {
+  size_t count = s->bytes / s->index_bytes;
+  if (count < 2 * INDICES) return !any_outside(s, 0, count);
+  return env->parallel(env, look, s, (int64_t)((count + INDICES - 1) / INDICES)) == 0;
+}
 
 int32_t td_refuse_indices(const td_executor* e, uint32_t i, td_error* error) {
   const td_instruction* instruction = &e->plan.instructions[i];

@@ -176,3 +176,44 @@ def test_what_folds_to_a_constant_is_refused_when_compiling() -> None:
     net = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=9)
     with pytest.raises(ModelError, match="the index 5 of Gather is outside axis 0"):
         treadle.compile(net)
+
+
+@pytest.mark.parametrize("op", ["Gather", "GatherND"])
+def test_the_first_of_many_indices_that_does_not_exist_is_named(op: str) -> None:
+    """So many that threads share them."""
+    extents = (50, 9, 3) if op == "GatherND" else (50,)
+    count, depth = 70_001, len(extents)
+    shape = [count, depth] if op == "GatherND" else [count]
+    net = model(op, {"a": (FLOAT, extents), "b": (INT64, shape)})
+    exe = treadle.compile(net)
+    random = np.random.default_rng(0)
+    table = random.random(extents, np.float32)
+    for place in (0, 32_768, count * depth // 2, count * depth - 1):
+        rows = [random.integers(-n, n, count) for n in extents]
+        indices = np.stack(rows, -1).reshape(shape)
+        (taken,) = exe.run({"a": table, "b": indices})
+        assert np.array_equal(np.asarray(taken), table[tuple(rows)])
+        axis = place % depth
+        indices.reshape(-1)[place] = wrong = -extents[axis] - 1 if place % 2 else extents[axis]
+        said = rf"element {wrong} of axis {axis}, which has \d+ \(element {place} of its indices"
+        with pytest.raises(InputError, match=said):
+            exe.run({"a": table, "b": indices})
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 40])
+def test_no_number_is_taken_for_one_inside(dtype: type, count: int) -> None:
+    """Those at the ends of the type too, in every place of a vector."""
+    limits = np.iinfo(dtype)
+    kind = INT64 if dtype is np.int64 else INT32
+    exe = treadle.compile(model("Gather", {"a": (FLOAT, [7]), "b": (kind, [count])}))
+    table = np.arange(7, dtype=np.float32)
+    inside = np.random.default_rng(0).integers(-7, 7, count).astype(dtype)
+    (taken,) = exe.run({"a": table, "b": inside})
+    assert np.array_equal(np.asarray(taken), table[inside])
+    for place in {0, count // 2, count - 1}:
+        for wrong in (7, -8, 14, -14, limits.min, limits.min + 7, limits.max, limits.max - 7):
+            indices = inside.copy()
+            indices[place] = wrong
+            with pytest.raises(InputError, match=f"takes element {wrong} of axis 0"):
+                exe.run({"a": table, "b": indices})
