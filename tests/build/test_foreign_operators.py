@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -98,7 +100,10 @@ def test_a_changed_schedule_of_a_built_in_operator_is_used(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("filename", ["<stdin>", "<string>", "/nowhere/ipykernel_1/2.py"])
-def test_an_operator_without_a_file_compiles_and_may_be_defined_again(filename: str) -> None:
+def test_an_operator_without_a_file_compiles_and_may_be_defined_again(
+    filename: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))  # a prompt has no file
     try:
         for factor in (2.0, 9.0):  # the cell is run again
             operator = run_cell(factor, filename)
@@ -114,6 +119,8 @@ def test_a_name_of_another_module_or_of_the_package_stays_taken() -> None:
         for name in ("tests_cell_scaled", "relu"):
             with pytest.raises(TypeMismatch, match="is already registered"):
                 register(scale_by(lambda: 2.0, name))
+        with pytest.raises(TypeMismatch, match="is already registered"):
+            run_cell(1.0, "script.py")  # the main module is a file here
     finally:
         OPERATORS._by_name.pop("tests_cell_scaled", None)
 

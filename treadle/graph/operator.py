@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
@@ -227,11 +228,11 @@ class OperatorTable:
     def register(self, operator: Operator[A]) -> Operator[A]:
         """Add an operator and return it.
 
-        One that the same module of a user has registered before is replaced: a cell of a notebook
-        is run again, a module is reloaded. Raises TypeMismatch when the name is taken otherwise.
+        What was typed at a prompt or into a notebook replaces what was before, so that a cell can
+        be run again. Raises TypeMismatch when the name is taken otherwise.
         """
         earlier = self._by_name.get(operator.name)
-        if earlier is not None and not (_homes(earlier) and _homes(earlier) == _homes(operator)):
+        if earlier is not None and not (_is_typed(earlier) and _is_typed(operator)):
             raise TypeMismatch(f"an operator named {operator.name!r} is already registered")
         self._by_name[operator.name] = operator
         return operator
@@ -245,11 +246,11 @@ class OperatorTable:
         return [self._by_name[k] for k in sorted(self._by_name)]
 
 
-def _homes(operator: Operator[Any]) -> set[str]:
-    """Return the modules outside this package in which parts of a record are defined."""
+def _is_typed(operator: Operator[Any]) -> bool:
+    """True for an operator of the main module where that is no file, but a user at a prompt."""
     parts = (operator.infer, operator.compute, operator.reference)
-    modules = {getattr(part, "__module__", "") or "" for part in parts if part is not None}
-    return {name for name in modules if name.partition(".")[0] != "treadle"}
+    is_main = any(getattr(part, "__module__", "") == "__main__" for part in parts)
+    return is_main and not hasattr(sys.modules.get("__main__"), "__file__")
 
 
 OPERATORS = OperatorTable()
