@@ -10,12 +10,14 @@ from typing import Literal
 from treadle.expr.nodes import convert
 from treadle.graph.types import Dim, Type, known_true, product_of, same_dim, tensor_type
 
-Rule = Literal["equal", "within", "filled"]
+Rule = Literal["equal", "within", "filled", "kept"]
 
 
 @dataclass(frozen=True, slots=True)
 class SizeRule:
     """`a` is equal to `b`, or within `b` (at most that), or filled: not 0 unless `b` is 0.
+
+    Or it is kept by a squeeze without axes: not 1, whatever `b` is.
 
     `axis` is the axis of the operand that `a` (or, for "within", `b`) is the extent of.
     """
@@ -32,6 +34,8 @@ class SizeRule:
             return same_dim(self.a, self.b)
         if self.rule == "within":
             return known_true(convert(self.a) <= self.b) is True
+        if self.rule == "kept":
+            return known_true(convert(self.a) != 1) is True
         return known_true(convert(self.a) > 0) is True or same_dim(self.b, 0)
 
 

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import dims_of, reshaped, scalar_like, transposed
+from treadle.frontend.onnx.build import dims_of, reshaped, scalar_like, stretched, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.graph.broadcasting import common_shape
 from treadle.graph.nodes import Node
 from treadle.graph.types import broadcast_shapes
 from treadle.ops import elementwise, linalg, matmul
@@ -18,11 +19,20 @@ def product(a: Node, b: Node) -> Node:
         raise ModelError("a matrix product of scalars is not defined")
     rows = reshaped(a, (1, *left)) if len(left) == 1 else a
     columns = reshaped(b, (*right, 1)) if len(right) == 1 else b
-    result: Node = matmul.matmul(rows, columns)
+    result: Node = matmul.matmul(*_stacked(rows, columns))
     shape = dims_of(result)
     if len(left) == 1:
         shape = (*shape[:-2], shape[-1])
     return reshaped(result, shape[:-1] if len(right) == 1 else shape)
+
+
+def _stacked(a: Node, b: Node) -> tuple[Node, Node]:
+    """Return two stacks of matrices with the stacks' extents broadcast where a run decides them."""
+    left, right = dims_of(a), dims_of(b)
+    batch = common_shape(left[:-2], right[:-2])
+    if batch is None:
+        return a, b
+    return stretched(a, (*batch, *left[-2:])), stretched(b, (*batch, *right[-2:]))
 
 
 @converter("MatMul", since=(1, 9, 13))
@@ -53,7 +63,7 @@ def gemm(node: OnnxNode) -> Node:
         return result
     if broadcast_shapes(dims_of(result), dims_of(c)) != dims_of(result):
         raise ModelError(f"C of type {c.type} does not broadcast to {result.type}")
-    return elementwise.add(result, _scaled(c, beta))
+    return elementwise.add(result, _scaled(stretched(c, dims_of(result)), beta))
 
 
 def _scaled(x: Node, factor: float) -> Node:
