@@ -267,9 +267,7 @@ def _broadcast_to_rules(a: ShapeAttrs, result: Type, x: Type) -> Iterator[SizeRu
 
 
 def _broadcast_to(a: ShapeAttrs, x: Tensor) -> Tensor:
-    return te.compute_one(
-        a.shape, lambda *i: x[broadcast_index(x, i, a.shape)], "broadcast_to"
-    )
+    return te.compute_one(a.shape, lambda *i: x[broadcast_index(x, i, a.shape)], "broadcast_to")
 
 
 broadcast_to: Operator[ShapeAttrs] = register(

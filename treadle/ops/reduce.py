@@ -20,7 +20,8 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import Dim, TensorType, Type, as_dim
+from treadle.graph.size_rules import filled
+from treadle.graph.types import Dim, TensorType, Type, as_dim, product_of
 from treadle.ops.numeric import (
     ANY,
     BOOL,
@@ -457,9 +458,11 @@ class ArgAttrs(Attrs):
 
 def _infer_arg(a: ArgAttrs, x: Type) -> Type:
     source = check_elements(x, NUMBERS + BOOL)
-    if nodes.int_value(source.shape[check_axis(a.axis, source.ndim)]) == 0:
+    extent = source.shape[check_axis(a.axis, source.ndim)]
+    result = TensorType(tuple(_reduced_shape(source.shape, (a.axis,), a.keepdims)), dt.INDEX)
+    if nodes.int_value(extent) == 0 and nodes.int_value(product_of(result.shape)) != 0:
         raise TypeMismatch(f"axis {a.axis} of {source} has no element to find")
-    return TensorType(tuple(_reduced_shape(source.shape, (a.axis,), a.keepdims)), dt.INDEX)
+    return result
 
 
 def _compute_arg(best: Combine, name: str) -> Callable[..., list[Tensor]]:
@@ -507,6 +510,7 @@ def _arg(name: str, best: Combine, function: Callable[..., Any]) -> Operator[Arg
             infer=_infer_arg,
             reference=_reference_arg(function),
             compute=_compute_arg(best, name),
+            rules=lambda a, result, x: filled(x, [a.axis], result),
             attrs_type=ArgAttrs,
             fusion=Fusion.REDUCE,
             examples=(

@@ -13,6 +13,7 @@ from treadle.errors import ModelError
 from treadle.frontend.onnx.node import OnnxNode
 from treadle.graph.broadcasting import common_shape, is_literal_one
 from treadle.graph.nodes import Constant, Node
+from treadle.graph.size_rules import Rule
 from treadle.graph.types import (
     Dim,
     TensorType,
@@ -86,6 +87,14 @@ def operands(*values: Node) -> tuple[Node, ...]:
     """
     whole = common_shape(*map(dims_of, values))
     return values if whole is None else tuple(stretched(v, whole) for v in values)
+
+
+def checked(x: Node, rule: Rule, a: Dim, b: Dim, axis: int = 0) -> Node:
+    """Return `x`, which every run refuses unless `a` and `b` satisfy a rule of sizes."""
+    made = sizes.checked(x, rule=rule, a=a, b=b, axis=axis)
+    attrs = made.attrs
+    assert isinstance(attrs, sizes.CheckedAttrs)
+    return x if attrs.size_rule.always_holds else made
 
 
 def stretched(x: Node, whole: Sequence[Dim]) -> Node:

@@ -14,10 +14,10 @@ from treadle.errors import ModelError
 from treadle.frontend.onnx.build import broadcast, converted, counted, dims_of, reshaped
 from treadle.frontend.onnx.node import OnnxNode
 from treadle.frontend.symbolic import is_sizes, size_values, sizes_node
-from treadle.graph.nodes import Constant, Node, TupleItem
+from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, normal_size, product_of, tensor_type
 from treadle.ops import elementwise as ew
-from treadle.ops import movement, select, sizes, sort
+from treadle.ops import movement, sizes
 
 
 def is_computed(node: OnnxNode, *indices: int) -> bool:
@@ -95,15 +95,6 @@ def range_computed(node: OnnxNode) -> Node:
 def filled_computed(node: OnnxNode, fill: Constant) -> Node:
     """Return a tensor of a computed shape filled with one value."""
     return broadcast(fill, [node.measure(d) for d in elements(node, 0)])
-
-
-def expand_computed(node: OnnxNode) -> Node:
-    """Return a broadcast to a computed shape: extents of 1 in either take the other's."""
-    dims, wanted = dims_of(node.input(0)), elements(node, 1)
-    own = (*(1,) * (len(wanted) - len(dims)), *dims)
-    wanted = [*[_number(1)] * (len(own) - len(wanted)), *wanted]
-    target = [node.measure(w) if d == 1 else d for d, w in zip(own, wanted, strict=True)]
-    return movement.broadcast_to(node.input(0), shape=tuple(target))
 
 
 def reshape_computed(node: OnnxNode, allow_zero: bool) -> Node:
@@ -206,15 +197,3 @@ def tile_computed(node: OnnxNode) -> Node:
     whole = movement.broadcast_to(spread, shape=tuple(wide))
     shape = [product_of((t, d)) for t, d in zip(times, dims, strict=True)]
     return movement.reshape(whole, shape=tuple(shape))
-
-
-def top_k_computed(node: OnnxNode, axis: int, largest: bool) -> list[Node]:
-    """Return the first of all elements in order, as many as computed."""
-    x = node.input(0)
-    extent = node.dims(0)[axis]
-    if not isinstance(extent, int):
-        extent = node.shape(0)[axis]
-    both = sort.topk(x, k=extent, axis=axis, largest=largest)
-    (wanted,) = elements(node, 1)
-    size = node.measure(ew.minimum(wanted, _number(extent)))
-    return [select.prefix(TupleItem.of(both, k), size=size, axis=axis) for k in range(2)]

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.errors import ModelError
 from treadle.frontend.onnx.build import dims_of, reshaped, scalar_like, stretched, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.graph.broadcasting import common_shape
+from treadle.graph.broadcasting import common_shape, is_literal_one
 from treadle.graph.nodes import Node
-from treadle.graph.types import broadcast_shapes
+from treadle.graph.types import Dim, may_agree
 from treadle.ops import elementwise, linalg, matmul
 
 
@@ -61,9 +63,16 @@ def gemm(node: OnnxNode) -> Node:
         node.flag("broadcast")
     if c is None or beta == 0.0:
         return result
-    if broadcast_shapes(dims_of(result), dims_of(c)) != dims_of(result):
+    if not _may_broadcast(dims_of(c), dims_of(result)):
         raise ModelError(f"C of type {c.type} does not broadcast to {result.type}")
     return elementwise.add(result, _scaled(stretched(c, dims_of(result)), beta))
+
+
+def _may_broadcast(shape: Sequence[Dim], whole: Sequence[Dim]) -> bool:
+    if len(shape) > len(whole):
+        return False
+    pairs = zip(shape, whole[len(whole) - len(shape) :], strict=True)
+    return all(is_literal_one(d) or may_agree(d, w) for d, w in pairs)
 
 
 def _scaled(x: Node, factor: float) -> Node:
