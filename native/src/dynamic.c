@@ -239,9 +239,12 @@ static int32_t read_sizes(td_executor* e, uint32_t i, td_error* error) {
   const int64_t* data = e->steps[i].buffers[0];
   for (uint32_t k = 0; k < instruction->num_dims; k++) {
     const td_size* size = &e->plan.sizes[instruction->sizes[k]];
-    if (data[k] < 0)
-      return td_fail(error, TD_INPUT, "the size %.60s, which %.300s computes, is %lld", size->name,
-                     instruction->origin, (long long)data[k]);
+    if (data[k] < 0) {
+      td_fail(error, TD_INPUT, "the size %.60s, which %.300s computes, is %lld", size->name,
+              *instruction->origin ? instruction->origin : "the model", (long long)data[k]);
+      return td_hint(error, TD_INPUT, "%s", "check the values of the inputs it is computed from; "
+                     "a shape of another number of elements gives -1");
+    }
     set_size(e->dynamic, instruction->sizes[k], data[k], size->segment);
   }
   return TD_OK;
