@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from functools import reduce
 
 from treadle.errors import ModelError
+from treadle.expr.nodes import convert
 from treadle.frontend.onnx.build import broadcast, converted, counted, dims_of, reshaped
 from treadle.frontend.onnx.node import OnnxNode
 from treadle.frontend.symbolic import is_sizes, size_values, sizes_node
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, normal_size, product_of, tensor_type
+from treadle.graph.types import Dim, known_true, normal_size, product_of, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops import movement, sizes
 
@@ -112,6 +113,9 @@ def reshape_computed(node: OnnxNode, allow_zero: bool) -> Node:
     hole = ew.divide(total, ew.maximum(known, _number(1)))
     settled = [ew.where(h, hole, w) for h, w in zip(is_hole, wanted, strict=True)]
     fits = ew.equal(_product(settled), total)
+    if is_hole:  # of nothing any extent is left
+        is_any = ew.logical_and(reduce(ew.logical_or, is_hole), ew.equal(known, _number(0)))
+        fits = ew.logical_and(fits, ew.not_(is_any))
     shape = [node.measure(ew.where(fits, s, _number(-1))) for s in settled]
     return movement.reshape(node.input(0), shape=tuple(shape))
 
@@ -137,13 +141,22 @@ def pad_computed(node: OnnxNode, axes: Sequence[int], mode: str) -> Node:
         if all(isinstance(a, int) and a == 0 for a in (before, after)):
             continue
         places, inside = _padded_places(node, dims[axis], before, after, mode)
-        x = movement.gather(x, places, axis=axis)
+        x = movement.gather(_filled(x, axis) if mode == "constant" else x, places, axis=axis)
         size = dims_of(places)[0]
         tests.append(reshaped(inside, (size, *(1,) * (len(dims) - axis - 1))))
     if mode != "constant" or not tests:
         return x
     value = reshaped(node.optional(2) or Constant.of(0, tensor_type(x.type).dtype), ())
     return ew.where(reduce(ew.logical_and, tests), x, value)
+
+
+def _filled(x: Node, axis: int) -> Node:
+    """Return `x` with one element more on an axis that may be empty, for padding to read."""
+    dims = dims_of(x)
+    if known_true(convert(dims[axis]) > 0):
+        return x
+    after = tuple(int(k == axis) for k in range(len(dims)))
+    return movement.pad(x, before=(0,) * len(dims), after=after)
 
 
 def _amounts(node: OnnxNode) -> list[Dim | Node]:

@@ -15,7 +15,6 @@ from treadle.frontend.onnx.build import (
     operands,
     reshaped,
     scalar_like,
-    stretched,
 )
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
@@ -249,7 +248,7 @@ def prelu(node: OnnxNode) -> Node:
     if node.version < 7 and node.type(1).ndim == 1 and node.type(0).ndim > 1:
         slope = reshaped(slope, (*node.shape(1), *(1,) * (node.type(0).ndim - 2)))
     if node.type(1).ndim <= node.type(0).ndim:
-        slope = stretched(slope, node.dims(0))
+        x, slope = operands(x, slope)
     return elementwise.prelu(x, slope)
 
 
