@@ -45,10 +45,6 @@ def mask(*shape: int) -> np.ndarray:
     return floats(*shape) > 0
 
 
-def one_axis_is_one(inputs: Sequence[np.ndarray]) -> bool:
-    return 1 in inputs[0].shape
-
-
 CASES = {
     "nonzero": Case(
         "(float[n, m] x) => (int64[r, k] y) { p = Relu(x) y = NonZero(p) }",
@@ -113,7 +109,8 @@ CASES = {
         lambda b, e: [np.array(b), np.array(e)],
     ),
     "range_of_a_size": Case(
-        "(float[n] x, float[m] w) => (int64[a] y) { s = Size(x) t = Size(w) y = Range(s, t, one0) }",
+        "(float[n] x, float[m] w) => (int64[a] y) { s = Size(x) t = Size(w)"
+        " y = Range(s, t, one0) }",
         lambda n, m: [floats(n), floats(m)],
     ),
     "expand": Case(
@@ -131,7 +128,7 @@ CASES = {
     ),
     "expand_to_a_shape": Case(
         "(float[n, m] x, float[k, l] w) => (float[a, b] y) { s = Shape(w) y = Expand(x, s) }",
-        lambda n, m, k, l: [floats(n, m), floats(k, l)],
+        lambda n, m, k, j: [floats(n, m), floats(k, j)],
         extents=4,
     ),
     "tile": Case(
