@@ -15,7 +15,7 @@ from treadle.build.kernel import Kernel
 from treadle.build.kernel_cache import CompiledKernel, kernel_key, load_kernel, store_kernel
 from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
-from treadle.build.size_checks import size_checks
+from treadle.build.size_checks import refuse_broken, size_checks
 from treadle.build.sizes import size_from_json, size_to_json
 from treadle.build.watch import say_graph, say_kernel, say_stage
 from treadle.errors import InternalError, ModelError, UsageError
@@ -101,6 +101,8 @@ def compile_model(
         module = _read(model, shapes, dynamic, notes)
     say_graph("graph as read", module.main)
     _check_sizes(module)
+    checks = size_checks(module.main)
+    refuse_broken(checks)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
     with _Timer(notes, "optimize"), use(winograd=get().winograd if winograd is None else winograd):
         main = optimize(module.main, machine, opt_level)
@@ -112,7 +114,7 @@ def compile_model(
         uses = {c: _use(c, k, objects[k.name]) for c, k in calls.items()}
         least = machine.l2_bytes if machine.cores > 1 else 0
         plan = plan_memory(main, uses, module.output_names, overwrite_from=least)
-        plan.checks = size_checks(module.main)
+        plan.checks = checks
     return Executable(
         module=g.Module(main, module.output_names, module.name, module.structures),
         kernels=kernels,

@@ -38,6 +38,22 @@ class SizeRule:
             return known_true(convert(self.a) != 1) is True
         return known_true(convert(self.a) > 0) is True or same_dim(self.b, 0)
 
+    @property
+    def never_holds(self) -> bool:
+        """True where the sizes are known and break the rule."""
+        known = isinstance(self.a, int) and (self.rule == "kept" or isinstance(self.b, int))
+        return known and not self.always_holds
+
+    def __str__(self) -> str:
+        """What breaks the rule, as what follows the name of a node."""
+        if self.rule == "equal":
+            return f"combines tensors of different sizes: {self.a} and {self.b}"
+        if self.rule == "within":
+            return f"reads {self.a} elements along axis {self.axis} of a tensor that has {self.b}"
+        if self.rule == "kept":
+            return f"drops axis {self.axis} too, and the rank of its result changes"
+        return f"reads an axis {self.axis} that is empty, and its result is not"
+
 
 def equal(pairs: Iterable[tuple[Dim, Dim]]) -> Iterator[SizeRule]:
     """Yield the rules that the two sizes of every pair are equal."""

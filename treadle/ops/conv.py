@@ -23,7 +23,6 @@ from treadle.ops.numeric import dims_of, in_float64
 from treadle.ops.schedules.plain_conv import schedule_plain_conv
 from treadle.ops.window import (
     WindowAxis,
-    fit_rules,
     grown,
     kernel_axes,
     known,
@@ -34,6 +33,7 @@ from treadle.ops.window import (
     scaled,
     shifted,
     tap_views,
+    whole_rules,
     window_axes,
 )
 from treadle.te import tensor as te
@@ -103,7 +103,7 @@ def _infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
 
 def _conv_rules(attrs: ConvAttrs, result: Type, x: Type, w: Type) -> Iterator[SizeRule]:
     kernel = tensor_type(w).static_shape[2:]
-    return fit_rules(conv_axes(attrs, tensor_type(x).shape[2:], kernel))
+    return whole_rules(conv_axes(attrs, tensor_type(x).shape[2:], kernel))
 
 
 def padded(x: te.Tensor, axes: Sequence[WindowAxis], *, trailing: int = 0) -> te.Tensor | None:
@@ -427,7 +427,7 @@ def _reference_conv_transpose(
 ) -> np.ndarray:
     axes = transposed_axes(attrs, x.shape[2:], w.shape[2:])
     n, g, filters = x.shape[0], attrs.groups, w.shape[1]
-    data = in_float64(x).reshape(n, g, x.shape[1] // g, -1)
+    data = in_float64(x).reshape(n, g, x.shape[1] // g, prod(x.shape[2:]))
     weights = in_float64(w).reshape(g, w.shape[0] // g, *w.shape[1:])
     windows = [
         WindowAxis((s - 1) * a.stride + (a.kernel - 1) * a.dilation + 1, a.kernel, a.stride, 0, 0,

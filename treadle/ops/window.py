@@ -35,9 +35,9 @@ class WindowAxis:
 
     @property
     def out(self) -> Dim:
-        """How many windows fit completely into the padded axis."""
+        """How many windows fit completely into the padded axis; none where it lacks one stride."""
         spare = self.before + self.after - self.extent
-        if isinstance(self.size, int) and self.size + spare < 0:
+        if isinstance(self.size, int) and 0 > self.size + spare != -self.stride:
             raise TypeMismatch(
                 f"a window of {self.extent} does not fit into {self.size} elements padded by "
                 f"{self.before} and {self.after}",
@@ -98,12 +98,6 @@ def window_axes(
             per_axis("dilations", dilations, n, least=1),
         )
     )
-
-
-def fit_rules(axes: Sequence[WindowAxis], first: int = 2) -> Iterator[SizeRule]:
-    """Yield the rules that a window fits into its padded axis; `first` is the first such axis."""
-    for k, axis in enumerate(axes, start=first):
-        yield SizeRule("within", axis.extent, grown(axis.size, axis.before + axis.after), k)
 
 
 def whole_rules(axes: Sequence[WindowAxis], first: int = 2) -> Iterator[SizeRule]:
