@@ -145,7 +145,7 @@ _VAGUE = frozenset({"Attention", "Gelu", "GroupNormalization", "HardSwish"})
 """Operators with constants that the standard gives in prose, or in its definition of the function
 in float32 and in the reference in float64, or with a first stage in float32: how many digits of a
 float64 are right, nobody knows."""
-_NOT_IF_EMPTY = ("DynamicQuantizeLinear", "Einsum", "Reduce", "Unique")
+_NOT_IF_EMPTY = ("DynamicQuantizeLinear", "Einsum", "GRU", "LSTM", "RNN", "Reduce", "Unique")
 """Operators not to ask onnxruntime about where an operand has no elements: the process ends, or the
 result of a reduction has the shape of the operand. Nor is it asked about those of its own domain,
 some of which divide by an extent."""
