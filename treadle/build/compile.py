@@ -23,6 +23,7 @@ from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
 from treadle.graph.types import TensorType, as_dim
+from treadle.optimize.equal_sizes import with_equal_sizes
 from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
 from treadle.target.base import Target
@@ -105,7 +106,8 @@ def compile_model(
     refuse_broken(checks)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
     with _Timer(notes, "optimize"), use(winograd=get().winograd if winograd is None else winograd):
-        main = optimize(module.main, machine, opt_level)
+        settled = with_equal_sizes(module.main, (c.rule for c in checks))
+        main = optimize(settled, machine, opt_level)
     say_graph("graph after all passes", main)
     kernels, calls = _kernels(main, machine)
     with _Timer(notes, "build"):
