@@ -20,7 +20,6 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.size_rules import filled
 from treadle.graph.types import Dim, TensorType, Type, as_dim, product_of
 from treadle.ops.numeric import (
     ANY,
@@ -510,7 +509,6 @@ def _arg(name: str, best: Combine, function: Callable[..., Any]) -> Operator[Arg
             infer=_infer_arg,
             reference=_reference_arg(function),
             compute=_compute_arg(best, name),
-            rules=lambda a, result, x: filled(x, [a.axis], result),
             attrs_type=ArgAttrs,
             fusion=Fusion.REDUCE,
             examples=(
