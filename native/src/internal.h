@@ -108,7 +108,8 @@ typedef struct {
 #define TD_NUMBER UINT32_MAX
 
 typedef enum { TD_SIZE_INPUT, TD_SIZE_GIVEN, TD_SIZE_DATA, TD_SIZE_ADD, TD_SIZE_SUB, TD_SIZE_MUL,
-               TD_SIZE_FLOORDIV, TD_SIZE_FLOORMOD, TD_SIZE_MIN, TD_SIZE_MAX } td_size_op;
+               TD_SIZE_FLOORDIV, TD_SIZE_FLOORMOD, TD_SIZE_MIN, TD_SIZE_MAX,
+               TD_SIZE_BROADCAST } td_size_op;
 
 /* A size that a run decides: the extent of an input, a number read from data, or computed. */
 typedef struct {
@@ -174,6 +175,7 @@ typedef enum {
   TD_RULE_EQUAL,  /* a == b */
   TD_RULE_WITHIN, /* a <= b, which is the extent of an axis */
   TD_RULE_FILLED, /* a, the extent of an axis, is above 0 unless b is 0 */
+  TD_RULE_KEPT    /* a, the extent of an axis that a squeeze keeps, is not 1 */
 } td_rule;
 
 /* What two sizes must satisfy for the node behind `origin`. */

@@ -19,6 +19,7 @@ from treadle.cli import text
 from treadle.cli.arguments import parse_shapes
 from treadle.cli.bench import compare
 from treadle.cli.main import main
+from treadle.errors import InternalError
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
@@ -328,6 +329,17 @@ def test_a_defect_is_told_from_a_mistake(
     captured = capsys.readouterr().err
     assert "error: ZeroDivisionError: oops" in captured
     assert "defect of Treadle" in captured
+
+
+def test_a_broken_invariant_is_a_defect_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise InternalError("a pass divides by zero")
+
+    monkeypatch.setattr("treadle.cli.doctor.run", broken)
+    assert main(["doctor"]) == 1
+    assert "a pass divides by zero" in capsys.readouterr().err
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:

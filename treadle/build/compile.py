@@ -20,7 +20,7 @@ from treadle.build.kernel_cache import (
 )
 from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
-from treadle.build.size_checks import size_checks
+from treadle.build.size_checks import refuse_broken, size_checks
 from treadle.build.sizes import size_from_json, size_to_json
 from treadle.build.watch import say_graph, say_kernel, say_stage
 from treadle.errors import InternalError, ModelError, UsageError
@@ -28,6 +28,7 @@ from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
 from treadle.graph.types import TensorType, as_dim
+from treadle.optimize.equal_sizes import with_equal_sizes
 from treadle.optimize.index_checks import drop_index_checks
 from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
@@ -112,10 +113,12 @@ def compile_model(
         module = _read(model, shapes, dynamic, notes)
     say_graph("graph as read", module.main)
     _check_sizes(module)
+    checks = size_checks(module.main)
+    refuse_broken(checks)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
     with _Timer(notes, "optimize"), use(winograd=get().winograd if winograd is None else winograd):
-        checked = drop_index_checks(module.main) if unchecked else module.main
-        main = optimize(checked, machine, opt_level)
+        settled = with_equal_sizes(module.main, (c.rule for c in checks))
+        main = optimize(drop_index_checks(settled) if unchecked else settled, machine, opt_level)
     say_graph("graph after all passes", main)
     kernels, calls = _kernels(main, machine)
     with _Timer(notes, "build"):
@@ -124,7 +127,7 @@ def compile_model(
         uses = {c: _use(c, k, objects[k.name]) for c, k in calls.items()}
         least = machine.l2_bytes if machine.cores > 1 else 0
         plan = plan_memory(main, uses, module.output_names, overwrite_from=least)
-        plan.checks = size_checks(module.main)
+        plan.checks = checks
     return Executable(
         module=g.Module(main, module.output_names, module.name, module.structures),
         kernels=kernels,

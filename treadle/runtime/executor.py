@@ -52,6 +52,11 @@ def _text(info: TensorInfo) -> str:
     return f"{info.dtype}[{', '.join(sizes)}]"
 
 
+def _open_hint(info: TensorInfo) -> str:
+    """Return what the question marks of an expected shape mean, nothing where there are none."""
+    return "? is a size that the model leaves open: any number" if -1 in info.shape else ""
+
+
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """True when every size is the wanted one; -1 stands for any."""
     return len(shape) == len(wanted) and all(
@@ -142,10 +147,14 @@ class Executor:
         if view.ndim != len(info.shape):
             raise InputError(
                 f"input {name!r} has {view.ndim} dimensions ({describe(view)}) but {_text(info)} "
-                "is expected"
+                "is expected",
+                hint=_open_hint(info),
             )
         if not _fits(view.shape, info.shape):
-            raise InputError(f"input {name!r} is {describe(view)} but {_text(info)} is expected")
+            raise InputError(
+                f"input {name!r} is {describe(view)} but {_text(info)} is expected",
+                hint=_open_hint(info),
+            )
         return np.ascontiguousarray(view).reshape(view.shape)
 
     def set_input(self, key: str | int, value: ArrayLike) -> None:

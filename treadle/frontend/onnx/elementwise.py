@@ -12,6 +12,7 @@ from treadle.frontend.onnx.build import (
     broadcast,
     broadcast_legacy,
     converted,
+    operands,
     reshaped,
     scalar_like,
 )
@@ -109,13 +110,16 @@ def _binary(op: Op) -> Callable[[OnnxNode], Node]:
 
 
 def _operands(node: OnnxNode) -> tuple[Node, Node]:
-    return broadcast_legacy(node) if node.version < 7 else (node.input(0), node.input(1))
+    if node.version < 7:
+        return broadcast_legacy(node)
+    a, b = operands(node.input(0), node.input(1))
+    return a, b
 
 
 def _variadic(op: Op) -> Callable[[OnnxNode], Node]:
     def convert(node: OnnxNode) -> Node:
         node.without_effect("consumed_inputs")
-        return reduce(op, node.all_inputs())
+        return reduce(op, operands(*node.all_inputs()))
 
     return convert
 
@@ -124,7 +128,7 @@ def _variadic(op: Op) -> Callable[[OnnxNode], Node]:
 def mean(node: OnnxNode) -> Node:
     """Convert the mean of several tensors."""
     node.without_effect("consumed_inputs")
-    values = node.all_inputs()
+    values = operands(*node.all_inputs())
     total: Node = reduce(elementwise.add, values)
     return elementwise.divide(total, scalar_like(len(values), total))
 
@@ -147,7 +151,7 @@ def modulo(node: OnnxNode) -> Node:
     fmod = node.flag("fmod")
     if not fmod and node.version < 28 and dt.is_float(node.type(0).dtype):
         raise ModelError("Mod of floats needs fmod = 1 before opset 28")
-    return elementwise.mod(node.input(0), node.input(1), fmod=fmod)
+    return elementwise.mod(*operands(node.input(0), node.input(1)), fmod=fmod)
 
 
 @converter("BitShift", since=(11, 28))
@@ -157,7 +161,7 @@ def bit_shift(node: OnnxNode) -> Node:
     if direction not in ("LEFT", "RIGHT"):
         raise ModelError(f"the direction of BitShift is {direction!r}, not LEFT or RIGHT")
     op = elementwise.shift_left if direction == "LEFT" else elementwise.shift_right
-    return op(node.input(0), node.input(1))
+    return op(*operands(node.input(0), node.input(1)))
 
 
 @converter("LeakyRelu", since=(1, 6, 16))
@@ -244,6 +248,8 @@ def prelu(node: OnnxNode) -> Node:
     x, slope = node.input(0), node.input(1)
     if node.version < 7 and node.type(1).ndim == 1 and node.type(0).ndim > 1:
         slope = reshaped(slope, (*node.shape(1), *(1,) * (node.type(0).ndim - 2)))
+    if node.type(1).ndim <= node.type(0).ndim:
+        x, slope = operands(x, slope)
     return elementwise.prelu(x, slope)
 
 
@@ -323,7 +329,7 @@ def is_infinite(node: OnnxNode) -> Node:
 @converter("Where", since=(9, 16))
 def where(node: OnnxNode) -> Node:
     """Convert a choice by condition."""
-    return elementwise.where(node.input(0), node.input(1), node.input(2))
+    return elementwise.where(*operands(node.input(0), node.input(1), node.input(2)))
 
 
 @converter("Dropout", since=(1, 6, 7, 10))

@@ -285,7 +285,7 @@ class _Importer:
         results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
         if all(isinstance(i, Constant) or is_sizes(i) for i in given):
             results = [fold_sizes(r) for r in results]
-        stamp_origin(results, given, use.origin)
+        stamp_origin([*results, *node.measured.values()], given, use.origin)
         return results
 
     def _node(
