@@ -131,8 +131,13 @@ static int32_t make_steps(td_executor* e, const td_kernel* kernels, void* const*
     for (uint32_t a = 0; a < instruction->num_args; a++)
       s->buffers[a] = base[instruction->args[a]];
     if (instruction->op == TD_OP_CALL) s->kernel = kernels[instruction->kernel];
-    if (instruction->op == TD_OP_COPY) s->bytes = plan->values[instruction->args[0]].bytes;
-    if (instruction->op != TD_OP_CALL || instruction->num_dims == 0) continue;
+    bool is_check = instruction->op == TD_OP_CHECK;
+    if (instruction->op == TD_OP_COPY || is_check)
+      s->bytes = plan->values[instruction->args[0]].bytes;
+    s->is_random = instruction->op == TD_OP_RANDOM;
+    if (is_check) s->num_extents = instruction->num_dims;
+    if (is_check) s->index_bytes = plan->values[instruction->args[0]].dtype->bytes;
+    if ((instruction->op != TD_OP_CALL && !is_check) || instruction->num_dims == 0) continue;
     s->dims = td_zone_alloc(&e->zone, instruction->num_dims, sizeof *s->dims);
     if (s->dims == NULL) return no_memory(error);
     if (instruction->dims != NULL)
@@ -187,6 +192,7 @@ int32_t td_executor_make(td_model* model, const td_plan* plan, td_executor** exe
   atomic_init(&e->process, td_process());
   e->model = td_model_use(model);
   e->plan = *plan;
+  e->random = &e->own_random;
   int32_t code = assemble(e, error);
   if (code == TD_OK) *executor = e;
   else td_close(e);

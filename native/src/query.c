@@ -109,7 +109,8 @@ int32_t td_executor_instruction(const td_executor* e, int32_t index, td_instruct
     return td_fail(error, TD_ARGUMENT, "instruction %d does not exist; there are %u", (int)index,
                    (unsigned)e->plan.num_instructions);
   const td_instruction* instruction = &e->plan.instructions[index];
-  static const char* const NAMES[] = {"call", "copy", "size", "if", "loop", "result"};
+  static const char* const NAMES[] = {"call", "copy", "size",  "if",
+                                      "loop", "result", "check", "random"};
   bool call = instruction->op == TD_OP_CALL;
   *info = (td_instruction_info){NAMES[instruction->op],
                                 call ? e->plan.kernels[instruction->kernel] : "",
@@ -121,7 +122,8 @@ int32_t td_executor_instruction(const td_executor* e, int32_t index, td_instruct
  * decides sizes or runs other instructions. */
 static int32_t result_argument(const td_executor* e, int32_t index) {
   const td_instruction* instruction = &e->plan.instructions[index];
-  if (instruction->op == TD_OP_SIZE || instruction->block != NULL) return -1;
+  if (instruction->op == TD_OP_SIZE || instruction->op == TD_OP_CHECK) return -1;
+  if (instruction->block != NULL) return -1;
   int32_t last = (int32_t)instruction->num_args - 1;
   while (last >= 0 && e->plan.values[instruction->args[last]].kind == TD_VALUE_WORKSPACE) last--;
   return last;

@@ -142,8 +142,13 @@ static void copy_outputs(td_executor* e, void* const* outputs) {
       memcpy(outputs[o], e->outputs[o].bound, e->outputs[o].value->bytes);
 }
 
-static int32_t run_step(const td_env* env, const td_step* s) {
-  if (s->kernel != NULL) return s->kernel(env, s->buffers, s->dims);
+static int32_t run_step(const td_executor* e, td_step* s) {
+  if (s->kernel != NULL) return s->kernel(&e->env, s->buffers, s->dims);
+  if (s->num_extents > 0) return !td_indices_fit(&e->env, s);
+  if (s->is_random) {
+    *(uint64_t*)s->buffers[0] = td_random_key(e->random);
+    return 0;
+  }
   if (s->buffers[1] != s->buffers[0] && s->bytes > 0)
     memmove(s->buffers[1], s->buffers[0], s->bytes);
   return 0;
@@ -151,13 +156,14 @@ static int32_t run_step(const td_env* env, const td_step* s) {
 
 static int32_t step_failed(const td_executor* e, uint32_t i, int32_t result, td_error* error) {
   const td_instruction* instruction = &e->plan.instructions[i];
+  if (instruction->op == TD_OP_CHECK) return td_refuse_indices(e, i, error);
   return td_fail(error, TD_KERNEL, "kernel \"%.200s\" (from %.300s) returns code %d",
                  e->plan.kernels[instruction->kernel], instruction->origin, (int)result);
 }
 
 static int32_t run_plain(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
   for (uint32_t i = begin; i < end; i++) {
-    int32_t result = run_step(&e->env, &e->steps[i]);
+    int32_t result = run_step(e, &e->steps[i]);
     if (result != 0) return step_failed(e, i, result, error);
   }
   return TD_OK;
@@ -166,7 +172,7 @@ static int32_t run_plain(td_executor* e, uint32_t begin, uint32_t end, td_error*
 static int32_t run_watched(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
   int64_t before = td_now_ns();
   for (uint32_t i = begin; i < end; i++) {
-    int32_t result = run_step(&e->env, &e->steps[i]);
+    int32_t result = run_step(e, &e->steps[i]);
     if (result != 0) return step_failed(e, i, result, error);
     int64_t after = td_now_ns();
     e->profile_ns[i] += (uint64_t)(after - before);

@@ -33,6 +33,8 @@ from treadle.runtime.pages import release_pages
 from treadle.runtime.streams import Streams
 from treadle.settings import get as current_settings
 
+_SEED_STEP = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: far from any other seed
+
 
 @dataclass(frozen=True)
 class ProfileRow:
@@ -52,6 +54,11 @@ class ProfileRow:
 def _text(info: TensorInfo) -> str:
     sizes = ("?" if size < 0 else str(size) for size in info.shape)
     return f"{info.dtype}[{', '.join(sizes)}]"
+
+
+def _open_hint(info: TensorInfo) -> str:
+    """Return what the question marks of an expected shape mean, nothing where there are none."""
+    return "? is a size that the model leaves open: any number" if -1 in info.shape else ""
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
@@ -191,10 +198,14 @@ class Executor:
         if view.ndim != len(info.shape):
             raise InputError(
                 f"input {name!r} has {view.ndim} dimensions ({describe(view)}) but {_text(info)} "
-                "is expected"
+                "is expected",
+                hint=_open_hint(info),
             )
         if not _fits(view.shape, info.shape):
-            raise InputError(f"input {name!r} is {describe(view)} but {_text(info)} is expected")
+            raise InputError(
+                f"input {name!r} is {describe(view)} but {_text(info)} is expected",
+                hint=_open_hint(info),
+            )
         return np.ascontiguousarray(view).reshape(view.shape)
 
     def set_input(self, key: str | int, value: ArrayLike) -> None:
@@ -375,6 +386,15 @@ class Executor:
     def streams(self) -> int:
         """How many runs have gone on at once so far; each has its working memory."""
         return len(self._streams.made)
+
+    def seed(self, number: int) -> None:
+        """Begin the random numbers of a seed: the runs from now on draw the same for the same seed.
+
+        Without it every executor draws others. Nodes with a seed of their own keep it. Runs that go
+        on at the same time draw different numbers.
+        """
+        for position, handle in enumerate(self._streams.in_turn):
+            handle.seed(number + position * _SEED_STEP)
 
     @property
     def target(self) -> str:

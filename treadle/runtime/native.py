@@ -163,6 +163,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # Any: ctypes' type obje
     "td_executor_target": (c_char_p, (HANDLE,)),
     "td_executor_arena_bytes": (c_size_t, (HANDLE,)),
     "td_executor_constant_bytes": (c_size_t, (HANDLE,)),
+    "td_executor_seed": (None, (HANDLE, c_uint64)),
     "td_executor_num_threads": (c_int32, (HANDLE,)),
     "td_executor_set_num_threads": (c_int32, (HANDLE, c_int32, _ERROR)),
     "td_executor_num_instructions": (c_int32, (HANDLE,)),

@@ -217,6 +217,10 @@ class ExecutorHandle:
         """Threads its kernels may use."""
         return int(self._native.td_executor_num_threads(self.handle))
 
+    def seed(self, number: int) -> None:
+        """Begin the random numbers of a seed, modulo 2**64."""
+        self._native.td_executor_seed(self.handle, number % (1 << 64))
+
     def set_num_threads(self, count: int) -> None:
         """Set the threads its kernels may use; 0 returns to the process's number."""
         error = Error()

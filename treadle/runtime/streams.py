@@ -64,6 +64,13 @@ class Streams:
         """All executors made so far, the first one first."""
         return tuple(self._made)
 
+    @property
+    def in_turn(self) -> list[ExecutorHandle]:
+        """All executors, the one that is taken next first."""
+        with self._lock:
+            idle = self._idle[::-1]
+            return idle + [handle for handle in self._made if handle not in idle]
+
     def take(self) -> ExecutorHandle:
         """Return an executor for the calling thread alone, until `give_back`.
 
