@@ -31,6 +31,7 @@ from treadle.expr.nodes import (
     binary,
     int_value,
 )
+from treadle.expr.relations import Relations
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ def _learn(facts: dict[Expr, Interval], c: Binary) -> bool:
         sides.append(difference)
     limit = -1 if c.op in ("lt", "gt") else 0
     found = [_limits(side, limit, bounds) for side in sides]
-    news = False
+    news = _relate(facts, sides, limit, bounds)
     for atom, fresh in (pair for limits in found for pair in limits):
         old = bounds.of(atom).intersect(facts.get(atom, ANY))
         both = old.intersect(fresh)
@@ -199,6 +200,37 @@ def _learn(facts: dict[Expr, Interval], c: Binary) -> bool:
             facts[atom] = both
             news = True
     return news
+
+
+def _relate(
+    facts: dict[Expr, Interval], sides: Iterable[Affine], limit: int, bounds: Bounds
+) -> bool:
+    """Note side <= limit itself where a part of it has no bound: i < n; return whether it is news.
+
+    A single atom has bounds of its own, and sums of bounded ones need no relations.
+    """
+    news = False
+    for side in sides:
+        is_open = bounds.has_relations or any(bounds.of(a).hi is None for a in side.terms)
+        if len(side.terms) < 2 or not is_open:
+            continue
+        key = side.like(side.terms, 0).to_expr()
+        old = facts.get(key, ANY)
+        both = old.intersect(Interval(None, limit - side.const))
+        if both != old:
+            facts[key] = both
+            news = True
+    return news
+
+
+def in_loop(ranges: Ranges, var: Var, extent: Expr, known: Bounds) -> Ranges:
+    """Return `ranges` with those of the variable of a loop of so many turns inside the loop."""
+    high = known.of(extent).hi
+    facts: dict[Expr, Interval] = dict(cast(Mapping[Expr, Interval], ranges))
+    facts[var] = Interval(0, None if high is None else high - 1)
+    if int_value(extent) is None:
+        facts[(decompose(var).plus(decompose(extent), -1)).to_expr()] = Interval(None, -1)
+    return cast(Ranges, facts)
 
 
 def _limits(side: Affine, limit: int, bounds: Bounds) -> list[tuple[Expr, Interval]]:
@@ -220,6 +252,9 @@ class Bounds:
         self.facts = cast(Mapping[Expr, Interval], ranges)
         self.memo: dict[Expr, Interval] = {} if memo is None else memo
         self._sums: dict[Expr, Affine] = {}
+        self._relations: Relations | None = None
+        self._is_relating = False
+        self.has_relations = any(map(_is_relation, self.facts))
 
     def prove(self, cond: Expr) -> bool | None:
         """Return True or False where the condition is certain, else None."""
@@ -247,8 +282,40 @@ class Bounds:
             memo[node] = found if fact is None else found.intersect(fact)
         return memo[e]
 
+    def with_facts(self, facts: Mapping[Expr, Interval]) -> Bounds:
+        """Return bounds under more facts."""
+        return Bounds(cast(Ranges, {**self.facts, **facts}))
+
     def of_sum(self, affine: Affine) -> Interval:
         """Return the interval of the exact value of a sum (which may not fit its dtype)."""
+        plain = self._plain_sum(affine)
+        if not self.has_relations or affine.dtype != INDEX or not affine.terms:
+            return plain
+        if self._relations is None:
+            self._relations = self._related()
+        if self._is_relating:
+            return plain
+        self._is_relating = True
+        hi = self._relations.upper_bound(affine)
+        lo = self._relations.upper_bound(affine.times(-1))
+        self._is_relating = False
+        return plain.intersect(Interval(None if lo is None else -lo, hi))
+
+    def _related(self) -> Relations:
+        """Return the relations between atoms among the facts."""
+        found = [
+            (self.sum_of(fact), span.lo, span.hi)
+            for fact, span in self.facts.items()
+            if _is_relation(fact)
+        ]
+        return Relations(found, lambda s: self._plain_sum(s).hi, self._limits)
+
+    def _limits(self, e: Expr) -> tuple[int | None, int | None]:
+        found = self.of(e)
+        return found.lo, found.hi
+
+    def _plain_sum(self, affine: Affine) -> Interval:
+        """Return the interval of a sum by those of its atoms alone."""
         lo: int | None = affine.const
         hi: int | None = affine.const
         for atom, coef in affine.terms.items():
@@ -259,7 +326,7 @@ class Bounds:
 
     def is_exact(self, affine: Affine) -> bool:
         """True when the sum cannot wrap in its dtype."""
-        return fits(self.of_sum(affine), affine.dtype)
+        return fits(self._plain_sum(affine), affine.dtype)
 
     def sum_of(self, e: Expr) -> Affine:
         """Return the affine form of an expression, remembered; it is shared: do not change it."""
@@ -291,7 +358,7 @@ class Bounds:
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             return self._compare(e)
         is_number_sum = is_integer(e.dtype) and is_sum(e)
-        found = self.of_sum(self.sum_of(e)) if is_number_sum else self._node(e)
+        found = self._plain_sum(self.sum_of(e)) if is_number_sum else self._node(e)
         return found if fits(found, e.dtype) else dtype_interval(e.dtype)
 
     def _node(self, e: Expr) -> Interval:
@@ -346,6 +413,11 @@ class Bounds:
         if e.op in ("eq", "ne") and _never_zero(difference):
             return _truth(e.op == "ne")
         return _truth(_decide(e.op, self.of_sum(difference)))
+
+
+def _is_relation(fact: Expr) -> bool:
+    """True for a sum of more than one atom."""
+    return isinstance(fact, Binary) and fact.dtype == INDEX and fact.op in ("add", "sub")
 
 
 def _never_zero(sum_: Affine) -> bool:

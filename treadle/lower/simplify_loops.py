@@ -6,7 +6,7 @@ before: for i in range(1): if i < 4: A[i * 1] = x   ->   after: A[0] = x
 
 from __future__ import annotations
 
-from treadle.expr.bounds import Interval, assume
+from treadle.expr.bounds import Interval, assume, in_loop
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -59,9 +59,7 @@ def _for(s: For, known: Simplifier) -> Stmt:
         return seq()
     if n == 1 and s.kind != "thread":
         return _stmt(lp.substitute(s.body, {s.var: Const.of(0)}), known)
-    high = known.bounds.of(extent).hi
-    span = Interval(0, None if high is None else high - 1)
-    inner = Simplifier({**known.ranges, s.var: span})
+    inner = Simplifier(in_loop(known.ranges, s.var, extent, known.bounds))
     body = _stmt(s.body, inner)
     if lp.is_empty(body):
         return body

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds of sums that follow from inequalities between variables: i < n in a loop of n turns.
+
+A relation is a sum that is never positive, such as i - n + 1. What is left of a sum after taking
+away a multiple of a relation is no smaller than the sum, and may have a known bound:
+
+    i + j*n - m*n  where i < n, j < m, n >= 0
+    <=  (n - 1) + j*n - m*n  <=  (n - 1) + (m - 1)*n - m*n  =  -1
+
+Minima, maxima, quotients and remainders bring their own relations along: min(a, b) <= a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from treadle.dtype import INDEX
+from treadle.expr.affine import Affine, decompose, factors, monomial, splat_value
+from treadle.expr.nodes import Binary, Expr, Select
+
+_MOST_STEPS = 5
+"""Relations that are added up at most."""
+_MOST_SUMS = 48
+"""Sums looked at for one bound at most."""
+
+
+class Relations:
+    """Finds upper bounds of index sums from sums that are never positive."""
+
+    def __init__(
+        self,
+        facts: Iterable[tuple[Affine, int | None, int | None]],
+        plain_bound: Callable[[Affine], int | None],
+        limits: Callable[[Expr], tuple[int | None, int | None]],
+    ) -> None:
+        """`facts` are sums with the least and the largest value of each.
+
+        `limits` are those of an atom, `plain_bound` is the upper bound of a sum by them alone.
+        """
+        self.plain_bound = plain_bound
+        self._limits = limits
+        self._known: dict[tuple[Expr, bool], list[Affine]] = {}
+        for relation in reversed(_never_positive(facts)):  # those of inner loops first
+            for atom, coef in relation.terms.items():
+                self._known.setdefault((atom, coef > 0), []).append(relation)
+        self._found: dict[frozenset[tuple[Expr, int]], int | None] = {}
+
+    def upper_bound(self, s: Affine) -> int | None:
+        """Return a number that the exact value of an index sum never exceeds, None if unknown."""
+        key = frozenset(s.terms.items())
+        if key not in self._found:
+            bare = s.like(s.terms, 0)
+            self._found[key] = _Search(self, _MOST_SUMS).bound(bare, _MOST_STEPS)
+        found = self._found[key]
+        return None if found is None else found + s.const
+
+    def smaller_sums(self, s: Affine) -> Iterator[Affine]:
+        """Return sums that are never below `s`, with one of its atoms replaced by its bound."""
+        for product, coef in s.terms.items():
+            for atom, rest in _splits(product):
+                if rest and not all(map(self._is_natural, rest)):
+                    continue
+                known = list(self._known.get((atom, coef > 0), ()))
+                known += self._limit(atom, coef > 0) if rest else ()
+                for relation in (*known, *self._implied(atom, coef > 0)):
+                    times, remainder = divmod(coef, relation.terms[atom])
+                    if not remainder:
+                        yield s.plus(_scaled(relation, rest), -times)
+
+    def _is_natural(self, e: Expr) -> bool:
+        low, _ = self._limits(e)
+        return low is not None and low >= 0
+
+    def _limit(self, atom: Expr, from_above: bool) -> Iterable[Affine]:
+        """Return the relation of an atom with the number it never passes."""
+        low, high = self._limits(atom)
+        limit = high if from_above else low
+        if limit is None:
+            return ()
+        sign = 1 if from_above else -1
+        return (Affine({atom: sign}, -sign * limit),)
+
+    def _implied(self, atom: Expr, from_above: bool) -> Iterable[Affine]:
+        """Return relations that an atom fulfils by what it is, with its sign as asked for."""
+        if not isinstance(atom, Binary) or atom.dtype != INDEX or atom.lanes != 1:
+            return ()
+        sign = 1 if from_above else -1
+        this = Affine({atom: sign})
+        a, b = decompose(atom.a), decompose(atom.b)
+        if atom.op == ("min" if from_above else "max"):
+            return (this.plus(a, -sign), this.plus(b, -sign))
+        if atom.op == "floormod" and from_above and self._is_natural(atom.b):
+            below = this.plus(b, -1).plus(Affine({}, 1))
+            return (below, this.plus(a, -1)) if self._is_natural(atom.a) else (below,)
+        if atom.op == "floordiv":
+            return self._quotient(atom, sign)
+        return ()
+
+    def _quotient(self, atom: Binary, sign: int) -> Iterable[Affine]:
+        """x // c * c <= x <= x // c * c + c - 1, and x // n <= x where both are natural."""
+        x, c = decompose(atom.a), splat_value(atom.b)
+        if c is not None and c > 0:
+            slack = Affine({}, 0 if sign > 0 else 1 - c)
+            return (Affine({atom: sign * c}).plus(x, -sign).plus(slack),)
+        if sign > 0 and self._is_natural(atom.a) and self._is_natural(atom.b):
+            return (Affine({atom: 1}).plus(x, -1),)
+        return ()
+
+
+def _never_positive(facts: Iterable[tuple[Affine, int | None, int | None]]) -> list[Affine]:
+    found = []
+    for s, low, high in facts:
+        if high is not None:
+            found.append(s.plus(Affine({}, high), -1))
+        if low is not None:
+            found.append(Affine({}, low).plus(s, -1))
+    return found
+
+
+class _Search:
+    """One search for the bound of a sum: depth first, each sum once."""
+
+    def __init__(self, relations: Relations, budget: int) -> None:
+        self.relations = relations
+        self.budget = budget
+        self.seen: set[frozenset[tuple[Expr, int]]] = set()
+
+    def bound(self, s: Affine, steps: int) -> int | None:
+        """Return the least bound of a sum that so many relations give."""
+        best = self.relations.plain_bound(s)
+        key = frozenset(s.terms.items())
+        if steps == 0 or not s.terms or key in self.seen or self.budget <= 0:
+            return best
+        self.seen.add(key)
+        self.budget -= 1
+        for atom, coef in s.terms.items():
+            choices = _choices(atom, coef > 0)
+            if choices:  # whichever of them it is, the sum is below the larger bound
+                replaced = [s.plus(c, coef).plus(Affine({atom: 1}), -coef) for c in choices]
+                found = [self.bound(r, steps - 1) for r in replaced]
+                known = [f for f in found if f is not None]
+                if len(known) == len(found):
+                    best = _least(best, max(known))
+        for smaller in self.relations.smaller_sums(s):
+            best = _least(best, self.bound(smaller, steps - 1))
+        return best
+
+
+def _least(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
+def _choices(atom: Expr, from_above: bool) -> list[Affine]:
+    """Return sums one of which an atom equals, where all of them have to be bounded."""
+    if atom.dtype != INDEX or atom.lanes != 1:
+        return []
+    if isinstance(atom, Binary) and atom.op == ("max" if from_above else "min"):
+        return [decompose(atom.a), decompose(atom.b)]
+    if isinstance(atom, Select) and not atom.lazy:
+        return [decompose(atom.then), decompose(atom.other)]
+    return []
+
+
+def _splits(product: Expr) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
+    """Return each way to see a product of atoms as one of them times the rest."""
+    parts = factors(product) if product.lanes == 1 else [product]
+    yield product, ()
+    if len(parts) > 1:
+        for k, part in enumerate(parts):
+            yield part, (*parts[:k], *parts[k + 1 :])
+
+
+def _scaled(relation: Affine, by: tuple[Expr, ...]) -> Affine:
+    """Return a relation times atoms that are never negative."""
+    for factor in by:
+        total = Affine({factor: relation.const} if relation.const else {})
+        for atom, coef in relation.terms.items():
+            total = total.plus(monomial(atom, factor, relation), coef)
+        relation = total
+    return relation
