@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 from treadle.dtype import INDEX, is_integer
@@ -239,11 +240,7 @@ def is_sum(e: Expr) -> bool:
 def monomial(x: Expr, y: Expr, like: Affine) -> Affine:
     """Return the product of two atoms; equal products give the same node."""
     if x.lanes == y.lanes:
-        parts = sorted(factors(x) + factors(y), key=brief_text)
-        product = parts[0]
-        for factor in parts[1:]:
-            product = binary("mul", product, factor)
-        return like.like({product: 1}, 0)
+        return like.like({_product(x, y): 1}, 0)
     scalar, vector = (x, y) if x.lanes == 1 else (y, x)
     if isinstance(vector, Ramp) and is_lane_ramp(vector):
         stride = Affine({}, 0, x.dtype)
@@ -252,6 +249,15 @@ def monomial(x: Expr, y: Expr, like: Affine) -> Affine:
         stride = stride.plus(Affine({scalar: 1}, 0, x.dtype), decompose(vector.stride).const)
         return decompose(ramp(vector.base, stride.to_expr(), vector.lanes))
     return like.like({binary("mul", vector, scalar): 1}, 0)
+
+
+@lru_cache(maxsize=1 << 12)
+def _product(x: Expr, y: Expr) -> Expr:
+    parts = sorted(factors(x) + factors(y), key=brief_text)
+    product = parts[0]
+    for factor in parts[1:]:
+        product = binary("mul", product, factor)
+    return product
 
 
 def factors(e: Expr) -> list[Expr]:

@@ -288,18 +288,28 @@ class Bounds:
 
     def of_sum(self, affine: Affine) -> Interval:
         """Return the interval of the exact value of a sum (which may not fit its dtype)."""
-        plain = self._plain_sum(affine)
-        if not self.has_relations or affine.dtype != INDEX or not affine.terms:
+        plain = self.plain_sum(affine)
+        if not self.has_relations or affine.dtype != INDEX or plain.value is not None:
             return plain
+        lo = self._upper(affine.times(-1))
+        return plain.intersect(Interval(None if lo is None else -lo, self._upper(affine)))
+
+    def is_never(self, affine: Affine, *, above: int) -> bool:
+        """True when an index sum is at most a number for certain."""
+        plain = self.plain_sum(affine).hi
+        found = plain if plain is not None and plain <= above else self._upper(affine)
+        return found is not None and found <= above
+
+    def _upper(self, affine: Affine) -> int | None:
+        """Return the upper bound of an index sum that relations give."""
+        if self._is_relating or not self.has_relations:
+            return None
         if self._relations is None:
             self._relations = self._related()
-        if self._is_relating:
-            return plain
         self._is_relating = True
-        hi = self._relations.upper_bound(affine)
-        lo = self._relations.upper_bound(affine.times(-1))
+        found = self._relations.upper_bound(affine)
         self._is_relating = False
-        return plain.intersect(Interval(None if lo is None else -lo, hi))
+        return found
 
     def _related(self) -> Relations:
         """Return the relations between atoms among the facts."""
@@ -308,13 +318,13 @@ class Bounds:
             for fact, span in self.facts.items()
             if _is_relation(fact)
         ]
-        return Relations(found, lambda s: self._plain_sum(s).hi, self._limits)
+        return Relations(found, lambda s: self.plain_sum(s).hi, self._limits)
 
     def _limits(self, e: Expr) -> tuple[int | None, int | None]:
         found = self.of(e)
         return found.lo, found.hi
 
-    def _plain_sum(self, affine: Affine) -> Interval:
+    def plain_sum(self, affine: Affine) -> Interval:
         """Return the interval of a sum by those of its atoms alone."""
         lo: int | None = affine.const
         hi: int | None = affine.const
@@ -326,7 +336,7 @@ class Bounds:
 
     def is_exact(self, affine: Affine) -> bool:
         """True when the sum cannot wrap in its dtype."""
-        return fits(self._plain_sum(affine), affine.dtype)
+        return fits(self.plain_sum(affine), affine.dtype)
 
     def sum_of(self, e: Expr) -> Affine:
         """Return the affine form of an expression, remembered; it is shared: do not change it."""
@@ -358,7 +368,7 @@ class Bounds:
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             return self._compare(e)
         is_number_sum = is_integer(e.dtype) and is_sum(e)
-        found = self._plain_sum(self.sum_of(e)) if is_number_sum else self._node(e)
+        found = self.plain_sum(self.sum_of(e)) if is_number_sum else self._node(e)
         return found if fits(found, e.dtype) else dtype_interval(e.dtype)
 
     def _node(self, e: Expr) -> Interval:

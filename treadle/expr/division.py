@@ -38,7 +38,7 @@ class Division:
         rest = n.like({a: k for a, k in n.terms.items() if k % c}, n.const % c)
         if not rest.terms:
             return whole
-        span = self.bounds.of_sum(rest)
+        span = self.bounds.plain_sum(rest)
         if not fits(span, n.dtype):
             return _atom("floordiv", n, c)
         if span.lo is not None and span.hi is not None and span.lo // c == span.hi // c:
@@ -75,7 +75,7 @@ class Division:
                 return None
             big = n.like({a: k // g for a, k in n.terms.items() if k % g == 0}, n.const // g)
             small = n.like({a: k for a, k in n.terms.items() if k % g}, n.const % g)
-            span = self.bounds.of_sum(small)
+            span = self.bounds.plain_sum(small)
             if Interval(0, g - 1).contains(span) and self.bounds.is_exact(big):
                 return big, small, g
         return None
@@ -89,7 +89,7 @@ class Division:
         rest = self._drop_multiples(n, c)
         if not rest.terms:
             return rest
-        span = self.bounds.of_sum(rest)
+        span = self.bounds.plain_sum(rest)
         if not fits(span, n.dtype):
             return _atom("floormod", n, c)
         if span.lo is not None and span.hi is not None and span.lo // c == span.hi // c:
@@ -125,7 +125,7 @@ class Division:
 
         (d * x + r) // d  ->  x  and  % d  ->  r   where 0 <= r < d for every d > 0
         """
-        low = self.bounds.of_sum(d).lo
+        low = self.bounds.plain_sum(d).lo
         if low is None or low < 0 or not self.bounds.is_exact(n):
             return None
         for whole, rest in ((n.like({}, 0), n), divide_by(n, d)):
@@ -143,11 +143,7 @@ class Division:
         if not r.terms and not r.const:
             return True
         bounds = self._where_positive(d)
-        low = bounds.of_sum(r).lo
-        if low is None or low < 0:
-            return False
-        high = bounds.of_sum(r.plus(d, -1)).hi
-        return high is not None and high < 0
+        return bounds.is_never(r.times(-1), above=0) and bounds.is_never(r.plus(d, -1), above=-1)
 
     def _where_positive(self, d: Affine) -> Bounds:
         """Return the bounds that hold where a natural sum is not 0."""
@@ -157,7 +153,7 @@ class Division:
             if not d.const and len(d.terms) == 1:
                 (product,) = d.terms
                 sums = [Affine({f: 1}) for f in factors(product)]
-            facts = {s.to_expr(): self.bounds.of_sum(s).intersect(_POSITIVE) for s in sums}
+            facts = {s.to_expr(): self.bounds.plain_sum(s).intersect(_POSITIVE) for s in sums}
             self._positive[key] = self.bounds.with_facts(facts)
         return self._positive[key]
 
@@ -179,7 +175,7 @@ class Division:
         """True when 0 <= s < p wherever d, of which p is a factor, is positive."""
         if p.terms:
             return self._is_below(s, p)
-        return Interval(0, p.const - 1).contains(self._where_positive(d).of_sum(s))
+        return Interval(0, p.const - 1).contains(self._where_positive(d).plain_sum(s))
 
     def _divided(self, op: DivisionOp, n: Affine, d: Affine) -> Affine:
         if not d.terms:

@@ -15,13 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from treadle.dtype import INDEX
-from treadle.expr.affine import Affine, decompose, factors, monomial, splat_value
+from treadle.expr.affine import (
+    Affine,
+    decompose,
+    factors,
+    monomial,
+    product_of_sums,
+    splat_value,
+)
 from treadle.expr.nodes import Binary, Expr, Select
 
-_MOST_STEPS = 5
+_MOST_STEPS = 7
 """Relations that are added up at most."""
-_MOST_SUMS = 48
+_MOST_SUMS = 24
 """Sums looked at for one bound at most."""
+_COST_OF_MORE = 4
+"""Sums that one with a bound already counts for: a better one is worth less than the first."""
 
 
 class Relations:
@@ -54,20 +63,37 @@ class Relations:
         found = self._found[key]
         return None if found is None else found + s.const
 
-    def smaller_sums(self, s: Affine) -> Iterator[Affine]:
-        """Return sums that are never below `s`, with one of its atoms replaced by its bound."""
-        for product, coef in s.terms.items():
-            for atom, rest in _splits(product):
-                if rest and not all(map(self._is_natural, rest)):
-                    continue
-                known = list(self._known.get((atom, coef > 0), ()))
-                known += self._limit(atom, coef > 0) if rest else ()
-                for relation in (*known, *self._implied(atom, coef > 0)):
-                    times, remainder = divmod(coef, relation.terms[atom])
-                    if not remainder:
-                        yield s.plus(_scaled(relation, rest), -times)
+    def has_relations(self, product: Expr, from_above: bool) -> bool:
+        """True for a term that relations may replace."""
+        parts = factors(product) if product.lanes == 1 else [product]
+        related = ((p, from_above) in self._known or _has_implied(p) for p in (product, *parts))
+        return len(parts) > 1 or any(related)
 
-    def _is_natural(self, e: Expr) -> bool:
+    def is_known(self, term: Expr, from_above: bool) -> bool:
+        """True for a term that facts speak of, or one of two sums by what it is."""
+        is_extreme = isinstance(term, Binary) and term.op in ("min", "max")
+        return is_extreme or (term, from_above) in self._known
+
+    def is_open(self, product: Expr, from_above: bool) -> bool:
+        """True for a term without a number that it never passes."""
+        low, high = self._limits(product)
+        return (high if from_above else low) is None
+
+    def smaller_sums(self, s: Affine, product: Expr) -> Iterator[Affine]:
+        """Return sums that are never below `s`, with a term replaced by its bound."""
+        coef = s.terms[product]
+        for atom, rest in _splits(product):
+            if rest and not all(map(self.is_natural, rest)):
+                continue
+            known = list(self._known.get((atom, coef > 0), ()))
+            known += self._limit(atom, coef > 0) if rest else ()
+            for relation in (*known, *self._implied(atom, coef > 0)):
+                times, remainder = divmod(coef, relation.terms[atom])
+                if not remainder:
+                    yield s.plus(_scaled(relation, rest), -times)
+
+    def is_natural(self, e: Expr) -> bool:
+        """True for an atom that is never negative."""
         low, _ = self._limits(e)
         return low is not None and low >= 0
 
@@ -89,9 +115,9 @@ class Relations:
         a, b = decompose(atom.a), decompose(atom.b)
         if atom.op == ("min" if from_above else "max"):
             return (this.plus(a, -sign), this.plus(b, -sign))
-        if atom.op == "floormod" and from_above and self._is_natural(atom.b):
+        if atom.op == "floormod" and from_above and self.is_natural(atom.b):
             below = this.plus(b, -1).plus(Affine({}, 1))
-            return (below, this.plus(a, -1)) if self._is_natural(atom.a) else (below,)
+            return (below, this.plus(a, -1)) if self.is_natural(atom.a) else (below,)
         if atom.op == "floordiv":
             return self._quotient(atom, sign)
         return ()
@@ -102,7 +128,7 @@ class Relations:
         if c is not None and c > 0:
             slack = Affine({}, 0 if sign > 0 else 1 - c)
             return (Affine({atom: sign * c}).plus(x, -sign).plus(slack),)
-        if sign > 0 and self._is_natural(atom.a) and self._is_natural(atom.b):
+        if sign > 0 and self.is_natural(atom.a) and self.is_natural(atom.b):
             return (Affine({atom: 1}).plus(x, -1),)
         return ()
 
@@ -126,24 +152,64 @@ class _Search:
         self.seen: set[frozenset[tuple[Expr, int]]] = set()
 
     def bound(self, s: Affine, steps: int) -> int | None:
-        """Return the least bound of a sum that so many relations give."""
+        """Return the least bound of a sum that is found with so many relations."""
         best = self.relations.plain_bound(s)
         key = frozenset(s.terms.items())
         if steps == 0 or not s.terms or key in self.seen or self.budget <= 0:
             return best
         self.seen.add(key)
-        self.budget -= 1
-        for atom, coef in s.terms.items():
-            choices = _choices(atom, coef > 0)
-            if choices:  # whichever of them it is, the sum is below the larger bound
-                replaced = [s.plus(c, coef).plus(Affine({atom: 1}), -coef) for c in choices]
-                found = [self.bound(r, steps - 1) for r in replaced]
-                known = [f for f in found if f is not None]
-                if len(known) == len(found):
-                    best = _least(best, max(known))
-        for smaller in self.relations.smaller_sums(s):
-            best = _least(best, self.bound(smaller, steps - 1))
+        self.budget -= 1 if best is None else _COST_OF_MORE
+        for term in self._terms(s, best is None):
+            for found in self._by_term(s, term, steps - 1):
+                best = _least(best, found)
         return best
+
+    def _terms(self, s: Affine, is_open: bool) -> list[Expr]:
+        """Return the terms to replace: where there is no bound yet, first what stands in its way.
+
+        Every term without a bound has to go, so one of them is enough to start with.
+        """
+        of = self.relations
+        terms = [t for t, coef in s.terms.items() if of.has_relations(t, coef > 0)]
+        if not is_open:
+            return terms
+        first = [t for t in terms if of.is_open(t, s.terms[t] > 0)][:1]
+        return [*first, *(t for t in terms if t not in first and of.is_known(t, s.terms[t] > 0))]
+
+    def _by_term(self, s: Affine, term: Expr, steps: int) -> Iterator[int | None]:
+        """Return bounds of a sum by way of what bounds one of its terms."""
+        coef = s.terms[term]
+        for smaller in self.relations.smaller_sums(s, term):
+            yield self.bound(smaller, steps)
+        if choices := _choices(term, coef > 0):  # whichever it is: below the larger bound
+            rest = s.plus(Affine({term: 1}), -coef)
+            found = [self.bound(rest.plus(c, coef), steps) for c in choices]
+            known = [f for f in found if f is not None]
+            yield max(known) if len(known) == len(found) else None
+        if abs(coef) == 1 and isinstance(term, Binary) and term.op == "floordiv":
+            yield self._of_quotient(s, term, coef, steps)
+
+    def _of_quotient(self, s: Affine, atom: Binary, sign: int, steps: int) -> int | None:
+        """x // d + r is (x + r * d) // d, and r - x // d is (r * d - x) / d, rounded up."""
+        c, d = splat_value(atom.b), decompose(atom.b)
+        if c is not None and c <= 0:
+            return None
+        if atom.lanes != 1 or not (c is not None or self.relations.is_natural(atom.b)):
+            return None
+        rest = s.plus(Affine({atom: sign}), -1)
+        whole = product_of_sums(rest, d).plus(decompose(atom.a), sign)
+        found = self.bound(whole, steps)
+        if found is None:
+            return None
+        if c is not None:
+            return found // c if sign > 0 else -(-found // c)
+        return max(found, -1 if sign > 0 else 0)
+
+
+def _has_implied(atom: Expr) -> bool:
+    if isinstance(atom, Select):
+        return not atom.lazy
+    return isinstance(atom, Binary) and atom.op in ("min", "max", "floordiv", "floormod")
 
 
 def _least(a: int | None, b: int | None) -> int | None:

@@ -386,7 +386,7 @@ class Simplifier:
             if g == 1:
                 break
             small = d.like({a: k for a, k in d.terms.items() if k % g}, d.const % g)
-            if small.terms and Interval(0, g - 1).contains(self.bounds.of_sum(small)):
+            if small.terms and Interval(0, g - 1).contains(self.bounds.plain_sum(small)):
                 big = {a: k // g for a, k in d.terms.items() if k % g == 0}
                 return self._tightened(op, d.like(big, d.const // g))
         return d

@@ -41,17 +41,18 @@ def _vectorize(loop: For) -> Stmt:
     if n is None or not _is_vectorizable(loop.body, loop.var):
         return serial
     if n <= MAX_LANES:
-        return _lanes(loop.body, loop.var, Const.of(0), n)
+        return in_lanes(loop.body, loop.var, Const.of(0), n)
     chunk = Var(f"{loop.var.name}.chunk")
-    body = _lanes(loop.body, loop.var, chunk * WIDE_LANES, WIDE_LANES)
+    body = in_lanes(loop.body, loop.var, chunk * WIDE_LANES, WIDE_LANES)
     main = For(chunk, Const.of(n // WIDE_LANES), "serial", body)
     if n % WIDE_LANES == 0:
         return main
     done = n - n % WIDE_LANES
-    return lp.seq(main, _lanes(loop.body, loop.var, Const.of(done), n % WIDE_LANES))
+    return lp.seq(main, in_lanes(loop.body, loop.var, Const.of(done), n % WIDE_LANES))
 
 
-def _lanes(body: Stmt, var: Var, base: Expr, lanes: int) -> Stmt:
+def in_lanes(body: Stmt, var: Var, base: Expr, lanes: int) -> Stmt:
+    """Return a body with vectors for the turns base, ..., base + lanes - 1 of a variable."""
     if lanes == 1:
         return lp.substitute(body, {var: base})
     body = lp.map_stmt(body, None, lambda s: _first_lane(s, var, base))
