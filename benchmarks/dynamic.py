@@ -36,7 +36,7 @@ Timer = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Row:
-    """Milliseconds of one model at some sizes, open and known; the error over the largest output."""
+    """Milliseconds of a model at some sizes, open and known; `error` over the largest output."""
 
     model: str
     sizes: str

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -187,14 +186,17 @@ def _chain() -> onnx.ModelProto:
 
 _ROWS = ("n", "s", 256)
 _SEQUENCES = grid(n=(1, 4), s=(17, 128, 512))
+_HEADS = grid(n=(1, 2), s=(17, 64, 256))
 _IMAGES: Shape = ("n", 64, "h", "w")
 _AREAS = grid(n=(1, 3), h=(28, 57), w=(28, 57))
 _SINGLES: dict[str, tuple[_Single, Sequence[Sizes]]] = {
     "softmax": (_Single("Softmax", [_ROWS], attrs={"axis": -1}), _SEQUENCES),
     "softmax open": (
-        _Single("Softmax", [("n", 8, "s", "s")], attrs={"axis": -1}), grid(n=(1, 2), s=(17, 64, 256)),
+        _Single("Softmax", [("n", 8, "s", "s")], attrs={"axis": -1}), _HEADS,
     ),
-    "layer_norm": (_Single("LayerNormalization", [_ROWS], [(256,), (256,)], {"axis": -1}), _SEQUENCES),
+    "layer_norm": (
+        _Single("LayerNormalization", [_ROWS], [(256,), (256,)], {"axis": -1}), _SEQUENCES,
+    ),
     "mean": (_Single("ReduceMean", [_ROWS], attrs={"axes": [1], "keepdims": 1}), _SEQUENCES),
     "relu": (_Single("Relu", [_ROWS]), _SEQUENCES),
     "add": (_Single("Add", [_ROWS, _ROWS]), _SEQUENCES),
@@ -206,10 +208,10 @@ _SINGLES: dict[str, tuple[_Single, Sequence[Sizes]]] = {
     "product": (_Single("MatMul", [_ROWS], [(256, 256)]), _SEQUENCES),
     "product 768": (_Single("MatMul", [("n", "s", 768)], [(768, 768)]), _SEQUENCES),
     "product of pairs": (
-        _Single("MatMul", [("n", 8, "s", 64), ("n", 8, 64, "s")]), grid(n=(1, 2), s=(17, 64, 256)),
+        _Single("MatMul", [("n", 8, "s", 64), ("n", 8, 64, "s")]), _HEADS,
     ),
     "product over s": (
-        _Single("MatMul", [("n", 8, "s", "s"), ("n", 8, "s", 64)]), grid(n=(1, 2), s=(17, 64, 256)),
+        _Single("MatMul", [("n", 8, "s", "s"), ("n", 8, "s", 64)]), _HEADS,
     ),
     "conv 3x3, batch": (
         _Single("Conv", [("n", 64, 28, 28)], [(64, 64, 3, 3)], {"pads": [1] * 4}),
@@ -231,12 +233,15 @@ _SENTENCES = grid(batch=(1, 4), length=(16, 61, 128, 256, 512))
 MODELS: list[DynamicModel] = [
     DynamicModel("encoder 64", lambda: encoder(64, 4), _SENTENCES),
     DynamicModel("encoder 64 folded", lambda: encoder(64, 4, folded=True), _SENTENCES),
-    DynamicModel("encoder 768", lambda: encoder(768, 12), grid(batch=(1, 2), length=(16, 61, 128, 256))),
+    DynamicModel("encoder 768", lambda: encoder(768, 12),
+                 grid(batch=(1, 2), length=(16, 61, 128, 256))),
     DynamicModel("encoder 768 folded", lambda: encoder(768, 12, folded=True),
                  grid(batch=(1, 2), length=(128, 256))),
     DynamicModel("convnet, batch", lambda: convnet(("n", 3, 112, 112)), grid(n=(1, 2, 5))),
-    DynamicModel("convnet, image", lambda: convnet((1, 3, "h", "w")), grid(h=(64, 112, 200), w=(96, 112))),
-    DynamicModel("convnet, all", lambda: convnet(("n", 3, "h", "w")), grid(n=(1, 3), h=(64, 112), w=(96,))),
+    DynamicModel("convnet, image", lambda: convnet((1, 3, "h", "w")),
+                 grid(h=(64, 112, 200), w=(96, 112))),
+    DynamicModel("convnet, all", lambda: convnet(("n", 3, "h", "w")),
+                 grid(n=(1, 3), h=(64, 112), w=(96,))),
     DynamicModel("recurrent", open_networks.lstm_tagger, grid(batch=(1, 4), length=(7, 32)), 5000),
     DynamicModel("chain", _chain, _SEQUENCES),
     DynamicModel("gather", _gather, _SEQUENCES, 1000),

@@ -2,13 +2,13 @@
 """Run loops that do not fill a vector, and lanes under a condition, as vectors under a mask.
 
 before: for i in vectorized(n - o * 16): A[i] = x[i]     where n - o * 16 is at most 15
-after:  if 0 < n - o * 16: if ramp(0, 1, 16) < n - o * 16: A[ramp(0, 1, 16)] = x[ramp(0, 1, 16)]
+after:  for i in vectorized(16): if i < n - o * 16: A[i] = x[i]
 
-A local buffer is written whole, with what it had where the lane is off, so that it can live in
-registers:
+A local buffer is written whole, with what it had where a lane is off, and has room for whole
+vectors: so it can live in registers. Only reads of other memory stand under the mask then:
 
-before: for i in vectorized(16): if i < n: s[i] = s[i] + x[i]
-after:  s[ramp] = if_then_else(ramp < n, s[ramp] + x[ramp], s[ramp])
+before: for i in vectorized(n): s[i] = s[i] + y * x[i]
+after:  for i in vectorized(16): s[i] = select(i < n, s[i] + y * if_then_else(i < n, x[i], 0), s[i])
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store
-from treadle.lower.expand_loops import MAX_LANES, in_lanes
+from treadle.lower.expand_loops import MAX_LANES
 
 
 def mask_tails(func: PrimFunc, *, least_masked: int = 0) -> PrimFunc:
@@ -46,10 +46,12 @@ class _Lanes:
     var: Var
     count: int
     known: Simplifier
+    turns: Expr | None
+    """What holds in the lanes that are turns of the loop, None where all are."""
 
 
 class _Masker:
-    """Rewrites statements from outside in; remembers local buffers that must grow by a vector."""
+    """Rewrites statements from outside in; remembers local buffers whose rows must grow."""
 
     def __init__(self, least: int) -> None:
         self.least = least
@@ -95,11 +97,11 @@ class _Masker:
         else:
             guard, count = loop.var < extent, 1 << (most - 1).bit_length()
         some = Simplifier(assume(known.ranges, extent > 0))
-        lanes = _Lanes(loop.var, count, some)
+        lanes = _Lanes(loop.var, count, some, guard)
         body = self._masked(loop.body, guard, lanes)
         if body is None:
             return None
-        made = in_lanes(body, loop.var, Const.of(0), count)
+        made = For(loop.var, Const.of(count), "vectorized", body)
         return made if guard is None or known.prove(extent > 0) else If(extent > 0, made)
 
     def _masked(self, s: Stmt, guard: Expr | None, lanes: _Lanes) -> Stmt | None:
@@ -132,14 +134,31 @@ class _Masker:
             return None
         if guard is None:
             return s
-        if id(s.buffer) not in self.local or not self._grows(s, lanes):
+        if id(s.buffer) not in self.local or not self._has_room(s.buffer, s.indices, lanes):
             return If(guard, s)
         old = ex.load(s.buffer, s.indices)
-        return Store(s.buffer, s.indices, ex.select(guard, s.value, old, lazy=True))
+        if guard is not lanes.turns or _may_trap(s.value):
+            return Store(s.buffer, s.indices, ex.select(guard, s.value, old, lazy=True))
+        value = ex.rewrite(s.value, lambda e: self._masked_load(e, lanes), {})
+        return Store(s.buffer, s.indices, ex.select(guard, value, old))
+
+    def _masked_load(self, e: Expr, lanes: _Lanes) -> Expr | None:
+        """Return a load with 0 in lanes that are off, where it reads what may not be there.
+
+        What is the same in all lanes is there: the first of them is on.
+        """
+        if not isinstance(e, ex.Load) or not any(_uses(i, lanes.var) for i in e.indices):
+            return None
+        source = e.source
+        is_local = isinstance(source, Buffer) and id(source) in self.local
+        if is_local and isinstance(source, Buffer) and self._has_room(source, e.indices, lanes):
+            return None
+        assert lanes.turns is not None
+        return ex.select(lanes.turns, e, Const.of(0, e.dtype), lazy=True)
 
     def _is_maskable(self, s: Store, lanes: _Lanes) -> bool:
         """True for a store of its own in each lane, of elements that the target masks."""
-        if not _uses(s.indices[0], lanes.var) or itemsize(s.buffer.dtype) < self.least:
+        if not any(_uses(i, lanes.var) for i in s.indices) or itemsize(s.buffer.dtype) < self.least:
             return False
         return all(
             n.lanes == 1 and (not isinstance(n, ex.Load) or itemsize(n.dtype) >= self.least)
@@ -147,22 +166,31 @@ class _Masker:
             for n in ex.walk(e)
         )
 
-    def _grows(self, s: Store, lanes: _Lanes) -> bool:
-        """True where a local buffer with a vector more at its end has room for lanes that are off.
+    def _has_room(self, buffer: Buffer, indices: tuple[Expr, ...], lanes: _Lanes) -> bool:
+        """True where rows of a local buffer can be made long enough for the lanes that are off.
 
-        A loop that runs has its first lane inside the buffer.
+        A loop that runs has its first lane inside the row.
         """
-        at = decompose(lanes.known.run(s.indices[0]))
+        *outer, last = indices
+        if buffer.strides is not None or any(_uses(i, lanes.var) for i in outer):
+            return False
+        at = decompose(lanes.known.run(last))
         if at.terms.pop(lanes.var, 0) != 1 or any(_uses(a, lanes.var) for a in at.terms):
             return False
-        size, first = int_value(s.buffer.shape[0]), lanes.known.bounds.of_sum(at)
+        size, first = int_value(buffer.shape[-1]), lanes.known.bounds.of_sum(at)
         if size is None or first.lo is None or first.lo < 0 or first.hi is None or first.hi > size:
             return False
         if first.hi + lanes.count > size:
-            self.longer[id(s.buffer)] = max(
-                self.longer.get(id(s.buffer), 0), first.hi + lanes.count
-            )
+            self.longer[id(buffer)] = max(self.longer.get(id(buffer), 0), first.hi + lanes.count)
         return True
+
+
+_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
+
+
+def _may_trap(e: Expr) -> bool:
+    """True where lanes that are off must not be computed: a division by 0 traps."""
+    return any(isinstance(n, ex.Binary) and n.op in _DIVISIONS for n in ex.walk(e))
 
 
 def _uses(e: Expr, var: Var) -> bool:
@@ -174,11 +202,12 @@ def _all(s: Stmt) -> list[Stmt]:
 
 
 def _longer(body: Stmt, sizes: dict[int, int]) -> Stmt:
-    """Return a body whose local buffers have at least so many elements."""
+    """Return a body whose local buffers have rows of so many elements."""
     made: dict[int, Buffer] = {}
     for s in lp.walk_stmts(body):
         if isinstance(s, Allocate) and id(s.buffer) in sizes:
-            made[id(s.buffer)] = replace(s.buffer, shape=(Const.of(sizes[id(s.buffer)]),))
+            row = Const.of(sizes[id(s.buffer)])
+            made[id(s.buffer)] = replace(s.buffer, shape=(*s.buffer.shape[:-1], row))
     if not made:
         return body
     memo: dict[Expr, Expr] = {}

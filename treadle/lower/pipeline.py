@@ -40,12 +40,12 @@ LOOPS = pipeline(
 LOWER = pipeline(
     "lower",
     (
+        # While indices have dimensions: rows of local buffers grow to whole vectors.
+        ("mask_tails", mask_tails),
         # One index per access, so that a vector of lanes is a ramp of one expression.
         ("flatten_buffers", flatten_buffers),
         # While loops still say which are the rows and which the lanes of a tile.
         ("transpose_tiles", transpose_tiles),
-        # Of vectorized loops those that whole vectors do not fill, before the others.
-        ("mask_tails", mask_tails),
         # Before unrolling: vector statements are copied, not rebuilt, by it.
         ("vectorize_loops", vectorize_loops),
         ("unroll_loops", unroll_loops),
@@ -71,6 +71,7 @@ def lowering(lookup_lanes: int, least_masked: int = 0) -> Pipeline[PrimFunc]:
     bound: dict[str, Callable[[PrimFunc], PrimFunc]] = {
         "expand_math": partial(expand_math, lookup_lanes=lookup_lanes),
         "mask_tails": partial(mask_tails, least_masked=least_masked),
+        "vectorize_loops": partial(vectorize_loops, least_masked=least_masked),
     }
     passes = (Pass(p.name, bound.get(p.name, p.run)) for p in LOWER.passes)
     return replace(LOWER, passes=tuple(passes))
