@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.expr.evaluate import Generator, evaluate
-from treadle.expr.bounds import Bounds, Interval, Ranges, assume, in_loop, interval
+from treadle.expr.bounds import Interval, Ranges, assume, interval
 from treadle.expr.nodes import Expr, ExprLike, Var, convert, maximum, minimum, truncmod
-from treadle.expr.simplify import simplify
+from treadle.expr.simplify import Simplifier, simplify
 
 pytestmark = pytest.mark.tiny
 
@@ -80,7 +80,7 @@ CASES: list[tuple[Sequence[Loop], Expr, str]] = [
 def _within(loops: Sequence[Loop]) -> Ranges:
     ranges: Ranges = {v: Interval(0, None) for v in SIZES}
     for var, extent in loops:
-        ranges = in_loop(ranges, var, convert(extent), Bounds(ranges))
+        ranges = Simplifier(ranges).in_loop(var, convert(extent)).ranges
     return ranges
 
 

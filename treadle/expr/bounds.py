@@ -205,10 +205,7 @@ def _learn(facts: dict[Expr, Interval], c: Binary) -> bool:
 def _relate(
     facts: dict[Expr, Interval], sides: Iterable[Affine], limit: int, bounds: Bounds
 ) -> bool:
-    """Note side <= limit itself where a part of it has no bound: i < n; return whether it is news.
-
-    A single atom has bounds of its own, and sums of bounded ones need no relations.
-    """
+    """Note side <= limit itself where a part has no bound: i < n; return whether it is news."""
     news = False
     for side in sides:
         is_open = bounds.has_relations or any(bounds.of(a).hi is None for a in side.terms)
@@ -221,16 +218,6 @@ def _relate(
             facts[key] = both
             news = True
     return news
-
-
-def in_loop(ranges: Ranges, var: Var, extent: Expr, known: Bounds) -> Ranges:
-    """Return `ranges` with those of the variable of a loop of so many turns inside the loop."""
-    high = known.of(extent).hi
-    facts: dict[Expr, Interval] = dict(cast(Mapping[Expr, Interval], ranges))
-    facts[var] = Interval(0, None if high is None else high - 1)
-    if int_value(extent) is None:
-        facts[(decompose(var).plus(decompose(extent), -1)).to_expr()] = Interval(None, -1)
-    return cast(Ranges, facts)
 
 
 def _limits(side: Affine, limit: int, bounds: Bounds) -> list[tuple[Expr, Interval]]:
@@ -281,10 +268,6 @@ class Bounds:
             fact = self.facts.get(node)
             memo[node] = found if fact is None else found.intersect(fact)
         return memo[e]
-
-    def with_facts(self, facts: Mapping[Expr, Interval]) -> Bounds:
-        """Return bounds under more facts."""
-        return Bounds(cast(Ranges, {**self.facts, **facts}))
 
     def of_sum(self, affine: Affine) -> Interval:
         """Return the interval of the exact value of a sum (which may not fit its dtype)."""

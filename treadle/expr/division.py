@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 from treadle.expr.affine import (
     Affine,
@@ -14,7 +14,7 @@ from treadle.expr.affine import (
     product_of_sums,
     splat_value,
 )
-from treadle.expr.bounds import Bounds, Interval, fits
+from treadle.expr.bounds import Bounds, Interval, Ranges, fits
 from treadle.expr.nodes import Binary, BinaryOp, Expr, binary
 
 _MAX_DIVISOR = 1 << 62
@@ -154,7 +154,7 @@ class Division:
                 (product,) = d.terms
                 sums = [Affine({f: 1}) for f in factors(product)]
             facts = {s.to_expr(): self.bounds.plain_sum(s).intersect(_POSITIVE) for s in sums}
-            self._positive[key] = self.bounds.with_facts(facts)
+            self._positive[key] = Bounds(cast(Ranges, {**self.bounds.facts, **facts}))
         return self._positive[key]
 
     def _by_part(self, op: DivisionOp, n: Affine, d: Affine) -> Affine | None:

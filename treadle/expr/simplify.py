@@ -14,6 +14,7 @@ from typing import cast
 from treadle.dtype import INDEX, is_integer
 from treadle.expr.affine import (
     Affine,
+    decompose,
     is_sum,
     product_of_sums,
     splat_value,
@@ -44,6 +45,7 @@ from treadle.expr.nodes import (
     binary,
     broadcast,
     call,
+    int_value,
 )
 from treadle.expr.rules import apply_rules
 
@@ -74,6 +76,16 @@ class Simplifier:
         self.memo: dict[Expr, Expr] = {}
         self._contexts = contexts
         self._branches: dict[tuple[Expr, bool], Simplifier | None] = {}
+
+    def in_loop(self, var: Var, extent: Expr) -> Simplifier:
+        """Return the simplifier for inside a loop of so many turns: 0 <= var < extent there."""
+        high = self.bounds.of(extent).hi
+        facts: dict[Expr, Interval] = dict(self.bounds.facts)
+        facts[var] = Interval(0, None if high is None else high - 1)
+        if int_value(extent) is None:
+            below = decompose(var).plus(decompose(extent), -1)
+            facts[below.to_expr()] = Interval(None, -1)
+        return Simplifier(cast(Ranges, facts))
 
     def run(self, e: Expr) -> Expr:
         """Return the simplified expression."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, assume, in_loop
+from treadle.expr.bounds import Interval, assume
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -80,7 +80,7 @@ class _Masker:
             made = self._vectors(loop, known)
             self.changed |= made is not None
             return loop if made is None else made
-        inside = Simplifier(in_loop(known.ranges, loop.var, loop.extent, known.bounds))
+        inside = known.in_loop(loop.var, loop.extent)
         return replace(loop, body=self.statement(loop.body, inside))
 
     def _vectors(self, loop: For, known: Simplifier) -> Stmt | None:

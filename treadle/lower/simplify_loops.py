@@ -7,7 +7,7 @@ before: for i in range(1): if i < 4: A[i * 1] = x   ->   after: A[0] = x
 from __future__ import annotations
 
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, assume, in_loop
+from treadle.expr.bounds import Interval, assume
 from treadle.expr.nodes import Const, Expr
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -61,7 +61,7 @@ def _for(s: For, known: Simplifier) -> Stmt:
     if turns.hi == 1 and s.kind != "thread":
         once = lp.substitute(s.body, {s.var: Const.of(0)})
         return _stmt(once if turns.lo == 1 else If(extent > 0, once), known)
-    inner = Simplifier(in_loop(known.ranges, s.var, extent, known.bounds))
+    inner = known.in_loop(s.var, extent)
     body = _stmt(s.body, inner)
     if lp.is_empty(body):
         return body
