@@ -85,7 +85,7 @@ def build(
     else:
         loops = [inputs] if isinstance(inputs, PrimFunc) else list(inputs)
     machine = parse_target(target) if isinstance(target, str) else target
-    passes = lowering(machine.lookup_lanes)
+    passes = lowering(machine.lookup_lanes, machine.least_masked)
     funcs = [passes.run(f, label=f.name) for f in loops]
     texts = [emit(f, machine) for f in funcs]
     jobs = [(f.name, text) for f, text in zip(funcs, texts, strict=True)]

@@ -54,6 +54,13 @@ class Target:
         return 16 if self.has("avx512f") else 8 if self.has("avx2") else 0
 
     @property
+    def least_masked(self) -> int:
+        """Bytes of the least elements that vector loads and stores can mask out; 0: none."""
+        if self.architecture not in ("x86_64", "i686", "i386"):
+            return 0
+        return 1 if self.has("avx512bw") else 4 if self.has("avx512f") or self.has("avx2") else 0
+
+    @property
     def loads_anywhere(self) -> bool:
         """True where vectors are loaded as fast from addresses that are no multiple of theirs."""
         return self.architecture == "aarch64" or (
