@@ -121,7 +121,7 @@ static int32_t load_all(loading* l, td_executor** executor) {
   if (code == TD_OK) code = read_manifest(l);
   if (code == TD_OK)
     code = td_plan_read(td_json_get(l->manifest, "treadle"), &l->zone, &l->plan, l->error);
-  if (code == TD_OK) code = td_check_features(l->plan.features, l->plan.num_features, l->error);
+  if (code == TD_OK) code = td_check_machine(&l->plan, l->error);
   if (code == TD_OK) code = load_weights(l);
   if (code == TD_OK) code = load_code(l);
   if (code == TD_OK) code = build(l, executor);
