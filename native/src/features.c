@@ -319,7 +319,8 @@ static bool is_own_architecture(const char* triple) {
   static const char* const OTHER_NAMES[][2] = {{"amd64", "x86_64"}, {"arm64", "aarch64"}};
   size_t bytes = strcspn(triple, "-");
   const char* own = ARCHITECTURE;
-  if (*own == '\0' || (strlen(own) == bytes && strncmp(triple, own, bytes) == 0)) return true;
+  if (bytes == 0 || *own == '\0') return true; /* not said, not known */
+  if (strlen(own) == bytes && strncmp(triple, own, bytes) == 0) return true;
   for (size_t i = 0; i < sizeof OTHER_NAMES / sizeof OTHER_NAMES[0]; i++) {
     const char* name = OTHER_NAMES[i][0];
     if (strlen(name) == bytes && strncmp(triple, name, bytes) == 0)

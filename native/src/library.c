@@ -57,7 +57,7 @@ static const char* machine_name(unsigned machine) {
   return machine == 62    ? "x86_64"
          : machine == 183 ? "aarch64"
          : machine == 40  ? "arm"
-         : machine == 243 ? "riscv"
+         : machine == 243 ? "riscv64"
          : machine == 3   ? "x86"
                           : "an unknown CPU";
 }

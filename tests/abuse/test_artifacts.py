@@ -14,6 +14,7 @@ import pytest
 
 from tests.abuse.conftest import Cli
 from tests.abuse.models import Members, add_special, members_of, with_manifest, write_tar
+from tests.runtime.artifacts import cut_off
 from treadle.runtime import native
 
 BROKEN_TARS = {
@@ -113,13 +114,6 @@ def no_elf(code: bytes) -> bytes:
 def other_machine(code: bytes) -> bytes:
     (machine,) = struct.unpack_from("<H", code, 18)
     return code[:18] + struct.pack("<H", 62 if machine != 62 else 183) + code[20:]
-
-
-def cut_off(code: bytes) -> bytes:
-    """Return the file up to the last byte that the loader maps, without that one."""
-    table, entry, count = struct.unpack_from("<Q14xHH", code, 32)
-    headers = [struct.unpack_from("<I4xQ16xQ", code, table + k * entry) for k in range(count)]
-    return code[: max(offset + size for kind, offset, size in headers if kind == 1) - 1]
 
 
 @pytest.mark.parametrize("change", [no_elf, other_machine, cut_off])

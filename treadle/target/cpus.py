@@ -5,7 +5,8 @@ The tables hold facts about LLVM 22. A feature line reads `name(features it need
 `names: features`, where `@name` stands for the features of another CPU. Features that numeric code
 never uses (cryptography, transactions, tuning flags) are left out or only accepted by name, and
 only CPUs with 64 bits are listed: the native runtime loads no other code. The generic RISC-V has
-what every Linux distribution assumes; names that LLVM only tunes for are left out.
+what every Linux distribution assumes; names that LLVM only tunes for, and
+CPUs with features that the runtime cannot ask for, are left out.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ avx512vl(avx512f); avx512ifma(avx512f); avx512vbmi(avx512bw); avx512vbmi2(avx512
 avx512vnni(avx512f); avx512bitalg(avx512bw); avx512vpopcntdq(avx512f); avx512bf16(avx512bw);
 avx512fp16(avx512bw);
 avx10.1(avx512cd avx512dq avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg
-  avx512vpopcntdq avx512bf16 avx512fp16);
-avx10.2(avx10.1)
+  avx512vpopcntdq avx512bf16 avx512fp16)
 """
 _X86_CPUS = """
 generic:
@@ -60,8 +60,6 @@ znver4: @icelake-client avx512bf16
 znver5: @znver4 avxvnni
 emeraldrapids sapphirerapids: @znver5 avx512fp16
 graniterapids graniterapids-d: @emeraldrapids
-novalake: @arrowlake-s avx10.2
-diamondrapids: @novalake
 """
 _AARCH64_FEATURES = """
 fp-armv8; neon(fp-armv8); lse; rdm(neon); dotprod(neon); fullfp16(fp-armv8);
@@ -103,7 +101,7 @@ c1-nano c1-premium c1-pro c1-ultra: @fujitsu-monaka sme2
 _RISCV_FEATURES = """
 m; a; zicsr; f(zicsr); d(f); c; zba; zbb; zbs; b(zba zbb zbs); zfhmin(f); zfh(zfhmin); zvl128b;
 zve64d(d); v(zvl128b zve64d); zvl256b(zvl128b); zvl512b(zvl256b); zvfhmin(f);
-zvfh(zfhmin zvfhmin); zvfbfmin(f); zvfbfwma(zvfbfmin)
+zvfh(zfhmin zvfhmin)
 """
 _RISCV_CPUS = """
 generic generic-rv64: m a d c
@@ -120,9 +118,6 @@ sifive-p470 sifive-p670: @sifive-p450 v
 sifive-x280: @mips-p8700 zfh v zvl512b zvfh
 xiangshan-kunminghu: @sifive-p470 zfh zvfh
 spacemit-x60: @xiangshan-kunminghu zvl256b
-sifive-p870: @xiangshan-kunminghu zvfbfwma
-tt-ascalon-d8: @sifive-p870 zvl256b
-sifive-x390: @sifive-p870 zvl512b
 """
 
 _OTHER_FEATURES: Mapping[str, str] = {
