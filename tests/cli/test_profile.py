@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from treadle.build.compile import compile_model
 from treadle.cli import peak, profile
 from treadle.cli.main import main
+from treadle.cli.peak import CacheLevel
 from treadle.cli.profile import Layer, Limits
 
 ROWS, INNER, COLUMNS = 24, 48, 80
@@ -45,6 +46,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the machine can do is no subject here, and takes seconds to measure."""
     monkeypatch.setattr(peak, "fma_gflops", lambda threads: 100.0 * threads)
     monkeypatch.setattr(peak, "read_gigabytes", lambda threads: 10.0)
+    monkeypatch.setattr(peak, "cache_levels", lambda threads: (CacheLevel("L2", 1 << 20, 50.0),))
 
 
 def test_a_layer_is_held_against_the_limit_it_meets() -> None:
@@ -57,6 +59,38 @@ def test_a_layer_is_held_against_the_limit_it_meets() -> None:
     assert move.bound(limits) == "memory"
     assert move.roofline(limits) == pytest.approx(0.25)
     assert Layer("c", "copy", 0, 0, 1e-6).bound(limits) == ""
+
+
+def test_data_that_a_cache_holds_is_held_against_that_cache() -> None:
+    caches = (CacheLevel("L1", 1 << 15, 200.0), CacheLevel("L2", 1 << 20, 50.0))
+    limits = Limits(100.0, 10.0, caches)
+    sizes = (1 << 15, 1 << 20, (1 << 20) + 1)
+    layers = [Layer("a", "k", 0, size, size * 1e-11) for size in sizes]
+    assert [layer.bound(limits) for layer in layers] == ["L1", "L2", "memory"]
+    assert [layer.roofline(limits) for layer in layers] == pytest.approx([0.5, 2.0, 10.0])
+    near = Layer("b", "k", flops=100_000, bytes=1 << 15, seconds=1e-6)
+    assert near.bound(limits) == "compute"
+    assert near.bound(Limits(100.0, 10.0)) == "memory"
+
+
+def test_fewer_multiplications_than_counted_are_marked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    limits = Limits(100.0, 10.0)
+    direct = Layer("direct", "k", 50_000, 100, 1e-6)
+    fast = Layer("fast", "w", 150_000, 100, 1e-6, saves=True)
+    profile.print_layers([direct, fast], limits, 0)
+    profile.print_summary([direct, fast], limits, 2e-6, 1)
+    text = capsys.readouterr().out
+    rows = {row.split()[0]: row for row in text.splitlines() if row.strip()}
+    assert "*" not in rows["direct"]
+    assert "150.0*" in rows["fast"]
+    assert "150%*" in rows["fast"]
+    assert "* operations of the direct algorithm; this kernel multiplies less" in text
+    assert "100 GFLOP/s (the fastest, not profiled; 75% counted as the direct algorithm*)" in text
+    profile.print_layers([direct], limits, 0)
+    profile.print_summary([direct], limits, 2e-6, 1)
+    assert "*" not in capsys.readouterr().out
 
 
 def test_work_of_the_kernels(model: Path) -> None:
@@ -78,7 +112,7 @@ def test_table(model: Path, top: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert len(shown) == (2 if top == "0" else 1)
     assert ("1 more instruction" in text) == (top == "1")
     assert "of roofline" in text
-    assert "at most 100 GFLOP/s and 10.0 GB/s from memory on 1 thread" in text
+    assert "at most 100 GFLOP/s and 10.0 GB/s from memory, 50 from L2 on 1 thread" in text
 
 
 def test_a_saved_model_and_its_timeline(model: Path, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ class Cost:
 
     flops: int
     bytes: int
+    saves: bool = False
+    """True where a part runs by an algorithm that multiplies less than the direct one counts."""
 
 
 def group_cost(function: Function) -> Cost:
@@ -28,9 +30,11 @@ def group_cost(function: Function) -> Cost:
     from, only what is picked counts.
     """
     calls = [n for n in topological([function.body]) if isinstance(n, Call)]
-    flops = sum(_flops(c.op, c) for c in calls if isinstance(c.op, Operator))
+    operators = [(c.op, c) for c in calls if isinstance(c.op, Operator)]
+    flops = sum(_flops(operator, call) for operator, call in operators)
+    saves = any(operator.saves for operator, _ in operators)
     moved = sum(_bytes_read(p, calls) for p in function.params)
-    return Cost(flops, moved + _nbytes(function.body))
+    return Cost(flops, moved + _nbytes(function.body), saves)
 
 
 def _flops(operator: Operator[Any], call: Call) -> int:

@@ -191,6 +191,7 @@ def _step(step: Step, table: _ValueTable) -> Json:
     if step.node is not None and isinstance(step.node.op, Function) and not step.sizes:
         cost = group_cost(step.node.op)
         row |= {"flops": cost.flops, "bytes": cost.bytes}
+        row |= {"saves": True} if cost.saves else {}
     return row
 
 

@@ -128,6 +128,8 @@ class Operator(Generic[A]):
     examples: tuple[Example, ...] = ()
     flops: Callable[..., int] | None = None
     """flops(attrs, *types) -> floating point operations of one call (static shapes)."""
+    saves: bool = False
+    """True where it multiplies less than `flops`, which are those of the direct algorithm."""
     rules: Callable[..., Iterable[SizeRule]] | None = None
     """rules(attrs, result, *types) -> what symbolic sizes must satisfy for all reads to lie inside,
     besides what `infer` asks of known ones; every run checks them."""

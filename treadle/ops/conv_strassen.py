@@ -314,6 +314,7 @@ conv2d_strassen_nchwc: Operator[ConvStrassenAttrs] = register(
         attrs_type=ConvStrassenAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        saves=True,
         examples=(
             product_example(
                 ((1, 7, 2, 2, 3, 8), (2, 7, 8, 8)),

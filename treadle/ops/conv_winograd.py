@@ -415,6 +415,7 @@ conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
         attrs_type=WinogradAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        saves=True,
         examples=(
             product_example(
                 ((1, 2, 6, 10, 4), (3, 6, 6, 2, 4, 8)), {"tile": 4, "height": 4, "width": 8}

@@ -296,6 +296,7 @@ dense_strassen: Operator[DenseStrassenAttrs] = register(
         attrs_type=DenseStrassenAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        saves=True,
         examples=(
             product_example(((2, 7, 19), (2, 7, 3, 4)), {"m": 4, "n": 16, "half": 2}),
             product_example(((3, 7, 20), (2, 7, 4, 8)), {"m": 5, "n": 27, "half": 3}),
