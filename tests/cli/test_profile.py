@@ -11,7 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import treadle
 from treadle.build.compile import compile_model
+from treadle.build.executable import Runnable
 from treadle.cli import peak, profile
 from treadle.cli.main import main
 from treadle.cli.peak import CacheLevel
@@ -142,3 +144,55 @@ def test_every_instruction_is_timed(model: Path) -> None:
     assert len(layers) == 2
     assert sum(layer.seconds for layer in layers) > 0
     assert seconds > 0
+
+
+def open_model(tmp_path: Path) -> Path:
+    """A product, an attention-like pair of products and a pool, over two open sizes."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], name="product"),
+        helper.make_node("Transpose", ["p"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["p", "t"], ["scores"], name="scores"),
+        helper.make_node("Softmax", ["scores"], ["y"], name="softmax", axis=-1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", "m", INNER))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", "m", "m"))],
+        [numpy_helper.from_array(np.ones((INNER, COLUMNS), np.float32), "w")],
+    )
+    path = tmp_path / "open.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_open_sizes_count_the_work_of_the_run(tmp_path: Path, is_saved: bool) -> None:
+    path, n, m = open_model(tmp_path), 3, 17
+    executable = compile_model(path, dynamic=True)
+    model: Runnable = executable
+    if is_saved:
+        executable.save(tmp_path / "open.tar")
+        model = treadle.load(tmp_path / "open.tar")
+    inputs = profile.filled_inputs(model, "random", {"x": (n, m, INNER)})
+    layers, _ = profile.measure(model, inputs, repeat=1)
+    work = {name: [la for la in layers if name in la.origin] for name in ("product", "scores")}
+    assert [la.flops for la in work["product"]] == [2 * n * m * INNER * COLUMNS]
+    assert sum(la.flops for la in layers) >= 2 * n * m * COLUMNS * (INNER + m)
+    assert all(la.bytes for la in layers)
+    fixed = compile_model(path, shapes={"x": (n, m, INNER)})
+    kinds = {
+        str(row["origin"]): row["flops"] for row in fixed.instructions() if row["op"] == "call"
+    }
+    assert sum(la.flops for la in work["product"]) == kinds["product"]
+
+
+def test_the_command_says_what_open_sizes_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--dynamic", "--input-shapes", f"x:[2,9,{INNER}]", "--repeat", "2"]
+    assert main(["profile", str(open_model(tmp_path)), *words]) == 0
+    text = capsys.readouterr().out
+    assert " 0 GFLOP/s" not in text
+    (row,) = (line for line in text.splitlines() if line.startswith("product"))
+    assert "compute" in row or "L2" in row

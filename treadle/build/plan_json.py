@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from treadle.build.cost import group_cost
 from treadle.build.memory_plan import MemoryPlan, Step, Value
 from treadle.build.size_checks import SizeCheck
-from treadle.build.sizes import SizeTable
+from treadle.build.sizes import SizeTable, can_tell, size_to_json
 from treadle.errors import InternalError
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
@@ -188,9 +188,11 @@ def _step(step: Step, table: _ValueTable) -> Json:
     row: Json = {"op": "call", "kernel": step.kernel, "args": args}
     row["dims"] = table.dims(step.sizes)
     row["origin"] = step.origin
-    if step.node is not None and isinstance(step.node.op, Function) and not step.sizes:
+    if step.node is not None and isinstance(step.node.op, Function):
         cost = group_cost(step.node.op)
-        row |= {"flops": cost.flops, "bytes": cost.bytes}
+        work = {"flops": cost.flops, "bytes": cost.bytes}
+        sizes = step.sizes
+        row |= {k: size_to_json(v, sizes) for k, v in work.items() if can_tell(v, sizes)}
         row |= {"saves": True} if cost.saves else {}
     return row
 

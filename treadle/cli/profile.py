@@ -12,6 +12,7 @@ from pathlib import Path
 
 from treadle.build.artifact import check_writable
 from treadle.build.executable import Runnable
+from treadle.build.sizes import number_of, sizes_of_run
 from treadle.cli import peak
 from treadle.cli.arguments import add_compile_options, add_model, add_threads, count
 from treadle.cli.inputs import filled_inputs
@@ -157,6 +158,7 @@ def measure(
     The shortest time is what other work on the machine disturbs least.
     """
     instructions = model.instructions()
+    sizes = _sizes_of_run(model, inputs)
     outputs = model.run(inputs)
     whole: list[float] = []
     times: list[list[float]] = []
@@ -172,7 +174,7 @@ def measure(
             hint="compile the model again with this version of Treadle",
         )
     shortest = [min(column) for column in zip(*times, strict=True)]
-    layers = [_layer(row, t) for row, t in zip(instructions, shortest, strict=True)]
+    layers = [_layer(row, sizes, t) for row, t in zip(instructions, shortest, strict=True)]
     return layers, min(whole)
 
 
@@ -182,19 +184,25 @@ def _is_enough(done: int, repeat: int | None, end: float) -> bool:
     return done >= _MIN_RUNS and (done >= _MAX_RUNS or time.perf_counter() >= end)
 
 
-def _layer(instruction: dict[str, object], seconds: float) -> Layer:
+def _sizes_of_run(model: Runnable, inputs: dict[str, NDArray]) -> list[int | None]:
+    """Return the sizes in the plan's table for these inputs; of a plan of fixed sizes, none."""
+    rows = model.describe().get("sizes", [])
+    assert isinstance(rows, list)
+    return sizes_of_run(rows, [inputs[name].shape for name in model.input_sizes()])
+
+
+def _layer(instruction: dict[str, object], sizes: Sequence[int | None], seconds: float) -> Layer:
+    dims = instruction.get("dims") or []
+    assert isinstance(dims, list)
+    own = [sizes[d["size"]] for d in dims]
     return Layer(
         origin=str(instruction.get("origin") or ""),
         kernel=str(instruction.get("kernel") or instruction.get("op") or ""),
-        flops=_number(instruction.get("flops")),
-        bytes=_number(instruction.get("bytes")),
+        flops=number_of(instruction.get("flops", 0), own) or 0,
+        bytes=number_of(instruction.get("bytes", 0), own) or 0,
         seconds=seconds,
         saves=bool(instruction.get("saves")),
     )
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 def print_layers(layers: Sequence[Layer], limits: Limits, top: int) -> None:
