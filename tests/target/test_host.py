@@ -26,6 +26,12 @@ BASELINE = {"x86_64": "x86-64", "aarch64": "generic", "riscv64": "generic-rv64"}
 ]
 
 
+@pytest.fixture(autouse=True)
+def _as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests themselves say what the machine looks like."""
+    monkeypatch.delenv("TREADLE_HOST_CPU", raising=False)
+
+
 def test_a_lesser_cpu_is_compiled_for_with_its_features_and_caches() -> None:
     architecture = architecture_of(real_host().triple)
     assert architecture is not None
