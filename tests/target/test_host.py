@@ -97,7 +97,10 @@ def test_doctor_says_what_the_host_looks_like() -> None:
         text=True,
         check=False,
     )
-    assert f"looks like {BASELINE} (TREADLE_HOST_CPU)" in " ".join(done.stdout.split())
+    said = " ".join(done.stdout.split())
+    assert f"looks like {BASELINE} (TREADLE_HOST_CPU)" in said
+    assert f"caches {cache_sizes_of(real_host().triple, BASELINE)} " in said
+    assert "targets x86_64 aarch64 riscv64" in said
 
 
 def test_code_for_another_machine_has_texts_and_cannot_be_called() -> None:
