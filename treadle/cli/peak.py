@@ -104,14 +104,6 @@ def read_kernel(target: Target) -> str:
         f"  %h{i} = phi {vector} [ zeroinitializer, %entry ], [ %y{i}, %next ]" for i in chains
     ]
     phis = [f"  %x{i} = phi {vector} [ %h{i}, %pass ], [ %y{i}, %loop ]" for i in chains]
-    steps = []
-    for i in chains:
-        steps += [
-            f"  %o{i} = add i64 %base, {i}",
-            f"  %p{i} = getelementptr {vector}, ptr %data, i64 %o{i}",
-            f"  %v{i} = load {vector}, ptr %p{i}, align {4 * lanes}",
-            f"  %y{i} = xor {vector} %x{i}, %v{i}",
-        ]
     return "\n".join(
         [
             f'target triple = "{target.triple}"',
@@ -127,7 +119,7 @@ def read_kernel(target: Target) -> str:
             "  %i = phi i64 [ 0, %pass ], [ %i.next, %loop ]",
             *phis,
             f"  %base = mul i64 %i, {len(chains)}",
-            *steps,
+            *(line for i in chains for line in _read_step(i, lanes)),
             "  %i.next = add i64 %i, 1",
             "  %more = icmp ult i64 %i.next, %n",
             "  br i1 %more, label %loop, label %next",
@@ -143,6 +135,17 @@ def read_kernel(target: Target) -> str:
             _attributes(target),
         ]
     )
+
+
+def _read_step(chain: int, lanes: int) -> list[str]:
+    """Return what one chain does in a loop: it reads a vector and keeps what it has seen of all."""
+    vector = f"<{lanes} x i32>"
+    return [
+        f"  %o{chain} = add i64 %base, {chain}",
+        f"  %p{chain} = getelementptr {vector}, ptr %data, i64 %o{chain}",
+        f"  %v{chain} = load {vector}, ptr %p{chain}, align {4 * lanes}",
+        f"  %y{chain} = xor {vector} %x{chain}, %v{chain}",
+    ]
 
 
 def _attributes(target: Target) -> str:
