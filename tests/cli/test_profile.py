@@ -12,12 +12,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import treadle
+from treadle.build import plan_json
 from treadle.build.compile import compile_model
+from treadle.build.cost import Cost
 from treadle.build.executable import Runnable
 from treadle.cli import peak, profile
 from treadle.cli.main import main
 from treadle.cli.peak import CacheLevel
 from treadle.cli.profile import Layer, Limits
+from treadle.errors import TypeMismatch
+from treadle.graph.nodes import Function
 
 ROWS, INNER, COLUMNS = 24, 48, 80
 
@@ -196,3 +200,17 @@ def test_the_command_says_what_open_sizes_cost(
     assert " 0 GFLOP/s" not in text
     (row,) = (line for line in text.splitlines() if line.startswith("product"))
     assert "compute" in row or "L2" in row
+
+
+def test_work_that_cannot_be_counted_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def needs_sizes(function: Function) -> Cost:
+        raise TypeMismatch("each of the sizes must be known here")
+
+    monkeypatch.setattr(plan_json, "group_cost", needs_sizes)
+    executable = compile_model(open_model(tmp_path), dynamic=True)
+    assert not any("flops" in row for row in executable.instructions())
+    inputs = profile.filled_inputs(executable, "random", {"x": (2, 5, INNER)})
+    layers, _ = profile.measure(executable, inputs, repeat=1)
+    assert {layer.flops for layer in layers} == {0}
