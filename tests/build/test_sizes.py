@@ -14,6 +14,7 @@ from treadle.build.sizes import (
     sizes_of_run,
 )
 from treadle.expr.nodes import Var, cast, maximum
+from treadle.graph.broadcasting import taken_dim
 from treadle.graph.types import as_dim
 
 pytestmark = pytest.mark.tiny
@@ -48,3 +49,10 @@ def test_the_sizes_of_a_run_follow_from_its_inputs() -> None:
     sizes = sizes_of_run(table.rows, [(9, 4), (6,)])
     assert sizes[:3] == [4, 6, None]
     assert sizes[-1] == 26
+
+
+def test_a_size_that_broadcasts_is_the_one_that_is_not_1() -> None:
+    size = taken_dim(N, M)
+    assert can_tell(size, (N, M))
+    data = size_to_json(as_dim(2 * size), (N, M))
+    assert [number_of(data, sizes) for sizes in ([1, 7], [7, 1], [7, None])] == [14, 14, None]

@@ -194,7 +194,7 @@ def _sizes_of_run(model: Runnable, inputs: dict[str, NDArray]) -> list[int | Non
 def _layer(instruction: dict[str, object], sizes: Sequence[int | None], seconds: float) -> Layer:
     dims = instruction.get("dims") or []
     assert isinstance(dims, list)
-    own = [sizes[d["size"]] for d in dims]
+    own = [sizes[d["size"]] if isinstance(d, dict) else int(d) for d in dims]
     return Layer(
         origin=str(instruction.get("origin") or ""),
         kernel=str(instruction.get("kernel") or instruction.get("op") or ""),
