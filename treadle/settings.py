@@ -29,6 +29,7 @@ class Settings:
     cache: Path
     compile_workers: int | None
     winograd: bool
+    host_cpu: str
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,13 @@ TABLE = (
         "0 or 1",
         "let 3x3 convolutions run by Winograd's filtering and large products by Strassen's "
         "algorithm (faster, less exact) where it pays",
+    ),
+    Setting(
+        "host_cpu",
+        str,
+        str,
+        "the name of a CPU",
+        "compile for that CPU where no other is named, as if this machine had it and no more",
     ),
 )
 

@@ -160,7 +160,7 @@ static int32_t assemble(td_executor* e, td_error* error) {
   td_binding** by_value;
   void** base = td_zone_alloc(&e->zone, e->plan.num_values, sizeof *base);
   if (base == NULL) return no_memory(error);
-  int32_t code = td_check_features(e->plan.features, e->plan.num_features, error);
+  int32_t code = td_check_machine(&e->plan, error);
   if (code == TD_OK) code = td_env_init(&e->env, 0, error);
   if (code == TD_OK) code = check_memory(&e->plan, error);
   if (code == TD_OK) code = find_kernels(e, &found, error);

@@ -202,6 +202,7 @@ typedef struct {
 typedef struct td_plan td_plan;
 struct td_plan {
   const char* target;
+  const char* triple; /* what the machine code is made for; NULL if the plan does not say */
   const char** features;
   td_value* values;
   td_port* inputs;
@@ -302,8 +303,9 @@ void td_threads_after_fork(void);
 
 /* Physical memory in bytes; SIZE_MAX if unknown. */
 size_t td_physical_memory(void);
-/* Refuses features this machine lacks or this runtime does not know. */
-int32_t td_check_features(const char* const* features, uint32_t count, td_error* error);
+/* Refuses code made for another architecture, and features this machine lacks or this runtime does
+ * not know. */
+int32_t td_check_machine(const td_plan* plan, td_error* error);
 
 /* ---- hash.c ---------------------------------------------------------------------------------- */
 

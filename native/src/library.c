@@ -41,6 +41,8 @@ static int32_t system_failed(td_error* error, const char* what) {
 #define HOST_MACHINE 62
 #elif defined(__aarch64__)
 #define HOST_MACHINE 183
+#elif defined(__riscv) && __riscv_xlen == 64
+#define HOST_MACHINE 243
 #else
 #define HOST_MACHINE 0 /* unknown: not compared */
 #endif
@@ -52,10 +54,10 @@ static uint64_t field(const unsigned char* at, int bytes) {
 }
 
 static const char* machine_name(unsigned machine) {
-  return machine == 62    ? "x86-64"
+  return machine == 62    ? "x86_64"
          : machine == 183 ? "aarch64"
          : machine == 40  ? "arm"
-         : machine == 243 ? "riscv"
+         : machine == 243 ? "riscv64"
          : machine == 3   ? "x86"
                           : "an unknown CPU";
 }
@@ -85,7 +87,7 @@ static int32_t check_code(const unsigned char* data, size_t bytes, td_error* err
   unsigned machine = (unsigned)field(data + 18, 2);
   if (HOST_MACHINE != 0 && machine != HOST_MACHINE)
     return td_hint(error,
-                   td_fail(error, TD_ARTIFACT, "the machine code is for %s; this machine is %s",
+                   td_fail(error, TD_ARTIFACT, "the machine code is made for %s, this machine is %s",
                            machine_name(machine), machine_name(HOST_MACHINE)),
                    "compile the model for this machine (--target)");
   return check_segments(data, bytes, error);

@@ -24,6 +24,7 @@ from treadle.runtime.executor import (
 )
 from treadle.runtime.module import BenchmarkResult
 from treadle.target.base import Target
+from treadle.target.host import why_not_here
 from treadle.target.jit import JitModule
 
 Size = int | str
@@ -168,8 +169,10 @@ class Executable(Runnable):
 
     @property
     def executor(self) -> Executor:
-        """The native executor, made at the first use."""
+        """The native executor, made at the first use. Raises: TargetError for another machine."""
         if self._executor is None:
+            if (error := why_not_here(self.target)) is not None:
+                raise error
             jit = JitModule(self.objects.values())
             addresses = {name: jit.address(name) for name in self.objects}
             # One set of weights: copies take the place of what they were made from.

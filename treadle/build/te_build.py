@@ -14,6 +14,7 @@ from treadle.loop.nodes import Buffer, PrimFunc, func_text
 from treadle.lower.pipeline import LOOPS, lowering
 from treadle.runtime.module import KernelInfo, Module, Param
 from treadle.target.base import Target
+from treadle.target.host import why_not_here
 from treadle.target.jit import JitModule
 from treadle.target.llvm_ir import emit, symbol
 from treadle.target.parse import parse_target
@@ -69,6 +70,7 @@ def build(
 ) -> BuiltModule:
     """Return a callable module of a schedule (with its `args`) or of lowered functions.
 
+    A module for another machine has its texts and cannot be called: that raises TargetError.
     `target_host` is accepted for scripts that give it and must agree with a CPU target.
 
     Raises:
@@ -90,12 +92,14 @@ def build(
     texts = [emit(f, machine) for f in funcs]
     jobs = [(f.name, text) for f, text in zip(funcs, texts, strict=True)]
     objects = compile_many(jobs)
-    jit = JitModule(objects.values())
+    unfit = why_not_here(machine)
+    jit = JitModule(objects.values() if unfit is None else ())
     infos = {
         f.name: _info(shaped, f.workspace_bytes) for shaped, f in zip(loops, funcs, strict=True)
     }
     module = BuiltModule.__new__(BuiltModule)
-    Module.__init__(module, infos, {n: jit.address(n) for n in infos}, jit, None)
+    addresses = {n: jit.address(n) if unfit is None else 0 for n in infos}
+    Module.__init__(module, infos, addresses, jit, unfit=unfit)
     module.funcs, module.ir = loops, texts
     return module
 

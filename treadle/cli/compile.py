@@ -29,7 +29,7 @@ from treadle.cli.text import (
 from treadle.errors import InputError, UsageError
 from treadle.runtime.toolchain import check_linkable
 from treadle.target.base import Target
-from treadle.target.host import host
+from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
 
 HELP = "compile an ONNX model to a .tar that runs with or without Python"
@@ -155,12 +155,9 @@ def _weights_text(compiled: Executable) -> str:
 
 
 def _check_runs_here(target: Target) -> None:
-    here = host()
-    missing = sorted(set(target.required_features) - here.features)
-    if target.triple.partition("-")[0] != here.triple.partition("-")[0] or missing:
-        lacks = f", which lacks {', '.join(missing)}" if missing else ""
+    if (error := why_not_here(target)) is not None:
         raise UsageError(
-            f"--check runs the model, but the target {target} is not this machine{lacks}",
+            f"--check runs the model, but {error.problem}",
             hint="compile without --check, and check for this machine without --target",
         )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import dtype as dtypes
-from treadle.errors import InputError, UsageError
+from treadle.errors import InputError, TreadleError, UsageError
 from treadle.runtime import native
 from treadle.runtime.array import (
     ArrayLike,
@@ -214,12 +214,22 @@ class _Binding:
 class Kernel:
     """One kernel of a module; call it with arrays, inputs first."""
 
-    def __init__(self, info: KernelInfo, address: int, keep_alive: object) -> None:
+    def __init__(
+        self,
+        info: KernelInfo,
+        address: int,
+        keep_alive: object,
+        unfit: TreadleError | None = None,
+    ) -> None:
+        """`unfit` says why the kernel cannot run on this machine; it has no address then."""
         self.info = info
+        self._unfit = unfit
         self._address = address
         self._keep_alive = keep_alive
 
     def _bind(self, args: Sequence[ArrayLike]) -> tuple[_Binding, native.KernelCall]:
+        if self._unfit is not None:
+            raise self._unfit
         binding = _Binding(self.info, args)
         kernel_env = native.env()
         return binding, native.KernelCall(
@@ -229,7 +239,8 @@ class Kernel:
     def __call__(self, *args: ArrayLike) -> None:
         """Run the kernel; results are in the output arguments.
 
-        Raises: InputError when an argument does not fit.
+        Raises: InputError when an argument does not fit; TargetError when the kernel is made for
+        another machine.
         """
         binding, call = self._bind(args)
         call.run()
@@ -258,15 +269,17 @@ class Module:
         addresses: Mapping[str, int],
         keep_alive: object,
         entry: str | None = None,
+        unfit: TreadleError | None = None,
     ) -> None:
         """`addresses` are the kernels' functions, valid as long as `keep_alive` lives.
 
         `entry` is the kernel that runs when the module itself is called (default: the first).
+        `unfit` is what a call raises on a machine that cannot run the code.
         """
         if not kernels:
             raise UsageError("a module needs at least one kernel")
         self._kernels = {
-            name: Kernel(info, addresses[name], keep_alive) for name, info in kernels.items()
+            name: Kernel(info, addresses[name], keep_alive, unfit) for name, info in kernels.items()
         }
         self.entry = self[entry] if entry is not None else next(iter(self._kernels.values()))
 
