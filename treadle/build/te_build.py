@@ -5,13 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from typing import cast
 
+from treadle.build.sizes import size_to_json
 from treadle.errors import UsageError
-from treadle.expr.nodes import Const, Expr, Var, int_value, substitute
-from treadle.expr.simplify import simplify
+from treadle.expr.nodes import Expr, Var, int_value
+from treadle.graph.types import as_dim
 from treadle.loop.from_schedule import schedule_to_func
 from treadle.loop.nodes import Buffer, PrimFunc, func_text
 from treadle.lower.pipeline import LOOPS, lowering
+from treadle.runtime.extents import Extent, Formula
 from treadle.runtime.module import KernelInfo, Module, Param
 from treadle.target.base import Target
 from treadle.target.jit import JitModule
@@ -102,44 +106,47 @@ def build(
 
 def _info(func: PrimFunc, workspace_bytes: int | Expr) -> KernelInfo:
     inputs = len(func.params) - func.outputs
+    symbols = _distinct_names(func.sizes)
     params = tuple(
-        Param(b.name, b.dtype, _sizes(b), is_output=i >= inputs) for i, b in enumerate(func.params)
+        Param(b.name, b.dtype, _shape(b, func.sizes, symbols), is_output=i >= inputs)
+        for i, b in enumerate(func.params)
     )
-    used = {s for p in params for s in p.shape if isinstance(s, str)}
-    symbols = tuple(v.name for v in func.sizes)
-    unbound = [s for s in symbols if s not in used]
-    if unbound:
-        raise UsageError(
-            f"size {unbound[0]} of kernel {func.name} is in no argument's shape by itself",
-            hint="pass a tensor that has this size as one of its dimensions",
-        )
     if isinstance(workspace_bytes, int):
-        return KernelInfo(func.name, params, workspace_bytes, symbols)
-    return KernelInfo(func.name, params, _Scratch(workspace_bytes, func.sizes), symbols)
+        scratch: int | Extent = workspace_bytes
+    else:
+        scratch = _extent(workspace_bytes, func.sizes)
+    try:
+        return KernelInfo(func.name, params, scratch, symbols)
+    except UsageError as error:
+        raise UsageError(
+            error.problem,
+            hint="pass a tensor that has this size, or a multiple of it, as one of its dimensions",
+        ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Scratch:
-    """The bytes of scratch memory for given sizes."""
-
-    nbytes: Expr
-    sizes: tuple[Var, ...]
-
-    def __call__(self, values: Sequence[int]) -> int:
-        known: dict[Expr, Expr] = {v: Const.of(n) for v, n in zip(self.sizes, values, strict=True)}
-        number = int_value(simplify(substitute(self.nbytes, known)))
-        assert number is not None  # it depends on these sizes alone
-        return number
+def _distinct_names(sizes: Sequence[Var]) -> tuple[str, ...]:
+    """Return the names of sizes; of several with one name all but the first get a number."""
+    names: dict[str, None] = {}
+    for size in sizes:
+        tries = (size.name if k == 0 else f"{size.name}_{k}" for k in count())
+        names[next(name for name in tries if name not in names)] = None
+    return tuple(names)
 
 
-def _sizes(buffer: Buffer) -> tuple[int | str, ...]:
-    return tuple(_size(d) for d in buffer.shape)
+def _shape(
+    buffer: Buffer, sizes: Sequence[Var], names: Sequence[str]
+) -> tuple[int | str | Extent, ...]:
+    plain = dict(zip(sizes, names, strict=True))
+    return tuple(
+        plain[d] if isinstance(d, Var) and d in plain else _int_or_extent(d, sizes)
+        for d in buffer.shape
+    )
 
 
-def _size(extent: Expr) -> int | str:
+def _int_or_extent(extent: Expr, sizes: Sequence[Var]) -> int | Extent:
     number = int_value(extent)
-    if number is not None:
-        return number
-    if isinstance(extent, Var):
-        return extent.name
-    raise UsageError(f"the size {extent} of an argument is an expression, not a plain symbol")
+    return _extent(extent, sizes) if number is None else number
+
+
+def _extent(extent: Expr, sizes: Sequence[Var]) -> Extent:
+    return Extent(str(extent), cast(Formula, size_to_json(as_dim(extent), sizes)))
