@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Literal
+from typing import Literal, get_args
 
 from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
@@ -31,20 +31,41 @@ Scope = Literal["", "global", "local", "shared", "workspace"]
 
 
 Tail = Literal["cut", "shorten", "guard"]
-"""What becomes of the last turn of a split that does not divide its axis: code of its own, the same
-code with an inner loop that may be shorter, or the same code with a test around what is past the
-end."""
+"""What becomes of the last iteration of a split that does not divide its axis: code of its own
+("cut"), the same code with an inner loop that may be shorter ("shorten"), or the same code with a
+test around what is past the end ("guard")."""
+_TAILS = ", ".join(map(repr, get_args(Tail)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """`parent` becomes `outer` times `factor` plus `inner`."""
+    """`parent` becomes `outer` times a step plus `inner`.
+
+    The step is `factor`, or where `parts` is given, what makes so many parts of the extent that is
+    needed of the parent: the last ones of them may be empty.
+    """
 
     parent: IterVar
     outer: IterVar
     inner: IterVar
-    factor: Expr
+    factor: Expr | None
+    parts: Expr | None = None
     tail: Tail = "cut"
+
+    def step(self, extent: Expr) -> Expr:
+        """Return how far apart two iterations of `outer` are, given the extent of the parent."""
+        if self.parts is not None:
+            return ceil_div(extent, self.parts)
+        assert self.factor is not None
+        return self.factor
+
+    def is_even(self, extent: Expr) -> bool:
+        """True when the parts of an extent are certainly all full ones."""
+        step, whole = int_value(self.step(extent)), int_value(extent)
+        if step is None or whole is None:
+            return False
+        parts = None if self.parts is None else int_value(self.parts)
+        return whole == parts * step if parts is not None else step > 0 and whole % step == 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,12 +134,6 @@ def _product(a: Expr, b: Expr) -> Expr:
     return a * b
 
 
-def divides(factor: Expr, extent: Expr) -> bool:
-    """True when `extent` is certainly a multiple of `factor`."""
-    f, n = int_value(factor), int_value(extent)
-    return f is not None and n is not None and n % f == 0
-
-
 class Stage:
     """One operation of a schedule and the loops it will run as.
 
@@ -166,25 +181,25 @@ class Stage:
         """Split an axis in two; the inner has extent `factor`, or the outer has `nparts`.
 
         A factor that does not divide the extent is fine: the remainder becomes a tile of its own,
-        or `tail` says what else.
+        or `tail` says what else. Of a stage that is computed at a loop, `nparts` divides what is
+        needed there: the outer loop always has `nparts` iterations, of which the last do nothing
+        where there is less to do.
 
         before: for i in range(n)  ->  after: for io in range(n // factor): for ii in range(factor)
         """
         position = self._leaf(parent, "split")
         if (factor is None) == (nparts is None):
             raise self._error(f"split of {parent.name} takes either factor or nparts")
-        extent = self.extents()[parent]
-        if nparts is not None:
-            parts = self._positive(nparts, "nparts", parent)
-            inner_extent = ceil_div(extent, parts)
-            self._say("split", parent, f"nparts={parts}")
-        else:
-            inner_extent = self._positive(factor, "factor", parent)
-            more = () if tail == "cut" else (f"tail={tail!r}",)
-            self._say("split", parent, f"factor={inner_extent}", *more)
+        given = "factor" if nparts is None else "nparts"
+        number = self._positive(factor if nparts is None else nparts, given, parent)
+        if tail not in get_args(Tail):
+            raise self._error(f"split of {parent.name}: tail is {tail!r}", f"it is one of {_TAILS}")
+        more = () if tail == "cut" else (f"tail={tail!r}",)
+        self._say("split", parent, f"{given}={number}", *more)
         outer = IterVar(f"{parent.name}.outer", kind=parent.kind)
         inner = IterVar(f"{parent.name}.inner", kind=parent.kind)
-        self.relations.append(Split(parent, outer, inner, inner_extent, tail))
+        step, parts = (number, None) if nparts is None else (None, number)
+        self.relations.append(Split(parent, outer, inner, step, parts, tail))
         self.leaf_iter_vars[position : position + 1] = [outer, inner]
         return outer, inner
 
@@ -432,11 +447,12 @@ class Stage:
             extents[axis] = (roots or {}).get(axis, axis.extent)
         for r in self.relations:
             if isinstance(r, Split):
-                whole, factor = extents[r.parent], r.factor
+                whole = extents[r.parent]
+                factor = r.step(whole)
                 n, f = int_value(whole), int_value(factor)
                 inner = whole if n is not None and f is not None and n < f else factor
                 extents[r.inner] = inner
-                extents[r.outer] = ceil_div(whole, factor)
+                extents[r.outer] = ceil_div(whole, factor) if r.parts is None else r.parts
                 if overrides is not None and r.inner in overrides:
                     extents[r.inner] = overrides[r.inner]
             else:
@@ -704,8 +720,9 @@ def root_values(
     for r in reversed(stage.relations):
         if isinstance(r, Split):
             if r.outer in values and r.inner in values:
-                values[r.parent] = values[r.outer] * r.factor + values[r.inner]
-                if not divides(r.factor, extents[r.parent]):
+                step = r.step(extents[r.parent])
+                values[r.parent] = values[r.outer] * step + values[r.inner]
+                if not r.is_even(extents[r.parent]):
                     guards.append(values[r.parent] < extents[r.parent])
         elif r.fused in values:
             both = values[r.fused]
