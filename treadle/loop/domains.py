@@ -137,7 +137,7 @@ def _rooted(span: Span, base: Expr, extent: Expr, known: Simplifier, *, is_exact
     if inside or _ends_inside(span, extent, known):
         return replace(span, start=start)
     rest = known.run(ex.minimum(end, extent) - span.start)
-    return Span(start, bounded(rest, span.extent, known), span.step)
+    return Span(start, bounded(rest, span.extent, known), span.step, may_be_empty=True)
 
 
 def _ends_inside(span: Span, extent: Expr, known: Simplifier) -> bool:

@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from treadle.errors import InternalError, ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import Interval, assume, prove, ranges_when
+from treadle.expr.facts import Facts, Holding, Iterating
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -112,6 +114,8 @@ class _Builder:
         """The axes along which a stage is being computed past the end of its tensor."""
         self.known = Simplifier(ranges_when(when, self.sizes))
         """What is known of the variables at the statement being built."""
+        self.around: list[Iterating | Holding] = []
+        """The loops and conditions it stands in."""
         self.attached: dict[tuple[int, int], list[Stage]] = {}
         for stage in schedule.stages:
             if stage.attach.kind == "at":
@@ -322,20 +326,24 @@ class _Builder:
     def _range(self, var: Var, extent: Expr) -> Iterator[None]:
         outside = self.known
         self.known = Simplifier({**outside.ranges, var: index_range(extent, outside)})
+        self.around.append(Iterating(var, extent))
         try:
             yield
         finally:
             self.known = outside
+            self.around.pop()
 
     @contextmanager
     def _where(self, cond: Expr, *, holds: bool = True) -> Iterator[None]:
         """Let what a condition says be known."""
         outside = self.known
         self.known = Simplifier(assume(outside.ranges, cond, holds=holds))
+        self.around.append(Holding(cond, holds))
         try:
             yield
         finally:
             self.known = outside
+            self.around.pop()
 
     def _decide(self, stage: Stage, k: int, nest: Nest) -> Stmt:
         """Settle the uneven splits whose outer value has just become known, then go inwards."""
@@ -419,13 +427,30 @@ class _Builder:
         here = self.attached.get((id(stage), id(leaf)), [])
         if not here or nest.phase == "init":
             return self._open(stage, k + 1, nest)
+        box = relax(stage, nest, self.known)
+        unsure = [x.extent for a, x in box.items() if x.may_be_empty and a.kind == "data"]
+        something = self._is_any(unsure)
+        return self._branch(something, lambda: self._with_producers(stage, k, nest, here))
+
+    def _is_any(self, extents: Sequence[Expr]) -> Expr:
+        """Return when all of some extents are 1 or more, as far as that is not certain."""
+        if not extents:
+            return Const.of(True, "bool")
+        facts = Facts(self.sizes, self.around)
+        return ex.all_of(
+            [self._simplify(e >= 1) for e in extents if not facts.are_ordered(Const.of(1), e)]
+        )
+
+    def _with_producers(self, stage: Stage, k: int, nest: Nest, here: Sequence[Stage]) -> Stmt:
         boxes = self._required(stage, k, nest)
         parts: list[Stmt] = []
         made: list[Buffer] = []
         for producer in here:
             box = boxes[id(producer)]
             made += self._local_buffers(producer, box)
-            parts.append(self._stage(producer, box))
+            past_end = [a.extent for a in self.past_end[id(producer)]]
+            exists = self._is_any(past_end)
+            parts.append(self._branch(exists, partial(self._stage, producer, box)))
             self.memory.computed.add(id(producer))
         body = seq(*parts, self._open(stage, k + 1, nest))
         self.memory.computed.difference_update(id(producer) for producer in here)
@@ -694,10 +719,10 @@ def _scope_or(stage: Stage, default: lp.Scope) -> lp.Scope:
 
 
 def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> Sequence[Expr]:
-    """Return the combined values; a float sum of products is accumulated by fma."""
+    """Return the combined values; a combiner that contracts adds float products by fma."""
     source = sources[0]
     is_product = isinstance(source, ex.Binary) and source.op == "mul"
-    if body.combiner.name == "sum" and is_product and source.dtype in ("float32", "float64"):
+    if body.combiner.contracts and is_product and source.dtype in ("float32", "float64"):
         assert isinstance(source, ex.Binary)
         return [ex.call("fma", source.a, source.b, current[0])]
     return body.combiner.combine(current, sources)

@@ -20,10 +20,10 @@ from itertools import pairwise
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import Bounds, Interval
+from treadle.expr.facts import Around, Facts, Holding, Iterating
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt
-from treadle.lower.facts import Around, Facts, Holding
 from treadle.lower.simplify_loops import simplify_loops
 
 _MAX_PARTS = 4
@@ -41,7 +41,7 @@ def _visit(s: Stmt, func: PrimFunc, around: Around) -> Stmt:
         parts = _cut(s, func, around) if s.kind in _CUTTABLE else None
         if parts is not None:
             return lp.seq(*(_visit(p, func, around) for p in parts))
-        return replace(s, body=_visit(s.body, func, (*around, s)))
+        return replace(s, body=_visit(s.body, func, (*around, Iterating(s.var, s.extent))))
     if isinstance(s, lp.Seq):
         return lp.seq(*(_visit(b, func, around) for b in s.stmts))
     if isinstance(s, lp.Allocate):
@@ -101,7 +101,7 @@ def _cut_symbolic(loop: For, func: PrimFunc, around: Around) -> list[Stmt] | Non
     limit = _full_tiles(loop.body.cond, loop.var)
     if limit is None:
         return None
-    limit = _within(limit, loop.extent, Facts(func, around))
+    limit = _within(limit, loop.extent, Facts(_naturals(func), around))
     full, rest = Var(loop.var.name), Var(loop.var.name)
     head = lp.substitute(loop.body.then, {loop.var: full})
     tail = lp.substitute(loop.body.orelse, {loop.var: limit + rest})
@@ -124,6 +124,11 @@ def _full_tiles(cond: Expr, var: Var) -> Expr | None:
         affine.const += 1
     rest = affine.to_expr()
     return (Const.of(0) - rest) // factor + 1
+
+
+def _naturals(func: PrimFunc) -> list[Expr]:
+    """Return what is not negative: the sizes of a function and the extents of its parameters."""
+    return [*func.sizes, *(d for p in func.params for d in p.shape)]
 
 
 def _within(limit: Expr, extent: Expr, facts: Facts) -> Expr:

@@ -7,7 +7,7 @@ o < (n + f - 1) // f means o * f < n, which relates o to n. Here such inequaliti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from treadle.dtype import INDEX
@@ -16,7 +16,6 @@ from treadle.expr.affine import Affine, decompose
 from treadle.expr.bounds import Interval, Ranges, assume
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
-from treadle.loop.nodes import For, PrimFunc
 
 _DEPTH = 5
 """Quotients and minima looked through in one proof."""
@@ -32,30 +31,38 @@ class Holding:
     holds: bool = True
 
 
-Around = tuple[For | Holding, ...]
+@dataclass(frozen=True, slots=True)
+class Iterating:
+    """A loop around a statement: `var` runs over [0, extent)."""
+
+    var: Var
+    extent: Expr
+
+
+Around = Sequence[Iterating | Holding]
 """The loops and conditions that a statement stands in, outermost first."""
 
 
 class Facts:
     """Inequalities that hold inside loops and conditions."""
 
-    def __init__(self, func: PrimFunc, around: Around) -> None:
-        """Sizes of `func` are not negative, nor are the extents of its parameters."""
-        ranges: Ranges = {v: Interval(0, None) for v in func.sizes}
-        extents = dict.fromkeys(d for p in func.params for d in p.shape)
-        self.sums = [decompose(d) for d in extents if not isinstance(d, (Const, Var))]
+    def __init__(self, naturals: Iterable[Expr], around: Around) -> None:
+        """`naturals` are sizes and extents that are not negative."""
+        fixed = [e for e in dict.fromkeys(naturals) if not isinstance(e, Const)]
+        ranges: Ranges = {e: Interval(0, None) for e in fixed if isinstance(e, Var)}
+        self.sums = [decompose(e) for e in fixed if not isinstance(e, Var)]
         """Sums that are not negative."""
         for entry in around:
             known = Simplifier(ranges)
-            if isinstance(entry, For):
+            if isinstance(entry, Iterating):
                 extent = known.run(entry.extent)
                 high = known.bounds.of(extent).hi
                 ranges = {**ranges, entry.var: Interval(0, None if high is None else high - 1)}
-                naturals = [extent - 1 - entry.var]
+                found = [extent - 1 - entry.var]
             else:
                 ranges = assume(ranges, entry.cond, holds=entry.holds)
-                naturals = _naturals(entry.cond, holds=entry.holds)
-            for natural in naturals:
+                found = _naturals(entry.cond, holds=entry.holds)
+            for natural in found:
                 self.sums += _consequences(natural, known)
         self.known = Simplifier(ranges)
 

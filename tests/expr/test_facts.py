@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from tests.lower.nests import I, J, N
+from treadle.expr.facts import Around, Facts, Holding, Iterating
 from treadle.expr.nodes import (
     Const,
     Expr,
@@ -20,26 +20,21 @@ from treadle.expr.nodes import (
     substitute,
 )
 from treadle.expr.simplify import simplify
-from treadle.loop.nodes import Buffer, For, PrimFunc, seq
-from treadle.lower.facts import Around, Facts, Holding
 
 ZERO = Const.of(0)
-FUNC = PrimFunc("f", (), (N,), seq(), 0)
-
-
-def loop(var: Var, extent: Expr) -> For:
-    return For(var, extent, "serial", seq())
+I, J, N = Var("i"), Var("j"), Var("n")  # noqa: E741
+loop = Iterating
 
 
 def test_a_tile_of_a_symbolic_extent_is_not_empty() -> None:
-    facts = Facts(FUNC, (loop(I, (N + 15) // 16),))
+    facts = Facts([N], (loop(I, (N + 15) // 16),))
     assert facts.are_ordered(I * 16 + 1, N)
     assert facts.are_ordered(ZERO, minimum(N - I * 16, Const.of(16)) // 4)
     assert not facts.are_ordered(I * 16 + 2, N)
 
 
 def test_quotients_of_one_divisor() -> None:
-    facts = Facts(FUNC, ())
+    facts = Facts([N], ())
     assert facts.are_ordered(N // 7, (N + 6) // 7)
     assert facts.are_ordered((N + 6) // 7, N // 7 + 1)
     assert not facts.are_ordered((N + 7) // 7, N // 7)
@@ -51,15 +46,14 @@ def test_quotients_of_one_divisor() -> None:
 
 def test_conditions_and_their_contraries() -> None:
     fits = I * 8 + 8 <= N
-    assert Facts(FUNC, (Holding(fits),)).are_ordered(I * 8 + 7, N)
-    assert Facts(FUNC, (Holding(fits, holds=False),)).are_ordered(N, I * 8 + 7)
-    assert not Facts(FUNC, (Holding(fits, holds=False),)).are_ordered(I * 8, N)
+    assert Facts([N], (Holding(fits),)).are_ordered(I * 8 + 7, N)
+    assert Facts([N], (Holding(fits, holds=False),)).are_ordered(N, I * 8 + 7)
+    assert not Facts([N], (Holding(fits, holds=False),)).are_ordered(I * 8, N)
 
 
 def test_extents_of_parameters_are_not_negative() -> None:
-    shaped = PrimFunc("f", (Buffer("A", "float32", (N - 8,)),), (N,), seq(), 0)
-    assert Facts(shaped, ()).are_ordered(ZERO, (N - 8) // 16)
-    assert not Facts(FUNC, ()).are_ordered(ZERO, (N - 8) // 16)
+    assert Facts([N, N - 8], ()).are_ordered(ZERO, (N - 8) // 16)
+    assert not Facts([N], ()).are_ordered(ZERO, (N - 8) // 16)
 
 
 def random_sum(chance: random.Random, atoms: list[Expr]) -> Expr:
@@ -87,7 +81,7 @@ def test_nothing_false_is_proved(seed: int) -> None:
     extents = [random_term(chance, 1), (N + 2) // 3]
     given = Holding(cond, chance.random() < 0.5)
     around: Around = (loop(I, extents[1]), given, loop(J, extents[0]))
-    facts = Facts(FUNC, around)
+    facts = Facts([N], around)
     a, b = random_term(chance, 2), random_term(chance, chance.randint(1, 2))
     if not facts.are_ordered(a, b):
         return
