@@ -20,6 +20,7 @@ from tests import loop_eval, te_eval
 from tests.te.fuzz import FACTORS, _Steps
 from tests.te.programs import SYMBOLS, Program, make_program, random_arrays
 from treadle.errors import ScheduleError
+from treadle.expr.nodes import int_value
 from treadle.loop.from_schedule import schedule_to_func
 from treadle.loop.nodes import PrimFunc, func_text, verify
 from treadle.lower.pipeline import LOOPS, LOWER
@@ -91,10 +92,27 @@ class Steps(_Steps):
             stage.fuse(*parts)
 
     def _kinds(self, stage: Stage) -> None:
-        super()._kinds(stage)
-        for axis in stage.leaf_iter_vars:
-            if self.chance.random() < 0.03:
+        """Kinds of loops; where an extent is open, mostly one that needs no bound."""
+        extents, chance = stage.extents(), self.chance
+        for axis in list(stage.leaf_iter_vars):
+            roll = chance.random()
+            is_bounded = int_value(extents[axis]) is not None or chance.random() < 0.1
+            if roll < 0.15 and axis.kind == "data" and is_bounded:
+                stage.vectorize(axis)
+            elif roll < 0.27 and is_bounded:
+                stage.unroll(axis)
+            elif roll < 0.4 and axis.kind == "data":
+                stage.parallel(axis)
+            elif roll < 0.43:
                 stage.pragma(axis, "unroll", 4)
+            if not stage.op.input_tensors or chance.random() > 0.08:
+                continue
+            tensor = chance.choice(stage.op.input_tensors)
+            if chance.random() < 0.6 or not stage.op.axis:  # type: ignore[union-attr]
+                stage.prefetch(tensor, axis, chance.randint(0, 9))
+            else:
+                own = chance.choice(stage.op.axis)  # type: ignore[union-attr]
+                stage.prefetch_at(tensor, axis, [own + d for d in range(len(tensor.shape))])
 
 
 def random_steps(program: Program, seed: int) -> tuple[Schedule, Counter[str]]:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import cast
 
+from treadle.build.kernel_library import save_kernels
 from treadle.build.sizes import size_to_json
-from treadle.errors import UsageError
+from treadle.errors import TargetError, UsageError
 from treadle.expr.nodes import Expr, Var, int_value
 from treadle.graph.types import as_dim
 from treadle.loop.from_schedule import schedule_to_func
@@ -35,19 +36,65 @@ def lower(schedule: Schedule, args: Sequence[Arg], name: str = "main") -> PrimFu
 
     Raises:
         ScheduleError: a step does not fit, or a tensor is missing among the arguments.
+        UsageError: an argument is given twice, or belongs to another schedule.
     """
+    for a in args:
+        if isinstance(a, Tensor) and a not in schedule:
+            raise UsageError(
+                f"tensor {a.name} is not part of the schedule: no stage reads or makes it",
+                hint="leave it out of the arguments, or pass the one that the computes read",
+            )
     return LOOPS.run(schedule_to_func(schedule, args, symbol(name)), label=name)
 
 
-@dataclass
 class BuiltModule(Module):
     """Kernels built from te, with every stage they went through.
 
     Call it with arrays, inputs first: outputs are written in place.
     """
 
-    funcs: list[PrimFunc] = field(default_factory=list)
-    ir: list[str] = field(default_factory=list)
+    def __init__(
+        self,
+        loops: Sequence[PrimFunc],
+        lowered: Sequence[PrimFunc],
+        texts: Sequence[str],
+        target: Target,
+    ) -> None:
+        jobs = [(f.name, text) for f, text in zip(lowered, texts, strict=True)]
+        self.objects = compile_many(jobs)
+        jit = JitModule(self.objects.values())
+        pairs = zip(loops, lowered, strict=True)
+        self.infos = {f.name: _info(shaped, f.workspace_bytes) for shaped, f in pairs}
+        super().__init__(self.infos, {n: jit.address(n) for n in self.infos}, jit, None)
+        self.funcs = list(loops)
+        self.ir = list(texts)
+        self.target = target
+
+    def __repr__(self) -> str:
+        return f"BuiltModule({', '.join(map(str, self.infos.values()))}, {self.target})"
+
+    def save(
+        self, path: str | os.PathLike[str], *, linker: str | Sequence[str] | None = None
+    ) -> None:
+        """Write the kernels as a shared object, for `treadle.load_module`.
+
+        `linker` names the linker or C compiler to use (default: the first one found).
+
+        Raises:
+            ToolchainError: there is no linker. UsageError: the file cannot be written.
+        """
+        save_kernels(path, self.infos, list(self.objects.values()), self.target, linker)
+
+    def export_library(
+        self, file_name: str | os.PathLike[str], *, linker: str | Sequence[str] | None = None
+    ) -> None:
+        """Write the kernels as a shared object: `save` under the name that TVM gives it."""
+        if os.fspath(file_name).endswith((".tar", ".o", ".a")):
+            raise UsageError(
+                f"{os.fspath(file_name)} is no name of a shared object",
+                hint="name the file .so; archives of object code are not written",
+            )
+        self.save(file_name, linker=linker)
 
     def loop_text(self) -> str:
         """Return the loop nests as Python-like text."""
@@ -68,12 +115,13 @@ def build(
     args: Sequence[Arg] | None = None,
     target: str | Target = "llvm",
     *,
-    target_host: str | None = None,
+    target_host: str | Target | None = None,
     name: str = "default_function",
 ) -> BuiltModule:
     """Return a callable module of a schedule (with its `args`) or of lowered functions.
 
-    `target_host` is accepted for scripts that give it and must agree with a CPU target.
+    `target_host` is for scripts that give one: a CPU target is its own host, so both must name the
+    same machine.
 
     Raises:
         ScheduleError, TargetError: as `lower` and the target string say.
@@ -81,7 +129,6 @@ def build(
     >>> add = treadle.build(s, [A, B, C], "llvm", name="add")
     >>> add(a, b, c)
     """
-    del target_host
     if isinstance(inputs, Schedule):
         if args is None:
             raise UsageError("build of a schedule needs the arguments of the kernel")
@@ -89,19 +136,22 @@ def build(
     else:
         loops = [inputs] if isinstance(inputs, PrimFunc) else list(inputs)
     machine = parse_target(target) if isinstance(target, str) else target
+    _check_host(target_host, machine)
     passes = lowering(machine.lookup_lanes)
     funcs = [passes.run(f, label=f.name) for f in loops]
     texts = [emit(f, machine) for f in funcs]
-    jobs = [(f.name, text) for f, text in zip(funcs, texts, strict=True)]
-    objects = compile_many(jobs)
-    jit = JitModule(objects.values())
-    infos = {
-        f.name: _info(shaped, f.workspace_bytes) for shaped, f in zip(loops, funcs, strict=True)
-    }
-    module = BuiltModule.__new__(BuiltModule)
-    Module.__init__(module, infos, {n: jit.address(n) for n in infos}, jit, None)
-    module.funcs, module.ir = loops, texts
-    return module
+    return BuiltModule(loops, funcs, texts, machine)
+
+
+def _check_host(target_host: str | Target | None, machine: Target) -> None:
+    if target_host is None:
+        return
+    host = parse_target(target_host) if isinstance(target_host, str) else target_host
+    if host.triple != machine.triple:
+        raise TargetError(
+            f"target_host is for {host.triple}, the target for {machine.triple}",
+            hint="leave target_host out: kernels for a CPU run on that CPU",
+        )
 
 
 def _info(func: PrimFunc, workspace_bytes: int | Expr) -> KernelInfo:

@@ -12,12 +12,13 @@ The regions follow the classic interval propagation of Halide (Ragan-Kelley et a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from treadle.errors import InternalError, ScheduleError
+from treadle.errors import InternalError, ScheduleError, UsageError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import Interval, assume, prove, ranges_when
@@ -25,6 +26,7 @@ from treadle.expr.facts import Facts, Holding, Iterating
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
+from treadle.loop.attach import check_attached
 from treadle.loop.bodies import inline_bodies, read_by, rewritten
 from treadle.loop.domains import (
     ZERO,
@@ -42,7 +44,7 @@ from treadle.loop.memory import Memory
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
 from treadle.loop.prefetch import matters, prefetches
 from treadle.loop.regions import Box, Span, index_span, union
-from treadle.te.schedule import Schedule, Split, Stage, root_values
+from treadle.te.schedule import AxisNote, Schedule, Split, Stage, root_values
 from treadle.te.tensor import (
     ComputeOp,
     ExternOp,
@@ -114,6 +116,8 @@ class _Builder:
         """The axes along which a stage is being computed past the end of its tensor."""
         self.known = Simplifier(ranges_when(when, self.sizes))
         """What is known of the variables at the statement being built."""
+        self.threads: dict[str, Expr] = {}
+        """The extent of every hardware axis, by its tag."""
         self.around: list[Iterating | Holding] = []
         """The loops and conditions it stands in."""
         self.attached: dict[tuple[int, int], list[Stage]] = {}
@@ -126,6 +130,7 @@ class _Builder:
 
     def statement(self) -> Stmt:
         """Return all stages with the buffers they share."""
+        check_attached(self.schedule, self.bodies)
         live = [s for s in self.schedule.stages if id(s) in self.bodies]
         roots = [s for s in live if s.attach.kind == "root"]
         temporaries: list[Buffer] = []
@@ -188,6 +193,7 @@ class _Builder:
 
     def _whole_stage(self, stage: Stage) -> Stmt:
         op = stage.op
+        self.threads = {}
         if isinstance(op, ExternOp):
             return self._extern(stage, op)
         if not isinstance(op, ComputeOp):
@@ -311,6 +317,7 @@ class _Builder:
 
     def _loop(self, stage: Stage, k: int, nest: Nest, leaf: IterVar, extent: Expr) -> Stmt:
         note = stage.notes.get(leaf)
+        self._check_kind(stage, leaf, note, extent)
         var = Var(self.memory.unique(leaf.name))
         with self._range(var, extent):
             inside = replace(nest, bound={**nest.bound, leaf: var})
@@ -321,6 +328,29 @@ class _Builder:
             return For(var, extent, "serial", body)
         thread = note.thread.tag if note.thread is not None else ""
         return For(var, extent, note.kind, body, thread, tuple(note.pragmas))
+
+    def _check_kind(self, stage: Stage, leaf: IterVar, note: AxisNote | None, extent: Expr) -> None:
+        """Refuse vectors and unrolled code of any length, and threads of two numbers."""
+        if note is None:
+            return
+        if note.kind in ("vectorized", "unrolled") and self.known.bounds.of(extent).hi is None:
+            raise ScheduleError(
+                f"{leaf.name} cannot be {note.kind}: it has no constant bound, its extent is "
+                f"{extent}",
+                at=f"stage {stage.name}",
+                hint=f"split it by a constant factor, and let the inner part be {note.kind}",
+            )
+        if note.thread is None:
+            return
+        given = note.thread.extent
+        known = self.threads.setdefault(note.thread.tag, given if _is_extent(given) else extent)
+        if self._simplify(known) is not self._simplify(extent):
+            raise ScheduleError(
+                f"{note.thread.tag} is bound to {leaf.name} with {extent} iterations, and has "
+                f"{known} elsewhere",
+                at=f"stage {stage.name}",
+                hint="bind a hardware axis to loops of one extent: split the others to match",
+            )
 
     @contextmanager
     def _range(self, var: Var, extent: Expr) -> Iterator[None]:
@@ -691,9 +721,8 @@ class _Builder:
             stage = self.schedule[n.source]
             buffer = self.memory.buffers.get((id(stage), n.source.value_index))
             if buffer is None:
-                raise ScheduleError(
-                    f"stage {stage.name} is read before it is computed",
-                    at=f"kernel {self.name}",
+                raise InternalError(
+                    f"stage {stage.name} is read before it is computed", at=f"kernel {self.name}"
                 )
             offsets = self.memory.offsets.get(id(stage))
             if offsets is None:
@@ -704,6 +733,10 @@ class _Builder:
 
     def _simplify(self, e: Expr) -> Expr:
         return self.known.run(e)
+
+
+def _is_extent(e: Expr) -> bool:
+    return (int_value(e) or 0) >= 0
 
 
 def _grows_with(index: Expr, axis: Expr) -> bool:
@@ -730,6 +763,12 @@ def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> 
 
 def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
     sizes: dict[Var, None] = {}
+    for tensor, count in Counter(a for a in args if isinstance(a, Tensor)).items():
+        if count > 1:
+            raise UsageError(
+                f"tensor {tensor.name} stands {count} times among the arguments",
+                hint="pass every input and output tensor once",
+            )
     for a in args:
         if isinstance(a, Tensor):
             for d in a.shape:
@@ -737,5 +776,7 @@ def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
         elif isinstance(a, Var):
             sizes.setdefault(a)
         else:
-            raise InternalError(f"an argument must be a tensor or a size, not {a!r}")
+            raise UsageError(
+                f"an argument of a kernel is {a!r}", hint="pass tensors, and sizes made by te.var"
+            )
     return list(sizes)

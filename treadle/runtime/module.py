@@ -49,6 +49,13 @@ class KernelInfo:
     workspace_bytes: int | Extent = 0
     symbols: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        params = ", ".join(
+            f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]{' out' if p.is_output else ''}"
+            for p in self.params
+        )
+        return f"{self.name}({params})"
+
     def __post_init__(self) -> None:
         named = {size for p in self.params for size in p.shape if isinstance(size, str)}
         for symbol in sorted(named - set(self.symbols)):
