@@ -44,6 +44,8 @@ def _check_place(stage: Stage, bodies: Mapping[int, tuple[Expr, ...]]) -> None:
     elif not any(leaf is axis for leaf in parent.leaf_iter_vars):
         loops = ", ".join(a.name for a in parent.leaf_iter_vars) or "none"
         problem = f"{axis.name} is no loop of {parent.name} any more; its loops are {loops}"
+    elif parent.peeled:
+        problem = f"the border of {parent.name} is peeled: it is computed outside of its loops"
     else:
         return
     raise ScheduleError(
