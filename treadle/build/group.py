@@ -118,7 +118,8 @@ class _GroupBuilder:
     @property
     def is_foreign(self) -> bool:
         """True when the schedule was written outside of this package: its mistakes are a user's."""
-        return self.schedule.__module__.partition(".")[0] != __name__.partition(".")[0]
+        package = __name__.partition(".")[0]
+        return self.anchor is not None and self.schedule.__module__.partition(".")[0] != package
 
     @property
     def anchor_name(self) -> str:
