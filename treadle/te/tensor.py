@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import builtins
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, convert
 from treadle.te.reads import check_reads
+from treadle.te.shapes import Shape, as_shape, axis_names
 
 AxisKind = Literal["data", "reduce", "thread"]
 
@@ -274,24 +274,6 @@ class Tensor:
         return f"Tensor(shape=[{shape}], op.name={self.op.name}, dtype={self.dtype})"
 
 
-Shape = Sequence[ExprLike] | ExprLike
-
-
-def _as_shape(shape: Shape, name: str) -> tuple[Expr, ...]:
-    dims = tuple(shape) if isinstance(shape, Sequence) else (shape,)
-    return tuple(_as_extent(d, k, name) for k, d in enumerate(dims))
-
-
-def _as_extent(dim: ExprLike, position: int, name: str) -> Expr:
-    extent = convert(dim)
-    number = nodes.int_value(extent)
-    if not dt.is_integer(extent.dtype) or (number is not None and number < 0):
-        raise TypeMismatch(
-            f"dimension {position} of {name} is {dim}", hint="extents are integers of 0 or more"
-        )
-    return nodes.cast(extent, dt.INDEX)
-
-
 def var(name: str = "n", dtype: str = dt.INDEX) -> Var:
     """Return a fresh symbolic scalar, for example a size: `n = te.var("n")`."""
     return Var(name, dt.check_dtype(dtype))
@@ -304,7 +286,7 @@ def size_var(name: str = "size", dtype: str = dt.INDEX) -> Var:
 
 def placeholder(shape: Shape, dtype: str | None = None, name: str = "placeholder") -> Tensor:
     """Return an input tensor of `shape` (ints or symbolic sizes); float32 unless said."""
-    return PlaceholderOp(name, _as_shape(shape, name), dt.check_dtype(dtype or "float32")).output(0)
+    return PlaceholderOp(name, as_shape(shape, name), dt.check_dtype(dtype or "float32")).output(0)
 
 
 def reduce_axis(dom: tuple[ExprLike, ExprLike], name: str = "rv", thread_tag: str = "") -> IterVar:
@@ -344,10 +326,10 @@ def compute(
 
     >>> C = te.compute((n, m), lambda i, j: A[i, j] + 1.0, name="C")
     """
-    dims = _as_shape(shape, name)
+    dims = as_shape(shape, name)
     axis = tuple(
         IterVar(axis_name, extent=extent)
-        for axis_name, extent in zip(_axis_names(fcompute, len(dims)), dims, strict=True)
+        for axis_name, extent in zip(axis_names(fcompute, len(dims)), dims, strict=True)
     )
     result = fcompute(*axis)
     bodies = tuple(result) if isinstance(result, (tuple, list)) else (result,)
@@ -387,7 +369,7 @@ def extern(
         TypeMismatch: the element type is neither given nor told by the inputs.
     """
     several = isinstance(shape, list) and builtins.all(isinstance(s, (tuple, list)) for s in shape)
-    shapes = tuple(_as_shape(s, name) for s in (shape if several else [shape]))  # type: ignore[arg-type, union-attr]
+    shapes = tuple(as_shape(s, name) for s in (shape if several else [shape]))  # type: ignore[arg-type, union-attr]
     if dtype is None or isinstance(dtype, str):
         dtypes = (_extern_dtype(dtype, inputs, name),) * len(shapes)
     else:
@@ -407,21 +389,6 @@ def _extern_dtype(dtype: str | None, inputs: Sequence[Tensor], name: str) -> str
             f"the element type of {name} does not follow from its inputs", hint="give dtype="
         )
     return found.pop()
-
-
-def _axis_names(fcompute: Callable[..., object], ndim: int) -> list[str]:
-    names: list[str] = []
-    for p in inspect.signature(fcompute).parameters.values():
-        if p.kind is p.VAR_POSITIONAL:
-            names += [f"i{k}" for k in range(len(names), ndim)]
-        elif p.default is p.empty:
-            names.append(p.name)
-    if len(names) != ndim:
-        raise TypeMismatch(
-            f"the function of a compute over {ndim} dimensions takes {len(names)} arguments",
-            hint="give one argument per dimension, or *i",
-        )
-    return names
 
 
 def _always_evaluated(body: Iterable[Expr]) -> list[Expr]:
