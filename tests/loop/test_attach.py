@@ -61,7 +61,12 @@ def test_at_the_loops_of_a_peeled_stage() -> None:
     s[b].compute_inline()
     s[d].peel(d.op.axis[0], 1, 7)
     s[c].compute_at(s[d], d.op.axis[0])
-    assert "the border of D is peeled: it is computed outside of its loops" in refusal(s, a, d)
+    assert refusal(s, a, d) == (
+        "C is computed inside loop i of D, but the border of D, which is peeled, reads it outside "
+        "of that loop"
+        "\n  at    s[C].compute_at(s[D], i)"
+        "\n  hint  compute it at root, or peel only what does not read it"
+    )
 
 
 def test_two_at_each_other() -> None:

@@ -26,7 +26,8 @@ def check_attached(schedule: Schedule, bodies: Mapping[int, tuple[Expr, ...]]) -
                 _check_reader(stage, reader)
 
 
-def _step(stage: Stage) -> str:
+def attaching_step(stage: Stage) -> str:
+    """Return the step that said at which loop a stage is computed."""
     at = stage.attach
     assert at.stage is not None
     assert at.axis is not None
@@ -44,13 +45,11 @@ def _check_place(stage: Stage, bodies: Mapping[int, tuple[Expr, ...]]) -> None:
     elif not any(leaf is axis for leaf in parent.leaf_iter_vars):
         loops = ", ".join(a.name for a in parent.leaf_iter_vars) or "none"
         problem = f"{axis.name} is no loop of {parent.name} any more; its loops are {loops}"
-    elif parent.peeled:
-        problem = f"the border of {parent.name} is peeled: it is computed outside of its loops"
     else:
         return
     raise ScheduleError(
         f"{stage.name} cannot be computed at {axis.name} of {parent.name}: {problem}",
-        at=_step(stage),
+        at=attaching_step(stage),
         hint="compute it at a loop of a stage that reads it, or at root",
     )
 
@@ -75,6 +74,6 @@ def _check_reader(stage: Stage, reader: Stage) -> None:
     raise ScheduleError(
         f"{stage.name} is computed inside loop {axis.name} of {parent.name}, but {reader.name}, "
         "which reads it, is not inside that loop",
-        at=_step(stage),
+        at=attaching_step(stage),
         hint="compute it at a loop that encloses all its readers, or at root",
     )

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from treadle.errors import InternalError, ScheduleError, UsageError
+from treadle.errors import InternalError, ScheduleError, TreadleError, UsageError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import Interval, assume, prove, ranges_when
@@ -26,7 +26,7 @@ from treadle.expr.facts import Facts, Holding, Iterating
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
-from treadle.loop.attach import check_attached
+from treadle.loop.attach import attaching_step, check_attached
 from treadle.loop.bodies import inline_bodies, read_by, rewritten
 from treadle.loop.domains import (
     ZERO,
@@ -721,15 +721,27 @@ class _Builder:
             stage = self.schedule[n.source]
             buffer = self.memory.buffers.get((id(stage), n.source.value_index))
             if buffer is None:
-                raise InternalError(
-                    f"stage {stage.name} is read before it is computed", at=f"kernel {self.name}"
-                )
+                raise self._read_elsewhere(stage)
             offsets = self.memory.offsets.get(id(stage))
             if offsets is None:
                 return ex.load(buffer, n.indices)
             return ex.load(buffer, [i - o for i, o in zip(n.indices, offsets, strict=True)])
 
         return ex.rewrite(e, rule)
+
+    def _read_elsewhere(self, stage: Stage) -> TreadleError:
+        """Return the error for a read of a stage where it is not computed."""
+        parent, axis = stage.attach.stage, stage.attach.axis
+        if parent is None or axis is None or not parent.peeled:
+            return InternalError(
+                f"stage {stage.name} is read before it is computed", at=f"kernel {self.name}"
+            )
+        return ScheduleError(
+            f"{stage.name} is computed inside loop {axis.name} of {parent.name}, but the border of "
+            f"{parent.name}, which is peeled, reads it outside of that loop",
+            at=attaching_step(stage),
+            hint="compute it at root, or peel only what does not read it",
+        )
 
     def _simplify(self, e: Expr) -> Expr:
         return self.known.run(e)
