@@ -4,6 +4,7 @@
 from treadle import te
 from treadle.build.compile import compile_model as compile
 from treadle.build.executable import Executable, LoadedExecutable
+from treadle.build.kernel_library import load_module
 from treadle.build.load import load
 from treadle.build.te_build import build, lower
 from treadle.errors import (
@@ -30,6 +31,6 @@ __all__ = [
     "ArtifactError", "Device", "Executable", "InputError", "InternalError", "LoadedExecutable",
     "ModelError", "NDArray", "ScheduleError", "Target", "TargetError", "ToolchainError",
     "TreadleError", "TypeMismatch", "UnsupportedOperators", "UsageError",
-    "array", "build", "compile", "cpu", "empty", "from_dlpack", "load", "lower", "parse_target",
-    "settings", "te",
+    "array", "build", "compile", "cpu", "empty", "from_dlpack", "load", "load_module", "lower",
+    "parse_target", "settings", "te",
 ]  # fmt: skip

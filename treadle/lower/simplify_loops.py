@@ -6,8 +6,11 @@ before: for i in range(1): if i < 4: A[i * 1] = x   ->   after: A[0] = x
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, assume
+from treadle.expr.bounds import Interval, Ranges, assume
 from treadle.expr.nodes import Const, Expr
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -69,5 +72,7 @@ def _for(s: For, known: Simplifier) -> Stmt:
 
 
 def _assuming(known: Simplifier, cond: Expr, *, holds: bool) -> Simplifier:
-    ranges = assume(known.ranges, cond, holds=holds)
-    return known if ranges is known.ranges else Simplifier(ranges)
+    """Return what is known where a condition holds or does not: of its parts, and of itself."""
+    facts = dict(cast(Mapping[Expr, Interval], assume(known.ranges, cond, holds=holds)))
+    facts[cond] = Interval(int(holds), int(holds))
+    return Simplifier(cast(Ranges, facts))

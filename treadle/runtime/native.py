@@ -20,6 +20,7 @@ from ctypes import (
     c_uint32,
     c_uint64,
     c_void_p,
+    string_at,
 )
 from functools import cache
 from pathlib import Path
@@ -464,6 +465,13 @@ class Library:
         if not address:
             raise ArtifactError(f"the machine code has no kernel {name!r}")
         return int(address)
+
+    def text(self, name: str) -> str | None:
+        """Return a text that the code holds under a name; None where there is none."""
+        if self._handle is None:
+            raise UsageError("the library is closed")
+        address = self._native.td_library_kernel(self._handle, name.encode())
+        return string_at(address).decode() if address else None
 
     def close(self) -> None:
         """Unload; the addresses of its kernels are invalid from then on."""
