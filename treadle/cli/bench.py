@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from treadle.build.executable import Runnable
+from treadle.build.load import is_artifact
 from treadle.cli.arguments import add_compile_options, add_model, add_threads, count
 from treadle.cli.inputs import filled_inputs
 from treadle.cli.machine import cpu_text
-from treadle.cli.models import check_readable, given_shapes, is_artifact, open_model
+from treadle.cli.models import check_readable, given_shapes, open_model
 from treadle.cli.text import console, print_row
 from treadle.errors import ToolchainError, UsageError
 from treadle.runtime import native

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from treadle.build.executable import Runnable
-from treadle.build.load import load
+from treadle.build.load import is_artifact, load
 from treadle.cli.agreement import agreement
 from treadle.cli.arguments import add_compile_options, add_threads
 from treadle.cli.inputs import filled_inputs, read_npz
 from treadle.cli.layers import Layer, compare_layers
-from treadle.cli.models import check_readable, compile_file, given_shapes, is_artifact
+from treadle.cli.models import check_readable, compile_file, given_shapes
 from treadle.cli.reference import expected_outputs
 from treadle.cli.text import console, count_text, print_row
 from treadle.errors import UsageError

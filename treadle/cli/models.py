@@ -8,26 +8,11 @@ from pathlib import Path
 
 from treadle.build.compile import Report, compile_model
 from treadle.build.executable import Executable, Runnable
-from treadle.build.load import load
+from treadle.build.load import is_artifact, load
 from treadle.cli.arguments import parse_shapes
 from treadle.cli.operators import load_operators
 from treadle.cli.progress import shown_progress
 from treadle.errors import UsageError
-
-_TAR_MAGIC = (257, b"ustar")
-
-
-def is_artifact(path: Path) -> bool:
-    """True if a file is a tar by its name or its content."""
-    if path.suffix == ".tar":
-        return True
-    offset, magic = _TAR_MAGIC
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(len(magic)) == magic
-    except OSError:
-        return False
 
 
 def check_readable(path: Path, kind: str = "a model file: .onnx or .tar") -> None:

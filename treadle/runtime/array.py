@@ -387,6 +387,14 @@ def describe(view: np.ndarray) -> str:
     return f"{view.dtype.name}[{', '.join(str(size) for size in view.shape)}]"
 
 
+def conversion_hint(source: object, dtype: str) -> str:
+    """Return how to give an array the element type `dtype`, as its own library says it."""
+    if isinstance(source, (NDArray, np.ndarray, np.generic)):
+        return f"convert it with .astype({dtype!r})"
+    library = type(source).__module__.partition(".")[0]
+    return f"convert it with .to(torch.{dtype})" if library == "torch" else f"convert it to {dtype}"
+
+
 def address_of(view: np.ndarray) -> int:
     """Return the address of the first element."""
     try:
