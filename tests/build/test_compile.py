@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ import pytest
 import treadle
 from tests.optimize.cases import constant, data, function, inputs_of, var
 from treadle.build.compile import Report
+from treadle.errors import UsageError
 from treadle.graph import interpret
 from treadle.graph.nodes import Constant, Function, Module, Node, TupleItem, Var
 from treadle.ops import elementwise as ew
@@ -245,3 +247,14 @@ def test_an_unused_input_stays() -> None:
     made = treadle.compile(Module(function(ew.relu(a), params=[a, b])))
     assert [name for name, _, _ in made.inputs] == ["a", "unused"]
     made.run({"a": np.ones(2, "float32"), "unused": np.ones(3, "float32")})
+
+
+def test_messages_name_the_functions_that_users_call() -> None:
+    x = var("x", 3)
+    module = Module(function(ew.relu(x), params=[x]), ("y",), "net")
+    with pytest.raises(TypeError, match=r"^compile\(\) got an unexpected keyword"):
+        treadle.compile(module, shape={})  # type: ignore[call-arg]
+    made = treadle.compile(module)
+    with pytest.raises(UsageError, match=r"(?s)cannot be pickled.*save\(\) it"):
+        copy.deepcopy(made)
+    assert made.output_sizes() == [(3,)]

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from treadle.build.executable import Executable
 from treadle.build.group import function_sizes
@@ -17,7 +17,7 @@ from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_me
 from treadle.build.plan_json import plan_to_json
 from treadle.build.size_checks import size_checks
 from treadle.build.sizes import size_from_json, size_to_json
-from treadle.build.watch import say_graph, say_kernel, say_stage
+from treadle.build.watch import overrides_watched, say_graph, say_kernel, say_stage
 from treadle.errors import InternalError, ModelError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
@@ -31,6 +31,8 @@ from treadle.target.workers import compile_many
 
 if TYPE_CHECKING:
     import onnx
+
+_F = TypeVar("_F", bound=Callable[..., object])
 
 _LARGEST_VALUE = 1 << 48  # bytes
 
@@ -67,6 +69,18 @@ class _Timer:
         say_stage(self.stage, spent)
 
 
+def _called(name: str) -> Callable[[_F], _F]:
+    """Let Python's own messages about a function's arguments name it as users do."""
+
+    def rename(function: _F) -> _F:
+        function.__qualname__ = name
+        return function
+
+    return rename
+
+
+@overrides_watched()
+@_called("compile")
 def compile_model(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module,
     *,
@@ -80,11 +94,11 @@ def compile_model(
     """Return a model compiled for `target`.
 
     `model` is an ONNX file (path or bytes), a ModelProto, or a graph module. `shapes` gives sizes
-    to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, 3 does
-    everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering and large
-    products with constant weights by Strassen's algorithm, which multiply less and round
-    differently (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic` sizes that the
-    file leaves open stay open: the model runs at any; else an unknown batch becomes 1.
+    to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, to find
+    faults; 1 to 4 do everything. `winograd` says whether 3x3 convolutions may run by Winograd's
+    filtering and large products with constant weights by Strassen's algorithm, which multiply less
+    and round differently (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic` sizes
+    that the file leaves open stay open: the model runs at any; else an unknown batch becomes 1.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.

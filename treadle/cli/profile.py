@@ -6,19 +6,18 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
-from treadle.build.artifact import check_writable
+from treadle.build.artifact import check_writable, replacing
 from treadle.build.executable import Runnable
 from treadle.cli import peak
-from treadle.cli.arguments import add_compile_options, add_model, add_threads, count
-from treadle.cli.inputs import filled_inputs
-from treadle.cli.machine import cpu_text
-from treadle.cli.models import given_shapes, open_model
-from treadle.cli.text import console, count_text, print_row, printable
+from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
+from treadle.cli.inputs import given_inputs
+from treadle.cli.layer_table import Layer, Limits, print_layers
+from treadle.cli.machine import cpu_text, treadle_version
+from treadle.cli.models import open_model
+from treadle.cli.text import console, count_text, print_row
 from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.runtime.array import NDArray
@@ -29,53 +28,13 @@ HELP = "show where the time of a model goes, kernel by kernel"
 _SECONDS = 2.0
 _MIN_RUNS, _MAX_RUNS = 8, 200
 _TOP = 20
-_LAYER_WIDTH, _KERNEL_WIDTH, _PIPE_WIDTH = 38, 40, 150
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the machine can do at most: 10^9 operations, and 10^9 bytes from memory, per second."""
-
-    gflops: float
-    gigabytes: float
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One instruction: where it comes from, its work, and its time in seconds."""
-
-    origin: str
-    kernel: str
-    flops: int
-    bytes: int
-    seconds: float
-
-    @property
-    def gflops(self) -> float:
-        """Operations per second, in 10^9."""
-        return 1e-9 * self.flops / self.seconds if self.seconds else 0.0
-
-    @property
-    def gigabytes(self) -> float:
-        """Bytes of inputs and results per second, in 10^9."""
-        return 1e-9 * self.bytes / self.seconds if self.seconds else 0.0
-
-    def bound(self, limits: Limits) -> Literal["compute", "memory", ""]:
-        """Return which limit of the machine this work meets first; nothing where it has none."""
-        if not self.flops and not self.bytes:
-            return ""
-        computing, moving = self.flops / limits.gflops, self.bytes / limits.gigabytes
-        return "compute" if computing >= moving else "memory"
-
-    def roofline(self, limits: Limits) -> float:
-        """Return the time at that limit over the time taken; data in caches may exceed 1."""
-        least = max(self.flops / limits.gflops, self.bytes / limits.gigabytes) * 1e-9
-        return least / self.seconds if self.seconds else 0.0
+_TRACK = "kernels in order, each at its fastest; not which thread did what"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_model(parser, "an ONNX file, or a .tar made by treadle compile")
+    add_inputs(parser)
     parser.add_argument(
         "--top",
         type=_whole,
@@ -84,10 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"show the N slowest kernels (default: {_TOP}); 0: all, in the order they run",
     )
     parser.add_argument(
+        "--json", action="store_true", help="print all kernels as JSON instead of the table"
+    )
+    parser.add_argument(
         "--trace",
         type=Path,
         metavar="FILE",
-        help="write a timeline that chrome://tracing and ui.perfetto.dev open",
+        help="write a timeline that chrome://tracing and ui.perfetto.dev open: one track with the "
+        "kernels in order, each at its fastest",
     )
     parser.add_argument(
         "--repeat",
@@ -110,11 +73,16 @@ def run(arguments: argparse.Namespace) -> int:
     threads = arguments.threads or native.num_threads()
     with use(num_threads=threads):
         model = open_model(arguments)
-        inputs = filled_inputs(model, "random", given_shapes(arguments))
+        inputs = given_inputs(arguments, model)
         layers, seconds = measure(model, inputs, arguments.repeat)
         limits = Limits(peak.fma_gflops(threads), peak.read_gigabytes(threads))
-    print_layers(layers, limits, arguments.top)
-    print_summary(layers, limits, seconds, threads)
+    if arguments.json:
+        facts = {"model": str(arguments.model), "treadle": treadle_version(), "cpu": cpu_text()}
+        rows = figures(layers, limits, seconds)
+        print(json.dumps({**facts, "threads": threads, **rows}, indent=2))
+    else:
+        print_layers(layers, limits, arguments.top)
+        print_summary(layers, limits, seconds, threads)
     if arguments.trace is not None:
         write_trace(layers, arguments.trace)
     return 0
@@ -127,7 +95,6 @@ def measure(
 
     The shortest time is what other work on the machine disturbs least.
     """
-    instructions = model.instructions()
     outputs = model.run(inputs)
     whole: list[float] = []
     times: list[list[float]] = []
@@ -137,14 +104,21 @@ def measure(
         model.executor.run(inputs, outputs)
         whole.append(time.perf_counter() - start)
         times.append([row.mean for row in model.profile(inputs, 1)])
-    if len(instructions) != len(times[0]):
+    return layers_of(model, [min(column) for column in zip(*times, strict=True)]), min(whole)
+
+
+def layers_of(model: Runnable, seconds: Sequence[float]) -> list[Layer]:
+    """Return the instructions of a model with their times.
+
+    Raises: UsageError when the model has another number of them.
+    """
+    instructions = model.instructions()
+    if len(instructions) != len(seconds):
         raise UsageError(
-            f"the plan has {len(instructions)} instructions but {len(times[0])} were timed",
+            f"the plan has {len(instructions)} instructions but {len(seconds)} were timed",
             hint="compile the model again with this version of Treadle",
         )
-    shortest = [min(column) for column in zip(*times, strict=True)]
-    layers = [_layer(row, t) for row, t in zip(instructions, shortest, strict=True)]
-    return layers, min(whole)
+    return [Layer.of(row, t) for row, t in zip(instructions, seconds, strict=True)]
 
 
 def _is_enough(done: int, repeat: int | None, end: float) -> bool:
@@ -153,59 +127,15 @@ def _is_enough(done: int, repeat: int | None, end: float) -> bool:
     return done >= _MIN_RUNS and (done >= _MAX_RUNS or time.perf_counter() >= end)
 
 
-def _layer(instruction: dict[str, object], seconds: float) -> Layer:
-    return Layer(
-        origin=str(instruction.get("origin") or ""),
-        kernel=str(instruction.get("kernel") or instruction.get("op") or ""),
-        flops=_number(instruction.get("flops")),
-        bytes=_number(instruction.get("bytes")),
-        seconds=seconds,
-    )
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def print_layers(layers: Sequence[Layer], limits: Limits, top: int) -> None:
-    """Print a row per instruction: all in order, or the `top` slowest."""
-    from rich.table import Table
-
-    total = sum(layer.seconds for layer in layers) or 1.0
-    shown = sorted(layers, key=lambda layer: -layer.seconds)[:top] if top else layers
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("layer", no_wrap=True)
-    table.add_column("kernel", no_wrap=True)
-    for heading in ("ms", "share", "GFLOP/s", "GB/s", "bound by", "of roofline"):
-        table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
-    for layer in shown:
-        table.add_row(*_cells(layer, limits, total))
-    out = console()
-    if not out.is_terminal:
-        out.width = _PIPE_WIDTH
-    out.print(table)
-    if len(shown) < len(layers):
-        rest = 1 - sum(layer.seconds for layer in shown) / total
-        left = len(layers) - len(shown)
-        out.print(f"… and {count_text(left, 'more instruction')}, {rest:.1%} (--top 0 shows all)")
-
-
-def _cells(layer: Layer, limits: Limits, total: float) -> list[str]:
-    bound = layer.bound(limits)
-    return [
-        _short(printable(layer.origin), _LAYER_WIDTH),
-        _short(printable(layer.kernel), _KERNEL_WIDTH),
-        f"{layer.seconds * 1e3:.3f}",
-        f"{layer.seconds / total:.1%}",
-        f"{layer.gflops:.1f}" if layer.flops else "",
-        f"{layer.gigabytes:.1f}" if layer.bytes else "",
-        bound,
-        f"{layer.roofline(limits):.0%}" if bound else "",
-    ]
-
-
-def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+def figures(layers: Sequence[Layer], limits: Limits, seconds: float) -> dict[str, object]:
+    """Return what the table and its summary show as data."""
+    total = sum(layer.seconds for layer in layers)
+    return {
+        "run_ms": round(seconds * 1e3, 6),
+        "kernels_ms": round(total * 1e3, 6),
+        "machine": {"gflops": limits.gflops, "gigabytes_per_second": limits.gigabytes},
+        "kernels": [layer.json(limits, total or 1.0) for layer in layers],
+    }
 
 
 def print_summary(layers: Sequence[Layer], limits: Limits, seconds: float, threads: int) -> None:
@@ -223,8 +153,10 @@ def print_summary(layers: Sequence[Layer], limits: Limits, seconds: float, threa
 
 
 def write_trace(layers: Sequence[Layer], path: Path) -> None:
-    """Write a run as a timeline in the Trace Event format: one event per instruction."""
-    events: list[dict[str, object]] = []
+    """Write a run in the Trace Event format: one track, one event per instruction."""
+    events: list[Mapping[str, object]] = [
+        {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": _TRACK}}
+    ]
     at = 0.0
     for layer in layers:
         arguments = {"kernel": layer.kernel, "flops": layer.flops, "bytes": layer.bytes}
@@ -243,7 +175,5 @@ def write_trace(layers: Sequence[Layer], path: Path) -> None:
         )
         at += layer.seconds
     text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, indent=1)
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+    with replacing(path) as file:
+        file.write(f"{text}\n".encode())

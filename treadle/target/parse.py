@@ -18,6 +18,9 @@ _LATER = {
     "opencl": "OpenCL code generation", "vulkan": "GPU code generation",
     "metal": "GPU code generation", "webgpu": "GPU code generation", "c": "C source output",
 }  # fmt: skip
+_SHOWN = 40
+"""Names that a hint lists at most; all CPUs are listed."""
+
 _OPTIONS = ("mcpu", "mattr", "mtriple", "num-cores", "keys", "device", "model", "libs", "tag")
 _FLAGS = ("system-lib", "link-params")
 _IGNORED = frozenset({"keys", "device", "model", "libs", "tag", *_FLAGS})
@@ -130,10 +133,12 @@ def _cpu(
     else:
         name = cpu or _baseline(architecture, triple)
         if name not in architecture.cpus:
+            is_wide = _is_64_bit_x86(triple)
+            fitting = [cpu for cpu in architecture.cpus if has_64_bits(cpu) or not is_wide]
             raise TargetError(
                 f"{name!r} is not a CPU of architecture {architecture.name}",
                 at=f"target {text!r}",
-                hint=_suggest(name, architecture.cpus, "CPUs are"),
+                hint=_suggest(name, fitting, "CPUs are", limit=len(fitting)),
             )
         on = architecture.cpus[name]
         if not cpu and architecture.name == "riscv":  # what every Linux distribution assumes
@@ -220,10 +225,12 @@ def _cores(option: str | None, is_host: bool, text: str) -> int:
     return int(option)
 
 
-def _suggest(word: str, known: Iterable[str], intro: str, dash: str = "") -> str:
+def _suggest(
+    word: str, known: Iterable[str], intro: str, dash: str = "", limit: int = _SHOWN
+) -> str:
     names = sorted(set(known))
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(dash + n for n in near)}?"
-    shown = ", ".join(dash + n for n in names[:40])
-    return f"{intro} {shown}{', …' if len(names) > 40 else ''}"
+    shown = ", ".join(dash + n for n in names[:limit])
+    return f"{intro} {shown}{', …' if len(names) > limit else ''}"
