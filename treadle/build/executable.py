@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from treadle.build.kernel import Kernel
 from treadle.build.memory_plan import MemoryPlan
@@ -93,12 +92,6 @@ class Runnable:
             InputError: an input is missing, unknown, or has the wrong dtype or shape.
         """
         return self.executor.run(inputs)
-
-    def __reduce__(self) -> NoReturn:
-        raise UsageError(
-            "a compiled model cannot be pickled or copied: it is machine code in this process",
-            hint="save() it, and load() the file in the other process",
-        )
 
     def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
         if len(args) == 1 and isinstance(args[0], Mapping) and not named:
