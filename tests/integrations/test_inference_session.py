@@ -314,7 +314,8 @@ def test_options_of_either_kind(make: Callable[[], Any]) -> None:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = InferenceSession(MODELS["named"], options, providers=["CPUExecutionProvider"])
+    arena = {"arena_extend_strategy": "kSameAsRequested"}
+    session = InferenceSession(MODELS["named"], options, [("CPUExecutionProvider", arena)])
     assert session._model._compiled.executor.num_threads == 1  # type: ignore[attr-defined]
     assert session.get_session_options() is options
     options.graph_optimization_level = (
@@ -338,8 +339,6 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path) -> None:
             InferenceSession(MODELS["fixed"], options)
     with pytest.raises(UsageError, match="add_operator"):
         SessionOptions().register_custom_ops_library("lib.so")
-    with pytest.raises(UsageError, match="no option 'use_arena'"):
-        InferenceSession(MODELS["fixed"], None, [("CPUExecutionProvider", {"use_arena": "1"})])
     with pytest.raises(UsageError, match="list of names"):
         InferenceSession(MODELS["fixed"], None, "CPUExecutionProvider")  # type: ignore[arg-type]
     with pytest.raises(AttributeError):

@@ -133,6 +133,15 @@ def get_available_providers() -> list[str]:
     return [PROVIDER]
 
 
+def get_all_providers() -> list[str]:
+    """Return the providers Treadle knows: the CPU."""
+    return [PROVIDER]
+
+
+def set_default_logger_severity(level: int) -> None:
+    """Do nothing: Treadle's warnings are Python's, see the module `warnings`."""
+
+
 def get_device() -> str:
     """Return the device sessions run on."""
     return "CPU"
@@ -145,6 +154,8 @@ class InferenceSession:
     leaves open stay open: the session runs at any without compiling again. Where a model cannot be
     compiled so, a warning says it, and it is compiled for every new set of shapes. Compiled kernels
     are kept on disk, so the next start is quicker. Several threads may call `run` at once.
+
+    `provider_options` are of no use: those of the CPU say how onnxruntime holds memory.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
@@ -165,7 +176,7 @@ class InferenceSession:
     ) -> None:
         self._options = SessionOptions() if sess_options is None else sess_options
         _check_options(self._options)
-        notes = _check_providers(providers or (), provider_options or ())
+        notes = _check_providers(providers or ())
         with use(num_threads=self._options.intra_op_num_threads or get().num_threads):
             self._model = self._open(path_or_bytes)
         if int(self._options.log_severity_level) <= _WARNING:
@@ -285,18 +296,12 @@ class InferenceSession:
         return {n: _value(i, feed.get(n)) for n, i in self._inputs.items()}
 
 
-def _check_providers(
-    providers: Sequence[str | tuple[str, Mapping[str, Any]]],
-    options: Sequence[Mapping[str, Any]],
-) -> list[str]:
+def _check_providers(providers: Sequence[str | tuple[str, Mapping[str, Any]]]) -> list[str]:
     """Return a note where a provider is asked for that is not here."""
     if isinstance(providers, str):
         raise UsageError(f"providers is {providers!r}", hint="give a list of names")
-    named = [(p, {}) if isinstance(p, str) else p for p in providers]
-    given = [*named, *((name, more) for (name, _), more in zip(named, options, strict=False))]
-    for key in (key for name, more in given if name == PROVIDER for key in more):
-        raise UsageError(f"{PROVIDER} has no option {key!r} in Treadle", hint="leave it out")
-    missing = [name for name, _ in named if name != PROVIDER]
+    names = [p if isinstance(p, str) else p[0] for p in providers]
+    missing = [name for name in names if name != PROVIDER]
     return [f"the session runs on the CPU: there is no {', '.join(missing)}"] if missing else []
 
 
