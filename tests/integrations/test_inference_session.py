@@ -292,6 +292,8 @@ def test_files_and_artifacts(tmp_path: Path) -> None:
     assert (y.type, y.shape[0], y.shape[2]) == ("tensor(float)", "batch", 3)
     assert z.shape[0] is None
     assert session.get_modelmeta().custom_metadata_map == {}
+    with pytest.raises(UsageError, match="loaded from a file"):
+        InferenceSession(saved.read_bytes())
 
 
 def test_sizes_can_be_fixed_by_name() -> None:

@@ -323,3 +323,10 @@ def test_other_shapes_and_types(both: tuple[NDArray, np.ndarray]) -> None:
 def test_only_numpy_arrays_are_wrapped(source: object) -> None:
     with pytest.raises(InputError, match=r"(?s)of a NumPy array.*treadle\.array"):
         NDArray(source)  # type: ignore[arg-type]
+
+
+def test_a_conversion_is_told_as_the_tensors_library_says_it() -> None:
+    tensor = type("Tensor", (), {"__module__": "torch"})()
+    assert arrays.conversion_hint(tensor, "float32") == "convert it with .to(torch.float32)"
+    assert arrays.conversion_hint(np.zeros(1), "int64") == "convert it with .astype('int64')"
+    assert arrays.conversion_hint(object(), "int64") == "convert it to int64"

@@ -8,20 +8,23 @@ from pathlib import Path
 
 from treadle.build.executable import LoadedExecutable
 
-_TAR_MAGIC = (257, b"ustar")
+_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 
 
 def is_artifact(path: Path) -> bool:
     """True if a file is a tar by its name or its content."""
     if path.suffix == ".tar":
         return True
-    offset, magic = _TAR_MAGIC
     try:
         with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(len(magic)) == magic
+            return is_artifact_content(file.read(_MAGIC_AT + len(_TAR_MAGIC)))
     except OSError:
         return False
+
+
+def is_artifact_content(content: bytes | bytearray | memoryview) -> bool:
+    """True if bytes begin as a tar does."""
+    return bytes(content[_MAGIC_AT : _MAGIC_AT + len(_TAR_MAGIC)]) == _TAR_MAGIC
 
 
 def load(path: str | os.PathLike[str]) -> LoadedExecutable:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from treadle.build.load import is_artifact
+from treadle.build.load import is_artifact, is_artifact_content
 from treadle.errors import InputError, UsageError
 from treadle.frontend.importer import did_you_mean
 from treadle.integrations.session_model import ModelMetadata, NodeArg, SavedModel, SessionModel
@@ -194,6 +194,10 @@ class InferenceSession:
             raise UsageError(
                 f"a session opens a file or its bytes; this is of type {kind}",
                 hint="give a path, or model.SerializeToString()",
+            )
+        elif is_artifact_content(source):
+            raise UsageError(
+                "an artifact is loaded from a file, not from bytes", hint="write it to a .tar"
             )
         from treadle.integrations.session_onnx import OnnxModel
 
