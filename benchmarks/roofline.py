@@ -23,8 +23,7 @@ import treadle
 from benchmarks import machine
 from benchmarks.engines import random_inputs
 from treadle.cli import peak
-from treadle.cli.layer_table import Layer, Limits
-from treadle.cli.profile import measure
+from treadle.cli.profile import Layer, Limits, measure
 from treadle.runtime.array import array
 from treadle.settings import use
 

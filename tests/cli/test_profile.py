@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from treadle.build.compile import compile_model
 from treadle.cli import peak, profile
 from treadle.cli.inputs import filled_inputs
-from treadle.cli.layer_table import Layer, Limits, print_layers
 from treadle.cli.main import main
+from treadle.cli.profile import Layer, Limits
 
 ROWS, INNER, COLUMNS = 24, 48, 80
 
@@ -76,7 +76,7 @@ def test_work_of_the_kernels(model: Path) -> None:
 def test_table(model: Path, top: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", str(model), "--repeat", "2", "--threads", "1", "--top", top]) == 0
     text = capsys.readouterr().out
-    shown = [name for name in ("product+sum", "softmax") if f" {name}\n" in text]
+    shown = [name for name in ("product+sum", "softmax") if f"\n{name}" in text]
     assert len(shown) == (2 if top == "0" else 1)
     assert ("1 more instruction" in text) == (top == "1")
     assert "of roofline" in text
@@ -146,7 +146,7 @@ def test_names_of_kernels_are_neither_cut_nor_wrapped(
         monkeypatch.setenv("TTY_COMPATIBLE", "1")
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("COLUMNS", str(width))
-    print_layers(LONG, limits)
+    profile.print_layers(LONG, limits, 0)
     heading, *rows = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
     assert len(rows) == len(LONG)
     for row, layer in zip(rows, LONG, strict=True):

@@ -24,7 +24,8 @@ from treadle.cli.engines import PEERS, Engine, Inputs, open_treadle, take_turns
 from treadle.cli.inputs import given_inputs
 from treadle.cli.machine import cpu_text, treadle_version
 from treadle.cli.models import check_readable, open_model
-from treadle.cli.text import console, print_row, print_table
+from treadle.cli.table import print_table
+from treadle.cli.text import console, print_row
 from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.settings import use

@@ -6,18 +6,20 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from treadle.build.artifact import check_writable, replacing
+from treadle.build.artifact import check_writable
 from treadle.build.executable import Runnable
 from treadle.cli import peak
 from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
 from treadle.cli.inputs import given_inputs
-from treadle.cli.layer_table import Layer, Limits, print_layers
 from treadle.cli.machine import cpu_text, treadle_version
 from treadle.cli.models import open_model
-from treadle.cli.text import console, count_text, print_row
+from treadle.cli.table import print_table
+from treadle.cli.text import console, count_text, print_row, printable
 from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.runtime.array import NDArray
@@ -28,7 +30,50 @@ HELP = "show where the time of a model goes, kernel by kernel"
 _SECONDS = 2.0
 _MIN_RUNS, _MAX_RUNS = 8, 200
 _TOP = 20
+_HEADINGS = ("layer", "kernel", "ms", "share", "GFLOP/s", "GB/s", "bound by", "of roofline")
+_SPARE = ("bound by", "GB/s", "of roofline", "GFLOP/s")
 _TRACK = "kernels in order, each at its fastest; not which thread did what"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine can do at most: 10^9 operations, and 10^9 bytes from memory, per second."""
+
+    gflops: float
+    gigabytes: float
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One instruction: where it comes from, its work, and its time in seconds."""
+
+    origin: str
+    kernel: str
+    flops: int
+    bytes: int
+    seconds: float
+
+    @property
+    def gflops(self) -> float:
+        """Operations per second, in 10^9."""
+        return 1e-9 * self.flops / self.seconds if self.seconds else 0.0
+
+    @property
+    def gigabytes(self) -> float:
+        """Bytes of inputs and results per second, in 10^9."""
+        return 1e-9 * self.bytes / self.seconds if self.seconds else 0.0
+
+    def bound(self, limits: Limits) -> Literal["compute", "memory", ""]:
+        """Return which limit of the machine this work meets first; nothing where it has none."""
+        if not self.flops and not self.bytes:
+            return ""
+        computing, moving = self.flops / limits.gflops, self.bytes / limits.gigabytes
+        return "compute" if computing >= moving else "memory"
+
+    def roofline(self, limits: Limits) -> float:
+        """Return the time at that limit over the time taken; data in caches may exceed 1."""
+        least = max(self.flops / limits.gflops, self.bytes / limits.gigabytes) * 1e-9
+        return least / self.seconds if self.seconds else 0.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +140,7 @@ def measure(
 
     The shortest time is what other work on the machine disturbs least.
     """
+    instructions = model.instructions()
     outputs = model.run(inputs)
     whole: list[float] = []
     times: list[list[float]] = []
@@ -104,21 +150,14 @@ def measure(
         model.executor.run(inputs, outputs)
         whole.append(time.perf_counter() - start)
         times.append([row.mean for row in model.profile(inputs, 1)])
-    return layers_of(model, [min(column) for column in zip(*times, strict=True)]), min(whole)
-
-
-def layers_of(model: Runnable, seconds: Sequence[float]) -> list[Layer]:
-    """Return the instructions of a model with their times.
-
-    Raises: UsageError when the model has another number of them.
-    """
-    instructions = model.instructions()
-    if len(instructions) != len(seconds):
+    if len(instructions) != len(times[0]):
         raise UsageError(
-            f"the plan has {len(instructions)} instructions but {len(seconds)} were timed",
+            f"the plan has {len(instructions)} instructions but {len(times[0])} were timed",
             hint="compile the model again with this version of Treadle",
         )
-    return [Layer.of(row, t) for row, t in zip(instructions, seconds, strict=True)]
+    shortest = [min(column) for column in zip(*times, strict=True)]
+    layers = [_layer(row, t) for row, t in zip(instructions, shortest, strict=True)]
+    return layers, min(whole)
 
 
 def _is_enough(done: int, repeat: int | None, end: float) -> bool:
@@ -127,15 +166,76 @@ def _is_enough(done: int, repeat: int | None, end: float) -> bool:
     return done >= _MIN_RUNS and (done >= _MAX_RUNS or time.perf_counter() >= end)
 
 
+def _layer(instruction: dict[str, object], seconds: float) -> Layer:
+    return Layer(
+        origin=str(instruction.get("origin") or ""),
+        kernel=str(instruction.get("kernel") or instruction.get("op") or ""),
+        flops=_number(instruction.get("flops")),
+        bytes=_number(instruction.get("bytes")),
+        seconds=seconds,
+    )
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
 def figures(layers: Sequence[Layer], limits: Limits, seconds: float) -> dict[str, object]:
-    """Return what the table and its summary show as data."""
+    """Return what the table and its summary show as data.
+
+    Rates are in 10^9 per second, shares of 1.
+    """
     total = sum(layer.seconds for layer in layers)
     return {
         "run_ms": round(seconds * 1e3, 6),
         "kernels_ms": round(total * 1e3, 6),
         "machine": {"gflops": limits.gflops, "gigabytes_per_second": limits.gigabytes},
-        "kernels": [layer.json(limits, total or 1.0) for layer in layers],
+        "kernels": [
+            {
+                "layer": layer.origin,
+                "kernel": layer.kernel,
+                "ms": round(layer.seconds * 1e3, 6),
+                "share": round(layer.seconds / (total or 1.0), 6),
+                "flops": layer.flops,
+                "bytes": layer.bytes,
+                "gflops": round(layer.gflops, 3),
+                "gigabytes_per_second": round(layer.gigabytes, 3),
+                "bound_by": layer.bound(limits) or None,
+                "of_roofline": round(layer.roofline(limits), 4),
+            }
+            for layer in layers
+        ],
     }
+
+
+def print_layers(layers: Sequence[Layer], limits: Limits | None, top: int) -> None:
+    """Print a row per instruction: all in order, or the `top` slowest.
+
+    Without `limits` nothing is said of what the machine can do.
+    """
+    total = sum(layer.seconds for layer in layers) or 1.0
+    shown = sorted(layers, key=lambda layer: -layer.seconds)[:top] if top else layers
+    rows = [_cells(layer, limits, total) for layer in shown]
+    out = console()
+    print_table(out, _HEADINGS, rows, names=2, spare=_SPARE)
+    if len(shown) < len(layers):
+        rest = 1 - sum(layer.seconds for layer in shown) / total
+        left = len(layers) - len(shown)
+        out.print(f"… and {count_text(left, 'more instruction')}, {rest:.1%} (--top 0 shows all)")
+
+
+def _cells(layer: Layer, limits: Limits | None, total: float) -> list[str]:
+    bound = layer.bound(limits) if limits is not None else ""
+    return [
+        printable(layer.origin),
+        printable(layer.kernel),
+        f"{layer.seconds * 1e3:.4f}",
+        f"{layer.seconds / total:.1%}",
+        f"{layer.gflops:.1f}" if layer.flops else "",
+        f"{layer.gigabytes:.1f}" if layer.bytes else "",
+        bound,
+        f"{layer.roofline(limits):.0%}" if limits is not None and bound else "",
+    ]
 
 
 def print_summary(layers: Sequence[Layer], limits: Limits, seconds: float, threads: int) -> None:
@@ -154,7 +254,7 @@ def print_summary(layers: Sequence[Layer], limits: Limits, seconds: float, threa
 
 def write_trace(layers: Sequence[Layer], path: Path) -> None:
     """Write a run in the Trace Event format: one track, one event per instruction."""
-    events: list[Mapping[str, object]] = [
+    events: list[dict[str, object]] = [
         {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": _TRACK}}
     ]
     at = 0.0
@@ -175,5 +275,7 @@ def write_trace(layers: Sequence[Layer], path: Path) -> None:
         )
         at += layer.seconds
     text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, indent=1)
-    with replacing(path) as file:
-        file.write(f"{text}\n".encode())
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -13,15 +13,16 @@ from treadle.build.artifact import check_writable, replacing
 from treadle.build.executable import Runnable
 from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
 from treadle.cli.inputs import given_inputs
-from treadle.cli.layer_table import print_layers
 from treadle.cli.models import open_model
-from treadle.cli.profile import layers_of
+from treadle.cli.profile import measure, print_layers
 from treadle.cli.text import console, count_text, print_row, printable, size_text, type_text
 from treadle.errors import UsageError
 from treadle.runtime.array import NDArray
 from treadle.settings import get, use
 
 HELP = "run a model"
+
+_PROFILED_RUNS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,8 +90,8 @@ def _report(
     if arguments.print_time:
         print(model.benchmark(inputs, number=arguments.number, repeat=arguments.repeat))
     if arguments.profile:
-        layers = layers_of(model, [row.mean for row in model.profile(inputs)])
-        print_layers(layers, top=len(layers))
+        layers, _ = measure(model, inputs, _PROFILED_RUNS)
+        print_layers(layers, None, len(layers))
         total = sum(layer.seconds for layer in layers)
         print_row(out, "total", f"{total * 1e3:.3f} ms in {count_text(len(layers), 'instruction')}")
 

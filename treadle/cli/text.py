@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from treadle.errors import TreadleError
@@ -69,32 +69,6 @@ def print_row(out: Console, label: str, text: str) -> None:
     row = Text.assemble((f"  {label:<{LABEL_WIDTH}}", "bold"))
     row.append(printable(text).replace("\n", indent))
     out.print(row)
-
-
-def print_table(
-    out: Console,
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    numbers: Container[int] | None = None,
-) -> None:
-    """Print columns as wide as they need, a row a line, never cut or wrapped.
-
-    Those in `numbers` (default: all but the first) are flush right.
-    """
-    from rich.text import Text
-
-    flush = range(1, len(headings)) if numbers is None else numbers
-    widths = [max(len(row[k]) for row in (headings, *rows)) for k in range(len(headings))]
-
-    def line(row: Sequence[str]) -> str:
-        cells = zip(row, widths, strict=True)
-        return "  ".join(
-            f"{cell:>{w}}" if k in flush else f"{cell:<{w}}" for k, (cell, w) in enumerate(cells)
-        ).rstrip()
-
-    out.print(Text(line(headings), "bold"))
-    for row in rows:
-        out.print(Text(line(row)))
 
 
 def print_error(error: BaseException) -> None:
