@@ -94,11 +94,11 @@ def compile_model(
     """Return a model compiled for `target`.
 
     `model` is an ONNX file (path or bytes), a ModelProto, or a graph module. `shapes` gives sizes
-    to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, to find
-    faults; 1 to 4 do everything. `winograd` says whether 3x3 convolutions may run by Winograd's
-    filtering and large products with constant weights by Strassen's algorithm, which multiply less
-    and round differently (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic` sizes
-    that the file leaves open stay open: the model runs at any; else an unknown batch becomes 1.
+    to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, 3 does
+    everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering and large
+    products with constant weights by Strassen's algorithm, which multiply less and round
+    differently (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic` sizes that the
+    file leaves open stay open: the model runs at any; else an unknown batch becomes 1.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
