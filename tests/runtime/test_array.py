@@ -321,7 +321,7 @@ def test_other_shapes_and_types(both: tuple[NDArray, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("source", [[1], 3, "text", None])
 def test_only_numpy_arrays_are_wrapped(source: object) -> None:
-    with pytest.raises(InputError, match=r"(?s)of a NumPy array.*treadle\.array"):
+    with pytest.raises(InputError, match=r"(?s)from a NumPy array.*treadle\.array"):
         NDArray(source)  # type: ignore[arg-type]
 
 

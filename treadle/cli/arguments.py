@@ -113,12 +113,13 @@ _OF_COMPILING = {
     "opt_level": "--opt-level",
     "dynamic": "--dynamic",
     "winograd": "--no-winograd",
+    "unchecked": "--unchecked",
     "operators": "--operators",
 }
 """Options that say how a network is compiled, by the attribute they set."""
 
 
-_UNSAID: dict[str, object] = {"dynamic": False, "operators": []}
+_UNSAID: dict[str, object] = {"dynamic": False, "unchecked": False, "operators": []}
 """The attributes' values where the option is not given, those that are not None."""
 
 
@@ -182,6 +183,12 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="run no 3x3 convolution by Winograd's filtering and no product by Strassen's "
         "algorithm: slower, smaller weights, rounding errors of 1e-7",
+    )
+    parser.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="do not look if indices that are data are inside of what they index: those outside "
+        "take the nearest element, or write nothing",
     )
 
 

@@ -64,8 +64,8 @@ class NDArray(NDArrayOperatorsMixin):
         """Wrap a NumPy array without a copy. Raises: InputError for object arrays and the like."""
         if not isinstance(view, np.ndarray):
             raise InputError(
-                f"an NDArray shares the memory of a NumPy array, not of a {type(view).__name__}",
-                hint="treadle.array(…) copies lists, numbers and tensors",
+                f"an NDArray is made from a NumPy array, not from a {type(view).__name__}",
+                hint="treadle.array(...) copies anything that NumPy reads",
             )
         self._view = view
         self.dtype = _element_type(view)
