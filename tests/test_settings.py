@@ -117,3 +117,11 @@ def test_every_setting_is_described() -> None:
     rows = describe()
     assert [variable for variable, _, _ in rows] == [s.variable for s in TABLE]
     assert all(help_text for _, _, help_text in rows)
+
+
+def test_edited_dumps_are_in_a_folder_that_exists(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TREADLE_OVERRIDE", str(tmp_path / "missing"))
+    with pytest.raises(SettingError, match="must be a folder that exists"):
+        get()

@@ -20,6 +20,7 @@ from treadle.errors import (
     UnsupportedOperators,
     UsageError,
 )
+from treadle.integrations.inference_session import InferenceSession, SessionOptions
 from treadle.runtime.array import Device, NDArray, array, cpu, empty, from_dlpack
 from treadle.settings import use as settings
 from treadle.target.base import Target
@@ -28,9 +29,10 @@ from treadle.target.parse import parse_target
 __version__ = "0.1.0"
 
 __all__ = [
-    "ArtifactError", "Device", "Executable", "InputError", "InternalError", "LoadedExecutable",
-    "ModelError", "NDArray", "ScheduleError", "Target", "TargetError", "ToolchainError",
-    "TreadleError", "TypeMismatch", "UnsupportedOperators", "UsageError",
-    "array", "build", "compile", "cpu", "empty", "from_dlpack", "load", "load_module", "lower",
+    "ArtifactError", "Device", "Executable", "InferenceSession", "InputError", "InternalError",
+    "LoadedExecutable", "ModelError", "NDArray", "ScheduleError", "SessionOptions", "Target",
+    "TargetError", "ToolchainError", "TreadleError", "TypeMismatch", "UnsupportedOperators",
+    "UsageError", "array", "build", "compile", "cpu", "empty", "from_dlpack", "load",
+    "load_module", "lower",
     "parse_target", "settings", "te",
 ]  # fmt: skip

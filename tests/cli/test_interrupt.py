@@ -144,3 +144,31 @@ with main._ended_by_signals():
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     assert not done.stderr
+
+
+def test_an_interrupt_while_the_package_is_imported_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "treadle").mkdir()
+    slow = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(30)\n"
+    (tmp_path / "treadle" / "__init__.py").write_text(slow)
+    entry = f"import runpy; runpy.run_path({str(ROOT / 'treadle_command.py')!r}, {{}}, '__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", entry],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (done.returncode, done.stderr) == (130, "\ninterrupted\n")
+
+
+def test_an_interrupt_before_the_command_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("treadle.cli.main.make_parser", interrupted)
+    assert main(["doctor"]) == 130
+    assert "interrupted" in capsys.readouterr().err

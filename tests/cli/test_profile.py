@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from treadle.build.compile import compile_model
 from treadle.build.cost import Cost
 from treadle.build.executable import Runnable
 from treadle.cli import peak, profile
+from treadle.cli.inputs import filled_inputs
 from treadle.cli.main import main
 from treadle.cli.peak import CacheLevel
 from treadle.cli.profile import Layer, Limits
@@ -125,7 +127,8 @@ def test_a_saved_model_and_its_timeline(model: Path, tmp_path: Path) -> None:
     saved, trace = tmp_path / "net.tar", tmp_path / "t.json"
     compile_model(model).save(saved)
     assert main(["profile", str(saved), "--repeat", "2", "--trace", str(trace)]) == 0
-    events = json.loads(trace.read_text())["traceEvents"]
+    track, *events = json.loads(trace.read_text())["traceEvents"]
+    assert track["args"]["name"].endswith("not which thread did what")
     assert [e["name"] for e in events] == ["product+sum", "softmax"]
     first, second = events
     assert first["ph"] == "X"
@@ -142,9 +145,7 @@ def test_a_timeline_that_cannot_be_written(
 
 def test_every_instruction_is_timed(model: Path) -> None:
     executable = compile_model(model)
-    layers, seconds = profile.measure(
-        executable, profile.filled_inputs(executable, "random"), repeat=3
-    )
+    layers, seconds = profile.measure(executable, filled_inputs(executable, "random"), repeat=3)
     assert len(layers) == 2
     assert sum(layer.seconds for layer in layers) > 0
     assert seconds > 0
@@ -178,7 +179,7 @@ def test_open_sizes_count_the_work_of_the_run(tmp_path: Path, is_saved: bool) ->
     if is_saved:
         executable.save(tmp_path / "open.tar")
         model = treadle.load(tmp_path / "open.tar")
-    inputs = profile.filled_inputs(model, "random", {"x": (n, m, INNER)})
+    inputs = filled_inputs(model, "random", {"x": (n, m, INNER)})
     layers, _ = profile.measure(model, inputs, repeat=1)
     work = {name: [la for la in layers if name in la.origin] for name in ("product", "scores")}
     assert [la.flops for la in work["product"]] == [2 * n * m * INNER * COLUMNS]
@@ -211,6 +212,64 @@ def test_work_that_cannot_be_counted_is_left_out(
     monkeypatch.setattr(plan_json, "group_cost", needs_sizes)
     executable = compile_model(open_model(tmp_path), dynamic=True)
     assert not any("flops" in row for row in executable.instructions())
-    inputs = profile.filled_inputs(executable, "random", {"x": (2, 5, INNER)})
+    inputs = filled_inputs(executable, "random", {"x": (2, 5, INNER)})
     layers, _ = profile.measure(executable, inputs, repeat=1)
     assert {layer.flops for layer in layers} == {0}
+
+
+def test_json_has_every_kernel(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "in.npz", x=np.ones((ROWS, INNER), np.float32))
+    words = ["--repeat", "2", "--threads", "1", "--json", "--top", "1"]
+    assert main(["profile", str(model), "-i", str(tmp_path / "in.npz"), *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["threads"], found["machine"]["gflops"]) == (1, 100.0)
+    product, softmax = found["kernels"]
+    assert (product["layer"], softmax["layer"]) == ("product+sum", "softmax")
+    assert product["flops"] == 2 * ROWS * INNER * COLUMNS + ROWS * COLUMNS
+    assert product["share"] + softmax["share"] == pytest.approx(1, abs=1e-5)
+    assert found["kernels_ms"] == pytest.approx(product["ms"] + softmax["ms"])
+
+
+LONG = [
+    Layer(
+        f"/encoder/layer.{k}/attention/self/query/MatMul+Add", f"fused_{'dense_' * 6}{k}", 9, 9, 1.0
+    )
+    for k in range(3)
+]
+
+
+@pytest.mark.parametrize("limits", [None, Limits(1.0, 1.0)])
+@pytest.mark.parametrize("width", [40, 80, 120, 200, None])
+def test_names_of_kernels_are_neither_cut_nor_wrapped(
+    width: int | None,
+    limits: Limits | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if width is not None:
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", str(width))
+    profile.print_layers(LONG, limits, 0)
+    heading, *rows = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert len(rows) == len(LONG)
+    for row, layer in zip(rows, LONG, strict=True):
+        assert layer.kernel in row
+        assert (layer.origin in row) or (width is not None and "…" in row)
+        if width is not None and width >= 80:
+            assert len(row) <= width
+    assert "layer" in heading
+    if width is None:
+        assert all(layer.origin in row for row, layer in zip(rows, LONG, strict=True))
+        assert ("bound by" in heading) == (limits is not None)
+
+
+def test_both_commands_print_one_table(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    headings = []
+    for words in (["profile", str(model), "--repeat", "1"], ["run", str(model), "--profile"]):
+        assert main(words) == 0
+        headings += [row for row in capsys.readouterr().out.splitlines() if "kernel  " in row]
+    profile_words, run_words = (heading.split() for heading in headings)
+    assert [word for word in profile_words if word in run_words] == run_words

@@ -222,3 +222,11 @@ def test_the_target_record_counts_lanes() -> None:
     assert target.lanes(32) == 16
     assert target.lanes(8) == 64
     assert Target("llvm", vector_bits=128).lanes(256) == 1
+
+
+def test_the_cpus_that_are_offered_fit_the_triple() -> None:
+    with pytest.raises(TargetError) as error:
+        parse_target(f"llvm {X86} -mcpu=zzz")
+    offered = error.value.hint.removeprefix("CPUs are ").split(", ")
+    assert {"haswell", "znver5", "x86-64-v4"} <= set(offered)
+    assert not {"i386", "pentium4", "…"} & set(offered)

@@ -79,6 +79,11 @@ class Runnable:
         plan = self.describe()
         return {str(i["name"]): _sizes_of(plan, i["value"]) for i in _rows_of(plan, "inputs")}
 
+    def output_sizes(self) -> list[tuple[Size, ...]]:
+        """Return the sizes of every output, in order; those that are computed are "size K"."""
+        plan = self.describe()
+        return [_sizes_of(plan, o["value"]) for o in _rows_of(plan, "outputs")]
+
     @property
     def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
         """Name, dtype and shape of every input."""

@@ -14,11 +14,12 @@ from treadle.build.artifact import check_writable
 from treadle.build.executable import Runnable
 from treadle.build.sizes import number_of, sizes_of_run
 from treadle.cli import peak
-from treadle.cli.arguments import add_compile_options, add_model, add_threads, count
-from treadle.cli.inputs import filled_inputs
-from treadle.cli.machine import cpu_text
-from treadle.cli.models import given_shapes, open_model
+from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
+from treadle.cli.inputs import given_inputs
+from treadle.cli.machine import cpu_text, treadle_version
+from treadle.cli.models import open_model
 from treadle.cli.peak import CacheLevel
+from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row, printable
 from treadle.errors import UsageError
 from treadle.runtime import native
@@ -31,7 +32,9 @@ _SECONDS = 2.0
 _MIN_RUNS, _MAX_RUNS = 8, 200
 _TOP = 20
 _SAVES = "*"
-_LAYER_WIDTH, _KERNEL_WIDTH, _PIPE_WIDTH = 38, 40, 150
+_HEADINGS = ("layer", "kernel", "ms", "share", "GFLOP/s", "GB/s", "bound by", "of roofline")
+_SPARE = ("bound by", "GB/s", "of roofline", "GFLOP/s")
+_TRACK = "kernels in order, each at its fastest; not which thread did what"
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ class Layer:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_model(parser, "an ONNX file, or a .tar made by treadle compile")
+    add_inputs(parser)
     parser.add_argument(
         "--top",
         type=_whole,
@@ -114,10 +118,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"show the N slowest kernels (default: {_TOP}); 0: all, in the order they run",
     )
     parser.add_argument(
+        "--json", action="store_true", help="print all kernels as JSON instead of the table"
+    )
+    parser.add_argument(
         "--trace",
         type=Path,
         metavar="FILE",
-        help="write a timeline that chrome://tracing and ui.perfetto.dev open",
+        help="write a timeline that chrome://tracing and ui.perfetto.dev open: one track with the "
+        "kernels in order, each at its fastest",
     )
     parser.add_argument(
         "--repeat",
@@ -140,11 +148,16 @@ def run(arguments: argparse.Namespace) -> int:
     threads = arguments.threads or native.num_threads()
     with use(num_threads=threads):
         model = open_model(arguments)
-        inputs = filled_inputs(model, "random", given_shapes(arguments))
+        inputs = given_inputs(arguments, model)
         layers, seconds = measure(model, inputs, arguments.repeat)
         limits = measured_limits(threads)
-    print_layers(layers, limits, arguments.top)
-    print_summary(layers, limits, seconds, threads)
+    if arguments.json:
+        facts = {"model": str(arguments.model), "treadle": treadle_version(), "cpu": cpu_text()}
+        rows = figures(layers, limits, seconds)
+        print(json.dumps({**facts, "threads": threads, **rows}, indent=2))
+    else:
+        print_layers(layers, limits, arguments.top)
+        print_summary(layers, limits, seconds, threads)
     if arguments.trace is not None:
         write_trace(layers, arguments.trace)
     return 0
@@ -205,23 +218,56 @@ def _layer(instruction: dict[str, object], sizes: Sequence[int | None], seconds:
     )
 
 
-def print_layers(layers: Sequence[Layer], limits: Limits, top: int) -> None:
-    """Print a row per instruction: all in order, or the `top` slowest."""
-    from rich.table import Table
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
+
+def figures(layers: Sequence[Layer], limits: Limits, seconds: float) -> dict[str, object]:
+    """Return what the table and its summary show as data.
+
+    Rates are in 10^9 per second, shares of 1.
+    """
+    total = sum(layer.seconds for layer in layers)
+    return {
+        "run_ms": round(seconds * 1e3, 6),
+        "kernels_ms": round(total * 1e3, 6),
+        "machine": {
+            "gflops": limits.gflops,
+            "gigabytes_per_second": limits.gigabytes,
+            "caches": {
+                level.name: {"bytes": level.bytes, "gigabytes_per_second": level.gigabytes}
+                for level in limits.caches
+            },
+        },
+        "kernels": [
+            {
+                "layer": layer.origin,
+                "kernel": layer.kernel,
+                "ms": round(layer.seconds * 1e3, 6),
+                "share": round(layer.seconds / (total or 1.0), 6),
+                "flops": layer.flops,
+                "is_counted_direct": layer.saves,
+                "bytes": layer.bytes,
+                "gflops": round(layer.gflops, 3),
+                "gigabytes_per_second": round(layer.gigabytes, 3),
+                "bound_by": layer.bound(limits) or None,
+                "of_roofline": round(layer.roofline(limits), 4),
+            }
+            for layer in layers
+        ],
+    }
+
+
+def print_layers(layers: Sequence[Layer], limits: Limits | None, top: int) -> None:
+    """Print a row per instruction: all in order, or the `top` slowest.
+
+    Without `limits` nothing is said of what the machine can do.
+    """
     total = sum(layer.seconds for layer in layers) or 1.0
     shown = sorted(layers, key=lambda layer: -layer.seconds)[:top] if top else layers
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("layer", no_wrap=True)
-    table.add_column("kernel", no_wrap=True)
-    for heading in ("ms", "share", "GFLOP/s", "GB/s", "bound by", "of roofline"):
-        table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
-    for layer in shown:
-        table.add_row(*_cells(layer, limits, total))
+    rows = [_cells(layer, limits, total) for layer in shown]
     out = console()
-    if not out.is_terminal:
-        out.width = _PIPE_WIDTH
-    out.print(table)
+    print_table(out, _HEADINGS, rows, names=2, spare=_SPARE)
     if len(shown) < len(layers):
         rest = 1 - sum(layer.seconds for layer in shown) / total
         left = len(layers) - len(shown)
@@ -230,23 +276,19 @@ def print_layers(layers: Sequence[Layer], limits: Limits, top: int) -> None:
         out.print(f"{_SAVES} operations of the direct algorithm; this kernel multiplies less")
 
 
-def _cells(layer: Layer, limits: Limits, total: float) -> list[str]:
-    bound = layer.bound(limits)
+def _cells(layer: Layer, limits: Limits | None, total: float) -> list[str]:
+    bound = layer.bound(limits) if limits is not None else ""
     mark = _SAVES if layer.saves else ""
     return [
-        _short(printable(layer.origin), _LAYER_WIDTH),
-        _short(printable(layer.kernel), _KERNEL_WIDTH),
-        f"{layer.seconds * 1e3:.3f}",
+        printable(layer.origin),
+        printable(layer.kernel),
+        f"{layer.seconds * 1e3:.4f}",
         f"{layer.seconds / total:.1%}",
         f"{layer.gflops:.1f}{mark}" if layer.flops else "",
         f"{layer.gigabytes:.1f}" if layer.bytes else "",
         bound,
-        f"{layer.roofline(limits):.0%}{mark}" if bound else "",
+        f"{layer.roofline(limits):.0%}{mark}" if limits is not None and bound else "",
     ]
-
-
-def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def print_summary(layers: Sequence[Layer], limits: Limits, seconds: float, threads: int) -> None:
@@ -274,8 +316,10 @@ def _rate(layers: Sequence[Layer], seconds: float) -> str:
 
 
 def write_trace(layers: Sequence[Layer], path: Path) -> None:
-    """Write a run as a timeline in the Trace Event format: one event per instruction."""
-    events: list[dict[str, object]] = []
+    """Write a run in the Trace Event format: one track, one event per instruction."""
+    events: list[dict[str, object]] = [
+        {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": _TRACK}}
+    ]
     at = 0.0
     for layer in layers:
         arguments = {"kernel": layer.kernel, "flops": layer.flops, "bytes": layer.bytes}

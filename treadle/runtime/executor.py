@@ -22,6 +22,7 @@ from treadle.runtime.array import (
     NDArray,
     address_of,
     as_numpy,
+    conversion_hint,
     describe,
     empty_numpy,
     ready,
@@ -193,7 +194,7 @@ class Executor:
         if view.dtype != dtypes.to_numpy(info.dtype):
             raise InputError(
                 f"input {name!r} is {describe(view)} but {_text(info)} is expected",
-                hint=f"convert it with .astype({info.dtype!r})",
+                hint=conversion_hint(value, info.dtype),
             )
         if view.ndim != len(info.shape):
             raise InputError(

@@ -20,6 +20,9 @@ _LATER = {
     "opencl": "OpenCL code generation", "vulkan": "GPU code generation",
     "metal": "GPU code generation", "webgpu": "GPU code generation", "c": "C source output",
 }  # fmt: skip
+_SHOWN = 40
+"""Names that a hint lists at most; all CPUs are listed."""
+
 _OPTIONS = (
     *("mcpu", "mattr", "mtriple", "num-cores", "caches"),
     *("keys", "device", "model", "libs", "tag"),
@@ -165,7 +168,7 @@ def _cpu(
             raise TargetError(
                 f"{name!r} is not a CPU of architecture {architecture.name}",
                 at=f"target {text!r}",
-                hint=_suggest(name, architecture.cpus, "CPUs are"),
+                hint=_suggest(name, architecture.cpus, "CPUs are", limit=len(architecture.cpus)),
             )
         on = architecture.cpus[name]
     return name, _with_changes(on, options.get("mattr", ""), architecture, text)
@@ -262,10 +265,12 @@ def _cores(option: str | None, is_host: bool, text: str) -> int:
     return int(option)
 
 
-def _suggest(word: str, known: Iterable[str], intro: str, dash: str = "") -> str:
+def _suggest(
+    word: str, known: Iterable[str], intro: str, dash: str = "", limit: int = _SHOWN
+) -> str:
     names = sorted(set(known))
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(dash + n for n in near)}?"
-    shown = ", ".join(dash + n for n in names[:40])
-    return f"{intro} {shown}{', …' if len(names) > 40 else ''}"
+    shown = ", ".join(dash + n for n in names[:limit])
+    return f"{intro} {shown}{', …' if len(names) > limit else ''}"
