@@ -7,17 +7,15 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from treadle.build.executable import Executable, LoadedExecutable, Runnable
-from treadle.build.load import load
+from treadle.build.executable import Runnable
 from treadle.errors import ToolchainError, UsageError
 from treadle.runtime.array import NDArray
-from treadle.settings import use
 
 RUNS_PER_TURN = 3
 """Timed runs of one engine before the next has its turn; one untimed run comes before them."""
@@ -71,14 +69,10 @@ def open_treadle(model: Runnable, inputs: Inputs, threads: int, streams: int) ->
 
 
 def _again(model: Runnable, threads: int) -> Runnable:
-    """Return the same model with an executor of its own."""
-    with use(num_threads=threads):
-        if isinstance(model, LoadedExecutable):
-            return load(model.path)
-        assert isinstance(model, Executable)
-        made = replace(model, _executor=None)
-        _ = made.executor  # made while the number of threads is in force
-        return made
+    """Return the same model with working memory of its own."""
+    made = model.fork()
+    made.executor.num_threads = threads
+    return made
 
 
 def _run_of(model: Runnable, inputs: Inputs) -> Run:

@@ -150,10 +150,11 @@ def get_device() -> str:
 class InferenceSession:
     """A model, compiled or loaded, that runs as a session of onnxruntime does.
 
-    `path_or_bytes` is an ONNX file, its bytes, or an artifact of `treadle compile`. Sizes the file
-    leaves open stay open: the session runs at any without compiling again. Where a model cannot be
-    compiled so, a warning says it, and it is compiled for every new set of shapes. Compiled kernels
-    are kept on disk, so the next start is quicker. Several threads may call `run` at once.
+    `path_or_bytes` is an ONNX file, an artifact of `treadle compile`, or the bytes of either. Sizes
+    that the model leaves open stay open: the session runs at any without compiling again. Where a
+    model cannot be compiled so, a warning says it, and it is compiled for every new set of shapes.
+    Compiled kernels are kept on disk, so the next start is quicker. Several threads may call `run`
+    at once.
 
     `provider_options` are of no use: those of the CPU say how onnxruntime holds memory.
 
@@ -196,9 +197,7 @@ class InferenceSession:
                 hint="give a path, or model.SerializeToString()",
             )
         elif is_artifact_content(source):
-            raise UsageError(
-                "an artifact is loaded from a file, not from bytes", hint="write it to a .tar"
-            )
+            return SavedModel(source)
         from treadle.integrations.session_onnx import OnnxModel
 
         sizes = getattr(self._options, "sizes", {})

@@ -13,6 +13,7 @@ import numpy as np
 from treadle import dtype as dtypes
 from treadle.build.executable import Runnable, Size
 from treadle.build.load import load
+from treadle.runtime.artifact_file import Content
 
 TYPE_NAMES = {"float32": "float", "float64": "double"}
 """Element types whose name in ONNX is another."""
@@ -75,8 +76,8 @@ class SavedModel:
     notes: Sequence[str] = ()
     metadata: ModelMetadata = ModelMetadata()
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._executable = load(path)
+    def __init__(self, artifact: str | os.PathLike[str] | Content) -> None:
+        self._executable = load(artifact)
         self.inputs: Sequence[NodeArg]
         self.outputs: Sequence[NodeArg]
         self.inputs, self.outputs = args_of(self._executable)
