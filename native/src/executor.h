@@ -12,8 +12,17 @@ typedef struct {
   td_kernel kernel; /* NULL: copy buffers[0] to buffers[1] */
   void** buffers;   /* one pointer per argument */
   int64_t* dims;    /* NULL when there is none */
-  size_t bytes;     /* of a copy */
+  size_t bytes;     /* of a copy, or of indices */
+  bool is_random;   /* buffers[0] is given a new key */
+  size_t num_extents, index_bytes; /* indices that must be below the extents in `dims`; else 0 */
 } td_step;
+
+/* Where the keys of random numbers come from: this executor's, or that of the one around a body. */
+typedef struct {
+  uint64_t next;
+  int64_t process;  /* that `next` was chosen in; 0: not yet */
+  bool is_chosen;   /* by the user, with td_executor_seed */
+} td_random;
 
 /* One input or output: where its pointer goes, and its memory inside the executor. */
 typedef struct {
@@ -31,27 +40,46 @@ typedef struct td_block_state td_block_state; /* blocks.c */
 
 struct td_executor {
   pthread_mutex_t mutex;
-  td_zone zone; /* everything below that is not memory for tensors */
-  td_plan plan;
+  _Atomic uint32_t process; /* the lock holds for this one, see td_process */
+  _Atomic bool is_held;     /* a thread has the lock and may be changing what follows */
+  td_executor* outer;       /* the one that the same thread was running when it took the lock */
+  td_model* model;
+  td_plan plan; /* of the model, or of one of its bodies */
   td_env env;
+  size_t constant_bytes;
+  td_random own_random, *random;
+  bool profiling;
+  td_observer observer; /* NULL: nobody watches */
+  void* observer_context;
+
+  /* The state of runs, made from the model: td_executor_renew makes it anew. */
+  td_zone zone; /* everything below that is not memory for tensors */
   td_step* steps;
   td_binding* inputs;
   td_binding* outputs;
   void* arena;
-  void* block;   /* weights of an artifact */
-  void** copies; /* constants that came unaligned, by value */
-  size_t constant_bytes;
-  td_library* library;
   td_dynamic* dynamic; /* NULL for a static plan */
   td_executor** bodies; /* of branches and loops, one per plan inside the plan */
   td_block_state** blocks; /* by instruction; NULL where it is no branch or loop */
-  bool profiling;
   uint64_t *profile_ns, *profile_runs;
-  td_observer observer; /* NULL: nobody watches */
-  void* observer_context;
 };
 
 /* ---- executor.c ------------------------------------------------------------------------------ */
+
+/* Makes an executor of a model, or of one of the bodies in its plan. It is one more user of the
+ * model. */
+int32_t td_executor_make(td_model* model, const td_plan* plan, td_executor** executor,
+                         td_error* error);
+/* Gives an executor new state; the one it has is left alone. */
+int32_t td_executor_renew(td_executor* e, td_error* error);
+
+/* ---- run.c ----------------------------------------------------------------------------------- */
+
+/* Takes the executor for this thread alone; fails only after a fork, for lack of memory. */
+int32_t td_executor_lock(td_executor* e, td_error* error);
+void td_executor_unlock(td_executor* e);
+/* True when another thread was changing it in the process that this one was forked off. */
+bool td_executor_is_lost(const td_executor* e);
 
 bool td_is_aligned(const void* pointer);
 /* True when kernels may read an input of the model where it lies. */
@@ -60,6 +88,17 @@ bool td_is_in_place(const td_executor* e, const void* input);
 bool td_overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes);
 /* Runs the instructions [begin, end). */
 int32_t td_run_steps(td_executor* e, uint32_t begin, uint32_t end, td_error* error);
+
+/* ---- random.c -------------------------------------------------------------------------------- */
+
+uint64_t td_random_key(td_random* state);
+
+/* ---- indices.c ------------------------------------------------------------------------------- */
+
+/* True when all indices of a step that checks them are inside its extents. */
+bool td_indices_fit(const td_env* env, td_step* s);
+/* The error of instruction i, whose indices do not fit. */
+int32_t td_refuse_indices(const td_executor* e, uint32_t i, td_error* error);
 
 /* ---- dynamic.c: plans whose sizes each run decides ------------------------------------------- */
 
@@ -91,8 +130,7 @@ void td_dynamic_set_size(td_executor* e, uint32_t k, int64_t number);
 
 /* ---- blocks.c: branches and loops ------------------------------------------------------------ */
 
-int32_t td_blocks_create(td_executor* e, const td_symbol* kernels, size_t num_kernels,
-                         const td_constant* constants, size_t num_constants, td_error* error);
+int32_t td_blocks_create(td_executor* e, td_error* error);
 void td_blocks_free(td_executor* e);
 /* Runs the branch or loop that is instruction i and gives its sizes their numbers. */
 int32_t td_block_run(td_executor* e, uint32_t i, td_error* error);

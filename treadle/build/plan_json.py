@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.build.cost import group_cost
+from treadle.build.cost import Cost, group_cost
 from treadle.build.memory_plan import MemoryPlan, Step, Value
 from treadle.build.size_checks import SizeCheck
-from treadle.build.sizes import SizeTable
-from treadle.errors import InternalError
+from treadle.build.sizes import SizeTable, can_tell, size_to_json
+from treadle.errors import InternalError, TypeMismatch
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
-from treadle.graph.types import TensorType
+from treadle.graph.types import Dim, TensorType
 from treadle.target.base import Target
 
 STATIC, DYNAMIC = 1, 2
@@ -74,6 +74,10 @@ class _ValueTable:
             raise InternalError(f"a plan of fixed sizes has the size {sizes[0]}")
         return []
 
+    def extents(self, dims: Sequence[Dim]) -> list[object]:
+        """Return extents as the plan states them."""
+        return list(dims)
+
     def checks(self, checks: Sequence[SizeCheck]) -> list[Json]:
         """Return what every run compares; all sizes of a static plan were compared already."""
         return []
@@ -107,6 +111,9 @@ class _SizedTable(_ValueTable):
 
     def dims(self, sizes: Sequence[Var]) -> list[Json]:
         return [{"size": self._sizes.row_of(s)} for s in sizes]
+
+    def extents(self, dims: Sequence[Dim]) -> list[object]:
+        return [self._sizes.refer(d) for d in dims]
 
     def checks(self, checks: Sequence[SizeCheck]) -> list[Json]:
         # What is not known any more belongs to a value that nothing needs.
@@ -149,6 +156,11 @@ class _Blocks:
         row: Json = {"op": step.kind, "origin": step.origin}
         if step.kind == "copy":
             return row | {"from": args[0], "to": self.table.add(step.outputs[0])}
+        if step.kind == "random":
+            return row | {"to": self.table.add(step.outputs[0])}
+        if step.kind == "check":
+            dims = self.table.extents(step.extents)
+            return row | {"args": args, "dims": dims, "axis": step.index}
         if step.kind == "size":
             rows = [d["size"] for d in self.table.dims(step.sizes)]
             return row | {"from": args[0], "sizes": rows}
@@ -188,10 +200,24 @@ def _step(step: Step, table: _ValueTable) -> Json:
     row: Json = {"op": "call", "kernel": step.kernel, "args": args}
     row["dims"] = table.dims(step.sizes)
     row["origin"] = step.origin
-    if step.node is not None and isinstance(step.node.op, Function) and not step.sizes:
-        cost = group_cost(step.node.op)
-        row |= {"flops": cost.flops, "bytes": cost.bytes}
+    if (cost := _cost(step)) is not None:
+        work = {"flops": cost.flops, "bytes": cost.bytes}
+        sizes = step.sizes
+        row |= {k: size_to_json(v, sizes) for k, v in work.items() if can_tell(v, sizes)}
+        row |= {"saves": True} if cost.saves else {}
     return row
+
+
+def _cost(step: Step) -> Cost | None:
+    """Return the work of a call; None where it is over open sizes that an operator cannot count."""
+    if step.node is None or not isinstance(step.node.op, Function):
+        return None
+    try:
+        return group_cost(step.node.op)
+    except TypeMismatch:
+        if not step.sizes:
+            raise
+        return None
 
 
 def graph_json(plan: MemoryPlan, treadle_plan: Json, hashes: dict[str, str]) -> Json:
@@ -199,7 +225,8 @@ def graph_json(plan: MemoryPlan, treadle_plan: Json, hashes: dict[str, str]) -> 
     graph = _Graph(plan)
     arg_nodes = list(range(len(graph.nodes)))
     for step in plan.steps:
-        graph.add_step(step)
+        if step.kind != "check":  # v0.8 has none
+            graph.add_step(step)
     heads = [[*graph.entry(v), 0] for _, v in plan.outputs]
     rows = graph.rows
     storage: dict[tuple[str, int], int] = {}

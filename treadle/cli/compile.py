@@ -13,10 +13,11 @@ from pathlib import Path
 from treadle.build.artifact import check_writable, replacing
 from treadle.build.executable import Executable
 from treadle.build.kernel import Kernel
+from treadle.build.weights import added_weight_bytes
 from treadle.cli.arguments import add_compile_options, add_model
 from treadle.cli.compare import compare_outputs
-from treadle.cli.inputs import filled_inputs
-from treadle.cli.models import check_readable, compile_file
+from treadle.cli.inputs import chosen_shapes, filled_inputs, shapes_text
+from treadle.cli.models import DEFAULT_TARGET, check_readable, compile_file
 from treadle.cli.text import (
     console,
     count_text,
@@ -26,14 +27,20 @@ from treadle.cli.text import (
     type_text,
 )
 from treadle.errors import InputError, UsageError
-from treadle.runtime.toolchain import linkers_for
+from treadle.runtime.toolchain import check_linkable
 from treadle.target.backend import backend_kinds, backend_of
 from treadle.target.base import Target
-from treadle.target.host import host
+from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
 
 HELP = "compile an ONNX model to a .tar that runs with or without Python"
 
+
+_OTHER_FORMATS = {
+    ".a", ".c", ".dll", ".dylib", ".gz", ".h", ".json", ".lib", ".ll", ".npz", ".o", ".obj",
+    ".onnx", ".params", ".py", ".s", ".so", ".tgz", ".txt", ".wasm", ".whl", ".xz", ".zip",
+}  # fmt: skip
+"""Suffixes that promise something else than a tar."""
 
 _CODE: dict[str, Callable[[Kernel], str]] = {
     "relay": Kernel.graph_text,
@@ -59,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--linker",
         metavar="COMMAND",
-        help="the linker or C compiler to link with (default: the first one found)",
+        help="the linker or C compiler to link with (default: Treadle links itself)",
     )
     parser.add_argument(
         "--dump-code",
@@ -72,7 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check",
         action="store_true",
         help="run the model on random input and compare every output with onnxruntime's, or, "
-        "where that is not installed, with the operators' NumPy references",
+        "where that is not installed, with the operators' NumPy references; where each run decides "
+        "sizes, at two choices of them",
     )
 
 
@@ -82,8 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
     output = arguments.output or Path(arguments.model.stem + ".tar")
     _check_output(output, arguments.model)
     linker = _words(arguments.linker)
-    target = parse_target(arguments.target)
-    linkers_for(target.triple, linker)  # better now than after the work
+    target = parse_target(DEFAULT_TARGET if arguments.target is None else arguments.target)
+    check_linkable(target.triple, linker)  # better now than after the work
     _check_code(arguments.dump_code, target)
     if arguments.check:
         _check_runs_here(target)
@@ -114,15 +122,19 @@ def _check_code(kinds: Sequence[str], target: Target) -> None:
 
 
 def _check(compiled: Executable, model: Path, output: Path) -> int:
-    try:
-        inputs = filled_inputs(compiled, "random")
-    except InputError as error:
-        shapes = error.hint.partition("--input-shapes")[1:]
-        raise InputError(
-            f"the model is compiled, but not checked: {error.problem}",
-            hint=f"treadle compare {model} {output} {''.join(shapes)}",
-        ) from None
-    code = compare_outputs(model, compiled, inputs, output)
+    code = 0
+    for shapes in chosen_shapes(compiled):
+        if shapes:
+            print_row(console(), "sizes", shapes_text(shapes))
+        try:
+            inputs = filled_inputs(compiled, "random", shapes)
+            code |= compare_outputs(model, compiled, inputs, output)
+        except InputError as error:
+            raise InputError(
+                f"the model is compiled, but not checked: {error.problem}",
+                hint=f"give sizes it runs at: treadle compare {model} {output} "
+                f'--input-shapes "{shapes_text(shapes)}"',
+            ) from None
     if code:
         print(f"  note  {output} is kept, to be looked at", file=sys.stderr)
     return code
@@ -146,20 +158,27 @@ def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
         f"{count_text(len(compiled.kernels), 'kernel')}"
         + (f", {count_text(copies, 'copy').replace('copys', 'copies')}" if copies else ""),
     )
-    print_row(out, "weights", size_text(compiled.weight_bytes))
+    print_row(out, "weights", _weights_text(compiled))
     planned = f"peak {size_text(memory.arena_bytes)} planned, {size_text(memory.naive_bytes)} naive"
     print_row(out, "memory", "as each run needs" if memory.is_dynamic else planned)
     stages = " · ".join(f"{stage} {seconds_text(s)}" for stage, s in seconds.items())
     print_row(out, "time", f"{seconds_text(sum(seconds.values()))}: {stages}")
 
 
+def _weights_text(compiled: Executable) -> str:
+    total, added = compiled.weight_bytes, added_weight_bytes(compiled.module.main)
+    if not added:
+        return size_text(total)
+    return (
+        f"{size_text(total)}, {size_text(added)} of it for Winograd's and Strassen's algorithms "
+        f"(--no-winograd: slower, about {size_text(total - added)})"
+    )
+
+
 def _check_runs_here(target: Target) -> None:
-    here = host()
-    missing = sorted(set(target.required_features) - here.features)
-    if target.triple.partition("-")[0] != here.triple.partition("-")[0] or missing:
-        lacks = f", which lacks {', '.join(missing)}" if missing else ""
+    if (error := why_not_here(target)) is not None:
         raise UsageError(
-            f"--check runs the model, but the target {target} is not this machine{lacks}",
+            f"--check runs the model, but {error.problem}",
             hint="compile without --check, and check for this machine without --target",
         )
 
@@ -192,6 +211,11 @@ def _words(command: str | None) -> list[str] | None:
 
 
 def _check_output(output: Path, model: Path) -> None:
-    check_writable(output)
     if output.exists() and output.samefile(model):
         raise UsageError(f"the output {output} is the model itself", hint="give another -o")
+    if output.suffix in _OTHER_FORMATS:
+        raise UsageError(
+            f"{output} is named as a {output.suffix} file, but an artifact is a .tar",
+            hint=f"write {output.with_suffix('.tar')}; it holds the code as mod.so",
+        )
+    check_writable(output)

@@ -12,9 +12,10 @@ import onnx
 
 from treadle.build.executable import Executable
 from treadle.build.group import build_group
+from treadle.build.load import is_artifact
 from treadle.build.memory_plan import MemoryPlan, Step, StepKind
 from treadle.cli.arguments import add_compile_options, add_model
-from treadle.cli.models import check_readable, compile_file, is_artifact
+from treadle.cli.models import check_readable, compile_file
 from treadle.cli.text import console, count_text, print_row
 from treadle.errors import UsageError
 from treadle.frontend.importer import origin_of
@@ -37,6 +38,8 @@ class Choice:
 
 _NOT_A_KERNEL: dict[StepKind, Choice] = {
     "copy": Choice("copy", "moves a value", "memory could not be shared with what is read"),
+    "check": Choice("check", "looks at indices", "those outside of their axis are an error"),
+    "random": Choice("random", "draws a key", "what the random numbers of this run begin with"),
     "size": Choice("size", "reads sizes", "what follows is placed when data has decided them"),
     "if": Choice("if", "runs one of two bodies", "only a run knows the condition"),
     "loop": Choice("loop", "runs its body again and again", "only a run knows when it ends"),

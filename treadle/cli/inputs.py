@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,8 @@ import numpy as np
 
 from treadle import dtype as dtypes
 from treadle.build.executable import Runnable, Size
-from treadle.cli.models import check_readable
-from treadle.errors import InputError
+from treadle.cli.models import check_readable, given_shapes
+from treadle.errors import InputError, UsageError
 from treadle.runtime.array import NDArray, array
 
 FillMode = Literal["zeros", "ones", "random"]
@@ -26,6 +27,8 @@ Spec = tuple[str, str, tuple[int, ...]]
 _SEED = 0
 _INTEGERS = 2
 _EXAMPLE_SIZE = 32
+_EXAMPLE_SIZES = ((1, _EXAMPLE_SIZE), (3, 2 * _EXAMPLE_SIZE))
+"""First and other open sizes to try a model at: multiples of what networks divide images by."""
 _MAX_HEADER = 4096
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -38,6 +41,31 @@ _ZIP_ERRORS = (
     TokenError,
     ValueError,
 )
+
+
+def given_inputs(
+    arguments: argparse.Namespace, model: Runnable, mode: FillMode | None = None
+) -> dict[str, NDArray]:
+    """Return what --inputs names, else arrays filled with numbers, of --input-shapes where open.
+
+    Raises: InputError when they do not fit. UsageError when two options say what the inputs are.
+    """
+    shapes = given_shapes(arguments)
+    if arguments.inputs is None:
+        return filled_inputs(model, mode or "random", shapes)
+    if mode is not None:
+        raise UsageError(
+            "--fill-mode fills inputs that --inputs gives", hint="leave one of them out"
+        )
+    inputs = read_npz(arguments.inputs, model.inputs)
+    for name, shape in (shapes or {}).items():
+        if name in inputs and inputs[name].shape != shape:
+            raise UsageError(
+                f"--input-shapes says {name}:{list(shape)}, the array in --inputs is "
+                f"{list(inputs[name].shape)}",
+                hint="leave one of them out",
+            )
+    return inputs
 
 
 def filled_inputs(
@@ -54,6 +82,38 @@ def filled_inputs(
     random = np.random.default_rng(_SEED)
     settled = _settled(model.input_sizes(), shapes or {})
     return {name: array(_filled(mode, dt, settled[name], random)) for name, dt, _ in model.inputs}
+
+
+def chosen_shapes(model: Runnable) -> list[dict[str, tuple[int, ...]]]:
+    """Return shapes of the inputs with open sizes at which a model can be tried: two sets of them.
+
+    One empty set where no size is open. Inputs that share an open size get the same.
+    """
+    declared = model.input_sizes()
+    if not any(isinstance(size, str) for sizes in declared.values() for size in sizes):
+        return [{}]
+    return [_chosen(declared, first, other) for first, other in _EXAMPLE_SIZES]
+
+
+def _chosen(
+    declared: Mapping[str, Sequence[Size]], first: int, other: int
+) -> dict[str, tuple[int, ...]]:
+    """Give open sizes numbers: `first` to first dimensions, `other` to all others."""
+    known: dict[str, int] = {}
+    for sizes in declared.values():
+        for axis, size in enumerate(sizes):
+            if isinstance(size, str):
+                known.setdefault(size, other if axis else first)
+    return {
+        name: tuple(known[s] if isinstance(s, str) else s for s in sizes)
+        for name, sizes in declared.items()
+        if any(isinstance(s, str) for s in sizes)
+    }
+
+
+def shapes_text(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Return shapes as --input-shapes takes them."""
+    return " ".join(f"{name}:[{','.join(map(str, shape))}]" for name, shape in shapes.items())
 
 
 def _settled(
@@ -91,7 +151,9 @@ def _bind(name: str, declared: Sequence[Size], shape: Sequence[int], known: dict
         settled = [f"{s} = {known[s]}" for s in declared if isinstance(s, str) and s in known]
         raise InputError(
             f"input {name!r} is {_shape_text(declared)} in the model, not {_shape_text(shape)}",
-            hint=f"the shapes given say {', '.join(settled)}" if settled else "",
+            hint=f"the shapes given say {', '.join(settled)}"
+            if settled
+            else "its sizes are fixed: compile it for others by --input-shapes, or by --dynamic",
         )
 
 

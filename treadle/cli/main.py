@@ -24,7 +24,7 @@ from treadle.cli.arguments import Parser
 from treadle.cli.machine import treadle_version
 from treadle.cli.operators import mistake_in
 from treadle.cli.text import print_error
-from treadle.errors import TreadleError
+from treadle.errors import InternalError, TreadleError
 
 
 class Command(Protocol):
@@ -81,16 +81,20 @@ def make_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; return the exit code."""
-    _prepare_streams()
-    parser = make_parser()
-    arguments, rest = parser.parse_known_args(argv)
-    if arguments.command is None:
-        parser.print_help()
-        return 2
-    if rest:
-        arguments.parser.unknown(rest)
-    with _ended_by_signals():
-        return _run(arguments)
+    try:
+        _prepare_streams()
+        parser = make_parser()
+        arguments, rest = parser.parse_known_args(argv)
+        if arguments.command is None:
+            parser.print_help()
+            return 2
+        if rest:
+            arguments.parser.unknown(rest)
+        with _ended_by_signals():
+            return _run(arguments)
+    except KeyboardInterrupt:  # before the command has begun, or as it ends
+        print("\ninterrupted", file=sys.stderr)
+        return _INTERRUPTED
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -102,6 +106,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         return _nobody_reads()
+    except InternalError as error:
+        return _failed(error, arguments.debug, 1)
     except (TreadleError, OSError, MemoryError) as error:
         return _failed(error, arguments.debug, 2)
     except Exception as error:  # a defect of Treadle: say so, and how to report it

@@ -39,8 +39,9 @@ class Backend:
 
     `kind` is the first word of its target strings; `suffix` names the files of its source text.
     `lowering(target)` lists the passes over loop nests; `emit(func, target)` prints what they give
-    as source text, the same text for the same function. `check(text, target)` raises CompileError
-    where the text does not compile. `compile(jobs, target, on_done)` takes (name, text) pairs and
+    as source text, the same text for the same function; `constant(name, data, target)` is source
+    text that defines a symbol of constant bytes. `check(text, target)` raises CompileError where
+    the text does not compile. `compile(jobs, target, on_done)` takes (name, text) pairs and
     returns the object code by name, cached on disk; it raises InternalError naming the kernels
     that fail. `assembly(texts, target)` returns the assembly of each text by name.
     `version(target)` says what, beside the text and the target, decides the object code.
@@ -51,6 +52,7 @@ class Backend:
     suffix: str
     lowering: Callable[[Target], Pipeline[PrimFunc]]
     emit: Callable[[PrimFunc, Target], str]
+    constant: Callable[[str, bytes, Target], str]
     check: Callable[[str, Target], None]
     compile: Callable[[Iterable[tuple[str, str]], Target, OnDone | None], dict[str, bytes]]
     assembly: Callable[[Mapping[str, str], Target], dict[str, str]]

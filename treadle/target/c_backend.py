@@ -24,7 +24,7 @@ from treadle.settings import get as get_settings
 from treadle.target.backend import Backend, CompileError, OnDone
 from treadle.target.base import Target
 from treadle.target.c_text import emit
-from treadle.target.cache import KernelCache
+from treadle.target.cache import KernelCache, object_cache_folder
 from treadle.target.host import usable_cores
 from treadle.target.jit import JitModule
 
@@ -138,7 +138,7 @@ def _compile(
 ) -> dict[str, bytes]:
     """Compile as many kernels at a time as the settings say, while the next are made."""
     settings = get_settings()
-    store, version = _store(settings.cache / "kernels"), _version(target)
+    store, version = _store(object_cache_folder()), _version(target)
     command = [*_compiler(target), *_machine_flags(target)]
     done: dict[str, bytes] = {}
     waiting: dict[str, tuple[str, Future[bytes]]] = {}
@@ -175,11 +175,18 @@ def _assembly(texts: Mapping[str, str], target: Target) -> dict[str, str]:
     return {name: _run(command, text, "-S").decode() for name, text in texts.items()}
 
 
+def _constant(name: str, data: bytes, target: Target) -> str:
+    del target  # bytes are the same everywhere
+    rows = [", ".join(map(str, data[k : k + 24])) for k in range(0, len(data), 24)]
+    return "\n".join([f"const unsigned char {name}[] = {{", *(f"  {row}," for row in rows), "};\n"])
+
+
 BACKEND = Backend(
     kind="c",
     suffix="c",
     lowering=_lowering,
     emit=emit,
+    constant=_constant,
     check=_check,
     compile=_compile,
     assembly=_assembly,

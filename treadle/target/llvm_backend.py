@@ -16,7 +16,7 @@ from treadle.target.llvm_ir import emit
 
 
 def _lowering(target: Target) -> Pipeline[PrimFunc]:
-    return lowering(target.lookup_lanes)
+    return lowering(target.lookup_lanes, target.least_masked)
 
 
 def _check(text: str, target: Target) -> None:
@@ -44,11 +44,22 @@ def _version(target: Target) -> str:
     return workers.compiler_version()
 
 
+def _constant(name: str, data: bytes, target: Target) -> str:
+    shown = "".join(chr(b) if b < 128 and chr(b).isalnum() else f"\\{b:02x}" for b in data)
+    features = f'"target-cpu"="{target.cpu}" "target-features"="{target.feature_string()}"'
+    return (
+        f'target triple = "{target.triple}"\n'
+        f'@{name} = constant [{len(data)} x i8] c"{shown}"\n'
+        f"attributes #0 = {{ {features} }}\n"
+    )
+
+
 BACKEND = Backend(
     kind="llvm",
     suffix="ll",
     lowering=_lowering,
     emit=emit,
+    constant=_constant,
     check=_check,
     compile=_compile,
     assembly=_assembly,
