@@ -333,7 +333,8 @@ class _Builder:
         """Refuse vectors and unrolled code of any length, and threads of two numbers."""
         if note is None:
             return
-        if note.kind in ("vectorized", "unrolled") and self.known.bounds.of(extent).hi is None:
+        most = self.known.bounds.of_sum(decompose(extent)).hi
+        if note.kind in ("vectorized", "unrolled") and most is None:
             raise ScheduleError(
                 f"{leaf.name} cannot be {note.kind}: it has no constant bound, its extent is "
                 f"{extent}",
