@@ -161,3 +161,15 @@ def test_deep_sums_need_no_recursion() -> None:
     for _ in range(20_000):
         e = e + 1
     assert interval(e, RANGES) == Interval(20_000, 20_015)
+
+
+def test_relations_bound_what_intervals_do_not() -> None:
+    """A tail of n - 16*o is at most 15 in the part where 16*(o + 1) exceeds n."""
+    n, o = Var("n"), Var("o")
+    ranges = assume({n: Interval(0, None), o: Interval(0, None)}, n < o * 16 + 16, holds=True)
+    bounds = Bounds(ranges)
+    tail = n - o * 16 + 1
+    assert bounds.of(tail).hi is None
+    assert bounds.reach(tail).hi == 16
+    assert bounds.reach(maximum(tail, 0)) == Interval(0, 16)
+    assert bounds.reach(minimum(tail, 9)).hi == 9

@@ -269,6 +269,18 @@ class Bounds:
             memo[node] = found if fact is None else found.intersect(fact)
         return memo[e]
 
+    def reach(self, e: Expr) -> Interval:
+        """Return the interval of an index expression by relations between its atoms too.
+
+        It takes longer than `of`, which looks at the intervals of atoms alone.
+        """
+        found = self.of(e)
+        if not self.has_relations or e.dtype != INDEX or e.lanes != 1:
+            return found
+        if isinstance(e, Binary) and e.op in ("min", "max"):
+            return found.intersect(_BINARY[e.op](self.reach(e.a), self.reach(e.b)))
+        return found.intersect(self.of_sum(self.sum_of(e)))
+
     def of_sum(self, affine: Affine) -> Interval:
         """Return the interval of the exact value of a sum (which may not fit its dtype)."""
         plain = self.plain_sum(affine)

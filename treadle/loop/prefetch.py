@@ -138,7 +138,7 @@ def _lines(
     at: list[Expr] = []
     for span, step in zip(spans, steps, strict=True):
         index = ex.substitute(span.start, later)
-        high = known.bounds.of(span.extent).hi
+        high = known.bounds.reach(span.extent).hi
         turns = ceil_div(span.extent if high is None else Const.of(high), Const.of(step))
         if int_value(turns) != 1:
             line = Var(memory.unique(f"{name}.line"))
