@@ -9,7 +9,7 @@ import pytest
 
 from tests.expr.evaluate import integer
 from treadle.expr.affine import Affine, decompose
-from treadle.expr.bounds import Bounds, Interval, assume, interval, prove
+from treadle.expr.bounds import FAR, Bounds, Interval, assume, interval, prove
 from treadle.expr.nodes import (
     Const,
     Expr,
@@ -161,3 +161,19 @@ def test_deep_sums_need_no_recursion() -> None:
     for _ in range(20_000):
         e = e + 1
     assert interval(e, RANGES) == Interval(20_000, 20_015)
+
+
+@pytest.mark.parametrize("limit", [FAR, 1 << 60, (1 << 63) - 1])
+def test_far_limits_bound_nothing(limit: int) -> None:
+    size = {N: Interval(0, None)}
+    assert interval(minimum(N, limit), size) == Interval(0, None)
+    assert interval(maximum(N - 5, -limit), size) == Interval(-5, None)
+    assert interval(maximum(Var("k"), -limit), {}) == Interval(None, None)
+    # A sum of what has no bound is taken to be exact: its quotient is worked out.
+    assert prove((minimum(N, limit) * 8 + 7) // 8 >= 0, size) is True
+    assert interval(minimum(I, limit), RANGES) == Interval(0, 15)
+    assert assume(size, N <= limit) == size
+
+
+def test_near_limits_bound() -> None:
+    assert interval(minimum(N, FAR - 1), {N: Interval(0, None)}) == Interval(0, FAR - 1)

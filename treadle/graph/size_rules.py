@@ -10,12 +10,14 @@ from typing import Literal
 from treadle.expr.nodes import convert
 from treadle.graph.types import Dim, Type, known_true, product_of, same_dim, tensor_type
 
-Rule = Literal["equal", "within", "filled"]
+Rule = Literal["equal", "within", "filled", "never"]
 
 
 @dataclass(frozen=True, slots=True)
 class SizeRule:
     """`a` is equal to `b`, or within `b` (at most that), or filled: not 0 unless `b` is 0.
+
+    Or it never holds, for the `reason` given.
 
     `axis` is the axis of the operand that `a` (or, for "within", `b`) is the extent of.
     """
@@ -24,6 +26,7 @@ class SizeRule:
     a: Dim
     b: Dim
     axis: int = 0
+    reason: str = ""
 
     @property
     def always_holds(self) -> bool:
@@ -32,6 +35,8 @@ class SizeRule:
             return same_dim(self.a, self.b)
         if self.rule == "within":
             return known_true(convert(self.a) <= self.b) is True
+        if self.rule == "never":
+            return False
         return known_true(convert(self.a) > 0) is True or same_dim(self.b, 0)
 
 

@@ -22,7 +22,7 @@ from treadle.dtype import itemsize
 from treadle.errors import InternalError, ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, assume, prove, ranges_when
+from treadle.expr.bounds import FAR, Interval, assume, prove, ranges_when
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -439,7 +439,8 @@ class _Builder:
         for span, step in zip(spans, steps, strict=True):
             index = ex.substitute(span.start, later)
             high = self.known.bounds.of(span.extent).hi
-            turns = ceil_div(span.extent if high is None else Const.of(high), Const.of(step))
+            is_open = high is None or high >= FAR
+            turns = ceil_div(span.extent if is_open else Const.of(high), Const.of(step))
             if int_value(turns) != 1:
                 line = Var(self._unique(f"{tensor.name}.line"))
                 loops.append((line, turns))
