@@ -439,8 +439,8 @@ class _Builder:
         for span, step in zip(spans, steps, strict=True):
             index = ex.substitute(span.start, later)
             high = self.known.bounds.of(span.extent).hi
-            is_open = high is None or high >= FAR
-            turns = ceil_div(span.extent if is_open else Const.of(high), Const.of(step))
+            extent = span.extent if high is None or high >= FAR else Const.of(high)
+            turns = ceil_div(extent, Const.of(step))
             if int_value(turns) != 1:
                 line = Var(self._unique(f"{tensor.name}.line"))
                 loops.append((line, turns))

@@ -6,13 +6,12 @@ from __future__ import annotations
 import os
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 from treadle.errors import ModelError, UnsupportedOperators
-from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
 from treadle.frontend.onnx.alternatives import Alternatives
 from treadle.frontend.onnx.check import check_complete, check_form, fitting, placed, undefined
@@ -41,7 +40,6 @@ from treadle.frontend.onnx.running import (
     LoopParameters,
     Running,
     anchored,
-    branched,
     decided_sizes,
     running_of,
     visible,

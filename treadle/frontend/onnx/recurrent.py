@@ -38,6 +38,9 @@ to compile, of 500 steps 18 s."""
 
 Activation: TypeAlias = Callable[[Node], Node]
 
+Product: TypeAlias = Callable[[Node], Node]
+"""product(rows [n, k]) -> [n, gates * hidden]: by the weights of one direction."""
+
 
 def _affine(x: Node, alpha: float, beta: float) -> Node:
     scaled = elementwise.multiply(x, scalar_like(alpha, x))
@@ -121,20 +124,21 @@ class _Layer:
     def part(self, index: int, direction: int) -> Node | None:
         """Return one direction of an optional input [directions, ...]."""
         value = self.node.optional(index)
-        return None if value is None else _row(value, direction, 0)
+        return None if value is None else row_of(value, direction, 0)
 
     def start(self, index: int, direction: int) -> Node:
         """Return an initial state [batch, hidden]; zeros where none is given."""
         value = self.node.optional(index)
         if value is not None:
-            return _row(value, direction, 1 if self.batch_first else 0)
+            return row_of(value, direction, 1 if self.batch_first else 0)
         if isinstance(self.batch, int):
             zeros = np.zeros((self.batch, self.hidden), to_numpy(self.node.type(0).dtype))
             return Constant.of(zeros)
         return broadcast(scalar_like(0.0, self.x), (self.batch, self.hidden))
 
 
-def _row(x: Node, k: int, axis: int) -> Node:
+def row_of(x: Node, k: int, axis: int) -> Node:
+    """Return entry `k` of an axis, which it loses."""
     shape = dims_of(x)
     kept = (*shape[:axis], *shape[axis + 1 :])
     if shape[axis] == 1:
@@ -186,6 +190,8 @@ class _Direction:
     recurrence: Node
     inputs: Node
     """The inputs times their weights: [steps, batch, gates * hidden]."""
+    product: Product | None = None
+    """What multiplies a state by the weights where that is not `recurrence`."""
 
     def gates(self, value: Node) -> list[Node]:
         """Cut [batch, n * hidden] into gates."""
@@ -195,20 +201,34 @@ class _Direction:
 
     def with_state(self, x: Node, state: Node) -> Node:
         """Return a step's input product `x` plus its state product: [batch, gates * hidden]."""
+        if self.product is not None:
+            return elementwise.add(self.product(state), x)
         return elementwise.add(matmul.matmul(state, self.recurrence), x)
 
 
-def _direction(layer: _Layer, index: int, backwards: bool, bias: Node | None) -> _Direction:
+def _direction(
+    layer: _Layer,
+    index: int,
+    backwards: bool,
+    bias: Node | None,
+    products: tuple[Product, Product] | None = None,
+) -> _Direction:
+    """Return a direction; `products` multiply inputs and states by weights of another form."""
     weights, recurrence = layer.part(1, index), layer.part(2, index)
     assert weights is not None  # both are required inputs
     assert recurrence is not None
     steps, batch, features = dims_of(layer.x)
     rows = reshaped(layer.x, (normal_size(steps * batch), features))
-    product: Node = matmul.matmul(rows, transposed(weights, (1, 0)))
+    by_inputs, by_state = products or (None, None)
+    product: Node
+    if by_inputs is None:
+        product = matmul.matmul(rows, transposed(weights, (1, 0)))
+    else:
+        product = by_inputs(rows)
     if bias is not None:
         product = elementwise.add(product, bias)
     whole = reshaped(product, (steps, batch, layer.gates * layer.hidden))
-    return _Direction(layer, index, backwards, transposed(recurrence, (1, 0)), whole)
+    return _Direction(layer, index, backwards, transposed(recurrence, (1, 0)), whole, by_state)
 
 
 def _per_step(x: Node, steps: int) -> list[Node]:
@@ -365,13 +385,25 @@ def rnn(node: OnnxNode) -> list[Node]:
 @converter("LSTM", since=(7, 14, 22))
 def lstm(node: OnnxNode) -> list[Node]:
     """Convert the long short-term memory, with peepholes and coupled gates where given."""
+    return lstm_by_products(node)
+
+
+def lstm_by_products(
+    node: OnnxNode, products: Callable[[int], tuple[Product, Product]] | None = None
+) -> list[Node]:
+    """Return a long short-term memory.
+
+    `products(direction)` multiply its inputs and states where its weights have another form than
+    those of the standard's operator.
+    """
     layer = _read_layer(node, 4)
     order = _order(node, layer.directions)
     functions = _activations(node, ["Sigmoid", "Tanh", "Tanh"], layer.directions)
     coupled = node.flag("input_forget")
     runs = []
     for d, backwards in enumerate(order):
-        one = _direction(layer, d, backwards, _one_bias(layer, d))
+        own = None if products is None else products(d)
+        one = _direction(layer, d, backwards, _one_bias(layer, d), own)
         cell = _Cell(one, functions[3 * d : 3 * d + 3], coupled, layer.part(7, d))
         runs.append(_run(one, (layer.start(5, d), layer.start(6, d)), cell.step))
     return _results(layer, [o for o, _ in runs], [s for _, s in runs])
