@@ -54,6 +54,9 @@ from treadle.graph.types import Structure, TensorType
 REPETITION_LIMIT = 50_000
 """How many nodes the bodies of loops may become when they are unrolled."""
 
+MOST_TYPES = 12
+"""How many types of a node's inputs a message lists."""
+
 
 def import_onnx(
     model: onnx.ModelProto | str | os.PathLike[str] | bytes,
@@ -393,7 +396,9 @@ class _Importer:
             self.bind_results(use, results)
             return
         self._repeated += max(len(body.node), 1)
-        if self._repeated > REPETITION_LIMIT and not turn.repetition.is_batched:
+        # What comes to more in the end is not unrolled up to the limit first.
+        whole = max(self._repeated, turn.repetition.certain * max(len(body.node), 1))
+        if whole > REPETITION_LIMIT and not turn.repetition.is_batched:
             self._repeated = 0
             self._run_loop(use, turn.at_run_time())
             return
@@ -481,5 +486,8 @@ def _signature(
     """Return the operator version, opset and input types, as they follow the name in messages."""
     version = f"-{meaning.version}" if isinstance(meaning, Conversion) else ""
     opset = frame.opsets.get(domain_of(proto.domain), 0)
-    types = ", ".join("-" if i is None else str(i.type) for i in inputs)
+    shown = ["-" if i is None else str(i.type) for i in inputs[:MOST_TYPES]]
+    if len(inputs) > MOST_TYPES:
+        shown.append(f"... {len(inputs) - MOST_TYPES} more")
+    types = ", ".join(shown)
     return f"{version}, opset {opset}, inputs ({types})"

@@ -3,7 +3,7 @@
 
 The products of all inputs by their weights are one matrix product; every step then adds a product
 of the state before it. The kernels of all steps are alike, so they are compiled once. A sequence of
-symbolic or great length is a loop whose body is one step.
+symbolic or great length is a loop whose body is one step, and so is a short one of long steps.
 """
 
 from __future__ import annotations
@@ -32,9 +32,16 @@ from treadle.graph.types import Dim, normal_size
 from treadle.ops import elementwise, matmul, movement, sizes
 from treadle.ops.control import CONDITION, COUNT
 
-UNROLLED_LIMIT = 512
+UNROLLED_LIMIT = 128
 """A longer sequence is a loop: on two cores, a bidirectional LSTM of 100 unrolled steps takes 2 s
 to compile, of 500 steps 18 s."""
+
+LONG_STEP = 50_000
+"""Multiply-adds of a step with a state from which on it does not matter that an iteration of a loop
+costs 0.2 us of its own: a step of an LSTM with 112 hidden units takes 3 us."""
+
+FEW_STEPS = 16
+"""What is unrolled in any case: fewer instructions than there are in many a layer."""
 
 Activation: TypeAlias = Callable[[Node], Node]
 
@@ -252,10 +259,17 @@ def _run(direction: _Direction, start: State, step: Step) -> tuple[list[Node], S
     They are one value per step, or one for all steps of a loop: [steps, batch, hidden].
     """
     steps = direction.layer.steps
-    if isinstance(steps, int) and steps <= UNROLLED_LIMIT:
+    if isinstance(steps, int) and steps <= _unrolled_steps(direction.layer):
         return _unrolled(direction, steps, start, step)
     whole, last = _looped(direction, start, step)
     return [whole], last
+
+
+def _unrolled_steps(layer: _Layer) -> int:
+    """Return how many steps of a layer are unrolled: few of long ones."""
+    batch = layer.batch if isinstance(layer.batch, int) else 1
+    work = batch * layer.gates * layer.hidden**2
+    return FEW_STEPS if work >= LONG_STEP else UNROLLED_LIMIT
 
 
 def _unrolled(
