@@ -26,7 +26,9 @@ def dynamically_quantized_lstm(node: OnnxNode) -> list[Node]:
         weights = tuple(row_of(node.input(k), direction, 0) for k in (index, at, at + 1))
 
         def multiply(rows: Node) -> Node:
-            return dynamically_quantized_product(replace(node, inputs=(rows, *weights)))
+            made = dynamically_quantized_product(replace(node, inputs=(rows, *weights)))
+            assert isinstance(made, Node)  # it has one result
+            return made
 
         return multiply
 

@@ -254,7 +254,7 @@ def _goes_on(body: onnx.GraphProto) -> bool:
     while name in made and made[name].op_type == "Identity":
         name = made[name].input[0]
     if name in made:
-        return made[name].op_type == "Constant"
+        return str(made[name].op_type) == "Constant"
     return name == body.input[1].name or name in {i.name for i in body.initializer}
 
 
