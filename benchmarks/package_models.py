@@ -264,7 +264,7 @@ PACKAGES: tuple[Package, ...] = (
         _quality("Run_1663829550_Stage_0.onnx", 64),
         _quality("Run_1663915512_Stage_0.onnx", 64),
         _quality("Run_1668423760_Stage_0.onnx", 96),
-        _batches("dnsmos_models/sig_bak_ovr.onnx", "input_1", 144160, count=2),
+        _batches("/dnsmos_models/sig_bak_ovr.onnx", "input_1", 144160, count=2),
         _batches("dnsmos_models/model_v8.onnx", "input_1", 900, 120, count=2),
         File("plcmos_v2.onnx", [
             {"degraded_audio": (1, 1, n, 257), "rater_embed": (1, 64)} for n in (300, 177)
