@@ -70,7 +70,7 @@ def _bool(text: str) -> bool:
 
 def _folder(text: str) -> Path:
     path = Path(text).expanduser()
-    if path.exists() and not path.is_dir():
+    if os.path.exists(path) and not os.path.isdir(path):  # Path.exists raises where it may not look
         raise ValueError(text)
     return path
 

@@ -250,6 +250,10 @@ TD_API const char* td_executor_target(const td_executor* executor);
 TD_API size_t td_executor_arena_bytes(const td_executor* executor);
 TD_API size_t td_executor_constant_bytes(const td_executor* executor);
 
+/* Makes the random numbers of the runs from now on those of a seed, the same for the same seed.
+ * Without it every executor draws others. Nodes of the model with a seed of their own keep it. */
+TD_API void td_executor_seed(td_executor* executor, uint64_t seed);
+
 TD_API int32_t td_executor_num_threads(const td_executor* executor);
 TD_API int32_t td_executor_set_num_threads(td_executor* executor, int32_t count, td_error* error);
 

@@ -120,6 +120,7 @@ static int32_t run_body(const td_executor* e, uint32_t i, td_executor* body, td_
   for (uint32_t k = 0; k < block->num_given; k++)
     td_dynamic_given(body)[k] = td_dynamic_extent(e, block->given[k]);
   body->env = e->env; /* as many threads as the whole has now */
+  body->random = e->random;
   return td_dynamic_run(body, e->blocks[i]->inputs, NULL, error);
 }
 

@@ -164,6 +164,7 @@ static bool compute(td_size_op op, int64_t a, int64_t b, int64_t* result) {
     case TD_SIZE_MUL: return !__builtin_mul_overflow(a, b, result);
     case TD_SIZE_MIN: *result = a < b ? a : b; return true;
     case TD_SIZE_MAX: *result = a > b ? a : b; return true;
+    case TD_SIZE_BROADCAST: *result = a == 1 ? b : a; return true;
     default: break;
   }
   if (b <= 0) return false;
@@ -193,7 +194,8 @@ static int32_t compute_sizes(td_executor* e, uint32_t s, td_error* error) {
 static bool holds(td_rule rule, int64_t a, int64_t b) {
   if (rule == TD_RULE_EQUAL) return a == b;
   if (rule == TD_RULE_NEVER) return false;
-  return rule == TD_RULE_WITHIN ? a <= b : a > 0 || b == 0;
+  if (rule == TD_RULE_WITHIN) return a <= b;
+  return rule == TD_RULE_KEPT ? a != 1 : a > 0 || b == 0;
 }
 
 static int32_t refuse_sizes(const td_size_check* check, int64_t a, int64_t b, td_error* error) {
@@ -201,8 +203,6 @@ static int32_t refuse_sizes(const td_size_check* check, int64_t a, int64_t b, td
   if (check->rule == TD_RULE_EQUAL) {
     td_fail(error, TD_INPUT, "with these inputs %.200s combines tensors of different sizes: %lld "
             "and %lld", check->origin, (long long)a, (long long)b);
-    hint = "check the shapes of the inputs; sizes that only sometimes are 1 need a model compiled "
-           "for them";
   } else if (check->rule == TD_RULE_WITHIN) {
     td_fail(error, TD_INPUT, "with these inputs %.200s reads %lld elements along axis %zu of a "
             "tensor that has %lld", check->origin, (long long)a, check->axis,
@@ -210,6 +210,10 @@ static int32_t refuse_sizes(const td_size_check* check, int64_t a, int64_t b, td
   } else if (check->rule == TD_RULE_NEVER) {
     td_fail(error, TD_INPUT, "these inputs take a branch that cannot run, %.400s", check->origin);
     hint = "give other inputs, or compile the model for the sizes that this branch is made for";
+  } else if (check->rule == TD_RULE_KEPT) {
+    td_fail(error, TD_INPUT, "with these inputs %.200s, which names no axes, drops axis %zu too, "
+            "and the rank of its result changes", check->origin, check->axis);
+    hint = "give the node its axes, or compile the model for these sizes";
   } else {
     td_fail(error, TD_INPUT, "with these inputs axis %zu of what %.200s reads is empty, its result "
             "is not", check->axis, check->origin);
@@ -239,9 +243,12 @@ static int32_t read_sizes(td_executor* e, uint32_t i, td_error* error) {
   const int64_t* data = e->steps[i].buffers[0];
   for (uint32_t k = 0; k < instruction->num_dims; k++) {
     const td_size* size = &e->plan.sizes[instruction->sizes[k]];
-    if (data[k] < 0)
-      return td_fail(error, TD_INPUT, "the size %.60s, which %.300s computes, is %lld", size->name,
-                     instruction->origin, (long long)data[k]);
+    if (data[k] < 0) {
+      td_fail(error, TD_INPUT, "the size %.60s, which %.300s computes, is %lld", size->name,
+              *instruction->origin ? instruction->origin : "the model", (long long)data[k]);
+      return td_hint(error, TD_INPUT, "%s", "check the values of the inputs it is computed from; "
+                     "a shape of another number of elements gives -1");
+    }
     set_size(e->dynamic, instruction->sizes[k], data[k], size->segment);
   }
   return TD_OK;
@@ -355,8 +362,9 @@ static int32_t settle_step(td_executor* e, uint32_t i, td_error* error) {
     return td_fail(error, TD_PLAN, "plan instruction %u: a copy from %zu bytes to %zu bytes",
                    (unsigned)i, step->bytes, d->bytes[instruction->args[1]]);
   }
-  if (instruction->op == TD_OP_RESULT) step->bytes = d->bytes[instruction->args[0]];
-  for (uint32_t k = 0; instruction->op == TD_OP_CALL && k < instruction->num_dims; k++) {
+  if (instruction->op == TD_OP_RESULT || instruction->op == TD_OP_CHECK)
+    step->bytes = d->bytes[instruction->args[0]];
+  for (uint32_t k = 0; step->dims != NULL && k < instruction->num_dims; k++) {
     step->dims[k] = extent_of(d, instruction->extents[k]);
     if (step->dims[k] < 0)
       return td_fail(error, TD_INPUT, "with these inputs %.200s works on a size of %lld",

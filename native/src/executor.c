@@ -152,8 +152,13 @@ static int32_t make_steps(td_executor* e, const td_kernel* kernels, void* const*
     for (uint32_t a = 0; a < instruction->num_args; a++)
       s->buffers[a] = base[instruction->args[a]];
     if (instruction->op == TD_OP_CALL) s->kernel = kernels[instruction->kernel];
-    if (instruction->op == TD_OP_COPY) s->bytes = plan->values[instruction->args[0]].bytes;
-    if (instruction->op != TD_OP_CALL || instruction->num_dims == 0) continue;
+    bool is_check = instruction->op == TD_OP_CHECK;
+    if (instruction->op == TD_OP_COPY || is_check)
+      s->bytes = plan->values[instruction->args[0]].bytes;
+    s->is_random = instruction->op == TD_OP_RANDOM;
+    if (is_check) s->num_extents = instruction->num_dims;
+    if (is_check) s->index_bytes = plan->values[instruction->args[0]].dtype->bytes;
+    if ((instruction->op != TD_OP_CALL && !is_check) || instruction->num_dims == 0) continue;
     s->dims = td_zone_alloc(&e->zone, instruction->num_dims, sizeof *s->dims);
     if (s->dims == NULL) return no_memory(error);
     if (instruction->dims != NULL)
@@ -201,6 +206,7 @@ int32_t td_executor_build(td_zone* zone, const td_plan* plan, const td_symbol* k
   pthread_mutex_init(&e->mutex, NULL);
   e->zone = *zone;
   e->plan = *plan;
+  e->random = &e->own_random;
   int32_t code = assemble(e, kernels, num_kernels, constants, num_constants, error);
   if (code != TD_OK) {
     *zone = e->zone; /* stays the caller's, as do block and library */
@@ -328,8 +334,13 @@ static void copy_outputs(td_executor* e, void* const* outputs) {
       memcpy(outputs[o], e->outputs[o].bound, e->outputs[o].value->bytes);
 }
 
-static int32_t run_step(const td_env* env, const td_step* s) {
-  if (s->kernel != NULL) return s->kernel(env, s->buffers, s->dims);
+static int32_t run_step(const td_executor* e, td_step* s) {
+  if (s->kernel != NULL) return s->kernel(&e->env, s->buffers, s->dims);
+  if (s->num_extents > 0) return !td_indices_fit(&e->env, s);
+  if (s->is_random) {
+    *(uint64_t*)s->buffers[0] = td_random_key(e->random);
+    return 0;
+  }
   if (s->buffers[1] != s->buffers[0] && s->bytes > 0)
     memmove(s->buffers[1], s->buffers[0], s->bytes);
   return 0;
@@ -337,13 +348,14 @@ static int32_t run_step(const td_env* env, const td_step* s) {
 
 static int32_t step_failed(const td_executor* e, uint32_t i, int32_t result, td_error* error) {
   const td_instruction* instruction = &e->plan.instructions[i];
+  if (instruction->op == TD_OP_CHECK) return td_refuse_indices(e, i, error);
   return td_fail(error, TD_KERNEL, "kernel \"%.200s\" (from %.300s) returns code %d",
                  e->plan.kernels[instruction->kernel], instruction->origin, (int)result);
 }
 
 static int32_t run_plain(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
   for (uint32_t i = begin; i < end; i++) {
-    int32_t result = run_step(&e->env, &e->steps[i]);
+    int32_t result = run_step(e, &e->steps[i]);
     if (result != 0) return step_failed(e, i, result, error);
   }
   return TD_OK;
@@ -352,7 +364,7 @@ static int32_t run_plain(td_executor* e, uint32_t begin, uint32_t end, td_error*
 static int32_t run_watched(td_executor* e, uint32_t begin, uint32_t end, td_error* error) {
   int64_t before = td_now_ns();
   for (uint32_t i = begin; i < end; i++) {
-    int32_t result = run_step(&e->env, &e->steps[i]);
+    int32_t result = run_step(e, &e->steps[i]);
     if (result != 0) return step_failed(e, i, result, error);
     int64_t after = td_now_ns();
     e->profile_ns[i] += (uint64_t)(after - before);
@@ -498,7 +510,7 @@ int32_t td_executor_instruction(const td_executor* e, int32_t index, td_instruct
     return td_fail(error, TD_ARGUMENT, "instruction %d does not exist; there are %u", (int)index,
                    (unsigned)e->plan.num_instructions);
   const td_instruction* instruction = &e->plan.instructions[index];
-  static const char* const NAMES[] = {"call", "copy", "size", "if", "loop", "result"};
+  static const char* const NAMES[] = {"call", "copy", "size", "if", "loop", "result", "check", "random"};
   bool call = instruction->op == TD_OP_CALL;
   *info = (td_instruction_info){NAMES[instruction->op],
                                 call ? e->plan.kernels[instruction->kernel] : "",
@@ -510,7 +522,8 @@ int32_t td_executor_instruction(const td_executor* e, int32_t index, td_instruct
  * decides sizes or runs other instructions. */
 static int32_t result_argument(const td_executor* e, int32_t index) {
   const td_instruction* instruction = &e->plan.instructions[index];
-  if (instruction->op == TD_OP_SIZE || instruction->block != NULL) return -1;
+  if (instruction->op == TD_OP_SIZE || instruction->op == TD_OP_CHECK) return -1;
+  if (instruction->block != NULL) return -1;
   int32_t last = (int32_t)instruction->num_args - 1;
   while (last >= 0 && e->plan.values[instruction->args[last]].kind == TD_VALUE_WORKSPACE) last--;
   return last;

@@ -12,8 +12,17 @@ typedef struct {
   td_kernel kernel; /* NULL: copy buffers[0] to buffers[1] */
   void** buffers;   /* one pointer per argument */
   int64_t* dims;    /* NULL when there is none */
-  size_t bytes;     /* of a copy */
+  size_t bytes;     /* of a copy, or of indices */
+  bool is_random;   /* buffers[0] is given a new key */
+  size_t num_extents, index_bytes; /* indices that must be below the extents in `dims`; else 0 */
 } td_step;
+
+/* Where the keys of random numbers come from: this executor's, or that of the one around a body. */
+typedef struct {
+  uint64_t next;
+  int64_t process;  /* that `next` was chosen in; 0: not yet */
+  bool is_chosen;   /* by the user, with td_executor_seed */
+} td_random;
 
 /* One input or output: where its pointer goes, and its memory inside the executor. */
 typedef struct {
@@ -42,6 +51,7 @@ struct td_executor {
   void** copies; /* constants that came unaligned, by value */
   size_t constant_bytes;
   td_library* library;
+  td_random own_random, *random;
   td_dynamic* dynamic; /* NULL for a static plan */
   td_executor** bodies; /* of branches and loops, one per plan inside the plan */
   td_block_state** blocks; /* by instruction; NULL where it is no branch or loop */
@@ -60,6 +70,17 @@ bool td_is_in_place(const td_executor* e, const void* input);
 bool td_overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes);
 /* Runs the instructions [begin, end). */
 int32_t td_run_steps(td_executor* e, uint32_t begin, uint32_t end, td_error* error);
+
+/* ---- random.c -------------------------------------------------------------------------------- */
+
+uint64_t td_random_key(td_random* state);
+
+/* ---- indices.c ------------------------------------------------------------------------------- */
+
+/* True when all indices of a step that checks them are inside its extents. */
+bool td_indices_fit(const td_env* env, td_step* s);
+/* The error of instruction i, whose indices do not fit. */
+int32_t td_refuse_indices(const td_executor* e, uint32_t i, td_error* error);
 
 /* ---- dynamic.c: plans whose sizes each run decides ------------------------------------------- */
 

@@ -108,7 +108,8 @@ typedef struct {
 #define TD_NUMBER UINT32_MAX
 
 typedef enum { TD_SIZE_INPUT, TD_SIZE_GIVEN, TD_SIZE_DATA, TD_SIZE_ADD, TD_SIZE_SUB, TD_SIZE_MUL,
-               TD_SIZE_FLOORDIV, TD_SIZE_FLOORMOD, TD_SIZE_MIN, TD_SIZE_MAX } td_size_op;
+               TD_SIZE_FLOORDIV, TD_SIZE_FLOORMOD, TD_SIZE_MIN, TD_SIZE_MAX,
+               TD_SIZE_BROADCAST } td_size_op;
 
 /* A size that a run decides: the extent of an input, a number read from data, or computed. */
 typedef struct {
@@ -138,7 +139,8 @@ typedef struct {
 
 #define TD_UNKNOWN ((int64_t)-1)
 
-typedef enum { TD_OP_CALL, TD_OP_COPY, TD_OP_SIZE, TD_OP_IF, TD_OP_LOOP, TD_OP_RESULT } td_op;
+typedef enum { TD_OP_CALL, TD_OP_COPY, TD_OP_SIZE, TD_OP_IF, TD_OP_LOOP, TD_OP_RESULT,
+               TD_OP_CHECK, TD_OP_RANDOM } td_op;
 
 /* What a branch or loop runs and gives: bodies are plans of their own. */
 typedef struct {
@@ -160,6 +162,7 @@ typedef struct {
   const uint32_t* sizes;    /* what a TD_OP_SIZE or a block reads, `num_dims` of them */
   const td_block* block;    /* TD_OP_IF, TD_OP_LOOP */
   uint32_t source, index;   /* TD_OP_RESULT: the instruction and which of its results */
+  size_t axis;              /* TD_OP_CHECK: that of the first index; `dims` are extents */
   const char* origin;
 } td_instruction;
 
@@ -172,6 +175,7 @@ typedef enum {
   TD_RULE_EQUAL,  /* a == b */
   TD_RULE_WITHIN, /* a <= b, which is the extent of an axis */
   TD_RULE_FILLED, /* a, the extent of an axis, is above 0 unless b is 0 */
+  TD_RULE_KEPT,   /* a, the extent of an axis that a squeeze keeps, is not 1 */
   TD_RULE_NEVER   /* nothing does: a branch that cannot run */
 } td_rule;
 

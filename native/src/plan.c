@@ -121,7 +121,7 @@ static bool check_writes(td_reader* r, const td_instruction* call) {
   return false;
 }
 
-static bool read_dims(td_reader* r, const td_json* object, td_instruction* instruction) {
+bool td_read_dims(td_reader* r, const td_json* object, td_instruction* instruction) {
   uint32_t* count = &instruction->num_dims;
   if (r->plan->is_dynamic)
     return td_read_extents(r, object, "dims", &instruction->extents, count);
@@ -133,7 +133,7 @@ static bool read_call(td_reader* r, const td_json* object, td_instruction* instr
   if (!td_read_text(r, object, "kernel", &kernel) || 
       !td_read_args(r, object, instruction) || !check_writes(r, instruction))
     return false;
-  if (!read_dims(r, object, instruction)) return false;
+  if (!td_read_dims(r, object, instruction)) return false;
   r->plan->kernels[r->plan->num_instructions] = kernel; /* numbered later */
   return true;
 }
@@ -174,6 +174,10 @@ static bool read_instruction(td_reader* r, const td_json* object, td_instruction
   if (strcmp(op, "call") == 0) return read_call(r, object, instruction);
   instruction->op = TD_OP_COPY;
   if (strcmp(op, "copy") == 0) return read_copy(r, object, instruction);
+  instruction->op = TD_OP_CHECK;
+  if (strcmp(op, "check") == 0) return td_read_indices(r, object, instruction);
+  instruction->op = TD_OP_RANDOM;
+  if (strcmp(op, "random") == 0) return td_read_random(r, object, instruction);
   instruction->op = TD_OP_SIZE;
   if (strcmp(op, "size") == 0 && r->plan->is_dynamic) return read_size(r, object, instruction);
   instruction->op = strcmp(op, "loop") == 0 ? TD_OP_LOOP : TD_OP_IF;
@@ -251,7 +255,8 @@ static bool check_outputs_written(td_reader* r) {
   for (uint32_t i = 0; i < plan->num_instructions; i++) {
     const td_instruction* instruction = &plan->instructions[i];
     for (uint32_t a = instruction->op == TD_OP_COPY; a < instruction->num_args; a++)
-      used[plan->values[instruction->args[a]].of] |= !td_ends_segment(instruction->op);
+      used[plan->values[instruction->args[a]].of] |=
+          instruction->op != TD_OP_CHECK && !td_ends_segment(instruction->op);
   }
   for (uint32_t i = 0; i < plan->num_outputs; i++) {
     if (used[plan->outputs[i].value]) continue;

@@ -54,7 +54,8 @@ static bool read_given_size(td_reader* r, const td_json* object) {
 }
 
 static bool get_op(td_reader* r, const td_json* object, td_size* size) {
-  static const char* const NAMES[] = {"add", "sub", "mul", "floordiv", "floormod", "min", "max"};
+  static const char* const NAMES[] = {"add", "sub", "mul", "floordiv", "floormod", "min", "max",
+                                      "broadcast"};
   const char* text;
   if (!td_read_text(r, object, "op", &text)) return false;
   for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
@@ -96,7 +97,7 @@ bool td_read_sizes(td_reader* r, const td_json* root) {
 
 /* The rule of a check, "equal" where it names none, and the axis it is about. */
 static bool read_rule(td_reader* r, const td_json* item, td_size_check* check) {
-  static const char* const rules[] = {"equal", "within", "filled", "never"};
+  static const char* const rules[] = {"equal", "within", "filled", "kept", "never"};
   const char* name;
   check->rule = TD_RULE_EQUAL;
   if (td_json_get(item, "rule") == NULL) return true;
@@ -106,7 +107,8 @@ static bool read_rule(td_reader* r, const td_json* item, td_size_check* check) {
       check->rule = (td_rule)k;
       return k == TD_RULE_EQUAL || td_read_size(r, item, "axis", &check->axis);
     }
-  return td_read_wrong(r, "rule", "equal, within, filled or never", td_json_get(item, "rule"));
+  return td_read_wrong(r, "rule", "equal, within, filled, kept or never",
+                       td_json_get(item, "rule"));
 }
 
 /* What every run must find of its sizes; the list may be absent. */

@@ -47,7 +47,14 @@ bool td_read_result(td_reader* r, const td_json* object, td_instruction* instruc
 /* plan.c */
 bool td_read_body(td_reader* r, const td_json* root);
 bool td_read_args(td_reader* r, const td_json* object, td_instruction* instruction);
+bool td_read_dims(td_reader* r, const td_json* object, td_instruction* instruction);
 bool td_is_writable(const td_plan* plan, uint32_t v);
+
+/* random.c */
+bool td_read_random(td_reader* r, const td_json* object, td_instruction* instruction);
+
+/* indices.c */
+bool td_read_indices(td_reader* r, const td_json* object, td_instruction* instruction);
 
 /* plan_values.c */
 bool td_read_values(td_reader* r, const td_json* root);

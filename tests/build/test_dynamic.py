@@ -226,7 +226,7 @@ def test_sizes_that_meet_must_agree() -> None:
     exe = treadle.compile(model([node("Add", "a b", "y")], shape, ["y"], {}), dynamic=True)
     rows = np.ones((3, 4), np.float32)
     np.testing.assert_array_equal(exe(rows, rows)[0].numpy(), rows + rows)
-    with pytest.raises(InputError, match="y combines tensors of different sizes: 3 and 2"):
+    with pytest.raises(InputError, match="y combines tensors of different sizes: 2 and 3"):
         exe(rows, rows[:2])
 
 
@@ -239,7 +239,7 @@ def test_listed_parts_of_an_open_axis_must_add_up() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     exe = treadle.compile(model, dynamic=True)
     assert [np.asarray(part).shape for part in exe(np.ones((5, 4), np.float32))] == [(2, 4), (3, 4)]
-    with pytest.raises(InputError, match="different sizes: 24 and 20"):
+    with pytest.raises(InputError, match="different sizes: 5 and 6"):
         exe(np.ones((6, 4), np.float32))
 
 

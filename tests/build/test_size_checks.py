@@ -89,7 +89,7 @@ CASES: dict[str, tuple[str, list[np.ndarray], list[np.ndarray], str]] = {
         " y, z = Split(x, s) }",
         [floats(5, 2)],
         [floats(4, 2)],
-        "y reads 5 elements along axis 0 of a tensor that has 4",
+        "y combines tensors of different sizes: 5 and 4",
     ),
 }
 

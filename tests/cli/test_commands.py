@@ -19,6 +19,7 @@ from treadle.cli import text
 from treadle.cli.arguments import parse_shapes
 from treadle.cli.bench import compare
 from treadle.cli.main import main
+from treadle.errors import InternalError
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
@@ -253,10 +254,36 @@ def test_doctor_finds_what_is_missing(
     monkeypatch.setenv("TREADLE_NUM_THREADS", "many")
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
+    assert "built in (x86_64, aarch64)" in out
+    assert "TREADLE_NUM_THREADS is 'many'" in out
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
     assert "no linker is found" in out
     assert 'pip install "treadle[cross]"' in out
-    assert "TREADLE_NUM_THREADS is 'many'" in out
     assert re.search("needs attention: .*link", out)
+
+
+def test_compile_needs_no_linker(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out, _ = run(capsys, "compile", DIGITS, "-o", tmp_path / "digits.tar")
+    assert "digits.tar" in out
+    arm = tmp_path / "arm.tar"
+    run(capsys, "compile", DIGITS, "-o", arm, "--target", "llvm -mtriple=aarch64-linux-gnu")
+    assert arm.is_file()
+
+
+def test_doctor_finds_a_cache_that_keeps_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
+    (tmp_path / "groups").write_text("not a folder")
+    assert main(["doctor"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"{tmp_path / 'groups'} is not a folder of this user" in out
+    assert "needs attention: cache" in out
 
 
 def treadle(*words: str | Path, **options: object) -> subprocess.Popen[str]:
@@ -302,6 +329,17 @@ def test_a_defect_is_told_from_a_mistake(
     captured = capsys.readouterr().err
     assert "error: ZeroDivisionError: oops" in captured
     assert "defect of Treadle" in captured
+
+
+def test_a_broken_invariant_is_a_defect_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise InternalError("a pass divides by zero")
+
+    monkeypatch.setattr("treadle.cli.doctor.run", broken)
+    assert main(["doctor"]) == 1
+    assert "a pass divides by zero" in capsys.readouterr().err
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:

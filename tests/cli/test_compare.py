@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -187,10 +188,10 @@ def test_open_sizes_are_those_of_the_run(
 ) -> None:
     network, tar = _open_network(tmp_path / "open.onnx"), tmp_path / "open.tar"
     given = ["--input-shapes", "x:[5,3]"]
-    assert main(["compile", str(network), "-o", str(tar), "--dynamic", "--check"]) == 2
-    error = capsys.readouterr().err
-    assert "  x: [batch, 3]\n  z: [batch, 3]\n" in error
-    assert f'treadle compare {network} {tar} --input-shapes "x:[1,3]"' in error
+    assert main(["compile", str(network), "-o", str(tar), "--dynamic", "--check"]) == 0
+    out = capsys.readouterr().out
+    for sizes in ("x:[1,3] z:[1,3]", "x:[3,3] z:[3,3]"):
+        assert re.search(rf"sizes +{re.escape(sizes)}\n +check +against", out)
     for model in ([str(network), "--dynamic"], [str(network), str(tar)]):
         assert main(["compare", *model, "--layers", *given]) == 0
         assert " agree" in capsys.readouterr().out

@@ -17,8 +17,8 @@ SECONDS = 300.0
 """How long one graph may take."""
 
 
-def _work(link: Connection, levels: tuple[int, ...]) -> None:
-    """Check the seeds that come over a link until it closes."""
+def _work(link: Connection, levels: tuple[int, ...], is_open: bool) -> None:
+    """Check the seeds that come over a link until it closes; `is_open`: those of open sizes."""
     from tests.fuzz.check import check_graph
     from tests.fuzz.generate import make_graph
 
@@ -27,15 +27,18 @@ def _work(link: Connection, levels: tuple[int, ...]) -> None:
             seed = link.recv()
         except EOFError:
             return
-        graph = make_graph(seed)
+        graph = make_graph(seed, is_open)
+        if is_open and not graph.others:
+            link.send((0, None))
+            continue
         finding = check_graph(graph, levels) if graph.nodes else None
         link.send((len(graph.nodes), finding and (finding.kind, finding.text, finding.level)))
 
 
 class _Worker:
-    def __init__(self, levels: tuple[int, ...]) -> None:
+    def __init__(self, levels: tuple[int, ...], is_open: bool) -> None:
         self.link, other = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=_work, args=(other, levels))
+        self.process = multiprocessing.Process(target=_work, args=(other, levels, is_open))
         self.process.start()
         other.close()
         self.seed = -1
@@ -54,9 +57,14 @@ class _Worker:
 Row = tuple[int, int, "tuple[str, str, int] | None"]
 
 
-def check_seeds(seeds: Iterator[int], jobs: int, levels: tuple[int, ...]) -> Iterator[Row]:
-    """Yield (seed, nodes, finding) as graphs are done; a death or a hang is a finding."""
-    workers = [_Worker(levels) for _ in range(jobs)]
+def check_seeds(
+    seeds: Iterator[int], jobs: int, levels: tuple[int, ...], is_open: bool = False
+) -> Iterator[Row]:
+    """Yield (seed, nodes, finding) as graphs are done; a death or a hang is a finding.
+
+    With `is_open` graphs that cannot have open sizes have no nodes.
+    """
+    workers = [_Worker(levels, is_open) for _ in range(jobs)]
     busy = [w for w in workers if _next(w, seeds)]
     while busy:
         ready = wait([w.link for w in busy], timeout=1.0)
@@ -73,7 +81,7 @@ def check_seeds(seeds: Iterator[int], jobs: int, levels: tuple[int, ...]) -> Ite
             except (EOFError, OSError) as error:
                 seed = w.seed
                 w.end()
-                w = _Worker(levels)
+                w = _Worker(levels, is_open)
                 yield seed, 0, ("crash", str(error) or "the process died", -1)
             if _next(w, seeds):
                 busy.append(w)
@@ -100,6 +108,9 @@ def main() -> int:
     parser.add_argument(
         "--coverage", action="store_true", help="only say which operators the graphs consist of"
     )
+    parser.add_argument(
+        "--open", action="store_true", help="only graphs with open sizes, which most can have"
+    )
     parser.add_argument("--minimise", action="store_true", help="shrink the graph --seed")
     options = parser.parse_args()
     levels = tuple(int(word) for word in options.levels.split(","))
@@ -109,7 +120,7 @@ def main() -> int:
         if options.coverage:
             return _print_coverage(range(options.seed, options.seed + options.count))
         if options.minimise:
-            return _minimise(options.seed, levels)
+            return _minimise(options.seed, levels, options.open)
         return _check(options, levels)
 
 
@@ -117,9 +128,11 @@ def _check(options: argparse.Namespace, levels: tuple[int, ...]) -> int:
     counts: Counter[str] = Counter()
     start = time.monotonic()
     seeds = iter(range(options.seed, options.seed + options.count))
-    for done, (seed, nodes, finding) in enumerate(check_seeds(seeds, options.jobs, levels), 1):
+    for done, (seed, nodes, finding) in enumerate(
+        check_seeds(seeds, options.jobs, levels, options.open), 1
+    ):
         counts["nodes"] += nodes
-        counts["right" if finding is None else finding[0]] += 1
+        counts["right" if finding is None else finding[0]] += bool(nodes or finding)
         if finding is not None:
             kind, text, level = finding
             print(f"seed {seed}: {kind} at level {level}: {text}", flush=True)
@@ -145,12 +158,12 @@ def _print_coverage(seeds: range) -> int:
     return 0
 
 
-def _minimise(seed: int, levels: tuple[int, ...]) -> int:
+def _minimise(seed: int, levels: tuple[int, ...], is_open: bool) -> int:
     from tests.fuzz.check import check_graph
     from tests.fuzz.generate import make_graph
     from tests.fuzz.minimise import describe, minimise
 
-    graph = make_graph(seed)
+    graph = make_graph(seed, is_open)
     finding = check_graph(graph, levels)
     if finding is None:
         print(f"graph {seed} is right")

@@ -221,6 +221,10 @@ class Builder:
         """Add a constant int64 vector."""
         return self.given(np.array(numbers, np.int64), is_constant=True)
 
+    def sizes(self, *numbers: int) -> str:
+        """Add a list of sizes: a constant, or an input whose numbers only a run knows."""
+        return self.given(np.array(numbers, np.int64), is_constant=self.chance(0.75))
+
     # ---- nodes -------------------------------------------------------------------------------
 
     def add(

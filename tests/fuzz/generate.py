@@ -46,8 +46,11 @@ _OPEN_EACH = 4
 """Every how many graphs one has open sizes, if it can."""
 
 
-def make_graph(seed: int) -> Graph:
-    """Return the graph number `seed`: 5 to 30 nodes, one or several outputs."""
+def make_graph(seed: int, is_open: bool = False) -> Graph:
+    """Return the graph number `seed`: 5 to 30 nodes, one or several outputs.
+
+    With `is_open` it has open sizes, if it can; else every fourth has.
+    """
     builder = Builder(seed)
     wanted = builder.random.choice((5, 5, 6, 6, 7, 8, 8, 10, 12, 16, 30))
     weights = [weight for weight, _ in _FAMILIES]
@@ -61,10 +64,10 @@ def make_graph(seed: int) -> Graph:
             builder.random.choice(makers)(builder)
         except Nothing:
             continue
-    return _finished(builder, seed)
+    return _finished(builder, seed, is_open or seed % _OPEN_EACH == 0)
 
 
-def _finished(builder: Builder, seed: int) -> Graph:
+def _finished(builder: Builder, seed: int, is_open: bool) -> Graph:
     """Choose outputs: all that nothing uses, and sometimes a value in between."""
     graph = builder.graph
     used = {n for node in graph.nodes for n in operands(node)}
@@ -78,4 +81,4 @@ def _finished(builder: Builder, seed: int) -> Graph:
         outputs.append(builder.random.choice(given))
     builder.random.shuffle(outputs)
     finished = graph.used(outputs)
-    return (opened(finished, seed) if seed % _OPEN_EACH == 0 else None) or finished
+    return (opened(finished, seed) if is_open else None) or finished

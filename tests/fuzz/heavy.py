@@ -59,7 +59,7 @@ def top(b: Builder) -> None:
         b.add("TopK", [x], outputs=2, is_exact=True, axis=axis, k=count)
         return
     largest = {"largest": b.random.choice((0, 1))} if b.opset >= 11 else {}
-    b.add("TopK", [x, b.integers(count)], outputs=2, is_exact=True, axis=axis, **largest)
+    b.add("TopK", [x, b.sizes(count)], outputs=2, is_exact=True, axis=axis, **largest)
 
 
 def running_sum(b: Builder) -> None:

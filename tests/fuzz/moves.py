@@ -88,13 +88,13 @@ def expand(b: Builder) -> None:
              for d in b.value(x).shape]  # fmt: skip
     if b.chance(0.3):
         sizes.insert(0, b.random.choice((1, 2, 3)))
-    b.add("Expand", [x, b.integers(*sizes)], is_exact=True)
+    b.add("Expand", [x, b.sizes(*sizes)], is_exact=True)
 
 
 def tile(b: Builder) -> None:
     x = b.operand(most=300)
     counts = [b.random.choice((1, 1, 2, 3)) for _ in b.value(x).shape]
-    b.add("Tile", [x, b.integers(*counts)], is_exact=True)
+    b.add("Tile", [x, b.sizes(*counts)], is_exact=True)
 
 
 def cut(b: Builder) -> None:
@@ -117,7 +117,7 @@ def cut(b: Builder) -> None:
     if b.opset < 10:
         b.add("Slice", [x], is_exact=True, starts=starts, ends=ends, axes=axes)
         return
-    inputs = [x, b.integers(*starts), b.integers(*ends), b.integers(*axes)]
+    inputs = [x, b.sizes(*starts), b.sizes(*ends), b.integers(*axes)]
     if any(s != 1 for s in steps) or b.chance(0.5):
         inputs.append(b.integers(*steps))
     b.add("Slice", inputs, is_exact=True)
@@ -139,7 +139,7 @@ def split(b: Builder) -> None:
     if b.opset < 13:
         b.add("Split", [x], outputs=len(parts), is_exact=True, axis=axis, split=parts)
         return
-    b.add("Split", [x, b.integers(*parts)], outputs=len(parts), is_exact=True, axis=axis)
+    b.add("Split", [x, b.sizes(*parts)], outputs=len(parts), is_exact=True, axis=axis)
 
 
 def concat(b: Builder) -> None:
@@ -265,7 +265,7 @@ def pad(b: Builder) -> None:
         chosen = [pads[a % rank] for a in axes] + [pads[a % rank + rank] for a in axes]
         b.add("Pad", [x, b.integers(*chosen), "", b.integers(*axes)], is_exact=True, mode=mode)
         return
-    inputs = [x, b.integers(*pads)]
+    inputs = [x, b.sizes(*pads)]
     if mode == "constant" and b.chance(0.5):
         inputs.append(b.given(np.array(b.random.choice((0, 1, 3)), value.array.dtype)))
     b.add("Pad", inputs, is_exact=True, mode=mode if b.chance(0.9) or mode != "constant" else None)
@@ -300,7 +300,7 @@ def reverse(b: Builder) -> None:
 def one_hot(b: Builder) -> None:
     x = b.given(b.numbers.integers(-5, 5, b.shape(b.random.choice((0, 1, 2)), 60)))
     kind = b.random.choice((np.float32, np.int64))
-    depth = b.given(np.array(5, np.int64), is_constant=True)
+    depth = b.given(np.array(5, np.int64), is_constant=b.chance(0.7))
     values = b.given(np.array([0, 2], kind), is_constant=True)
     b.add("OneHot", [x, depth, values], is_exact=True, axis=b.random.choice((-1, 0, None)))
 

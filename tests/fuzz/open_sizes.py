@@ -11,8 +11,8 @@ import numpy as np
 from tests.fuzz.graph import Graph
 from tests.fuzz.oracles import Refused
 
-_SIZES = (1, 2, 3, 5, 6, 8, 17)
-_RUNS = 2
+_SIZES = (0, 1, 1, 2, 3, 5, 6, 8, 17)
+_RUNS = 3
 _ATTEMPTS = 4
 Place = tuple[str, int]
 """An axis of an input."""
@@ -21,12 +21,9 @@ Place = tuple[str, int]
 def opened(graph: Graph, seed: int) -> Graph | None:
     """Return the graph with open sizes, None where other sizes do not fit what it does.
 
-    Open is one axis of one input, or all axes of the same size: the oracles say what is possible.
-    Where Squeeze names no axes, the rank of its result would depend on open sizes; Treadle keeps
-    those axes at every size.
+    Open is one axis of one input, or all axes of the same size, of which some may be 1 where the
+    others are not: the oracles say what is possible.
     """
-    if any(n.op_type == "Squeeze" and len(n.input) < 2 and not n.attribute for n in graph.nodes):
-        return None
     choices = random.Random(seed)
     places = [(n, k) for n, a in graph.inputs.items() for k in range(a.ndim) if a.shape[k]]
     for _ in range(_ATTEMPTS if places else 0):
@@ -35,8 +32,11 @@ def opened(graph: Graph, seed: int) -> Graph | None:
         alike = [(n, k) for n, k in places if graph.inputs[n].shape[k] == size]
         chosen = alike if choices.random() < 0.7 else [(name, axis)]
         others = []
-        for wanted in choices.sample([s for s in _SIZES if s != size], 4):
+        for wanted in choices.sample([s for s in _SIZES if s != size], 5):
             inputs = _resized(graph.inputs, chosen, wanted, choices)
+            if len(chosen) > 1 and choices.random() < 0.5:
+                few = choices.sample(chosen, choices.randint(1, len(chosen) - 1))
+                inputs = _resized(inputs, few, 1, choices) if wanted else inputs
             if len(others) < _RUNS and _is_valid(graph, inputs):
                 others.append(inputs)
         if others:

@@ -145,9 +145,10 @@ _VAGUE = frozenset({"Attention", "Gelu", "GroupNormalization", "HardSwish"})
 """Operators with constants that the standard gives in prose, or in its definition of the function
 in float32 and in the reference in float64, or with a first stage in float32: how many digits of a
 float64 are right, nobody knows."""
-_NOT_IF_EMPTY = ("Einsum", "Reduce")
+_NOT_IF_EMPTY = ("DynamicQuantizeLinear", "Einsum", "GRU", "LSTM", "RNN", "Reduce", "Unique")
 """Operators not to ask onnxruntime about where an operand has no elements: the process ends, or the
-result of a reduction has the shape of the operand."""
+result of a reduction has the shape of the operand. Nor is it asked about those of its own domain,
+some of which divide by an extent."""
 
 
 def _by_onnxruntime(
@@ -155,8 +156,9 @@ def _by_onnxruntime(
 ) -> list[np.ndarray] | None:
     if any(_is_narrow(a) for a in inputs.values()):
         return _in_float32(model, inputs)
-    op = model.graph.node[0].op_type
-    if op.startswith(_NOT_IF_EMPTY) and not all(a.size for a in inputs.values()):
+    node = model.graph.node[0]
+    is_risky = node.domain or node.op_type.startswith(_NOT_IF_EMPTY)
+    if is_risky and not all(a.size for a in inputs.values()):
         return None
     try:
         session = onnxruntime.InferenceSession(

@@ -247,8 +247,6 @@ _PLACES = np.array([[2, 0, 1], [1, 2, 0]])
 @pytest.mark.parametrize(
     ("node", "inputs"),
     [
-        (_node("PRelu", "x slope", "y"), {"slope": _floats(2, 3)}),
-        (_node("Einsum", "x w", "y", equation="ij,ij->i"), {"w": _floats(2, 3)}),
         (_node("ScatterElements", "x at w", "y", axis=1), {"at": _PLACES % 2, "w": _floats(2, 3)}),
         (_node("ScatterElements", "data at x", "y"), {"data": _floats(3, 3), "at": _PLACES}),
         (_node("GatherND", "x at", "y", batch_dims=1), {"at": _PLACES[:, :, None]}),
@@ -266,6 +264,25 @@ def test_open_sizes_that_must_be_what_they_meet(
     assert not departure(np.asarray(found), graph.values()["y"])
     with pytest.raises(InputError):
         compiled.run({**graph.inputs, "x": _floats(1, 3)})
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs"),
+    [
+        (_node("PRelu", "x slope", "y"), {"slope": _floats(2, 3)}),
+        (_node("Einsum", "x w", "y", equation="ij,ij->i"), {"w": _floats(2, 3)}),
+    ],
+    ids=lambda v: v.op_type if isinstance(v, onnx.NodeProto) else None,
+)
+def test_open_sizes_that_may_be_1(node: onnx.NodeProto, inputs: dict[str, np.ndarray]) -> None:
+    graph = Graph(17, [node], {"x": _floats(2, 3), **inputs}, {}, ["y"])
+    compiled = compile_model(import_onnx(_opened(graph.model()), dynamic=True).module)
+    for rows in (2, 1):
+        given = {**graph.inputs, "x": _floats(rows, 3)}
+        (found,) = compiled.run(given)
+        assert not departure(np.asarray(found), graph.values(given)["y"])
+    with pytest.raises(InputError, match="different sizes"):
+        compiled.run({**graph.inputs, "x": _floats(5, 3)})
 
 
 def _opened(model: onnx.ModelProto) -> onnx.ModelProto:

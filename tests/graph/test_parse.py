@@ -35,6 +35,16 @@ MISTAKES = {
     "a symbolic constant": (_body("", "int8[n]{1}"), "elements given", "3"),
     "a negative extent": ("fn f(%x: float32[-1]) { return %x }", "is not an extent", "1"),
     "a fractional extent": ("fn f(%x: float32[1.5]) { return %x }", "is not an extent", "1"),
+    "a choice without a condition": (
+        "fn f(%x: float32[select(n, 1, 2)]) { return %x }",
+        "select takes a condition and two sizes",
+        "1",
+    ),
+    "a choice of too few": (
+        "fn f(%x: float32[select((n == 1), 2)]) { return %x }",
+        "select takes a condition and two sizes",
+        "1",
+    ),
     "arithmetic on words": (_body('%0 = reshape(%x, shape=("a" + 1,))'), "for sizes only", "2"),
     "a minus before a word": (_body('%0 = reshape(%x, shape=-"a")'), "for numbers only", "2"),
     "two functions of one name": (

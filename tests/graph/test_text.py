@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
+from treadle.graph.broadcasting import common_dim
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, Var
 from treadle.graph.operator import Attrs, Operator, OperatorTable
 from treadle.graph.parse import parse
@@ -22,7 +23,7 @@ from treadle.graph.text import constant_digest, function_text, listed_constants
 from treadle.graph.types import TensorType, TupleType
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import add, relu
-from treadle.ops.movement import pad, reshape, split
+from treadle.ops.movement import broadcast_to, pad, reshape, split
 from treadle.optimize.fuse import fuse
 
 
@@ -146,6 +147,16 @@ def test_symbolic_attribute_values() -> None:
     text = _round_trip(Function((p,), anything(p, value=sizes)), operators=TABLE)
     shown = "(((n * 2) + 1), ((n + m) // 4), (min(n, m) % 3), truncdiv(n, 2), (n - 3), -1)"
     assert f"value={shown}" in text
+
+
+def test_common_extents() -> None:
+    n, m = ex.Var("n"), ex.Var("m")
+    whole = common_dim(n, m)
+    assert whole is not None
+    x, y = Var("x", TensorType((n,), "float32")), Var("y", TensorType((m,), "float32"))
+    made = add(broadcast_to(x, shape=(whole,)), broadcast_to(y, shape=(whole,)))
+    text = _round_trip(Function((x, y), made))
+    assert "float32[select((n == 1), m, n)]" in text
 
 
 def test_values_that_cannot_be_printed() -> None:

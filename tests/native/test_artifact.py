@@ -311,7 +311,7 @@ BAD_CODE: dict[str, tuple[Callable[[], bytes], str]] = {
     "other machine": (lambda: broken_code(put(18, "<H", 243)), "the machine code is for riscv"),
     "headers outside": (lambda: broken_code(put(32, "<Q", 1 << 60)), "headers are cut off"),
     "no headers": (lambda: broken_code(put(56, "<H", 0)), "no program headers"),
-    "cut off": (lambda: artifacts.kernel_code()[:4096], "it is cut off"),
+    "cut off": (lambda: artifacts.kernel_code()[:1024], "it is cut off"),
 }
 
 

@@ -171,7 +171,11 @@ def test_inputs_of_another_rank_or_number() -> None:
     plan = dynamic_plan()
     plan["values"][0]["shape"][1] = 3
     executor = load(plan)
-    with pytest.raises(InputError, match=r"is float32\[2, 4\] but float32\[\?, 3\] is expected"):
+    with pytest.raises(
+        InputError,
+        match=r"is float32\[2, 4\] but float32\[\?, 3\] is expected\n"
+        r"  hint  \? is a size that the model leaves open",
+    ):
         executor.run([np.ones((2, 4), np.float32)] * 2)
     with pytest.raises(InputError, match="has 1 dimensions"):
         executor.run([np.ones(2, np.float32)] * 2)
@@ -222,10 +226,34 @@ def test_sizes_that_reads_need(rule: str, message: str) -> None:
         executor.run([np.ones((2, columns), np.float32)] * 2)
 
 
+def test_an_axis_that_a_squeeze_keeps() -> None:
+    plan = dynamic_plan()
+    plan["checks"] = [{"a": size(1), "b": 0, "rule": "kept", "axis": 1, "origin": "drop"}]
+    executor = load(plan)
+    for columns in (0, 3):
+        executor.run([np.ones((2, columns), np.float32)] * 2)
+    with pytest.raises(InputError, match="drop, which names no axes, drops axis 1 too") as error:
+        executor.run([np.ones((2, 1), np.float32)] * 2)
+    assert "give the node its axes" in error.value.hint
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (3, 3), (2, 1), (0, 1), (1, 0)])
+def test_the_common_extent_of_two(rows: int, columns: int) -> None:
+    """The number of elements of the sum is that of the common extent and the columns."""
+    plan = dynamic_plan()
+    plan["sizes"].append({"op": "broadcast", "a": size(0), "b": size(1)})
+    whole = columns if rows == 1 else rows
+    plan["checks"] = [{"a": size(4), "b": whole, "origin": "join"}]
+    load(plan).run([np.ones((rows, columns), np.float32)] * 2)
+    plan["checks"] = [{"a": size(4), "b": whole + 1, "origin": "join"}]
+    with pytest.raises(InputError, match=f"different sizes: {whole} and {whole + 1}"):
+        load(plan).run([np.ones((rows, columns), np.float32)] * 2)
+
+
 def test_a_rule_nobody_knows() -> None:
     plan = dynamic_plan()
     plan["checks"] = [{"a": size(1), "b": size(0), "rule": "less", "origin": "join"}]
-    with pytest.raises(ArtifactError, match='"rule" must be equal, within or filled'):
+    with pytest.raises(ArtifactError, match='"rule" must be equal, within, filled or kept'):
         load(plan)
 
 

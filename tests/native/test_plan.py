@@ -25,6 +25,12 @@ def load(plan: Plan | bytes) -> Executor:
 
 Change = Callable[[Plan], object]
 
+
+def check(**changes: object) -> Plan:
+    """Return an instruction that takes the first value for indices."""
+    return {"op": "check", "args": [0], "dims": [4], "axis": 0, "origin": "", **changes}
+
+
 BAD_PLANS: dict[str, tuple[Change, str]] = {
     "no version": (lambda p: p.pop("version"), '"version" must be an integer but is missing'),
     "newer version": (lambda p: p.update(version=3), "format version 3; this runtime"),
@@ -134,6 +140,34 @@ BAD_PLANS: dict[str, tuple[Change, str]] = {
     "call that writes nothing": (
         lambda p: p["instructions"][0].update(args=[0, 1]),
         "plan instruction 0: the call has no argument it could write its result to",
+    ),
+    "check of what are no indices": (
+        lambda p: p["instructions"].append(check()),
+        "plan instruction 4: a check is of one int32 or int64 value and at least one extent",
+    ),
+    "check of two values": (
+        lambda p: p["instructions"].append(check(args=[0, 1])),
+        "a check is of one int32 or int64 value",
+    ),
+    "check of no extent": (
+        lambda p: p["instructions"].append(check(dims=[])),
+        "a check is of one int32 or int64 value",
+    ),
+    "check of a negative extent": (
+        lambda p: p["instructions"].append(check(dims=[-1])),
+        "a list of integers from 0",
+    ),
+    "check without an axis": (
+        lambda p: p["instructions"].append(check(axis=None)),
+        '"axis" must be a size',
+    ),
+    "random key in a value of another kind": (
+        lambda p: p["instructions"].append({"op": "random", "to": 2}),
+        "plan instruction 4: value 2 is not one uint64 that can be written",
+    ),
+    "random key nowhere": (
+        lambda p: p["instructions"].append({"op": "random", "to": 7}),
+        "value 7 does not exist",
     ),
     "calls of one kernel that differ in arity": (
         lambda p: p["instructions"][2].update(args=[3, 5]),

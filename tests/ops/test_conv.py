@@ -88,7 +88,7 @@ def test_conv_counts_a_multiplication_and_an_addition_per_tap() -> None:
         (f32(1, 3, 8, 8), f32(4, 3, 3), {}, "are not \\[n, c"),
         (f32(3, 8), f32(4, 3), {}, "are not \\[n, c"),
         (f32(1, 3, 8, 8), f32(4, 1, 3, 3), {"groups": 3}, "do not split into 3 groups"),
-        (f32(1, 3, 2, 8), f32(4, 3, 3, 3), {}, "a window of 3 does not fit into 2 elements"),
+        (f32(1, 3, 1, 8), f32(4, 3, 3, 3), {}, "a window of 3 does not fit into 1 elements"),
         (f32(1, 3, 8, 8), f32(4, 3, 3, 3), {"strides": (1,)}, "one entry for each of 2 axes"),
         (f32(1, 3, 8, 8), f32(4, 3, 3, 3), {"strides": (0, 1)}, "must not be below 1"),
         (f32(1, 3, 8, 8), f32(4, 3, 3, 3), {"pads_before": (-1, 0)}, "must not be below 0"),

@@ -53,6 +53,9 @@ def test_the_number_of_windows_is_that_of_counting_them(size: int, stride: int) 
         starts = range(0, padded, stride)
         fitting = [s for s in starts if s + axis.extent <= padded]
         if not fitting:
+            if padded - axis.extent == -stride:
+                assert axis.out == 0  # the quotient is exact
+                continue
             with pytest.raises(TypeMismatch, match="does not fit"):
                 _ = axis.out
             continue

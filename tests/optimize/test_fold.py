@@ -8,13 +8,14 @@ import pytest
 
 from tests.optimize.cases import assert_same, constant, function, var
 from treadle.errors import ModelError
+from treadle.expr import nodes as ex
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, topological
 from treadle.graph.operator import Attrs, Operator
 from treadle.ops.elementwise import add, divide, exp, multiply, relu
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import broadcast_to, pad, split, tile, transpose
 from treadle.optimize import fold
-from treadle.optimize.fold import fold_constants, merge_equal, store_constants
+from treadle.optimize.fold import fold_constants, fold_empty, merge_equal, store_constants
 
 x = var("x", 3, 4)
 
@@ -133,3 +134,25 @@ def test_attributes_that_only_compare_equal_stay() -> None:
     after = merge_equal(function(*outputs, params=[x]))
     assert isinstance(after.body, Tuple)
     assert after.body.fields[0] is not after.body.fields[1]
+
+
+def test_nothing_computes_what_has_no_elements() -> None:
+    rows = var("rows", 0, 4)
+    parts = split(var("y", 2, 4), sections=(0, 4), axis=1)
+    products = matmul(rows, constant(4, 5))
+    nothing = matmul(var("a", 2, 0), var("b", 0, 3))  # which is six zeros
+    before = function(
+        exp(products), TupleItem.of(parts, 0), nothing,
+        params=[rows, *parts.args, *nothing.args],  # type: ignore[list-item]  # variables
+    )  # fmt: skip
+    after = fold_empty(before)
+    assert _calls(after) == ["matmul"]
+    assert after.type == before.type
+    assert_same(before, after)
+
+
+def test_open_sizes_beside_an_empty_one_stay() -> None:
+    n = ex.Var("n")
+    rows = var("rows", n, 0)
+    before = function(exp(rows), params=[rows])
+    assert _calls(fold_empty(before)) == ["exp"]

@@ -47,8 +47,6 @@ def test_objects_come_from_files_too(kernels: bytes, tmp_path: Path) -> None:
 
 def test_code_for_another_machine_is_linked(tmp_path: Path) -> None:
     llvm = pytest.importorskip("llvmlite.binding")
-    if toolchain.find_lld() is None and toolchain.find_zig() is None:
-        pytest.skip("no linker for other machines")
     triple, other = "aarch64-unknown-linux-gnu", 183
     if toolchain.is_native(triple):
         triple, other = "x86_64-unknown-linux-gnu", 62
@@ -70,14 +68,49 @@ def test_an_undefined_symbol_is_named(tmp_path: Path) -> None:
     toolchain.link_shared([code], tmp_path / "k.so", allow_undefined=True)
 
 
-def test_no_linker_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kernels: bytes) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+@pytest.fixture
+def _no_tools(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
     monkeypatch.setattr(native_build.importlib.util, "find_spec", lambda name: None)
     assert toolchain.find_linkers() == []
-    with pytest.raises(ToolchainError) as caught:
-        toolchain.link_shared([kernels], tmp_path / "k.so")
-    assert "no linker is found for this machine" in caught.value.problem
-    assert 'pip install "treadle[cross]"' in caught.value.hint
+
+
+@pytest.mark.skipif(toolchain.own_machine(None) is None, reason="no linker of ours for this CPU")
+@pytest.mark.usefixtures("_no_tools")
+def test_no_linker_is_needed_here(tmp_path: Path, kernels: bytes) -> None:
+    toolchain.check_linkable(None)
+    out = toolchain.link_shared([kernels], tmp_path / "k.so")
+    assert native.Library(out).kernel("add")
+    assert os.listdir(tmp_path) == ["k.so"]
+
+
+@pytest.mark.usefixtures("_no_tools")
+def test_no_linker_at_all(tmp_path: Path, kernels: bytes) -> None:
+    for refused in (
+        lambda: toolchain.link_shared([kernels], tmp_path / "k.so", "riscv64-linux-gnu"),
+        lambda: toolchain.check_linkable("riscv64-linux-gnu"),
+    ):
+        with pytest.raises(ToolchainError) as caught:
+            refused()
+        assert "no linker is found for riscv64-linux-gnu" in caught.value.problem
+        assert 'pip install "treadle[cross]"' in caught.value.hint
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(toolchain.own_machine(None) is None, reason="no linker of ours for this CPU")
+def test_what_our_linker_refuses_is_given_to_another(tmp_path: Path) -> None:
+    source = tmp_path / "state.c"
+    source.write_text("int state = 7;\nint* k(void) { return &state; }\n")
+    code = artifacts.compile_object(source, tmp_path / "state.o")
+    out = toolchain.link_shared([code], tmp_path / "k.so")
+    assert out.is_file()
+
+
+@pytest.mark.skipif(toolchain.own_machine(None) is None, reason="no linker of ours for this CPU")
+@pytest.mark.usefixtures("_no_tools")
+def test_what_no_linker_takes_is_an_error_with_our_words(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match="object 0 is not a 64-bit little-endian ELF file"):
+        toolchain.link_shared([b"not an object"], tmp_path / "k.so")
     assert os.listdir(tmp_path) == []
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from treadle.errors import SettingError
 from treadle.target import cache as cache_module
-from treadle.target.cache import KernelCache
+from treadle.target.cache import KernelCache, obstacles
 
 
 def entries(root: Path) -> list[Path]:
@@ -77,21 +77,100 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert store.load("key") is None
 
 
-def test_a_folder_of_another_user_is_refused(
+def test_a_folder_of_another_user_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "kernels"
-    root.mkdir()
+    KernelCache(root).store("key", b"object")
     monkeypatch.setattr(os, "geteuid", lambda: root.stat().st_uid + 1)
-    with pytest.raises(SettingError, match="is not a folder of this user"):
-        KernelCache(root)
+    assert KernelCache(root).load("key") is None
+    assert obstacles(root) == [f"{root} is not a folder of this user"]
 
 
-def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_folder_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
-    (tmp_path / "kernels").symlink_to(tmp_path / "real")
-    with pytest.raises(SettingError, match="is not a folder of this user"):
-        KernelCache(tmp_path / "kernels")
+    root = tmp_path / "kernels"
+    root.symlink_to(tmp_path / "real")
+    KernelCache(root).store("key", b"object")
+    assert not list((tmp_path / "real").iterdir())
+    assert obstacles(root) == [f"{root} is not a folder of this user"]
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_link(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def make_link_to_nothing(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("make", [make_folder, make_pipe, make_link, make_link_to_nothing])
+@pytest.mark.parametrize("place", ["entry", "shard"])
+def test_what_is_of_another_kind_is_a_miss_and_is_named(
+    make: Callable[[Path], None], place: str, tmp_path: Path
+) -> None:
+    store = KernelCache(tmp_path / "kernels")
+    store.store("key", b"object")
+    (path,) = entries(store.root)
+    path.unlink()
+    if place == "shard":
+        path = path.parent
+        path.rmdir()
+    make(path)
+    assert store.load("key") is None
+    is_right = place == "shard" and make is make_folder
+    kind = "file" if place == "entry" else "folder"
+    assert obstacles(store.root) == ([] if is_right else [f"{path} is not a {kind} of this user"])
+    store.store("key", b"object")
+    store.evict()
+    is_replaced = place == "entry" and make is not make_folder
+    assert store.load("key") == (b"object" if is_right or is_replaced else None)
+
+
+def refuse_to_chmod(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    monkeypatch.setattr(Path, "chmod", refuse)
+
+
+def test_a_mode_that_cannot_be_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a read-only disk: entries nobody else can have written are used, others are not."""
+    root = tmp_path / "kernels"
+    KernelCache(root).store("key", b"object")
+    root.chmod(0o755)
+    with monkeypatch.context() as patch:
+        refuse_to_chmod(patch)
+        assert KernelCache(root).load("key") == b"object"
+    root.chmod(0o775)
+    with monkeypatch.context() as patch:
+        refuse_to_chmod(patch)
+        assert KernelCache(root).load("key") is None
+        (problem,) = obstacles(root)
+    assert "others can write" in problem
+    assert "Read-only file system" in problem
+
+
+def test_a_folder_that_takes_no_file_is_an_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "kernels"
+    assert obstacles(root) == []
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(cache_module.tempfile, "TemporaryFile", refuse)
+    assert obstacles(root) == [f"nothing can be kept in {root}: Read-only file system"]
 
 
 def test_a_file_where_the_folder_should_be_disables_the_cache(tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def save_artifact(
     """Write `exe` to `path`.
 
     Raises:
-        ToolchainError: there is no linker. UsageError: the folder of `path` does not exist.
+        ToolchainError: nothing links for the target.
+        UsageError: the folder of `path` does not exist.
     """
     target = Path(path)
     check_writable(target)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,11 +11,17 @@ from typing import TYPE_CHECKING
 from treadle.build.executable import Executable
 from treadle.build.group import function_sizes
 from treadle.build.kernel import Kernel
-from treadle.build.kernel_cache import CompiledKernel, kernel_key, load_kernel, store_kernel
+from treadle.build.kernel_cache import (
+    CompiledKernel,
+    foreign_operators,
+    kernel_key,
+    load_kernel,
+    store_kernel,
+)
 from treadle.build.limits import check_limits
 from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
-from treadle.build.size_checks import size_checks
+from treadle.build.size_checks import refuse_broken, size_checks
 from treadle.build.sizes import size_from_json, size_to_json
 from treadle.build.watch import say_graph, say_kernel, say_stage
 from treadle.errors import InternalError, UsageError
@@ -24,6 +29,8 @@ from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
 from treadle.graph.types import as_dim
+from treadle.optimize.equal_sizes import with_equal_sizes
+from treadle.optimize.index_checks import drop_index_checks
 from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
 from treadle.target.base import Target
@@ -31,7 +38,7 @@ from treadle.target.parse import parse_target
 from treadle.target.workers import compile_many
 
 if TYPE_CHECKING:
-    import onnx
+    from treadle.frontend.onnx.files import AnyModel
 
 
 @dataclass(slots=True)
@@ -67,27 +74,32 @@ class _Timer:
 
 
 def compile_model(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module,
+    model: AnyModel | g.Module,
     *,
     target: str | Target = "llvm",
     shapes: Mapping[str, Sequence[int]] | None = None,
     opt_level: int = 3,
     winograd: bool | None = None,
     dynamic: bool = False,
+    unchecked: bool = False,
     report: Report | None = None,
 ) -> Executable:
     """Return a model compiled for `target`.
 
-    `model` is an ONNX file (path or bytes), a ModelProto, or a graph module. `shapes` gives sizes
+    `model` is an ONNX file (a path, bytes, an open file), a ModelProto, what torch.onnx.export
+    returns, or a graph module. `shapes` gives sizes
     to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, 3 does
     everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering and large
     products with constant weights by Strassen's algorithm, which multiply less and round
     differently (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic` sizes that the
-    file leaves open stay open: the model runs at any; else an unknown batch becomes 1.
+    file leaves open stay open: the model runs at any; else an unknown batch becomes 1. `unchecked`
+    leaves out the check that indices that are data (`Gather`, `ScatterND`, ...) are inside of what
+    they index: then those outside take the nearest element, or write nothing.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
-        TargetError: the target is not known. UsageError: an option is out of range.
+        TargetError: the target is not known.
+        UsageError: an option is out of range, or `model` is none.
 
     >>> exe = treadle.compile("resnet50.onnx")
     >>> prob, = exe(image)
@@ -100,9 +112,12 @@ def compile_model(
         module = _read(model, shapes, dynamic, notes)
     say_graph("graph as read", module.main)
     check_limits(module)
+    checks = size_checks(module.main)
+    refuse_broken(checks)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
     with _Timer(notes, "optimize"), use(winograd=get().winograd if winograd is None else winograd):
-        main = optimize(module.main, machine, opt_level)
+        settled = with_equal_sizes(module.main, (c.rule for c in checks))
+        main = optimize(drop_index_checks(settled) if unchecked else settled, machine, opt_level)
     say_graph("graph after all passes", main)
     kernels, calls = _kernels(main, machine)
     with _Timer(notes, "build"):
@@ -111,7 +126,7 @@ def compile_model(
         uses = {c: _use(c, k, objects[k.name]) for c, k in calls.items()}
         least = machine.l2_bytes if machine.cores > 1 else 0
         plan = plan_memory(main, uses, module.output_names, overwrite_from=least)
-        plan.checks = size_checks(module.main)
+        plan.checks = checks
     return Executable(
         module=g.Module(main, module.output_names, module.name, module.structures),
         kernels=kernels,
@@ -126,7 +141,7 @@ def compile_model(
 
 
 def _read(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto | g.Module,
+    model: AnyModel | g.Module,
     shapes: Mapping[str, Sequence[int]] | None,
     dynamic: bool,
     report: Report,
@@ -143,7 +158,7 @@ def _read(
 def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call, Kernel]]:
     """Return the distinct kernels of a fused function and the kernel of each call."""
     by_function: dict[Function, Kernel] = {}
-    by_name: dict[str, Kernel] = {}
+    by_code: dict[tuple[object, ...], Kernel] = {}
     calls: dict[g.Call, Kernel] = {}
     functions = [f for f in functions_of(main) if not f.attrs.get("primitive")]
     for node in (n for f in functions for n in g.topological([f.body])):
@@ -155,11 +170,23 @@ def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call,
             continue
         if node.op not in by_function:
             made = Kernel(node.op, target)
-            by_function[node.op] = by_name.setdefault(made.name, made)
+            code = (made.name, *foreign_operators(node.op))
+            by_function[node.op] = by_code.setdefault(code, made)
         kernel = by_function[node.op]
         kernel.origins.append(node.origin)
         calls[node] = kernel
-    return list(by_name.values()), calls
+    kernels = list(by_code.values())
+    _name_apart(kernels)
+    return kernels, calls
+
+
+def _name_apart(kernels: Sequence[Kernel]) -> None:
+    """Number kernels of one name: their operators are called alike and are not the same."""
+    taken: dict[str, int] = {}
+    for kernel in kernels:
+        count = taken[kernel.name] = taken.get(kernel.name, 0) + 1
+        if count > 1:
+            kernel.name = f"{kernel.name}_{count}"
 
 
 def _use(call: g.Call, kernel: Kernel, compiled: CompiledKernel) -> KernelUse:
@@ -172,7 +199,7 @@ def _use(call: g.Call, kernel: Kernel, compiled: CompiledKernel) -> KernelUse:
 def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKernel]:
     """Return the code of every kernel; what the cache holds is not even lowered."""
     done: dict[str, CompiledKernel] = {}
-    keys: dict[str, str] = {}
+    keys: dict[str, str | None] = {}
     for k in kernels:
         keys[k.name] = kernel_key(k.name, k.content, k.function, k.target)
         found = load_kernel(keys[k.name])

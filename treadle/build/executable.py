@@ -93,6 +93,14 @@ class Runnable:
             return self.run(args[0])
         return self.executor(*args, **named)
 
+    def seed(self, number: int) -> None:
+        """Begin the random numbers of a seed: the runs from now on draw the same for the same seed.
+
+        Without it every executable draws others in each run. Nodes of the model that have a seed
+        of their own draw the same numbers in every run.
+        """
+        self.executor.seed(number)
+
     def benchmark(
         self,
         inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike],
@@ -162,10 +170,11 @@ class Executable(Runnable):
     ) -> None:
         """Write the model as a tar of mod.so, mod.json and mod.params.
 
-        `linker` names the linker or C compiler to use (default: the first one found).
+        `linker` names the linker or C compiler to use (default: Treadle links itself for x86-64
+        and aarch64, the first one found does for other machines).
 
         Raises:
-            ToolchainError: there is no linker. UsageError: the folder does not exist.
+            ToolchainError: nothing links for the target. UsageError: the folder does not exist.
         """
         from treadle.build.artifact import save_artifact
 

@@ -10,13 +10,16 @@ from typing import Any
 from treadle import dtype as dt
 from treadle.build.in_place import overwritable
 from treadle.errors import InternalError, TreadleError
-from treadle.expr.nodes import Const, Expr, Var, free_vars
+from treadle.expr.nodes import Const, Expr, Var, all_of, free_vars
 from treadle.graph import nodes as g
+from treadle.graph.broadcasting import stretches
 from treadle.graph.nodes import Function, Node
 from treadle.graph.operator import Fusion, Group, Operator, ScheduleFn, Variant
 from treadle.graph.types import TensorType, tensor_type
+from treadle.loop import nodes as lp
 from treadle.loop.from_schedule import Case, cases_to_func
 from treadle.loop.nodes import PrimFunc
+from treadle.ops.movement import broadcast_to
 from treadle.ops.schedules.default import schedule_default
 from treadle.target.base import Target
 from treadle.te import tensor as te
@@ -86,8 +89,32 @@ def lower_group(function: Function, target: Target, name: str) -> tuple[list[Sch
         raise InternalError(
             f"the schedule of kernel {name} does not apply: {e}", at=f"function {function.name}"
         ) from e
+    func = without_stretching(func, _stretches(function))
     func.attrs["overwritable"] = overwritable(function)
     return [c.schedule for c in cases], func
+
+
+def _stretches(function: Function) -> list[Expr]:
+    """Return when the broadcasts of a group, of which only a run knows it, repeat nothing."""
+    found: dict[Expr, None] = {}
+    for node in g.topological([function.body]):
+        if isinstance(node, g.Call) and node.op is broadcast_to:
+            source, whole = tensor_type(node.args[0].type), tensor_type(node.type)
+            found |= dict.fromkeys(stretches(source.shape, whole.shape))
+    return list(found)
+
+
+def without_stretching(func: PrimFunc, conditions: Sequence[Expr]) -> PrimFunc:
+    """Return `func` with a body of its own for sizes at which nothing is repeated.
+
+    before: z[i] = x[select(a == c, i, 0)]
+    after:  if a == c: z[i] = x[i]  else: z[i] = x[select(a == c, i, 0)]
+    """
+    if not conditions:
+        return func
+    true = Const.of(True, "bool")
+    plain = lp.substitute(func.body, dict.fromkeys(conditions, true))
+    return func.with_body(lp.If(all_of(list(conditions)), plain, func.body))
 
 
 class _GroupBuilder:

@@ -2,26 +2,33 @@
 """Compiled kernels kept on disk under what they are made of, so that nothing is lowered twice.
 
 The key is the whole content: the fused function as text, the target with every number schedules
-read, and a digest of the compiler's own source (and of the file of any operator from outside it).
+read, and a digest of the compiler's own source. What operators from outside this package compute is
+in none of these (their Python may read anything), so kernels with one are lowered in every
+compilation; from there on treadle.target.workers keeps them, by their LLVM IR.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
+import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
+from treadle.graph.operator import Operator
+from treadle.ops import BUILT_IN
 from treadle.settings import get as current_settings
 from treadle.target.base import Target
 from treadle.target.cache import KernelCache
-from treadle.target.workers import compiler_version
+from treadle.target.workers import compiler_version, ir_cache_folder
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_LOADED_NS = time.time_ns()
 _SIZE_BYTES = 8
 
 
@@ -34,41 +41,59 @@ class CompiledKernel:
 
 
 @cache
-def compiler_digest() -> str:
-    """Return a digest of the source of this package and of LLVM's version."""
+def compiler_digest() -> str | None:
+    """Return a digest of the source of this package and of LLVM's version.
+
+    None where the source that was loaded cannot be read: it is not there (an archive, bytecode
+    only), or somebody has edited it since.
+    """
     digest = hashlib.sha256(compiler_version().encode())
-    for path in sorted(_PACKAGE.rglob("*.py")):
-        digest.update(str(path.relative_to(_PACKAGE)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    paths = sorted(_PACKAGE.rglob("*.py"))
+    try:
+        for path in paths:
+            if path.stat().st_mtime_ns > _LOADED_NS:
+                return None
+            digest.update(str(path.relative_to(_PACKAGE)).encode())
+            digest.update(path.read_bytes())
+    except OSError:
+        return None
+    return digest.hexdigest() if paths else None
 
 
-@cache
-def _file_digest(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+def _code_of(operator: Operator[Any]) -> tuple[object, ...]:
+    """Return what of a record decides the code of a kernel, comparable by identity."""
+    variants = tuple((v.compute, v.when, dict(v.schedule)) for v in operator.variants)
+    return operator.compute, operator.cases, dict(operator.schedule), variants
 
 
-def _foreign_digests(function: Function) -> list[str]:
-    """Digests of the files that define operators from outside this package."""
-    found: set[str] = set()
+_BUILT_IN = {operator: _code_of(operator) for operator in BUILT_IN}
+
+
+def foreign_operators(function: Function) -> Iterable[Operator[Any]]:
+    """Yield the operators of a fused function that are not, or no longer, this package's."""
     for node in g.topological([function.body]):
-        if not isinstance(node, g.Call) or isinstance(node.op, Function):
+        if not isinstance(node, g.Call) or not isinstance(node.op, Operator):
             continue
-        source = inspect.getsourcefile(node.op.compute) if node.op.compute is not None else None
-        if source and not Path(source).resolve().is_relative_to(_PACKAGE):
-            found.add(_file_digest(source))
-    return sorted(found)
+        if _BUILT_IN.get(node.op) != _code_of(node.op):
+            yield node.op
 
 
-def kernel_key(name: str, text: str, function: Function, target: Target) -> str:
-    """Return the key of a kernel: everything its code depends on."""
-    parts = [name, compiler_digest(), repr(asdict(target)), *_foreign_digests(function), text]
-    return "\n".join(parts)
+def kernel_key(name: str, text: str, function: Function, target: Target) -> str | None:
+    """Return the key of a kernel, everything its code depends on; None where that is not known."""
+    compiler = compiler_digest()
+    if compiler is None or any(foreign_operators(function)):
+        return None
+    return "\n".join([name, compiler, repr(asdict(target)), text])
 
 
 @cache
 def _store(root: Path) -> KernelCache:
     return KernelCache(root)
+
+
+def cache_folders() -> tuple[Path, Path]:
+    """Return the folders of the kernels by group and by LLVM IR."""
+    return current_settings().cache / "groups", ir_cache_folder()
 
 
 def _is_watched() -> bool:
@@ -80,21 +105,21 @@ def _is_watched() -> bool:
     return bool(now.dump or now.override or now.time or now.debug)
 
 
-def load_kernel(key: str) -> CompiledKernel | None:
+def load_kernel(key: str | None) -> CompiledKernel | None:
     """Return a kernel kept under `key`, None where there is none or the passes are watched."""
-    if _is_watched():
+    if key is None or _is_watched():
         return None
-    data = _store(current_settings().cache / "groups").load(key)
+    data = _store(cache_folders()[0]).load(key)
     if data is None or len(data) <= _SIZE_BYTES:
         return None
     start = _SIZE_BYTES + int.from_bytes(data[:_SIZE_BYTES], "little")
     return CompiledKernel(data[start:], json.loads(data[_SIZE_BYTES:start]))
 
 
-def store_kernel(key: str, kernel: CompiledKernel) -> None:
+def store_kernel(key: str | None, kernel: CompiledKernel) -> None:
     """Keep a kernel under `key`, unless the passes are watched."""
-    if _is_watched():
+    if key is None or _is_watched():
         return
     workspace = json.dumps(kernel.workspace).encode()
     head = len(workspace).to_bytes(_SIZE_BYTES, "little") + workspace
-    _store(current_settings().cache / "groups").store(key, head + kernel.code)
+    _store(cache_folders()[0]).store(key, head + kernel.code)

@@ -27,6 +27,8 @@ from treadle.graph.operator import Operator, bodies_of
 from treadle.graph.symbols import decided_by, free_symbols, in_order, symbols_in
 from treadle.graph.types import Dim, TensorType, TupleType, tensor_type
 from treadle.ops.control import LoopAttrs
+from treadle.ops.index_checks import CheckAttrs
+from treadle.ops.random import random_key
 from treadle.ops.select import after, with_size
 
 ALIGN = 64
@@ -100,7 +102,7 @@ class Block:
     decides: tuple[tuple[Var, int, int], ...] = ()
 
 
-StepKind = Literal["call", "copy", "size", "if", "loop", "result"]
+StepKind = Literal["call", "copy", "size", "if", "loop", "result", "check", "random"]
 
 
 @dataclass(slots=True)
@@ -108,7 +110,8 @@ class Step:
     """One instruction: a kernel call, or what `kind` says.
 
     "copy" copies one value; "size" gives `sizes` the number in its input; "if" and "loop" run a
-    `block`, and "result" stores its result number `index`.
+    `block`, and "result" stores its result number `index`; "check" refuses indices in its input
+    outside of `extents`, those of the axes from `index` on. "random" stores a new key.
     """
 
     kernel: str
@@ -121,6 +124,7 @@ class Step:
     kind: StepKind = "call"
     block: Block | None = None
     index: int = 0
+    extents: tuple[Dim, ...] = ()
 
     @property
     def is_copy(self) -> bool:
@@ -313,6 +317,16 @@ class _Planner:
         if node.op in (with_size, after):
             self.values[node, 0] = args[0]
             return
+        if isinstance(node.attrs, CheckAttrs):
+            self.values[node, 0] = args[0]
+            step = Step("", (args[0],), (), node.origin, kind="check", index=node.attrs.axis)
+            step.extents = node.attrs.extents
+            self.plan.steps.append(step)
+            return
+        if node.op is random_key:
+            key = self._add(Value(tensor_type(node.type), "arena"), (node, 0))
+            self.plan.steps.append(Step("", (), (key,), node.origin, kind="random"))
+            return
         bodies = bodies_of(node)
         if not bodies:
             raise InternalError(f"operator {node.op} is left outside of every group")
@@ -378,7 +392,7 @@ class _Planner:
     # -- placement -----------------------------------------------------------------------------
 
     def _place(self) -> None:
-        is_plain = all(s.kind in ("call", "copy") for s in self.plan.steps)
+        is_plain = all(s.kind in ("call", "copy", "check", "random") for s in self.plan.steps)
         is_static = is_plain and all(v.is_static for v in self.plan.values)
         self.plan.is_dynamic = self.is_body or not is_static
         if self.plan.is_dynamic:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from treadle.errors import ModelError
 from treadle.graph.nodes import Call, Function, topological
 from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.size_rules import SizeRule, aligned
@@ -41,6 +42,16 @@ def size_checks(function: Function) -> list[SizeCheck]:
                     reason = f": {rule.reason}" if rule.reason else ""
                     found.setdefault(rule, SizeCheck(rule, node.origin + reason))
     return list(found.values())
+
+
+def refuse_broken(checks: Sequence[SizeCheck]) -> None:
+    """Raise ModelError where sizes that are known break a rule: no kernel may be made for them."""
+    for check in checks:
+        if check.rule.never_holds:
+            node = f"node {check.origin} " if check.origin else "a node "
+            raise ModelError(
+                f"{node}{check.rule}", hint="check the shapes of the inputs (--input-shapes)"
+            )
 
 
 def _rules(call: Call, operator: Operator[Any]) -> Iterator[SizeRule]:

@@ -6,13 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from treadle.errors import InternalError
-from treadle.expr.nodes import Binary, Expr, Var, binary, free_vars, int_value
+from treadle.expr.nodes import Binary, Expr, Select, Var, binary, free_vars, int_value
+from treadle.graph.broadcasting import taken_dim
 from treadle.graph.types import Dim, as_dim
 
 Json = dict[str, object]
 
 OPERATIONS = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")
 """The arithmetic a plan can do with sizes."""
+
+BROADCAST = "broadcast"
+"""a, or b where a is 1: the selects among sizes (`treadle.graph.broadcasting`)."""
 
 
 class SizeTable:
@@ -59,10 +63,20 @@ class SizeTable:
         """Return the row that holds a size, which is added where there is none."""
         if size in self._index:
             return self._index[size]
-        if not isinstance(size, Binary) or size.op not in OPERATIONS:
+        found = _operation(size)
+        if found is None:
             raise InternalError(f"no input decides the size {size}")
-        a, b = self.refer(size.a), self.refer(size.b)
-        return self._row(size, {"op": size.op, "a": a, "b": b})
+        op, a, b = found
+        return self._row(size, {"op": op, "a": self.refer(a), "b": self.refer(b)})
+
+
+def _operation(size: Dim) -> tuple[str, Expr, Expr] | None:
+    """Return the operation of a plan that a size is the result of, and its operands."""
+    if isinstance(size, Select):
+        return BROADCAST, size.other, size.then
+    if isinstance(size, Binary) and size.op in OPERATIONS:
+        return size.op, size.a, size.b
+    return None
 
 
 def size_to_json(size: Dim, symbols: Sequence[Var]) -> object:
@@ -72,8 +86,10 @@ def size_to_json(size: Dim, symbols: Sequence[Var]) -> object:
         return number
     if isinstance(size, Var):
         return ["size", symbols.index(size)]
-    if isinstance(size, Binary) and size.op in OPERATIONS:
-        return [size.op, size_to_json(size.a, symbols), size_to_json(size.b, symbols)]
+    found = _operation(size)
+    if found is not None:
+        op, a, b = found
+        return [op, size_to_json(a, symbols), size_to_json(b, symbols)]
     raise InternalError(f"the size {size} is not made of sums, products and quotients")
 
 
@@ -83,4 +99,5 @@ def size_from_json(data: object, symbols: Sequence[Var]) -> Dim:
         return int(str(data))
     if data[0] == "size":
         return symbols[data[1]]
-    return as_dim(binary(data[0], *(size_from_json(d, symbols) for d in data[1:])))
+    a, b = (size_from_json(d, symbols) for d in data[1:])
+    return taken_dim(a, b) if data[0] == BROADCAST else as_dim(binary(data[0], a, b))

@@ -132,6 +132,12 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="run no 3x3 convolution by Winograd's filtering and no product by Strassen's "
         "algorithm: slower, smaller weights, rounding errors of 1e-7",
     )
+    parser.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="do not look if indices that are data are inside of what they index: those outside "
+        "take the nearest element, or write nothing",
+    )
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from treadle.build.artifact import check_writable, replacing
 from treadle.build.executable import Executable
 from treadle.build.kernel import Kernel
+from treadle.build.weights import added_weight_bytes
 from treadle.cli.arguments import add_compile_options, add_model
 from treadle.cli.compare import compare_outputs
-from treadle.cli.inputs import filled_inputs
+from treadle.cli.inputs import chosen_shapes, filled_inputs, shapes_text
 from treadle.cli.models import check_readable, compile_file
 from treadle.cli.text import (
     console,
@@ -26,7 +27,7 @@ from treadle.cli.text import (
     type_text,
 )
 from treadle.errors import InputError, UsageError
-from treadle.runtime.toolchain import linkers_for
+from treadle.runtime.toolchain import check_linkable
 from treadle.target.base import Target
 from treadle.target.host import host
 from treadle.target.parse import parse_target
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--linker",
         metavar="COMMAND",
-        help="the linker or C compiler to link with (default: the first one found)",
+        help="the linker or C compiler to link with (default: Treadle links itself)",
     )
     parser.add_argument(
         "--dump-code",
@@ -70,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check",
         action="store_true",
         help="run the model on random input and compare every output with onnxruntime's, or, "
-        "where that is not installed, with the operators' NumPy references",
+        "where that is not installed, with the operators' NumPy references; where each run decides "
+        "sizes, at two choices of them",
     )
 
 
@@ -81,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_output(output, arguments.model)
     linker = _words(arguments.linker)
     target = parse_target(arguments.target)
-    linkers_for(target.triple, linker)  # better now than after the work
+    check_linkable(target.triple, linker)  # better now than after the work
     if arguments.check:
         _check_runs_here(target)
     compiled = compile_file(arguments)
@@ -99,15 +101,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(compiled: Executable, model: Path, output: Path) -> int:
-    try:
-        inputs = filled_inputs(compiled, "random")
-    except InputError as error:
-        shapes = error.hint.partition("--input-shapes")[1:]
-        raise InputError(
-            f"the model is compiled, but not checked: {error.problem}",
-            hint=f"treadle compare {model} {output} {''.join(shapes)}",
-        ) from None
-    code = compare_outputs(model, compiled, inputs, output)
+    code = 0
+    for shapes in chosen_shapes(compiled):
+        if shapes:
+            print_row(console(), "sizes", shapes_text(shapes))
+        try:
+            inputs = filled_inputs(compiled, "random", shapes)
+            code |= compare_outputs(model, compiled, inputs, output)
+        except InputError as error:
+            raise InputError(
+                f"the model is compiled, but not checked: {error.problem}",
+                hint=f"give sizes it runs at: treadle compare {model} {output} "
+                f'--input-shapes "{shapes_text(shapes)}"',
+            ) from None
     if code:
         print(f"  note  {output} is kept, to be looked at", file=sys.stderr)
     return code
@@ -131,11 +137,21 @@ def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
         f"{count_text(len(compiled.kernels), 'kernel')}"
         + (f", {count_text(copies, 'copy').replace('copys', 'copies')}" if copies else ""),
     )
-    print_row(out, "weights", size_text(compiled.weight_bytes))
+    print_row(out, "weights", _weights_text(compiled))
     planned = f"peak {size_text(memory.arena_bytes)} planned, {size_text(memory.naive_bytes)} naive"
     print_row(out, "memory", "as each run needs" if memory.is_dynamic else planned)
     stages = " · ".join(f"{stage} {seconds_text(s)}" for stage, s in seconds.items())
     print_row(out, "time", f"{seconds_text(sum(seconds.values()))}: {stages}")
+
+
+def _weights_text(compiled: Executable) -> str:
+    total, added = compiled.weight_bytes, added_weight_bytes(compiled.module.main)
+    if not added:
+        return size_text(total)
+    return (
+        f"{size_text(total)}, {size_text(added)} of it for Winograd's and Strassen's algorithms "
+        f"(--no-winograd: slower, about {size_text(total - added)})"
+    )
 
 
 def _check_runs_here(target: Target) -> None:

@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from treadle.build.kernel_cache import cache_folders
 from treadle.cli.machine import cpu_text, package_version, treadle_version
 from treadle.cli.text import console, print_row, size_text
-from treadle.errors import ToolchainError, TreadleError
+from treadle.errors import SettingError, ToolchainError, TreadleError
 from treadle.runtime import native
-from treadle.runtime.toolchain import find_linkers
+from treadle.runtime.elf.link import MACHINE_NAMES
+from treadle.runtime.toolchain import find_linkers, own_machine
 from treadle.settings import get
+from treadle.target.cache import obstacles
 from treadle.target.cpus import architecture_names, architecture_of
 from treadle.target.host import host
 
@@ -63,18 +67,26 @@ def _llvm() -> str:
 
 
 def _link() -> str:
-    tools = find_linkers()
-    if not tools:
+    found = [f"{tool.name} ✓" for tool in find_linkers()]
+    machines = ", ".join(MACHINE_NAMES)
+    if own_machine(None) is None and not found:
         raise ToolchainError(
-            "no linker is found: models run here, but cannot be saved",
+            f"no linker is found: models run here, but saved only for {machines}",
             hint='install lld or a C compiler, or: pip install "treadle[cross]"',
         )
-    return " · ".join(f"{tool.name} ✓" for tool in tools)
+    return " · ".join([f"built in ({machines}) ✓", *found])
 
 
 def _cache() -> str:
     folder = get().cache
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    found = [problem for part in cache_folders() for problem in obstacles(part)]
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise SettingError(
+            f"{found[0]}{more}: kernels are compiled anew each time",
+            hint="remove it, or set TREADLE_CACHE to a folder of your own",
+        )
+    files = [path for path in folder.rglob("*") if os.path.isfile(path)]
     kernels = sum(path.suffix == ".kernel" for path in files)
     return f"{_short(folder)} · {kernels} kernels, {size_text(sum(_size(p) for p in files))}"
 

@@ -37,6 +37,8 @@ class Choice:
 
 _NOT_A_KERNEL: dict[StepKind, Choice] = {
     "copy": Choice("copy", "moves a value", "memory could not be shared with what is read"),
+    "check": Choice("check", "looks at indices", "those outside of their axis are an error"),
+    "random": Choice("random", "draws a key", "what the random numbers of this run begin with"),
     "size": Choice("size", "reads sizes", "what follows is placed when data has decided them"),
     "if": Choice("if", "runs one of two bodies", "only a run knows the condition"),
     "loop": Choice("loop", "runs its body again and again", "only a run knows when it ends"),

@@ -26,6 +26,8 @@ Spec = tuple[str, str, tuple[int, ...]]
 _SEED = 0
 _INTEGERS = 2
 _EXAMPLE_SIZE = 32
+_EXAMPLE_SIZES = ((1, _EXAMPLE_SIZE), (3, 2 * _EXAMPLE_SIZE))
+"""First and other open sizes to try a model at: multiples of what networks divide images by."""
 _MAX_HEADER = 4096
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -54,6 +56,38 @@ def filled_inputs(
     random = np.random.default_rng(_SEED)
     settled = _settled(model.input_sizes(), shapes or {})
     return {name: array(_filled(mode, dt, settled[name], random)) for name, dt, _ in model.inputs}
+
+
+def chosen_shapes(model: Runnable) -> list[dict[str, tuple[int, ...]]]:
+    """Return shapes of the inputs with open sizes at which a model can be tried: two sets of them.
+
+    One empty set where no size is open. Inputs that share an open size get the same.
+    """
+    declared = model.input_sizes()
+    if not any(isinstance(size, str) for sizes in declared.values() for size in sizes):
+        return [{}]
+    return [_chosen(declared, first, other) for first, other in _EXAMPLE_SIZES]
+
+
+def _chosen(
+    declared: Mapping[str, Sequence[Size]], first: int, other: int
+) -> dict[str, tuple[int, ...]]:
+    """Give open sizes numbers: `first` to first dimensions, `other` to all others."""
+    known: dict[str, int] = {}
+    for sizes in declared.values():
+        for axis, size in enumerate(sizes):
+            if isinstance(size, str):
+                known.setdefault(size, other if axis else first)
+    return {
+        name: tuple(known[s] if isinstance(s, str) else s for s in sizes)
+        for name, sizes in declared.items()
+        if any(isinstance(s, str) for s in sizes)
+    }
+
+
+def shapes_text(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Return shapes as --input-shapes takes them."""
+    return " ".join(f"{name}:[{','.join(map(str, shape))}]" for name, shape in shapes.items())
 
 
 def _settled(

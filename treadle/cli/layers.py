@@ -26,7 +26,7 @@ from treadle.runtime.array import NDArray
 _IR_VERSION = 10
 """The newest that every onnxruntime of the last years reads; it says nothing of operators."""
 
-_NO_VALUE = ("size", "if", "loop")
+_NO_VALUE = ("size", "if", "loop", "check")
 """Instructions that write nothing themselves: what they decide or give is used by others."""
 
 

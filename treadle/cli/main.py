@@ -24,7 +24,7 @@ from treadle.cli.arguments import Parser
 from treadle.cli.machine import treadle_version
 from treadle.cli.operators import mistake_in
 from treadle.cli.text import print_error
-from treadle.errors import TreadleError
+from treadle.errors import InternalError, TreadleError
 
 
 class Command(Protocol):
@@ -102,6 +102,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         return _nobody_reads()
+    except InternalError as error:
+        return _failed(error, arguments.debug, 1)
     except (TreadleError, OSError, MemoryError) as error:
         return _failed(error, arguments.debug, 2)
     except Exception as error:  # a defect of Treadle: say so, and how to report it

@@ -62,6 +62,7 @@ def compile_file(arguments: argparse.Namespace, *, sized: bool = True) -> Execut
             shapes=shapes,
             opt_level=arguments.opt_level,
             winograd=arguments.winograd,
+            unchecked=arguments.unchecked,
             dynamic=arguments.dynamic,
             report=report,
         )

@@ -191,6 +191,6 @@ class Folder:
     def _can_fold(self, node: Node) -> bool:
         if isinstance(node, Constant):
             return node.value.nbytes <= self.limit
-        if isinstance(node, Call) and not isinstance(node.op, Operator):
+        if isinstance(node, Call) and not (isinstance(node.op, Operator) and node.op.is_pure):
             return False
         return isinstance(node, (Call, TupleItem)) and self._is_small(node)

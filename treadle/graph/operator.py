@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
@@ -134,6 +135,8 @@ class Operator(Generic[A]):
     binds: Callable[[A], tuple[Dim, ...]] | None = None
     """binds(attrs) -> the sizes that a call gives numbers: that in its last operand, or what its
     bodies decide."""
+    is_pure: bool = True
+    """Calls with equal attributes and operands are equal; False for what each run draws."""
     control: Callable[..., Sequence[np.ndarray]] | None = None
     """control(run, attrs, *arrays) -> results, where `run(function, arrays)` runs a body."""
 
@@ -223,8 +226,13 @@ class OperatorTable:
         self._by_name: dict[str, Operator[Any]] = {}
 
     def register(self, operator: Operator[A]) -> Operator[A]:
-        """Add an operator and return it. Raises TypeMismatch when the name is taken."""
-        if operator.name in self._by_name:
+        """Add an operator and return it.
+
+        What was typed at a prompt or into a notebook replaces what was before, so that a cell can
+        be run again. Raises TypeMismatch when the name is taken otherwise.
+        """
+        earlier = self._by_name.get(operator.name)
+        if earlier is not None and not (_is_typed(earlier) and _is_typed(operator)):
             raise TypeMismatch(f"an operator named {operator.name!r} is already registered")
         self._by_name[operator.name] = operator
         return operator
@@ -236,6 +244,13 @@ class OperatorTable:
     def all(self) -> list[Operator[Any]]:
         """Return every operator, by name."""
         return [self._by_name[k] for k in sorted(self._by_name)]
+
+
+def _is_typed(operator: Operator[Any]) -> bool:
+    """True for an operator of the main module where that is no file, but a user at a prompt."""
+    parts = (operator.infer, operator.compute, operator.reference)
+    is_main = any(getattr(part, "__module__", "") == "__main__" for part in parts)
+    return is_main and not hasattr(sys.modules.get("__main__"), "__file__")
 
 
 OPERATORS = OperatorTable()

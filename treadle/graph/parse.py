@@ -45,7 +45,7 @@ _TOKEN = re.compile(
       | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)
       | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
       | (?P<ref>%(?:[A-Za-z_][A-Za-z0-9_.]*|\d+|"(?:[^"\\\n]|\\.)*"))
-      | (?P<sign>//|[-+*@%()\[\]{}:=,])""",
+      | (?P<sign>//|==|[-+*@%()\[\]{}:=,])""",
     re.VERBOSE,
 )
 _LITERALS = {
@@ -65,6 +65,7 @@ _ARITHMETIC: dict[str, ex.BinaryOp] = {
     "max": "max",
     "truncdiv": "truncdiv",
     "truncmod": "truncmod",
+    "==": "eq",
 }
 
 
@@ -399,7 +400,10 @@ class _Parser:
         return result
 
     def _value(self) -> object:
-        return self._nested(lambda: self._chain(("+", "-"), self._product))
+        return self._nested(lambda: self._chain(("==",), self._sum))
+
+    def _sum(self) -> object:
+        return self._chain(("+", "-"), self._product)
 
     def _product(self) -> object:
         return self._chain(("*", "//", "%"), self._primary)
@@ -412,10 +416,7 @@ class _Parser:
         return value
 
     def _arithmetic(self, sign: _Token, a: object, b: object) -> object:
-        fits = all(isinstance(v, (int, ex.Expr)) and not isinstance(v, bool) for v in (a, b))
-        if not fits or not isinstance(a, (int, ex.Expr)) or not isinstance(b, (int, ex.Expr)):
-            raise self._error(f"{sign.text} is for sizes only", sign.start)
-        return ex.binary(_ARITHMETIC[sign.text], a, b)
+        return ex.binary(_ARITHMETIC[sign.text], self._size(a, sign), self._size(b, sign))
 
     def _primary(self) -> object:
         token = self.token
@@ -441,7 +442,21 @@ class _Parser:
             if len(items) != 2:
                 raise self._error(f"{token.text} takes two values", token.start)
             return self._arithmetic(token, *items)
+        if token.text == "select" and self._accept("("):
+            return self._choice(token)
         return self.symbols.setdefault(token.text, ex.Var(token.text))
+
+    def _choice(self, name: _Token) -> ex.Expr:
+        """Read what follows `select(`: the one condition among sizes is that an extent is 1."""
+        items, _ = self._nested(lambda: self._list(self._value, ")"))
+        if len(items) != 3 or not isinstance(items[0], ex.Expr) or items[0].dtype != "bool":
+            raise self._error("select takes a condition and two sizes", name.start)
+        return ex.select(items[0], *(self._size(v, name) for v in items[1:]))
+
+    def _size(self, value: object, at: _Token) -> int | ex.Expr:
+        if isinstance(value, bool) or not isinstance(value, (int, ex.Expr)):
+            raise self._error(f"{at.text} is for sizes only", at.start)
+        return value
 
     def _body(self) -> Function:
         name = self._take("name")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators, one module per family; importing this package registers all of them."""
 
+from treadle.graph.operator import OPERATORS
 from treadle.ops import (
     attention,
     bits,
@@ -15,6 +16,7 @@ from treadle.ops import (
     elementwise,
     from_scalar,
     image,
+    index_checks,
     linalg,
     matmul,
     matmul_blocks,
@@ -23,6 +25,7 @@ from treadle.ops import (
     narrow,
     norm,
     pool,
+    random,
     reduce,
     roi,
     scatter,
@@ -35,7 +38,11 @@ from treadle.ops import (
     weave,
 )
 
+BUILT_IN = frozenset(OPERATORS.all())
+"""The operators of this package; those that users register later are not among them."""
+
 __all__ = [
+    "BUILT_IN",
     "attention",
     "bits",
     "control",
@@ -49,6 +56,7 @@ __all__ = [
     "elementwise",
     "from_scalar",
     "image",
+    "index_checks",
     "linalg",
     "matmul",
     "matmul_blocks",
@@ -57,6 +65,7 @@ __all__ = [
     "narrow",
     "norm",
     "pool",
+    "random",
     "reduce",
     "roi",
     "scatter",

@@ -25,6 +25,7 @@ from treadle.graph.types import (
     TensorType,
     Type,
     broadcast_shapes,
+    known_true,
     same_dim,
     tensor_type,
 )
@@ -139,7 +140,7 @@ def _attend(attrs: AttendAttrs, scores: Tensor, values: Tensor) -> list[Tensor]:
 
     powers = te.compute_one(dims, power, "attend.exp")
     total = _over_keys(te.sum, lambda *i: powers[i], dims, "attend.sum")
-    if guards:
+    if guards or known_true(nodes.convert(dims[-2]) > 0) is not True:  # perhaps there is no key
         share = _without(0.0, total[-1], lambda x: 1.0 / x, "attend.share")
     else:
         share = te.compute_one(total[-1].shape, lambda *i: 1.0 / total[-1][i], "attend.share")
@@ -224,6 +225,7 @@ attend: Operator[AttendAttrs] = register(
             _example(((2, 3, 64, 48), (1, 3, 64, 64))),
             _example(((2, 1, 9, 16), (3, 9, 8))),
             _example(((2, 19, 20), (2, 19, 8)), {}, ("float64",) * 2),
+            _example(((0, 4), (0, 5))),
             *(
                 _example(
                     ((keys, 20), (keys, 24)),

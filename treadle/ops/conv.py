@@ -6,7 +6,7 @@ No convolution here takes a bias: it is an addition of its own, which fusion put
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -16,6 +16,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
+from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import narrowed, product, product_example
 from treadle.ops.numeric import dims_of, in_float64
@@ -32,6 +33,7 @@ from treadle.ops.window import (
     scaled,
     shifted,
     tap_views,
+    whole_rules,
     window_axes,
 )
 from treadle.te import tensor as te
@@ -97,6 +99,11 @@ def _infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
         )
     axes = conv_axes(attrs, data.shape[2:], kernel)
     return data.with_shape((data.shape[0], filters, *(a.out for a in axes)))
+
+
+def _conv_rules(attrs: ConvAttrs, result: Type, x: Type, w: Type) -> Iterator[SizeRule]:
+    kernel = tensor_type(w).static_shape[2:]
+    return whole_rules(conv_axes(attrs, tensor_type(x).shape[2:], kernel))
 
 
 def padded(x: te.Tensor, axes: Sequence[WindowAxis], *, trailing: int = 0) -> te.Tensor | None:
@@ -197,6 +204,7 @@ conv: Operator[ConvAttrs] = register(
         infer=_infer_conv,
         reference=reference_conv,
         compute=_compute_conv,
+        rules=_conv_rules,
         attrs_type=ConvAttrs,
         fusion=Fusion.ANCHOR,
         schedule={"cpu": schedule_plain_conv},
@@ -419,7 +427,7 @@ def _reference_conv_transpose(
 ) -> np.ndarray:
     axes = transposed_axes(attrs, x.shape[2:], w.shape[2:])
     n, g, filters = x.shape[0], attrs.groups, w.shape[1]
-    data = in_float64(x).reshape(n, g, x.shape[1] // g, -1)
+    data = in_float64(x).reshape(n, g, x.shape[1] // g, prod(x.shape[2:]))
     weights = in_float64(w).reshape(g, w.shape[0] // g, *w.shape[1:])
     windows = [
         WindowAxis((s - 1) * a.stride + (a.kernel - 1) * a.dilation + 1, a.kernel, a.stride, 0, 0,

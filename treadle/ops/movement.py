@@ -19,8 +19,9 @@ from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike, int_value
+from treadle.graph.broadcasting import stretch_rules
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.size_rules import SizeRule, aligned, equal, filled, within
+from treadle.graph.size_rules import SizeRule, equal, filled, within
 from treadle.graph.types import (
     Dim,
     TensorType,
@@ -262,7 +263,11 @@ def _infer_broadcast_to(a: ShapeAttrs, x: Type) -> Type:
 
 
 def _broadcast_to_rules(a: ShapeAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
-    return aligned(tensor_type(x).shape, tensor_type(result).shape)
+    return stretch_rules(tensor_type(x).shape, tensor_type(result).shape)
+
+
+def _broadcast_to(a: ShapeAttrs, x: Tensor) -> Tensor:
+    return te.compute_one(a.shape, lambda *i: x[broadcast_index(x, i, a.shape)], "broadcast_to")
 
 
 broadcast_to: Operator[ShapeAttrs] = register(
@@ -271,9 +276,7 @@ broadcast_to: Operator[ShapeAttrs] = register(
         rules=_broadcast_to_rules,
         infer=_infer_broadcast_to,
         reference=lambda a, x: np.broadcast_to(x, a.shape),
-        compute=lambda a, x: te.compute_one(
-            a.shape, lambda *i: x[broadcast_index(x, i)], "broadcast_to"
-        ),
+        compute=_broadcast_to,
         attrs_type=ShapeAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(

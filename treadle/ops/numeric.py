@@ -11,6 +11,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, ExprLike, cast, int_value, select
+from treadle.graph.broadcasting import is_literal_one, stretches
 from treadle.graph.operator import Example
 from treadle.graph.types import Dim, TensorType, Type, as_dim, tensor_type
 from treadle.te.tensor import Tensor
@@ -130,7 +131,23 @@ def half_examples(shapes: tuple[tuple[int, ...], ...], **attrs: object) -> tuple
     )
 
 
-def broadcast_index(x: Tensor, index: Sequence[ExprLike]) -> tuple[ExprLike, ...]:
-    """Return where `x` is read for element `index` of a shape it is broadcast to."""
+def broadcast_index(
+    x: Tensor, index: Sequence[ExprLike], whole: Sequence[Dim] | None = None
+) -> tuple[ExprLike, ...]:
+    """Return where `x` is read for element `index` of a shape it is broadcast to.
+
+    With the extents `whole` of that shape, those of `x` of which only a run knows whether they are
+    1 may be repeated; without it they may not.
+    """
     tail = index[len(index) - x.ndim :]
-    return tuple(0 if int_value(d) == 1 else i for d, i in zip(x.shape, tail, strict=True))
+    if whole is None:
+        return tuple(0 if int_value(d) == 1 else i for d, i in zip(x.shape, tail, strict=True))
+    extents = zip(dims_of(x), tail, whole[len(whole) - x.ndim :], strict=True)
+    return tuple(_stretched(i, d, w) for d, i, w in extents)
+
+
+def _stretched(index: ExprLike, extent: Dim, whole: Dim) -> ExprLike:
+    if is_literal_one(extent):
+        return 0
+    repeats = stretches([extent], [whole])
+    return select(repeats[0], index, 0) if repeats else index

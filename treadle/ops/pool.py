@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
@@ -15,6 +15,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, cast, convert, int_value
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
+from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import (
     Dim,
     TensorType,
@@ -35,6 +36,7 @@ from treadle.ops.window import (
     scaled,
     shifted,
     tap_views,
+    whole_rules,
     window_axes,
 )
 from treadle.te import tensor as te
@@ -119,6 +121,12 @@ def _infer_pool(attrs: PoolAttrs, x: Type) -> TensorType:
             )
     tail = data.shape[len(data.shape) - blocked :]
     return data.with_shape((*data.shape[:2], *_outputs(attrs, axes), *tail))
+
+
+def _pool_rules(attrs: PoolAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
+    if attrs.out_sizes:
+        return iter(())
+    return whole_rules(pool_axes(attrs, _spatial(attrs, tensor_type(x).shape)))
 
 
 def _infer_avg_pool(attrs: PoolAttrs, x: Type) -> TensorType:
@@ -391,6 +399,7 @@ max_pool: Operator[PoolAttrs] = register(
         infer=_infer_pool,
         reference=_reference_max_pool,
         compute=_compute_max_pool,
+        rules=_pool_rules,
         attrs_type=PoolAttrs,
         fusion=Fusion.ANCHOR,
         schedule={"cpu": schedule_pool},
@@ -406,6 +415,7 @@ max_pool_indices: Operator[MaxPoolIndicesAttrs] = register(
         infer=_infer_max_pool_indices,
         reference=_reference_max_pool_indices,
         compute=_compute_max_pool_indices,
+        rules=lambda a, result, x: _pool_rules(a.pool, result, x),
         attrs_type=MaxPoolIndicesAttrs,
         fusion=Fusion.OPAQUE,
         examples=(
@@ -423,6 +433,7 @@ avg_pool: Operator[PoolAttrs] = register(
         infer=_infer_avg_pool,
         reference=_reference_avg_pool,
         compute=_compute_avg_pool,
+        rules=_pool_rules,
         attrs_type=PoolAttrs,
         fusion=Fusion.ANCHOR,
         schedule={"cpu": schedule_pool},

@@ -20,7 +20,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import Dim, TensorType, Type, as_dim
+from treadle.graph.types import Dim, TensorType, Type, as_dim, product_of
 from treadle.ops.numeric import (
     ANY,
     BOOL,
@@ -457,9 +457,11 @@ class ArgAttrs(Attrs):
 
 def _infer_arg(a: ArgAttrs, x: Type) -> Type:
     source = check_elements(x, NUMBERS + BOOL)
-    if nodes.int_value(source.shape[check_axis(a.axis, source.ndim)]) == 0:
+    extent = source.shape[check_axis(a.axis, source.ndim)]
+    result = TensorType(tuple(_reduced_shape(source.shape, (a.axis,), a.keepdims)), dt.INDEX)
+    if nodes.int_value(extent) == 0 and nodes.int_value(product_of(result.shape)) != 0:
         raise TypeMismatch(f"axis {a.axis} of {source} has no element to find")
-    return TensorType(tuple(_reduced_shape(source.shape, (a.axis,), a.keepdims)), dt.INDEX)
+    return result
 
 
 def _compute_arg(best: Combine, name: str) -> Callable[..., list[Tensor]]:

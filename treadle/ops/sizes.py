@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import get_args
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, cast, convert, int_value, minimum
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.size_rules import SizeRule
+from treadle.graph.size_rules import Rule, SizeRule
 from treadle.graph.types import Dim, TensorType, Type, as_dim, normal_size, tensor_type
 from treadle.ops.numeric import check_axis
 from treadle.te import tensor as te
@@ -179,3 +180,42 @@ cut: Operator[CutAttrs] = register(
         ),
     )
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAttrs(Attrs):
+    """What every run must find of the sizes `a` and `b`; `axis` is for the message of a refusal."""
+
+    rule: Rule
+    a: Dim
+    b: Dim
+    axis: int = 0
+
+    @property
+    def size_rule(self) -> SizeRule:
+        """The rule as size checks take it."""
+        return SizeRule(self.rule, self.a, self.b, self.axis)
+
+
+def _infer_checked(a: CheckedAttrs, x: Type) -> Type:
+    if a.rule not in get_args(Rule):
+        raise TypeMismatch(f"{a.rule!r} is no rule of sizes: {', '.join(get_args(Rule))}")
+    return tensor_type(x)
+
+
+checked: Operator[CheckedAttrs] = register(
+    Operator(
+        name="checked",
+        infer=_infer_checked,
+        reference=lambda a, x: x,
+        compute=lambda a, x: te.compute_one(x.shape, lambda *i: x[i], "checked"),
+        rules=lambda a, result, x: iter((a.size_rule,)),
+        attrs_type=CheckedAttrs,
+        fusion=Fusion.ELEMENTWISE,
+        examples=(
+            Example(((2, 3),), {"rule": "within", "a": 2, "b": 3}),
+            Example(((4,),), {"rule": "kept", "a": 4, "b": 0}, ("int8",), -9, 9),
+        ),
+    )
+)
+"""`x`, in a run whose sizes satisfy a rule."""

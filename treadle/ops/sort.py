@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,17 +13,20 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike, cast, load
 from treadle.graph.operator import Attrs, Example, Operator, register
+from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import (
     Dim,
     TensorType,
     TupleType,
     Type,
+    known_sizes,
     known_true,
-    normal_size,
     product_of,
+    tensor_type,
 )
 from treadle.loop.build import assign, counter, declared, loop, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
+from treadle.ops.merge_sort import MergeSort
 from treadle.ops.numeric import ANY, HALVES, check_axis, check_elements, dims_of
 from treadle.ops.schedules.stages import is_much
 from treadle.te import tensor as te
@@ -37,7 +40,7 @@ _FEW = 1024
 class TopkAttrs(Attrs):
     """How many elements to take along `axis`; the largest come first, or the smallest."""
 
-    k: int = 1
+    k: Dim = 1
     axis: int = 0
     largest: bool = True
 
@@ -45,22 +48,15 @@ class TopkAttrs(Attrs):
 def _infer(a: TopkAttrs, x: Type) -> Type:
     source = check_elements(x, ANY)
     extent = source.shape[check_axis(a.axis, source.ndim)]
-    if a.k < 0 or known_true(nodes.convert(extent) < a.k):
+    k = nodes.convert(a.k)
+    if known_true(k < 0) or known_true(k > extent):
         raise TypeMismatch(f"k={a.k} elements cannot be taken from axis {a.axis} of {source}")
-    if not isinstance(extent, int) and not 0 < a.k <= _FEW:
-        raise TypeMismatch(
-            f"the first {a.k} of an axis of symbolic extent are more than {_FEW}, or none",
-            hint="give the sizes with --input-shapes",
-        )
-    shape = (*source.shape[: a.axis], _taken(a.k, extent), *source.shape[a.axis + 1 :])
+    shape = (*source.shape[: a.axis], a.k, *source.shape[a.axis + 1 :])
     return TupleType((source.with_shape(shape), TensorType(shape, dt.INDEX)))
 
 
-def _taken(k: int, extent: Dim) -> Dim:
-    """Return how many elements the first `k` are: all, where there may be fewer."""
-    if known_true(nodes.convert(extent) >= k):
-        return k
-    return normal_size(nodes.minimum(nodes.convert(extent), k))
+def _rules(a: TopkAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
+    yield SizeRule("within", a.k, tensor_type(x).shape[a.axis], a.axis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +69,6 @@ class _Rows:
     @property
     def extent(self) -> Dim:
         return self.shape[self.axis]
-
-    @property
-    def known_extent(self) -> int:
-        """The extent of a row, which a whole sort has to know. Raises TypeMismatch."""
-        return TensorType((self.extent,), "bool").size
 
     @property
     def others(self) -> tuple[Dim, ...]:
@@ -152,9 +143,9 @@ class _Merge:
     def row(self, row: Expr) -> Stmt:
         """Return the sort of row `row`: positions in their own order, then one merge per pass."""
         start = loop(self.rows.extent, lambda j: put(self.order, (row, 0, j), j), "j")
-        return seq(
-            start, loop(_passes(self.rows.known_extent), lambda p: self._pass(row, p), "step")
-        )
+        assert isinstance(self.rows.extent, int)
+        passes = _passes(self.rows.extent)
+        return seq(start, loop(passes, lambda p: self._pass(row, p), "step"))
 
     def _pass(self, row: Expr, step: Expr) -> Stmt:
         width = nodes.convert(1) << step
@@ -197,6 +188,35 @@ class _Merge:
     def _value(self, row: Expr, step: Expr, run: Expr) -> Expr:
         element = load(self.order, (row, step % 2, run))
         return load(self.x, self.rows.index(row, element))
+
+
+def all_positions(x: Tensor, rows: _Rows, largest: bool) -> Tensor:
+    """Return int64[rows, 1, extent]: the positions of all elements of every row in order.
+
+    A row may have any number of elements, which only a run knows.
+    """
+
+    def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
+        positions, order = outs
+
+        def row(r: Expr) -> Stmt:
+            def compare(a: Expr, b: Expr, result: Buffer) -> Stmt:
+                first, second = (load(ins[0], rows.index(r, e)) for e in (a, b))
+                late = precedes(second, first, largest)
+                return If(late, assign(result, 1), assign(result, 0))
+
+            plane = counter("plane")
+            sort = MergeSort(order, nodes.convert(rows.extent), compare, plane, (r,))
+            start = loop(rows.extent, lambda j: put(order, (r, 0, j), j), "j")
+            end = loop(rows.extent, lambda j: put(positions, (r, 0, j), sort.sorted(j)), "j")
+            return declared([plane], seq(start, sort.build(), end))
+
+        return loop(rows.count, row, "row", "parallel" if is_much(rows.shape) else "serial")
+
+    shapes = [[rows.count, 1, rows.extent], [rows.count, 2, rows.extent]]
+    made = te.extern(shapes, [x], build, "positions", (dt.INDEX, dt.INDEX))
+    assert isinstance(made, tuple)  # a list of shapes gives a tuple
+    return made[0]  # the other is a temporary
 
 
 def first_positions(x: Tensor, rows: _Rows, k: int, largest: bool) -> Tensor:
@@ -264,15 +284,17 @@ class _Best:
 def _compute(a: TopkAttrs, x: Tensor) -> list[Tensor]:
     shape = dims_of(x)
     rows = _Rows(shape, a.axis)
-    if 0 < a.k <= _FEW:
+    if isinstance(a.k, int) and 0 < a.k <= _FEW:
         order, plane = first_positions(x, rows, a.k, a.largest), 0
+    elif isinstance(a.k, int) and isinstance(rows.extent, int):
+        order, plane = sorted_positions(x, rows, a.k, a.largest), _passes(rows.extent) % 2
     else:
-        order, plane = sorted_positions(x, rows, a.k, a.largest), _passes(rows.known_extent) % 2
+        order, plane = all_positions(x, rows, a.largest), 0
 
     def position(*i: Expr) -> Expr:
         return order[(rows.row_of(i), plane, i[a.axis])]
 
-    taken = (*shape[: a.axis], _taken(a.k, shape[a.axis]), *shape[a.axis + 1 :])
+    taken = (*shape[: a.axis], a.k, *shape[a.axis + 1 :])
     indices = te.compute_one(taken, position, "topk.indices")
     values = te.compute_one(
         taken, lambda *i: x[(*i[: a.axis], position(*i), *i[a.axis + 1 :])], "topk.values"
@@ -284,7 +306,8 @@ def _reference(a: TopkAttrs, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     keys = np.moveaxis(x, a.axis, -1)
     if dt.is_float(x.dtype.name):
         keys = keys.astype(np.float64)
-    order = _stable_order(keys, a.largest)[..., : a.k]
+    (count,) = known_sizes([a.k], "k")
+    order = _stable_order(keys, a.largest)[..., :count]
     indices = np.moveaxis(order, -1, a.axis).astype(np.int64)
     return np.take_along_axis(x, indices, a.axis), indices
 
@@ -305,6 +328,7 @@ topk: Operator[TopkAttrs] = register(
         infer=_infer,
         reference=_reference,
         compute=_compute,
+        rules=_rules,
         attrs_type=TopkAttrs,
         examples=(
             Example(((3, 5),), {"k": 2, "axis": 1}),

@@ -10,8 +10,9 @@ from itertools import product
 import numpy as np
 
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Const, Expr
-from treadle.graph.types import Dim, TensorType
+from treadle.expr.nodes import Const, Expr, convert, minimum
+from treadle.graph.size_rules import SizeRule
+from treadle.graph.types import Dim, TensorType, normal_size
 from treadle.ops.numeric import dims_of
 from treadle.te import tensor as te
 
@@ -34,9 +35,9 @@ class WindowAxis:
 
     @property
     def out(self) -> Dim:
-        """How many windows fit completely into the padded axis."""
+        """How many windows fit completely into the padded axis; none where it lacks one stride."""
         spare = self.before + self.after - self.extent
-        if isinstance(self.size, int) and self.size + spare < 0:
+        if isinstance(self.size, int) and 0 > self.size + spare != -self.stride:
             raise TypeMismatch(
                 f"a window of {self.extent} does not fit into {self.size} elements padded by "
                 f"{self.before} and {self.after}",
@@ -97,6 +98,20 @@ def window_axes(
             per_axis("dilations", dilations, n, least=1),
         )
     )
+
+
+def whole_rules(axes: Sequence[WindowAxis], first: int = 2) -> Iterator[SizeRule]:
+    """Yield the rules that an axis that is smaller than the window lacks whole strides.
+
+    Then the quotient is exact, and there are none or a negative number of windows; else the
+    implementations of ONNX disagree about whether one that hangs over counts.
+    """
+    for k, axis in enumerate(axes, start=first):
+        whole = convert(grown(axis.size, axis.before + axis.after))
+        span = whole - axis.extent
+        low, high = span // axis.stride, (span + (axis.stride - 1)) // axis.stride
+        hangs = minimum(high, 0) - minimum(low, 0)  # 1 where the quotient is rounded, else 0
+        yield SizeRule("within", normal_size(hangs * axis.extent), normal_size(whole), k)
 
 
 def per_axis(name: str, values: Sequence[int], n: int, *, least: int | None) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from treadle.optimize import (
     axes,
     batch_norm,
     blocks,
+    index_checks,
     moves,
     recognise,
     rows,
@@ -33,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     *axes.RULES,
     *rows.RULES,
     *windows.RULES,
+    *index_checks.RULES,
 )
 """Every rule; of two that apply to one call the earlier one wins."""
 

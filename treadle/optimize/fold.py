@@ -10,6 +10,7 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import InternalError, ModelError
+from treadle.expr.nodes import int_value
 from treadle.graph.nodes import (
     Call,
     Constant,
@@ -55,6 +56,8 @@ class ConstantFolder:
         """
         if not isinstance(call.op, Operator) or not call.op.is_kernel or not call.args:
             return None
+        if is_empty(call):
+            return _nothing(call)
         if not all(isinstance(a, Constant) for a in call.args):
             return None
         arrays = [a.value for a in call.args if isinstance(a, Constant)]
@@ -74,6 +77,33 @@ class ConstantFolder:
             return False
         self.grown += size
         return True
+
+
+def is_empty(node: Node) -> bool:
+    """True for a tensor that has no elements, whatever the sizes of a run."""
+    return isinstance(node.type, TensorType) and any(int_value(d) == 0 for d in node.type.shape)
+
+
+def _nothing(node: Node) -> Node | None:
+    """Return a constant without elements; None where the other extents are not known."""
+    type_ = node.type
+    if not isinstance(type_, TensorType) or not type_.is_static:
+        return None
+    return Constant.of(np.zeros(type_.static_shape, dt.to_numpy(type_.dtype)), origin=node.origin)
+
+
+def fold_empty(function: Function) -> Function:
+    """Return `function` with values that have no elements as constants: nothing computes them.
+
+    So no estimate of work divides by what an empty tensor has none of.
+    """
+
+    def fold(node: Node) -> Node | None:
+        call = node.value if isinstance(node, TupleItem) else node
+        is_computed = isinstance(call, Call) and isinstance(call.op, Operator) and call.op.is_kernel
+        return _nothing(node) if is_computed and is_empty(node) else None
+
+    return rewrite(function, fold)
 
 
 def fold_constants(function: Function) -> Function:
@@ -123,6 +153,8 @@ def _value_key(node: Node) -> tuple[object, ...] | None:
             return None
         return ("constant", node.type, node.value.tobytes())
     if isinstance(node, Call):
+        if isinstance(node.op, Operator) and not node.op.is_pure:
+            return None
         # The repr tells 0.0 from -0.0 and True from 1, which are equal but not the same.
         return ("call", node.op, node.attrs, repr(node.attrs), node.args)
     if isinstance(node, TupleItem):

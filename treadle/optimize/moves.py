@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.graph.broadcasting import stretches
 from treadle.graph.nodes import Call, Constant, Node, Tuple
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import Dim, same_dim, tensor_type
@@ -144,9 +145,14 @@ def _split_to_slices(call: Call, uses: Uses) -> Node | None:
     return Tuple.of(parts, call.origin)
 
 
+def _is_certain_broadcast(call: Call) -> bool:
+    """True for a broadcast of which it is known at every size what it repeats."""
+    return call.op is broadcast_to and not stretches(shape_of(call.args[0]), shape_of(call))
+
+
 def _drop_operand_broadcast(call: Call, uses: Uses) -> Node | None:
     bare = tuple(
-        a.args[0] if isinstance(a, Call) and a.op is broadcast_to else a for a in call.args
+        a.args[0] if isinstance(a, Call) and _is_certain_broadcast(a) else a for a in call.args
     )
     if not isinstance(call.op, Operator) or all(map(lambda a, b: a is b, bare, call.args)):
         return None

@@ -12,7 +12,7 @@ from treadle.graph.parse import parse
 from treadle.graph.text import function_text, listed_constants
 from treadle.optimize.attention import fuse_attention
 from treadle.optimize.canonicalize import canonicalize, expand_tuples
-from treadle.optimize.fold import store_constants
+from treadle.optimize.fold import fold_empty, store_constants
 from treadle.optimize.fuse import fuse
 from treadle.optimize.layout import choose_layouts
 from treadle.optimize.resizes import convolve_before_resizing
@@ -28,12 +28,15 @@ def graph_pipeline(target: Target, opt_level: int = 3) -> Pipeline[Function]:
     """
     if opt_level <= 0:
         passes = [
+            ("fold_empty", fold_empty),
             # A kernel has one result here too, so operators with several are taken apart.
             ("expand_tuples", expand_tuples),
             ("outline", lambda f: fuse(f, limit=1)),
         ]
     else:
         passes = [
+            # No pass or schedule meets a call without work.
+            ("fold_empty", fold_empty),
             # First, so that all later passes see one form of everything.
             ("canonicalize", canonicalize),
             # After normalisations went into the weights, which are split here.

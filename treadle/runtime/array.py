@@ -59,6 +59,11 @@ class NDArray:
 
     def __init__(self, view: np.ndarray, device: Device | None = None) -> None:
         """Wrap a NumPy array without a copy. Raises: InputError for object arrays and the like."""
+        if not isinstance(view, np.ndarray):
+            raise InputError(
+                f"an NDArray is made from a NumPy array, not from a {type(view).__name__}",
+                hint="treadle.array(...) copies anything that NumPy reads",
+            )
         self._view = view
         self.dtype = _element_type(view)
         self.device = device or _CPU

@@ -52,6 +52,11 @@ def _text(info: TensorInfo) -> str:
     return f"{info.dtype}[{', '.join(sizes)}]"
 
 
+def _open_hint(info: TensorInfo) -> str:
+    """Return what the question marks of an expected shape mean, nothing where there are none."""
+    return "? is a size that the model leaves open: any number" if -1 in info.shape else ""
+
+
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """True when every size is the wanted one; -1 stands for any."""
     return len(shape) == len(wanted) and all(
@@ -142,10 +147,14 @@ class Executor:
         if view.ndim != len(info.shape):
             raise InputError(
                 f"input {name!r} has {view.ndim} dimensions ({describe(view)}) but {_text(info)} "
-                "is expected"
+                "is expected",
+                hint=_open_hint(info),
             )
         if not _fits(view.shape, info.shape):
-            raise InputError(f"input {name!r} is {describe(view)} but {_text(info)} is expected")
+            raise InputError(
+                f"input {name!r} is {describe(view)} but {_text(info)} is expected",
+                hint=_open_hint(info),
+            )
         return np.ascontiguousarray(view).reshape(view.shape)
 
     def set_input(self, key: str | int, value: ArrayLike) -> None:
@@ -301,6 +310,13 @@ class Executor:
     @num_threads.setter
     def num_threads(self, count: int) -> None:
         self._handle.set_num_threads(count)
+
+    def seed(self, number: int) -> None:
+        """Begin the random numbers of a seed: the runs from now on draw the same for the same seed.
+
+        Without it every executor draws others. Nodes with a seed of their own keep it.
+        """
+        self._handle.seed(number)
 
     @property
     def target(self) -> str:

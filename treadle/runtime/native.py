@@ -147,6 +147,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # Any: ctypes' type obje
     "td_executor_target": (c_char_p, (_HANDLE,)),
     "td_executor_arena_bytes": (c_size_t, (_HANDLE,)),
     "td_executor_constant_bytes": (c_size_t, (_HANDLE,)),
+    "td_executor_seed": (None, (_HANDLE, c_uint64)),
     "td_executor_num_threads": (c_int32, (_HANDLE,)),
     "td_executor_set_num_threads": (c_int32, (_HANDLE, c_int32, _ERROR)),
     "td_executor_num_instructions": (c_int32, (_HANDLE,)),
@@ -661,6 +662,10 @@ class ExecutorHandle:
     def num_threads(self) -> int:
         """Threads its kernels may use."""
         return int(self._native.td_executor_num_threads(self.handle))
+
+    def seed(self, number: int) -> None:
+        """Begin the random numbers of a seed, modulo 2**64."""
+        self._native.td_executor_seed(self.handle, number % (1 << 64))
 
     def set_num_threads(self, count: int) -> None:
         """Set the threads its kernels may use; 0 returns to the process's number."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding linkers and compilers, and linking object code into shared objects."""
+"""Linking object code into shared objects: by Treadle itself, or by a linker that is found."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Literal
 
 from treadle.errors import ToolchainError
 from treadle.runtime import native_build
+from treadle.runtime.elf.link import MACHINE_NAMES, link_objects
 
 _TIMEOUT_S = 300
 _INSTALL_HINT = 'install a linker (lld or a C compiler), or: pip install "treadle[cross]"'
@@ -101,7 +102,7 @@ def named_tool(command: str | Sequence[str]) -> Tool:
 
 
 def find_linkers(triple: str | None = None) -> list[Tool]:
-    """Return every tool that can link for the target, the preferred first."""
+    """Return every tool beside Treadle that can link for the target, the preferred first."""
     candidates = (find_lld(), find_compiler(triple), find_zig())
     return [tool for tool in candidates if tool is not None]
 
@@ -117,6 +118,18 @@ def linkers_for(triple: str | None, tool: str | Sequence[str] | None = None) -> 
             f"no linker is found for {triple or 'this machine'}", hint=_INSTALL_HINT
         )
     return tools
+
+
+def own_machine(triple: str | None) -> int | None:
+    """Return the ELF number of a target's machine where Treadle links for it itself, else None."""
+    return MACHINE_NAMES.get(_architecture(triple or platform.machine()))
+
+
+def check_linkable(triple: str | None, tool: str | Sequence[str] | None = None) -> None:
+    """Raise ToolchainError where `link_shared` has nothing to link with for the target."""
+    _check_triple(triple)
+    if tool is not None or own_machine(triple) is None:
+        linkers_for(triple, tool)
 
 
 # ---- linking -------------------------------------------------------------------------------------
@@ -161,6 +174,27 @@ def _write_objects(objects: Sequence[bytes | Path | str], folder: Path) -> list[
     return names
 
 
+def _link_itself(objects: Sequence[bytes | Path | str], triple: str | None) -> bytes:
+    """Return the shared object Treadle makes. Raises ToolchainError."""
+    data = [item if isinstance(item, bytes) else Path(item).read_bytes() for item in objects]
+    return link_objects(data, own_machine(triple))
+
+
+def _link_by_tools(
+    tools: Sequence[Tool], objects: Sequence[bytes | Path | str], folder: Path, strict: bool
+) -> tuple[Path | None, list[str]]:
+    """Return what the first tool that succeeds has made, and what the others say."""
+    inputs = _write_objects(objects, folder)
+    made = folder / "linked.so"
+    failures: list[str] = []
+    for tool in tools:
+        failure = _run_linker(tool, tool.link_command(inputs, str(made), strict))
+        if not failure:
+            return made, failures
+        failures.append(failure)
+    return None, failures
+
+
 def link_shared(
     objects: Sequence[bytes | Path | str],
     out: Path | str,
@@ -172,29 +206,33 @@ def link_shared(
     """Link object files (their content, or paths) into the shared object `out`; return its path.
 
     The result depends on no library; a symbol that no object defines is an error unless
-    `allow_undefined`. The file appears complete or not at all. `tool` names the linker or compiler
-    to use (never run through a shell). Raises: ToolchainError.
+    `allow_undefined`. The file appears complete or not at all. Treadle links itself where it can
+    (docs/design/linking.md), else the linkers that are found are tried; `tool` names the linker or
+    compiler to use instead (never run through a shell). Raises: ToolchainError.
     """
     if not objects:
         raise ToolchainError("there is no object code to link")
     _check_triple(target_triple)
-    tools = linkers_for(target_triple, tool)
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
+    failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix=".treadle-", dir=path.parent) as name:
-        folder = Path(name)
-        inputs = _write_objects(objects, folder)
-        made = folder / "linked.so"
-        failures = []
-        for candidate in tools:
-            command = candidate.link_command(inputs, str(made), not allow_undefined)
-            failure = _run_linker(candidate, command)
-            if not failure:
+        if tool is None and not allow_undefined and own_machine(target_triple) is not None:
+            made = Path(name) / "own.so"
+            try:
+                made.write_bytes(_link_itself(objects, target_triple))
+            except ToolchainError as error:
+                failures.append(error.problem)
+            else:
                 made.replace(path)
                 return path
-            failures.append(failure)
+        tools = find_linkers(target_triple) if failures else linkers_for(target_triple, tool)
+        found, more = _link_by_tools(tools, objects, Path(name), not allow_undefined)
+        if found is not None:
+            found.replace(path)
+            return path
     raise ToolchainError(
         f"the object code cannot be linked for {target_triple or 'this machine'}\n"
-        + "\n".join(failures),
-        hint=_INSTALL_HINT if tool is None else "check the linker's options",
+        + "\n".join(failures + more),
+        hint="check the linker's options" if tool is not None else _INSTALL_HINT,
     )

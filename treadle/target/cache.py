@@ -2,7 +2,8 @@
 """Compiled kernels on disk, keyed by everything that decides their bytes.
 
 An entry holds its full key, compared on reading, so that neither a hash collision nor a planted
-file is taken for another kernel. Damaged entries are misses. Several processes may share a folder.
+file is taken for another kernel. Damaged entries, and what is no file of this user, are misses.
+Several processes may share a folder.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ import stat
 import struct
 import tempfile
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-
-from treadle.errors import SettingError
 
 DEFAULT_LIMIT = 2 << 30
 """Bytes a cache folder may take before the entries unused for longest are removed."""
@@ -24,23 +24,29 @@ DEFAULT_LIMIT = 2 << 30
 _MAGIC = b"TDKERN01"
 _HEAD = struct.Struct("<8sQQ32s")  # magic, key bytes, object bytes, digest of both
 _SUFFIX = ".kernel"
+_SHARD_LETTERS = 2  # entries lie in folders of the first letters of their names
 _KEEP = 0.8  # eviction goes down to this part of the limit
 _STORES_PER_CHECK = 256
 _LARGEST_ENTRY = 256 << 20
 
 
 class KernelCache:
-    """A folder of object files. Reading and writing never fail: what goes wrong is a miss."""
+    """A folder of object files. Reading and writing never fail: what goes wrong is a miss.
+
+    `problem` says why nothing is read or kept, "" where entries are read at least.
+    """
 
     def __init__(self, root: Path, limit: int = DEFAULT_LIMIT) -> None:
-        """Use (and make) the folder `root`, private to this user.
-
-        Raises: SettingError when the folder belongs to somebody else.
-        """
+        """Use (and make) the folder `root`, private to this user."""
         self.root = root
         self.limit = limit
         self._stores = 0
-        self.is_usable = _make_private(root)
+        self.problem = _make_private(root)
+
+    @property
+    def is_usable(self) -> bool:
+        """True where entries are read."""
+        return not self.problem
 
     def load(self, key: str) -> bytes | None:
         """Return the object stored under a key, None when there is none."""
@@ -80,7 +86,7 @@ class KernelCache:
     def evict(self) -> None:
         """Remove the entries unused for longest until the folder is within its limit."""
         entries: list[tuple[float, int, Path]] = []
-        for path in self.root.glob(f"??/*{_SUFFIX}"):
+        for path in self.root.glob(f"{'?' * _SHARD_LETTERS}/*{_SUFFIX}"):
             with suppress(OSError):
                 facts = path.stat()
                 entries.append((facts.st_mtime, facts.st_size, path))
@@ -96,7 +102,7 @@ class KernelCache:
 
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
-        return self.root / name[:2] / f"{name[2:]}{_SUFFIX}"
+        return self.root / name[:_SHARD_LETTERS] / f"{name[_SHARD_LETTERS:]}{_SUFFIX}"
 
 
 def _pack(key: str, data: bytes) -> bytes:
@@ -120,41 +126,84 @@ def _unpack(entry: bytes, key: str) -> bytes | None:
 
 def _read_own_file(path: Path) -> bytes | None:
     """Return the bytes of a regular file of this user, None for anything else."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    # O_NONBLOCK: opening a pipe would wait for somebody who writes to it.
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC"):
+        flags |= getattr(os, name, 0)
     try:
         handle = os.open(path, flags)
     except OSError:
         return None
-    with os.fdopen(handle, "rb") as file:
+    try:
         facts = os.fstat(handle)
         if not stat.S_ISREG(facts.st_mode) or not _is_own(facts):
             return None
         if facts.st_size > _LARGEST_ENTRY:
             return None
-        try:
+        with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read()
-        except OSError:
-            return None
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
 
 
 def _is_own(facts: os.stat_result) -> bool:
     return not hasattr(os, "geteuid") or facts.st_uid == os.geteuid()
 
 
-def _make_private(root: Path) -> bool:
-    """Make a folder only this user can enter; False where the system refuses to make it."""
+def _make_private(root: Path) -> str:
+    """Make a folder only this user can enter; return why that is not possible, "" if it is.
+
+    Where the mode of a folder cannot be changed it is used if nobody else can write to it.
+    """
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             root.mkdir(mode=0o700)
         facts = root.lstat()
-    except OSError:
-        return False
+    except OSError as error:
+        return f"{root} cannot be made: {error.strerror}"
     if not stat.S_ISDIR(facts.st_mode) or not _is_own(facts):
-        raise SettingError(
-            f"the kernel cache {root} is not a folder of this user",
-            hint="set TREADLE_CACHE to a folder of your own",
-        )
-    if stat.S_IMODE(facts.st_mode) & 0o077:
+        return f"{root} is not a folder of this user"
+    if not stat.S_IMODE(facts.st_mode) & 0o077:
+        return ""
+    try:
         root.chmod(0o700)
-    return True
+    except OSError as error:
+        if stat.S_IMODE(facts.st_mode) & 0o022:
+            return f"others can write to {root}, and its mode cannot be changed: {error.strerror}"
+    return ""
+
+
+def obstacles(root: Path) -> list[str]:
+    """Return why kernels are not kept (or not found again) in the cache folder `root`.
+
+    Makes the folder, as compiling does; changes nothing that stands in it.
+    """
+    problem = _make_private(root)
+    if problem:
+        return [problem]
+    try:
+        with tempfile.TemporaryFile(dir=root):
+            pass
+        places = list(root.iterdir())
+    except OSError as error:
+        return [f"nothing can be kept in {root}: {error.strerror}"]
+    shards = [p for p in places if len(p.name) == _SHARD_LETTERS]
+    found = [why for p in shards if (why := _wrong_kind(p, stat.S_ISDIR, "folder"))]
+    for path in root.glob(f"{'?' * _SHARD_LETTERS}/*{_SUFFIX}"):
+        if why := _wrong_kind(path, stat.S_ISREG, "file"):
+            found.append(why)
+    return found
+
+
+def _wrong_kind(path: Path, is_right: Callable[[int], bool], kind: str) -> str:
+    try:
+        facts = path.lstat()
+    except OSError:  # another process has just removed it
+        return ""
+    if not is_right(facts.st_mode) or not _is_own(facts):
+        return f"{path} is not a {kind} of this user"
+    needed = os.R_OK | (os.W_OK | os.X_OK if kind == "folder" else 0)
+    return "" if os.access(path, needed) else f"{path} cannot be read or written"

@@ -11,7 +11,9 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.onnx.node import OnnxNode
+from treadle.graph.broadcasting import common_shape, is_literal_one
 from treadle.graph.nodes import Constant, Node
+from treadle.graph.size_rules import Rule
 from treadle.graph.types import (
     Dim,
     TensorType,
@@ -75,6 +77,31 @@ def broadcast(x: Node, shape: Sequence[Dim]) -> Node:
     """Return `x` broadcast to exactly `shape`; itself where it has it."""
     target = tuple(as_dim(d) for d in shape)
     return x if dims_of(x) == target else movement.broadcast_to(x, shape=target)
+
+
+def operands(*values: Node) -> tuple[Node, ...]:
+    """Return values such that extents that meet are equal, or known to be 1, at every size.
+
+    Extents of which only a run knows whether they are 1 are broadcast; values that certainly do
+    not fit are left as they are.
+    """
+    whole = common_shape(*map(dims_of, values))
+    return values if whole is None else tuple(stretched(v, whole) for v in values)
+
+
+def checked(x: Node, rule: Rule, a: Dim, b: Dim, axis: int = 0) -> Node:
+    """Return `x`, which every run refuses unless `a` and `b` satisfy a rule of sizes."""
+    made = sizes.checked(x, rule=rule, a=a, b=b, axis=axis)
+    attrs = made.attrs
+    assert isinstance(attrs, sizes.CheckedAttrs)
+    return x if attrs.size_rule.always_holds else made
+
+
+def stretched(x: Node, whole: Sequence[Dim]) -> Node:
+    """Return `x` with extents of `whole` where it is not known to have extent 1."""
+    dims = dims_of(x)
+    met = whole[len(whole) - len(dims) :]
+    return broadcast(x, [d if is_literal_one(d) else w for d, w in zip(dims, met, strict=True)])
 
 
 def converted(x: Node, dtype: str, saturate: bool = True, round_mode: str = "up") -> Node:

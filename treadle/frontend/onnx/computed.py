@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from functools import reduce
 
 from treadle.errors import ModelError
+from treadle.expr.nodes import convert
 from treadle.frontend.onnx.build import broadcast, converted, counted, dims_of, reshaped
 from treadle.frontend.onnx.node import OnnxNode
 from treadle.frontend.symbolic import is_sizes, size_values, sizes_node
-from treadle.graph.nodes import Constant, Node, TupleItem
-from treadle.graph.types import Dim, normal_size, product_of, tensor_type
+from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import Dim, known_true, normal_size, product_of, tensor_type
 from treadle.ops import elementwise as ew
-from treadle.ops import movement, select, sizes, sort
+from treadle.ops import movement, sizes
 
 
 def is_computed(node: OnnxNode, *indices: int) -> bool:
@@ -97,15 +98,6 @@ def filled_computed(node: OnnxNode, fill: Constant) -> Node:
     return broadcast(fill, [node.measure(d) for d in elements(node, 0)])
 
 
-def expand_computed(node: OnnxNode) -> Node:
-    """Return a broadcast to a computed shape: extents of 1 in either take the other's."""
-    dims, wanted = dims_of(node.input(0)), elements(node, 1)
-    own = (*(1,) * (len(wanted) - len(dims)), *dims)
-    wanted = [*[_number(1)] * (len(own) - len(wanted)), *wanted]
-    target = [node.measure(w) if d == 1 else d for d, w in zip(own, wanted, strict=True)]
-    return movement.broadcast_to(node.input(0), shape=tuple(target))
-
-
 def reshape_computed(node: OnnxNode, allow_zero: bool) -> Node:
     """Return a reshape to a computed shape; one that does not fit is an error of the run."""
     dims = dims_of(node.input(0))
@@ -121,6 +113,9 @@ def reshape_computed(node: OnnxNode, allow_zero: bool) -> Node:
     hole = ew.divide(total, ew.maximum(known, _number(1)))
     settled = [ew.where(h, hole, w) for h, w in zip(is_hole, wanted, strict=True)]
     fits = ew.equal(_product(settled), total)
+    if is_hole:  # of nothing any extent is left
+        is_any = ew.logical_and(reduce(ew.logical_or, is_hole), ew.equal(known, _number(0)))
+        fits = ew.logical_and(fits, ew.not_(is_any))
     shape = [node.measure(ew.where(fits, s, _number(-1))) for s in settled]
     return movement.reshape(node.input(0), shape=tuple(shape))
 
@@ -146,13 +141,22 @@ def pad_computed(node: OnnxNode, axes: Sequence[int], mode: str) -> Node:
         if all(isinstance(a, int) and a == 0 for a in (before, after)):
             continue
         places, inside = _padded_places(node, dims[axis], before, after, mode)
-        x = movement.gather(x, places, axis=axis)
+        x = movement.gather(_filled(x, axis) if mode == "constant" else x, places, axis=axis)
         size = dims_of(places)[0]
         tests.append(reshaped(inside, (size, *(1,) * (len(dims) - axis - 1))))
     if mode != "constant" or not tests:
         return x
     value = reshaped(node.optional(2) or Constant.of(0, tensor_type(x.type).dtype), ())
     return ew.where(reduce(ew.logical_and, tests), x, value)
+
+
+def _filled(x: Node, axis: int) -> Node:
+    """Return `x` with one element more on an axis that may be empty, for padding to read."""
+    dims = dims_of(x)
+    if known_true(convert(dims[axis]) > 0):
+        return x
+    after = tuple(int(k == axis) for k in range(len(dims)))
+    return movement.pad(x, before=(0,) * len(dims), after=after)
 
 
 def _amounts(node: OnnxNode) -> list[Dim | Node]:
@@ -206,15 +210,3 @@ def tile_computed(node: OnnxNode) -> Node:
     whole = movement.broadcast_to(spread, shape=tuple(wide))
     shape = [product_of((t, d)) for t, d in zip(times, dims, strict=True)]
     return movement.reshape(whole, shape=tuple(shape))
-
-
-def top_k_computed(node: OnnxNode, axis: int, largest: bool) -> list[Node]:
-    """Return the first of all elements in order, as many as computed."""
-    x = node.input(0)
-    extent = node.dims(0)[axis]
-    if not isinstance(extent, int):
-        extent = node.shape(0)[axis]
-    both = sort.topk(x, k=extent, axis=axis, largest=largest)
-    (wanted,) = elements(node, 1)
-    size = node.measure(ew.minimum(wanted, _number(extent)))
-    return [select.prefix(TupleItem.of(both, k), size=size, axis=axis) for k in range(2)]

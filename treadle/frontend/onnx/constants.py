@@ -10,14 +10,14 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.expr.nodes import convert, int_value, maximum
-from treadle.frontend.onnx.build import broadcast, converted, reshaped
-from treadle.frontend.onnx.computed import filled_computed, is_computed, range_computed
+from treadle.frontend.onnx.build import broadcast, converted, counted, reshaped
+from treadle.frontend.onnx.computed import elements, filled_computed, is_computed, range_computed
 from treadle.frontend.onnx.movement import cut
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
-from treadle.frontend.symbolic import is_sizes
+from treadle.frontend.symbolic import is_sizes, size_values
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import normal_size
+from treadle.graph.types import Dim, normal_size
 from treadle.ops import elementwise, sizes
 
 BYTE_LIMIT = 64 << 20
@@ -138,22 +138,36 @@ def eye_like(node: OnnxNode) -> Node:
 def one_hot(node: OnnxNode) -> Node:
     """Convert indices to vectors with one "on" value; negative indices count from the end."""
     indices, values = node.input(0), node.input(2)
-    depth = int(node.constant_scalar(1, "depth"))
-    if depth < 1:
-        raise ModelError(f"the depth of OneHot is {depth}, at least 1 is needed")
+    depth = _depth(node)
     ndim = node.type(0).ndim
     axis = node.axis(node.integer("axis", -1), ndim + 1)
     shape = node.dims(0)
     spread = reshaped(converted(indices, "int64"), (*shape[:axis], 1, *shape[axis:]))
-    known = tuple(d for d in shape if isinstance(d, int))
-    _check_size((*known, depth), dt.itemsize(node.type(2).dtype))
-    places = np.arange(depth, dtype="int64").reshape(depth, *(1,) * (ndim - axis))
+    known = tuple(d for d in (*shape, depth) if isinstance(d, int))
+    _check_size(known, dt.itemsize(node.type(2).dtype))
+    wide = (depth, *(1,) * (ndim - axis))
+    from_front, from_end = reshaped(counted(depth), wide), reshaped(counted(depth, -depth), wide)
     here = elementwise.logical_or(
-        elementwise.equal(spread, Constant.of(places)),
-        elementwise.equal(spread, Constant.of(places - depth)),
+        elementwise.equal(spread, from_front), elementwise.equal(spread, from_end)
     )
     off, on = (_element(values, k) for k in (0, 1))
     return elementwise.where(here, on, off)
+
+
+def _depth(node: OnnxNode) -> Dim:
+    """Return how many classes there are: a number, or one that a run knows."""
+    if is_computed(node, 1):
+        return node.measure(elements(node, 1)[0])
+    if _is_of_sizes(node.input(1)):
+        return node.sizes(1, "depth")[0]
+    depth = int(node.constant_scalar(1, "depth"))
+    if depth < 1:
+        raise ModelError(f"the depth of OneHot is {depth}, at least 1 is needed")
+    return depth
+
+
+def _is_of_sizes(value: Node) -> bool:
+    return not isinstance(value, Constant) and size_values(value) is not None
 
 
 def _element(values: Node, index: int) -> Node:

@@ -10,8 +10,9 @@ from typing import TypeAlias
 from treadle.errors import ModelError
 from treadle.frontend.onnx.build import broadcast, dims_of, reshaped, shape_of, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.graph.broadcasting import common_dim
 from treadle.graph.nodes import Node
-from treadle.graph.types import Dim, broadcast_dim, product_of
+from treadle.graph.types import Dim, product_of
 from treadle.ops import matmul, movement
 from treadle.ops import reduce as reductions
 
@@ -105,7 +106,7 @@ def _same_sizes(terms: Sequence[Term], result: Sequence[str]) -> list[Term]:
     sizes: dict[str, Dim] = {}
     for value, labels in terms:
         for label, d in zip(labels, dims_of(value), strict=True):
-            whole = broadcast_dim(sizes.setdefault(label, d), d)
+            whole = common_dim(sizes.setdefault(label, d), d)
             if whole is None:
                 raise ModelError(
                     f"the label {label!r} of Einsum has the sizes {sizes[label]} and {d}"

@@ -12,10 +12,12 @@ from treadle.frontend.onnx.build import (
     broadcast,
     broadcast_legacy,
     converted,
+    operands,
     reshaped,
     scalar_like,
 )
 from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.frontend.onnx.random_numbers import key_of, uniform
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.ops import bits, elementwise
@@ -108,13 +110,16 @@ def _binary(op: Op) -> Callable[[OnnxNode], Node]:
 
 
 def _operands(node: OnnxNode) -> tuple[Node, Node]:
-    return broadcast_legacy(node) if node.version < 7 else (node.input(0), node.input(1))
+    if node.version < 7:
+        return broadcast_legacy(node)
+    a, b = operands(node.input(0), node.input(1))
+    return a, b
 
 
 def _variadic(op: Op) -> Callable[[OnnxNode], Node]:
     def convert(node: OnnxNode) -> Node:
         node.without_effect("consumed_inputs")
-        return reduce(op, node.all_inputs())
+        return reduce(op, operands(*node.all_inputs()))
 
     return convert
 
@@ -123,7 +128,7 @@ def _variadic(op: Op) -> Callable[[OnnxNode], Node]:
 def mean(node: OnnxNode) -> Node:
     """Convert the mean of several tensors."""
     node.without_effect("consumed_inputs")
-    values = node.all_inputs()
+    values = operands(*node.all_inputs())
     total: Node = reduce(elementwise.add, values)
     return elementwise.divide(total, scalar_like(len(values), total))
 
@@ -146,7 +151,7 @@ def modulo(node: OnnxNode) -> Node:
     fmod = node.flag("fmod")
     if not fmod and node.version < 28 and dt.is_float(node.type(0).dtype):
         raise ModelError("Mod of floats needs fmod = 1 before opset 28")
-    return elementwise.mod(node.input(0), node.input(1), fmod=fmod)
+    return elementwise.mod(*operands(node.input(0), node.input(1)), fmod=fmod)
 
 
 @converter("BitShift", since=(11, 28))
@@ -156,7 +161,7 @@ def bit_shift(node: OnnxNode) -> Node:
     if direction not in ("LEFT", "RIGHT"):
         raise ModelError(f"the direction of BitShift is {direction!r}, not LEFT or RIGHT")
     op = elementwise.shift_left if direction == "LEFT" else elementwise.shift_right
-    return op(node.input(0), node.input(1))
+    return op(*operands(node.input(0), node.input(1)))
 
 
 @converter("LeakyRelu", since=(1, 6, 16))
@@ -243,6 +248,8 @@ def prelu(node: OnnxNode) -> Node:
     x, slope = node.input(0), node.input(1)
     if node.version < 7 and node.type(1).ndim == 1 and node.type(0).ndim > 1:
         slope = reshaped(slope, (*node.shape(1), *(1,) * (node.type(0).ndim - 2)))
+    if node.type(1).ndim <= node.type(0).ndim:
+        x, slope = operands(x, slope)
     return elementwise.prelu(x, slope)
 
 
@@ -322,7 +329,7 @@ def is_infinite(node: OnnxNode) -> Node:
 @converter("Where", since=(9, 16))
 def where(node: OnnxNode) -> Node:
     """Convert a choice by condition."""
-    return elementwise.where(node.input(0), node.input(1), node.input(2))
+    return elementwise.where(*operands(node.input(0), node.input(1), node.input(2)))
 
 
 @converter("Dropout", since=(1, 6, 7, 10))
@@ -335,16 +342,26 @@ def dropout_by_attributes(node: OnnxNode) -> list[Node]:
 
 @converter("Dropout", since=(12, 13, 22))
 def dropout(node: OnnxNode) -> list[Node]:
-    """Convert a dropout whose ratio and mode are inputs; in training mode only ratio 0 works."""
-    node.without_effect("seed")
+    """Convert a dropout whose ratio and mode are inputs; in training mode it drops elements."""
     if node.has_input(2) and bool(node.constant(2, "training_mode").any()):
-        ratio = node.optional_constant(1, "ratio")
-        if ratio is None or float(ratio.reshape(())) != 0.0:
-            raise ModelError(
-                "Dropout in training mode is not supported",
-                hint="export the model for inference (model.eval())",
-            )
+        given = node.optional_constant(1, "ratio")
+        ratio = 0.5 if given is None else float(given.reshape(()))
+        if ratio != 0.0:
+            return _dropped(node, ratio)
+    node.without_effect("seed")
     return _dropout(node, "bool")
+
+
+def _dropped(node: OnnxNode, ratio: float) -> list[Node]:
+    """Return the input with a share of its elements 0 and the others scaled, and where they are."""
+    x = node.input(0)
+    if not 0.0 <= ratio <= 1.0:
+        raise ModelError(f"the ratio {ratio} of Dropout is not between 0 and 1")
+    seed = node.integer("seed") if "seed" in node.attributes else None
+    drawn = uniform(node.dims(0), key_of(node, seed), node.type(0).dtype)
+    kept = elementwise.greater_equal(drawn, scalar_like(ratio, drawn))
+    scaled = elementwise.multiply(x, scalar_like(1.0 / (1.0 - ratio) if ratio < 1.0 else 0.0, x))
+    return [elementwise.where(kept, scaled, scalar_like(0.0, x)), kept]
 
 
 def _dropout(node: OnnxNode, mask_dtype: str) -> list[Node]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from treadle.errors import ModelError, UnsupportedOperators
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
 from treadle.frontend.onnx.alternatives import Alternatives
 from treadle.frontend.onnx.check import check_complete, check_form, fitting, placed, undefined
-from treadle.frontend.onnx.files import Source, open_model
+from treadle.frontend.onnx.files import AnyModel, Source, open_model
 from treadle.frontend.onnx.frames import Frame, Use, bind, check_results
 from treadle.frontend.onnx.functions import (
     attributes_of,
@@ -59,7 +58,7 @@ MOST_TYPES = 12
 
 
 def import_onnx(
-    model: onnx.ModelProto | str | os.PathLike[str] | bytes,
+    model: AnyModel,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dynamic: bool = False,
     values: Mapping[str, np.ndarray] | None = None,
@@ -75,7 +74,7 @@ def import_onnx(
     Raises:
         ModelError: the file is unreadable, breaks a rule of ONNX, or leaves sizes open.
         UnsupportedOperators: operators without a conversion, all of them with counts.
-        InputError: `shapes` or `values` do not fit the model.
+        InputError: `shapes` or `values` do not fit the model. UsageError: it is no model.
     """
     source = open_model(model)
     try:
@@ -258,7 +257,7 @@ class _Importer:
         results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
         if all(isinstance(i, Constant) or is_sizes(i) for i in given):
             results = [fold_sizes(r) for r in results]
-        stamp_origin(results, given, use.origin)
+        stamp_origin([*results, *node.measured.values()], given, use.origin)
         return results
 
     def _node(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 
 import numpy as np
 import onnx
@@ -63,12 +64,17 @@ class InputTypes:
                 self._settle_dim(name, 0, dims[0])
 
     def _checked(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+        if not isinstance(shapes, Mapping):
+            raise InputError(
+                f"the shapes are a {type(shapes).__name__}, not a mapping from names",
+                hint=f"such as shapes={{{next(iter(self._declared), 'x')!r}: (1, 3, 224, 224)}}",
+            )
         for name in shapes:
             if name not in self._declared:
                 raise InputError(
                     f"the model has no input {name!r}", hint=did_you_mean(name, self._declared)
                 )
-        checked = {n: tuple(int(d) for d in s) for n, s in shapes.items()}
+        checked = {n: _sizes(n, s) for n, s in shapes.items()}
         for name, shape in checked.items():
             self._check_shape(name, shape)
         return checked
@@ -218,3 +224,16 @@ def _text(dims: Sequence[int | str] | None) -> str:
     if dims is None:
         return " (no shape)"
     return "[" + ", ".join(str(d) if d != "" else "?" for d in dims) + "]"
+
+
+def _sizes(name: str, shape: object) -> tuple[int, ...]:
+    """Return a shape that a user gives. Raises InputError unless it is whole numbers."""
+    try:
+        if not isinstance(shape, str | bytes):
+            return tuple(index(size) for size in shape)  # type: ignore[attr-defined]
+    except TypeError:
+        pass
+    raise InputError(
+        f"the shape of input {name!r} is {shape!r}, which is no sequence of whole numbers",
+        hint=f"such as shapes={{{name!r}: (1, 3, 224, 224)}}",
+    )

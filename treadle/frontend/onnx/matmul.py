@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.errors import ModelError
-from treadle.frontend.onnx.build import dims_of, reshaped, scalar_like, transposed
+from treadle.frontend.onnx.build import dims_of, reshaped, scalar_like, stretched, transposed
 from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.graph.broadcasting import common_shape, is_literal_one
 from treadle.graph.nodes import Node
-from treadle.graph.types import broadcast_shapes
+from treadle.graph.types import Dim, may_agree
 from treadle.ops import elementwise, linalg, matmul
 
 
@@ -18,11 +21,20 @@ def product(a: Node, b: Node) -> Node:
         raise ModelError("a matrix product of scalars is not defined")
     rows = reshaped(a, (1, *left)) if len(left) == 1 else a
     columns = reshaped(b, (*right, 1)) if len(right) == 1 else b
-    result: Node = matmul.matmul(rows, columns)
+    result: Node = matmul.matmul(*_stacked(rows, columns))
     shape = dims_of(result)
     if len(left) == 1:
         shape = (*shape[:-2], shape[-1])
     return reshaped(result, shape[:-1] if len(right) == 1 else shape)
+
+
+def _stacked(a: Node, b: Node) -> tuple[Node, Node]:
+    """Return two stacks of matrices with the stacks' extents broadcast where a run decides them."""
+    left, right = dims_of(a), dims_of(b)
+    batch = common_shape(left[:-2], right[:-2])
+    if batch is None:
+        return a, b
+    return stretched(a, (*batch, *left[-2:])), stretched(b, (*batch, *right[-2:]))
 
 
 @converter("MatMul", since=(1, 9, 13))
@@ -51,9 +63,16 @@ def gemm(node: OnnxNode) -> Node:
         node.flag("broadcast")
     if c is None or beta == 0.0:
         return result
-    if broadcast_shapes(dims_of(result), dims_of(c)) != dims_of(result):
+    if not _may_broadcast(dims_of(c), dims_of(result)):
         raise ModelError(f"C of type {c.type} does not broadcast to {result.type}")
-    return elementwise.add(result, _scaled(c, beta))
+    return elementwise.add(result, _scaled(stretched(c, dims_of(result)), beta))
+
+
+def _may_broadcast(shape: Sequence[Dim], whole: Sequence[Dim]) -> bool:
+    if len(shape) > len(whole):
+        return False
+    pairs = zip(shape, whole[len(whole) - len(shape) :], strict=True)
+    return all(is_literal_one(d) or may_agree(d, w) for d, w in pairs)
 
 
 def _scaled(x: Node, factor: float) -> Node:

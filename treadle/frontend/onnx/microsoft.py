@@ -21,6 +21,7 @@ from treadle.frontend.onnx.build import (
     scalar_like,
     transposed,
 )
+from treadle.frontend.onnx.indices import checked
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.norm import centred_and_scaled, scaled_by_rms
 from treadle.graph.nodes import Constant, Node
@@ -123,12 +124,14 @@ def embed_layer_normalization(node: OnnxNode) -> list[Node]:
     """Convert the sum of word, position and segment embeddings, normalised."""
     node.without_effect("mask_index_type")
     ids, words = node.input(0), node.input(2)
-    total: Node = movement.gather(words, ids, axis=0)
+    total: Node = movement.gather(words, checked(node, words, ids, 0), axis=0)
     batch, steps = node.dims(0)
     positions = node.optional(8) or counted(steps)
-    total = elementwise.add(total, movement.gather(node.input(3), positions, axis=0))
+    places = checked(node, node.input(3), positions, 0)
+    total = elementwise.add(total, movement.gather(node.input(3), places, axis=0))
     if node.has_input(1) and node.has_input(4):
-        total = elementwise.add(total, movement.gather(node.input(4), node.input(1), axis=0))
+        segments = checked(node, node.input(4), node.input(1), 0)
+        total = elementwise.add(total, movement.gather(node.input(4), segments, axis=0))
     epsilon = node.number("epsilon", 1e-12)
     normal, _, _ = _normalized(total, node.input(5), node.optional(6), epsilon)
     if node.has_input(7):
@@ -175,7 +178,7 @@ def _at_positions(node: OnnxNode, table: Node, heads: Node) -> Node:
     if dims_of(positions) == (1,):
         each = reshaped(counted(steps), (1, steps))
         positions = elementwise.add(converted(positions, "int64"), each)
-    rows = movement.gather(table, positions, axis=0)
+    rows = movement.gather(table, checked(node, table, positions, 0), axis=0)
     return reshaped(rows, (dims_of(positions)[0], 1, steps, dims_of(table)[-1]))
 
 

@@ -22,6 +22,7 @@ from treadle.frontend.onnx.build import (
     shape_of,
     transposed,
 )
+from treadle.frontend.onnx.indices import checked
 from treadle.frontend.onnx.matmul import product
 from treadle.frontend.onnx.microsoft import DOMAIN
 from treadle.frontend.onnx.node import ConvertFn, OnnxNode, Result, converter
@@ -295,7 +296,8 @@ def gather_blocks(node: OnnxNode) -> Node:
         raise ModelError("GatherBlockQuantized that scales along another axis is not supported")
 
     def taken(index: int) -> Node:
-        return movement.gather(node.input(index), node.input(1), axis=axis)
+        table = node.input(index)
+        return movement.gather(table, checked(node, table, node.input(1), axis), axis=axis)
 
     values = _unpacked(taken(0), bits) if packed else taken(0)
     width = known_width(values)

@@ -10,23 +10,26 @@ from treadle.expr.bounds import FAR
 from treadle.expr.nodes import convert, int_value, maximum, minimum
 from treadle.frontend.onnx.build import (
     broadcast,
+    checked,
     converted,
     dims_of,
     reshaped,
     transposed,
 )
 from treadle.frontend.onnx.computed import (
-    expand_computed,
+    elements,
     is_computed,
     pad_computed,
     slice_computed,
     tile_computed,
 )
+from treadle.frontend.onnx.indices import checked
 from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.frontend.symbolic import is_sizes
+from treadle.graph.broadcasting import common_dim, is_literal_one, taken_dim
 from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.graph.types import (
     Dim,
-    broadcast_shapes,
     known_true,
     may_agree,
     normal_size,
@@ -73,7 +76,7 @@ def split(node: OnnxNode) -> list[Node]:
     x = node.input(0)
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
     extent = node.dims(0)[axis]
-    if not isinstance(extent, int):
+    if not isinstance(extent, int) or is_computed(node, 1) or _has_sizes(node, 1):
         return _split_symbolic(node, x, axis, extent)
     sections = _sections(node, extent)
     if any(s < 0 for s in sections) or sum(sections) != extent:
@@ -86,30 +89,42 @@ def split(node: OnnxNode) -> list[Node]:
     return [TupleItem.of(parts, k) for k in range(len(sections))]
 
 
+def _has_sizes(node: OnnxNode, index: int) -> bool:
+    given = node.optional(index)
+    return given is not None and is_sizes(given)
+
+
 def _split_symbolic(node: OnnxNode, x: Node, axis: int, extent: Dim) -> list[Node]:
-    """Return equal parts of an axis of symbolic extent, or parts of given sizes."""
-    count = len(node.outputs)
-    if node.version >= 18:
-        count = node.integer("num_outputs", count)
-    listed = node.integers("split") if node.version < 13 else None
-    given: tuple[Dim, ...]
-    if node.has_input(1):
-        given = node.sizes(1, "sizes of the parts")
-    elif listed is not None:
-        given = listed
-    else:
-        part = normal_size((convert(extent) + (count - 1)) // count)
-        given = (*(part,) * (count - 1), normal_size(extent - part * (count - 1)))
+    """Return parts of an axis where its extent, or theirs, is known only to a run."""
+    given = _symbolic_sections(node, extent)
     total = normal_size(sum(given[1:], convert(given[0]))) if given else 0
-    if total != extent:  # parts that do not add up are refused when the model runs
-        dims = node.dims(0)
-        x = reshaped(x, (*dims[:axis], total, *dims[axis + 1 :]))
+    x = checked(x, "equal", total, extent, axis)
     parts: list[Node] = []
     begin: Dim = 0
     for part in given:
         parts.append(sizes.cut(x, begin=(begin,), sizes=(part,), strides=(1,), axes=(axis,)))
         begin = normal_size(begin + part)
     return parts
+
+
+def _symbolic_sections(node: OnnxNode, extent: Dim) -> tuple[Dim, ...]:
+    """Return the sizes of the parts: computed, given, or nearly equal (equal before opset 18)."""
+    count = len(node.outputs)
+    if node.version >= 18:
+        count = node.integer("num_outputs", count)
+    listed = node.integers("split") if node.version < 13 else None
+    if is_computed(node, 1):
+        return tuple(node.measure(part) for part in elements(node, 1))
+    if node.has_input(1):
+        return node.sizes(1, "sizes of the parts")
+    if listed is not None:
+        return listed
+    if count < 1:
+        raise ModelError(f"num_outputs is {count}, at least 1 is needed")
+    if node.version < 18:
+        return (normal_size(convert(extent) // count),) * count
+    part = normal_size((convert(extent) + (count - 1)) // count)
+    return (*(part,) * (count - 1), normal_size(extent - part * (count - 1)))
 
 
 def _sections(node: OnnxNode, extent: int) -> tuple[int, ...]:
@@ -324,38 +339,26 @@ def padded(
 def gather(node: OnnxNode) -> Node:
     """Convert a selection of slices by index."""
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
-    _check_indices(node, axis)
-    return movement.gather(node.input(0), node.input(1), axis=axis)
-
-
-def _check_indices(node: OnnxNode, axis: int) -> None:
-    """Raise ModelError when a constant index is outside the axis it selects from."""
-    indices, extent = node.input(1), node.dims(0)[axis]
-    if not isinstance(extent, int) or not isinstance(indices, Constant):
-        return
-    if indices.value.dtype.kind not in "iu":
-        return
-    outside = indices.value[(indices.value < -extent) | (indices.value >= extent)]
-    if outside.size:
-        raise ModelError(
-            f"the index {outside.flat[0]} of {node.op} is outside axis {axis} of {node.type(0)}"
-        )
+    data = node.input(0)
+    return movement.gather(data, checked(node, data, node.input(1), axis), axis=axis)
 
 
 @converter("GatherElements", since=(11, 13))
 def gather_elements(node: OnnxNode) -> Node:
     """Convert a selection of single elements along an axis."""
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
-    _check_indices(node, axis)
-    return movement.gather_elements(node.input(0), node.input(1), axis=axis)
+    data = node.input(0)
+    return movement.gather_elements(data, checked(node, data, node.input(1), axis), axis=axis)
 
 
 @converter("GatherND", since=(11, 12, 13))
 def gather_nd(node: OnnxNode) -> Node:
     """Convert a selection by index tuples."""
-    return movement.gather_nd(
-        node.input(0), node.input(1), batch_dims=node.integer("batch_dims", 0)
-    )
+    data, indices, batch = node.input(0), node.input(1), node.integer("batch_dims", 0)
+    depth = int_value(dims_of(indices)[-1]) if dims_of(indices) else None
+    if depth and batch >= 0 and batch + depth <= len(dims_of(data)):  # else no selection at all
+        indices = checked(node, data, indices, batch, depth)
+    return movement.gather_nd(data, indices, batch_dims=batch)
 
 
 @converter("Tile", since=(1,))
@@ -386,9 +389,30 @@ def _tiled(node: OnnxNode, repeats: Sequence[int]) -> Node:
 @converter("Expand", since=(8, 13))
 def expand(node: OnnxNode) -> Node:
     """Convert a broadcast; dimensions of 1 in the target keep the input's size."""
-    if is_computed(node, 1):
-        return expand_computed(node)
-    return broadcast(node.input(0), broadcast_shapes(node.dims(0), node.sizes(1, "shape")))
+    given = (
+        [node.measure(w) for w in elements(node, 1)]
+        if is_computed(node, 1)
+        else list(node.sizes(1, "shape"))
+    )
+    dims = node.dims(0)
+    own: list[Dim] = [*[1] * (len(given) - len(dims)), *dims]
+    wanted: list[Dim] = [*[1] * (len(own) - len(given)), *given]
+    x, target = node.input(0), list[Dim]()
+    for axis, (d, w) in enumerate(zip(own, wanted, strict=True)):
+        found = _expanded_dim(d, w)
+        if found is None:
+            raise ModelError(f"{node.type(0)} does not broadcast to {given}: {d} against {w}")
+        target.append(found)
+        if isinstance(d, int) and d != 1 and not isinstance(w, int):
+            x = checked(x, "equal", taken_dim(w, d), d, axis)
+    return broadcast(x, target)
+
+
+def _expanded_dim(own: Dim, wanted: Dim) -> Dim | None:
+    """Return the extent of an axis whose size is `wanted`, or its own where that is 1."""
+    if isinstance(wanted, int) or is_literal_one(wanted) or is_literal_one(own):
+        return common_dim(own, wanted)
+    return own if isinstance(own, int) or same_dim(own, wanted) else taken_dim(wanted, own)
 
 
 @converter("DepthToSpace", since=(1, 11, 13, 28))

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.onnx.build import (
+    broadcast,
     converted,
     dims_of,
     in_float32,
@@ -17,10 +16,11 @@ from treadle.frontend.onnx.build import (
     reshaped,
     scalar_like,
     shape_of,
+    stretched,
 )
 from treadle.frontend.onnx.node import OnnxNode, Result, converter
 from treadle.frontend.onnx.tensors import dtype_of
-from treadle.graph.nodes import Constant, Node
+from treadle.graph.nodes import Node
 from treadle.graph.types import product_of, tensor_type
 from treadle.ops import elementwise, norm, sizes
 from treadle.ops import reduce as reductions
@@ -126,9 +126,7 @@ def layer_normalization(node: OnnxNode) -> list[Node]:
     epsilon = node.number("epsilon", 1e-5)
     plain = node.dims(1) == shape[axis:] and not node.wants(1) and not node.wants(2)
     if plain and (not node.has_input(2) or node.dims(2) == shape[axis:]):
-        bias = node.optional(2) or Constant.of(
-            np.zeros(node.shape(1), dtype=dt.to_numpy(node.type(0).dtype))
-        )
+        bias = node.optional(2) or broadcast(scalar_like(0, x), node.dims(1))
         return [norm.layer_norm(x, node.input(1), bias, axis=axis, epsilon=epsilon)]
     return _layer_normalized(node, tuple(range(axis, len(shape))), epsilon)
 
@@ -137,10 +135,16 @@ def _layer_normalized(node: OnnxNode, axes: tuple[int, ...], epsilon: float) -> 
     """Return the normalised data with the mean and inverse deviation it used."""
     wide, dtype = in_float32(node.input(0))
     normal, mean, inverse = centred_and_scaled(wide, axes, epsilon)
-    result: Node = elementwise.multiply(converted(normal, dtype), node.input(1))
+    result: Node = elementwise.multiply(converted(normal, dtype), _parameter(node, 1))
     if node.has_input(2):
-        result = elementwise.add(result, node.input(2))
+        result = elementwise.add(result, _parameter(node, 2))
     return [result, mean, inverse]
+
+
+def _parameter(node: OnnxNode, index: int) -> Node:
+    """Return a scale or bias of the extents of the data where it is not known to have extent 1."""
+    fits = node.type(index).ndim <= node.type(0).ndim
+    return stretched(node.input(index), node.dims(0)) if fits else node.input(index)
 
 
 def centred_and_scaled(x: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node, Node]:
@@ -159,7 +163,7 @@ def rms_normalization(node: OnnxNode) -> Node:
     ndim = node.type(0).ndim
     axes = tuple(range(node.axis(node.integer("axis", -1), ndim), ndim))
     normal, _ = scaled_by_rms(node.input(0), axes, node.number("epsilon", 1e-5))
-    return elementwise.multiply(normal, node.input(1))
+    return elementwise.multiply(normal, _parameter(node, 1))
 
 
 def scaled_by_rms(x: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node]:

@@ -23,12 +23,13 @@ def _window(node: OnnxNode) -> Window:
 
 
 def _out_sizes(node: OnnxNode, window: Window) -> tuple[Dim, ...]:
-    """Return how many windows there are in ceil mode; empty without it.
+    """Return how many windows there are; empty where it is as many as fit.
 
-    The last window may hang over the padded end, but starts inside the data or the pad before it.
+    In ceil mode the last window may hang over the padded end, but starts inside the data or the pad
+    before it.
     """
     if not node.flag("ceil_mode"):
-        return ()
+        return _overhanging(node, window)
     sizes: list[Dim] = []
     for k, d in enumerate(node.dims(0)[2:]):
         stride, start = window.strides[k], convert(d) + window.before[k]
@@ -36,6 +37,28 @@ def _out_sizes(node: OnnxNode, window: Window) -> tuple[Dim, ...]:
         count = minimum((span + (stride - 1)) // stride + 1, (start + (stride - 1)) // stride)
         sizes.append(normal_size(maximum(count, 0)))
     return tuple(sizes)
+
+
+def _overhanging(node: OnnxNode, window: Window) -> tuple[Dim, ...]:
+    """Return how many windows there are where one is larger than its padded axis; else empty.
+
+    ONNX's shape inference rounds the quotient towards zero: one window hangs over an axis that
+    lacks less than a stride, none is on one that lacks less than two.
+    """
+    sizes: list[Dim] = []
+    missing = False
+    for k, d in enumerate(node.dims(0)[2:]):
+        stride = window.strides[k]
+        span = d + window.before[k] + window.after[k] - window.extents[k]
+        lacks = isinstance(span, int) and span < 0
+        missing = missing or lacks
+        sizes.append(normal_size(1 - -span // stride if lacks else span // stride + 1))
+    if any(isinstance(d, int) and d < 0 for d in sizes):
+        raise ModelError(
+            f"a window of {list(window.extents)} does not fit into {node.type(0)}",
+            hint="check kernel_shape, dilations and pads",
+        )
+    return tuple(sizes) if missing else ()
 
 
 @converter("MaxPool", since=(1, 8, 10, 11, 12, 22))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 from treadle import dtype as dt
 from treadle.expr.nodes import int_value
-from treadle.frontend.onnx.build import converted, dims_of
+from treadle.frontend.onnx.build import checked, converted, dims_of
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Call, Node
-from treadle.graph.types import tensor_type
+from treadle.graph.types import product_of, tensor_type
 from treadle.ops import cumulative, elementwise
 from treadle.ops import reduce as reductions
 
@@ -133,9 +133,11 @@ def _keeps_without_axes(node: OnnxNode) -> bool:
 def extreme_index(node: OnnxNode) -> Node:
     """Convert the index of the largest or smallest element along an axis."""
     op = reductions.argmax if node.op == "ArgMax" else reductions.argmin
+    axis, dims = node.axis(node.integer("axis", 0), node.type(0).ndim), node.dims(0)
+    others = product_of(dims[:axis] + dims[axis + 1 :])
     return op(
-        node.input(0),
-        axis=node.axis(node.integer("axis", 0), node.type(0).ndim),
+        checked(node.input(0), "filled", dims[axis], others, axis),
+        axis=axis,
         keepdims=node.flag("keepdims", True),
         select_last=node.flag("select_last_index") if node.version >= 12 else False,
     )

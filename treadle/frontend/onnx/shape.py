@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from treadle.errors import ModelError, TypeMismatch
 from treadle.expr.nodes import int_value
-from treadle.frontend.onnx.build import reshaped
+from treadle.frontend.onnx.build import checked, dims_of, reshaped
 from treadle.frontend.onnx.computed import is_computed, reshape_computed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.symbolic import sizes_node
@@ -78,13 +78,25 @@ def squeeze(node: OnnxNode) -> Node:
 def _squeezed(node: OnnxNode, axes: Sequence[int] | None) -> Node:
     shape = node.dims(0)
     if axes is None:
-        dropped = tuple(k for k, d in enumerate(shape) if d == 1)
-    else:
-        dropped = node.axes(axes, len(shape))
+        return _squeezed_where_one(node.input(0))
+    dropped = node.axes(axes, len(shape))
     for k in dropped:
         if int_value(shape[k]) not in (1, None):
             raise ModelError(f"axis {k} of {list(shape)} has {shape[k]} elements, not 1")
     return reshaped(node.input(0), tuple(d for k, d in enumerate(shape) if k not in dropped))
+
+
+def _squeezed_where_one(x: Node) -> Node:
+    """Return `x` without its axes of 1 element.
+
+    The rank of a result is known before a run: an open axis stays, and a run in which it has 1
+    element is refused.
+    """
+    kept = x
+    for axis, d in enumerate(dims_of(x)):
+        if not isinstance(d, int):
+            kept = checked(kept, "kept", d, 0, axis)
+    return reshaped(kept, tuple(d for d in dims_of(x) if d != 1))
 
 
 @converter("Unsqueeze", since=(1, 11))

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.computed import is_computed, top_k_computed
+from treadle.frontend.onnx.computed import elements, is_computed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Node, TupleItem
+from treadle.graph.types import Dim
 from treadle.ops import sort
 
 
@@ -20,8 +21,15 @@ def top_k(node: OnnxNode) -> list[Node]:
     axis = node.axis(node.integer("axis", -1), node.type(0).ndim)
     if node.version > 1 and node.type(1).shape not in ((), (1,)):
         raise ModelError(f"K must be one number, not {node.type(1)}")
-    if node.version > 1 and is_computed(node, 1):
-        return top_k_computed(node, axis, largest)
-    k = node.integer("k") if node.version == 1 else int(node.constant_scalar(1, "K"))
+    k = _wanted(node)
     both = sort.topk(node.input(0), k=k, axis=axis, largest=largest)
     return [TupleItem.of(both, 0), TupleItem.of(both, 1)]
+
+
+def _wanted(node: OnnxNode) -> Dim:
+    """Return how many elements are wanted: a number, or one that a run knows."""
+    if node.version == 1:
+        return node.integer("k")
+    if is_computed(node, 1):
+        return node.measure(elements(node, 1)[0])
+    return node.sizes(1, "K")[0]
