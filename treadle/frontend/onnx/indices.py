@@ -14,7 +14,7 @@ from treadle.graph.types import Dim, tensor_type
 from treadle.ops.index_checks import INDEX_TYPES, check_indices, outside
 
 
-def checked(node: OnnxNode, data: Node, indices: Node, axis: int, count: int = 1) -> Node:
+def checked_indices(node: OnnxNode, data: Node, indices: Node, axis: int, count: int = 1) -> Node:
     """Return `indices` of `count` axes of `data` from `axis` on, checked; negative ones wrap.
 
     Raises: ModelError when one that is known is outside of its axis.

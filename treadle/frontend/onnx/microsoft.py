@@ -21,7 +21,7 @@ from treadle.frontend.onnx.build import (
     scalar_like,
     transposed,
 )
-from treadle.frontend.onnx.indices import checked
+from treadle.frontend.onnx.indices import checked_indices
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.norm import centred_and_scaled, scaled_by_rms
 from treadle.graph.nodes import Constant, Node
@@ -124,13 +124,13 @@ def embed_layer_normalization(node: OnnxNode) -> list[Node]:
     """Convert the sum of word, position and segment embeddings, normalised."""
     node.without_effect("mask_index_type")
     ids, words = node.input(0), node.input(2)
-    total: Node = movement.gather(words, checked(node, words, ids, 0), axis=0)
+    total: Node = movement.gather(words, checked_indices(node, words, ids, 0), axis=0)
     batch, steps = node.dims(0)
     positions = node.optional(8) or counted(steps)
-    places = checked(node, node.input(3), positions, 0)
+    places = checked_indices(node, node.input(3), positions, 0)
     total = elementwise.add(total, movement.gather(node.input(3), places, axis=0))
     if node.has_input(1) and node.has_input(4):
-        segments = checked(node, node.input(4), node.input(1), 0)
+        segments = checked_indices(node, node.input(4), node.input(1), 0)
         total = elementwise.add(total, movement.gather(node.input(4), segments, axis=0))
     epsilon = node.number("epsilon", 1e-12)
     normal, _, _ = _normalized(total, node.input(5), node.optional(6), epsilon)
@@ -178,7 +178,7 @@ def _at_positions(node: OnnxNode, table: Node, heads: Node) -> Node:
     if dims_of(positions) == (1,):
         each = reshaped(counted(steps), (1, steps))
         positions = elementwise.add(converted(positions, "int64"), each)
-    rows = movement.gather(table, checked(node, table, positions, 0), axis=0)
+    rows = movement.gather(table, checked_indices(node, table, positions, 0), axis=0)
     return reshaped(rows, (dims_of(positions)[0], 1, steps, dims_of(table)[-1]))
 
 

@@ -23,7 +23,7 @@ from treadle.frontend.onnx.build import (
     scalar_like,
     transposed,
 )
-from treadle.frontend.onnx.indices import checked
+from treadle.frontend.onnx.indices import checked_indices
 from treadle.frontend.onnx.microsoft import (
     DOMAIN,
     dtype_of_node,
@@ -143,7 +143,7 @@ def _turned(node: OnnxNode, x: Node, times: _Times) -> Node:
     tables: list[Node] = []
     for k in (7, 8):
         table = node.input(k)
-        rows: Node = movement.gather(table, checked(node, table, positions, 0), axis=0)
+        rows: Node = movement.gather(table, checked_indices(node, table, positions, 0), axis=0)
         half = dims_of(rows)[-1]
         rows = broadcast(rows, (batch, steps, half))
         tables.append(reshaped(rows, (batch, 1, steps, half)))

@@ -22,7 +22,7 @@ from treadle.frontend.onnx.build import (
     shape_of,
     transposed,
 )
-from treadle.frontend.onnx.indices import checked
+from treadle.frontend.onnx.indices import checked_indices
 from treadle.frontend.onnx.matmul import product
 from treadle.frontend.onnx.microsoft import DOMAIN
 from treadle.frontend.onnx.node import ConvertFn, OnnxNode, Result, converter
@@ -297,7 +297,7 @@ def gather_blocks(node: OnnxNode) -> Node:
 
     def taken(index: int) -> Node:
         table = node.input(index)
-        return movement.gather(table, checked(node, table, node.input(1), axis), axis=axis)
+        return movement.gather(table, checked_indices(node, table, node.input(1), axis), axis=axis)
 
     values = _unpacked(taken(0), bits) if packed else taken(0)
     width = known_width(values)

@@ -23,7 +23,7 @@ from treadle.frontend.onnx.computed import (
     slice_computed,
     tile_computed,
 )
-from treadle.frontend.onnx.indices import checked
+from treadle.frontend.onnx.indices import checked_indices
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.symbolic import is_sizes
 from treadle.graph.broadcasting import common_dim, is_literal_one, taken_dim
@@ -340,7 +340,7 @@ def gather(node: OnnxNode) -> Node:
     """Convert a selection of slices by index."""
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
     data = node.input(0)
-    return movement.gather(data, checked(node, data, node.input(1), axis), axis=axis)
+    return movement.gather(data, checked_indices(node, data, node.input(1), axis), axis=axis)
 
 
 @converter("GatherElements", since=(11, 13))
@@ -348,7 +348,9 @@ def gather_elements(node: OnnxNode) -> Node:
     """Convert a selection of single elements along an axis."""
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
     data = node.input(0)
-    return movement.gather_elements(data, checked(node, data, node.input(1), axis), axis=axis)
+    return movement.gather_elements(
+        data, checked_indices(node, data, node.input(1), axis), axis=axis
+    )
 
 
 @converter("GatherND", since=(11, 12, 13))
@@ -357,7 +359,7 @@ def gather_nd(node: OnnxNode) -> Node:
     data, indices, batch = node.input(0), node.input(1), node.integer("batch_dims", 0)
     depth = int_value(dims_of(indices)[-1]) if dims_of(indices) else None
     if depth and batch >= 0 and batch + depth <= len(dims_of(data)):  # else no selection at all
-        indices = checked(node, data, indices, batch, depth)
+        indices = checked_indices(node, data, indices, batch, depth)
     return movement.gather_nd(data, indices, batch_dims=batch)
 
 
