@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make demo` and `make test` need nothing but Python 3.10 or later; each sets up what it uses.
 
-.PHONY: help demo test check clean
+.PHONY: help demo test test-avx2 check clean
 
 help:
 	@echo "make demo   set up, compile a digit classifier, compare it with onnxruntime"
 	@echo "make test   set up, run the tests"
+	@echo "make test-avx2"
+	@echo "            set up, run the tests of what the CPU decides, as on one with AVX2 (x86 only)"
 	@echo "make check  set up, run what every commit must pass: format, lint, types, quick tests"
 	@echo "make clean  remove .venv and all build output"
 
@@ -17,6 +19,13 @@ test:
 	@scripts/setup
 	@echo "==> Running the tests"
 	@.venv/bin/python -m pytest -n auto -m "not slow and not torch and not conformance"
+
+test-avx2:
+	@scripts/setup
+	@echo "==> Running the tests of what the CPU decides, as on one with AVX2"
+	@TREADLE_HOST_CPU=haswell .venv/bin/python -m pytest -n auto \
+		-m "not slow and not torch and not conformance" \
+		tests/build tests/examples tests/ops/schedules tests/optimize tests/runtime tests/target
 
 check:
 	@scripts/setup

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from treadle.build.compile import compile_model
-from treadle.cli.bench import open_onnxruntime
+from treadle.cli.engines import open_onnxruntime
 from treadle.cli.inputs import filled_inputs
 from treadle.runtime import native
 

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from treadle.cli.peak import fma_gflops, read_gigabytes, vector_lanes
+from treadle.cli.peak import fma_gflops, lanes_of, read_gigabytes
+from treadle.target.parse import parse_target
 
 
 def main() -> None:
@@ -30,7 +31,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps({"machine": machine.describe(), "threads": figures}, indent=1))
         return
-    table = Table(title=f"{machine.describe()['cpu']}, vectors of {32 * vector_lanes()} bits")
+    lanes = lanes_of(parse_target("llvm"))
+    table = Table(title=f"{machine.describe()['cpu']}, vectors of {32 * lanes} bits")
     for heading in ("threads", "float32 FMA, GFLOP/s", "memory read, GB/s"):
         table.add_column(heading, justify="right")
     for threads, figure in figures.items():

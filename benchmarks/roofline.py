@@ -22,8 +22,7 @@ from rich.table import Table
 import treadle
 from benchmarks import machine
 from benchmarks.engines import random_inputs
-from treadle.cli import peak
-from treadle.cli.profile import Layer, Limits, measure
+from treadle.cli.profile import Layer, Limits, measure, measured_limits
 from treadle.runtime.array import array
 from treadle.settings import use
 
@@ -47,7 +46,7 @@ def merged(layers: Iterable[Layer]) -> list[Layer]:
     for layer in layers:
         one = found.get(layer.kernel, Layer(layer.origin, layer.kernel, 0, 0, 0.0))
         sums = (one.flops + layer.flops, one.bytes + layer.bytes, one.seconds + layer.seconds)
-        found[layer.kernel] = Layer(one.origin, one.kernel, *sums)
+        found[layer.kernel] = Layer(one.origin, one.kernel, *sums, saves=layer.saves)
     return sorted(found.values(), key=lambda layer: -layer.seconds)
 
 
@@ -174,7 +173,7 @@ def main() -> None:
     if missing := [str(path) for path in paths if not path.is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
     threads = arguments.threads
-    limits = Limits(peak.fma_gflops(threads), peak.read_gigabytes(threads))
+    limits = measured_limits(threads)
     networks = {path.stem: layers_of(path, threads) for path in paths}
     console = Console(width=max(150, Console().width))
     for name, layers in networks.items():

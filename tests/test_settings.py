@@ -25,6 +25,7 @@ def test_the_defaults() -> None:
     assert (now.debug, now.dump, now.dump_only, now.override) == (0, None, "*", None)
     assert (now.verify, now.time, now.num_threads, now.compile_workers) == (1, False, None, None)
     assert now.winograd
+    assert now.host_cpu == ""
     assert now.cache.name == "treadle"
 
 
@@ -40,12 +41,12 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         "CACHE": str(tmp_path / "cache"),
         "COMPILE_WORKERS": "8",
         "WINOGRAD": "0",
+        "HOST_CPU": "haswell",
     }
     for name, value in values.items():
         monkeypatch.setenv(f"TREADLE_{name}", value)
-    assert get() == Settings(
-        3, tmp_path / "dump", "conv*", tmp_path, 2, True, 4, tmp_path / "cache", 8, False
-    )
+    first = (3, tmp_path / "dump", "conv*", tmp_path, 2, True, 4, tmp_path / "cache", 8)
+    assert get() == Settings(*first, False, "haswell")
 
 
 def test_the_cache_follows_the_desktop_rules(
@@ -116,3 +117,11 @@ def test_every_setting_is_described() -> None:
     rows = describe()
     assert [variable for variable, _, _ in rows] == [s.variable for s in TABLE]
     assert all(help_text for _, _, help_text in rows)
+
+
+def test_edited_dumps_are_in_a_folder_that_exists(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TREADLE_OVERRIDE", str(tmp_path / "missing"))
+    with pytest.raises(SettingError, match="must be a folder that exists"):
+        get()

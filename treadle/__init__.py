@@ -4,6 +4,7 @@
 from treadle import te
 from treadle.build.compile import compile_model as compile
 from treadle.build.executable import Executable, LoadedExecutable
+from treadle.build.kernel_library import load_module
 from treadle.build.load import load
 from treadle.build.te_build import build, lower
 from treadle.errors import (
@@ -19,6 +20,7 @@ from treadle.errors import (
     UnsupportedOperators,
     UsageError,
 )
+from treadle.integrations.inference_session import InferenceSession, SessionOptions
 from treadle.runtime.array import Device, NDArray, array, cpu, empty, from_dlpack
 from treadle.settings import use as settings
 from treadle.target.base import Target
@@ -27,9 +29,10 @@ from treadle.target.parse import parse_target
 __version__ = "0.1.0"
 
 __all__ = [
-    "ArtifactError", "Device", "Executable", "InputError", "InternalError", "LoadedExecutable",
-    "ModelError", "NDArray", "ScheduleError", "Target", "TargetError", "ToolchainError",
-    "TreadleError", "TypeMismatch", "UnsupportedOperators", "UsageError",
-    "array", "build", "compile", "cpu", "empty", "from_dlpack", "load", "lower", "parse_target",
-    "settings", "te",
+    "ArtifactError", "Device", "Executable", "InferenceSession", "InputError", "InternalError",
+    "LoadedExecutable", "ModelError", "NDArray", "ScheduleError", "SessionOptions", "Target",
+    "TargetError", "ToolchainError", "TreadleError", "TypeMismatch", "UnsupportedOperators",
+    "UsageError", "array", "build", "compile", "cpu", "empty", "from_dlpack", "load",
+    "load_module", "lower",
+    "parse_target", "settings", "te",
 ]  # fmt: skip

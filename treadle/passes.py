@@ -58,6 +58,38 @@ def recorded_decisions() -> Iterator[list[Decision]]:
         _decisions.reset(token)
 
 
+_no_files: set[Path] | None = None
+_overrides: ContextVar[set[Path] | None] = ContextVar("overrides", default=_no_files)
+
+
+@contextmanager
+def unused_overrides() -> Iterator[list[Path]]:
+    """Find the files in the folder of the setting `override` that the block does not use.
+
+    The list is filled when the block ends.
+    """
+    used: set[Path] = set()
+    unused: list[Path] = []
+    token = _overrides.set(used)
+    try:
+        yield unused
+        folder = get().override
+        if folder is not None:
+            unused += sorted(p for p in folder.rglob("*") if p.is_file() and p not in used)
+    finally:
+        _overrides.reset(token)
+
+
+def _read_override(path: Path) -> str | None:
+    """Return the text that replaces a stage, None where the user has none."""
+    if not path.is_file():
+        return None
+    used = _overrides.get()
+    if used is not None:
+        used.add(path)
+    return path.read_text(encoding="utf-8")
+
+
 def decided(origin: str, topic: str, choice: str, reason: str | Callable[[], str]) -> None:
     """Record a decision where somebody collects them; a reason that costs time is a function."""
     made = _decisions.get()
@@ -222,10 +254,11 @@ class _Run(Generic[T]):
         if self.watch.override is None or self.pipeline.parse is None:
             return program
         path = self._stage_path(self.watch.override, number, step.name)
-        if not path.is_file():
+        text = _read_override(path)
+        if text is None:
             return program
         try:
-            return self.pipeline.parse(path.read_text(encoding="utf-8"), program)
+            return self.pipeline.parse(text, program)
         except TreadleError as e:
             raise e.located(str(path)) from e
 
@@ -255,9 +288,8 @@ def final_text(label: str, pipeline: str, name: str, text: str) -> str:
     if watch.dump is not None and chosen:
         (watch.dump / place).parent.mkdir(parents=True, exist_ok=True)
         (watch.dump / place).write_text(text, encoding="utf-8")
-    if watch.override is not None and (watch.override / place).is_file():
-        return (watch.override / place).read_text(encoding="utf-8")
-    return text
+    edited = None if watch.override is None else _read_override(watch.override / place)
+    return text if edited is None else edited
 
 
 def _file_name(label: str) -> str:

@@ -14,6 +14,9 @@ from pathlib import Path
 
 from treadle.errors import SettingError
 
+MOST_THREADS = 512
+"""Threads, of the native runtime or of the compiler's workers."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -29,6 +32,7 @@ class Settings:
     cache: Path
     compile_workers: int | None
     winograd: bool
+    host_cpu: str
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,13 @@ def _folder(text: str) -> Path:
     return path
 
 
+def _existing_folder(text: str) -> Path:
+    path = Path(text).expanduser()
+    if not path.is_dir():
+        raise ValueError(text)
+    return path
+
+
 def _default_cache() -> Path:
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):
@@ -95,18 +106,18 @@ TABLE = (
     Setting("dump_only", str, lambda: "*", "a name pattern", "dump only matching kernels"),
     Setting(
         "override",
-        _folder,
+        _existing_folder,
         _none,
-        "a folder",
+        "a folder that exists",
         "compile the edited dumps of graph and LLVM IR found there",
     ),
     Setting("verify", _integer(0, 2), lambda: 1, "0, 1 or 2", "how much to check between passes"),
     Setting("time", _bool, lambda: False, "0 or 1", "print the time of every pass"),
     Setting(
         "num_threads",
-        _integer(1, 512),
+        _integer(1, MOST_THREADS),
         _none,
-        "a number from 1 to 512",
+        f"a number from 1 to {MOST_THREADS}",
         "threads of the native runtime (default: the CPUs this process may use)",
     ),
     Setting(
@@ -114,9 +125,9 @@ TABLE = (
     ),
     Setting(
         "compile_workers",
-        _integer(1, 512),
+        _integer(1, MOST_THREADS),
         _none,
-        "a number from 1 to 512",
+        f"a number from 1 to {MOST_THREADS}",
         "processes that compile kernels (default: the CPUs this process may use)",
     ),
     Setting(
@@ -126,6 +137,13 @@ TABLE = (
         "0 or 1",
         "let 3x3 convolutions run by Winograd's filtering and large products by Strassen's "
         "algorithm (faster, less exact) where it pays",
+    ),
+    Setting(
+        "host_cpu",
+        str,
+        str,
+        "the name of a CPU",
+        "compile for that CPU where no other is named, as if this machine had it and no more",
     ),
 )
 

@@ -8,7 +8,11 @@
  *  - Handles are opaque. Text returned by a query belongs to its handle.
  *  - Kernels are machine code: a compiled artifact must be trusted like a program. Everything else
  *    in an artifact (archive, manifest, plan, weights) is validated before use.
- *  - Every function may be called from any thread. Runs of one executor happen one after another.
+ *  - Every function may be called from any thread. Runs of one executor happen one after another;
+ *    executors of one model (td_executor_fork) run beside each other and share code and weights.
+ *  - A child made by fork() may use every handle, whatever other threads of the parent were doing. A
+ *    run that was going on there goes on there alone: in the child its executor has no results, and
+ *    neither observer nor profile.
  */
 #ifndef TREADLE_H_
 #define TREADLE_H_
@@ -63,8 +67,8 @@ struct td_env {
    * Returns the first non-zero result. A call from inside a body runs serially. */
   int32_t (*parallel)(const td_env* env, td_body body, void* closure, int64_t count);
   int32_t num_threads; /* participants a parallel loop may use; worker is below it */
-  int32_t reserved;
-  void* pool; /* private to the runtime */
+  int32_t all;         /* private to the runtime, like what follows */
+  void* pool;
 };
 
 /* One kernel call: `buffers` holds one 64-byte aligned pointer per buffer parameter in order
@@ -104,14 +108,15 @@ TD_API int64_t td_now_ns(void);
 /* ---- threads --------------------------------------------------------------------------------- */
 
 /* Threads used by environments that do not say otherwise: td_set_num_threads, else the variable
- * TREADLE_NUM_THREADS, else td_usable_cpus. */
+ * TREADLE_NUM_THREADS, else td_usable_cpus. Runs that go on beside each other share that many: of 8
+ * threads two runs use 4 each, and whichever goes on alone uses what it may. */
 TD_API int32_t td_num_threads(void);
 
 /* Sets that number; 0 returns to the default. */
 TD_API int32_t td_set_num_threads(int32_t count, td_error* error);
 
-/* Fills an environment for up to `num_threads` threads (0: td_num_threads). All environments share
- * one pool of threads, which starts on first need and survives fork. */
+/* Fills an environment for up to `num_threads` threads (0: td_num_threads). The threads start on
+ * first need; a child made by fork() starts its own. */
 TD_API int32_t td_env_init(td_env* env, int32_t num_threads, td_error* error);
 
 /* ---- content hashes -------------------------------------------------------------------------- */
@@ -191,17 +196,42 @@ typedef struct {
 } td_buffer;
 
 /* Makes an executor from a plan (JSON text), kernels by name and constants by name. The plan is
- * checked as a whole before any pointer is used. Kernels and constants must outlive the executor.
- * Names and plan are copied. */
+ * checked as a whole before any pointer is used. Kernels and constants must outlive the executor and
+ * its forks. Names and plan are copied. */
 TD_API int32_t td_executor_create(const char* plan, size_t plan_bytes, const td_symbol* kernels,
                                   size_t num_kernels, const td_constant* constants,
                                   size_t num_constants, td_executor** executor, td_error* error);
 
 /* Makes an executor from an artifact (a tar of mod.so, mod.json, mod.params). Nothing is written
- * to the file system where the system offers anonymous files. */
+ * to the file system where the system offers anonymous files.
+ *
+ * Weights of 1 MiB and more are mapped: all executors of a file, in all processes, share the pages
+ * of the file cache. So the file must not be written to while it is in use; replacing it by renaming
+ * another one to its name is fine. */
 TD_API int32_t td_open(const char* path, td_executor** executor, td_error* error);
 
+/* Compare the weights with their hash, however many they are. Without it that is done up to 64 MiB:
+ * reading more would take longer than all the rest of loading. Machine code and plan are always
+ * compared, and every length and type is checked. */
+#define TD_VERIFY 1u
+
+/* The same from an open file, which stays open and the caller's. `flags`: 0 or TD_VERIFY. */
+TD_API int32_t td_open_file(int fd, uint32_t flags, td_executor** executor, td_error* error);
+
+/* The same from memory, which is copied. */
+TD_API int32_t td_open_memory(const void* data, size_t bytes, uint32_t flags,
+                              td_executor** executor, td_error* error);
+
+/* Makes a second executor of the same model: code and weights are shared, working memory
+ * (td_executor_arena_bytes) is its own, so both can run at the same time. It may use as many threads
+ * as `executor` and outlive it. What else was set (observer, profile) does not carry over. */
+TD_API int32_t td_executor_fork(td_executor* executor, td_executor** fork, td_error* error);
+
 TD_API void td_close(td_executor* executor);
+
+/* The execution plan as it was loaded: JSON text of `*bytes` bytes (docs/design/plan.md), valid until
+ * the last executor of the model is closed. */
+TD_API const char* td_executor_plan(const td_executor* executor, size_t* bytes);
 
 /* Runs the plan once. inputs[i] points to td_executor_input(i).bytes bytes. outputs (or any
  * outputs[i]) may be NULL: the result is then kept in the executor, see td_executor_output_data.

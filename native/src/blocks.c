@@ -66,24 +66,14 @@ static int32_t make_state(td_executor* e, uint32_t i, td_error* error) {
   return state->counter == NULL ? TD_MEMORY : TD_OK;
 }
 
-static int32_t make_body(td_executor* e, uint32_t k, const td_symbol* kernels, size_t num_kernels,
-                         const td_constant* constants, size_t num_constants, td_error* error) {
-  td_zone zone = {NULL, 0}; /* the plan of the body lies with that of the whole */
-  int32_t code = td_executor_build(&zone, &e->plan.plans[k], kernels, num_kernels, constants,
-                                   num_constants, NULL, NULL, &e->bodies[k], error);
-  td_zone_free(&zone);
-  return code;
-}
-
-int32_t td_blocks_create(td_executor* e, const td_symbol* kernels, size_t num_kernels,
-                         const td_constant* constants, size_t num_constants, td_error* error) {
+int32_t td_blocks_create(td_executor* e, td_error* error) {
   const td_plan* plan = &e->plan;
   e->bodies = td_zone_alloc(&e->zone, plan->num_plans, sizeof *e->bodies);
   e->blocks = td_zone_alloc(&e->zone, plan->num_instructions, sizeof *e->blocks);
   if (e->bodies == NULL || e->blocks == NULL) return no_memory(error);
   int32_t code = TD_OK;
   for (uint32_t k = 0; code == TD_OK && k < plan->num_plans; k++)
-    code = make_body(e, k, kernels, num_kernels, constants, num_constants, error);
+    code = td_executor_make(e->model, &plan->plans[k], &e->bodies[k], error);
   for (uint32_t i = 0; code == TD_OK && i < plan->num_instructions; i++)
     if (plan->instructions[i].block != NULL) code = make_state(e, i, error);
   return code;

@@ -40,28 +40,46 @@ typedef struct td_block_state td_block_state; /* blocks.c */
 
 struct td_executor {
   pthread_mutex_t mutex;
-  td_zone zone; /* everything below that is not memory for tensors */
-  td_plan plan;
+  _Atomic uint32_t process; /* the lock holds for this one, see td_process */
+  _Atomic bool is_held;     /* a thread has the lock and may be changing what follows */
+  td_executor* outer;       /* the one that the same thread was running when it took the lock */
+  td_model* model;
+  td_plan plan; /* of the model, or of one of its bodies */
   td_env env;
+  size_t constant_bytes;
+  td_random own_random, *random;
+  bool profiling;
+  td_observer observer; /* NULL: nobody watches */
+  void* observer_context;
+
+  /* The state of runs, made from the model: td_executor_renew makes it anew. */
+  td_zone zone; /* everything below that is not memory for tensors */
   td_step* steps;
   td_binding* inputs;
   td_binding* outputs;
   void* arena;
-  void* block;   /* weights of an artifact */
-  void** copies; /* constants that came unaligned, by value */
-  size_t constant_bytes;
-  td_library* library;
-  td_random own_random, *random;
   td_dynamic* dynamic; /* NULL for a static plan */
   td_executor** bodies; /* of branches and loops, one per plan inside the plan */
   td_block_state** blocks; /* by instruction; NULL where it is no branch or loop */
-  bool profiling;
   uint64_t *profile_ns, *profile_runs;
-  td_observer observer; /* NULL: nobody watches */
-  void* observer_context;
 };
 
 /* ---- executor.c ------------------------------------------------------------------------------ */
+
+/* Makes an executor of a model, or of one of the bodies in its plan. It is one more user of the
+ * model. */
+int32_t td_executor_make(td_model* model, const td_plan* plan, td_executor** executor,
+                         td_error* error);
+/* Gives an executor new state; the one it has is left alone. */
+int32_t td_executor_renew(td_executor* e, td_error* error);
+
+/* ---- run.c ----------------------------------------------------------------------------------- */
+
+/* Takes the executor for this thread alone; fails only after a fork, for lack of memory. */
+int32_t td_executor_lock(td_executor* e, td_error* error);
+void td_executor_unlock(td_executor* e);
+/* True when another thread was changing it in the process that this one was forked off. */
+bool td_executor_is_lost(const td_executor* e);
 
 bool td_is_aligned(const void* pointer);
 /* True when kernels may read an input of the model where it lies. */
@@ -112,8 +130,7 @@ void td_dynamic_set_size(td_executor* e, uint32_t k, int64_t number);
 
 /* ---- blocks.c: branches and loops ------------------------------------------------------------ */
 
-int32_t td_blocks_create(td_executor* e, const td_symbol* kernels, size_t num_kernels,
-                         const td_constant* constants, size_t num_constants, td_error* error);
+int32_t td_blocks_create(td_executor* e, td_error* error);
 void td_blocks_free(td_executor* e);
 /* Runs the branch or loop that is instruction i and gives its sizes their numbers. */
 int32_t td_block_run(td_executor* e, uint32_t i, td_error* error);

@@ -173,6 +173,74 @@ static bool has(const feature* f) {
   return ((uint64_t)getauxval((unsigned long)f->type) >> f->bit & 1) != 0;
 }
 
+#elif defined(__riscv) && __riscv_xlen == 64 && defined(__linux__)
+
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* How the system tells of a feature: AT_HWCAP has a bit for each letter; riscv_hwprobe (since Linux
+ * 6.4) has bits for the others and for vectors as they were ratified; a vector's bits are asked of
+ * the CPU. */
+typedef enum { LETTER, PROBED, VECTOR_BITS } kind;
+
+typedef struct {
+  const char* name;
+  kind kind;
+  uint64_t bits; /* which bits must be set; for VECTOR_BITS: at least how many */
+} feature;
+
+#define HWCAP(letter) (1ull << ((letter) - 'a'))
+enum { PROBE_CALL = 258, PROBE_EXTENSIONS = 4 };
+#define PROBE_V (1ull << 2)
+#define PROBE_ZBA (1ull << 3)
+#define PROBE_ZBB (1ull << 4)
+#define PROBE_ZBS (1ull << 5)
+
+static const feature FEATURES[] = {
+    {"m", LETTER, HWCAP('m')},
+    {"a", LETTER, HWCAP('a')},
+    {"f", LETTER, HWCAP('f')},
+    {"d", LETTER, HWCAP('d')},
+    {"c", LETTER, HWCAP('c')},
+    {"zicsr", LETTER, HWCAP('f')}, /* f has its registers of control there */
+    {"zba", PROBED, PROBE_ZBA},
+    {"zbb", PROBED, PROBE_ZBB},
+    {"zbs", PROBED, PROBE_ZBS},
+    {"b", PROBED, PROBE_ZBA | PROBE_ZBB | PROBE_ZBS},
+    {"zfh", PROBED, 1ull << 27},
+    {"zfhmin", PROBED, 1ull << 28},
+    {"v", PROBED, PROBE_V},
+    {"zve64d", PROBED, PROBE_V},
+    {"zvfh", PROBED, 1ull << 30},
+    {"zvfhmin", PROBED, 1ull << 31},
+    {"zvl128b", VECTOR_BITS, 128},
+    {"zvl256b", VECTOR_BITS, 256},
+    {"zvl512b", VECTOR_BITS, 512},
+};
+
+/* The extensions every CPU of the system has; none where the system cannot tell. */
+static uint64_t probed(void) {
+  struct {
+    int64_t key;
+    uint64_t value;
+  } pair = {PROBE_EXTENSIONS, 0};
+  if (syscall(PROBE_CALL, &pair, 1ul, 0ul, NULL, 0ul) != 0) return 0;
+  return pair.key == PROBE_EXTENSIONS ? pair.value : 0;
+}
+
+static uint64_t vector_bits(void) {
+  uint64_t bytes;
+  if ((probed() & PROBE_V) == 0) return 0;
+  __asm__ __volatile__("csrr %0, 0xc22" : "=r"(bytes)); /* vlenb */
+  return 8 * bytes;
+}
+
+static bool has(const feature* f) {
+  if (f->kind == VECTOR_BITS) return vector_bits() >= f->bits;
+  return ((f->kind == LETTER ? getauxval(AT_HWCAP) : probed()) & f->bits) == f->bits;
+}
+
 #else
 
 typedef struct {
@@ -236,7 +304,32 @@ static void append(char* list, size_t size, const char* name) {
   memcpy(list + used, name, bytes + 1);
 }
 
-int32_t td_check_features(const char* const* features, uint32_t count, td_error* error) {
+#if defined(__x86_64__)
+#define ARCHITECTURE "x86_64"
+#elif defined(__aarch64__)
+#define ARCHITECTURE "aarch64"
+#elif defined(__riscv) && __riscv_xlen == 64
+#define ARCHITECTURE "riscv64"
+#else
+#define ARCHITECTURE "" /* unknown: not compared */
+#endif
+
+/* True if the first word of a triple is this machine's architecture, under one of its names. */
+static bool is_own_architecture(const char* triple) {
+  static const char* const OTHER_NAMES[][2] = {{"amd64", "x86_64"}, {"arm64", "aarch64"}};
+  size_t bytes = strcspn(triple, "-");
+  const char* own = ARCHITECTURE;
+  if (bytes == 0 || *own == '\0') return true; /* not said, not known */
+  if (strlen(own) == bytes && strncmp(triple, own, bytes) == 0) return true;
+  for (size_t i = 0; i < sizeof OTHER_NAMES / sizeof OTHER_NAMES[0]; i++) {
+    const char* name = OTHER_NAMES[i][0];
+    if (strlen(name) == bytes && strncmp(triple, name, bytes) == 0)
+      return strcmp(OTHER_NAMES[i][1], own) == 0;
+  }
+  return false;
+}
+
+static int32_t check_features(const char* const* features, uint32_t count, td_error* error) {
   char missing[400] = "", unknown[400] = "";
   for (uint32_t i = 0; i < count; i++) {
     int32_t answer = td_cpu_has(features[i]);
@@ -254,4 +347,13 @@ int32_t td_check_features(const char* const* features, uint32_t count, td_error*
                            "cannot check: %s", unknown),
                    "use a newer runtime, or compile without these features");
   return TD_OK;
+}
+
+int32_t td_check_machine(const td_plan* plan, td_error* error) {
+  if (plan->triple == NULL || is_own_architecture(plan->triple))
+    return check_features(plan->features, plan->num_features, error);
+  return td_hint(error,
+                 td_fail(error, TD_UNSUPPORTED, "the model is made for %.100s, this machine is %s",
+                         plan->triple, ARCHITECTURE),
+                 "compile the model for this machine, or load it on one that it is made for");
 }

@@ -3,6 +3,7 @@
 #ifndef TREADLE_INTERNAL_H_
 #define TREADLE_INTERNAL_H_
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -202,6 +203,7 @@ typedef struct {
 typedef struct td_plan td_plan;
 struct td_plan {
   const char* target;
+  const char* triple; /* what the machine code is made for; NULL if the plan does not say */
   const char** features;
   td_value* values;
   td_port* inputs;
@@ -225,21 +227,86 @@ struct td_plan {
 /* Reads and checks a plan; all its memory comes from `zone`, nothing points into `root`. */
 int32_t td_plan_read(const td_json* root, td_zone* zone, td_plan* plan, td_error* error);
 
-/* ---- executor.c ------------------------------------------------------------------------------ */
+/* ---- weights.c ------------------------------------------------------------------------------- */
 
-/* Builds an executor; takes over `zone`, `block` (weights, may be NULL) and `library` (may be
- * NULL) on success. */
-int32_t td_executor_build(td_zone* zone, const td_plan* plan, const td_symbol* kernels,
-                          size_t num_kernels, const td_constant* constants, size_t num_constants,
-                          void* block, td_library* library, td_executor** executor,
-                          td_error* error);
+typedef struct td_mapping td_mapping;
+
+/* Where the weights of an artifact lie: in the mapped file, in memory, or some here, some there. */
+typedef struct {
+  td_mapping* mapping; /* NULL: nothing is mapped */
+  void* block;         /* NULL: nothing had to be copied */
+} td_weights;
+
+/* Maps a part of a file for reading. All mappings of the same unchanged part are one. NULL when the
+ * system cannot. */
+td_mapping* td_mapping_open(int fd, uint64_t offset, size_t bytes);
+const unsigned char* td_mapping_data(const td_mapping* mapping);
+/* Whether the content was compared with its hash, by any of the users. */
+bool td_mapping_is_verified(const td_mapping* mapping);
+void td_mapping_set_verified(td_mapping* mapping);
+void td_weights_drop(td_weights* weights);
+void td_weights_before_fork(void);
+void td_weights_after_fork(void);
+
+/* ---- model.c --------------------------------------------------------------------------------- */
+
+/* What the executors of one model share. Nothing of it changes once the first one is made. */
+typedef struct {
+  _Atomic uint32_t users;
+  td_zone zone; /* everything here that is not weights or code */
+  td_plan plan;
+  const char* plan_text; /* JSON, as it was read */
+  size_t plan_bytes;
+  td_symbol* kernels;
+  td_name* kernel_names; /* sorted */
+  td_constant* constants;
+  td_name* constant_names;
+  void** copies; /* of constants that came unaligned */
+  size_t num_kernels, num_constants;
+  td_weights weights;  /* of an artifact */
+  td_library* library; /* likewise */
+} td_model;
+
+/* Makes an empty model with one user. */
+int32_t td_model_create(td_model** model, td_error* error);
+/* One user more; one user less. */
+td_model* td_model_use(td_model* model);
+void td_model_drop(td_model* model);
+/* Reads and checks the plan; `root` is what `text` says. */
+int32_t td_model_take_plan(td_model* model, const td_json* root, const char* text, size_t bytes,
+                           td_error* error);
+int32_t td_model_read_plan(td_model* model, const char* text, size_t bytes, td_error* error);
+int32_t td_model_set_kernels(td_model* model, const td_symbol* kernels, size_t count,
+                             td_error* error);
+int32_t td_model_set_constants(td_model* model, const td_constant* constants, size_t count,
+                               td_error* error);
+/* Copies a constant to aligned memory, for all executors: while the first one is made. */
+int32_t td_model_align(td_model* model, size_t position, void** data, td_error* error);
+
+/* ---- forks.c --------------------------------------------------------------------------------- */
+
+/* A number that no other process has among those that this one was forked off. */
+uint32_t td_process(void);
+
+/* ---- run.c ----------------------------------------------------------------------------------- */
+
+void td_runs_after_fork(void);
 
 /* ---- threads.c, machine.c -------------------------------------------------------------------- */
 
+/* A run has a team of threads, and its part of all threads, from begin to end. */
+void td_run_begins(td_env* env);
+void td_run_ends(td_env* env);
+/* In a child: the run is one of the thread that forked. After td_threads_after_fork. */
+void td_run_goes_on(const td_env* env);
+void td_threads_after_fork(void);
+
+
 /* Physical memory in bytes; SIZE_MAX if unknown. */
 size_t td_physical_memory(void);
-/* Refuses features this machine lacks or this runtime does not know. */
-int32_t td_check_features(const char* const* features, uint32_t count, td_error* error);
+/* Refuses code made for another architecture, and features this machine lacks or this runtime does
+ * not know. */
+int32_t td_check_machine(const td_plan* plan, td_error* error);
 
 /* ---- hash.c ---------------------------------------------------------------------------------- */
 
@@ -254,6 +321,11 @@ void td_sha256_add(td_sha256_state* s, const void* data, size_t bytes);
 void td_sha256_hex(td_sha256_state* s, char hex[65]);
 
 /* ---- library.c ------------------------------------------------------------------------------- */
+
+/* A file of our own, anonymous where the system has that; `path` is a name that opens it. A
+ * temporary one is to be unlinked. -1 (and errno) on failure. */
+int td_private_file(char* path, size_t size, bool* temporary);
+int32_t td_write_all(int fd, const void* data, size_t bytes, td_error* error);
 
 /* Loads `bytes` bytes at `offset` of a file after comparing them with a SHA-256 (NULL: none). */
 int32_t td_library_open_range(int fd, uint64_t offset, size_t bytes, const char* sha256,
@@ -278,14 +350,20 @@ int32_t td_tar_find(int fd, td_wanted* wanted, size_t count, td_error* error);
 int32_t td_read_at(int fd, void* data, size_t bytes, uint64_t offset, td_error* error);
 
 typedef struct {
-  td_constant* constants; /* from the zone; data points into block */
+  td_constant* constants; /* from the zone; data points into the weights */
   size_t count;
-  void* block; /* release with td_free */
+  td_weights weights; /* release with td_weights_drop */
 } td_params;
 
-/* Reads the weights a plan uses, checking every size against plan and member. Exactly one of
- * `sha256` and `hash64` is given. */
-int32_t td_params_read(int fd, const td_member* member, const td_plan* plan, const char* sha256,
-                       const char* hash64, td_zone* zone, td_params* params, td_error* error);
+/* The hashes of the weights: at least one is given, `hash64` counts where both are. */
+typedef struct {
+  const char *sha256, *hash64;
+  bool all; /* compare, however many bytes there are */
+} td_expected;
+
+/* Maps or reads the weights a plan uses, checking every size against plan and member. */
+int32_t td_params_read(int fd, const td_member* member, const td_plan* plan,
+                       const td_expected* expected, td_zone* zone, td_params* params,
+                       td_error* error);
 
 #endif /* TREADLE_INTERNAL_H_ */

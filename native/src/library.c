@@ -41,6 +41,8 @@ static int32_t system_failed(td_error* error, const char* what) {
 #define HOST_MACHINE 62
 #elif defined(__aarch64__)
 #define HOST_MACHINE 183
+#elif defined(__riscv) && __riscv_xlen == 64
+#define HOST_MACHINE 243
 #else
 #define HOST_MACHINE 0 /* unknown: not compared */
 #endif
@@ -52,10 +54,10 @@ static uint64_t field(const unsigned char* at, int bytes) {
 }
 
 static const char* machine_name(unsigned machine) {
-  return machine == 62    ? "x86-64"
+  return machine == 62    ? "x86_64"
          : machine == 183 ? "aarch64"
          : machine == 40  ? "arm"
-         : machine == 243 ? "riscv"
+         : machine == 243 ? "riscv64"
          : machine == 3   ? "x86"
                           : "an unknown CPU";
 }
@@ -85,7 +87,7 @@ static int32_t check_code(const unsigned char* data, size_t bytes, td_error* err
   unsigned machine = (unsigned)field(data + 18, 2);
   if (HOST_MACHINE != 0 && machine != HOST_MACHINE)
     return td_hint(error,
-                   td_fail(error, TD_ARTIFACT, "the machine code is for %s; this machine is %s",
+                   td_fail(error, TD_ARTIFACT, "the machine code is made for %s, this machine is %s",
                            machine_name(machine), machine_name(HOST_MACHINE)),
                    "compile the model for this machine (--target)");
   return check_segments(data, bytes, error);
@@ -102,8 +104,7 @@ static int32_t check_code(const unsigned char* data, size_t bytes, td_error* err
 
 /* ---- a private copy -------------------------------------------------------------------------- */
 
-/* A file of our own; `path` receives a name the loader can open. */
-static int make_private_file(char* path, size_t size, bool* temporary) {
+int td_private_file(char* path, size_t size, bool* temporary) {
 #if defined(__linux__) && defined(SYS_memfd_create)
   /* By number: the C library may be older than the kernel. 1 is MFD_CLOEXEC. */
   int anonymous = (int)syscall(SYS_memfd_create, "treadle", 1u);
@@ -122,12 +123,13 @@ static int make_private_file(char* path, size_t size, bool* temporary) {
   return fd;
 }
 
-static int32_t write_all(int fd, const char* data, size_t bytes, td_error* error) {
+int32_t td_write_all(int fd, const void* data, size_t bytes, td_error* error) {
+  const char* at = data;
   while (bytes > 0) {
-    ssize_t written = write(fd, data, bytes);
+    ssize_t written = write(fd, at, bytes);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return system_failed(error, "cannot copy the machine code");
-    data += written;
+    if (written <= 0) return system_failed(error, "cannot copy to a file of our own");
+    at += written;
     bytes -= (size_t)written;
   }
   return TD_OK;
@@ -140,7 +142,7 @@ static int32_t copy_range(int from, uint64_t offset, size_t bytes, int to, td_er
   while (bytes > 0 && code == TD_OK) {
     size_t piece = bytes < COPY_BYTES ? bytes : COPY_BYTES;
     code = td_read_at(from, buffer, piece, offset, error);
-    if (code == TD_OK) code = write_all(to, buffer, piece, error);
+    if (code == TD_OK) code = td_write_all(to, buffer, piece, error);
     offset += piece;
     bytes -= piece;
   }
@@ -193,9 +195,9 @@ static int32_t open_copy(const void* data, int from, uint64_t offset, size_t byt
   if (check_size(bytes, error) != TD_OK) return TD_ARTIFACT;
   char path[1024];
   bool temporary;
-  int fd = make_private_file(path, sizeof path, &temporary);
+  int fd = td_private_file(path, sizeof path, &temporary);
   if (fd < 0) return system_failed(error, "cannot make a file for the machine code");
-  int32_t code = data != NULL ? write_all(fd, data, bytes, error)
+  int32_t code = data != NULL ? td_write_all(fd, data, bytes, error)
                               : copy_range(from, offset, bytes, fd, error);
   if (code == TD_OK) code = check_private_file(fd, bytes, sha256, error);
   if (code == TD_OK) code = load(fd, path, library, error);

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Weights (mod.params): the list-of-arrays format, read into one block of memory.
+ * Weights (mod.params): the list-of-arrays format, mapped or read into one block of memory.
  *
- * The file is walked twice. The first walk reads headers only and checks every length and type; it
- * decides where each array goes. The second walk reads everything in order, arrays directly to
- * their place, and compares the content hash.
+ * A first walk reads headers only and checks every length and type. Where arrays lie aligned in the
+ * file, as Treadle writes them, the member is mapped and they are used where they are; what is not
+ * aligned is copied. A file without any, a small one, or one that cannot be mapped is read in order,
+ * arrays directly to their place.
+ *
+ * The content hash finds damage, nothing else depends on it: lengths and types are checked without
+ * it. It is compared whenever the weights are read anyway. Mapped ones are compared up to
+ * VERIFIED_BYTES, once per process; more only on demand, for that would take longer than all the
+ * rest of loading.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +22,8 @@
 #define MAX_ARRAYS 200000u
 #define MAX_NAME_BYTES 4096u
 #define PIECE ((size_t)256 << 10)
+#define MAPPED_BYTES ((uint64_t)1 << 20) /* less is copied faster than mapped */
+#define VERIFIED_BYTES ((uint64_t)64 << 20)
 #define HEADER_PIECE ((size_t)8 << 10) /* more than MAX_NAME_BYTES */
 
 /* ---- a cursor over the member ---------------------------------------------------------------- */
@@ -74,7 +82,9 @@ typedef struct {
   int32_t ndim;
   uint64_t offset; /* of the data in the file */
   size_t bytes;
-  unsigned char* place; /* NULL: not needed by the plan */
+  bool is_needed; /* by the plan */
+  bool is_mapped; /* it is used where it lies in the file */
+  unsigned char* place; /* for the data of one that is needed and not mapped */
 } array;
 
 typedef struct {
@@ -176,7 +186,6 @@ static bool same_type(const array* a, const td_value* value) {
 
 /* Marks the arrays that a plan and its bodies use and checks their types. */
 static bool mark_arrays(walk* w, const td_plan* plan, const td_name* names) {
-  static unsigned char needed; /* an address that means "wanted, place not known yet" */
   for (uint32_t v = 0; v < plan->num_values; v++) {
     const td_value* value = &plan->values[v];
     if (value->kind != TD_VALUE_CONSTANT) continue;
@@ -187,46 +196,79 @@ static bool mark_arrays(walk* w, const td_plan* plan, const td_name* names) {
                                         : "differs in type or shape from the weights (mod.params)");
       return false;
     }
-    w->arrays[name->position].place = &needed;
+    w->arrays[name->position].is_needed = true;
   }
   for (uint32_t k = 0; k < plan->num_plans; k++)
     if (!mark_arrays(w, &plan->plans[k], names)) return false;
   return true;
 }
 
-/* Marks the arrays that are used. Returns the bytes they need. */
-static bool match_plan(walk* w, const td_plan* plan, size_t* bytes) {
+static bool match_plan(walk* w, const td_plan* plan) {
   td_name* names = td_zone_alloc(w->zone, w->count, sizeof *names);
   if (names == NULL) return no_memory(w);
   for (size_t i = 0; i < w->count; i++) names[i] = (td_name){w->arrays[i].name, i};
   td_names_sort(names, w->count);
-  if (!mark_arrays(w, plan, names)) return false;
-  *bytes = 0;
-  for (size_t i = 0; i < w->count; i++)
-    if (w->arrays[i].place != NULL)
-      *bytes += (w->arrays[i].bytes + TD_ALIGNMENT - 1) & ~(TD_ALIGNMENT - 1);
-  return true;
+  return mark_arrays(w, plan, names);
 }
 
-static bool place_arrays(walk* w, size_t bytes, td_params* params) {
-  unsigned char* at = params->block = td_alloc(bytes, w->in.error);
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* Maps the member if that is worth while: if enough of it can be used where it lies. */
+static void map_arrays(walk* w, const td_member* member, td_params* params) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < w->count; i++) {
+    array* a = &w->arrays[i];
+    a->is_mapped = a->is_needed && a->offset % TD_ALIGNMENT == 0;
+    if (a->is_mapped) bytes += a->bytes;
+  }
+  if (bytes >= MAPPED_BYTES && member->bytes <= SIZE_MAX / 2)
+    params->weights.mapping = td_mapping_open(w->in.fd, member->offset, (size_t)member->bytes);
+  for (size_t i = 0; i < w->count && params->weights.mapping == NULL; i++)
+    w->arrays[i].is_mapped = false;
+}
+
+static size_t padded(size_t bytes) { return (bytes + TD_ALIGNMENT - 1) & ~(TD_ALIGNMENT - 1); }
+
+/* Makes memory for the arrays that are not mapped. */
+static bool make_block(walk* w, td_params* params) {
+  size_t bytes = 0, count = 0;
+  for (size_t i = 0; i < w->count; i++) {
+    if (!w->arrays[i].is_needed || w->arrays[i].is_mapped) continue;
+    bytes += padded(w->arrays[i].bytes);
+    count++;
+  }
+  if (count == 0) return true;
+  unsigned char* at = params->weights.block = td_alloc(bytes, w->in.error);
   if (at == NULL) {
     w->in.code = TD_MEMORY;
     return false;
   }
-  params->constants = td_zone_alloc(w->zone, w->count, sizeof *params->constants);
-  if (params->constants == NULL) return no_memory(w);
   for (size_t i = 0; i < w->count; i++) {
     array* a = &w->arrays[i];
-    if (a->place == NULL) continue;
+    if (!a->is_needed || a->is_mapped) continue;
     a->place = at;
-    at += (a->bytes + TD_ALIGNMENT - 1) & ~(TD_ALIGNMENT - 1);
-    params->constants[params->count++] = (td_constant){a->name, a->place, a->bytes};
+    at += padded(a->bytes);
   }
   return true;
 }
 
-/* ---- second walk: data ----------------------------------------------------------------------- */
+static bool place_arrays(walk* w, const td_member* member, td_params* params) {
+  map_arrays(w, member, params);
+  if (!make_block(w, params)) return false;
+  params->constants = td_zone_alloc(w->zone, w->count, sizeof *params->constants);
+  if (params->constants == NULL) return no_memory(w);
+  for (size_t i = 0; i < w->count; i++) {
+    const array* a = &w->arrays[i];
+    if (!a->is_needed) continue;
+    const void* data = a->place;
+    if (a->is_mapped)
+      data = td_mapping_data(params->weights.mapping) + (a->offset - member->offset);
+    params->constants[params->count++] = (td_constant){a->name, data, a->bytes};
+  }
+  return true;
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
 
 typedef struct {
   const char* sha256; /* expected; NULL if the other one is */
@@ -263,6 +305,13 @@ static bool read_range(walk* w, uint64_t at, uint64_t bytes, unsigned char* plac
   return true;
 }
 
+static bool compare(walk* w, check* c) {
+  if (check_holds(c)) return true;
+  w->in.code = td_fail(w->in.error, TD_ARTIFACT, "the weights (mod.params) do not match their hash "
+                       "in the manifest: the artifact is damaged");
+  return false;
+}
+
 static bool read_data(walk* w, const td_member* member, check* c) {
   uint64_t at = member->offset;
   for (size_t i = 0; i < w->count; i++) {
@@ -271,29 +320,46 @@ static bool read_data(walk* w, const td_member* member, check* c) {
     if (!read_range(w, a->offset, a->bytes, a->place, c)) return false;
     at = a->offset + a->bytes;
   }
-  if (!read_range(w, at, member->offset + member->bytes - at, NULL, c)) return false;
-  if (check_holds(c)) return true;
-  w->in.code = td_fail(w->in.error, TD_ARTIFACT, "the weights (mod.params) do not match their hash "
-                       "in the manifest: the artifact is damaged");
-  return false;
+  return read_range(w, at, member->offset + member->bytes - at, NULL, c) && compare(w, c);
 }
 
-int32_t td_params_read(int fd, const td_member* member, const td_plan* plan, const char* sha256,
-                       const char* hash64, td_zone* zone, td_params* params, td_error* error) {
+/* Compares the hash of a mapped member as the head of this file says, and copies the arrays that
+ * cannot be used where they lie. */
+static bool check_mapped(walk* w, const td_member* member, bool all, td_mapping* mapping,
+                         check* c) {
+  const unsigned char* data = td_mapping_data(mapping);
+  if ((all || member->bytes <= VERIFIED_BYTES) && !td_mapping_is_verified(mapping)) {
+    check_add(c, data, (size_t)member->bytes);
+    if (!compare(w, c)) return false;
+    td_mapping_set_verified(mapping);
+  }
+  for (size_t i = 0; i < w->count; i++) {
+    const array* a = &w->arrays[i];
+    if (a->place != NULL) memcpy(a->place, data + (a->offset - member->offset), a->bytes);
+  }
+  return true;
+}
+
+static bool read_all(walk* w, const td_member* member, const td_plan* plan, bool all, check* c,
+                     td_params* params) {
+  if (!read_headers(w) || !match_plan(w, plan) || !place_arrays(w, member, params)) return false;
+  if (params->weights.mapping == NULL) return read_data(w, member, c);
+  return check_mapped(w, member, all, params->weights.mapping, c);
+}
+
+int32_t td_params_read(int fd, const td_member* member, const td_plan* plan,
+                       const td_expected* expected, td_zone* zone, td_params* params,
+                       td_error* error) {
   memset(params, 0, sizeof *params);
   walk w = {.in = {.fd = fd, .at = member->offset, .end = member->offset + member->bytes,
                    .error = error, .buffer = malloc(PIECE)},
             .zone = zone};
-  check c = {.sha256 = sha256, .hash64 = hash64};
+  check c = {.sha256 = expected->sha256, .hash64 = expected->hash64};
   td_sha256_start(&c.sha256_state);
   td_hash64_start(&c.hash64_state);
-  size_t bytes;
   if (w.in.buffer == NULL) no_memory(&w);
-  else if (read_headers(&w) && match_plan(&w, plan, &bytes) && place_arrays(&w, bytes, params))
-    (void)read_data(&w, member, &c);
+  else (void)read_all(&w, member, plan, expected->all, &c, params);
   free(w.in.buffer);
-  if (w.in.code == TD_OK) return TD_OK;
-  td_free(params->block);
-  params->block = NULL;
+  if (w.in.code != TD_OK) td_weights_drop(&params->weights);
   return w.in.code;
 }

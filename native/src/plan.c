@@ -324,6 +324,7 @@ bool td_read_body(td_reader* r, const td_json* root) {
     return false;
   }
   return check_version(r, root) && td_read_optional_text(r, root, "target", &plan->target) &&
+         td_read_optional_text(r, root, "triple", &plan->triple) &&
          read_features(r, root) && read_input_alignment(r, root) && read_memory(r, root) &&
          td_read_plans(r, root) && td_read_values(r, root) &&
          read_ports(r, root, "input", TD_VALUE_INPUT, &plan->inputs, &plan->num_inputs) &&

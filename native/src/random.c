@@ -51,7 +51,7 @@ uint64_t td_random_key(td_random* state) {
 }
 
 void td_executor_seed(td_executor* e, uint64_t seed) {
-  pthread_mutex_lock(&e->mutex);
+  if (td_executor_lock(e, NULL) != TD_OK) return;
   e->own_random = (td_random){mixed(seed), 0, true};
-  pthread_mutex_unlock(&e->mutex);
+  td_executor_unlock(e);
 }

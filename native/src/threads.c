@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread pool: one for the process, started on first need.
+ * The thread pool: teams of threads, started on first need.
+ *
+ * A run has a team to itself, the first that is free, so that runs beside each other do not wait for
+ * each other and a run alone always has the same threads. Runs beside each other share the process's
+ * number of threads: each uses its part of it, and takes more when the others end. With as many runs
+ * as threads every run works alone, and no thread spins for work that will not come.
  *
  * A parallel loop is dealt out in equal shares, one per participant and always the same one to the
  * same thread: loops of the same extent meet their data in the cache of the core that made it
@@ -26,6 +31,7 @@
 #define SPIN_NS 30000    /* then give way to others between looks */
 #define YIELD_NS 1000000 /* then sleep: waking up costs tens of microseconds */
 #define LOOKS_PER_CLOCK 16
+#define MAX_TEAMS 256 /* more runs than that beside each other work alone */
 
 #if defined(__x86_64__) || defined(__i386__)
 #define relax() __builtin_ia32_pause()
@@ -44,7 +50,10 @@
 #define END(share) ((uint32_t)(share) & 0x7ffffff)
 #define LEFT(share) (END(share) - BEGIN(share))
 
-static struct {
+typedef struct td_team td_team;
+
+/* The team's threads and the loop they work on. */
+struct td_team {
   struct {
     _Alignas(128) _Atomic uint64_t share;
   } of[TD_MAX_THREADS];
@@ -58,18 +67,23 @@ static struct {
   uint32_t units;
   _Atomic uint32_t smallest;    /* piece, in units */
   _Atomic int32_t participants; /* the first so many threads have shares */
+  _Atomic int32_t all;          /* threads of all runs beside each other */
   _Atomic int32_t result;
   _Alignas(128) _Atomic int32_t sleepers;
   _Atomic int32_t caller_sleeps;
   _Atomic int32_t stop;
-  _Atomic int32_t busy; /* a caller owns the pool */
+  _Atomic int32_t is_taken; /* by a run, or by a loop outside of any */
   int32_t num_workers;
   pthread_t workers[TD_MAX_THREADS];
   pthread_mutex_t mutex;
   pthread_cond_t work_waits, loop_ends;
-} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER,
-          .work_waits = PTHREAD_COND_INITIALIZER,
-          .loop_ends = PTHREAD_COND_INITIALIZER};
+};
+
+/* Teams are made in order, on first need, and stay. */
+static _Atomic(td_team*) teams[MAX_TEAMS];
+
+/* Runs and loops outside of runs that go on now: they share the threads. */
+static _Atomic int32_t active = 0;
 
 static _Thread_local int32_t this_worker = 0;
 static _Thread_local bool inside_loop = false;
@@ -82,13 +96,13 @@ typedef struct {
 
 /* Takes half of what is left of a thread's share, but no less than the smallest piece: off the
  * front for the owner, off the end for other participants. */
-static bool take(int32_t owner, int32_t worker, td_piece* piece) {
-  _Atomic uint64_t* share = &pool.of[owner].share;
+static bool take(td_team* team, int32_t owner, int32_t worker, td_piece* piece) {
+  _Atomic uint64_t* share = &team->of[owner].share;
   uint64_t word = atomic_load_explicit(share, memory_order_acquire);
   bool is_own = owner == worker;
   while (LEFT(word) != 0 && worker < PARTICIPANTS(word)) {
     /* A stale value can only make the piece larger or smaller than meant. */
-    uint32_t smallest = atomic_load_explicit(&pool.smallest, memory_order_relaxed);
+    uint32_t smallest = atomic_load_explicit(&team->smallest, memory_order_relaxed);
     uint32_t left = LEFT(word), size = left / 2 > smallest ? left / 2 : smallest;
     if (size > left) size = left;
     uint32_t begin = BEGIN(word), end = END(word);
@@ -104,193 +118,297 @@ static bool take(int32_t owner, int32_t worker, td_piece* piece) {
 }
 
 /* Takes a piece of the thread's own share, or else of the next one that has work. */
-static bool take_any(int32_t worker, td_piece* piece) {
-  if (take(worker, worker, piece)) return true;
-  int32_t participants = atomic_load_explicit(&pool.participants, memory_order_relaxed);
+static bool take_any(td_team* team, int32_t worker, td_piece* piece) {
+  if (take(team, worker, worker, piece)) return true;
+  int32_t participants = atomic_load_explicit(&team->participants, memory_order_relaxed);
   for (int32_t k = 1; k < participants; k++)
-    if (take((worker + k) % participants, worker, piece)) return true;
+    if (take(team, (worker + k) % participants, worker, piece)) return true;
   return false;
 }
 
-static void run_piece(int32_t worker, td_piece piece) {
-  int64_t begin = (int64_t)piece.begin * pool.unit, end = (int64_t)piece.end * pool.unit;
-  if (end > pool.count) end = pool.count;
-  if (atomic_load_explicit(&pool.result, memory_order_relaxed) != 0) return;
-  int32_t result = pool.body(pool.env, pool.closure, begin, end, worker);
+static void run_piece(td_team* team, int32_t worker, td_piece piece) {
+  int64_t begin = (int64_t)piece.begin * team->unit, end = (int64_t)piece.end * team->unit;
+  if (end > team->count) end = team->count;
+  if (atomic_load_explicit(&team->result, memory_order_relaxed) != 0) return;
+  int32_t result = team->body(team->env, team->closure, begin, end, worker);
   int32_t none = 0;
-  if (result != 0) atomic_compare_exchange_strong(&pool.result, &none, result);
+  if (result != 0) atomic_compare_exchange_strong(&team->result, &none, result);
 }
 
-static void work(int32_t worker) {
+static void work(td_team* team, int32_t worker) {
   td_piece piece;
-  while (take_any(worker, &piece)) {
-    run_piece(worker, piece);
-    atomic_fetch_add(&pool.done, piece.end - piece.begin);
-    if (worker != 0 && atomic_load(&pool.caller_sleeps)) {
-      pthread_mutex_lock(&pool.mutex);
-      pthread_cond_signal(&pool.loop_ends);
-      pthread_mutex_unlock(&pool.mutex);
+  while (take_any(team, worker, &piece)) {
+    run_piece(team, worker, piece);
+    atomic_fetch_add(&team->done, piece.end - piece.begin);
+    if (worker != 0 && atomic_load(&team->caller_sleeps)) {
+      pthread_mutex_lock(&team->mutex);
+      pthread_cond_signal(&team->loop_ends);
+      pthread_mutex_unlock(&team->mutex);
     }
   }
+}
+
+/* ---- sharing the threads --------------------------------------------------------------------- */
+
+/* The threads that one run may use now, of `all` that the runs beside each other have. */
+static int32_t fair_share(int32_t all) {
+  int32_t runs = atomic_load_explicit(&active, memory_order_relaxed);
+  if (runs <= 1) return TD_MAX_THREADS; /* alone: as many as it is allowed */
+  return all > runs ? all / runs : 1;
+}
+
+static td_team* make_team(int32_t index) {
+  void* memory;
+  if (posix_memalign(&memory, _Alignof(td_team), sizeof(td_team)) != 0) return NULL;
+  td_team *team = memset(memory, 0, sizeof(td_team)), *other = NULL;
+  pthread_mutex_init(&team->mutex, NULL);
+  pthread_cond_init(&team->work_waits, NULL);
+  pthread_cond_init(&team->loop_ends, NULL);
+  if (atomic_compare_exchange_strong(&teams[index], &other, team)) return team;
+  pthread_mutex_destroy(&team->mutex);
+  pthread_cond_destroy(&team->work_waits);
+  pthread_cond_destroy(&team->loop_ends);
+  free(team);
+  return other;
+}
+
+/* The first team that is free; NULL when there is none. */
+static td_team* take_team(void) {
+  for (int32_t i = 0; i < MAX_TEAMS; i++) {
+    td_team* team = atomic_load_explicit(&teams[i], memory_order_acquire);
+    if (team == NULL) team = make_team(i);
+    if (team == NULL) return NULL;
+    if (atomic_load_explicit(&team->is_taken, memory_order_relaxed) != 0) continue;
+    if (atomic_exchange_explicit(&team->is_taken, 1, memory_order_acq_rel) == 0) return team;
+  }
+  return NULL;
+}
+
+static void give_back(td_team* team) {
+  if (team != NULL) atomic_store_explicit(&team->is_taken, 0, memory_order_release);
+}
+
+void td_run_begins(td_env* env) {
+  atomic_fetch_add_explicit(&active, 1, memory_order_relaxed);
+  env->pool = env->num_threads > 1 ? take_team() : NULL;
+}
+
+void td_run_ends(td_env* env) {
+  give_back(env->pool);
+  env->pool = NULL;
+  atomic_fetch_sub_explicit(&active, 1, memory_order_relaxed);
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
 /* True when a worker's own share has work: all that wakes it; it helps others while awake. */
-static bool has_work(int32_t worker) { return LEFT(atomic_load(&pool.of[worker].share)) != 0; }
-
-static void sleep_until_work(int32_t worker) {
-  pthread_mutex_lock(&pool.mutex);
-  atomic_fetch_add(&pool.sleepers, 1);
-  while (!atomic_load(&pool.stop) && !has_work(worker))
-    pthread_cond_wait(&pool.work_waits, &pool.mutex);
-  atomic_fetch_sub(&pool.sleepers, 1);
-  pthread_mutex_unlock(&pool.mutex);
+static bool has_work(const td_team* team, int32_t worker) {
+  return LEFT(atomic_load(&team->of[worker].share)) != 0;
 }
 
-/* Spins, then yields, until there is work (true) or the time to sleep has come (false). */
-static bool watch_for_work(int32_t worker) {
+static void sleep_until_work(td_team* team, int32_t worker) {
+  pthread_mutex_lock(&team->mutex);
+  atomic_fetch_add(&team->sleepers, 1);
+  while (!atomic_load(&team->stop) && !has_work(team, worker))
+    pthread_cond_wait(&team->work_waits, &team->mutex);
+  atomic_fetch_sub(&team->sleepers, 1);
+  pthread_mutex_unlock(&team->mutex);
+}
+
+/* Spins, then yields, until there is work (true) or the time to sleep has come (false): at once
+ * while so many runs share the threads that this one is not due to get work. */
+static bool watch_for_work(td_team* team, int32_t worker) {
   int64_t idle_since = td_now_ns();
   for (;;) {
     for (int look = 0; look < LOOKS_PER_CLOCK; look++) {
-      if (has_work(worker) || atomic_load_explicit(&pool.stop, memory_order_relaxed)) return true;
+      if (has_work(team, worker)) return true;
+      if (atomic_load_explicit(&team->stop, memory_order_relaxed)) return true;
       relax();
     }
+    if (worker >= fair_share(atomic_load_explicit(&team->all, memory_order_relaxed))) return false;
     int64_t idle = td_now_ns() - idle_since;
     if (idle > YIELD_NS) return false;
     if (idle > SPIN_NS) sched_yield();
   }
 }
 
+/* Who a new thread is. */
+typedef struct {
+  td_team* team;
+  int32_t worker;
+} td_place;
+
 static void* worker_main(void* argument) {
-  this_worker = (int32_t)(intptr_t)argument;
+  td_place place = *(td_place*)argument;
+  free(argument);
+  this_worker = place.worker;
   inside_loop = true;
-  while (!atomic_load(&pool.stop)) {
-    work(this_worker);
-    if (!watch_for_work(this_worker)) sleep_until_work(this_worker);
+  while (!atomic_load(&place.team->stop)) {
+    work(place.team, place.worker);
+    if (!watch_for_work(place.team, place.worker)) sleep_until_work(place.team, place.worker);
   }
   return NULL;
 }
 
-/* ---- life of the pool ------------------------------------------------------------------------ */
+/* ---- life of a team -------------------------------------------------------------------------- */
 
-static void forget_workers_after_fork(void) {
-  for (int32_t i = 0; i < TD_MAX_THREADS; i++) atomic_store(&pool.of[i].share, 0);
-  atomic_store(&pool.done, 0);
-  atomic_store(&pool.sleepers, 0);
-  atomic_store(&pool.caller_sleeps, 0);
-  atomic_store(&pool.busy, 0);
-  pool.num_workers = 0;
-  pthread_mutex_init(&pool.mutex, NULL);
-  pthread_cond_init(&pool.work_waits, NULL);
-  pthread_cond_init(&pool.loop_ends, NULL);
-  if (this_worker == 0) inside_loop = false;
+static bool start_worker(td_team* team, int32_t worker) {
+  td_place* place = malloc(sizeof *place);
+  if (place == NULL) return false;
+  *place = (td_place){team, worker};
+  if (pthread_create(&team->workers[worker - 1], NULL, worker_main, place) == 0) return true;
+  free(place);
+  return false;
 }
 
-static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_workers_after_fork); }
-
-/* Starts workers until there are `wanted`, or as many as the system gives. The caller owns the
- * pool. Workers take no signals: those belong to the program's own threads. */
-static int32_t start_workers(int32_t wanted) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, watch_forks);
+/* Starts workers until there are `wanted`, or as many as the system gives. The caller has the team.
+ * Workers take no signals: those belong to the program's own threads. */
+static int32_t start_workers(td_team* team, int32_t wanted) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  while (pool.num_workers < wanted) {
-    void* number = (void*)(intptr_t)(pool.num_workers + 1);
-    if (pthread_create(&pool.workers[pool.num_workers], NULL, worker_main, number) != 0) break;
-    pool.num_workers++;
-  }
+  while (team->num_workers < wanted && start_worker(team, team->num_workers + 1))
+    team->num_workers++;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return pool.num_workers;
+  return team->num_workers;
+}
+
+static void stop_team(td_team* team) {
+  pthread_mutex_lock(&team->mutex);
+  atomic_store(&team->stop, 1);
+  pthread_cond_broadcast(&team->work_waits);
+  pthread_mutex_unlock(&team->mutex);
+  for (int32_t i = 0; i < team->num_workers; i++) pthread_join(team->workers[i], NULL);
+  team->num_workers = 0;
 }
 
 __attribute__((destructor)) static void stop_workers(void) {
-  pthread_mutex_lock(&pool.mutex);
-  atomic_store(&pool.stop, 1);
-  pthread_cond_broadcast(&pool.work_waits);
-  pthread_mutex_unlock(&pool.mutex);
-  for (int32_t i = 0; i < pool.num_workers; i++) pthread_join(pool.workers[i], NULL);
-  pool.num_workers = 0;
+  for (int32_t i = 0; i < MAX_TEAMS && teams[i] != NULL; i++) stop_team(teams[i]);
+}
+
+static void forget_workers(td_team* team) {
+  for (int32_t i = 0; i < TD_MAX_THREADS; i++) atomic_store(&team->of[i].share, 0);
+  atomic_store(&team->done, 0);
+  atomic_store(&team->sleepers, 0);
+  atomic_store(&team->caller_sleeps, 0);
+  atomic_store(&team->is_taken, 0);
+  team->num_workers = 0;
+  pthread_mutex_init(&team->mutex, NULL);
+  pthread_cond_init(&team->work_waits, NULL);
+  pthread_cond_init(&team->loop_ends, NULL);
+}
+
+void td_threads_after_fork(void) {
+  for (int32_t i = 0; i < MAX_TEAMS && teams[i] != NULL; i++) forget_workers(teams[i]);
+  atomic_store(&active, 0);
+  if (this_worker == 0) inside_loop = false;
+}
+
+void td_run_goes_on(const td_env* env) {
+  td_team* team = env->pool;
+  if (team != NULL) atomic_store(&team->is_taken, 1);
+  atomic_fetch_add(&active, 1);
 }
 
 /* ---- the caller ------------------------------------------------------------------------------ */
 
 /* Deals out a loop. The shares come last, the caller's own at the very end. */
-static void publish(const td_env* env, td_body body, void* closure, int64_t count,
+static void publish(td_team* team, const td_env* env, td_body body, void* closure, int64_t count,
                     int32_t participants) {
-  pool.env = env;
-  pool.body = body;
-  pool.closure = closure;
-  pool.count = count;
-  pool.unit = (count + MOST_UNITS - 1) / MOST_UNITS;
-  pool.units = (uint32_t)((count + pool.unit - 1) / pool.unit);
-  atomic_store_explicit(&pool.smallest, pool.units / (16 * (uint32_t)participants) + 1,
+  team->env = env;
+  team->body = body;
+  team->closure = closure;
+  team->count = count;
+  team->unit = (count + MOST_UNITS - 1) / MOST_UNITS;
+  team->units = (uint32_t)((count + team->unit - 1) / team->unit);
+  atomic_store_explicit(&team->all, env->all, memory_order_relaxed);
+  atomic_store_explicit(&team->smallest, team->units / (16 * (uint32_t)participants) + 1,
                         memory_order_relaxed);
-  atomic_store_explicit(&pool.participants, participants, memory_order_relaxed);
-  atomic_store_explicit(&pool.result, 0, memory_order_relaxed);
-  atomic_store_explicit(&pool.done, 0, memory_order_relaxed);
+  atomic_store_explicit(&team->participants, participants, memory_order_relaxed);
+  atomic_store_explicit(&team->result, 0, memory_order_relaxed);
+  atomic_store_explicit(&team->done, 0, memory_order_relaxed);
   for (int32_t i = participants - 1; i >= 0; i--) {
-    uint64_t begin = (uint64_t)pool.units * (uint32_t)i / (uint32_t)participants;
-    uint64_t end = (uint64_t)pool.units * (uint32_t)(i + 1) / (uint32_t)participants;
+    uint64_t begin = (uint64_t)team->units * (uint32_t)i / (uint32_t)participants;
+    uint64_t end = (uint64_t)team->units * (uint32_t)(i + 1) / (uint32_t)participants;
     /* Sequentially consistent with the sleeper's "count me, then look again". */
-    atomic_store(&pool.of[i].share, SHARE(participants, begin, end));
+    atomic_store(&team->of[i].share, SHARE(participants, begin, end));
   }
-  if (atomic_load(&pool.sleepers) == 0) return;
-  pthread_mutex_lock(&pool.mutex);
-  pthread_cond_broadcast(&pool.work_waits);
-  pthread_mutex_unlock(&pool.mutex);
+  if (atomic_load(&team->sleepers) == 0) return;
+  pthread_mutex_lock(&team->mutex);
+  pthread_cond_broadcast(&team->work_waits);
+  pthread_mutex_unlock(&team->mutex);
 }
 
-static bool all_done(void) {
-  return atomic_load_explicit(&pool.done, memory_order_acquire) == pool.units;
+static bool all_done(const td_team* team) {
+  return atomic_load_explicit(&team->done, memory_order_acquire) == team->units;
 }
 
-static void sleep_until_done(void) {
-  pthread_mutex_lock(&pool.mutex);
-  atomic_store(&pool.caller_sleeps, 1);
-  while (atomic_load(&pool.done) != pool.units) pthread_cond_wait(&pool.loop_ends, &pool.mutex);
-  atomic_store(&pool.caller_sleeps, 0);
-  pthread_mutex_unlock(&pool.mutex);
+static void sleep_until_done(td_team* team) {
+  pthread_mutex_lock(&team->mutex);
+  atomic_store(&team->caller_sleeps, 1);
+  while (atomic_load(&team->done) != team->units)
+    pthread_cond_wait(&team->loop_ends, &team->mutex);
+  atomic_store(&team->caller_sleeps, 0);
+  pthread_mutex_unlock(&team->mutex);
 }
 
-static void wait_until_done(void) {
+static void wait_until_done(td_team* team) {
   for (int look = 0; look < LOOKS_PER_CLOCK; look++) {
-    if (all_done()) return;
+    if (all_done(team)) return;
     relax();
   }
   int64_t since = td_now_ns();
   for (;;) {
     for (int look = 0; look < LOOKS_PER_CLOCK; look++) {
-      if (all_done()) return;
+      if (all_done(team)) return;
       relax();
     }
     int64_t waited = td_now_ns() - since;
     if (waited > YIELD_NS) break;
     if (waited > SPIN_NS) sched_yield();
   }
-  sleep_until_done();
+  sleep_until_done(team);
+}
+
+/* Runs a loop on a team that the caller has. */
+static int32_t run_on(td_team* team, const td_env* env, td_body body, void* closure, int64_t count,
+                      int32_t participants) {
+  if (team->num_workers < participants - 1) {
+    int32_t workers = start_workers(team, participants - 1);
+    if (participants > workers + 1) participants = workers + 1;
+  }
+  inside_loop = true;
+  publish(team, env, body, closure, count, participants);
+  work(team, 0);
+  wait_until_done(team);
+  inside_loop = false;
+  return atomic_load_explicit(&team->result, memory_order_relaxed);
+}
+
+/* A loop outside of any run counts as one for as long as it takes. */
+static int32_t run_by_itself(const td_env* env, td_body body, void* closure, int64_t count,
+                             int32_t participants) {
+  td_env own = *env;
+  td_run_begins(&own);
+  td_team* team = own.pool;
+  int32_t share = fair_share(env->all), result;
+  if (participants > share) participants = share;
+  if (team == NULL || participants <= 1) result = body(env, closure, 0, count, this_worker);
+  else result = run_on(team, env, body, closure, count, participants);
+  td_run_ends(&own);
+  return result;
 }
 
 static int32_t parallel(const td_env* env, td_body body, void* closure, int64_t count) {
   if (count <= 0) return 0;
   int32_t participants = env->num_threads < TD_MAX_THREADS ? env->num_threads : TD_MAX_THREADS;
   if (participants > count) participants = (int32_t)count;
-  if (participants <= 1 || inside_loop || atomic_exchange(&pool.busy, 1) != 0)
-    return body(env, closure, 0, count, this_worker);
-  if (pool.num_workers < participants - 1) {
-    int32_t workers = start_workers(participants - 1);
-    if (participants > workers + 1) participants = workers + 1;
-  }
-  inside_loop = true;
-  publish(env, body, closure, count, participants);
-  work(0);
-  wait_until_done();
-  inside_loop = false;
-  int32_t result = atomic_load_explicit(&pool.result, memory_order_relaxed);
-  atomic_store_explicit(&pool.busy, 0, memory_order_release);
-  return result;
+  if (participants <= 1 || inside_loop) return body(env, closure, 0, count, this_worker);
+  if (env->pool == NULL) return run_by_itself(env, body, closure, count, participants);
+  int32_t share = fair_share(env->all);
+  if (participants > share) participants = share;
+  if (participants <= 1) return body(env, closure, 0, count, this_worker);
+  return run_on(env->pool, env, body, closure, count, participants);
 }
 
 /* ---- number of threads ----------------------------------------------------------------------- */
@@ -341,8 +459,8 @@ int32_t td_env_init(td_env* env, int32_t num_threads, td_error* error) {
     return td_fail(error, TD_ARGUMENT, "TREADLE_NUM_THREADS is '%.40s'; it must be a number from 1 "
                    "to %d", text, TD_MAX_THREADS);
   env->parallel = parallel;
-  env->num_threads = num_threads > 0 ? num_threads : td_num_threads();
-  env->reserved = 0;
+  env->all = td_num_threads();
+  env->num_threads = num_threads > 0 ? num_threads : env->all;
   env->pool = NULL;
   return TD_OK;
 }

@@ -14,6 +14,7 @@ import pytest
 
 from tests.abuse.conftest import Cli
 from tests.abuse.models import Members, add_special, members_of, with_manifest, write_tar
+from tests.runtime.artifacts import cut_off
 from treadle.runtime import native
 
 BROKEN_TARS = {
@@ -115,11 +116,7 @@ def other_machine(code: bytes) -> bytes:
     return code[:18] + struct.pack("<H", 62 if machine != 62 else 183) + code[20:]
 
 
-def half(code: bytes) -> bytes:
-    return code[: len(code) // 2]
-
-
-@pytest.mark.parametrize("change", [no_elf, other_machine, half])
+@pytest.mark.parametrize("change", [no_elf, other_machine, cut_off])
 @pytest.mark.parametrize("is_honest", [False, True])
 def test_machine_code(
     cli: Cli, tmp_path: Path, artifact: Path, change: Callable[[bytes], bytes], is_honest: bool

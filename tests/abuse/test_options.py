@@ -97,7 +97,7 @@ BAD_OPTIONS: dict[str, tuple[list[str], str]] = {
     "top negative": (["run", "good.tar", "--print-top", "-1"], "--print-top"),
     "fill": (["run", "good.tar", "--fill-mode", "noise"], "--fill-mode"),
     "threads": (["run", "good.tar", "--threads", "0"], "--threads"),
-    "too many threads": (["run", "good.tar", "--threads", "100000"], "num_threads"),
+    "too many threads": (["run", "good.tar", "--threads", "100000"], "argument --threads"),
     "peer": (["bench", "good.onnx", "--vs", "onnxruntim"], "did you mean onnxruntime?"),
     "peer of an artifact": (["bench", "good.tar", "--vs", "onnxruntime"], "--onnx"),
     "no command": (["compil"], "did you mean compile?"),

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from benchmarks import compare, engines, machine, measure, networks
 from treadle.cli import peak
+from treadle.target.parse import parse_target
 
 
 def text_of(rows: list[compare.Row], peers: list[str]) -> str:
@@ -119,26 +120,27 @@ def test_a_network_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_fma_kernel_computes_what_is_counted() -> None:
-    lanes = peak.vector_lanes()
+    target = parse_target("llvm")
     types = (ctypes.c_int64, ctypes.c_float, ctypes.c_float)
-    kernel = peak.compile_kernel(peak.fma_kernel(lanes), ctypes.c_float, *types)
+    kernel = peak.compile_kernel(peak.fma_kernel(target), ctypes.c_float, *types)
+    count = peak.lanes_of(target) * peak.chain_count(target)
     value = 1.0
     for _ in range(5):
         value = value * 0.5 + 1.0
-    assert kernel.call(5, 0.5, 1.0) == pytest.approx(value * lanes * peak.ACCUMULATORS)
+    assert kernel.call(5, 0.5, 1.0) == pytest.approx(value * count)
 
 
 def test_read_kernel_reads_everything() -> None:
-    lanes = peak.vector_lanes()
-    kernel = peak.compile_kernel(
-        peak.read_kernel(lanes), ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
-    )
-    block = lanes * peak.ACCUMULATORS
+    target = parse_target("llvm")
+    types = (ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    kernel = peak.compile_kernel(peak.read_kernel(target), ctypes.c_int32, *types)
+    block = peak.lanes_of(target) * peak.chain_count(target)
     values = np.zeros(3 * block + 64, np.int32)
     start = -values.ctypes.data % 64 // 4
     used = values[start : start + 3 * block]
     used[:] = np.random.default_rng(0).integers(0, 1 << 30, used.size)
-    assert kernel.call(3, used.ctypes.data) == np.bitwise_xor.reduce(used)
+    assert kernel.call(1, 3, used.ctypes.data) == np.bitwise_xor.reduce(used)
+    assert kernel.call(2, 3, used.ctypes.data) == 0  # every bit twice
 
 
 def test_machine_has_no_name() -> None:

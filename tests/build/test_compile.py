@@ -245,3 +245,12 @@ def test_an_unused_input_stays() -> None:
     made = treadle.compile(Module(function(ew.relu(a), params=[a, b])))
     assert [name for name, _, _ in made.inputs] == ["a", "unused"]
     made.run({"a": np.ones(2, "float32"), "unused": np.ones(3, "float32")})
+
+
+def test_messages_name_the_functions_that_users_call() -> None:
+    x = var("x", 3)
+    module = Module(function(ew.relu(x), params=[x]), ("y",), "net")
+    with pytest.raises(TypeError, match=r"^compile\(\) got an unexpected keyword"):
+        treadle.compile(module, shape={})  # type: ignore[call-arg]
+    made = treadle.compile(module)
+    assert made.output_sizes() == [(3,)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ import treadle
 from tests.optimize.cases import constant, function, inputs_of, var
 from treadle.build.kernel import Kernel
 from treadle.graph import interpret
-from treadle.graph.nodes import Function, Module, Node
+from treadle.graph.nodes import Call, Function, Module, Node
+from treadle.graph.operator import Group
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.matmul import matmul
@@ -137,3 +139,20 @@ def test_a_schedule_that_does_not_apply_is_an_internal_error(
         Kernel(call.op, parse_target("llvm")).loop_text()  # type: ignore[union-attr, arg-type]
     assert "split of i0 needs a positive integer factor, got 0" in str(caught.value)
     assert "the schedule of kernel" in str(caught.value)
+
+
+def test_a_mistake_in_the_schedule_of_a_users_operator_is_the_users() -> None:
+    def broken(g: Group, _target: object) -> None:
+        stage = g.schedule[g.outputs[0]]
+        stage.split(stage.op.axis[0], factor=0)  # type: ignore[union-attr]
+
+    params = [var("x", 4, 4), var("y", 4, 4)]
+    product = matmul(*params)
+    assert isinstance(product, Call)
+    operator = replace(matmul, name="own_product", schedule={"cpu": broken})  # type: ignore[type-var]
+    own = replace(product, op=operator)
+    main = fuse(function(own, params=params), limit=1)
+    with pytest.raises(treadle.ScheduleError) as caught:
+        Kernel(main.body.op, parse_target("llvm")).loop_text()  # type: ignore[union-attr, arg-type]
+    assert caught.value.problem == "split of i0 needs a positive integer factor, got 0"
+    assert caught.value.at.startswith("the schedule of operator own_product, ")

@@ -13,16 +13,15 @@ import treadle
 from tests.build import plan_eval
 from tests.build.graphs import Network
 from tests.build.sequences import Sequence as SequenceNetwork
+from tests.targets import AVX2 as NARROW
+from tests.targets import AVX512 as WIDE
 from treadle.build.in_place import overwritable
 from treadle.build.memory_plan import MemoryPlan, Value
 from treadle.graph import interpret
 from treadle.graph.nodes import Function, Module
 from treadle.graph.text import function_text
 from treadle.optimize.pipeline import optimize
-from treadle.target.parse import parse_target
 
-NARROW = parse_target("llvm -mcpu=x86-64-v3 -num-cores=2")
-WIDE = parse_target("llvm -mcpu=x86-64-v4 -num-cores=2")
 PER_TEST = 40
 
 kinds = pytest.mark.parametrize("kind", [Network, SequenceNetwork], ids=["images", "sequences"])

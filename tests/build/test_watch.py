@@ -68,3 +68,25 @@ def test_a_mistake_in_an_edited_kernel_is_told(tmp_path: Path) -> None:
     (tmp_path / kernel / "target" / "00_llvm.ll").write_text("nonsense")
     with use(override=tmp_path), pytest.raises(UsageError, match="LLVM refuses the edited kernel"):
         compile_model(_model())
+
+
+def test_edited_texts_that_replace_nothing_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with use(dump=tmp_path / "dumps"):
+        kernel = compile_model(_model()).kernels[0].name
+    edited = tmp_path / "edited"
+    for name in (f"{kernel}/target/00_llvm.ll", "main/optimise/01_canonicalize.txt"):
+        source = tmp_path / "dumps" / kernel / "target" / "00_llvm.ll"
+        (edited / name).parent.mkdir(parents=True)
+        (edited / name).write_text(source.read_text())
+    capsys.readouterr()
+    with use(override=edited):
+        compile_model(_model())
+    noted = capsys.readouterr().err.splitlines()
+    stray = edited / "main/optimise/01_canonicalize.txt"
+    assert noted == [f"note: TREADLE_OVERRIDE: {stray} replaces no stage of this model"]
+    (tmp_path / "empty").mkdir()
+    with use(override=tmp_path / "empty"):
+        compile_model(_model())
+    assert "is empty" in capsys.readouterr().err

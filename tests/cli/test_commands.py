@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +19,11 @@ import pytest
 
 from treadle.cli import text
 from treadle.cli.arguments import parse_shapes
-from treadle.cli.bench import compare
+from treadle.cli.bench import difference
+from treadle.cli.engines import RUNS_PER_TURN, Engine, take_turns
 from treadle.cli.main import main
-from treadle.errors import InternalError
+from treadle.cli.run import check_format
+from treadle.errors import InputError, InternalError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
@@ -146,7 +150,7 @@ def test_run_prints_the_largest_values(
     words = ("--fill-mode", "ones", "--print-top", "3", "-o", tmp_path / "out.npz")
     out, _ = run(capsys, "run", artifact, *words)
     assert "probabilities: the 3 largest of 10 values" in out
-    rows = re.findall(r"^ +0,(\d) +(\S+)$", out, re.MULTILINE)
+    rows = re.findall(r"^ +\[0, (\d)\] +(\S+)$", out, re.MULTILINE)
     with np.load(tmp_path / "out.npz") as outputs:
         values = outputs["probabilities"][0]
     assert [int(i) for i, _ in rows] == list(np.argsort(-values)[:3])
@@ -184,9 +188,9 @@ def test_bench_compares(capsys: pytest.CaptureFixture[str], artifact: Path, mode
     words += [artifact, "--onnx", DIGITS] if model == "artifact" else [DIGITS]
     out, _ = run(capsys, "bench", *words)
     for pattern in (
-        r"median +p95 +min +runs",
-        r"treadle +[\d.]+ ms +[\d.]+ ms +[\d.]+ ms +7 ",
-        r"onnxruntime \S+ +[\d.]+ ms +[\d.]+ ms +[\d.]+ ms +7 ",
+        r"p50 ms +p90 ms +p99 ms +min ms +runs +runs/s +ready s",
+        r"treadle( +[\d.]+){4} +7( +[\d.]+){2}\n",
+        r"onnxruntime \S+( +[\d.]+){4} +7( +[\d.]+){2}\n",
         r"ratio +[\d.]+× \(treadle is [\d.]+× (faster|slower)\)",
         r"error +max\|Δ\| \S+ · relative \S+ · same top-1",
         r"threads +1 thread each, taking turns",
@@ -204,7 +208,7 @@ def test_open_sizes_are_given_at_the_run(
     out, _ = run(capsys, "profile", path, "--repeat", "1", *shapes)
     assert "instructions" in out
     out, _ = run(capsys, "bench", DIGITS, "--dynamic", "--repeat", "1", *shapes)
-    assert "median" in out
+    assert "p50 ms" in out
     assert main(["run", str(path)]) == 2
     assert "--input-shapes" in capsys.readouterr().err
     for wrong in ("image:[3,8]", "picture:[3,1,8,8]"):
@@ -226,13 +230,147 @@ def test_bench_without_onnxruntime_says_how_to_get_it(
     assert 'pip install "treadle[bench]"' in capsys.readouterr().err
 
 
+def test_bench_prints_json(
+    capsys: pytest.CaptureFixture[str], artifact: Path, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "in.npz", image=np.ones((1, 1, 8, 8), np.float32))
+    words = ("--inputs", tmp_path / "in.npz", "--vs", "onnxruntime", "--onnx", DIGITS)
+    out, _ = run(capsys, "bench", artifact, *words, "--json", "--repeat", "4", "--streams", "2")
+    found = json.loads(out)
+    assert found["inputs"] == {"image": {"dtype": "float32", "shape": [1, 1, 8, 8]}}
+    assert (found["streams"], len(found["engines"])) == (2, 2)
+    ours, theirs = found["engines"]
+    assert ours["name"] == "treadle"
+    for engine in (ours, theirs):
+        times = engine["latency_ms"]
+        assert 0 < times["min"] <= times["p50"] <= times["p90"] <= times["p99"]
+        assert engine["runs"] == 8  # 4 of each stream
+        assert engine["runs_per_second"] > 0
+    faster = ours["runs_per_second"] / theirs["runs_per_second"]
+    assert theirs["treadle_is_faster_by"] == pytest.approx(faster, rel=1e-2)
+    assert theirs["largest_difference"] < 1e-5
+
+
+@pytest.mark.parametrize("model", ["artifact", "network"])
+def test_streams_run_at_once(
+    capsys: pytest.CaptureFixture[str], artifact: Path, model: str
+) -> None:
+    path = artifact if model == "artifact" else DIGITS
+    out, _ = run(capsys, "bench", path, "--streams", "3", "--threads", "2", "--time-limit", "0.1")
+    assert "2 threads, 3 streams at once" in out
+
+
+def test_streams_share_the_time_they_take() -> None:
+    here, gate = threading.get_ident(), threading.Barrier(3)
+
+    def work() -> list[np.ndarray]:
+        if threading.get_ident() != here:  # not the untimed run
+            gate.wait(timeout=30)  # ends only where three streams run at once
+        return []
+
+    engine = Engine("meeting", [work, work, work], 0.0)
+    take_turns([engine], repeat=5, seconds=None)
+    assert len(engine.times) == 15
+    assert engine.busy_seconds <= sum(engine.times)
+    assert engine.throughput == pytest.approx(15 / engine.busy_seconds)
+
+
+def test_a_failure_in_a_stream_is_raised() -> None:
+    here = threading.get_ident()
+
+    def work() -> list[np.ndarray]:
+        if threading.get_ident() != here:
+            raise InputError("no more")
+        return []
+
+    with pytest.raises(InputError, match="no more"):
+        take_turns([Engine("failing", [work, work], 0.0)], repeat=1, seconds=None)
+
+
+def test_a_time_limit_ends_the_runs() -> None:
+    engine = Engine("slow", [lambda: time.sleep(0.05) or []], 0.0)
+    take_turns([engine], repeat=None, seconds=0.01)
+    assert len(engine.times) == RUNS_PER_TURN
+    take_turns([engine], repeat=10**6, seconds=0.01)
+    assert len(engine.times) == 2 * RUNS_PER_TURN
+
+
 def test_compare_finds_differences() -> None:
     a = np.array([[1.0, 2.0, 4.0]], np.float32)
-    assert "max|Δ| 0.0e+00 · relative 0.0e+00 · same top-1" in compare([a], [a])
+    assert str(difference([a], [a])) == "max|Δ| 0.0e+00 · relative 0.0e+00 · same top-1"
     b = np.array([[1.0, 7.0, 4.0]], np.float32)
-    assert "max|Δ| 5.0e+00" in compare([a], [b])
-    assert "different top-1" in compare([a], [b])
-    assert "nan" in compare([a * np.nan], [a])
+    assert "max|Δ| 5.0e+00" in str(difference([a], [b]))
+    assert "different top-1" in str(difference([a], [b]))
+    assert "nan" in str(difference([a * np.nan], [a]))
+
+
+# ---- options that cannot be honoured -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--target", "llvm -mcpu=haswell"),
+        ("--target", "llvm"),
+        ("--opt-level", "3"),
+        ("--dynamic",),
+        ("--no-winograd",),
+        ("--unchecked",),
+        ("--operators", "mine.py"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("command", ["run", "bench", "profile", "compare"])
+def test_a_compiled_model_is_not_compiled_otherwise(
+    capsys: pytest.CaptureFixture[str], artifact: Path, command: str, words: tuple[str, ...]
+) -> None:
+    models = [DIGITS, artifact] if command == "compare" else [artifact]
+    assert main([command, *map(str, models), *words]) == 2
+    assert f"{words[0]} cannot change {artifact}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--input-shapes", "image:[3,1,8,8]"), "its sizes are fixed"),
+        (("-o", "out.json"), "write out.npz"),
+        (("--fill-mode", "ones", "-i", "in.npz"), "leave one of them out"),
+        (("--input-shapes", "image:[2,1,8,8]", "-i", "in.npz"), "leave one of them out"),
+    ],
+    ids=str,
+)
+def test_options_that_contradict(
+    capsys: pytest.CaptureFixture[str],
+    artifact: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("in.npz", image=np.ones((1, 1, 8, 8), np.float32))
+    assert main(["run", str(artifact), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["net.so", "net.onnx", "net.npz"])
+def test_an_artifact_is_named_as_what_it_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    assert main(["compile", str(DIGITS), "-o", str(tmp_path / name)]) == 2
+    assert f"write {tmp_path / 'net.tar'}" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_only_output_is_written_as_an_array(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, artifact: Path
+) -> None:
+    for name in ("out.npy", "out.npz"):
+        run(capsys, "run", artifact, "-o", tmp_path / name)
+    with np.load(tmp_path / "out.npz") as outputs:
+        np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), outputs["probabilities"])
+    with pytest.raises(UsageError, match=r"one array.*2 outputs"):
+        check_format(tmp_path / "out.npy", 2)
 
 
 # ---- doctor and the rest -------------------------------------------------------------------------
@@ -241,8 +379,8 @@ def test_compare_finds_differences() -> None:
 def test_doctor_says_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "doctor")
     labels = [line.split()[0] for line in out.splitlines()]
-    assert labels == ["treadle", "python", "cpu", "features", "llvm", "runtime", "link", "cache",
-                      "threads", "extras", "result"]  # fmt: skip
+    assert labels == ["treadle", "python", "cpu", "features", "caches", "llvm", "runtime", "link",
+                      "cache", "threads", "extras", "result"]  # fmt: skip
     assert "all good" in out
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +15,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.processes import PATIENCE, children, is_alive, running, ticks, wait_until
 from treadle.build import artifact
 from treadle.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = 60
+SOME_TICKS = 30
+"""A worker that has computed for so long has loaded LLVM and is at work."""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -62,50 +64,22 @@ def compiling(network: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         "TREADLE_COMPILE_WORKERS": "2",
         "TREADLE_CACHE": str(tmp_path / "cache"),
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "treadle", "compile", str(network), "-o", "out/many.tar"],
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # What runs the tests may ignore Ctrl-C, and ignoring is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    yield process
-    process.kill()
-    process.communicate()
+    command = [sys.executable, "-m", "treadle", "compile", str(network), "-o", "out/many.tar"]
+    with running(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as process:
+        yield process
 
 
-def children(parent: int) -> set[int]:
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent and fields[0] != "Z":
-            found.add(int(stat.parent.name))
+def workers_of(process: subprocess.Popen[str]) -> set[int]:
+    """Wait until a command's workers compute; return them."""
+    found: set[int] = set()
+
+    def are_at_work() -> bool:
+        assert process.poll() is None, process.communicate()
+        found.update(children(process.pid))
+        return len(found) >= 2 and all(ticks(w) >= SOME_TICKS for w in found)
+
+    wait_until(are_at_work, "two workers compute")
     return found
-
-
-def is_alive(process: int) -> bool:
-    try:
-        text = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_for_workers(process: subprocess.Popen[str]) -> set[int]:
-    end = time.monotonic() + 60
-    while time.monotonic() < end and process.poll() is None:
-        found = children(process.pid)
-        if len(found) >= 2:
-            return found
-        time.sleep(0.02)
-    pytest.fail(f"no workers were seen: {process.communicate()}")
 
 
 @pytest.mark.parametrize(
@@ -114,12 +88,9 @@ def wait_for_workers(process: subprocess.Popen[str]) -> set[int]:
 def test_signals(
     compiling: subprocess.Popen[str], tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    workers = wait_for_workers(compiling)
-    time.sleep(0.3)  # into the work
-    start = time.monotonic()
+    workers = workers_of(compiling)
     compiling.send_signal(number)
-    _, errors = compiling.communicate(timeout=30)
-    assert time.monotonic() - start < 5
+    _, errors = compiling.communicate(timeout=PATIENCE)
     assert compiling.returncode == code, errors
     assert "Traceback" not in errors
     if number == signal.SIGINT:
@@ -132,13 +103,10 @@ def test_signals(
 def test_workers_end_with_a_command_that_is_killed(
     compiling: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    workers = wait_for_workers(compiling)
+    workers = workers_of(compiling)
     compiling.kill()
-    compiling.communicate(timeout=30)
-    end = time.monotonic() + 10
-    while any(is_alive(w) for w in workers) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not any(is_alive(w) for w in workers)
+    compiling.communicate(timeout=PATIENCE)
+    wait_until(lambda: not any(is_alive(w) for w in workers), "the workers are gone")
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -173,6 +141,34 @@ with main._ended_by_signals():
     time.sleep(5)
 """
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     assert not done.stderr
+
+
+def test_an_interrupt_while_the_package_is_imported_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "treadle").mkdir()
+    slow = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(30)\n"
+    (tmp_path / "treadle" / "__init__.py").write_text(slow)
+    entry = f"import runpy; runpy.run_path({str(ROOT / 'treadle_command.py')!r}, {{}}, '__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", entry],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (done.returncode, done.stderr) == (130, "\ninterrupted\n")
+
+
+def test_an_interrupt_before_the_command_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("treadle.cli.main.make_parser", interrupted)
+    assert main(["doctor"]) == 130
+    assert "interrupted" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Golden
 from tests.lower.nests import I, J, K, N, copy, count, func, has_if, loop, same
 from treadle.expr.bounds import Interval
-from treadle.expr.nodes import Const, Expr, binary
+from treadle.expr.nodes import Const, Expr, binary, minimum
 from treadle.loop.nodes import If, PrimFunc
 from treadle.lower.partition_loops import partition_loops, threshold, thresholds
 
@@ -108,6 +108,20 @@ def test_nest(name: str, golden: Golden) -> None:
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 32, 40])
 def test_symbolic_sizes(n: int) -> None:
     same(symbolic(), partition_loops, n=n)
+
+
+def part_of_a_split() -> PrimFunc:
+    """A loop that is the inner part of a symbolic split: pairs of a row, in chunks of any size."""
+    full, rest = loop(K, 2, count((J + I * 3) * 2 + K)), count((J + I * 3) * 2)
+    chunk = minimum((N + 1) // 2 - I * 3, Const.of(3))
+    pairs = loop(J, chunk, If((J + I * 3) * 2 + 2 <= N, full, rest))
+    return func(loop(I, ((N + 1) // 2 + 2) // 3 + 1, pairs), sizes=(N,))
+
+
+@pytest.mark.parametrize("n", range(15))
+def test_a_loop_that_ends_before_the_last_full_tile(n: int) -> None:
+    after = same(part_of_a_split(), partition_loops, n=n)
+    assert not has_if(after.body)
 
 
 def test_random_nests() -> None:

@@ -308,10 +308,13 @@ BAD_CODE: dict[str, tuple[Callable[[], bytes], str]] = {
     "32 bits": (lambda: broken_code(put(4, "B", 1)), "not 64-bit little endian"),
     "big endian": (lambda: broken_code(put(5, "B", 2)), "not 64-bit little endian"),
     "program": (lambda: broken_code(put(16, "<H", 2)), "not a shared object"),
-    "other machine": (lambda: broken_code(put(18, "<H", 243)), "the machine code is for riscv"),
+    "other machine": (
+        lambda: broken_code(put(18, "<H", 243)),
+        "the machine code is made for riscv64, this machine is",
+    ),
     "headers outside": (lambda: broken_code(put(32, "<Q", 1 << 60)), "headers are cut off"),
     "no headers": (lambda: broken_code(put(56, "<H", 0)), "no program headers"),
-    "cut off": (lambda: artifacts.kernel_code()[:1024], "it is cut off"),
+    "cut off": (lambda: artifacts.cut_off(artifacts.kernel_code()), "it is cut off"),
 }
 
 

@@ -203,6 +203,11 @@ BAD_PLANS: dict[str, tuple[Change, str]] = {
         lambda p: p.update(cpu_features=["warp-drive"]),
         "CPU features this runtime cannot check: warp-drive",
     ),
+    "another architecture": (
+        lambda p: p.update(triple="vax-linux-gnu"),
+        "the model is made for vax-linux-gnu, this machine is",
+    ),
+    "no triple": (lambda p: p.update(triple=1), '"triple" must be'),
     "features not texts": (lambda p: p.update(cpu_features=[1]), "a list of texts"),
 }
 

@@ -14,7 +14,7 @@ from treadle.expr import nodes
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Call, Var
 from treadle.graph.operator import Operator
-from treadle.graph.types import TensorType
+from treadle.graph.types import Dim, TensorType, as_dim
 from treadle.ops import movement as m
 from treadle.te import tensor as te
 
@@ -60,6 +60,32 @@ def reads(tensor: te.Tensor) -> str:
 def test_reshape_keeps_the_order(old: tuple[int, ...], new: tuple[int, ...]) -> None:
     x = count(*old)
     np.testing.assert_array_equal(run(m.reshape, x, shape=new), x.reshape(new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        (("b*4", "n", 16), ("b", 4, "n", 16), "x[((i0 * 4) + i1), i2, i3]"),
+        (("b", "n", 64), ("b", "n", 4, 16), "x[i0, i1, ((i2 * 16) + i3)]"),
+        (("n", "b", 4, 16), ("b*n", 64), "x[(i0 // b), (i0 % b), (i1 // 16), (i1 % 16)]"),
+        (("n", "b*4", 16), ("b", "n*4", 16), "x[(((i0 * (n * 4)) + i1) // (b * 4)), "
+         "(((i0 * (n * 4)) + i1) % (b * 4)), i2]"),
+    ],
+)  # fmt: skip
+def test_reshape_matches_axes_by_their_symbolic_sizes(
+    old: tuple[object, ...], new: tuple[object, ...], text: str
+) -> None:
+    b, n = Symbol("b"), Symbol("n")
+    sizes = {"b": b, "n": n, "b*4": b * 4, "n*4": n * 4, "b*n": b * n}
+
+    def shape(dims: tuple[object, ...]) -> tuple[Dim, ...]:
+        return tuple(as_dim(sizes.get(d, d)) for d in dims)  # type: ignore[call-overload]
+
+    x = te.placeholder(shape(old), "float32", "x")
+    assert m.reshape.compute is not None
+    made = m.reshape.compute(m.reshape.make_attrs({"shape": shape(new)}), x)
+    assert isinstance(made, te.Tensor)
+    assert reads(made) == text
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.optimize.cases import assert_same, constant, function, var
+from tests.targets import AVX2 as TARGET
 from treadle.graph.nodes import Call, Function, Node, topological
 from treadle.graph.operator import Operator
 from treadle.ops.conv import conv
@@ -14,9 +15,6 @@ from treadle.ops.elementwise import gelu
 from treadle.ops.movement import reshape, transpose
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.layout import choose_layouts
-from treadle.target.parse import parse_target
-
-TARGET = parse_target("llvm -mcpu=x86-64-v3 -num-cores=2")
 
 
 def names(f: Function) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.optimize.cases import function, laid_out_for, var
+from tests.targets import AVX512 as TARGET
 from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Call, Constant, Module, Node, Var
@@ -26,9 +27,7 @@ from treadle.optimize.conv_strassen import (
 )
 from treadle.optimize.strassen import Budget
 from treadle.settings import use
-from treadle.target.parse import parse_target
 
-TARGET = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -num-cores=2")
 LARGE = PointwiseShape(1, 32, 32, 48, 48, 16)
 RNG = np.random.default_rng(0)
 

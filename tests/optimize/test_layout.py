@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from tests.optimize.cases import assert_same, constant, function, var
+from tests.targets import AVX2 as NARROW
+from tests.targets import AVX512 as WIDE
+from tests.targets import SSE
 from treadle.expr.nodes import Var as Size
 from treadle.graph.nodes import Call, Constant, Function, Node, Var, topological
 from treadle.graph.operator import Operator
@@ -25,9 +28,6 @@ from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.dense import panel_width
 from treadle.optimize.layout import block_of, choose_layouts
 from treadle.target.parse import parse_target
-
-NARROW = parse_target("llvm -mcpu=x86-64-v3 -num-cores=2")
-WIDE = parse_target("llvm -mcpu=x86-64-v4 -num-cores=2")
 
 
 def laid_out(*outputs: Node, params: list[Node], target: object = NARROW) -> Counter[str]:
@@ -51,7 +51,7 @@ def test_blocks_are_as_wide_as_vectors() -> None:
     assert block_of(NARROW, "float32") == 8
     assert block_of(WIDE, "float32") == 16
     assert block_of(NARROW, "float64") == 8
-    assert block_of(parse_target("llvm -mcpu=x86-64-v2"), "float32") == 8
+    assert block_of(SSE, "float32") == 8
 
 
 def test_no_transform_between_two_convolutions() -> None:
@@ -309,8 +309,7 @@ def test_panels_are_wider_for_one_row(cpu: str) -> None:
 
 
 def test_panels_are_wider_where_rows_evict_each_other() -> None:
-    target = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4")
-    widths = [panel_width(128, 768, steps, "float32", target) for steps in (768, 1024, 3072)]
+    widths = [panel_width(128, 768, steps, "float32", WIDE) for steps in (768, 1024, 3072)]
     assert widths[0] < widths[1] == widths[2]
 
 

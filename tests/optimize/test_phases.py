@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.optimize.cases import assert_same, constant, function, var
+from tests.targets import AVX2 as NARROW
 from treadle.graph.nodes import Call, Constant, Node, topological
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType
@@ -20,9 +21,6 @@ from treadle.ops.weave import weave
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.layout import choose_layouts
 from treadle.optimize.phases import Phases, phases_of
-from treadle.target.parse import parse_target
-
-NARROW = parse_target("llvm -mcpu=x86-64-v3 -num-cores=2")
 
 
 def laid_out(made: Node, x: Node) -> list[Call]:

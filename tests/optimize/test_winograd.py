@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.targets import AVX512
 from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Constant, Function, Module, Node, Var
@@ -19,9 +20,8 @@ from treadle.ops.conv import ConvAttrs, conv
 from treadle.ops.pool import max_pool
 from treadle.optimize.winograd import transform_weights, winograd_in_groups, winograd_tile
 from treadle.settings import use
-from treadle.target.parse import parse_target
 
-TARGET = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -num-cores=1")
+TARGET = replace(AVX512, cores=1)
 SAME = ConvAttrs(pads_before=(1, 1), pads_after=(1, 1))
 
 

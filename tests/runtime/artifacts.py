@@ -53,6 +53,13 @@ def kernel_code() -> bytes:
         return toolchain.link_shared(objects, Path(folder) / "kernels.so").read_bytes()
 
 
+def cut_off(code: bytes) -> bytes:
+    """Return a shared object up to the last byte that the loader maps, without that one."""
+    table, entry, count = struct.unpack_from("<Q14xHH", code, 32)
+    headers = [struct.unpack_from("<I4xQ16xQ", code, table + k * entry) for k in range(count)]
+    return code[: max(offset + size for kind, offset, size in headers if kind == 1) - 1]
+
+
 @cache
 def kernel_library() -> native.Library:
     """Return the test kernels, loaded."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -122,7 +123,8 @@ def test_ready_copies_only_what_a_kernel_cannot_use() -> None:
 
 
 def test_the_text_of_an_array() -> None:
-    assert repr(arrays.array([1, 2], "int32")) == "NDArray([1 2], shape=(2,), int32, cpu(0))"
+    assert repr(arrays.array([1, 2], "int32")) == "NDArray([1, 2], shape=(2,), dtype=int32)"
+    assert repr(arrays.array([1.5], "bfloat16")) == "NDArray([1.5], shape=(1,), dtype=bfloat16)"
 
 
 # ---- DLPack --------------------------------------------------------------------------------------
@@ -203,3 +205,128 @@ def test_torch_tensors_that_cannot_be_shared() -> None:
         arrays.from_dlpack(torch.ones(2, requires_grad=True))
     with pytest.raises(InputError):
         arrays.from_dlpack(torch.ones(2, dtype=torch.complex64))
+
+
+# ---- as NumPy's arrays are used ------------------------------------------------------------------
+
+
+@pytest.fixture
+def both() -> tuple[NDArray, np.ndarray]:
+    plain = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    return arrays.array(plain), plain
+
+
+@pytest.mark.parametrize(
+    "index",
+    [0, -1, (1, 2), slice(1, None), (slice(None), 1), (..., slice(None, None, -2)), None],
+    ids=str,
+)
+def test_integers_and_slices_give_views(both: tuple[NDArray, np.ndarray], index: Any) -> None:
+    made, plain = both
+    found = made[index]
+    assert isinstance(found, NDArray)
+    np.testing.assert_array_equal(found, plain[index])
+    assert np.shares_memory(found.numpy(), made.numpy())
+
+
+@pytest.mark.parametrize("index", [[1, 0], np.array([0, 0]), arrays.array([1]), ([0], [1])])
+def test_lists_and_masks_give_copies(both: tuple[NDArray, np.ndarray], index: Any) -> None:
+    made, plain = both
+    index_of_plain = index.numpy() if isinstance(index, NDArray) else index
+    np.testing.assert_array_equal(made[index], plain[index_of_plain])
+    assert not np.shares_memory(made[index].numpy(), made.numpy())
+    np.testing.assert_array_equal(made[made > 7], plain[plain > 7])
+
+
+def test_elements_are_numbers(both: tuple[NDArray, np.ndarray]) -> None:
+    made, plain = both
+    assert made[1][2][3] == made[1, 2, 3] == 23
+    assert isinstance(made[1, 2, 3], np.float32)
+    assert (float(made[1, 2, 3:]), int(arrays.array([[7]])), bool(arrays.array(0))) == (23, 7, 0)
+    assert made.tolist() == plain.tolist()
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(made)
+    with pytest.raises(ValueError, match="size 1"):
+        float(made)
+    with pytest.raises(IndexError, match="out of bounds"):
+        made[2]
+
+
+def test_iteration_is_over_the_first_dimension(both: tuple[NDArray, np.ndarray]) -> None:
+    made, plain = both
+    for mine, theirs in zip(made, plain, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    first, second = made
+    assert first.shape == second.shape == (3, 4)
+    assert 5 in made
+    assert 99 not in made
+    with pytest.raises(TypeError):
+        list(arrays.array(1))
+
+
+def test_elements_can_be_written(both: tuple[NDArray, np.ndarray]) -> None:
+    made, plain = both
+    made[0, 1] = made[1, 1]
+    made[1][2][3] = -1
+    plain[0, 1] = plain[1, 1]
+    plain[1, 2, 3] = -1
+    np.testing.assert_array_equal(made, plain)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min", "sum", "mean"])
+def test_reductions_are_those_of_numpy(both: tuple[NDArray, np.ndarray], name: str) -> None:
+    made, plain = both
+    assert getattr(made, name)() == getattr(plain, name)()
+    np.testing.assert_array_equal(getattr(made, name)(1), getattr(plain, name)(1))
+
+
+def test_operators_take_numpy_arrays_on_either_side(both: tuple[NDArray, np.ndarray]) -> None:
+    made, plain = both
+    for equal in (made == plain, plain == made, made == made, made[:1] == plain[:1]):
+        assert isinstance(equal, np.ndarray)
+        assert equal.dtype == bool
+        assert equal.all()
+    assert not (made != plain).any()
+    assert not np.abs(plain - made).max()
+    np.testing.assert_array_equal(made * 2 + 1 - plain, plain + 1)
+    np.testing.assert_array_equal(2 - made, 2 - plain)
+    assert np.allclose(made, plain)
+
+
+def test_operators_in_place_keep_the_array(both: tuple[NDArray, np.ndarray]) -> None:
+    made, plain = both
+    same = made
+    same += 1
+    assert same is made
+    negated: Any = np.negative(same, out=same)  # type: ignore[call-overload]
+    assert negated is made
+    np.testing.assert_array_equal(made, -(plain + 1))
+
+
+def test_numpy_gets_a_copy_only_where_it_asks(both: tuple[NDArray, np.ndarray]) -> None:
+    made, _ = both
+    assert np.asarray(made) is made.numpy()
+    assert not np.shares_memory(np.array(made), made.numpy())
+    assert np.asarray(made, np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="copy"):
+        np.array(made, dtype=np.float64, copy=False)
+
+
+def test_other_shapes_and_types(both: tuple[NDArray, np.ndarray]) -> None:
+    made, _ = both
+    assert made.reshape(4, 6).shape == made.reshape((4, 6)).shape == (4, 6)
+    assert np.shares_memory(made.reshape(-1).numpy(), made.numpy())
+    assert [made.astype(t).dtype for t in ("int64", np.float16)] == ["int64", "float16"]
+
+
+@pytest.mark.parametrize("source", [[1], 3, "text", None])
+def test_only_numpy_arrays_are_wrapped(source: object) -> None:
+    with pytest.raises(InputError, match=r"(?s)from a NumPy array.*treadle\.array"):
+        NDArray(source)  # type: ignore[arg-type]
+
+
+def test_a_conversion_is_told_as_the_tensors_library_says_it() -> None:
+    tensor = type("Tensor", (), {"__module__": "torch"})()
+    assert arrays.conversion_hint(tensor, "float32") == "convert it with .to(torch.float32)"
+    assert arrays.conversion_hint(np.zeros(1), "int64") == "convert it with .astype('int64')"
+    assert arrays.conversion_hint(object(), "int64") == "convert it to int64"

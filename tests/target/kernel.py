@@ -77,6 +77,18 @@ def run(
 ) -> int:
     """Call a kernel on copies of the arrays with the right alignment; results are copied back."""
     _module, kernel = load_kernel(func, target)
+    return call_kernel(kernel, arrays, dims, env=env, workspace=workspace)
+
+
+def call_kernel(
+    kernel: KERNEL,  # type: ignore[valid-type]
+    arrays: Sequence[np.ndarray],
+    dims: Sequence[int] = (),
+    *,
+    env: Env | None = None,
+    workspace: int = 0,
+) -> int:
+    """Call a loaded kernel on copies of the arrays; results are copied back."""
     placed = [aligned(a.size, str(a.dtype)) for a in arrays]
     for mine, theirs in zip(placed, arrays, strict=True):
         mine[:] = theirs.ravel()

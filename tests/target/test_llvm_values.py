@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.target.kernel import flat, native, run
+from tests.target.kernel import flat, run
+from tests.targets import AVX2
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, Var
@@ -43,7 +44,7 @@ def test_a_vector_index_that_is_a_sum_of_ramps_is_one_load() -> None:
     np.testing.assert_array_equal(got, x[4:12])
     source, out = flat("x", "float32", 12), flat("out", "float32", 8)
     body = Store(out, (ex.ramp(0, 1, 8),), ex.load(source, [i]))
-    assert "gather" not in emit(PrimFunc("k", (source, out), (), body), native())
+    assert "gather" not in emit(PrimFunc("k", (source, out), (), body), AVX2)
 
 
 def test_gather_and_scatter_with_computed_indices() -> None:
@@ -160,7 +161,7 @@ def test_a_uniform_vector_condition_is_a_branch() -> None:
     cond = ex.binary("and", low, high)
     body = Store(out, (lane,), ex.select(cond, value, Const.of(0.0, "float32"), lazy=True))
     func = PrimFunc("k", (where, source, out), (), body)
-    assert "masked" not in emit(func, native())
+    assert "masked" not in emit(func, AVX2)
     x = np.arange(8, dtype=np.float32)
     for place, want in ((0, x), (-FAR, np.zeros(8))):
         result = np.ones(8, np.float32)
@@ -210,7 +211,7 @@ def test_a_scalar_store_under_a_vector_if_is_refused() -> None:
     cond = ex.binary("lt", ex.ramp(0, 1, 8), ex.broadcast(Const.of(5), 8))
     body = If(cond, Store(out, (ZERO,), Const.of(1.0, "float32")))
     with pytest.raises(InternalError, match="under a vector mask"):
-        emit(PrimFunc("k", (out,), (), body), native())
+        emit(PrimFunc("k", (out,), (), body), AVX2)
 
 
 # -- values are reused only while they hold
@@ -282,7 +283,7 @@ def test_a_very_deep_expression_compiles() -> None:
     for _ in range(4000):
         value = value + 1.0
     func = PrimFunc("k", (x, out), (), Store(out, (ZERO,), value))
-    assert emit(func, native()).count("fadd") == 4000
+    assert emit(func, AVX2).count("fadd") == 4000
 
 
 def test_a_deep_chain_of_lazy_selects_compiles() -> None:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE, is_alive, running, ticks, wait_until
 from treadle.errors import InternalError
 from treadle.settings import use as use_settings
 from treadle.target.jit import JitModule
@@ -82,7 +84,7 @@ def test_kernels_compile_while_the_next_are_made() -> None:
 
     def jobs() -> Iterator[tuple[str, str]]:
         yield returns("early", 1)
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         number = 0
         while "early" not in finished and time.monotonic() < end:
             yield returns(f"later{number}", number)
@@ -91,7 +93,6 @@ def test_kernels_compile_while_the_next_are_made() -> None:
 
     compile_many(jobs(), lambda name, _: finished.append(name))
     assert finished[-1] != "early"
-    assert len(finished) < 500
 
 
 def test_workers_live_on_between_compilations() -> None:
@@ -125,10 +126,8 @@ def test_a_crash_is_a_result_and_the_worker_is_replaced() -> None:
 
 
 def test_a_kernel_that_takes_too_long_is_stopped() -> None:
-    start = time.monotonic()
     (result,) = compile_each([is_slow("slow")], seconds=0.5)
     assert result.error == "compilation takes too long and is stopped"
-    assert time.monotonic() - start < 10
     assert call("k", compile_many([returns("k", 5)])["k"]) == 5
 
 
@@ -158,50 +157,49 @@ from treadle.target.worker_pool import pool
 from treadle.target.workers import compile_each, prepare
 jobs = [is_slow("slow%d" % i) for i in range(2)]
 prepare()
-print(*[w.process.pid for w in pool().all], flush=True)
 try:
+    print(*[w.process.pid for w in pool().all], flush=True)
     list(compile_each(jobs))
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
 
 
-def start_script(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
+@contextmanager
+def two_busy_workers(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """Give a program whose two workers compile, and the workers' numbers."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TREADLE_CACHE": str(tmp_path / "c")}
     env["TREADLE_COMPILE_WORKERS"] = "2"
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, env=env
-    )
-    assert process.stdout is not None
-    pids = [int(p) for p in process.stdout.readline().split()]
-    assert len(pids) == 2
-    time.sleep(0.5)
-    return process, pids
+    with running([sys.executable, "-c", SCRIPT], env=env) as process:
+        assert process.stdout is not None
+        pids = [int(p) for p in process.stdout.readline().split()]
+        assert len(pids) == 2
+        ready = [ticks(p) for p in pids]
+        wait_until(
+            lambda: all(ticks(p) > before + 10 for p, before in zip(pids, ready, strict=True)),
+            "both workers compute",
+        )
+        yield process, pids
 
 
-def wait_until_gone(pids: list[int], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not any(Path(f"/proc/{p}").exists() for p in pids):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"workers {pids} are still there")
+def wait_until_gone(pids: list[int]) -> None:
+    wait_until(lambda: not any(map(is_alive, pids)), f"workers {pids} are gone")
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks processes up in /proc")
 def test_ctrl_c_ends_the_workers(tmp_path: Path) -> None:
-    process, pids = start_script(tmp_path)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=20)[0].strip() == "interrupted"
-    wait_until_gone(pids, 5)
+    with two_busy_workers(tmp_path) as (process, pids):
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=PATIENCE)[0].strip() == "interrupted"
+        wait_until_gone(pids)
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks processes up in /proc")
 def test_workers_die_with_a_killed_parent(tmp_path: Path) -> None:
-    process, pids = start_script(tmp_path)
-    process.kill()
-    process.communicate(timeout=20)
-    wait_until_gone(pids, 10)
+    with two_busy_workers(tmp_path) as (process, pids):
+        process.kill()
+        process.communicate(timeout=PATIENCE)
+        wait_until_gone(pids)
 
 
 def test_a_worker_loads_nothing_it_does_not_need() -> None:
@@ -211,7 +209,7 @@ def test_a_worker_loads_nothing_it_does_not_need() -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     loaded = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}

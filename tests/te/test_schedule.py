@@ -12,6 +12,8 @@ import treadle
 from tests.conftest import Golden
 from tests.te.scripts import check, matrix_product
 from treadle import te
+from treadle.loop import nodes as lp
+from treadle.loop.from_schedule import schedule_to_func
 from treadle.te.schedule import Schedule
 from treadle.te.tensor import Tensor
 
@@ -400,6 +402,36 @@ def prefetch_at_a_foreign_axis(e: Example) -> None:
     e.stage.prefetch_at(e.args[0], e.j, (outer, e.j))
 
 
+def split_after_vectorize(e: Example) -> None:
+    e.stage.vectorize(e.j)
+    e.stage.split(e.j, factor=4)
+
+
+def fuse_after_prefetch(e: Example) -> None:
+    e.stage.prefetch(e.args[0], e.j, 1)
+    e.stage.fuse(e.i, e.j)
+
+
+def cache_in_no_memory(e: Example) -> None:
+    e.schedule.cache_write(e.args[-1], "bogus")  # type: ignore[arg-type]
+
+
+def read_cache_in_no_memory(e: Example) -> None:
+    e.schedule.cache_read(e.args[0], "lokal", [e.args[-1]])  # type: ignore[arg-type]
+
+
+def split_with_no_such_tail(e: Example) -> None:
+    e.stage.split(e.j, factor=4, tail="chop")  # type: ignore[arg-type]
+
+
+def bind_to_another_length(e: Example) -> None:
+    e.stage.bind(e.i, te.thread_axis((0, 64), "threadIdx.x"))
+
+
+def a_name_that_is_not_there(e: Example) -> None:
+    _ = e.schedule["CC"]
+
+
 def a_foreign_stage(e: Example) -> None:
     _ = e.schedule[te.placeholder((1,), name="Z")]
 
@@ -445,6 +477,19 @@ ERRORS: dict[Callable[[Example], None], str] = {
     prefetch_at_one_place_of_two: "prefetch_at: 1 indices for the 2 dimensions of A"
     "\n  at    schedule of stage C",
     prefetch_at_a_foreign_axis: "prefetch_at: i.outer is no axis of C\n  at    schedule of stage C",
+    split_after_vectorize: "split: j is vectorized already, which its parts would not be"
+    "\n  at    schedule of stage C\n  hint  split it first, then say so of one of its parts",
+    fuse_after_prefetch: "fuse: j is where memory is fetched already, which its parts would not be"
+    "\n  at    schedule of stage C\n  hint  fuse it first, then say so of one of its parts",
+    cache_in_no_memory: "cache_write: 'bogus' names no memory\n  at    schedule of stage C"
+    "\n  hint  it is one of 'global', 'local', 'shared', 'workspace'",
+    read_cache_in_no_memory: "cache_read: 'lokal' names no memory\n  at    schedule of stage A"
+    "\n  hint  it is one of 'global', 'local', 'shared', 'workspace'",
+    split_with_no_such_tail: "split of j: tail is 'chop'\n  at    schedule of stage C"
+    "\n  hint  it is one of 'cut', 'shorten', 'guard'",
+    bind_to_another_length: "bind: i has 10 iterations, threadIdx.x is 64 long"
+    "\n  at    schedule of stage C",
+    a_name_that_is_not_there: "no stage is named CC; the stages are A, C\n  hint  do you mean C?",
     a_foreign_stage: "Z is not part of this schedule; its stages are A, C",
 }
 
@@ -526,8 +571,8 @@ def test_a_stage_read_outside_its_loop_is_refused() -> None:
     with pytest.raises(treadle.ScheduleError) as caught:
         treadle.lower(s, [a, d])
     assert str(caught.value) == (
-        "stage B is computed inside a loop, but stage D outside that loop reads it too"
-        "\n  at    stage B"
+        "B is computed inside loop i of C, but D, which reads it, is not inside that loop"
+        "\n  at    s[B].compute_at(s[C], i)"
         "\n  hint  compute it at a loop that encloses all its readers, or at root"
     )
 
@@ -552,3 +597,94 @@ def test_a_schedule_is_data() -> None:
     assert str(e.schedule.steps[2]) == "s[C].reorder(i.outer, j.outer, i.inner, j.inner)"
     assert e.args[2] in e.schedule
     assert te.placeholder((1,)) not in e.schedule
+
+
+def test_a_stage_is_found_by_its_name() -> None:
+    e = simple()
+    assert e.schedule["C"] is e.stage
+
+
+def test_a_loop_that_a_stage_is_computed_at_is_not_divided() -> None:
+    e, b = chain()
+    e.schedule[b].compute_at(e.stage, e.j)
+    with pytest.raises(treadle.ScheduleError) as caught:
+        e.stage.split(e.j, factor=4)
+    assert str(caught.value) == (
+        "split: B is computed at j, which would be no loop any more\n  at    schedule of stage C"
+        "\n  hint  split it first, then compute B at one of its parts"
+    )
+
+
+@pytest.mark.parametrize("position", [9, -1])
+def test_rfactor_puts_its_axis_among_those_there_are(position: int) -> None:
+    e = product()
+    with pytest.raises(treadle.ScheduleError) as caught:
+        e.schedule.rfactor(e.args[-1], e.stage.op.reduce_axis[0], position)
+    assert str(caught.value) == (
+        f"rfactor: factor_axis is {position}\n  at    schedule of stage C"
+        "\n  hint  the partial results have 3 axes: it is one of 0 to 2"
+    )
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4, 8, 50])
+@pytest.mark.parametrize("tail", ["cut", "shorten", "guard"])
+def test_nparts_divides_what_is_needed(parts: int, tail: str) -> None:
+    e, b = chain(4, 21)
+    outer, _ = e.stage.split(e.j, factor=5)
+    e.schedule[b].compute_at(e.stage, outer)
+    axis = e.schedule[b].op.axis[1]
+    o, _ = e.schedule[b].split(axis, nparts=parts, tail=tail)  # type: ignore[arg-type]
+    e.schedule[b].pragma(o, "mark")
+    loops = [s for s in lp.walk_stmts(schedule_to_func(e.schedule, e.args).body)
+             if isinstance(s, lp.For) and s.pragmas]  # fmt: skip
+    assert loops
+    assert {str(s.extent) for s in loops} == {str(parts)}
+    check(e.schedule, e.args)
+
+
+def bound(second: int) -> Example:
+    a = te.placeholder((6, second), name="A")
+    c = te.compute((6, second), lambda i, j: a[i, j] + 1.0, name="C")
+    e = Example(te.create_schedule(c), [a, c])
+    for axis in (e.i, e.j):
+        e.stage.bind(axis, te.thread_axis("threadIdx.x"))
+    return e
+
+
+def test_a_hardware_axis_has_one_extent() -> None:
+    same = bound(6)
+    treadle.lower(same.schedule, same.args)
+    e = bound(5)
+    with pytest.raises(treadle.ScheduleError) as caught:
+        treadle.lower(e.schedule, e.args)
+    assert str(caught.value) == (
+        "threadIdx.x is bound to j with 5 iterations, and has 6 elsewhere\n  at    stage C"
+        "\n  hint  bind a hardware axis to loops of one extent: split the others to match"
+    )
+
+
+@pytest.mark.parametrize("primitive", ["vectorize", "unroll"])
+def test_what_has_no_constant_bound_is_neither_vector_nor_unrolled(primitive: str) -> None:
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    c = te.compute((n,), lambda i: a[i] + 1.0, name="C")
+    s = te.create_schedule(c)
+    getattr(s[c], primitive)(c.op.axis[0])
+    kind = {"vectorize": "vectorized", "unroll": "unrolled"}[primitive]
+    with pytest.raises(treadle.ScheduleError) as caught:
+        treadle.lower(s, [a, c])
+    assert str(caught.value) == (
+        f"i cannot be {kind}: it has no constant bound, its extent is n\n  at    stage C"
+        f"\n  hint  split it by a constant factor, and let the inner part be {kind}"
+    )
+
+
+def test_arguments_are_given_once_and_are_of_the_schedule() -> None:
+    e = simple()
+    with pytest.raises(treadle.UsageError, match="tensor A stands 2 times among the arguments"):
+        treadle.lower(e.schedule, [e.args[0], *e.args])
+    foreign = te.placeholder((10, 20), name="Z")
+    with pytest.raises(treadle.UsageError, match="tensor Z is not part of the schedule"):
+        treadle.lower(e.schedule, [foreign, *e.args])
+    with pytest.raises(treadle.UsageError, match="an argument of a kernel is 3"):
+        treadle.lower(e.schedule, [*e.args, 3])  # type: ignore[list-item]

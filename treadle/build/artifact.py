@@ -2,7 +2,8 @@
 """Saving a compiled model: a tar of mod.so (code), mod.json (graph and plan), mod.params (weights).
 
 The three members carry TVM v0.8's names and formats; the plan of the native executor stands in
-mod.json under "treadle". Weights stream from where they are to the file; they are never joined in
+mod.json under "treadle". Every weight begins at a multiple of 64 bytes of the file, so that the
+runtime can map it. Weights stream from where they are to the file; they are never joined in
 memory. The file is written under a temporary name and renamed when it is complete.
 """
 
@@ -14,7 +15,7 @@ import os
 import struct
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -23,7 +24,7 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.build.plan_json import graph_json
-from treadle.errors import ArtifactError, UsageError
+from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.runtime.pages import release_pages
 from treadle.runtime.toolchain import link_shared
@@ -62,7 +63,7 @@ def save_artifact(
     code = _linked(exe, target, linker)
     with replacing(target) as file:
         _add(file, "mod.so", code)
-        checksums = {"mod.params": _add_params(file, exe.memory.constants)}
+        checksums = {"mod.params": add_params(file, exe.memory.constants)}
         _add(file, "mod.json", _manifest(exe, code, checksums))
         file.write(bytes(2 * tarfile.BLOCKSIZE))
 
@@ -78,21 +79,6 @@ def _linked(exe: Executable, target: Path, linker: str | Sequence[str] | None) -
             return library.read_bytes()
     except OSError as error:
         raise _refused(target, error) from None
-
-
-def read_plan(path: str | os.PathLike[str]) -> dict[str, object]:
-    """Return the native executor's plan of a saved model that has been opened and checked before.
-
-    Raises:
-        ArtifactError: the file is gone, or has changed since.
-    """
-    try:
-        with tarfile.open(path) as file:
-            member = file.extractfile("mod.json")
-            plan = {} if member is None else json.load(member).get("treadle")
-    except (OSError, tarfile.TarError, KeyError, ValueError) as error:
-        raise ArtifactError(f"the plan cannot be read: {error}", at=os.fspath(path)) from None
-    return plan if isinstance(plan, dict) else {}
 
 
 def check_writable(path: Path) -> None:
@@ -172,14 +158,12 @@ def _compact(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> str:
+def add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> str:
     """Stream the weights as member mod.params; return its checksum."""
-    names = [n.encode() for n in constants]
-    head = struct.pack("<QQQ", _LIST_MAGIC, 0, len(names))
-    head += b"".join(struct.pack("<Q", len(n)) + n for n in names)
-    head += struct.pack("<Q", len(names))
-    heads = [_array_header(v) for v in constants.values()]
-    size = len(head) + sum(map(len, heads)) + sum(v.nbytes for v in constants.values())
+    arrays = _aligned(constants, file.tell() + tarfile.BLOCKSIZE)
+    head = _list_header(arrays)
+    heads = [_array_header(v) for v in arrays.values()]
+    size = len(head) + sum(map(len, heads)) + sum(v.nbytes for v in arrays.values())
     file.write(_header("mod.params", size))
     checksum = native.Hash64()
 
@@ -188,12 +172,43 @@ def _add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> str:
         file.write(piece.data)
 
     write(np.frombuffer(head, np.uint8))
-    for array_head, value in zip(heads, constants.values(), strict=True):
+    for array_head, value in zip(heads, arrays.values(), strict=True):
         write(np.frombuffer(array_head, np.uint8))
         write(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
         release_pages(value)
     _pad(file, size)
     return checksum.hexdigest()
+
+
+def _aligned(constants: Mapping[str, np.ndarray], start: int) -> dict[str, np.ndarray]:
+    """Return the arrays to write so that each of `constants` can be used where it lies in the file.
+
+    The format has no room for padding. So an array of bytes that nobody asks for comes before every
+    constant; readers skip names that they do not know. `start` is where
+    in the file the list begins.
+    """
+    paddings = [f"padding{i}" for i in range(len(constants))]
+    names = [name for pair in zip(paddings, constants, strict=True) for name in pair]
+    assert len(set(names)) == len(names), "constants are not called like paddings"
+    at = start + len(_list_header(names))
+    arrays = {}
+    for padding, (name, value) in zip(paddings, constants.items(), strict=True):
+        data = at + len(_array_header(_filler(0))) + len(_array_header(value))
+        arrays[padding] = _filler(-data % native.ALIGNMENT)
+        arrays[name] = value
+        at = data + arrays[padding].nbytes + value.nbytes
+    return arrays
+
+
+def _filler(size: int) -> np.ndarray:
+    return np.zeros(size, np.uint8)
+
+
+def _list_header(names: Collection[str]) -> bytes:
+    encoded = [name.encode() for name in names]
+    head = struct.pack("<QQQ", _LIST_MAGIC, 0, len(encoded))
+    head += b"".join(struct.pack("<Q", len(name)) + name for name in encoded)
+    return head + struct.pack("<Q", len(encoded))
 
 
 def _array_header(value: np.ndarray) -> bytes:

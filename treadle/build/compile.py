@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from treadle.build.executable import Executable
 from treadle.build.group import function_sizes
@@ -23,7 +23,7 @@ from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_me
 from treadle.build.plan_json import plan_to_json
 from treadle.build.size_checks import refuse_broken, size_checks
 from treadle.build.sizes import size_from_json, size_to_json
-from treadle.build.watch import say_graph, say_kernel, say_stage
+from treadle.build.watch import overrides_watched, say_graph, say_kernel, say_stage
 from treadle.errors import InternalError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
@@ -39,6 +39,8 @@ from treadle.target.workers import compile_many
 
 if TYPE_CHECKING:
     from treadle.frontend.onnx.files import AnyModel
+
+_F = TypeVar("_F", bound=Callable[..., object])
 
 
 @dataclass(slots=True)
@@ -73,6 +75,18 @@ class _Timer:
         say_stage(self.stage, spent)
 
 
+def _called(name: str) -> Callable[[_F], _F]:
+    """Let Python's own messages about a function's arguments name it as users do."""
+
+    def rename(function: _F) -> _F:
+        function.__qualname__ = name
+        return function
+
+    return rename
+
+
+@overrides_watched()
+@_called("compile")
 def compile_model(
     model: AnyModel | g.Module,
     *,

@@ -3,19 +3,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NoReturn
 
 from treadle.build.kernel import Kernel
 from treadle.build.memory_plan import MemoryPlan
-from treadle.errors import UsageError
 from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
 from treadle.runtime.array import ArrayLike, NDArray
-from treadle.runtime.executor import Executor, ProfileRow
+from treadle.runtime.artifact_file import ArtifactFile, Content
+from treadle.runtime.executor import (
+    Executor,
+    ProfileRow,
+    aligned_constants,
+    cannot_be_pickled,
+)
 from treadle.runtime.module import BenchmarkResult
 from treadle.target.base import Target
+from treadle.target.host import why_not_here
 from treadle.target.jit import JitModule
 
 Size = int | str
@@ -70,6 +79,11 @@ class Runnable:
         plan = self.describe()
         return {str(i["name"]): _sizes_of(plan, i["value"]) for i in _rows_of(plan, "inputs")}
 
+    def output_sizes(self) -> list[tuple[Size, ...]]:
+        """Return the sizes of every output, in order; those that are computed are "size K"."""
+        plan = self.describe()
+        return [_sizes_of(plan, o["value"]) for o in _rows_of(plan, "outputs")]
+
     @property
     def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
         """Name, dtype and shape of every input."""
@@ -80,8 +94,21 @@ class Runnable:
         """Name, dtype and shape of every output."""
         return [(o.name, o.dtype, tuple(o.shape)) for o in self.executor.outputs]
 
+    def fork(self) -> Runnable:
+        """Return a second one of the same model that shares code and weights with this one.
+
+        It has working memory, results and settings of its own. Threads that share one executable
+        need no forks: its runs go on beside each other, see `Executor.max_streams`.
+        """
+        raise NotImplementedError
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled()
+
     def run(self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike]) -> list[NDArray]:
         """Return the outputs for inputs by name or by position (NumPy or DLPack arrays).
+
+        Threads may call this at the same time; each gets the outputs for its own inputs.
 
         Raises:
             InputError: an input is missing, unknown, or has the wrong dtype or shape.
@@ -147,14 +174,22 @@ class Executable(Runnable):
 
     @property
     def executor(self) -> Executor:
-        """The native executor, made at the first use."""
+        """The native executor, made at the first use. Raises: TargetError for another machine."""
         if self._executor is None:
+            if (error := why_not_here(self.target)) is not None:
+                raise error
             jit = JitModule(self.objects.values())
             addresses = {name: jit.address(name) for name in self.objects}
+            # One set of weights: copies take the place of what they were made from.
+            self.memory.constants.update(aligned_constants(self.memory.constants))
             self._executor = Executor.from_plan(
                 self.plan, self.memory.constants, addresses, keep_alive=jit
             )
         return self._executor
+
+    def fork(self) -> Executable:
+        """Return a second one of the same model; see `Runnable.fork`."""
+        return replace(self, _executor=self.executor.fork())
 
     def describe(self) -> Mapping[str, object]:
         """Return the plan as data, see docs/design/plan.md."""
@@ -185,24 +220,56 @@ class Executable(Runnable):
 
 
 class LoadedExecutable(Runnable):
-    """A saved model, loaded: it runs as the compiled one did."""
+    """A saved model, loaded: it runs as the compiled one did.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
-        if not self.path:
-            raise UsageError("the artifact's path is empty")
-        self._executor = Executor.open(path)
+    What it tells is what was loaded, whatever becomes of the file's name or the folder one is in.
+    """
+
+    def __init__(self, artifact: str | os.PathLike[str] | Content, *, verify: bool = False) -> None:
+        """See `treadle.load`."""
+        self._file = ArtifactFile(artifact)
+        self._executor = Executor.open(self._file, verify=verify)
+        self._plan: Mapping[str, object] | None = None
+
+    @property
+    def path(self) -> str:
+        """The path it was loaded from, or what else it was loaded from."""
+        return self._file.name
 
     @property
     def executor(self) -> Executor:
         """The native executor."""
         return self._executor
 
+    def fork(self) -> LoadedExecutable:
+        """Return a second one of the same model; see `Runnable.fork`."""
+        made = object.__new__(LoadedExecutable)
+        made._file = self._file
+        made._executor = self._executor.fork()
+        made._plan = self._plan
+        return made
+
     def describe(self) -> Mapping[str, object]:
         """Return the plan as data, see docs/design/plan.md."""
-        from treadle.build.artifact import read_plan
+        if self._plan is None:
+            plan = json.loads(self._executor.plan_text)
+            assert isinstance(plan, dict)  # or it would not have been loaded
+            self._plan = plan
+        return self._plan
 
-        return read_plan(self.path)
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to another file, as it was loaded.
+
+        Raises:
+            UsageError: the folder does not exist. ArtifactError: the file it was loaded from has
+            been written to since.
+        """
+        from treadle.build.artifact import check_writable, replacing
+
+        target = Path(path)
+        check_writable(target)
+        with replacing(target) as file:
+            self._file.copy_to(file)
 
     def __repr__(self) -> str:
         return f"LoadedExecutable({self.path})"

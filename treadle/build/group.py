@@ -86,6 +86,8 @@ def lower_group(function: Function, target: Target, name: str) -> tuple[list[Sch
             cases.append(Case(group.schedule, args, when))
         func = cases_to_func(cases, name)
     except TreadleError as e:
+        if builder.is_foreign:
+            raise e.located(f"the schedule of operator {builder.anchor_name}") from None
         raise InternalError(
             f"the schedule of kernel {name} does not apply: {e}", at=f"function {function.name}"
         ) from e
@@ -139,6 +141,17 @@ class _GroupBuilder:
         attrs: Any = self.anchor.attrs if self.anchor is not None else None
         group = Group(schedule, tuple(inputs), self.anchor_stages, tuple(outputs), attrs)
         return group, self.schedule
+
+    @property
+    def is_foreign(self) -> bool:
+        """True when the schedule was written outside of this package: its mistakes are a user's."""
+        package = __name__.partition(".")[0]
+        return self.anchor is not None and self.schedule.__module__.partition(".")[0] != package
+
+    @property
+    def anchor_name(self) -> str:
+        """The name of the operator whose schedule applies."""
+        return "" if self.anchor is None else self.anchor.op.name
 
     def _placeholder(self, param: g.Var) -> te.Tensor:
         type_ = tensor_type(param.type)

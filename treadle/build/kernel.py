@@ -69,7 +69,9 @@ class Kernel:
     @cached_property
     def lowered(self) -> PrimFunc:
         """The loop nest that is handed to the code generator."""
-        return lowering(self.target.lookup_lanes).run(self.loops, label=self.name)
+        return lowering(self.target.lookup_lanes, self.target.least_masked).run(
+            self.loops, label=self.name
+        )
 
     def loop_text(self) -> str:
         """Return the loop nest as Python-like text."""

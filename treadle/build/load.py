@@ -1,19 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading saved models."""
+"""Saved models: telling them from others, loading them."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from treadle.build.executable import LoadedExecutable
+from treadle.runtime.artifact_file import Content
+
+_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 
 
-def load(path: str | os.PathLike[str]) -> LoadedExecutable:
-    """Return a saved model, ready to run.
+def is_artifact(path: Path) -> bool:
+    """True if a file is a tar by its name or its content."""
+    if path.suffix == ".tar":
+        return True
+    try:
+        with path.open("rb") as file:
+            return is_artifact_content(file.read(_MAGIC_AT + len(_TAR_MAGIC)))
+    except OSError:
+        return False
 
-    An artifact holds machine code: load only files you trust.
+
+def is_artifact_content(content: bytes | bytearray | memoryview) -> bool:
+    """True if bytes begin as a tar does."""
+    return bytes(content[_MAGIC_AT : _MAGIC_AT + len(_TAR_MAGIC)]) == _TAR_MAGIC
+
+
+def load(artifact: str | os.PathLike[str] | Content, *, verify: bool = False) -> LoadedExecutable:
+    """Return a saved model, ready to run: from a file, or from the bytes of one.
+
+    An artifact holds machine code: load only files you trust. Large weights are mapped, so that all
+    that load a file share its memory: do not write to a file that is in use, rename another one to
+    its name. `verify` compares all weights with their hash; without it that is done up to 64 MiB.
 
     Raises:
         ArtifactError: the file is missing, damaged, unsafe, or made for another machine.
     """
-    return LoadedExecutable(path)
+    return LoadedExecutable(artifact, verify=verify)

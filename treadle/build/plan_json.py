@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.build.cost import group_cost
+from treadle.build.cost import Cost, group_cost
 from treadle.build.memory_plan import MemoryPlan, Step, Value
 from treadle.build.size_checks import SizeCheck
-from treadle.build.sizes import SizeTable
-from treadle.errors import InternalError
+from treadle.build.sizes import SizeTable, can_tell, size_to_json
+from treadle.errors import InternalError, TypeMismatch
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
 from treadle.graph.types import Dim, TensorType
@@ -200,10 +200,24 @@ def _step(step: Step, table: _ValueTable) -> Json:
     row: Json = {"op": "call", "kernel": step.kernel, "args": args}
     row["dims"] = table.dims(step.sizes)
     row["origin"] = step.origin
-    if step.node is not None and isinstance(step.node.op, Function) and not step.sizes:
-        cost = group_cost(step.node.op)
-        row |= {"flops": cost.flops, "bytes": cost.bytes}
+    if (cost := _cost(step)) is not None:
+        work = {"flops": cost.flops, "bytes": cost.bytes}
+        sizes = step.sizes
+        row |= {k: size_to_json(v, sizes) for k, v in work.items() if can_tell(v, sizes)}
+        row |= {"saves": True} if cost.saves else {}
     return row
+
+
+def _cost(step: Step) -> Cost | None:
+    """Return the work of a call; None where it is over open sizes that an operator cannot count."""
+    if step.node is None or not isinstance(step.node.op, Function):
+        return None
+    try:
+        return group_cost(step.node.op)
+    except TypeMismatch:
+        if not step.sizes:
+            raise
+        return None
 
 
 def graph_json(plan: MemoryPlan, treadle_plan: Json, hashes: dict[str, str]) -> Json:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from treadle.errors import InternalError
-from treadle.expr.nodes import Binary, Expr, Select, Var, binary, free_vars, int_value
+from treadle.expr.nodes import Binary, Const, Expr, Select, Var, binary, free_vars, int_value
 from treadle.graph.broadcasting import taken_dim
-from treadle.graph.types import Dim, as_dim
+from treadle.graph.types import Dim, normal_size
 
 Json = dict[str, object]
 
@@ -93,11 +93,52 @@ def size_to_json(size: Dim, symbols: Sequence[Var]) -> object:
     raise InternalError(f"the size {size} is not made of sums, products and quotients")
 
 
-def size_from_json(data: object, symbols: Sequence[Var]) -> Dim:
+def can_tell(size: Dim, symbols: Sequence[Var]) -> bool:
+    """True when `size_to_json` can write a size over `symbols`."""
+    if int_value(size) is not None:
+        return True
+    if isinstance(size, Var):
+        return size in symbols
+    found = _operation(size)
+    return found is not None and all(can_tell(part, symbols) for part in found[1:])
+
+
+def sizes_of_run(
+    rows: Sequence[Mapping[str, object]], shapes: Sequence[Sequence[int]]
+) -> list[int | None]:
+    """Return the sizes of a plan's table for inputs of given shapes; None where data decides."""
+    found: list[int | None] = []
+    for row in rows:
+        if "input" in row:
+            found.append(shapes[int(str(row["input"]))][int(str(row["axis"]))])
+        elif "op" in row:
+            parts = [found[p["size"]] if isinstance(p, dict) else p for p in (row["a"], row["b"])]
+            data = [row["op"], *(["size", k] for k in range(2))]
+            found.append(number_of(data, [None if p is None else int(str(p)) for p in parts]))
+        else:
+            found.append(None)
+    return found
+
+
+def number_of(data: object, sizes: Sequence[int | None]) -> int | None:
+    """Return the number `size_to_json` wrote for sizes in its order; None where one is unknown."""
+    known = [Const.of(0 if size is None else size) for size in sizes]
+    if any(size is None and _uses(data, k) for k, size in enumerate(sizes)):
+        return None
+    return int_value(size_from_json(data, known))
+
+
+def _uses(data: object, size: int) -> bool:
+    return isinstance(data, list) and (
+        data == ["size", size] if data[0] == "size" else any(_uses(d, size) for d in data[1:])
+    )
+
+
+def size_from_json(data: object, symbols: Sequence[Var | Const]) -> Dim:
     """Return the size that `size_to_json` wrote, over other symbols in the same order."""
     if not isinstance(data, list):
         return int(str(data))
     if data[0] == "size":
         return symbols[data[1]]
     a, b = (size_from_json(d, symbols) for d in data[1:])
-    return taken_dim(a, b) if data[0] == BROADCAST else as_dim(binary(data[0], a, b))
+    return taken_dim(a, b) if data[0] == BROADCAST else normal_size(binary(data[0], a, b))

@@ -4,12 +4,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from treadle.build.kernel import Kernel
 from treadle.graph.nodes import Function
 from treadle.graph.text import function_text
 from treadle.loop.nodes import func_text
+from treadle.passes import unused_overrides
 from treadle.settings import get
+
+_LISTED = 3
+"""Unused files that are named."""
 
 STAGES, KERNELS, SCHEDULES, SOURCES, PROGRAMS = 1, 2, 3, 4, 5
 """The levels from which on each thing is printed; treadle.passes takes over at 6."""
@@ -44,6 +50,20 @@ def say_kernel(kernel: Kernel, seconds: float) -> None:
         _part("lowered", func_text(kernel.lowered))
     if level >= SOURCES:
         _part("llvm", kernel.llvm())
+
+
+@contextmanager
+def overrides_watched() -> Iterator[None]:
+    """Print at the end of the block which edited texts were not used, and so changed nothing."""
+    with unused_overrides() as unused:
+        yield
+    folder = get().override
+    if folder is not None and not unused and not any(folder.iterdir()):
+        _say(f"note: TREADLE_OVERRIDE: the folder {folder} is empty")
+    for path in unused[:_LISTED]:
+        _say(f"note: TREADLE_OVERRIDE: {path} replaces no stage of this model")
+    if len(unused) > _LISTED:
+        _say(f"note: TREADLE_OVERRIDE: nor do {len(unused) - _LISTED} more files")
 
 
 def _part(title: str, text: str) -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from treadle.errors import UsageError
+from treadle.settings import MOST_THREADS
 
 _SHAPE = re.compile(r"\s*(?P<name>\S.*?)\s*:\s*\[(?P<sizes>[^\[\]]*)\]\s*[,;]?")
 _LARGEST_SIZE = 1 << 40
+_LONGEST = 1e6  # seconds
 _SHAPES_HINT = 'write them as "data:[1,3,224,224] mask:[1,128]"'
 
 
@@ -84,6 +86,57 @@ def count(text: str) -> int:
     return int(text)
 
 
+def duration(text: str) -> float:
+    """Read a number of seconds above 0 (an argparse type)."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds above 0")
+    return seconds
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a file of inputs."""
+    parser.add_argument(
+        "-i",
+        "--inputs",
+        type=Path,
+        metavar="NPZ",
+        help="the inputs, by name (default: random numbers, seeded)",
+    )
+
+
+_OF_COMPILING = {
+    "target": "--target",
+    "opt_level": "--opt-level",
+    "dynamic": "--dynamic",
+    "winograd": "--no-winograd",
+    "unchecked": "--unchecked",
+    "operators": "--operators",
+}
+"""Options that say how a network is compiled, by the attribute they set."""
+
+
+_UNSAID: dict[str, object] = {"dynamic": False, "unchecked": False, "operators": []}
+"""The attributes' values where the option is not given, those that are not None."""
+
+
+def refuse_compile_options(arguments: argparse.Namespace, artifact: Path) -> None:
+    """Raise UsageError where an option would say how to compile what is compiled already."""
+    given = [
+        option
+        for attribute, option in _OF_COMPILING.items()
+        if getattr(arguments, attribute) != _UNSAID.get(attribute)
+    ]
+    if given:
+        raise UsageError(
+            f"{' and '.join(given)} cannot change {artifact}, which is compiled already",
+            hint=f"compile the network with {' '.join(given)}, or leave it out",
+        )
+
+
 def add_model(parser: argparse.ArgumentParser, help_text: str) -> None:
     """Add the argument that names the model's file."""
     parser.add_argument("model", type=Path, metavar="MODEL", help=help_text)
@@ -93,7 +146,6 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how an ONNX model is compiled."""
     parser.add_argument(
         "--target",
-        default="llvm",
         metavar="TARGET",
         help='the machine to compile for, such as "llvm -mcpu=haswell" (default: this machine)',
     )
@@ -106,9 +158,9 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         "--opt-level",
         type=int,
         choices=range(5),
-        default=3,
         metavar="N",
-        help="0: every operator is a kernel of its own … 3: everything (default: 3)",
+        help="0: every operator is a kernel of its own, to find faults; 1 to 4: everything "
+        "(default: 3)",
     )
     parser.add_argument(
         "--operators",
@@ -140,11 +192,17 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _threads(text: str) -> int:
+    if count(text) > MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is more than {MOST_THREADS} threads")
+    return int(text)
+
+
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """Add the number of threads the model runs on."""
     parser.add_argument(
         "--threads",
-        type=count,
+        type=_threads,
         metavar="N",
         help="threads to run on (default: the CPUs this process may use)",
     )

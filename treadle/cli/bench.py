@@ -1,72 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`treadle bench`: how fast a model runs here, side by side with another runtime."""
+"""`treadle bench`: how fast a model runs here, side by side with other runtimes."""
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from treadle.build.executable import Runnable
-from treadle.cli.arguments import add_compile_options, add_model, add_threads, count
-from treadle.cli.inputs import filled_inputs
-from treadle.cli.machine import cpu_text
-from treadle.cli.models import check_readable, given_shapes, is_artifact, open_model
+from treadle.build.load import is_artifact
+from treadle.cli.arguments import (
+    add_compile_options,
+    add_inputs,
+    add_model,
+    add_threads,
+    count,
+    duration,
+)
+from treadle.cli.engines import PEERS, Engine, Inputs, open_treadle, take_turns
+from treadle.cli.inputs import given_inputs
+from treadle.cli.machine import cpu_text, treadle_version
+from treadle.cli.models import check_readable, open_model
+from treadle.cli.table import print_table
 from treadle.cli.text import console, print_row
-from treadle.errors import ToolchainError, UsageError
+from treadle.errors import UsageError
 from treadle.runtime import native
-from treadle.runtime.array import NDArray
 from treadle.settings import use
 
-HELP = "time a model, side by side with another runtime"
+HELP = "time a model, side by side with other runtimes"
 
-RUNS_PER_TURN = 3
-"""Timed runs of one engine before the next has its turn; one untimed run comes before them."""
-
-_SECONDS = 3.0
-_MIN_RUNS, _MAX_RUNS = 15, 999
-
-Run = Callable[[], list[np.ndarray]]
-
-
-@dataclass
-class Engine:
-    """One runtime with the model open, and its times in seconds."""
-
-    name: str
-    run: Run
-    open_seconds: float
-    times: list[float] = field(default_factory=list)
-
-    @property
-    def median(self) -> float:
-        """The median in seconds."""
-        return statistics.median(self.times)
+_HEADINGS = ("p50 ms", "p90 ms", "p99 ms", "min ms", "runs", "runs/s", "ready s")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_model(parser, "an ONNX file, or a .tar made by treadle compile")
-    parser.add_argument("--vs", choices=("onnxruntime",), help="the runtime to compare with")
+    parser.add_argument(
+        "--vs",
+        type=_peers,
+        default=(),
+        metavar="NAMES",
+        help=f"the runtimes to compare with: {', '.join(PEERS)}, with commas",
+    )
     parser.add_argument(
         "--onnx",
         type=Path,
         metavar="FILE",
-        help="the network for the other runtime, where MODEL is a .tar",
+        help="the network for the other runtimes, where MODEL is a .tar",
     )
+    add_inputs(parser)
     add_threads(parser)
+    parser.add_argument(
+        "--streams",
+        type=count,
+        default=1,
+        metavar="N",
+        help="run the model in N threads at once, which share the threads of --threads; runs/s is "
+        "what all do together (default: 1)",
+    )
     parser.add_argument(
         "--repeat",
         type=count,
         metavar="N",
-        help=f"timed runs of each (default: what fits in {_SECONDS:.0f} seconds)",
+        help="timed runs of each stream (default: as many as the time allows)",
     )
+    parser.add_argument(
+        "--time-limit",
+        type=duration,
+        metavar="SECONDS",
+        help="time for so long in all (default: 3 seconds, and at least 15 runs)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     add_compile_options(parser)
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    wrong = [name for name in names if name not in PEERS]
+    if wrong:
+        known = ", ".join(map(repr, PEERS))
+        raise argparse.ArgumentTypeError(f"invalid choice: {wrong[0][:40]!r} (choose from {known})")
+    return names
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,133 +93,143 @@ def run(arguments: argparse.Namespace) -> int:
     with use(num_threads=threads):
         start = time.perf_counter()
         model = open_model(arguments)
-        inputs = filled_inputs(model, "random", given_shapes(arguments))
-        model.run(inputs)
-        engines = [_treadle(model, inputs, time.perf_counter() - start)]
+        inputs = given_inputs(arguments, model)
+        engines = [open_treadle(model, inputs, threads, arguments.streams)]
+        engines[0].open_seconds = time.perf_counter() - start
         if network is not None:
-            engines.append(open_onnxruntime(network, inputs, threads))
+            peers = (PEERS[name] for name in arguments.vs)
+            engines += [peer(network, inputs, threads, arguments.streams) for peer in peers]
         results = [engine.run() for engine in engines]
-        take_turns(engines, arguments.repeat)
-    print_figures(engines, results, threads)
+        take_turns(engines, arguments.repeat, arguments.time_limit)
+    gaps = [difference(results[0], other) for other in results[1:]]
+    if arguments.json:
+        facts = _facts(arguments.model, inputs, threads, arguments.streams)
+        print(json.dumps({**facts, **figures(engines, gaps)}, indent=2))
+    else:
+        print_figures(engines, gaps, threads, arguments.streams)
     return 0
 
 
 def _network(arguments: argparse.Namespace) -> Path | None:
-    """Return the ONNX file for the other runtime; None where there is no comparison."""
+    """Return the ONNX file for the other runtimes; None where there is no comparison."""
     check_readable(arguments.model)
-    if arguments.vs is None:
+    if not arguments.vs:
+        if arguments.onnx is not None:
+            raise UsageError(
+                "--onnx is for a comparison", hint="name what to compare with: --vs onnxruntime"
+            )
         return None
     if arguments.onnx is not None:
         check_readable(arguments.onnx)
         return Path(arguments.onnx)
     if is_artifact(arguments.model):
         raise UsageError(
-            f"{arguments.vs} cannot run {arguments.model}, which holds machine code",
+            f"{arguments.vs[0]} cannot run {arguments.model}, which holds machine code",
             hint="give the network it was compiled from: --onnx model.onnx",
         )
     return Path(arguments.model)
 
 
-def _treadle(model: Runnable, inputs: dict[str, NDArray], seconds: float) -> Engine:
-    return Engine("treadle", lambda: [np.asarray(o) for o in model.run(inputs)], seconds)
+# ---- figures -------------------------------------------------------------------------------------
 
 
-def open_onnxruntime(network: Path, inputs: dict[str, NDArray], threads: int) -> Engine:
-    """Return the network open in onnxruntime.
-
-    Raises: ToolchainError when it is not installed, UsageError when it refuses the network.
-    """
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ToolchainError(
-            "onnxruntime is not installed", hint='pip install "treadle[bench]"'
-        ) from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    # Its threads spin while it works; after a run they must leave the cores to the next engine.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    given = {name: np.asarray(value) for name, value in inputs.items()}
-    start = time.perf_counter()
-    try:
-        session = onnxruntime.InferenceSession(
-            str(network), options, providers=["CPUExecutionProvider"]
-        )
-        session.run(None, given)
-    except Exception as error:  # its exceptions share no class of their own
-        raise UsageError(
-            f"onnxruntime cannot run this network: {str(error)[:500]}", at=str(network)
-        ) from error
-    seconds = time.perf_counter() - start
-    name = f"onnxruntime {onnxruntime.__version__}"
-    return Engine(name, lambda: [np.asarray(o) for o in session.run(None, given)], seconds)
-
-
-def take_turns(engines: list[Engine], repeat: int | None) -> None:
-    """Time the engines alternately, so that whatever else the machine does meets all of them."""
-    end = time.perf_counter() + _SECONDS
-    while not _is_enough(len(engines[0].times), repeat, end):
-        left = RUNS_PER_TURN if repeat is None else repeat - len(engines[0].times)
-        for engine in engines:
-            engine.run()
-            for _ in range(min(RUNS_PER_TURN, left)):
-                start = time.perf_counter()
-                engine.run()
-                engine.times.append(time.perf_counter() - start)
-
-
-def _is_enough(done: int, repeat: int | None, end: float) -> bool:
-    if repeat is not None:
-        return done >= repeat
-    return done >= _MIN_RUNS and (done >= _MAX_RUNS or time.perf_counter() >= end)
-
-
-def print_figures(engines: list[Engine], results: list[list[np.ndarray]], threads: int) -> None:
-    """Print the times of each engine, the ratio, and how far the outputs are apart."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("")
-    for heading in ("median", "p95", "min", "runs", "ready after"):
-        table.add_column(heading, justify="right")
-    for engine in engines:
-        p95 = float(np.percentile(engine.times, 95))
-        times = (_ms(engine.median), _ms(p95), _ms(min(engine.times)))
-        table.add_row(engine.name, *times, str(len(engine.times)), f"{engine.open_seconds:.2f} s")
-    out = console()
-    out.print(table)
-    if len(engines) > 1:
-        ratio = engines[1].median / engines[0].median
-        word = "faster" if ratio >= 1 else "slower"
-        print_row(out, "ratio", f"{ratio:.2f}× (treadle is {max(ratio, 1 / ratio):.2f}× {word})")
-        print_row(out, "error", compare(results[0], results[1]))
-    noun = "thread" if threads == 1 else "threads"
-    each = " each, taking turns" if len(engines) > 1 else ""
-    print_row(out, "threads", f"{threads} {noun}{each}")
-    print_row(out, "cpu", cpu_text())
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f} ms" if seconds < 0.01 else f"{seconds * 1e3:.1f} ms"
-
-
-def compare(ours: list[np.ndarray], theirs: list[np.ndarray]) -> str:
-    """Return how far two lists of outputs are apart, as text.
+class Difference:
+    """How far the outputs of two engines are apart.
 
     Raises: UsageError when they are not outputs of the same network.
     """
-    if [a.shape for a in ours] != [b.shape for b in theirs]:
-        raise UsageError(
-            "the two runtimes' outputs have different shapes", hint="is --onnx the same network?"
+
+    def __init__(self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> None:
+        if [a.shape for a in ours] != [b.shape for b in theirs]:
+            raise UsageError(
+                "the two runtimes' outputs have different shapes",
+                hint="is --onnx the same network?",
+            )
+        pairs = list(zip(ours, theirs, strict=True))
+        exact = [(a.astype(np.float64), b.astype(np.float64)) for a, b in pairs]
+        with np.errstate(invalid="ignore"):  # of infinities; the result is NaN, which is kept
+            self.largest = float(np.max([np.max(np.abs(a - b), initial=0.0) for a, b in exact]))
+            norms = [(np.linalg.norm(a - b), np.linalg.norm(b) or 1.0) for a, b in exact]
+            self.relative = float(np.max([distance / size for distance, size in norms]))
+        self.same_top = all(a.size == 0 or np.argmax(a) == np.argmax(b) for a, b in pairs)
+
+    def __str__(self) -> str:
+        top = "same top-1" if self.same_top else "different top-1"
+        return f"max|Δ| {self.largest:.1e} · relative {self.relative:.1e} · {top}"
+
+
+def difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> Difference:
+    """Return how far two lists of outputs are apart."""
+    return Difference(ours, theirs)
+
+
+def ratio(ours: Engine, other: Engine) -> float:
+    """Return how many times faster ours is: by the median, or by throughput of several streams."""
+    if len(ours.runs) > 1:
+        return ours.throughput / other.throughput
+    return other.median / ours.median
+
+
+def _facts(model: Path, inputs: Inputs, threads: int, streams: int) -> dict[str, object]:
+    return {
+        "model": str(model),
+        "inputs": {n: {"dtype": v.dtype, "shape": list(v.shape)} for n, v in inputs.items()},
+        "treadle": treadle_version(),
+        "cpu": cpu_text(),
+        "threads": threads,
+        "streams": streams,
+    }
+
+
+def figures(engines: Sequence[Engine], gaps: Sequence[Difference]) -> dict[str, object]:
+    """Return what the table shows as data; times of runs in milliseconds."""
+    rows: list[dict[str, object]] = []
+    for engine in engines:
+        times = 1e3 * np.array(engine.times)
+        latency = {f"p{p}": round(float(np.percentile(times, p)), 6) for p in (50, 90, 99)}
+        latency |= {"min": round(float(times.min()), 6), "mean": round(float(times.mean()), 6)}
+        rows.append(
+            {
+                "name": engine.name,
+                "latency_ms": latency,
+                "runs": len(times),
+                "runs_per_second": round(engine.throughput, 3),
+                "ready_seconds": round(engine.open_seconds, 3),
+            }
         )
-    pairs = list(zip(ours, theirs, strict=True))
-    exact = [(a.astype(np.float64), b.astype(np.float64)) for a, b in pairs]
-    with np.errstate(invalid="ignore"):  # of infinities; the result is NaN, which is kept
-        difference = np.max([np.max(np.abs(a - b), initial=0.0) for a, b in exact])
-        norms = [(np.linalg.norm(a - b), np.linalg.norm(b) or 1.0) for a, b in exact]
-        relative = np.max([distance / size for distance, size in norms])
-    same = all(a.size == 0 or np.argmax(a) == np.argmax(b) for a, b in pairs)
-    top = "same top-1" if same else "different top-1"
-    return f"max|Δ| {difference:.1e} · relative {relative:.1e} · {top}"
+    for row, engine, gap in zip(rows[1:], engines[1:], gaps, strict=True):
+        row["treadle_is_faster_by"] = round(ratio(engines[0], engine), 4)
+        row["largest_difference"] = gap.largest
+        row["relative_difference"] = gap.relative
+    return {"engines": rows}
+
+
+def print_figures(
+    engines: Sequence[Engine], gaps: Sequence[Difference], threads: int, streams: int
+) -> None:
+    """Print the times of each engine, the ratios, and how far the outputs are apart."""
+    out = console()
+    print_table(out, ("", *_HEADINGS), [_cells(engine) for engine in engines])
+    for engine, gap in zip(engines[1:], gaps, strict=True):
+        faster = ratio(engines[0], engine)
+        word = "faster" if faster >= 1 else "slower"
+        than = f" than {engine.name}" if len(engines) > 2 else ""
+        text = f"{faster:.2f}× (treadle is {max(faster, 1 / faster):.2f}× {word}{than})"
+        print_row(out, "ratio", text)
+        print_row(out, "error", f"{gap}")
+    noun = "thread" if threads == 1 else "threads"
+    each = " each, taking turns" if len(engines) > 1 else ""
+    many = f", {streams} streams at once" if streams > 1 else ""
+    print_row(out, "threads", f"{threads} {noun}{each}{many}")
+    print_row(out, "cpu", cpu_text())
+
+
+def _cells(engine: Engine) -> list[str]:
+    p50, p90, p99 = (_ms(float(np.percentile(engine.times, p))) for p in (50, 90, 99))
+    rate = engine.throughput
+    runs = (str(len(engine.times)), f"{rate:.0f}" if rate >= 100 else f"{rate:.2f}")
+    return [engine.name, p50, p90, p99, _ms(min(engine.times)), *runs, f"{engine.open_seconds:.2f}"]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.{3 if seconds < 0.1 else 1}f}"

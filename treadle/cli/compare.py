@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from treadle.build.executable import Runnable
-from treadle.build.load import load
+from treadle.build.load import is_artifact
 from treadle.cli.agreement import agreement
-from treadle.cli.arguments import add_compile_options, add_threads
+from treadle.cli.arguments import add_compile_options, add_inputs, add_threads
 from treadle.cli.exact import Verdict, verdicts
-from treadle.cli.inputs import filled_inputs, read_npz
+from treadle.cli.inputs import given_inputs
 from treadle.cli.layers import Layer, compare_layers
-from treadle.cli.models import check_readable, compile_file, given_shapes, is_artifact
+from treadle.cli.models import check_readable, compile_file, open_artifact
 from treadle.cli.reference import expected_outputs
 from treadle.cli.text import console, count_text, print_row
 from treadle.errors import UsageError
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="the distance allowed, as a share of the largest element (default: 1e-4 for float32)",
     )
-    parser.add_argument("-i", "--inputs", type=Path, metavar="NPZ", help="the inputs, by name")
+    add_inputs(parser)
     add_threads(parser)
     add_compile_options(parser)
 
@@ -72,10 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     with use(num_threads=arguments.threads or native.num_threads()):
         model = _open(arguments)
-        if arguments.inputs is not None:
-            inputs = read_npz(arguments.inputs, model.inputs)
-        else:
-            inputs = filled_inputs(model, "random", given_shapes(arguments))
+        inputs = given_inputs(arguments, model)
         if arguments.layers:
             return _layers(arguments, model, inputs)
         return compare_outputs(
@@ -87,7 +84,7 @@ def _open(arguments: argparse.Namespace) -> Runnable:
     if arguments.artifact is None:
         return compile_file(arguments, sized=not arguments.dynamic)
     check_readable(arguments.artifact, "a .tar made by treadle compile")
-    return load(arguments.artifact)
+    return open_artifact(arguments, arguments.artifact)
 
 
 def compare_outputs(

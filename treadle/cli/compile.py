@@ -17,7 +17,7 @@ from treadle.build.weights import added_weight_bytes
 from treadle.cli.arguments import add_compile_options, add_model
 from treadle.cli.compare import compare_outputs
 from treadle.cli.inputs import chosen_shapes, filled_inputs, shapes_text
-from treadle.cli.models import check_readable, compile_file
+from treadle.cli.models import DEFAULT_TARGET, check_readable, compile_file
 from treadle.cli.text import (
     console,
     count_text,
@@ -29,11 +29,17 @@ from treadle.cli.text import (
 from treadle.errors import InputError, UsageError
 from treadle.runtime.toolchain import check_linkable
 from treadle.target.base import Target
-from treadle.target.host import host
+from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
 
 HELP = "compile an ONNX model to a .tar that runs with or without Python"
 
+
+_OTHER_FORMATS = {
+    ".a", ".c", ".dll", ".dylib", ".gz", ".h", ".json", ".lib", ".ll", ".npz", ".o", ".obj",
+    ".onnx", ".params", ".py", ".s", ".so", ".tgz", ".txt", ".wasm", ".whl", ".xz", ".zip",
+}  # fmt: skip
+"""Suffixes that promise something else than a tar."""
 
 _CODE: dict[str, Callable[[Kernel], str]] = {
     "relay": Kernel.graph_text,
@@ -82,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = arguments.output or Path(arguments.model.stem + ".tar")
     _check_output(output, arguments.model)
     linker = _words(arguments.linker)
-    target = parse_target(arguments.target)
+    target = parse_target(DEFAULT_TARGET if arguments.target is None else arguments.target)
     check_linkable(target.triple, linker)  # better now than after the work
     if arguments.check:
         _check_runs_here(target)
@@ -155,12 +161,9 @@ def _weights_text(compiled: Executable) -> str:
 
 
 def _check_runs_here(target: Target) -> None:
-    here = host()
-    missing = sorted(set(target.required_features) - here.features)
-    if target.triple.partition("-")[0] != here.triple.partition("-")[0] or missing:
-        lacks = f", which lacks {', '.join(missing)}" if missing else ""
+    if (error := why_not_here(target)) is not None:
         raise UsageError(
-            f"--check runs the model, but the target {target} is not this machine{lacks}",
+            f"--check runs the model, but {error.problem}",
             hint="compile without --check, and check for this machine without --target",
         )
 
@@ -193,6 +196,11 @@ def _words(command: str | None) -> list[str] | None:
 
 
 def _check_output(output: Path, model: Path) -> None:
-    check_writable(output)
     if output.exists() and output.samefile(model):
         raise UsageError(f"the output {output} is the model itself", hint="give another -o")
+    if output.suffix in _OTHER_FORMATS:
+        raise UsageError(
+            f"{output} is named as a {output.suffix} file, but an artifact is a .tar",
+            hint=f"write {output.with_suffix('.tar')}; it holds the code as mod.so",
+        )
+    check_writable(output)

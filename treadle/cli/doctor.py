@@ -61,9 +61,10 @@ def _llvm() -> str:
     import llvmlite
     import llvmlite.binding as llvm
 
-    names = dict.fromkeys(a.name for n in architecture_names() if (a := architecture_of(n)))
+    every = {a.name: n for n in reversed(architecture_names()) if (a := architecture_of(n))}
+    targets = " ".join(reversed(every.values()))
     version = ".".join(map(str, llvm.llvm_version_info))
-    return f"{version} (llvmlite {llvmlite.__version__}) · targets {' '.join(names)}"
+    return f"{version} (llvmlite {llvmlite.__version__}) · targets {targets}"
 
 
 def _link() -> str:
@@ -124,6 +125,7 @@ _LINES: tuple[tuple[str, Callable[[], str]], ...] = (
     ("python", lambda: f"{platform.python_version()} · {sys.platform} {platform.machine()}"),
     ("cpu", cpu_text),
     ("features", _features),
+    ("caches", lambda: str(host().caches)),
     ("llvm", _llvm),
     ("runtime", lambda: f"native runtime {native.version()} ✓"),
     ("link", _link),

@@ -12,9 +12,10 @@ import onnx
 
 from treadle.build.executable import Executable
 from treadle.build.group import build_group
+from treadle.build.load import is_artifact
 from treadle.build.memory_plan import MemoryPlan, Step, StepKind
 from treadle.cli.arguments import add_compile_options, add_model
-from treadle.cli.models import check_readable, compile_file, is_artifact
+from treadle.cli.models import check_readable, compile_file
 from treadle.cli.text import console, count_text, print_row
 from treadle.errors import UsageError
 from treadle.frontend.importer import origin_of

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,8 @@ import numpy as np
 
 from treadle import dtype as dtypes
 from treadle.build.executable import Runnable, Size
-from treadle.cli.models import check_readable
-from treadle.errors import InputError
+from treadle.cli.models import check_readable, given_shapes
+from treadle.errors import InputError, UsageError
 from treadle.runtime.array import NDArray, array
 
 FillMode = Literal["zeros", "ones", "random"]
@@ -40,6 +41,31 @@ _ZIP_ERRORS = (
     TokenError,
     ValueError,
 )
+
+
+def given_inputs(
+    arguments: argparse.Namespace, model: Runnable, mode: FillMode | None = None
+) -> dict[str, NDArray]:
+    """Return what --inputs names, else arrays filled with numbers, of --input-shapes where open.
+
+    Raises: InputError when they do not fit. UsageError when two options say what the inputs are.
+    """
+    shapes = given_shapes(arguments)
+    if arguments.inputs is None:
+        return filled_inputs(model, mode or "random", shapes)
+    if mode is not None:
+        raise UsageError(
+            "--fill-mode fills inputs that --inputs gives", hint="leave one of them out"
+        )
+    inputs = read_npz(arguments.inputs, model.inputs)
+    for name, shape in (shapes or {}).items():
+        if name in inputs and inputs[name].shape != shape:
+            raise UsageError(
+                f"--input-shapes says {name}:{list(shape)}, the array in --inputs is "
+                f"{list(inputs[name].shape)}",
+                hint="leave one of them out",
+            )
+    return inputs
 
 
 def filled_inputs(
@@ -125,7 +151,9 @@ def _bind(name: str, declared: Sequence[Size], shape: Sequence[int], known: dict
         settled = [f"{s} = {known[s]}" for s in declared if isinstance(s, str) and s in known]
         raise InputError(
             f"input {name!r} is {_shape_text(declared)} in the model, not {_shape_text(shape)}",
-            hint=f"the shapes given say {', '.join(settled)}" if settled else "",
+            hint=f"the shapes given say {', '.join(settled)}"
+            if settled
+            else "its sizes are fixed: compile it for others by --input-shapes, or by --dynamic",
         )
 
 

@@ -9,7 +9,8 @@ from importlib import metadata
 from pathlib import Path
 
 from treadle.runtime import native
-from treadle.target.host import host, usable_cores
+from treadle.settings import get
+from treadle.target.host import real_host, usable_cores
 
 
 def cpu_name() -> str:
@@ -25,7 +26,9 @@ def cpu_name() -> str:
 def cpu_text() -> str:
     """Return the processor, LLVM's name for it, and how many of its cores may be used."""
     cores = f"{usable_cores()} of {os.cpu_count() or 1} cores usable"
-    return f"{cpu_name()} ({host().cpu}) · {cores}"
+    pretended = get().host_cpu
+    looks = f", looks like {pretended} (TREADLE_HOST_CPU)" if pretended else ""
+    return f"{cpu_name()} ({real_host().cpu}{looks}) · {cores}"
 
 
 def package_version(name: str) -> str | None:

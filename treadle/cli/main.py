@@ -81,16 +81,20 @@ def make_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; return the exit code."""
-    _prepare_streams()
-    parser = make_parser()
-    arguments, rest = parser.parse_known_args(argv)
-    if arguments.command is None:
-        parser.print_help()
-        return 2
-    if rest:
-        arguments.parser.unknown(rest)
-    with _ended_by_signals():
-        return _run(arguments)
+    try:
+        _prepare_streams()
+        parser = make_parser()
+        arguments, rest = parser.parse_known_args(argv)
+        if arguments.command is None:
+            parser.print_help()
+            return 2
+        if rest:
+            arguments.parser.unknown(rest)
+        with _ended_by_signals():
+            return _run(arguments)
+    except KeyboardInterrupt:  # before the command has begun, or as it ends
+        print("\ninterrupted", file=sys.stderr)
+        return _INTERRUPTED
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -8,26 +8,14 @@ from pathlib import Path
 
 from treadle.build.compile import Report, compile_model
 from treadle.build.executable import Executable, Runnable
-from treadle.build.load import load
-from treadle.cli.arguments import parse_shapes
+from treadle.build.load import is_artifact, load
+from treadle.cli.arguments import parse_shapes, refuse_compile_options
 from treadle.cli.operators import load_operators
 from treadle.cli.progress import shown_progress
 from treadle.errors import UsageError
 
-_TAR_MAGIC = (257, b"ustar")
-
-
-def is_artifact(path: Path) -> bool:
-    """True if a file is a tar by its name or its content."""
-    if path.suffix == ".tar":
-        return True
-    offset, magic = _TAR_MAGIC
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(len(magic)) == magic
-    except OSError:
-        return False
+DEFAULT_TARGET, DEFAULT_LEVEL = "llvm", 3
+"""What networks are compiled with where the command line says nothing."""
 
 
 def check_readable(path: Path, kind: str = "a model file: .onnx or .tar") -> None:
@@ -58,9 +46,9 @@ def compile_file(arguments: argparse.Namespace, *, sized: bool = True) -> Execut
     with shown_progress(report):
         return compile_model(
             arguments.model,
-            target=arguments.target,
+            target=DEFAULT_TARGET if arguments.target is None else arguments.target,
             shapes=shapes,
-            opt_level=arguments.opt_level,
+            opt_level=DEFAULT_LEVEL if arguments.opt_level is None else arguments.opt_level,
             winograd=arguments.winograd,
             unchecked=arguments.unchecked,
             dynamic=arguments.dynamic,
@@ -68,9 +56,18 @@ def compile_file(arguments: argparse.Namespace, *, sized: bool = True) -> Execut
         )
 
 
+def open_artifact(arguments: argparse.Namespace, path: Path) -> Runnable:
+    """Return a saved model.
+
+    Raises: UsageError where the command line says how to compile it.
+    """
+    refuse_compile_options(arguments, path)
+    return load(path, verify=True)
+
+
 def open_model(arguments: argparse.Namespace) -> Runnable:
     """Return the model the command line names, ready to run."""
     check_readable(arguments.model)
     if is_artifact(arguments.model):
-        return load(arguments.model)
+        return open_artifact(arguments, arguments.model)
     return compile_file(arguments, sized=not arguments.dynamic)

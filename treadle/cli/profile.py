@@ -9,15 +9,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from treadle.build.artifact import check_writable
 from treadle.build.executable import Runnable
+from treadle.build.sizes import number_of, sizes_of_run
 from treadle.cli import peak
-from treadle.cli.arguments import add_compile_options, add_model, add_threads, count
-from treadle.cli.inputs import filled_inputs
-from treadle.cli.machine import cpu_text
-from treadle.cli.models import given_shapes, open_model
+from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
+from treadle.cli.inputs import given_inputs
+from treadle.cli.machine import cpu_text, treadle_version
+from treadle.cli.models import open_model
+from treadle.cli.peak import CacheLevel
+from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row, printable
 from treadle.errors import UsageError
 from treadle.runtime import native
@@ -29,26 +31,52 @@ HELP = "show where the time of a model goes, kernel by kernel"
 _SECONDS = 2.0
 _MIN_RUNS, _MAX_RUNS = 8, 200
 _TOP = 20
-_LAYER_WIDTH, _KERNEL_WIDTH, _PIPE_WIDTH = 38, 40, 150
+_SAVES = "*"
+_HEADINGS = ("layer", "kernel", "ms", "share", "GFLOP/s", "GB/s", "bound by", "of roofline")
+_SPARE = ("bound by", "GB/s", "of roofline", "GFLOP/s")
+_TRACK = "kernels in order, each at its fastest; not which thread did what"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the machine can do at most: 10^9 operations, and 10^9 bytes from memory, per second."""
+    """What the machine can do at most: 10^9 operations, and 10^9 bytes from memory, per second.
+
+    `caches` are the levels of cache, the nearest first.
+    """
 
     gflops: float
     gigabytes: float
+    caches: tuple[CacheLevel, ...] = ()
+
+    def level(self, size: int) -> tuple[str, float]:
+        """Return the nearest level that holds so many bytes, and its 10^9 bytes per second."""
+        for cache in self.caches:
+            if size <= cache.bytes:
+                return cache.name, cache.gigabytes
+        return "memory", self.gigabytes
+
+
+def measured_limits(threads: int) -> Limits:
+    """Measure what this machine can do on so many threads."""
+    return Limits(
+        peak.fma_gflops(threads), peak.read_gigabytes(threads), peak.cache_levels(threads)
+    )
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One instruction: where it comes from, its work, and its time in seconds."""
+    """One instruction: where it comes from, its work, and its time in seconds.
+
+    With `saves` it multiplies less than `flops` says: those are the operations of the direct
+    algorithm, so that its rate compares with that of other ways and may exceed the machine's.
+    """
 
     origin: str
     kernel: str
     flops: int
     bytes: int
     seconds: float
+    saves: bool = False
 
     @property
     def gflops(self) -> float:
@@ -60,22 +88,28 @@ class Layer:
         """Bytes of inputs and results per second, in 10^9."""
         return 1e-9 * self.bytes / self.seconds if self.seconds else 0.0
 
-    def bound(self, limits: Limits) -> Literal["compute", "memory", ""]:
-        """Return which limit of the machine this work meets first; nothing where it has none."""
+    def bound(self, limits: Limits) -> str:
+        """Return which limit of the machine this work meets first; nothing where it has none.
+
+        That is "compute", or the level whose bandwidth limits it: the nearest that could hold its
+        data, "L1", "L2", "L3" or "memory".
+        """
         if not self.flops and not self.bytes:
             return ""
-        computing, moving = self.flops / limits.gflops, self.bytes / limits.gigabytes
-        return "compute" if computing >= moving else "memory"
+        level, gigabytes = limits.level(self.bytes)
+        return "compute" if self.flops / limits.gflops >= self.bytes / gigabytes else level
 
     def roofline(self, limits: Limits) -> float:
-        """Return the time at that limit over the time taken; data in caches may exceed 1."""
-        least = max(self.flops / limits.gflops, self.bytes / limits.gigabytes) * 1e-9
+        """Return the time at that limit over the time taken; above 1 only where it `saves`."""
+        _, gigabytes = limits.level(self.bytes)
+        least = max(self.flops / limits.gflops, self.bytes / gigabytes) * 1e-9
         return least / self.seconds if self.seconds else 0.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_model(parser, "an ONNX file, or a .tar made by treadle compile")
+    add_inputs(parser)
     parser.add_argument(
         "--top",
         type=_whole,
@@ -84,10 +118,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"show the N slowest kernels (default: {_TOP}); 0: all, in the order they run",
     )
     parser.add_argument(
+        "--json", action="store_true", help="print all kernels as JSON instead of the table"
+    )
+    parser.add_argument(
         "--trace",
         type=Path,
         metavar="FILE",
-        help="write a timeline that chrome://tracing and ui.perfetto.dev open",
+        help="write a timeline that chrome://tracing and ui.perfetto.dev open: one track with the "
+        "kernels in order, each at its fastest",
     )
     parser.add_argument(
         "--repeat",
@@ -110,11 +148,16 @@ def run(arguments: argparse.Namespace) -> int:
     threads = arguments.threads or native.num_threads()
     with use(num_threads=threads):
         model = open_model(arguments)
-        inputs = filled_inputs(model, "random", given_shapes(arguments))
+        inputs = given_inputs(arguments, model)
         layers, seconds = measure(model, inputs, arguments.repeat)
-        limits = Limits(peak.fma_gflops(threads), peak.read_gigabytes(threads))
-    print_layers(layers, limits, arguments.top)
-    print_summary(layers, limits, seconds, threads)
+        limits = measured_limits(threads)
+    if arguments.json:
+        facts = {"model": str(arguments.model), "treadle": treadle_version(), "cpu": cpu_text()}
+        rows = figures(layers, limits, seconds)
+        print(json.dumps({**facts, "threads": threads, **rows}, indent=2))
+    else:
+        print_layers(layers, limits, arguments.top)
+        print_summary(layers, limits, seconds, threads)
     if arguments.trace is not None:
         write_trace(layers, arguments.trace)
     return 0
@@ -128,6 +171,7 @@ def measure(
     The shortest time is what other work on the machine disturbs least.
     """
     instructions = model.instructions()
+    sizes = _sizes_of_run(model, inputs)
     outputs = model.run(inputs)
     whole: list[float] = []
     times: list[list[float]] = []
@@ -143,7 +187,7 @@ def measure(
             hint="compile the model again with this version of Treadle",
         )
     shortest = [min(column) for column in zip(*times, strict=True)]
-    layers = [_layer(row, t) for row, t in zip(instructions, shortest, strict=True)]
+    layers = [_layer(row, sizes, t) for row, t in zip(instructions, shortest, strict=True)]
     return layers, min(whole)
 
 
@@ -153,13 +197,24 @@ def _is_enough(done: int, repeat: int | None, end: float) -> bool:
     return done >= _MIN_RUNS and (done >= _MAX_RUNS or time.perf_counter() >= end)
 
 
-def _layer(instruction: dict[str, object], seconds: float) -> Layer:
+def _sizes_of_run(model: Runnable, inputs: dict[str, NDArray]) -> list[int | None]:
+    """Return the sizes in the plan's table for these inputs; of a plan of fixed sizes, none."""
+    rows = model.describe().get("sizes", [])
+    assert isinstance(rows, list)
+    return sizes_of_run(rows, [inputs[name].shape for name in model.input_sizes()])
+
+
+def _layer(instruction: dict[str, object], sizes: Sequence[int | None], seconds: float) -> Layer:
+    dims = instruction.get("dims") or []
+    assert isinstance(dims, list)
+    own = [sizes[d["size"]] if isinstance(d, dict) else int(d) for d in dims]
     return Layer(
         origin=str(instruction.get("origin") or ""),
         kernel=str(instruction.get("kernel") or instruction.get("op") or ""),
-        flops=_number(instruction.get("flops")),
-        bytes=_number(instruction.get("bytes")),
+        flops=number_of(instruction.get("flops", 0), own) or 0,
+        bytes=number_of(instruction.get("bytes", 0), own) or 0,
         seconds=seconds,
+        saves=bool(instruction.get("saves")),
     )
 
 
@@ -167,64 +222,104 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def print_layers(layers: Sequence[Layer], limits: Limits, top: int) -> None:
-    """Print a row per instruction: all in order, or the `top` slowest."""
-    from rich.table import Table
+def figures(layers: Sequence[Layer], limits: Limits, seconds: float) -> dict[str, object]:
+    """Return what the table and its summary show as data.
 
+    Rates are in 10^9 per second, shares of 1.
+    """
+    total = sum(layer.seconds for layer in layers)
+    return {
+        "run_ms": round(seconds * 1e3, 6),
+        "kernels_ms": round(total * 1e3, 6),
+        "machine": {
+            "gflops": limits.gflops,
+            "gigabytes_per_second": limits.gigabytes,
+            "caches": {
+                level.name: {"bytes": level.bytes, "gigabytes_per_second": level.gigabytes}
+                for level in limits.caches
+            },
+        },
+        "kernels": [
+            {
+                "layer": layer.origin,
+                "kernel": layer.kernel,
+                "ms": round(layer.seconds * 1e3, 6),
+                "share": round(layer.seconds / (total or 1.0), 6),
+                "flops": layer.flops,
+                "is_counted_direct": layer.saves,
+                "bytes": layer.bytes,
+                "gflops": round(layer.gflops, 3),
+                "gigabytes_per_second": round(layer.gigabytes, 3),
+                "bound_by": layer.bound(limits) or None,
+                "of_roofline": round(layer.roofline(limits), 4),
+            }
+            for layer in layers
+        ],
+    }
+
+
+def print_layers(layers: Sequence[Layer], limits: Limits | None, top: int) -> None:
+    """Print a row per instruction: all in order, or the `top` slowest.
+
+    Without `limits` nothing is said of what the machine can do.
+    """
     total = sum(layer.seconds for layer in layers) or 1.0
     shown = sorted(layers, key=lambda layer: -layer.seconds)[:top] if top else layers
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("layer", no_wrap=True)
-    table.add_column("kernel", no_wrap=True)
-    for heading in ("ms", "share", "GFLOP/s", "GB/s", "bound by", "of roofline"):
-        table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
-    for layer in shown:
-        table.add_row(*_cells(layer, limits, total))
+    rows = [_cells(layer, limits, total) for layer in shown]
     out = console()
-    if not out.is_terminal:
-        out.width = _PIPE_WIDTH
-    out.print(table)
+    print_table(out, _HEADINGS, rows, names=2, spare=_SPARE)
     if len(shown) < len(layers):
         rest = 1 - sum(layer.seconds for layer in shown) / total
         left = len(layers) - len(shown)
         out.print(f"… and {count_text(left, 'more instruction')}, {rest:.1%} (--top 0 shows all)")
+    if any(layer.saves for layer in shown):
+        out.print(f"{_SAVES} operations of the direct algorithm; this kernel multiplies less")
 
 
-def _cells(layer: Layer, limits: Limits, total: float) -> list[str]:
-    bound = layer.bound(limits)
+def _cells(layer: Layer, limits: Limits | None, total: float) -> list[str]:
+    bound = layer.bound(limits) if limits is not None else ""
+    mark = _SAVES if layer.saves else ""
     return [
-        _short(printable(layer.origin), _LAYER_WIDTH),
-        _short(printable(layer.kernel), _KERNEL_WIDTH),
-        f"{layer.seconds * 1e3:.3f}",
+        printable(layer.origin),
+        printable(layer.kernel),
+        f"{layer.seconds * 1e3:.4f}",
         f"{layer.seconds / total:.1%}",
-        f"{layer.gflops:.1f}" if layer.flops else "",
+        f"{layer.gflops:.1f}{mark}" if layer.flops else "",
         f"{layer.gigabytes:.1f}" if layer.bytes else "",
         bound,
-        f"{layer.roofline(limits):.0%}" if bound else "",
+        f"{layer.roofline(limits):.0%}{mark}" if limits is not None and bound else "",
     ]
-
-
-def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def print_summary(layers: Sequence[Layer], limits: Limits, seconds: float, threads: int) -> None:
     """Print the whole run beside the sum of its kernels, and what the machine can do."""
     total = sum(layer.seconds for layer in layers)
-    flops = sum(layer.flops for layer in layers)
     out = console()
     print_row(out, "kernels", f"{total * 1e3:.3f} ms in {count_text(len(layers), 'instruction')}")
-    rate = 1e-9 * flops / seconds
-    print_row(out, "run", f"{seconds * 1e3:.3f} ms, {rate:.0f} GFLOP/s (the fastest, not profiled)")
+    print_row(out, "run", f"{seconds * 1e3:.3f} ms{_rate(layers, seconds)}")
     noun = "thread" if threads == 1 else "threads"
-    reach = f"{limits.gflops:.0f} GFLOP/s and {limits.gigabytes:.1f} GB/s from memory"
+    near = "".join(f", {c.gigabytes:.0f} from {c.name}" for c in reversed(limits.caches))
+    reach = f"{limits.gflops:.0f} GFLOP/s and {limits.gigabytes:.1f} GB/s from memory{near}"
     print_row(out, "machine", f"at most {reach} on {threads} {noun}")
     print_row(out, "cpu", cpu_text())
 
 
+def _rate(layers: Sequence[Layer], seconds: float) -> str:
+    """Return the operations per second of a whole run, and by what algorithm they are counted."""
+    flops = sum(layer.flops for layer in layers)
+    how = "the fastest, not profiled"
+    if not flops:
+        return f" ({how})"
+    if saved := sum(layer.flops for layer in layers if layer.saves):
+        how += f"; {saved / flops:.0%} counted as the direct algorithm{_SAVES}"
+    return f", {1e-9 * flops / seconds:.0f} GFLOP/s ({how})"
+
+
 def write_trace(layers: Sequence[Layer], path: Path) -> None:
-    """Write a run as a timeline in the Trace Event format: one event per instruction."""
-    events: list[dict[str, object]] = []
+    """Write a run in the Trace Event format: one track, one event per instruction."""
+    events: list[dict[str, object]] = [
+        {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": _TRACK}}
+    ]
     at = 0.0
     for layer in layers:
         arguments = {"kernel": layer.kernel, "flops": layer.flops, "bytes": layer.bytes}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treadle.cli.bench import open_onnxruntime
+from treadle.cli.engines import open_onnxruntime
 from treadle.errors import ToolchainError, UsageError
 from treadle.frontend.onnx.importer import import_onnx
 from treadle.graph import interpret

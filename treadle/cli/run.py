@@ -11,26 +11,34 @@ import numpy as np
 
 from treadle.build.artifact import check_writable, replacing
 from treadle.build.executable import Runnable
-from treadle.cli.arguments import add_compile_options, add_model, add_threads, count
-from treadle.cli.inputs import filled_inputs, read_npz
-from treadle.cli.models import given_shapes, open_model
-from treadle.cli.text import console, print_row, printable, size_text, type_text
+from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
+from treadle.cli.inputs import given_inputs
+from treadle.cli.models import open_model
+from treadle.cli.profile import measure, print_layers
+from treadle.cli.text import console, count_text, print_row, printable, size_text, type_text
+from treadle.errors import UsageError
 from treadle.runtime.array import NDArray
-from treadle.runtime.executor import ProfileRow
 from treadle.settings import get, use
 
 HELP = "run a model"
+
+_PROFILED_RUNS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_model(parser, "a .tar made by treadle compile, or an ONNX file (compiled first)")
-    parser.add_argument("-i", "--inputs", type=Path, metavar="NPZ", help="the inputs, by name")
-    parser.add_argument("-o", "--outputs", type=Path, metavar="NPZ", help="write the outputs here")
+    add_inputs(parser)
+    parser.add_argument(
+        "-o",
+        "--outputs",
+        type=Path,
+        metavar="FILE",
+        help="write the outputs here: an .npz, or an .npy of the only output",
+    )
     parser.add_argument(
         "--fill-mode",
         choices=("random", "ones", "zeros"),
-        default="random",
         help="what fills the inputs when no --inputs are given (default: random, seeded)",
     )
     parser.add_argument(
@@ -52,12 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Run and print what is asked for."""
     if arguments.outputs is not None:
         check_writable(arguments.outputs)
+        check_format(arguments.outputs, count=1)
     with use(num_threads=arguments.threads or get().num_threads):
         model = open_model(arguments)
-        if arguments.inputs is not None:
-            inputs = read_npz(arguments.inputs, model.inputs)
-        else:
-            inputs = filled_inputs(model, arguments.fill_mode, given_shapes(arguments))
+        if arguments.outputs is not None:
+            check_format(arguments.outputs, len(model.outputs))
+        inputs = given_inputs(arguments, model, arguments.fill_mode)
         outputs = model.run(inputs)
         _report(arguments, model, inputs, outputs)
     return 0
@@ -76,13 +84,16 @@ def _report(
         for (name, _, _), value in zip(model.outputs, outputs, strict=True):
             print_top(name, np.asarray(value), arguments.print_top)
     if arguments.outputs is not None:
-        write_npz(arguments.outputs, [name for name, _, _ in model.outputs], outputs)
+        write_outputs(arguments.outputs, [name for name, _, _ in model.outputs], outputs)
         size = size_text(arguments.outputs.stat().st_size)
         print_row(out, "wrote", f"{arguments.outputs} ({size})")
     if arguments.print_time:
         print(model.benchmark(inputs, number=arguments.number, repeat=arguments.repeat))
     if arguments.profile:
-        print_profile(model.profile(inputs))
+        layers, _ = measure(model, inputs, _PROFILED_RUNS)
+        print_layers(layers, None, len(layers))
+        total = sum(layer.seconds for layer in layers)
+        print_row(out, "total", f"{total * 1e3:.3f} ms in {count_text(len(layers), 'instruction')}")
 
 
 def print_top(name: str, values: np.ndarray, count: int) -> None:
@@ -92,32 +103,31 @@ def print_top(name: str, values: np.ndarray, count: int) -> None:
     print(f"{printable(name)}: the {len(order)} largest of {flat.size} values")
     print(f"{'index':>16}  value")
     for position in order:
-        index = np.unravel_index(position, values.shape)
-        print(f"{','.join(map(str, index)):>16}  {flat[position]!s}")
+        index = ", ".join(map(str, np.unravel_index(position, values.shape)))
+        print(f"{f'[{index}]':>16}  {flat[position]!s}")
 
 
-def write_npz(path: Path, names: list[str], outputs: list[NDArray]) -> None:
-    """Write arrays by name; the file appears complete or not at all."""
+def check_format(path: Path, count: int) -> None:
+    """Raise UsageError where the suffix promises what cannot be written."""
+    if path.suffix == ".npy" and count != 1:
+        raise UsageError(
+            f"{path} can hold one array, the model has {count} outputs",
+            hint=f"write {path.with_suffix('.npz')}",
+        )
+    if path.suffix not in ("", ".npy", ".npz"):
+        raise UsageError(
+            f"{path} is named as a {path.suffix} file, but outputs are written as NumPy's",
+            hint=f"write {path.with_suffix('.npz')}",
+        )
+
+
+def write_outputs(path: Path, names: list[str], outputs: list[NDArray]) -> None:
+    """Write arrays by name, or the only one as .npy; the file appears complete or not at all."""
+    if path.suffix == ".npy":
+        with replacing(path) as file:
+            np.lib.format.write_array(file, np.asarray(outputs[0]), allow_pickle=False)
+        return
     with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, value in zip(names, outputs, strict=True):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asarray(value), allow_pickle=False)
-
-
-def print_profile(rows: list[ProfileRow]) -> None:
-    """Print the time of every instruction, the slowest first."""
-    from rich.table import Table
-    from rich.text import Text
-
-    total = sum(row.mean for row in rows) or 1.0
-    table = Table(box=None, pad_edge=False)
-    table.add_column("node", overflow="fold", ratio=1)
-    table.add_column("kernel", overflow="fold")
-    for heading in ("ms", "%"):
-        table.add_column(heading, justify="right")
-    for row in sorted(rows, key=lambda r: -r.mean):
-        names = (Text(printable(row.origin)), Text(printable(row.kernel)))
-        table.add_row(*names, f"{row.mean * 1e3:.4f}", f"{row.mean / total * 100:.1f}")
-    out = console()
-    out.print(table)
-    print_row(out, "total", f"{total * 1e3:.4f} ms in {len(rows)} instructions")

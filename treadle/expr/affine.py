@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 from treadle.dtype import INDEX, is_integer
@@ -233,3 +235,81 @@ def _lane_ramp(stride: Expr, like: Ramp) -> Expr:
 def is_sum(e: Expr) -> bool:
     """True when `decompose` looks inside the node: sums, multiples, constants, most ramps."""
     return _sum_parts(e) is not None
+
+
+def monomial(x: Expr, y: Expr, like: Affine) -> Affine:
+    """Return the product of two atoms; equal products give the same node."""
+    if x.lanes == y.lanes:
+        return like.like({_product(x, y): 1}, 0)
+    scalar, vector = (x, y) if x.lanes == 1 else (y, x)
+    if isinstance(vector, Ramp) and is_lane_ramp(vector):
+        stride = Affine({}, 0, x.dtype)
+        for atom, k in decompose(vector.stride).terms.items():
+            stride = stride.plus(monomial(scalar, atom, stride), k)
+        stride = stride.plus(Affine({scalar: 1}, 0, x.dtype), decompose(vector.stride).const)
+        return decompose(ramp(vector.base, stride.to_expr(), vector.lanes))
+    return like.like({binary("mul", vector, scalar): 1}, 0)
+
+
+@lru_cache(maxsize=1 << 12)
+def _product(x: Expr, y: Expr) -> Expr:
+    parts = sorted(factors(x) + factors(y), key=brief_text)
+    product = parts[0]
+    for factor in parts[1:]:
+        product = binary("mul", product, factor)
+    return product
+
+
+def factors(e: Expr) -> list[Expr]:
+    """Return the factors of a product of atoms."""
+    if isinstance(e, Binary) and e.op == "mul":
+        return factors(e.a) + factors(e.b)
+    return [e]
+
+
+def divide_by(n: Affine, d: Affine) -> tuple[Affine, Affine]:
+    """Return (q, r) with n = q * d + r, where whole multiples of all terms of `d` are in q.
+
+    i*m*8 + j + m*4, m*4  ->  i*2 + 1, j
+    """
+    if not d.terms:
+        return n.like({}, 0), n
+    lead, unit = next(iter(d.terms.items()))
+    quotient, rest = n.like({}, 0), n
+    for atom, coef in n.terms.items():
+        cofactor = _cofactor(atom, lead)
+        if cofactor is None or coef % unit:
+            continue
+        part = decompose(cofactor)
+        part = n.like(part.terms, part.const).times(coef // unit)
+        left = rest.plus(product_of_sums(part, d), -1)
+        if len(left.terms) <= len(rest.terms) - len(d.terms):
+            quotient, rest = quotient.plus(part), left
+    return quotient, rest
+
+
+def product_of_sums(a: Affine, b: Affine) -> Affine:
+    """Return a product multiplied out."""
+    total = a.times(b.const).plus(b.like(b.terms, 0), a.const)
+    for x, k in a.terms.items():
+        for y, m in b.terms.items():
+            total = total.plus(monomial(x, y, a), k * m)
+    return total
+
+
+def _cofactor(atom: Expr, of: Expr) -> Expr | None:
+    """Return x where an atom is the product x * of."""
+    if atom is of:
+        return Const.of(1)
+    if atom.lanes != 1 or of.lanes != 1:
+        return None
+    have = factors(atom)
+    left = Counter(have)
+    left.subtract(factors(of))
+    if min(left.values()) < 0:
+        return None
+    rest: list[Expr] = list(left.elements())
+    made = rest[0]
+    for x in rest[1:]:
+        (made,) = monomial(made, x, Affine()).terms
+    return made

@@ -31,6 +31,7 @@ from treadle.expr.nodes import (
     binary,
     int_value,
 )
+from treadle.expr.relations import Relations
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +196,30 @@ def _learn(facts: dict[Expr, Interval], c: Binary) -> bool:
         sides.append(difference)
     limit = -1 if c.op in ("lt", "gt") else 0
     found = [_limits(side, limit, bounds) for side in sides]
-    news = False
+    news = _relate(facts, sides, limit, bounds)
     for atom, fresh in (pair for limits in found for pair in limits):
         old = bounds.of(atom).intersect(facts.get(atom, ANY))
         both = old.intersect(fresh)
         if both != old:
             facts[atom] = both
+            news = True
+    return news
+
+
+def _relate(
+    facts: dict[Expr, Interval], sides: Iterable[Affine], limit: int, bounds: Bounds
+) -> bool:
+    """Note side <= limit itself where a part has no bound: i < n; return whether it is news."""
+    news = False
+    for side in sides:
+        is_open = bounds.has_relations or any(bounds.of(a).hi is None for a in side.terms)
+        if len(side.terms) < 2 or not is_open:
+            continue
+        key = side.like(side.terms, 0).to_expr()
+        old = facts.get(key, ANY)
+        both = old.intersect(Interval(None, limit - side.const))
+        if both != old:
+            facts[key] = both
             news = True
     return news
 
@@ -225,6 +244,9 @@ class Bounds:
         self.facts = cast(Mapping[Expr, Interval], ranges)
         self.memo: dict[Expr, Interval] = {} if memo is None else memo
         self._sums: dict[Expr, Affine] = {}
+        self._relations: Relations | None = None
+        self._is_relating = False
+        self.has_relations = any(map(_is_relation, self.facts))
 
     def prove(self, cond: Expr) -> bool | None:
         """Return True or False where the condition is certain, else None."""
@@ -254,6 +276,44 @@ class Bounds:
 
     def of_sum(self, affine: Affine) -> Interval:
         """Return the interval of the exact value of a sum (which may not fit its dtype)."""
+        plain = self.plain_sum(affine)
+        if not self.has_relations or affine.dtype != INDEX or plain.value is not None:
+            return plain
+        lo = self._upper(affine.times(-1))
+        return plain.intersect(Interval(None if lo is None else -lo, self._upper(affine)))
+
+    def is_never(self, affine: Affine, *, above: int) -> bool:
+        """True when an index sum is at most a number for certain."""
+        plain = self.plain_sum(affine).hi
+        found = plain if plain is not None and plain <= above else self._upper(affine)
+        return found is not None and found <= above
+
+    def _upper(self, affine: Affine) -> int | None:
+        """Return the upper bound of an index sum that relations give."""
+        if self._is_relating or not self.has_relations:
+            return None
+        if self._relations is None:
+            self._relations = self._related()
+        self._is_relating = True
+        found = self._relations.upper_bound(affine)
+        self._is_relating = False
+        return found
+
+    def _related(self) -> Relations:
+        """Return the relations between atoms among the facts."""
+        found = [
+            (self.sum_of(fact), span.lo, span.hi)
+            for fact, span in self.facts.items()
+            if _is_relation(fact)
+        ]
+        return Relations(found, lambda s: self.plain_sum(s).hi, self._limits)
+
+    def _limits(self, e: Expr) -> tuple[int | None, int | None]:
+        found = self.of(e)
+        return found.lo, found.hi
+
+    def plain_sum(self, affine: Affine) -> Interval:
+        """Return the interval of a sum by those of its atoms alone."""
         lo: int | None = affine.const
         hi: int | None = affine.const
         for atom, coef in affine.terms.items():
@@ -264,7 +324,7 @@ class Bounds:
 
     def is_exact(self, affine: Affine) -> bool:
         """True when the sum cannot wrap in its dtype."""
-        return fits(self.of_sum(affine), affine.dtype)
+        return fits(self.plain_sum(affine), affine.dtype)
 
     def sum_of(self, e: Expr) -> Affine:
         """Return the affine form of an expression, remembered; it is shared: do not change it."""
@@ -296,7 +356,7 @@ class Bounds:
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             return self._compare(e)
         is_number_sum = is_integer(e.dtype) and is_sum(e)
-        found = self.of_sum(self.sum_of(e)) if is_number_sum else self._node(e)
+        found = self.plain_sum(self.sum_of(e)) if is_number_sum else self._node(e)
         return found if fits(found, e.dtype) else dtype_interval(e.dtype)
 
     def _node(self, e: Expr) -> Interval:
@@ -351,6 +411,11 @@ class Bounds:
         if e.op in ("eq", "ne") and _never_zero(difference):
             return _truth(e.op == "ne")
         return _truth(_decide(e.op, self.of_sum(difference)))
+
+
+def _is_relation(fact: Expr) -> bool:
+    """True for a sum of more than one atom."""
+    return isinstance(fact, Binary) and fact.dtype == INDEX and fact.op in ("add", "sub")
 
 
 def _never_zero(sum_: Affine) -> bool:

@@ -14,10 +14,9 @@ from typing import cast
 from treadle.dtype import INDEX, is_integer
 from treadle.expr.affine import (
     Affine,
-    brief_text,
     decompose,
-    is_lane_ramp,
     is_sum,
+    product_of_sums,
     splat_value,
 )
 from treadle.expr.bounds import (
@@ -25,10 +24,10 @@ from treadle.expr.bounds import (
     Interval,
     Ranges,
     assume,
-    fits,
     prove,
 )
 from treadle.expr.casts import shorten_cast
+from treadle.expr.division import Division, DivisionOp
 from treadle.expr.fold import fold_binary, fold_call
 from treadle.expr.nodes import (
     COMPARE_OPS,
@@ -46,7 +45,7 @@ from treadle.expr.nodes import (
     binary,
     broadcast,
     call,
-    ramp,
+    int_value,
 )
 from treadle.expr.rules import apply_rules
 
@@ -73,9 +72,20 @@ class Simplifier:
         """`contexts` limits how many conditions of lazy selects narrow the ranges below them."""
         self.ranges = ranges
         self.bounds = Bounds(ranges)
+        self.division = Division(self.bounds)
         self.memo: dict[Expr, Expr] = {}
         self._contexts = contexts
         self._branches: dict[tuple[Expr, bool], Simplifier | None] = {}
+
+    def in_loop(self, var: Var, extent: Expr) -> Simplifier:
+        """Return the simplifier for inside a loop of so many turns: 0 <= var < extent there."""
+        high = self.bounds.of(extent).hi
+        facts: dict[Expr, Interval] = dict(self.bounds.facts)
+        facts[var] = Interval(0, None if high is None else high - 1)
+        if int_value(extent) is None:
+            below = decompose(var).plus(decompose(extent), -1)
+            facts[below.to_expr()] = Interval(None, -1)
+        return Simplifier(cast(Ranges, facts))
 
     def run(self, e: Expr) -> Expr:
         """Return the simplified expression."""
@@ -262,7 +272,7 @@ class Simplifier:
         divisor = splat_value(atom.b)
         if divisor is None or divisor <= 0:
             return None
-        quotient = self._divide(self._sum_of(atom.a), divisor)
+        quotient = self.division.quotient(self._sum_of(atom.a), divisor)
         if quotient.const or len(quotient.terms) != 1:
             return None
         (partner, inner), *_ = quotient.terms.items()
@@ -290,7 +300,7 @@ class Simplifier:
             outer = splat_value(other.b)
             if other.a is partner and outer is not None and outer > 0:
                 rest = {a: c for a, c in s.terms.items() if a is not atom and a is not other}
-                whole = self._modulo(self._sum_of(atom.a), divisor * outer)
+                whole = self.division.remainder(self._sum_of(atom.a), divisor * outer)
                 return s.like(rest, s.const).plus(whole, coef)
         return None
 
@@ -299,11 +309,7 @@ class Simplifier:
         a, b = self._sum_of(e.a), self._sum_of(e.b)
         if (len(a.terms) + bool(a.const)) * (len(b.terms) + bool(b.const)) > _MAX_PRODUCT_TERMS:
             return None
-        total = a.times(b.const).plus(b.like(b.terms, 0), a.const)
-        for x, k in a.terms.items():
-            for y, m in b.terms.items():
-                total = total.plus(_monomial(x, y, a), k * m)
-        return total.to_expr()
+        return product_of_sums(a, b).to_expr()
 
     # ------------------------------------------------------------------ division
 
@@ -318,12 +324,13 @@ class Simplifier:
         divisor = splat_value(e.b)
         a = self._sum_of(e.a)
         if divisor is None:
-            return self._symbolic_division(e, a)
+            made = self.division.by_sum(cast(DivisionOp, op), a, self._sum_of(e.b))
+            return None if made is None else made.to_expr()
         if divisor == 0:
             return None
         if divisor < 0:
             return self._negative_division(e, a, divisor)
-        result = self._divide if op == "floordiv" else self._modulo
+        result = self.division.quotient if op == "floordiv" else self.division.remainder
         return self._recombine(result(a, divisor)).to_expr()
 
     def _data_division(self, e: Binary) -> Expr | None:
@@ -344,129 +351,12 @@ class Simplifier:
         if not self.bounds.is_exact(a) or not self.bounds.is_exact(flipped):
             return None
         if e.op == "floordiv":
-            return self._divide(flipped, -divisor).to_expr()
-        return self._modulo(flipped, -divisor).times(-1).to_expr()
+            return self.division.quotient(flipped, -divisor).to_expr()
+        return self.division.remainder(flipped, -divisor).times(-1).to_expr()
 
     def _is_natural(self, e: Expr) -> bool:
         lo = self.bounds.of(e).lo
         return lo is not None and lo >= 0
-
-    def _divide(self, n: Affine, c: int) -> Affine:
-        """Return n // c as a sum (c > 0)."""
-        if c == 1:
-            return n
-        if not self.bounds.is_exact(n):
-            return _atom("floordiv", n, c)
-        whole = n.like({a: k // c for a, k in n.terms.items() if k % c == 0}, n.const // c)
-        rest = n.like({a: k for a, k in n.terms.items() if k % c}, n.const % c)
-        if not rest.terms:
-            return whole
-        span = self.bounds.of_sum(rest)
-        if not fits(span, n.dtype):
-            return _atom("floordiv", n, c)
-        if span.lo is not None and span.hi is not None and span.lo // c == span.hi // c:
-            return whole.plus(n.like({}, span.lo // c))
-        reduced = self._reduced_quotient(rest, c)
-        if reduced is not None:
-            return whole.plus(reduced)
-        return whole.plus(_atom("floordiv", rest, c))
-
-    def _reduced_quotient(self, rest: Affine, c: int) -> Affine | None:
-        found = self._small_part(rest, c)
-        if found is not None:  # (g * x + s) // c -> x // (c / g) where 0 <= s < g
-            big, _, g = found
-            return self._divide(big, c // g)
-        atom, coef = next(iter(rest.terms.items()))
-        if len(rest.terms) > 1 or coef != 1 or not isinstance(atom, Binary):
-            return None
-        inner = splat_value(atom.b)
-        if inner is None or inner <= 0:
-            return None
-        if atom.op == "floordiv" and inner * c < _MAX_DIVISOR:
-            # (x // d + r) // c -> (x + r * d) // (d * c)
-            top = self._sum_of(atom.a).plus(rest.like({}, rest.const * inner))
-            return self._divide(top, inner * c) if self.bounds.is_exact(top) else None
-        if atom.op == "floormod" and inner % c == 0 and rest.const == 0:
-            # x % (c * d) // c -> x // c % d
-            return self._modulo(self._divide(self._sum_of(atom.a), c), inner // c)
-        return None
-
-    def _small_part(self, n: Affine, c: int) -> tuple[Affine, Affine, int] | None:
-        """Split n = g * big + small with g a divisor of c and small in [0, g)."""
-        for g in sorted({math.gcd(k, c) for k in n.terms.values()}, reverse=True):
-            if g == 1:
-                return None
-            big = n.like({a: k // g for a, k in n.terms.items() if k % g == 0}, n.const // g)
-            small = n.like({a: k for a, k in n.terms.items() if k % g}, n.const % g)
-            span = self.bounds.of_sum(small)
-            if Interval(0, g - 1).contains(span) and self.bounds.is_exact(big):
-                return big, small, g
-        return None
-
-    def _modulo(self, n: Affine, c: int) -> Affine:
-        """Return n % c as a sum (c > 0)."""
-        if c == 1:
-            return n.like({}, 0)
-        if not self.bounds.is_exact(n):
-            return _atom("floormod", n, c)
-        rest = self._drop_multiples(n, c)
-        if not rest.terms:
-            return rest
-        span = self.bounds.of_sum(rest)
-        if not fits(span, n.dtype):
-            return _atom("floormod", n, c)
-        if span.lo is not None and span.hi is not None and span.lo // c == span.hi // c:
-            return rest.plus(n.like({}, -(span.lo // c) * c))
-        found = self._small_part(rest, c)
-        if found is not None:  # (g * x + s) % c -> x % (c / g) * g + s where 0 <= s < g
-            big, small, g = found
-            return self._modulo(big, c // g).times(g).plus(small)
-        return _atom("floormod", rest, c)
-
-    def _drop_multiples(self, n: Affine, c: int) -> Affine:
-        """Drop multiples of c from n, also those hidden in x % (c * d)."""
-        terms: dict[Expr, int] = {}
-        result = n.like(terms, n.const % c)
-        hidden = n.like({}, 0)
-        for atom, k in n.terms.items():
-            if k % c == 0:
-                continue
-            inside = _dividend(atom, k, c)
-            if inside is None:
-                terms[atom] = k
-            else:
-                hidden = hidden.plus(inside, k)
-        if not hidden.terms and not hidden.const:
-            return result
-        whole = result.plus(hidden)
-        return self._drop_multiples(whole, c) if self.bounds.is_exact(whole) else n
-
-    def _symbolic_division(self, e: Binary, a: Affine) -> Expr | None:
-        """(n * x + r) // n  ->  x, and % n  ->  r, where n > 0 and 0 <= r < n are certain."""
-        n = self._sum_of(e.b)
-        size = self.bounds.of(e.b)
-        if size.lo is None or size.lo < 0 or not self.bounds.is_exact(a):
-            return None
-        whole, rest = a.like({}, 0), a.like({}, a.const)
-        for atom, k in a.terms.items():
-            factor = _cofactor(atom, e.b)
-            if factor is None:
-                rest.terms[atom] = k
-            else:
-                whole = whole.plus(self._sum_of(factor), k)
-        low = self.bounds.of_sum(rest)
-        high = self.bounds.of_sum(rest.plus(n, -1))
-        inside = low.lo is not None and low.lo >= 0 and high.hi is not None and high.hi < 0
-        if not rest.terms and not rest.const:
-            inside = True
-        if not whole.terms and not whole.const and not inside:
-            return None
-        if e.op == "floormod":
-            return rest.to_expr() if inside else binary("floormod", rest.to_expr(), e.b)
-        quotient = (
-            a.like({}, 0) if inside else self._sum_of(binary("floordiv", rest.to_expr(), e.b))
-        )
-        return whole.plus(quotient).to_expr()
 
     # ------------------------------------------------------------------ comparisons, min, max
 
@@ -508,7 +398,7 @@ class Simplifier:
             if g == 1:
                 break
             small = d.like({a: k for a, k in d.terms.items() if k % g}, d.const % g)
-            if small.terms and Interval(0, g - 1).contains(self.bounds.of_sum(small)):
+            if small.terms and Interval(0, g - 1).contains(self.bounds.plain_sum(small)):
                 big = {a: k // g for a, k in d.terms.items() if k % g == 0}
                 return self._tightened(op, d.like(big, d.const // g))
         return d
@@ -541,54 +431,3 @@ class Simplifier:
 
 def _is_constant(e: Expr) -> bool:
     return isinstance(e, Const) or (isinstance(e, Broadcast) and isinstance(e.value, Const))
-
-
-def _atom(op: BinaryOp, n: Affine, c: int) -> Affine:
-    if all(a.lanes == 1 for a in n.terms):
-        scalar = Affine(n.terms, n.const, n.dtype)
-        return n.like({binary(op, scalar.to_expr(), c): 1}, 0)
-    return n.like({binary(op, n.to_expr(), c): 1}, 0)
-
-
-def _dividend(atom: Expr, coef: int, c: int) -> Affine | None:
-    """Return x of atom = x % m where coef * m is a multiple of c."""
-    if not isinstance(atom, Binary) or atom.op != "floormod":
-        return None
-    m = splat_value(atom.b)
-    return decompose(atom.a) if m is not None and m > 0 and coef * m % c == 0 else None
-
-
-def _monomial(x: Expr, y: Expr, like: Affine) -> Affine:
-    """Return the product of two atoms; equal products give the same node."""
-    if x.lanes == y.lanes:
-        factors = sorted(_factors(x) + _factors(y), key=brief_text)
-        product = factors[0]
-        for factor in factors[1:]:
-            product = binary("mul", product, factor)
-        return like.like({product: 1}, 0)
-    scalar, vector = (x, y) if x.lanes == 1 else (y, x)
-    if isinstance(vector, Ramp) and is_lane_ramp(vector):
-        stride = Affine({}, 0, x.dtype)
-        for atom, k in decompose(vector.stride).terms.items():
-            stride = stride.plus(_monomial(scalar, atom, stride), k)
-        stride = stride.plus(Affine({scalar: 1}, 0, x.dtype), decompose(vector.stride).const)
-        return decompose(ramp(vector.base, stride.to_expr(), vector.lanes))
-    return like.like({binary("mul", vector, scalar): 1}, 0)
-
-
-def _factors(e: Expr) -> list[Expr]:
-    if isinstance(e, Binary) and e.op == "mul":
-        return _factors(e.a) + _factors(e.b)
-    return [e]
-
-
-def _cofactor(atom: Expr, n: Expr) -> Expr | None:
-    """Return x where atom is the product x * n."""
-    if atom is n:
-        return Const.of(1, n.dtype)
-    if isinstance(atom, Binary) and atom.op == "mul":
-        if atom.a is n:
-            return atom.b
-        if atom.b is n:
-            return atom.a
-    return None

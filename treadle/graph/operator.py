@@ -127,8 +127,10 @@ class Operator(Generic[A]):
     """cases(group, target) -> conditions on open sizes: the kernel has a loop nest for each, made
     by `schedule` with `group.when`; the first that holds runs, another one if none does."""
     examples: tuple[Example, ...] = ()
-    flops: Callable[..., int] | None = None
-    """flops(attrs, *types) -> floating point operations of one call (static shapes)."""
+    flops: Callable[..., Dim] | None = None
+    """flops(attrs, *types) -> floating point operations of one call, over symbolic sizes too."""
+    saves: bool = False
+    """True where it multiplies less than `flops`, which are those of the direct algorithm."""
     rules: Callable[..., Iterable[SizeRule]] | None = None
     """rules(attrs, result, *types) -> what symbolic sizes must satisfy for all reads to lie inside,
     besides what `infer` asks of known ones; every run checks them."""

@@ -109,6 +109,11 @@ class TensorType:
         return known_sizes(self.shape, f"the shape of {self}")
 
     @property
+    def elements(self) -> Dim:
+        """The number of elements, over symbolic sizes too."""
+        return product_of(self.shape)
+
+    @property
     def size(self) -> int:
         """The number of elements (static shapes only)."""
         return prod(self.static_shape)

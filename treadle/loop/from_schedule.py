@@ -12,24 +12,39 @@ The regions follow the classic interval propagation of Halide (Ragan-Kelley et a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from math import gcd, prod
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import partial
 
-from treadle.dtype import itemsize
-from treadle.errors import InternalError, ScheduleError
+from treadle.errors import InternalError, ScheduleError, TreadleError, UsageError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import FAR, Interval, assume, prove, ranges_when
-from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
+from treadle.expr.bounds import Interval, assume, prove, ranges_when
+from treadle.expr.facts import Facts, Holding, Iterating
+from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
+from treadle.loop.attach import attaching_step, check_attached
 from treadle.loop.bodies import inline_bodies, read_by, rewritten
-from treadle.loop.nodes import Allocate, Buffer, For, If, Prefetch, PrimFunc, Stmt, Store, seq
+from treadle.loop.domains import (
+    ZERO,
+    LoopsLeft,
+    Nest,
+    Phase,
+    bounded,
+    index_range,
+    is_split_evenly,
+    is_started,
+    loops_left,
+    relax,
+)
+from treadle.loop.memory import Memory
+from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
+from treadle.loop.prefetch import matters, prefetches
 from treadle.loop.regions import Box, Span, index_span, union
-from treadle.te.schedule import AxisNote, Fuse, Schedule, Split, Stage, ceil_div, root_values
+from treadle.te.schedule import AxisNote, Schedule, Split, Stage, root_values
 from treadle.te.tensor import (
     ComputeOp,
     ExternOp,
@@ -39,56 +54,7 @@ from treadle.te.tensor import (
     Tensor,
 )
 
-Phase = Literal["whole", "init", "update"]
-ZERO = Const.of(0)
 _MOST_CASES = 16
-LINE_BYTES = 64
-"""What one prefetch brings; machines with longer lines get some twice."""
-MOST_LINES = 64
-"""Prefetches of one iteration up to which they are written one after the other."""
-
-
-@dataclass(slots=True)
-class _Nest:
-    """How far the loops of one stage have been opened."""
-
-    base: dict[IterVar, Expr]
-    """Where each root axis starts."""
-    roots: dict[IterVar, Expr]
-    """The extent of each root axis."""
-    bound: dict[IterVar, Expr] = field(default_factory=dict)
-    """The value of each loop already opened."""
-    overrides: dict[IterVar, Expr] = field(default_factory=dict)
-    """Extents of inner axes of uneven splits whose case is decided."""
-    guarded: frozenset[int] = frozenset()
-    """Uneven splits that are guarded by a condition already."""
-    phase: Phase = "whole"
-
-
-@dataclass(frozen=True, slots=True)
-class _LoopsLeft:
-    """Where a stage stands in terms of its loops: those opened, and those left with their spans.
-
-    The span of an axis is one piece; loops that step over others (every second row of an image,
-    say) cover less of it.
-    """
-
-    at: dict[Expr, Expr]
-    spans: Box
-    known: Simplifier
-
-    def narrowed(self, span: Span, index: Expr, extent: Expr) -> Span:
-        """Return the part of a span that an index with a quotient or remainder covers."""
-        if int_value(span.extent) == 1 or not any(
-            isinstance(n, ex.Binary) and n.op in ("floordiv", "floormod") for n in ex.walk(index)
-        ):
-            return span
-        found = index_span(ex.substitute(index, self.at), self.spans, extent, self.known)
-        size, whole = int_value(found.extent), int_value(span.extent)
-        if size is None or (whole is not None and size >= whole):
-            return span
-        is_inside = self.known.prove(ex.all_of([found.start >= 0, found.start + size <= extent]))
-        return found if is_inside is True else span
 
 
 def schedule_to_func(
@@ -126,7 +92,7 @@ def cases_to_func(cases: Sequence[Case], name: str = "main") -> PrimFunc:
     first, *others = (_Builder(c.schedule, c.args, name, c.when) for c in cases)
     params = first.params()
     for builder in others:
-        builder.names = first.names
+        builder.memory.names = first.memory.names
         builder.share(params)
     made = [b.statement() for b in (first, *others)]
     body = made[-1]
@@ -145,15 +111,15 @@ class _Builder:
         self.tensors = [a for a in args if isinstance(a, Tensor)]
         self.sizes = _size_params(args)
         self.bodies = inline_bodies(schedule)
-        self.buffers: dict[tuple[int, int], Buffer] = {}
-        self.offsets: dict[int, tuple[Expr, ...]] = {}
-        self.computed: set[int] = set()
-        """The stages computed at a loop that are complete where statements are being made."""
+        self.memory = Memory(schedule, self.bodies)
         self.past_end: dict[int, set[IterVar]] = {}
         """The axes along which a stage is being computed past the end of its tensor."""
         self.known = Simplifier(ranges_when(when, self.sizes))
         """What is known of the variables at the statement being built."""
-        self.names: dict[str, int] = {}
+        self.threads: dict[str, Expr] = {}
+        """The extent of every hardware axis, by its tag."""
+        self.around: list[Iterating | Holding] = []
+        """The loops and conditions it stands in."""
         self.attached: dict[tuple[int, int], list[Stage]] = {}
         for stage in schedule.stages:
             if stage.attach.kind == "at":
@@ -164,6 +130,7 @@ class _Builder:
 
     def statement(self) -> Stmt:
         """Return all stages with the buffers they share."""
+        check_attached(self.schedule, self.bodies)
         live = [s for s in self.schedule.stages if id(s) in self.bodies]
         roots = [s for s in live if s.attach.kind == "root"]
         temporaries: list[Buffer] = []
@@ -183,7 +150,7 @@ class _Builder:
         known = Simplifier(ranges_when(None, self.sizes))
         shapes = [tuple(known.run(d) for d in t.shape) for t in self.tensors]
         made = [
-            Buffer(self._unique(tensor.name), tensor.dtype, shape)
+            Buffer(self.memory.unique(tensor.name), tensor.dtype, shape)
             for tensor, shape in zip(self.tensors, shapes, strict=True)
         ]
         self.share(made)
@@ -193,10 +160,10 @@ class _Builder:
         """Take buffers for the tensors among the arguments."""
         for tensor, buffer in zip(self.tensors, params, strict=True):
             if tensor in self.schedule or not isinstance(tensor.op, PlaceholderOp):
-                self.buffers[id(self.schedule[tensor]), tensor.value_index] = buffer
+                self.memory.buffers[id(self.schedule[tensor]), tensor.value_index] = buffer
         for stage in self.schedule.stages:
             missing = isinstance(stage.op, PlaceholderOp) or stage.is_output
-            if missing and (id(stage), 0) not in self.buffers and self._is_used(stage):
+            if missing and (id(stage), 0) not in self.memory.buffers and self._is_used(stage):
                 raise ScheduleError(
                     f"tensor {stage.name} is not among the arguments of {self.name}",
                     hint="pass every input and output tensor to lower or build",
@@ -212,25 +179,21 @@ class _Builder:
         made = []
         for tensor in stage.op.outputs:
             key = (id(stage), tensor.value_index)
-            if key not in self.buffers:
-                name = self._unique(tensor.name)
+            if key not in self.memory.buffers:
+                name = self.memory.unique(tensor.name)
                 scope = _scope_or(stage, "workspace")
                 if scope == "local" and any(int_value(d) is None for d in tensor.shape):
                     scope = "workspace"
                 buffer = Buffer(name, tensor.dtype, tuple(tensor.shape), scope)
-                self.buffers[key] = buffer
+                self.memory.buffers[key] = buffer
                 made.append(buffer)
         return made
-
-    def _unique(self, name: str) -> str:
-        count = self.names.get(name, 0)
-        self.names[name] = count + 1
-        return name if count == 0 else f"{name}_{count}"
 
     # -- one stage -----------------------------------------------------------------------------
 
     def _whole_stage(self, stage: Stage) -> Stmt:
         op = stage.op
+        self.threads = {}
         if isinstance(op, ExternOp):
             return self._extern(stage, op)
         if not isinstance(op, ComputeOp):
@@ -241,7 +204,9 @@ class _Builder:
         inner = dict(box)
         borders: list[Stmt] = []
         for axis, (begin, end) in stage.peeled.items():
-            for low, high in ((ZERO, begin), (end, axis.extent)):
+            before = self._least(begin, axis.extent)
+            after = self._greatest(end, before)
+            for low, high in ((ZERO, before), (after, axis.extent)):
                 width = self._simplify(high - low)
                 if int_value(width) != 0:
                     strip = {**inner, axis: Span(self._simplify(low), width)}
@@ -251,6 +216,12 @@ class _Builder:
             self._inside_border(b, inner) for b in self.bodies[id(stage)]
         )
         return seq(*borders, self._stage(stage, inner))
+
+    def _least(self, a: Expr, b: Expr) -> Expr:
+        return a if self.known.prove(a <= b) else self._simplify(ex.minimum(a, b))
+
+    def _greatest(self, a: Expr, b: Expr) -> Expr:
+        return a if self.known.prove(a >= b) else self._simplify(ex.maximum(a, b))
 
     def _inside_border(self, body: Expr, box: Box) -> Expr:
         """Return an element without the tests that all of a box passes: it is not the border.
@@ -277,8 +248,8 @@ class _Builder:
         return not axes and self.known.prove(at_worst) is True
 
     def _extern(self, stage: Stage, op: ExternOp) -> Stmt:
-        inputs = [self.buffers[id(self.schedule[t]), t.value_index] for t in op.inputs]
-        outputs = [self.buffers[id(stage), k] for k in range(len(op.outputs))]
+        inputs = [self.memory.buffers[id(self.schedule[t]), t.value_index] for t in op.inputs]
+        outputs = [self.memory.buffers[id(stage), k] for k in range(len(op.outputs))]
         made = op.build(inputs, outputs)
         if not isinstance(made, Stmt):
             raise ScheduleError(
@@ -291,7 +262,7 @@ class _Builder:
     def _stage(self, stage: Stage, box: Box) -> Stmt:
         op = stage.op
         assert isinstance(op, ComputeOp)
-        nest = _Nest(
+        nest = Nest(
             base={a: s.start for a, s in box.items()} | {a: a.start for a in op.reduce_axis},
             roots={a: s.extent for a, s in box.items()}
             | {a: self._simplify(a.extent) for a in op.reduce_axis},
@@ -309,8 +280,8 @@ class _Builder:
             if int_value(span.extent) == 1:
                 values[axis] = span.start
                 continue
-            var = Var(self._unique(axis.name))
-            ranges = {**self.known.ranges, var: self._index_range(span.extent)}
+            var = Var(self.memory.unique(axis.name))
+            ranges = {**self.known.ranges, var: index_range(span.extent, self.known)}
             self.known = Simplifier(ranges)
             opened.append((var, span.extent))
             values[axis] = self._simplify(span.start + var)
@@ -326,7 +297,7 @@ class _Builder:
 
     # -- opening loops -------------------------------------------------------------------------
 
-    def _open(self, stage: Stage, k: int, nest: _Nest) -> Stmt:
+    def _open(self, stage: Stage, k: int, nest: Nest) -> Stmt:
         leaves = stage.leaf_iter_vars
         reducing = isinstance(self.bodies[id(stage)][0], Reduce)
         starts_reduction = k == len(leaves) or leaves[k].kind == "reduce"
@@ -344,135 +315,67 @@ class _Builder:
             return self._decide(stage, k, replace(nest, bound={**nest.bound, leaf: ZERO}))
         return self._loop(stage, k, nest, leaf, extent)
 
-    def _loop(self, stage: Stage, k: int, nest: _Nest, leaf: IterVar, extent: Expr) -> Stmt:
+    def _loop(self, stage: Stage, k: int, nest: Nest, leaf: IterVar, extent: Expr) -> Stmt:
         note = stage.notes.get(leaf)
-        var = Var(self._unique(leaf.name))
+        self._check_kind(stage, leaf, note, extent)
+        var = Var(self.memory.unique(leaf.name))
         with self._range(var, extent):
             inside = replace(nest, bound={**nest.bound, leaf: var})
-            ahead = self._prefetches(stage, note, inside, var)
-            matters = self._matters(stage, note, inside)
-            body = self._branch(matters, lambda: seq(*ahead, self._decide(stage, k, inside)))
+            ahead = prefetches(stage, note, inside, var, self.memory, self.known)
+            needed = matters(stage, note, inside, self.known)
+            body = self._branch(needed, lambda: seq(*ahead, self._decide(stage, k, inside)))
         if note is None:
             return For(var, extent, "serial", body)
         thread = note.thread.tag if note.thread is not None else ""
         return For(var, extent, note.kind, body, thread, tuple(note.pragmas))
 
-    def _matters(self, stage: Stage, note: AxisNote | None, nest: _Nest) -> Expr:
-        """Return when an iteration of the loop just opened does anything at all."""
-        checks: list[Expr] = []
-        for index, begin, end in note.ranges if note is not None else ():
-            span = index_span(index, self._relax(stage, nest), Const.of(end), self.known)
-            last = span.start + span.extent
-            checks += [self._simplify(span.start < end), self._simplify(last > begin)]
-        return ex.all_of(checks)
-
-    def _prefetches(self, stage: Stage, note: AxisNote | None, nest: _Nest, var: Var) -> list[Stmt]:
-        """Return the hints that stand at the start of an iteration of loop `var`."""
-        if note is None or not (note.prefetches or note.lines) or nest.phase == "init":
-            return []
-        box = self._relax(stage, nest)
-        first: dict[Expr, Expr] = {axis: span.start for axis, span in box.items()}
-        made: list[Stmt] = []
-        for tensor, indices, where in note.lines:
-            source = self.schedule[tensor]
-            buffer = self.buffers.get((id(source), tensor.value_index))
-            if buffer is None or (source.attach.kind == "at" and id(source) not in self.computed):
-                continue
-            start = self.offsets.get(id(source), (ZERO,) * len(indices))
-            at = (ex.substitute(i, first) - o for i, o in zip(indices, start, strict=True))
-            line = Prefetch(buffer, tuple(self._simplify(i) for i in at))
-            needed = self._simplify(ex.substitute(where, first))
-            holds = self.known.prove(needed)
-            if holds is not False:
-                made.append(line if holds else If(needed, line))
-        for tensor, offset in note.prefetches:
-            source = self.schedule[tensor]
-            if source.attach.kind == "at":  # not computed yet
-                continue
-            for indices in dict.fromkeys(self._reads(stage, source)):
-                spans: Sequence[Span] = [
-                    index_span(i, box, d, self.known)
-                    for i, d in zip(indices, tensor.shape, strict=True)
-                ]
-                if offset:
-                    spans = self._next_panels(stage, nest, spans, var)
-                made.append(self._lines(source, tensor, spans, {var: var + offset}))
-        return made
-
-    def _next_panels(
-        self, stage: Stage, nest: _Nest, spans: Sequence[Span], var: Var
-    ) -> Sequence[Span]:
-        """Where `var` stands past the end of the reduction, go on with the panels of the next tile.
-
-        A tile reads several panels side by side, each along the reduction. What follows a panel in
-        memory is the next of the same tile, which is in cache: as many panels are left out.
-        """
-        inner = [x for x in stage.leaf_iter_vars if x.kind == "reduce" and x in nest.bound]
-        if not any(nest.bound[x] is var for x in inner):
-            return spans
-        moving = {nest.bound[x] for x in inner} - {ZERO}
-        fixed = next(
-            (d for d, x in enumerate(spans) if any(n in moving for n in ex.walk(x.start))), 0
-        )
-        side_by_side = [d for d in range(fixed) if (int_value(spans[d].extent) or 0) > 1]
-        if not side_by_side:
-            return spans
-        extents = stage.extents(nest.roots, nest.overrides)
-        turn: Expr = ZERO
-        turns: Expr = Const.of(1)
-        for x in inner:
-            turn, turns = turn * extents[x] + nest.bound[x], turns * extents[x]
-        panel = spans[side_by_side[-1]]
-        skipped = ex.select(turn >= self._simplify(turns), panel.extent - 1, 0)
-        moved = list(spans)
-        moved[side_by_side[-1]] = Span(panel.start + skipped, panel.extent)
-        return moved
-
-    def _lines(
-        self, source: Stage, tensor: Tensor, spans: Sequence[Span], later: dict[Expr, Expr]
-    ) -> Stmt:
-        """Return loops that prefetch every cache line of a region of `tensor`."""
-        buffer = self.buffers[id(source), tensor.value_index]
-        steps = [1] * (len(spans) - 1) + [max(1, LINE_BYTES // itemsize(tensor.dtype))]
-        loops: list[tuple[Var, Expr]] = []
-        at: list[Expr] = []
-        for span, step in zip(spans, steps, strict=True):
-            index = ex.substitute(span.start, later)
-            high = self.known.bounds.of(span.extent).hi
-            extent = span.extent if high is None or high >= FAR else Const.of(high)
-            turns = ceil_div(extent, Const.of(step))
-            if int_value(turns) != 1:
-                line = Var(self._unique(f"{tensor.name}.line"))
-                loops.append((line, turns))
-                index = index + line * step
-            at.append(index)
-        total = prod(int_value(n) or MOST_LINES for _, n in loops)
-        kind: lp.ForKind = "unrolled" if total < MOST_LINES else "serial"
-        stmt: Stmt = Prefetch(buffer, tuple(at))
-        for line, turns in reversed(loops):
-            stmt = For(line, turns, kind, stmt)
-        return stmt
+    def _check_kind(self, stage: Stage, leaf: IterVar, note: AxisNote | None, extent: Expr) -> None:
+        """Refuse vectors and unrolled code of any length, and threads of two numbers."""
+        if note is None:
+            return
+        if note.kind in ("vectorized", "unrolled") and self.known.bounds.of(extent).hi is None:
+            raise ScheduleError(
+                f"{leaf.name} cannot be {note.kind}: it has no constant bound, its extent is "
+                f"{extent}",
+                at=f"stage {stage.name}",
+                hint=f"split it by a constant factor, and let the inner part be {note.kind}",
+            )
+        if note.thread is None:
+            return
+        given = note.thread.extent
+        known = self.threads.setdefault(note.thread.tag, given if _is_extent(given) else extent)
+        if self._simplify(known) is not self._simplify(extent):
+            raise ScheduleError(
+                f"{note.thread.tag} is bound to {leaf.name} with {extent} iterations, and has "
+                f"{known} elsewhere",
+                at=f"stage {stage.name}",
+                hint="bind a hardware axis to loops of one extent: split the others to match",
+            )
 
     @contextmanager
     def _range(self, var: Var, extent: Expr) -> Iterator[None]:
         outside = self.known
-        self.known = Simplifier({**outside.ranges, var: self._index_range(extent)})
-        yield
-        self.known = outside
+        self.known = Simplifier({**outside.ranges, var: index_range(extent, outside)})
+        self.around.append(Iterating(var, extent))
+        try:
+            yield
+        finally:
+            self.known = outside
+            self.around.pop()
 
     @contextmanager
     def _where(self, cond: Expr, *, holds: bool = True) -> Iterator[None]:
         """Let what a condition says be known."""
         outside = self.known
         self.known = Simplifier(assume(outside.ranges, cond, holds=holds))
-        yield
-        self.known = outside
+        self.around.append(Holding(cond, holds))
+        try:
+            yield
+        finally:
+            self.known = outside
+            self.around.pop()
 
-    def _index_range(self, extent: Expr) -> Interval:
-        high = self.known.bounds.of(extent).hi
-        return Interval(0, None if high is None else max(0, high - 1))
-
-    def _decide(self, stage: Stage, k: int, nest: _Nest) -> Stmt:
+    def _decide(self, stage: Stage, k: int, nest: Nest) -> Stmt:
         """Settle the uneven splits whose outer value has just become known, then go inwards."""
         extents = stage.extents(nest.roots, nest.overrides)
         values, _ = root_values(stage, nest.bound, extents)
@@ -480,46 +383,49 @@ class _Builder:
             if not isinstance(r, Split) or r.outer not in values or id(r) in nest.guarded:
                 continue
             whole = extents[r.parent]
-            if r.inner in nest.overrides or self._is_even(whole, r.factor):
+            if r.inner in nest.overrides or is_split_evenly(r, whole, self.known):
                 continue
             settled = replace(nest, guarded=nest.guarded | {id(r)})
             if r.inner in values:
                 return self._guarded(stage, k, settled, values[r.parent] < whole)
-            if r.tail == "guard" or _is_started(stage, r.inner, nest.bound):
+            if r.tail == "guard" or is_started(stage, r.inner, nest.bound):
                 continue
             return self._tail(stage, k, settled, r, values[r.outer], whole)
         return self._attach(stage, k, nest)
 
-    def _guarded(self, stage: Stage, k: int, nest: _Nest, inside: Expr) -> Stmt:
+    def _guarded(self, stage: Stage, k: int, nest: Nest, inside: Expr) -> Stmt:
         return self._branch(self._simplify(inside), lambda: self._decide(stage, k, nest))
 
-    def _is_even(self, whole: Expr, factor: ExprLike) -> bool:
-        return int_value(self._simplify(whole % factor)) == 0
+    def _tail(self, stage: Stage, k: int, nest: Nest, r: Split, outer: Expr, whole: Expr) -> Stmt:
+        factor = r.step(whole)
 
-    def _tail(self, stage: Stage, k: int, nest: _Nest, r: Split, outer: Expr, whole: Expr) -> Stmt:
         def with_extent(extent: Expr) -> Stmt:
             overrides = {**nest.overrides, r.inner: extent}
             return self._decide(stage, k, replace(nest, overrides=overrides))
 
         def with_rest() -> Stmt:
-            n, f = int_value(whole), int_value(r.factor)
+            n, f = int_value(whole), int_value(factor)
             if n is not None and f is not None:
                 return with_extent(Const.of(n - (-(-n // f) - 1) * f))
-            rest = self._simplify(whole - outer * r.factor)
+            rest = self._simplify(whole - outer * factor)
             note = stage.notes.get(r.inner)
             if f is not None and f <= _MOST_CASES and note is not None and note.kind == "unrolled":
                 return self._each_rest(rest, f, with_extent)
-            return with_extent(self._simplify(ex.minimum(rest, r.factor)))
+            return with_extent(self._simplify(ex.minimum(rest, factor)))
+
+        def with_some() -> Stmt:
+            if r.parts is None:
+                return with_rest()
+            return self._branch(self._simplify(outer * factor < whole), with_rest)
 
         if r.tail == "shorten":
-            return with_extent(self._simplify(ex.minimum(whole - outer * r.factor, r.factor)))
-        fits = self._simplify((outer + 1) * r.factor <= whole)
-        known = self.known.prove(fits)
-        if known:
-            return with_extent(r.factor)
-        if known is False:
-            return with_rest()
-        return self._branch(fits, lambda: with_extent(r.factor), with_rest)
+            shorter = self._simplify(ex.minimum(whole - outer * factor, factor))
+            if r.parts is None:
+                return with_extent(shorter)
+            is_some = self._simplify(outer * factor < whole)
+            return self._branch(is_some, lambda: with_extent(shorter))
+        fits = self._simplify((outer + 1) * factor <= whole)
+        return self._branch(fits, lambda: with_extent(factor), with_some)
 
     def _each_rest(self, rest: Expr, factor: int, build: Callable[[Expr], Stmt]) -> Stmt:
         """Return a case for every length the last tile of a symbolic axis can have.
@@ -546,21 +452,38 @@ class _Builder:
 
     # -- stages computed inside ----------------------------------------------------------------
 
-    def _attach(self, stage: Stage, k: int, nest: _Nest) -> Stmt:
+    def _attach(self, stage: Stage, k: int, nest: Nest) -> Stmt:
         leaf = stage.leaf_iter_vars[k]
         here = self.attached.get((id(stage), id(leaf)), [])
         if not here or nest.phase == "init":
             return self._open(stage, k + 1, nest)
+        box = relax(stage, nest, self.known)
+        unsure = [x.extent for a, x in box.items() if x.may_be_empty and a.kind == "data"]
+        something = self._is_any(unsure)
+        return self._branch(something, lambda: self._with_producers(stage, k, nest, here))
+
+    def _is_any(self, extents: Sequence[Expr]) -> Expr:
+        """Return when all of some extents are 1 or more, as far as that is not certain."""
+        if not extents:
+            return Const.of(True, "bool")
+        facts = Facts(self.sizes, self.around)
+        return ex.all_of(
+            [self._simplify(e >= 1) for e in extents if not facts.are_ordered(Const.of(1), e)]
+        )
+
+    def _with_producers(self, stage: Stage, k: int, nest: Nest, here: Sequence[Stage]) -> Stmt:
         boxes = self._required(stage, k, nest)
         parts: list[Stmt] = []
         made: list[Buffer] = []
         for producer in here:
             box = boxes[id(producer)]
             made += self._local_buffers(producer, box)
-            parts.append(self._stage(producer, box))
-            self.computed.add(id(producer))
+            past_end = [a.extent for a in self.past_end[id(producer)]]
+            exists = self._is_any(past_end)
+            parts.append(self._branch(exists, partial(self._stage, producer, box)))
+            self.memory.computed.add(id(producer))
         body = seq(*parts, self._open(stage, k + 1, nest))
-        self.computed.difference_update(id(producer) for producer in here)
+        self.memory.computed.difference_update(id(producer) for producer in here)
         for buffer in reversed(made):
             body = Allocate(buffer, body)
         return body
@@ -577,35 +500,25 @@ class _Builder:
                     hint="compute it further out, or at root",
                 )
             shape.append(Const.of(max(high, 1)))
-        self.offsets[id(stage)] = tuple(s.start for s in box.values())
+        self.memory.offsets[id(stage)] = tuple(s.start for s in box.values())
         made = []
         for tensor in stage.op.outputs:
-            name = self._unique(tensor.name)
+            name = self.memory.unique(tensor.name)
             buffer = Buffer(name, tensor.dtype, tuple(shape), _scope_or(stage, "local"))
-            self.buffers[id(stage), tensor.value_index] = buffer
+            self.memory.buffers[id(stage), tensor.value_index] = buffer
             made.append(buffer)
         return made
 
-    def _required(self, stage: Stage, k: int, nest: _Nest) -> dict[int, Box]:
+    def _required(self, stage: Stage, k: int, nest: Nest) -> dict[int, Box]:
         """Return the box of every stage computed inside leaf `k` of `stage`, users first."""
-        boxes: dict[int, Box] = {id(stage): self._relax(stage, nest)}
-        loops = self._loops_left(stage, nest)
+        boxes: dict[int, Box] = {id(stage): relax(stage, nest, self.known)}
+        loops = loops_left(stage, nest, self.known)
         inside = self._subtree(stage, k)
         for producer in reversed(self.schedule.stages):
             if id(producer) not in inside:
                 continue
             boxes[id(producer)] = self._box_of(producer, boxes, stage, loops)
         return boxes
-
-    def _loops_left(self, stage: Stage, nest: _Nest) -> _LoopsLeft:
-        extents = stage.extents(nest.roots, nest.overrides)
-        left = [a for a in stage.leaf_iter_vars if a not in nest.bound]
-        leaves = {**nest.bound, **{a: a for a in left}}
-        values, _ = root_values(stage, leaves, extents)
-        spans = {a: Span(ZERO, self._simplify(extents[a])) for a in left}
-        ranges: dict[Var, Interval] = {a: self._index_range(s.extent) for a, s in spans.items()}
-        at: dict[Expr, Expr] = {a: nest.base[a] + values[a] for a in stage.root_iter_vars}
-        return _LoopsLeft(at, spans, Simplifier({**self.known.ranges, **ranges}))
 
     def _subtree(self, stage: Stage, k: int) -> set[int]:
         found: set[int] = set()
@@ -620,7 +533,7 @@ class _Builder:
         return self.attached.get((id(stage), id(axis)), [])
 
     def _box_of(
-        self, producer: Stage, boxes: dict[int, Box], opened: Stage, loops: _LoopsLeft
+        self, producer: Stage, boxes: dict[int, Box], opened: Stage, loops: LoopsLeft
     ) -> Box:
         op = producer.op
         assert isinstance(op, ComputeOp)
@@ -630,7 +543,7 @@ class _Builder:
             if id(reader) not in self.bodies:
                 continue
             read_past = self.past_end.get(id(reader), set())
-            for indices in self._reads(reader, producer):
+            for indices in self.memory.reads(reader, producer):
                 past_end |= {a for a, i in zip(op.axis, indices, strict=True) if i in read_past}
                 if id(reader) not in boxes:
                     raise ScheduleError(
@@ -676,14 +589,6 @@ class _Builder:
         axes = op.reduce_axis if isinstance(op, ComputeOp) else ()
         return {a: Span(a.start, self._simplify(a.extent)) for a in axes}
 
-    def _reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
-        for body in self.bodies[id(reader)]:
-            for n in ex.walk(body):
-                if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
-                    continue
-                if self.schedule[n.source] is producer:
-                    yield n.indices
-
     def _span(self, reader: Stage, index: Expr, box: Box, extent: Expr) -> Span:
         span = index_span(index, box, extent, self.known)
         return span if self._stays_inside(reader, index, extent) else self._clamped(span, extent)
@@ -716,7 +621,7 @@ class _Builder:
         start, end = self._within(span.start, extent), self._within(last, extent)
         if start is span.start and end is last:
             return span
-        return Span(start, self._bounded(self._simplify(end - start), span.extent))
+        return Span(start, bounded(self._simplify(end - start), span.extent, self.known))
 
     def _within(self, e: Expr, extent: Expr) -> Expr:
         """Return `e`, limited to [0, extent]."""
@@ -726,120 +631,9 @@ class _Builder:
             e = self._simplify(ex.minimum(e, extent))
         return e
 
-    def _bounded(self, extent: Expr, limit: Expr) -> Expr:
-        """Return `extent`, with `limit` (a constant it cannot exceed) kept provable."""
-        n = self.known.bounds.of(limit).hi
-        high = self.known.bounds.of(extent).hi
-        if n is None or (high is not None and high <= n):
-            return ex.maximum(extent, 0) if int_value(extent) is None else extent
-        return ex.maximum(ex.minimum(extent, n), 0)
-
-    def _relax(self, stage: Stage, nest: _Nest) -> Box:
-        """Return what every root axis still runs over, given the loops opened so far."""
-        extents = {
-            a: self._simplify(e) for a, e in stage.extents(nest.roots, nest.overrides).items()
-        }
-        spans: dict[IterVar, Span] = {}
-        full: set[IterVar] = set()
-        rounded: set[IterVar] = set()
-        for leaf in stage.leaf_iter_vars:
-            if leaf in nest.bound:
-                spans[leaf] = Span(nest.bound[leaf], Const.of(1))
-            else:
-                spans[leaf] = Span(ZERO, extents[leaf])
-                full.add(leaf)
-        for r in reversed(stage.relations):
-            if isinstance(r, Split):
-                if r.outer in full and r.inner in full:
-                    full.add(r.parent)
-                    spans[r.parent] = Span(ZERO, extents[r.parent])
-                    continue
-                o, i = spans[r.outer], spans[r.inner]
-                start = self._simplify(o.start * r.factor + i.start)
-                extent = self._simplify((o.extent - 1) * r.factor + i.extent)
-                spans[r.parent] = Span(start, extent, _joint_step(o, i, int_value(r.factor) or 1))
-            elif r.fused in full:
-                full.update((r.outer, r.inner))
-                spans[r.outer] = Span(ZERO, extents[r.outer])
-                spans[r.inner] = Span(ZERO, extents[r.inner])
-            else:
-                parts, is_exact = self._unfuse(r, spans[r.fused], extents)
-                spans.update(parts)
-                rounded.update(() if is_exact else (r.outer,))
-        over = self._overrunning(stage, nest, extents, full, rounded)
-        return {
-            a: self._rooted(spans[a], nest.base[a], nest.roots[a], is_exact=a not in over)
-            for a in stage.root_iter_vars
-        }
-
-    def _overrunning(
-        self,
-        stage: Stage,
-        nest: _Nest,
-        extents: dict[IterVar, Expr],
-        full: set[IterVar],
-        rounded: set[IterVar],
-    ) -> set[IterVar]:
-        """Return the axes whose open loops may run past the end.
-
-        They are those of uneven splits not yet settled, and `rounded` ones.
-        """
-        over = set(rounded)
-        for r in reversed(stage.relations):
-            if not isinstance(r, Split):
-                if r.fused in over:
-                    over.update((r.outer, r.inner))
-            elif r.outer in over or r.inner in over:
-                over.add(r.parent)
-            elif r.parent in full or r.inner in nest.overrides:
-                continue
-            elif not self._is_even(extents[r.parent], r.factor):
-                over.add(r.parent)
-        return over
-
-    def _rooted(self, span: Span, base: Expr, extent: Expr, *, is_exact: bool) -> Span:
-        """Return a span of a root axis, counted from where the axis starts, as it really is.
-
-        Loops over an uneven split or a fusion may run past the end of the axis.
-        """
-        start = self._simplify(base + span.start)
-        end = self._simplify(span.start + span.extent)
-        inside = is_exact or self.known.prove(end <= extent) is True
-        if inside or self._ends_inside(span, extent):
-            return replace(span, start=start)
-        rest = self._simplify(ex.minimum(end, extent) - span.start)
-        return Span(start, self._bounded(rest, span.extent), span.step)
-
-    def _ends_inside(self, span: Span, extent: Expr) -> bool:
-        """True when the span is limited to the end of the axis: its extent is a minimum with it."""
-        limit = span.extent
-        if not isinstance(limit, ex.Binary) or limit.op != "min":
-            return False
-        ends = (self._simplify(span.start + part) for part in (limit.a, limit.b))
-        return any(self.known.prove(end <= extent) is True for end in ends)
-
-    def _unfuse(
-        self, fusion: Fuse, span: Span, extents: Mapping[IterVar, Expr]
-    ) -> tuple[dict[IterVar, Span], bool]:
-        """Return the spans of two fused axes; False when the outer one may be one too long."""
-        outer, inner, width = fusion.outer, fusion.inner, extents[fusion.inner]
-        if int_value(extents[outer]) == 1:
-            return {outer: Span(ZERO, Const.of(1)), inner: span}, True
-        n, w = int_value(span.extent), int_value(width)
-        row = self._simplify(span.start // width)
-        if n == 1 or (
-            n is not None and w is not None and w % n == 0 and self._is_even(span.start, n)
-        ):
-            column = self._simplify(span.start % width)
-            return {outer: Span(row, Const.of(1)), inner: Span(column, span.extent)}, True
-        if n is not None and w is not None and n % w == 0 and self._is_even(span.start, w):
-            return {outer: Span(row, Const.of(n // w)), inner: Span(ZERO, width)}, True
-        rows = self._simplify((span.extent + width - 2) // width + 1)
-        return {outer: Span(row, rows), inner: Span(ZERO, width)}, False
-
     # -- the innermost statement ---------------------------------------------------------------
 
-    def _innermost(self, stage: Stage, nest: _Nest) -> Stmt:
+    def _innermost(self, stage: Stage, nest: Nest) -> Stmt:
         extents = stage.extents(nest.roots, nest.overrides)
         values, _ = root_values(stage, nest.bound, extents)
         at = {
@@ -850,13 +644,13 @@ class _Builder:
     def _store(self, stage: Stage, at: dict[IterVar, Expr], phase: Phase) -> Stmt:
         op = stage.op
         assert isinstance(op, ComputeOp)
-        offsets = self.offsets.get(id(stage))
+        offsets = self.memory.offsets.get(id(stage))
         indices = tuple(
             at[a] if offsets is None else self._simplify(at[a] - offsets[d])
             for d, a in enumerate(op.axis)
         )
         bodies = self._within_ends(stage, at)
-        targets = [self.buffers[id(stage), i] for i in range(len(bodies))]
+        targets = [self.memory.buffers[id(stage), i] for i in range(len(bodies))]
         mapping: dict[Expr, Expr] = dict(at.items())
         if isinstance(bodies[0], Reduce):
             return self._reduce(bodies[0], targets, indices, mapping, phase)
@@ -905,7 +699,7 @@ class _Builder:
         if len(targets) == 1:
             return Store(targets[0], indices, values[0])
         held = [
-            Buffer(self._unique(f"{t.name}.next"), t.dtype, (Const.of(1),), "local")
+            Buffer(self.memory.unique(f"{t.name}.next"), t.dtype, (Const.of(1),), "local")
             for t in targets
         ]
         first = [Store(h, (ZERO,), v) for h, v in zip(held, values, strict=True)]
@@ -925,21 +719,36 @@ class _Builder:
             if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
                 return None
             stage = self.schedule[n.source]
-            buffer = self.buffers.get((id(stage), n.source.value_index))
+            buffer = self.memory.buffers.get((id(stage), n.source.value_index))
             if buffer is None:
-                raise ScheduleError(
-                    f"stage {stage.name} is read before it is computed",
-                    at=f"kernel {self.name}",
-                )
-            offsets = self.offsets.get(id(stage))
+                raise self._read_elsewhere(stage)
+            offsets = self.memory.offsets.get(id(stage))
             if offsets is None:
                 return ex.load(buffer, n.indices)
             return ex.load(buffer, [i - o for i, o in zip(n.indices, offsets, strict=True)])
 
         return ex.rewrite(e, rule)
 
+    def _read_elsewhere(self, stage: Stage) -> TreadleError:
+        """Return the error for a read of a stage where it is not computed."""
+        parent, axis = stage.attach.stage, stage.attach.axis
+        if parent is None or axis is None or not parent.peeled:
+            return InternalError(
+                f"stage {stage.name} is read before it is computed", at=f"kernel {self.name}"
+            )
+        return ScheduleError(
+            f"{stage.name} is computed inside loop {axis.name} of {parent.name}, but the border of "
+            f"{parent.name}, which is peeled, reads it outside of that loop",
+            at=attaching_step(stage),
+            hint="compute it at root, or peel only what does not read it",
+        )
+
     def _simplify(self, e: Expr) -> Expr:
         return self.known.run(e)
+
+
+def _is_extent(e: Expr) -> bool:
+    return (int_value(e) or 0) >= 0
 
 
 def _grows_with(index: Expr, axis: Expr) -> bool:
@@ -949,23 +758,16 @@ def _grows_with(index: Expr, axis: Expr) -> bool:
     return factor > 0 and not any(axis in ex.walk(t) for t in terms)
 
 
-def _joint_step(outer: Span, inner: Span, factor: int) -> int:
-    """Return the step of an axis whose parts run over these spans."""
-    parts = [(outer, factor), (inner, 1)]
-    steps = (f * span.step for span, f in parts if int_value(span.extent) != 1)
-    return gcd(*steps) or 1
-
-
 def _scope_or(stage: Stage, default: lp.Scope) -> lp.Scope:
     """Return the memory a stage asks for; `default` where it does not say."""
     return default if stage.scope == "" or stage.scope == "global" else stage.scope
 
 
 def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> Sequence[Expr]:
-    """Return the combined values; a float sum of products is accumulated by fma."""
+    """Return the combined values; a combiner that contracts adds float products by fma."""
     source = sources[0]
     is_product = isinstance(source, ex.Binary) and source.op == "mul"
-    if body.combiner.name == "sum" and is_product and source.dtype in ("float32", "float64"):
+    if body.combiner.contracts and is_product and source.dtype in ("float32", "float64"):
         assert isinstance(source, ex.Binary)
         return [ex.call("fma", source.a, source.b, current[0])]
     return body.combiner.combine(current, sources)
@@ -973,6 +775,12 @@ def _combine(body: Reduce, current: Sequence[Expr], sources: Sequence[Expr]) -> 
 
 def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
     sizes: dict[Var, None] = {}
+    for tensor, count in Counter(a for a in args if isinstance(a, Tensor)).items():
+        if count > 1:
+            raise UsageError(
+                f"tensor {tensor.name} stands {count} times among the arguments",
+                hint="pass every input and output tensor once",
+            )
     for a in args:
         if isinstance(a, Tensor):
             for d in a.shape:
@@ -980,17 +788,7 @@ def _size_params(args: Sequence[Tensor | Var]) -> list[Var]:
         elif isinstance(a, Var):
             sizes.setdefault(a)
         else:
-            raise InternalError(f"an argument must be a tensor or a size, not {a!r}")
+            raise UsageError(
+                f"an argument of a kernel is {a!r}", hint="pass tensors, and sizes made by te.var"
+            )
     return list(sizes)
-
-
-def _is_started(stage: Stage, axis: IterVar, bound: dict[IterVar, Expr]) -> bool:
-    """True when a loop that `axis` was divided into is open already."""
-    parts = [axis]
-    for r in stage.relations:
-        if isinstance(r, Split):
-            if any(r.parent is p for p in parts):
-                parts += [r.outer, r.inner]
-        elif any(r.outer is p or r.inner is p for p in parts):
-            parts.append(r.fused)
-    return any(p in bound for p in parts)

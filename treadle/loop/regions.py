@@ -20,6 +20,8 @@ class Span:
     start: Expr
     extent: Expr
     step: int = 1
+    may_be_empty: bool = False
+    """True where loops that run past the end of an axis may leave nothing of it."""
 
 
 Box = dict[IterVar, Span]

@@ -20,25 +20,26 @@ MAX_UNROLLED = 8192
 """Statements an unrolled loop may grow to before it stays a loop."""
 
 
-def vectorize_loops(func: PrimFunc) -> PrimFunc:
+def vectorize_loops(func: PrimFunc, *, least_masked: int = 0) -> PrimFunc:
     """Return `func` without vectorized loops.
 
-    A loop that cannot be a vector (a condition that differs between lanes, an inner buffer, an
-    inner extent that depends on the lane) runs serially.
+    Stores under a condition that differs between lanes stay so, as vectors under a mask, where the
+    target has masks (`least_masked` is not 0). A loop that cannot be a vector (another condition
+    of lanes, an inner buffer, an inner extent that depends on the lane) runs serially.
     """
 
     def on_stmt(s: Stmt) -> Stmt | None:
         if isinstance(s, For) and s.kind == "vectorized":
-            return _vectorize(s)
+            return _vectorize(s, masks=least_masked > 0)
         return None
 
     return func.with_body(lp.map_stmt(func.body, None, on_stmt))
 
 
-def _vectorize(loop: For) -> Stmt:
+def _vectorize(loop: For, *, masks: bool) -> Stmt:
     n = int_value(loop.extent)
     serial = For(loop.var, loop.extent, "serial", loop.body, loop.thread, loop.pragmas)
-    if n is None or not _is_vectorizable(loop.body, loop.var):
+    if n is None or not _is_vectorizable(loop.body, loop.var, masks=masks):
         return serial
     if n <= MAX_LANES:
         return _lanes(loop.body, loop.var, Const.of(0), n)
@@ -76,19 +77,23 @@ def _first_lane(s: Stmt, var: Var, base: Expr) -> Stmt | None:
     return lp.substitute(s, {var: base}) if isinstance(s, Prefetch) else None
 
 
-def _is_vectorizable(body: Stmt, var: Var) -> bool:
+def _is_vectorizable(body: Stmt, var: Var, *, masks: bool) -> bool:
     for s in lp.walk_stmts(body):
         if isinstance(s, Allocate):
             return False
         if isinstance(s, For) and (s.kind == "parallel" or _uses(s.extent, var)):
             return False
-        if isinstance(s, If) and _uses(s.cond, var):
+        if isinstance(s, If) and _uses(s.cond, var) and not (masks and _is_masked_store(s)):
             return False
         if isinstance(s, Store) and not _uses(s.indices[0], var):
             return False
         if any(n.lanes > 1 for e in lp.stmt_exprs(s) for n in ex.walk(e)):
             return False
     return True
+
+
+def _is_masked_store(s: If) -> bool:
+    return isinstance(s.then, Store) and s.orelse is None
 
 
 def _uses(e: Expr, var: Var) -> bool:

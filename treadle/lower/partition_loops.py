@@ -14,11 +14,13 @@ after:  for i in range(8): for j in vectorized(16): f(i, j)   then   for j in ve
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import Bounds, Interval
+from treadle.expr.facts import Around, Facts, Holding, Iterating
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt
@@ -30,29 +32,32 @@ _CUTTABLE = ("serial", "unrolled", "vectorized")
 
 def partition_loops(func: PrimFunc) -> PrimFunc:
     """Return `func` with loops cut at the thresholds of the `If`s inside them."""
-    return simplify_loops(func.with_body(_visit(func.body)))
+    return simplify_loops(func.with_body(_visit(func.body, func, ())))
 
 
-def _visit(s: Stmt) -> Stmt:
+def _visit(s: Stmt, func: PrimFunc, around: Around) -> Stmt:
     """Cut from outside in: what an outer cut decides is known to the inner loops of its parts."""
     if isinstance(s, For):
-        parts = _cut(s) if s.kind in _CUTTABLE else None
+        parts = _cut(s, func, around) if s.kind in _CUTTABLE else None
         if parts is not None:
-            return lp.seq(*map(_visit, parts))
-        return For(s.var, s.extent, s.kind, _visit(s.body), s.thread, s.pragmas)
+            return lp.seq(*(_visit(p, func, around) for p in parts))
+        return replace(s, body=_visit(s.body, func, (*around, Iterating(s.var, s.extent))))
     if isinstance(s, lp.Seq):
-        return lp.seq(*map(_visit, s.stmts))
+        return lp.seq(*(_visit(b, func, around) for b in s.stmts))
     if isinstance(s, lp.Allocate):
-        return lp.Allocate(s.buffer, _visit(s.body))
+        return lp.Allocate(s.buffer, _visit(s.body, func, around))
     if isinstance(s, If):
-        return If(s.cond, _visit(s.then), None if s.orelse is None else _visit(s.orelse))
+        then = _visit(s.then, func, (*around, Holding(s.cond)))
+        if s.orelse is None:
+            return If(s.cond, then)
+        return If(s.cond, then, _visit(s.orelse, func, (*around, Holding(s.cond, holds=False))))
     return s
 
 
-def _cut(loop: For) -> list[Stmt] | None:
+def _cut(loop: For, func: PrimFunc, around: Around) -> list[Stmt] | None:
     n = int_value(loop.extent)
     if n is None:
-        return _cut_symbolic(loop)
+        return _cut_symbolic(loop, func, around)
     inner = _inner_ranges(loop.body)
     found = (t for c in _conditions(loop.body) for t in thresholds(c, loop.var, inner))
     cuts = sorted({t for t in found if 0 < t < n})
@@ -85,13 +90,18 @@ def _free(stmt: Stmt) -> list[Var]:
     return list(found)
 
 
-def _cut_symbolic(loop: For) -> list[Stmt] | None:
-    """Cut at (whole // factor) when the body is one uneven split: full tiles, then the rest."""
+def _cut_symbolic(loop: For, func: PrimFunc, around: Around) -> list[Stmt] | None:
+    """Cut at (whole // factor) when the body is one uneven split: full tiles, then the rest.
+
+    A loop that is itself a part of a split may end before the last full tile, or begin after it:
+    its cut is limited to [0, extent].
+    """
     if loop.kind == "vectorized" or not isinstance(loop.body, If) or loop.body.orelse is None:
         return None
     limit = _full_tiles(loop.body.cond, loop.var)
     if limit is None:
         return None
+    limit = _within(limit, loop.extent, Facts(_naturals(func), around))
     full, rest = Var(loop.var.name), Var(loop.var.name)
     head = lp.substitute(loop.body.then, {loop.var: full})
     tail = lp.substitute(loop.body.orelse, {loop.var: limit + rest})
@@ -114,6 +124,20 @@ def _full_tiles(cond: Expr, var: Var) -> Expr | None:
         affine.const += 1
     rest = affine.to_expr()
     return (Const.of(0) - rest) // factor + 1
+
+
+def _naturals(func: PrimFunc) -> list[Expr]:
+    """Return what is not negative: the sizes of a function and the extents of its parameters."""
+    return [*func.sizes, *(d for p in func.params for d in p.shape)]
+
+
+def _within(limit: Expr, extent: Expr, facts: Facts) -> Expr:
+    """Return `limit`, limited to [0, extent] where it is not certain to lie there."""
+    limit, extent = facts.known.run(limit), facts.known.run(extent)
+    is_below = facts.are_ordered(limit, extent)
+    if not facts.are_ordered(Const.of(0), limit):
+        limit = ex.maximum(limit, 0)
+    return limit if is_below else ex.minimum(limit, extent)
 
 
 def _inner_ranges(body: Stmt) -> dict[Var, Interval]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 
@@ -11,6 +12,7 @@ from treadle.lower.expand_loops import unroll_loops, vectorize_loops
 from treadle.lower.expand_math import expand_math
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.hoist_conditions import hoist_conditions
+from treadle.lower.mask_tails import mask_tails
 from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
 from treadle.lower.simplify_loops import simplify_loops
@@ -38,6 +40,8 @@ LOOPS = pipeline(
 LOWER = pipeline(
     "lower",
     (
+        # While indices have dimensions: rows of local buffers grow to whole vectors.
+        ("mask_tails", mask_tails),
         # One index per access, so that a vector of lanes is a ramp of one expression.
         ("flatten_buffers", flatten_buffers),
         # While loops still say which are the rows and which the lanes of a tile.
@@ -58,8 +62,16 @@ LOWER = pipeline(
 
 
 @cache
-def lowering(lookup_lanes: int) -> Pipeline[PrimFunc]:
-    """Return `LOWER` for a target of which one instruction picks from so many constants."""
-    expand = partial(expand_math, lookup_lanes=lookup_lanes)
-    passes = (Pass(p.name, expand if p.run is expand_math else p.run) for p in LOWER.passes)
+def lowering(lookup_lanes: int, least_masked: int = 0) -> Pipeline[PrimFunc]:
+    """Return `LOWER` for a target.
+
+    One instruction of it picks from `lookup_lanes` constants; its vector loads and stores leave out
+    elements of `least_masked` bytes and more by a mask (0: none).
+    """
+    bound: dict[str, Callable[[PrimFunc], PrimFunc]] = {
+        "expand_math": partial(expand_math, lookup_lanes=lookup_lanes),
+        "mask_tails": partial(mask_tails, least_masked=least_masked),
+        "vectorize_loops": partial(vectorize_loops, least_masked=least_masked),
+    }
+    passes = (Pass(p.name, bound.get(p.name, p.run)) for p in LOWER.passes)
     return replace(LOWER, passes=tuple(passes))

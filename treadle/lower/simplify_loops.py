@@ -6,8 +6,12 @@ before: for i in range(1): if i < 4: A[i * 1] = x   ->   after: A[0] = x
 
 from __future__ import annotations
 
-from treadle.expr.bounds import Interval, assume
-from treadle.expr.nodes import Const, Expr, int_value
+from collections.abc import Mapping
+from typing import cast
+
+from treadle.expr.affine import decompose
+from treadle.expr.bounds import Interval, Ranges, assume
+from treadle.expr.nodes import Const, Expr
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, For, If, Prefetch, PrimFunc, Seq, Stmt, Store, seq
@@ -54,14 +58,13 @@ def _if(s: If, known: Simplifier) -> Stmt:
 
 def _for(s: For, known: Simplifier) -> Stmt:
     extent = known.run(s.extent)
-    n = int_value(extent)
-    if n is not None and n <= 0:
+    turns = known.bounds.of_sum(decompose(extent))
+    if turns.hi is not None and turns.hi <= 0:
         return seq()
-    if n == 1 and s.kind != "thread":
-        return _stmt(lp.substitute(s.body, {s.var: Const.of(0)}), known)
-    high = known.bounds.of(extent).hi
-    span = Interval(0, None if high is None else high - 1)
-    inner = Simplifier({**known.ranges, s.var: span})
+    if turns.hi == 1 and s.kind != "thread":
+        once = lp.substitute(s.body, {s.var: Const.of(0)})
+        return _stmt(once if turns.lo == 1 else If(extent > 0, once), known)
+    inner = known.in_loop(s.var, extent)
     body = _stmt(s.body, inner)
     if lp.is_empty(body):
         return body
@@ -69,5 +72,7 @@ def _for(s: For, known: Simplifier) -> Stmt:
 
 
 def _assuming(known: Simplifier, cond: Expr, *, holds: bool) -> Simplifier:
-    ranges = assume(known.ranges, cond, holds=holds)
-    return known if ranges is known.ranges else Simplifier(ranges)
+    """Return what is known where a condition holds or does not: of its parts, and of itself."""
+    facts = dict(cast(Mapping[Expr, Interval], assume(known.ranges, cond, holds=holds)))
+    facts[cond] = Interval(int(holds), int(holds))
+    return Simplifier(cast(Ranges, facts))

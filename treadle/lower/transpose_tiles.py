@@ -43,7 +43,7 @@ def _tile(rows: For) -> Stmt | None:
     if n is None or not isinstance(store, Store):
         return None
     at = simplify(store.indices[0], {})
-    if _factor(at, columns.var) != 1 or not _factor(at, rows.var) or _is_guarded(store.value):
+    if _factor(at, columns.var) != 1 or _factor(at, rows.var) == 0 or _is_guarded(store.value):
         return None
     if any(isinstance(e, ex.Load) and e.source is store.buffer for e in ex.walk(store.value)):
         return None

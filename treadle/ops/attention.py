@@ -188,10 +188,10 @@ def _numpy_attend(attrs: AttendAttrs, scores: np.ndarray, values: np.ndarray) ->
     return np.asarray(np.matmul(weights.swapaxes(-1, -2), values))
 
 
-def _flops_attend(attrs: AttendAttrs, scores: Type, values: Type) -> int:
+def _flops_attend(attrs: AttendAttrs, scores: Type, values: Type) -> Dim:
     out = _infer_attend(attrs, scores, values)
     x = check_elements(scores, FLOATS)
-    return 2 * out.size * x.static_shape[-2] + 4 * x.size
+    return 2 * out.elements * x.shape[-2] + 4 * x.elements
 
 
 _example = partial(Example, low=-5.0, high=5.0, atol=1e-5)

@@ -164,9 +164,9 @@ def _at_tap(weights: np.ndarray, tap: tuple[int, ...]) -> np.ndarray:
     return weights[lead + tap]
 
 
-def _flops_conv(attrs: ConvAttrs, x: Type, w: Type) -> int:
+def _flops_conv(attrs: ConvAttrs, x: Type, w: Type) -> Dim:
     out = _infer_conv(attrs, x, w)
-    return 2 * out.size * prod(tensor_type(w).static_shape[1:])
+    return 2 * out.elements * prod(tensor_type(w).static_shape[1:])
 
 
 def _conv_examples() -> tuple[Example, ...]:
@@ -444,8 +444,8 @@ def _reference_conv_transpose(
     return np.pad(full, before)[(slice(None), slice(None), *kept)].astype(x.dtype)
 
 
-def _flops_conv_transpose(attrs: ConvTransposeAttrs, x: Type, w: Type) -> int:
-    return 2 * tensor_type(x).size * prod(tensor_type(w).static_shape[1:])
+def _flops_conv_transpose(attrs: ConvTransposeAttrs, x: Type, w: Type) -> Dim:
+    return 2 * tensor_type(x).elements * prod(tensor_type(w).static_shape[1:])
 
 
 conv_transpose: Operator[ConvTransposeAttrs] = register(

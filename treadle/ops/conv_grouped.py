@@ -10,7 +10,7 @@ import numpy as np
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Example, Fusion, Operator, register
-from treadle.graph.types import TensorType, Type, tensor_type
+from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import product, product_example
 from treadle.ops.conv import (
     ConvAttrs,
@@ -74,8 +74,8 @@ def _reference(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray, places: np.ndarra
     return np.concatenate(parts, axis=1)
 
 
-def _flops(attrs: ConvAttrs, x: Type, w: Type, places: Type) -> int:
-    return 2 * _infer(attrs, x, w, places).size * prod(tensor_type(w).static_shape[1:4])
+def _flops(attrs: ConvAttrs, x: Type, w: Type, places: Type) -> Dim:
+    return 2 * _infer(attrs, x, w, places).elements * prod(tensor_type(w).static_shape[1:4])
 
 
 def _example(

@@ -12,7 +12,7 @@ from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import TensorType, Type, same_dim, tensor_type
+from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product, product_example
 from treadle.ops.conv import (
     ConvAttrs,
@@ -324,10 +324,10 @@ def _reference_conv2d_nchwc(attrs: BlockedConvAttrs, x: np.ndarray, w: np.ndarra
     return _reference_pack(PackAttrs(ob), reference_conv(attrs, data, plain))
 
 
-def _flops_conv2d_nchwc(attrs: BlockedConvAttrs, x: Type, w: Type) -> int:
+def _flops_conv2d_nchwc(attrs: BlockedConvAttrs, x: Type, w: Type) -> Dim:
     out = _infer_conv2d_nchwc(attrs, x, w)
     per_group, *kernel, ib, _ = tensor_type(w).static_shape[1:]
-    return 2 * out.size * prod(kernel) * (per_group * ib - attrs.unused)
+    return 2 * out.elements * prod(kernel) * (per_group * ib - attrs.unused)
 
 
 def _without_last(unused: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -422,8 +422,8 @@ def _reference_depthwise(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.n
     return _reference_pack(PackAttrs(block), made)
 
 
-def _flops_depthwise(attrs: ConvAttrs, x: Type, w: Type) -> int:
-    return 2 * _infer_depthwise(attrs, x, w).size * prod(tensor_type(w).static_shape[1:-1])
+def _flops_depthwise(attrs: ConvAttrs, x: Type, w: Type) -> Dim:
+    return 2 * _infer_depthwise(attrs, x, w).elements * prod(tensor_type(w).static_shape[1:-1])
 
 
 depthwise_conv2d_nchwc: Operator[ConvAttrs] = register(

@@ -18,7 +18,14 @@ from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
 from treadle.graph.operator import Attrs, Fusion, Operator, register
-from treadle.graph.types import TensorType, Type, known_sizes, same_dim, tensor_type
+from treadle.graph.types import (
+    Dim,
+    TensorType,
+    Type,
+    product_of,
+    same_dim,
+    tensor_type,
+)
 from treadle.ops.accumulate import product, product_example
 from treadle.ops.conv import ConvAttrs, check_factors, known_extent
 from treadle.ops.conv_nchwc import conv2d_nchwc
@@ -169,11 +176,11 @@ def _taps_of(axes: Sequence[PhasedAxis], phase: Sequence[int]) -> Iterator[list[
         yield [t for t in range(a.taps) if own + (a.taps - 1 - t) * a.stride < a.kernel]
 
 
-def _flops(attrs: PhasedConvAttrs, x: Type, w: Type) -> int:
+def _flops(attrs: PhasedConvAttrs, x: Type, w: Type) -> Dim:
     axes = phased_axes(attrs)
     filters, *_, ob = tensor_type(w).static_shape
     data = tensor_type(x)
-    channels = prod(known_sizes((data.shape[0], data.shape[1], data.shape[-1])))
+    channels = product_of((data.shape[0], data.shape[1], data.shape[-1]))
     # Every input meets the kernel once, but for the border.
     steps = prod(a.size * a.kernel // a.stride for a in axes)
     return 2 * channels * filters * ob * steps

@@ -19,7 +19,7 @@ import numpy as np
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, select
 from treadle.graph.operator import Attrs, Fusion, Operator, register
-from treadle.graph.types import TensorType, Type, tensor_type
+from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import product_example
 from treadle.ops.matmul_strassen import (
     LEFT,
@@ -299,9 +299,9 @@ def _reference(attrs: ConvStrassenAttrs, a: np.ndarray, w: np.ndarray) -> np.nda
     return np.ascontiguousarray(placed.reshape(shape).astype(a.dtype))
 
 
-def _flops(attrs: ConvStrassenAttrs, a: Type, w: Type) -> int:
+def _flops(attrs: ConvStrassenAttrs, a: Type, w: Type) -> Dim:
     """The operations of the convolution this stands for: a rate compares with other ways."""
-    return 4 * _infer(attrs, a, w).size * (int_value(tensor_type(w).shape[2]) or 0)
+    return 4 * _infer(attrs, a, w).elements * (int_value(tensor_type(w).shape[2]) or 0)
 
 
 conv2d_strassen_nchwc: Operator[ConvStrassenAttrs] = register(
@@ -314,6 +314,7 @@ conv2d_strassen_nchwc: Operator[ConvStrassenAttrs] = register(
         attrs_type=ConvStrassenAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        saves=True,
         examples=(
             product_example(
                 ((1, 7, 2, 2, 3, 8), (2, 7, 8, 8)),

@@ -31,7 +31,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import TensorType, Type, same_dim, tensor_type
+from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product_example
 from treadle.ops.conv import input_channel, known_extent
 from treadle.ops.numeric import element_at
@@ -398,11 +398,11 @@ def _strided_example(data: tuple[int, ...], weights: tuple[int, ...], **attrs: o
     return product_example((data, weights), {"stride": 2, **attrs}, inputs=inputs)
 
 
-def _flops(attrs: WinogradAttrs, x: Type, u: Type) -> int:
+def _flops(attrs: WinogradAttrs, x: Type, u: Type) -> Dim:
     """The operations of the convolution this stands for: a rate compares with other ways."""
     chunks, ib = tensor_type(u).static_shape[3:5]
     channels = chunks * ib // attrs.stride**2 - attrs.unused
-    return 2 * _infer(attrs, x, u).size * channels * KERNEL * KERNEL
+    return 2 * _infer(attrs, x, u).elements * channels * KERNEL * KERNEL
 
 
 conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
@@ -415,6 +415,7 @@ conv2d_winograd_nchwc: Operator[WinogradAttrs] = register(
         attrs_type=WinogradAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        saves=True,
         examples=(
             product_example(
                 ((1, 2, 6, 10, 4), (3, 6, 6, 2, 4, 8)), {"tile": 4, "height": 4, "width": 8}

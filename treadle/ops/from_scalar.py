@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.types import TensorType, Type, broadcast_shapes, known_sizes
+from treadle.graph.types import Dim, TensorType, Type, broadcast_shapes, product_of
 from treadle.ops.numeric import (
     FLOATS,
     NUMBERS,
@@ -45,9 +45,9 @@ def compute_of(name: str, scalar: Scalar) -> Callable[..., Tensor]:
     return compute
 
 
-def broadcast_size(attrs: Attributes, *types: TensorType) -> int:
+def broadcast_size(attrs: Attributes, *types: TensorType) -> Dim:
     """Return the number of elements of the broadcast inputs: one operation each."""
-    return math.prod(known_sizes(broadcast_shapes(*(t.shape for t in types))))
+    return product_of(broadcast_shapes(*(t.shape for t in types)))
 
 
 def unary_examples(

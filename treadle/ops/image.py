@@ -569,11 +569,11 @@ def _weighted(
     )
 
 
-def _flops_resize(attrs: ResizeAttrs, x: Type) -> int:
+def _flops_resize(attrs: ResizeAttrs, x: Type) -> Dim:
     out = _infer_resize(attrs, x)
     if attrs.mode == "nearest":
         return 0
-    return out.size * sum(2 * _tap_count(attrs, a) for a in _axes(attrs, tensor_type(x).shape))
+    return out.elements * sum(2 * _tap_count(attrs, a) for a in _axes(attrs, tensor_type(x).shape))
 
 
 _BILINEAR: dict[str, object] = {"mode": "linear", "sizes": (-1, -1, 7, 5)}

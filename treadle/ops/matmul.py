@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -85,9 +84,9 @@ def _reference_matmul(attrs: Attrs, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return result.astype(a.dtype)
 
 
-def _flops_matmul(attrs: Attrs, a: Type, b: Type) -> int:
+def _flops_matmul(attrs: Attrs, a: Type, b: Type) -> Dim:
     out = _infer_matmul(attrs, a, b)
-    return 2 * out.size * tensor_type(a).static_shape[-1]
+    return 2 * out.elements * tensor_type(a).shape[-1]
 
 
 matmul: Operator[Attrs] = register(
@@ -168,8 +167,8 @@ def _reference_dense_packed(attrs: DensePackedAttrs, a: np.ndarray, w: np.ndarra
     return result.astype(a.dtype)
 
 
-def _flops_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> int:
-    return 2 * prod(tensor_type(a).static_shape) * attrs.n
+def _flops_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> Dim:
+    return 2 * tensor_type(a).elements * attrs.n
 
 
 dense_packed: Operator[DensePackedAttrs] = register(

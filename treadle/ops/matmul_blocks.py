@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast, convert
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule, equal
-from treadle.graph.types import TensorType, Type, tensor_type
+from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import narrowed
 from treadle.ops.numeric import FLOATS, accumulator, broadcast_index, check_elements, in_float64
 from treadle.ops.schedules.matmul import schedule_dense_blocks
@@ -115,8 +114,8 @@ def _reference(
     return result.astype(a.dtype)
 
 
-def _flops(attrs: BlocksAttrs, a: Type, *_: Type) -> int:
-    return 2 * prod(tensor_type(a).static_shape) * attrs.n
+def _flops(attrs: BlocksAttrs, a: Type, *_: Type) -> Dim:
+    return 2 * tensor_type(a).elements * attrs.n
 
 
 def _example(

@@ -21,14 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, maximum, minimum, select
 from treadle.graph.operator import Attrs, Fusion, Operator, register
-from treadle.graph.types import TensorType, Type, tensor_type
+from treadle.graph.types import Dim, TensorType, Type, product_of, tensor_type
 from treadle.ops.accumulate import product_example
 from treadle.ops.numeric import element_at, in_float64
 from treadle.ops.schedules.strassen import schedule_dense_strassen, schedule_strassen_blocks
@@ -279,11 +278,11 @@ def _reference(attrs: DenseStrassenAttrs, a: np.ndarray, w: np.ndarray) -> np.nd
     return result[..., : attrs.m, : attrs.n].astype(a.dtype)
 
 
-def _flops(attrs: DenseStrassenAttrs, a: Type, w: Type) -> int:
+def _flops(attrs: DenseStrassenAttrs, a: Type, w: Type) -> Dim:
     """The operations of the product this stands for: a rate compares with other ways."""
-    *batch, _, _, _ = tensor_type(a).static_shape
+    *batch, _, _, _ = tensor_type(a).shape
     steps = tensor_type(w).static_shape[2]
-    return 2 * prod(batch) * attrs.m * attrs.n * 2 * steps
+    return 2 * product_of(batch) * attrs.m * attrs.n * 2 * steps
 
 
 dense_strassen: Operator[DenseStrassenAttrs] = register(
@@ -296,6 +295,7 @@ dense_strassen: Operator[DenseStrassenAttrs] = register(
         attrs_type=DenseStrassenAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops,
+        saves=True,
         examples=(
             product_example(((2, 7, 19), (2, 7, 3, 4)), {"m": 4, "n": 16, "half": 2}),
             product_example(((3, 7, 20), (2, 7, 4, 8)), {"m": 5, "n": 27, "half": 3}),

@@ -124,21 +124,43 @@ def _infer_reshape(a: ShapeAttrs, x: Type) -> Type:
 
 
 def _same_runs(old: Sequence[Dim], new: Sequence[Dim]) -> list[tuple[range, range]]:
-    """Return matching runs of axes: the shortest ones whose sizes agree from left to right."""
+    """Return matching runs of axes: the shortest ones whose sizes certainly agree.
+
+    They are found from the left, then from the right; what is left between is one run.
+
+    [b * 4, n, 16], [b, 4, n, 16]  ->  b * 4 with b and 4, n with n, 16 with 16
+    """
+    left, (i, j) = _runs_from_left(old, new)
+    right, (a, b) = _runs_from_left(old[i:][::-1], new[j:][::-1])
+    m, n = len(old), len(new)
+    middle = (range(i, m - a), range(j, n - b))
+    last = [
+        (range(m - x.stop, m - x.start), range(n - y.stop, n - y.start)) for x, y in right[::-1]
+    ]
+    return [*left, middle, *last]
+
+
+def _runs_from_left(
+    old: Sequence[Dim], new: Sequence[Dim]
+) -> tuple[list[tuple[range, range]], tuple[int, int]]:
+    """Return the runs of axes whose sizes agree one after the other, and where they end."""
     runs: list[tuple[range, range]] = []
     i = j = 0
-    while i < len(old) and j < len(new):
-        i0, j0, a, b = i, j, old[i], new[j]
-        i, j = i + 1, j + 1
-        while not same_dim(a, b):
-            if isinstance(a, int) and isinstance(b, int) and a < b and i < len(old):
-                a, i = _product((a, old[i])), i + 1
-            elif isinstance(a, int) and isinstance(b, int) and a > b and j < len(new):
-                b, j = _product((b, new[j])), j + 1
-            else:
-                return [*runs, (range(i0, len(old)), range(j0, len(new)))]
-        runs.append((range(i0, i), range(j0, j)))
-    return [*runs, (range(i, len(old)), range(j, len(new)))]
+    while (end := _end_of_run(old[i:], new[j:])) is not None:
+        runs.append((range(i, i + end[0]), range(j, j + end[1])))
+        i, j = i + end[0], j + end[1]
+    return runs, (i, j)
+
+
+def _end_of_run(old: Sequence[Dim], new: Sequence[Dim]) -> tuple[int, int] | None:
+    """Return the fewest leading axes of two shapes that have the same number of elements."""
+    sizes = [_product(new[: k + 1]) for k in range(len(new))]
+    for i in range(len(old)):
+        size = _product(old[: i + 1])
+        for j, other in enumerate(sizes):
+            if same_dim(size, other):
+                return i + 1, j + 1
+    return None
 
 
 def _flatten(index: Sequence[ExprLike], dims: Sequence[Dim]) -> ExprLike:

@@ -157,7 +157,7 @@ softmax: Operator[SoftmaxAttrs] = register(
         attrs_type=SoftmaxAttrs,
         fusion=Fusion.ANCHOR,
         examples=_SOFTMAX_EXAMPLES,
-        flops=lambda a, x: 4 * x.size,
+        flops=lambda a, x: 4 * x.elements,
     )
 )
 log_softmax: Operator[SoftmaxAttrs] = register(
@@ -169,7 +169,7 @@ log_softmax: Operator[SoftmaxAttrs] = register(
         attrs_type=SoftmaxAttrs,
         fusion=Fusion.ANCHOR,
         examples=_SOFTMAX_EXAMPLES,
-        flops=lambda a, x: 4 * x.size,
+        flops=lambda a, x: 4 * x.elements,
     )
 )
 
@@ -257,7 +257,7 @@ batch_norm: Operator[EpsilonAttrs] = register(
                 atol=1e-6,
             ),
         ),
-        flops=lambda a, x, *rest: 2 * x.size,
+        flops=lambda a, x, *rest: 2 * x.elements,
     )
 )
 
@@ -345,7 +345,7 @@ instance_norm: Operator[EpsilonAttrs] = register(
             Example(((2, 3, 7), (3,), (3,)), {}, ("float64",) * 3),
             *half_examples(((2, 3, 9, 9), (3,), (3,))),
         ),
-        flops=lambda a, x, *rest: 7 * x.size,
+        flops=lambda a, x, *rest: 7 * x.elements,
     )
 )
 
@@ -413,7 +413,7 @@ layer_norm: Operator[LayerNormAttrs] = register(
             Example(((3, 4), (3, 4), (3, 4)), {"axis": 0}, ("float64",) * 3),
             *half_examples(((2, 3, 96), (96,), (96,)), axis=2),
         ),
-        flops=lambda a, x, *rest: 7 * x.size,
+        flops=lambda a, x, *rest: 7 * x.elements,
     )
 )
 
@@ -461,7 +461,7 @@ rms_norm: Operator[LayerNormAttrs] = register(
             Example(((3, 4), (3, 4)), {"axis": 0}, ("float64",) * 2),
             *half_examples(((2, 3, 96), (96,)), axis=2),
         ),
-        flops=lambda a, x, scale: 4 * x.size,
+        flops=lambda a, x, scale: 4 * x.elements,
     )
 )
 """x / sqrt(mean of squares + epsilon) * scale, along the axes from `axis` on."""
@@ -530,6 +530,6 @@ lrn: Operator[LrnAttrs] = register(
             Example(((1, 4, 3, 3),), {"size": 3, "alpha": 0.2}, ("float64",)),
             *half_examples(((1, 8, 6),), size=5, alpha=0.1),
         ),
-        flops=lambda a, x: (2 * a.size + 6) * x.size,
+        flops=lambda a, x: (2 * a.size + 6) * x.elements,
     )
 )

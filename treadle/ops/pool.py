@@ -369,8 +369,8 @@ def _reference_avg_pool(attrs: PoolAttrs, x: np.ndarray) -> np.ndarray:
     return np.moveaxis(result, 2, -1) if attrs.layout == "NCc" else result
 
 
-def _flops_pool(attrs: PoolAttrs, x: Type) -> int:
-    return _infer_pool(attrs, x).size * prod(attrs.kernel)
+def _flops_pool(attrs: PoolAttrs, x: Type) -> Dim:
+    return _infer_pool(attrs, x).elements * prod(attrs.kernel)
 
 
 def _examples(*dtypes: str) -> tuple[Example, ...]:

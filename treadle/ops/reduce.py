@@ -372,8 +372,8 @@ _EXAMPLES = (
 )
 
 
-def _flops(a: ReduceAttrs, x: TensorType) -> int:
-    return x.size
+def _flops(a: ReduceAttrs, x: TensorType) -> Dim:
+    return x.elements
 
 
 def _reduction(

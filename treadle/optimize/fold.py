@@ -69,7 +69,7 @@ class ConstantFolder:
     def _is_affordable(self, call: Call, size: int, given: int) -> bool:
         if isinstance(call.op, Operator) and call.op.flops is not None:
             flops = call.op.flops(call.attrs, *(a.type for a in call.args))
-            if flops > FLOPS_LIMIT:
+            if not isinstance(flops, int) or flops > FLOPS_LIMIT:
                 return False
         if size <= given:
             return True

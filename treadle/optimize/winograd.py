@@ -255,10 +255,12 @@ def transform_weights(w: np.ndarray, tile: int, stride: int = 1) -> np.ndarray:
     both = np.kron(matrix, matrix)  # [points^2, taps^2]
     oc, *chunks, kh, kw, ib, ob = w.shape
     points = tile + taps - 1
-    result = np.empty((oc, points, points, stride**2 * prod(chunks), ib, ob), w.dtype)
+    result = np.empty((oc, points**2, stride**2 * prod(chunks), ib * ob), w.dtype)
     missing = taps * stride - KERNEL
     for made, filters in zip(result, w.reshape(oc, -1, kh, kw, ib, ob), strict=True):
         full = np.pad(filters, [(0, 0), (0, missing), (0, missing), (0, 0), (0, 0)])
-        split = full.reshape(-1, taps, stride, taps, stride, ib, ob).transpose(1, 3, 2, 4, 0, 5, 6)
-        made[...] = (both @ split.reshape(taps**2, -1).astype(np.float64)).reshape(made.shape)
-    return result
+        split = full.reshape(-1, taps, stride, taps, stride, ib, ob).transpose(2, 4, 0, 1, 3, 5, 6)
+        # A product per block of channels: BLAS is slow to share one wide product among threads.
+        phases = split.astype(np.float64).reshape(-1, taps**2, ib * ob)
+        made[...] = (both @ phases).transpose(1, 0, 2)
+    return result.reshape(oc, points, points, -1, ib, ob)

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from treadle import dtype as dtypes
 from treadle.errors import InputError, TypeMismatch, UsageError
@@ -48,14 +49,16 @@ class SupportsDLPack(Protocol):
         """Return (device type, device number)."""
 
 
-class NDArray:
+class NDArray(NDArrayOperatorsMixin):
     """An array in CPU memory; memory made by Treadle is 64-byte aligned.
 
-    `numpy()` and DLPack share the memory, and keep it alive.
+    `numpy()` and DLPack share the memory, and keep it alive. Indexing follows NumPy: integers and
+    slices give views of the same memory, lists and masks give copies, and a whole index gives the
+    element. Operators, comparisons and NumPy's functions take it as the NumPy array it holds, and
+    return NumPy arrays.
     """
 
     __slots__ = ("_view", "device", "dtype")
-    __array_priority__ = 10.0
 
     def __init__(self, view: np.ndarray, device: Device | None = None) -> None:
         """Wrap a NumPy array without a copy. Raises: InputError for object arrays and the like."""
@@ -128,15 +131,98 @@ class NDArray:
         return (_DLPACK_CPU, 0)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:  # Any: NumPy's
-        if dtype is not None and np.dtype(dtype) != self._view.dtype:
-            return self._view.astype(dtype)
-        return self._view.copy() if copy else self._view
+        return np.array(self._view, dtype=dtype, copy=copy)
+
+    # Any below: what NumPy takes as an operand, an index or an axis.
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **options: Any) -> Any:
+        targets = options.get("out", ())
+        if targets:
+            options["out"] = tuple(map(_plain, targets))
+        result = getattr(ufunc, method)(*map(_plain, operands), **options)
+        return targets[0] if len(targets) == 1 else result
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._view[_plain_index(index)]
+        return NDArray(found, self.device) if isinstance(found, np.ndarray) else found
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._view[_plain_index(index)] = _plain(value)
 
     def __len__(self) -> int:
         return len(self._view)
 
+    def __iter__(self) -> Iterator[Any]:
+        return (self[position] for position in range(len(self)))
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._view
+
+    def __bool__(self) -> bool:
+        return bool(self._view)
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def item(self) -> Any:
+        """Return the only element as a Python number. Raises: ValueError for other sizes."""
+        return self._view.item()
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of Python numbers."""
+        return self._view.tolist()
+
+    def astype(self, dtype: Any) -> NDArray:
+        """Return a copy with elements of another type (its name, or NumPy's type)."""
+        kind = dtypes.to_numpy(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        return from_numpy(self._view.astype(kind), self.device)
+
+    def reshape(self, *shape: Any) -> NDArray:
+        """Return the elements in another shape: a view where possible, else a copy."""
+        return NDArray(self._view.reshape(*shape), self.device)
+
+    def argmax(self, axis: int | None = None) -> Any:
+        """Return the position of the largest element, or those along an axis, as NumPy does."""
+        return self._view.argmax(axis)
+
+    def argmin(self, axis: int | None = None) -> Any:
+        """Return the position of the smallest element, or those along an axis."""
+        return self._view.argmin(axis)
+
+    def max(self, axis: int | tuple[int, ...] | None = None) -> Any:
+        """Return the largest element, or those along an axis."""
+        return self._view.max(axis)
+
+    def min(self, axis: int | tuple[int, ...] | None = None) -> Any:
+        """Return the smallest element, or those along an axis."""
+        return self._view.min(axis)
+
+    def sum(self, axis: int | tuple[int, ...] | None = None) -> Any:
+        """Return the sum of all elements, or the sums along an axis."""
+        return self._view.sum(axis)
+
+    def mean(self, axis: int | tuple[int, ...] | None = None) -> Any:
+        """Return the mean of all elements, or the means along an axis."""
+        return self._view.mean(axis)
+
+    def __str__(self) -> str:
+        return str(self._view)
+
     def __repr__(self) -> str:
-        return f"NDArray({self._view!s}, shape={self.shape}, {self.dtype}, {self.device})"
+        elements = np.array2string(self._view, separator=", ", prefix="NDArray(")
+        return f"NDArray({elements}, shape={self.shape}, dtype={self.dtype})"
+
+
+def _plain(value: Any) -> Any:
+    """Return the NumPy array in an NDArray, anything else as it is."""
+    return value.numpy() if isinstance(value, NDArray) else value
+
+
+def _plain_index(index: Any) -> Any:
+    return tuple(map(_plain, index)) if isinstance(index, tuple) else _plain(index)
 
 
 ArrayLike = NDArray | np.ndarray | np.generic | SupportsDLPack
@@ -299,6 +385,14 @@ def as_numpy(source: ArrayLike, what: str) -> np.ndarray:
 def describe(view: np.ndarray) -> str:
     """Return the element type and shape of an array in the words of error messages."""
     return f"{view.dtype.name}[{', '.join(str(size) for size in view.shape)}]"
+
+
+def conversion_hint(source: object, dtype: str) -> str:
+    """Return how to give an array the element type `dtype`, as its own library says it."""
+    if isinstance(source, (NDArray, np.ndarray, np.generic)):
+        return f"convert it with .astype({dtype!r})"
+    library = type(source).__module__.partition(".")[0]
+    return f"convert it with .to(torch.{dtype})" if library == "torch" else f"convert it to {dtype}"
 
 
 def address_of(view: np.ndarray) -> int:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
+from typing import NoReturn
 
 import numpy as np
 
@@ -22,14 +22,19 @@ from treadle.runtime.array import (
     NDArray,
     address_of,
     as_numpy,
+    conversion_hint,
     describe,
     empty_numpy,
     ready,
 )
+from treadle.runtime.artifact_file import ArtifactFile
 from treadle.runtime.module import BenchmarkResult, measure
-from treadle.runtime.native import TensorInfo
+from treadle.runtime.native_executor import ExecutorHandle, TensorInfo
 from treadle.runtime.pages import release_pages
+from treadle.runtime.streams import Streams
 from treadle.settings import get as current_settings
+
+_SEED_STEP = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: far from any other seed
 
 
 @dataclass(frozen=True)
@@ -64,15 +69,45 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     )
 
 
-class Executor:
-    """A compiled model with its memory. Runs of one executor happen one after another.
+def _taken(handle: ExecutorHandle, index: int) -> NDArray:
+    info = handle.result(index)
+    memory = np.asarray(handle.take_output(index, info.nbytes))
+    return NDArray(memory.view(dtypes.to_numpy(info.dtype)).reshape(info.shape))
 
+
+def aligned_constants(constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return constants that an executor uses in place: those that are not aligned as copies.
+
+    Pages of a mapped file that have been copied are given back.
+    """
+    held = {}
+    for name, value in constants.items():
+        held[name] = ready(value)
+        if held[name] is not value:
+            release_pages(value)
+    return held
+
+
+def cannot_be_pickled() -> UsageError:
+    """Return the error for an attempt to pickle (or deep-copy) a compiled model."""
+    return UsageError(
+        "a compiled model cannot be pickled or copied: it is machine code and memory",
+        hint="save it with .save(path) and treadle.load(path) it in the other process; a second "
+        "one in this process is .fork()",
+    )
+
+
+class Executor:
+    """A compiled model with its memory.
+
+    Threads may run it at the same time: each run has working memory of its own (`arena_bytes`),
+    made on demand, for at most `max_streams` runs at once; weights and code are there once.
     `inputs` and `outputs` describe its tensors; a size that each run decides is -1.
     """
 
-    def __init__(self, handle: native.ExecutorHandle, keep_alive: object = None) -> None:
+    def __init__(self, handle: ExecutorHandle, keep_alive: object = None) -> None:
         """Use `open` or `from_plan` instead."""
-        self._handle = handle
+        self._streams = Streams(handle)
         self._keep_alive = keep_alive
         self.inputs: tuple[TensorInfo, ...] = handle.inputs()
         self.outputs: tuple[TensorInfo, ...] = handle.outputs()
@@ -83,18 +118,26 @@ class Executor:
         self._results: list[NDArray] | None = None
         self._spares = [native.Spares(max(0, info.nbytes)) for info in self.outputs]
         self.is_dynamic = handle.is_dynamic
-        self._lock = threading.Lock()
+
+    @classmethod
+    def _with_settings(cls, handle: ExecutorHandle, keep_alive: object = None) -> Executor:
         threads = current_settings().num_threads
         if threads is not None:
             handle.set_num_threads(threads)
+        return cls(handle, keep_alive)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Executor:
+    def open(
+        cls, artifact: str | os.PathLike[str] | ArtifactFile, *, verify: bool = False
+    ) -> Executor:
         """Load an artifact (a tar of mod.so, mod.json, mod.params).
+
+        `verify` compares all weights with their hash; without it that is done up to 64 MiB.
 
         Raises: ArtifactError when it is damaged, unsafe, or made for another machine.
         """
-        return cls(native.ExecutorHandle.open(path))
+        file = artifact if isinstance(artifact, ArtifactFile) else ArtifactFile(artifact)
+        return cls._with_settings(ExecutorHandle.open_file(file.descriptor, file.name, verify))
 
     @classmethod
     def from_plan(
@@ -112,15 +155,24 @@ class Executor:
         if isinstance(plan, str):
             plan = plan.encode()
         text = plan if isinstance(plan, bytes) else json.dumps(plan).encode()
-        held = {
-            name: ready(as_numpy(value, f"constant {name!r}")) for name, value in constants.items()
-        }
+        views = {name: as_numpy(value, f"constant {name!r}") for name, value in constants.items()}
+        held = aligned_constants(views)
         places = {name: (address_of(view), view.nbytes) for name, view in held.items()}
-        handle = native.ExecutorHandle.create(text, kernels, places)
-        for view in held.values():
-            if address_of(view) % native.ALIGNMENT:  # the executor has a copy
-                release_pages(view)
-        return cls(handle, (keep_alive, held))
+        handle = ExecutorHandle.create(text, kernels, places)
+        return cls._with_settings(handle, (keep_alive, held))
+
+    def fork(self) -> Executor:
+        """Return a second executor of this model, with its number of threads and inputs set.
+
+        Code and weights are shared, working memory and results are its own. Either lives on when
+        the other is closed. Raises: UsageError after `close`.
+        """
+        made = Executor(self._streams.first.fork(), self._keep_alive)
+        made._set = dict(self._set)
+        return made
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled()
 
     # ---- inputs ----------------------------------------------------------------------------------
 
@@ -142,7 +194,7 @@ class Executor:
         if view.dtype != dtypes.to_numpy(info.dtype):
             raise InputError(
                 f"input {name!r} is {describe(view)} but {_text(info)} is expected",
-                hint=f"convert it with .astype({info.dtype!r})",
+                hint=conversion_hint(value, info.dtype),
             )
         if view.ndim != len(info.shape):
             raise InputError(
@@ -245,26 +297,39 @@ class Executor:
         write to (default: fresh ones). Raises: InputError.
         """
         given = self._gather(inputs)
-        if self.is_dynamic:
-            results = self._run_shaped(given, outputs)
-        else:
-            results = self._outputs(outputs)
-            targets = [array.pointer for array in results]
-            self._handle.run([address_of(view) for view in given], targets)
+        handle = self._streams.take()
+        try:
+            results = self._run_on(handle, given, outputs)
+        finally:
+            self._streams.give_back(handle)
         self._results = results
         return results
 
+    def _run_on(
+        self,
+        handle: ExecutorHandle,
+        given: Sequence[np.ndarray],
+        outputs: Sequence[NDArray] | None,
+    ) -> list[NDArray]:
+        if self.is_dynamic:
+            return self._run_shaped(handle, given, outputs)
+        results = self._outputs(outputs)
+        handle.run([address_of(view) for view in given], [array.pointer for array in results])
+        return results
+
     def _run_shaped(
-        self, given: Sequence[np.ndarray], outputs: Sequence[NDArray] | None
+        self,
+        handle: ExecutorHandle,
+        given: Sequence[np.ndarray],
+        outputs: Sequence[NDArray] | None,
     ) -> list[NDArray]:
         places = [(address_of(view), view.shape) for view in given]
-        with self._lock:  # the results of a run are fetched before the next one starts
-            if outputs is None:
-                self._handle.run_shaped(places, [None] * len(self.outputs))
-                return [self._taken(index) for index in range(len(self.outputs))]
-            arrays = self._writable(outputs)
-            self._handle.run_shaped(places, [(a.pointer, a.numpy().nbytes) for a in arrays])
-            made = [self._handle.result(index) for index in range(len(self.outputs))]
+        if outputs is None:
+            handle.run_shaped(places, [None] * len(self.outputs))
+            return [_taken(handle, index) for index in range(len(self.outputs))]
+        arrays = self._writable(outputs)
+        handle.run_shaped(places, [(a.pointer, a.numpy().nbytes) for a in arrays])
+        made = [handle.result(index) for index in range(len(self.outputs))]
         for info, array in zip(made, arrays, strict=True):
             if info.shape != array.shape:
                 raise InputError(
@@ -272,11 +337,6 @@ class Executor:
                     f"result is {_text(info)}"
                 )
         return arrays
-
-    def _taken(self, index: int) -> NDArray:
-        info = self._handle.result(index)
-        memory = np.asarray(self._handle.take_output(index, info.nbytes))
-        return NDArray(memory.view(dtypes.to_numpy(info.dtype)).reshape(info.shape))
 
     def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
         """Run with inputs in order, by name, or both."""
@@ -304,34 +364,58 @@ class Executor:
 
     @property
     def num_threads(self) -> int:
-        """Threads the kernels may use."""
-        return self._handle.num_threads
+        """Threads a run may use; runs beside each other share the process's number of threads."""
+        return self._streams.first.num_threads
 
     @num_threads.setter
     def num_threads(self, count: int) -> None:
-        self._handle.set_num_threads(count)
+        for handle in self._streams.made:
+            handle.set_num_threads(count)
+
+    @property
+    def max_streams(self) -> int:
+        """Runs that may go on at once (default: the CPUs the process may use); others wait."""
+        return self._streams.limit or native.usable_cpus()
+
+    @max_streams.setter
+    def max_streams(self, count: int) -> None:
+        if count < 1:
+            raise UsageError(f"max_streams is {count}", hint="it is 1 or more")
+        self._streams.limit = count
+
+    @property
+    def streams(self) -> int:
+        """How many runs have gone on at once so far; each has its working memory."""
+        return len(self._streams.made)
 
     def seed(self, number: int) -> None:
         """Begin the random numbers of a seed: the runs from now on draw the same for the same seed.
 
-        Without it every executor draws others. Nodes with a seed of their own keep it.
+        Without it every executor draws others. Nodes with a seed of their own keep it. Runs that go
+        on at the same time draw different numbers.
         """
-        self._handle.seed(number)
+        for position, handle in enumerate(self._streams.in_turn):
+            handle.seed(number + position * _SEED_STEP)
 
     @property
     def target(self) -> str:
         """The target the model was compiled for."""
-        return self._handle.target
+        return self._streams.first.target
+
+    @property
+    def plan_text(self) -> str:
+        """The execution plan as it was loaded, JSON: see docs/design/plan.md."""
+        return self._streams.first.plan()
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of working memory."""
-        return self._handle.arena_bytes
+        """Bytes of working memory of one stream."""
+        return self._streams.first.arena_bytes
 
     @property
     def constant_bytes(self) -> int:
-        """Bytes of weights."""
-        return self._handle.constant_bytes
+        """Bytes of weights, shared by all streams."""
+        return self._streams.first.constant_bytes
 
     def benchmark(
         self,
@@ -345,30 +429,32 @@ class Executor:
 
         Inputs are checked and outputs made once, before the clock starts.
         """
-        results = self.run(inputs) if self.is_dynamic else self._outputs(None)
-        once = self._repeatable(self._gather(inputs), results)
+        given = self._gather(inputs)
+        with self._streams.held() as handle:
+            results = self._run_on(handle, given, None) if self.is_dynamic else self._outputs(None)
+            once = self._repeatable(handle, given, results)
 
-        def time(runs: int) -> float:
-            start = perf_counter()
-            for _ in range(runs):
-                once()
-            return perf_counter() - start
+            def time(runs: int) -> float:
+                start = perf_counter()
+                for _ in range(runs):
+                    once()
+                return perf_counter() - start
 
-        result = measure(time, number, repeat, min_repeat_ms)
+            result = measure(time, number, repeat, min_repeat_ms)
         self._results = results
         return result
 
     def _repeatable(
-        self, given: Sequence[np.ndarray], results: Sequence[NDArray]
+        self, handle: ExecutorHandle, given: Sequence[np.ndarray], results: Sequence[NDArray]
     ) -> Callable[[], None]:
         """Return a call that runs the model on checked inputs into ready arrays."""
         if self.is_dynamic:
             shaped = [(address_of(view), view.shape) for view in given]
             places = [(array.pointer, array.numpy().nbytes) for array in results]
-            return lambda: self._handle.run_shaped(shaped, places)
+            return lambda: handle.run_shaped(shaped, places)
         sources = [address_of(view) for view in given]
         targets = [array.pointer for array in results]
-        return lambda: self._handle.run(sources, targets)
+        return lambda: handle.run(sources, targets)
 
     def watch(
         self,
@@ -380,14 +466,17 @@ class Executor:
         Instructions that only decide sizes, and those inside branches and loops, are left out. The
         array is a view of the executor's memory, which later instructions use again.
         """
+        given = self._gather(inputs)
+        with self._streams.held() as handle:
 
-        def observe(index: int) -> None:
-            info, pointer = self._handle.written(index)
-            flat = np.frombuffer(native.memory_at(pointer, info.nbytes), np.uint8)
-            observer(index, flat.view(dtypes.to_numpy(info.dtype)).reshape(info.shape))
+            def observe(index: int) -> None:
+                info, pointer = handle.written(index)
+                flat = np.frombuffer(native.memory_at(pointer, info.nbytes), np.uint8)
+                observer(index, flat.view(dtypes.to_numpy(info.dtype)).reshape(info.shape))
 
-        with self._handle.observed(observe):
-            return self.run(inputs)
+            with handle.observed(observe):
+                self._results = self._run_on(handle, given, None)
+        return self._results
 
     def profile(
         self,
@@ -395,22 +484,25 @@ class Executor:
         runs: int = 10,
     ) -> list[ProfileRow]:
         """Run the model once to warm up and `runs` times; return the time of every instruction."""
-        outputs = self.run(inputs)
-        self._handle.profile_start()
-        try:
-            for _ in range(runs):
-                self.run(inputs, outputs)
-        finally:
-            self._handle.profile_stop()
-        times = self._handle.profile_read()
+        given = self._gather(inputs)
+        with self._streams.held() as handle:
+            self._results = results = self._run_on(handle, given, None)
+            handle.profile_start()
+            try:
+                for _ in range(runs):
+                    self._run_on(handle, given, results)
+            finally:
+                handle.profile_stop()
+            times = handle.profile_read()
+            instructions = handle.instructions()
         return [
             ProfileRow(info.kernel or info.op, info.origin, seconds, count)
-            for info, (seconds, count) in zip(self._handle.instructions(), times, strict=True)
+            for info, (seconds, count) in zip(instructions, times, strict=True)
         ]
 
     def close(self) -> None:
-        """Release memory and machine code now."""
-        self._handle.close()
+        """Release memory and machine code now; runs of other threads finish first."""
+        self._streams.close()
 
     def __enter__(self) -> Executor:
         return self

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import dtype as dtypes
-from treadle.errors import InputError, UsageError
+from treadle.errors import InputError, TreadleError, UsageError
 from treadle.runtime import native
 from treadle.runtime.array import (
     ArrayLike,
@@ -23,15 +23,16 @@ from treadle.runtime.array import (
     empty_numpy,
     ready,
 )
+from treadle.runtime.extents import Extent
 
 
 @dataclass(frozen=True)
 class Param:
-    """One buffer parameter of a kernel; a size is an int or the name of a symbol."""
+    """One buffer parameter of a kernel; a size is an int, the name of a symbol, or computed."""
 
     name: str
     dtype: str
-    shape: tuple[int | str, ...]
+    shape: tuple[int | str | Extent, ...]
     is_output: bool = False
 
 
@@ -40,24 +41,56 @@ class KernelInfo:
     """What a caller must know of a kernel.
 
     `params` are its buffers in order (inputs, outputs); `symbols` the sizes it takes in `dims`, in
-    order; `workspace_bytes` the scratch memory it is given after the last buffer (0: none): where
-    sizes decide, a function of their values.
+    order; `workspace_bytes` the scratch memory it is given after the last buffer (0: none).
     """
 
     name: str
     params: tuple[Param, ...]
-    workspace_bytes: int | Callable[[Sequence[int]], int] = 0
+    workspace_bytes: int | Extent = 0
     symbols: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        params = ", ".join(
+            f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]{' out' if p.is_output else ''}"
+            for p in self.params
+        )
+        return f"{self.name}({params})"
+
     def __post_init__(self) -> None:
-        bound = {size for p in self.params for size in p.shape if isinstance(size, str)}
+        named = {size for p in self.params for size in p.shape if isinstance(size, str)}
+        for symbol in sorted(named - set(self.symbols)):
+            raise UsageError(f"kernel {self.name} does not list the size {symbol!r} it uses")
+        solved = {self.symbols[k] for k, _, _ in solving_order(self)}
         for symbol in self.symbols:
-            if symbol not in bound:
+            if symbol not in named | solved:
                 raise UsageError(
                     f"size {symbol!r} of kernel {self.name} is in no parameter's shape"
                 )
-        for symbol in sorted(bound - set(self.symbols)):
-            raise UsageError(f"kernel {self.name} does not list the size {symbol!r} it uses")
+
+
+def solving_order(info: KernelInfo) -> list[tuple[int, int, int]]:
+    """Return how sizes that stand in no shape by themselves follow from computed extents.
+
+    One (size, parameter, axis) per such size, each after those its extent is made of.
+    """
+    known = {info.symbols.index(s) for p in info.params for s in p.shape if isinstance(s, str)}
+    computed = [
+        (extent, place, axis)
+        for place, param in enumerate(info.params)
+        for axis, extent in enumerate(param.shape)
+        if isinstance(extent, Extent)
+    ]
+    order: list[tuple[int, int, int]] = []
+    found = True
+    while found:
+        found = False
+        for extent, place, axis in computed:
+            fresh = extent.sizes - known
+            if len(fresh) == 1 and extent.is_linear_in(min(fresh)):
+                order.append((min(fresh), place, axis))
+                known |= fresh
+                found = True
+    return order
 
 
 # ---- timing --------------------------------------------------------------------------------------
@@ -135,6 +168,7 @@ class _Binding:
     def __init__(self, info: KernelInfo, args: Sequence[ArrayLike]) -> None:
         self._info = info
         self._symbols: dict[str, tuple[int, str]] = {}
+        self._computed: list[tuple[Extent, int, str]] = []
         self.addresses: list[int] = []
         self._alive: list[np.ndarray] = []
         self._written_back: list[tuple[np.ndarray, np.ndarray]] = []
@@ -144,11 +178,12 @@ class _Binding:
                 f"{info.name} takes {len(info.params)} arguments but is given {len(args)}",
                 hint=f"its arguments are {names}",
             )
-        for param, arg in zip(info.params, args, strict=True):
-            self._add(param, arg)
+        views = [self._viewed(param, arg) for param, arg in zip(info.params, args, strict=True)]
+        self._solve(views)
+        self._check_computed()
         scratch = info.workspace_bytes
         if scratch:
-            nbytes = scratch if isinstance(scratch, int) else scratch(self.dims)
+            nbytes = scratch if isinstance(scratch, int) else scratch.of(self.dims)
             self._keep(empty_numpy((nbytes,), "uint8"))
 
     @property
@@ -165,7 +200,7 @@ class _Binding:
         self._alive.append(view)
         self.addresses.append(address_of(view))
 
-    def _add(self, param: Param, arg: ArrayLike) -> None:
+    def _viewed(self, param: Param, arg: ArrayLike) -> np.ndarray:
         what = f"argument {param.name!r} of {self._info.name}"
         view = as_numpy(arg, what)
         self._check(param, view, what)
@@ -173,6 +208,30 @@ class _Binding:
         if param.is_output and used is not view:
             self._written_back.append((view, used))
         self._keep(used)
+        return view
+
+    def _solve(self, views: Sequence[np.ndarray]) -> None:
+        """Bind the sizes that only stand in computed extents."""
+        info = self._info
+        for size, place, axis in solving_order(info):
+            param, number = info.params[place], views[place].shape[axis]
+            extent = param.shape[axis]
+            assert isinstance(extent, Extent)
+            known = [self._symbols.get(s, (None, ""))[0] for s in info.symbols]
+            value = extent.solved(size, known, number)
+            if value is None:
+                raise InputError(
+                    f"argument {param.name!r} of {info.name} is {describe(views[place])} but its "
+                    f"dimension {axis} must be {extent} for a size {info.symbols[size]} of 0 or "
+                    "more"
+                )
+            self._symbols[info.symbols[size]] = (value, f"{param.name!r}")
+
+    def _check_computed(self) -> None:
+        for extent, number, found in self._computed:
+            wanted = extent.of(self.dims)
+            if number != wanted:
+                raise InputError(f"{found} must be {extent} = {wanted}")
 
     def _check(self, param: Param, view: np.ndarray, what: str) -> None:
         expected = f"{param.dtype}[{', '.join(str(size) for size in param.shape)}]"
@@ -194,8 +253,11 @@ class _Binding:
             )
 
     def _check_size(
-        self, param: Param, axis: int, size: int, wanted: int | str, found: str
+        self, param: Param, axis: int, size: int, wanted: int | str | Extent, found: str
     ) -> None:
+        if isinstance(wanted, Extent):
+            self._computed.append((wanted, size, f"{found} but its dimension {axis}"))
+            return
         if isinstance(wanted, int):
             if size != wanted:
                 raise InputError(f"{found} but its dimension {axis} must be {wanted}")
@@ -214,12 +276,22 @@ class _Binding:
 class Kernel:
     """One kernel of a module; call it with arrays, inputs first."""
 
-    def __init__(self, info: KernelInfo, address: int, keep_alive: object) -> None:
+    def __init__(
+        self,
+        info: KernelInfo,
+        address: int,
+        keep_alive: object,
+        unfit: TreadleError | None = None,
+    ) -> None:
+        """`unfit` says why the kernel cannot run on this machine; it has no address then."""
         self.info = info
+        self._unfit = unfit
         self._address = address
         self._keep_alive = keep_alive
 
     def _bind(self, args: Sequence[ArrayLike]) -> tuple[_Binding, native.KernelCall]:
+        if self._unfit is not None:
+            raise self._unfit
         binding = _Binding(self.info, args)
         kernel_env = native.env()
         return binding, native.KernelCall(
@@ -229,7 +301,8 @@ class Kernel:
     def __call__(self, *args: ArrayLike) -> None:
         """Run the kernel; results are in the output arguments.
 
-        Raises: InputError when an argument does not fit.
+        Raises: InputError when an argument does not fit; TargetError when the kernel is made for
+        another machine.
         """
         binding, call = self._bind(args)
         call.run()
@@ -258,15 +331,17 @@ class Module:
         addresses: Mapping[str, int],
         keep_alive: object,
         entry: str | None = None,
+        unfit: TreadleError | None = None,
     ) -> None:
         """`addresses` are the kernels' functions, valid as long as `keep_alive` lives.
 
         `entry` is the kernel that runs when the module itself is called (default: the first).
+        `unfit` is what a call raises on a machine that cannot run the code.
         """
         if not kernels:
             raise UsageError("a module needs at least one kernel")
         self._kernels = {
-            name: Kernel(info, addresses[name], keep_alive) for name, info in kernels.items()
+            name: Kernel(info, addresses[name], keep_alive, unfit) for name, info in kernels.items()
         }
         self.entry = self[entry] if entry is not None else next(iter(self._kernels.values()))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from treadle.target.cpus import architecture_of, implied_features
+from treadle.target.machine import CacheSizes, cache_sizes_of
 
 Family = Literal["cpu", "gpu"]
 
@@ -16,7 +17,8 @@ class Target:
     """A machine to compile for.
 
     `kind` names the code generator ("llvm"), `family` the schedules. `features` are LLVM feature
-    names that are on. Sizes are bytes; `vector_bits` is the widest SIMD register that is worth
+    names that are on. Sizes are bytes: of level 1, of one core's part of level 2, of the last level
+    of cache. `vector_bits` is the widest SIMD register that is worth
     using, `vector_registers` how many of them there are. `cores` is how many threads the schedule
     may count on (the number at run time may differ).
     """
@@ -29,9 +31,9 @@ class Target:
     vector_bits: int = 128
     vector_registers: int = 16
     cores: int = 1
-    l1_bytes: int = 32 << 10
-    l2_bytes: int = 512 << 10
-    l3_bytes: int = 8 << 20
+    l1_bytes: int = CacheSizes().l1
+    l2_bytes: int = CacheSizes().l2
+    l3_bytes: int = CacheSizes().l3
 
     def lanes(self, dtype_bits: int = 32) -> int:
         """Return how many elements of that many bits fill one vector register."""
@@ -52,6 +54,13 @@ class Target:
         if self.architecture != "x86_64":
             return 0
         return 16 if self.has("avx512f") else 8 if self.has("avx2") else 0
+
+    @property
+    def least_masked(self) -> int:
+        """Bytes of the least elements that vector loads and stores can mask out; 0: none."""
+        if self.architecture not in ("x86_64", "i686", "i386"):
+            return 0
+        return 1 if self.has("avx512bw") else 4 if self.has("avx512f") or self.has("avx2") else 0
 
     @property
     def loads_anywhere(self) -> bool:
@@ -88,4 +97,6 @@ class Target:
         words += [f"-mtriple={self.triple}"] if self.triple else []
         words += [f"-mcpu={self.cpu}"] if self.cpu else []
         words += [f"-mattr={','.join(changes)}"] if changes else []
+        caches = CacheSizes(self.l1_bytes, self.l2_bytes, self.l3_bytes)
+        words += [f"-caches={caches}"] if caches != cache_sizes_of(self.triple, self.cpu) else []
         return " ".join([*words, f"-num-cores={self.cores}"])

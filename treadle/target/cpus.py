@@ -3,7 +3,10 @@
 
 The tables hold facts about LLVM 22. A feature line reads `name(features it needs)`, a CPU line
 `names: features`, where `@name` stands for the features of another CPU. Features that numeric code
-never uses (cryptography, transactions, tuning flags) are left out or only accepted by name.
+never uses (cryptography, transactions, tuning flags) are left out or only accepted by name, and
+only CPUs with 64 bits are listed: the native runtime loads no other code. The generic RISC-V has
+what every Linux distribution assumes; names that LLVM only tunes for, and
+CPUs with features that the runtime cannot ask for, are left out.
 """
 
 from __future__ import annotations
@@ -21,21 +24,18 @@ avx512vl(avx512f); avx512ifma(avx512f); avx512vbmi(avx512bw); avx512vbmi2(avx512
 avx512vnni(avx512f); avx512bitalg(avx512bw); avx512vpopcntdq(avx512f); avx512bf16(avx512bw);
 avx512fp16(avx512bw);
 avx10.1(avx512cd avx512dq avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg
-  avx512vpopcntdq avx512bf16 avx512fp16);
-avx10.2(avx10.1)
+  avx512vpopcntdq avx512bf16 avx512fp16)
 """
 _X86_CPUS = """
-generic i386 i486 i586 pentium:
-i686 pentium2 pentiumpro: cmov
-pentium3 pentium3m: @i686 sse
-athlon64 athlon-fx k8 opteron pentium4 pentium-m x86-64: @i686 sse2
-athlon64-sse3 k8-sse3 nocona opteron-sse3 prescott yonah: @i686 sse3
-core2: @i686 ssse3
+generic:
+athlon64 athlon-fx k8 opteron x86-64: cmov sse2
+athlon64-sse3 k8-sse3 nocona opteron-sse3: @x86-64 sse3
+core2: @x86-64 ssse3
 amdfam10 barcelona: @athlon64-sse3 popcnt lzcnt
 atom bonnell: @core2 movbe
-penryn: @i686 sse4.1
+penryn: @x86-64 sse4.1
 btver1: @amdfam10 ssse3
-corei7 nehalem westmere x86-64-v2: @i686 sse4.2 popcnt
+corei7 nehalem westmere x86-64-v2: @x86-64 sse4.2 popcnt
 atom_sse4_2_movbe goldmont goldmont-plus silvermont slm: @corei7 movbe
 sandybridge: @corei7 avx
 ivybridge: @corei7 f16c
@@ -60,8 +60,6 @@ znver4: @icelake-client avx512bf16
 znver5: @znver4 avxvnni
 emeraldrapids sapphirerapids: @znver5 avx512fp16
 graniterapids graniterapids-d: @emeraldrapids
-novalake: @arrowlake-s avx10.2
-diamondrapids: @novalake
 """
 _AARCH64_FEATURES = """
 fp-armv8; neon(fp-armv8); lse; rdm(neon); dotprod(neon); fullfp16(fp-armv8);
@@ -100,73 +98,37 @@ ampere1c cortex-a320 cortex-a520 cortex-a520ae cortex-a720 cortex-a720ae cortex-
 fujitsu-monaka: @cortex-r82 v9.3a
 c1-nano c1-premium c1-pro c1-ultra: @fujitsu-monaka sme2
 """
-_ARM_FEATURES = """
-vfp2; vfp3d16(vfp2); vfp3(vfp3d16); neon(vfp3); fp16; vfp4d16(vfp3d16 fp16); vfp4(vfp3 vfp4d16);
-fp-armv8(vfp4); fullfp16(fp16); fp16fml(fullfp16); dotprod(neon); bf16(neon); i8mm(neon); hwdiv;
-hwdiv-arm; thumb2; dsp; v6; v7(thumb2 v6); v8(v7); v8.2a(v8)
-"""
-_ARM_CPUS = """
-generic:
-arm1176jz-s: v6
-arm1176jzf-s: @arm1176jz-s vfp2
-cortex-a8: @arm1176jz-s neon dsp v7
-cortex-a9: @cortex-a8 fp16
-cortex-a5: @cortex-a8 vfp4
-cortex-a12 cortex-a15 cortex-a17 cortex-a7 krait swift: @cortex-a5 hwdiv hwdiv-arm
-cortex-a32 cortex-a35 cortex-a53 cortex-a57 cortex-a72 cortex-a73 cyclone exynos-m3 kryo:
-  @cortex-a12 fp-armv8 v8
-cortex-a55 cortex-a75 neoverse-n1: @cortex-a32 dotprod v8.2a
-cortex-a76 cortex-a76ae cortex-a77 cortex-a78 cortex-a78ae cortex-a78c cortex-x1 cortex-x1c
-  exynos-m4 exynos-m5: @cortex-a55 fullfp16
-neoverse-v1: @cortex-a76 bf16 i8mm
-cortex-a510 cortex-a710 neoverse-n2: @neoverse-v1 fp16fml
-"""
 _RISCV_FEATURES = """
 m; a; zicsr; f(zicsr); d(f); c; zba; zbb; zbs; b(zba zbb zbs); zfhmin(f); zfh(zfhmin); zvl128b;
 zve64d(d); v(zvl128b zve64d); zvl256b(zvl128b); zvl512b(zvl256b); zvfhmin(f);
-zvfh(zfhmin zvfhmin); zvfbfmin(f); zvfbfwma(zvfbfmin)
+zvfh(zfhmin zvfhmin)
 """
 _RISCV_CPUS = """
-andes-45-series generic generic-ooo generic-rv32 generic-rv64 rocket sifive-7-series:
-rocket-rv32 rocket-rv64: zicsr
-syntacore-scr1-base: @rocket-rv32 c
-sifive-e20 syntacore-scr1-max syntacore-scr3-rv32: @syntacore-scr1-base m
-sifive-e21 sifive-e31 sifive-s21 sifive-s51 syntacore-scr3-rv64: @sifive-e20 a
-sifive-e24 sifive-e34 sifive-e76: @sifive-e21 f
-syntacore-scr4-rv32: @sifive-e20 d
-andes-a25 andes-a45 andes-ax25 andes-ax45 andes-n45 andes-nx45 sifive-s54 sifive-s76 sifive-u54
-  sifive-u74 syntacore-scr4-rv64 syntacore-scr5-rv32 syntacore-scr5-rv64: @sifive-e21 d
-rp2350-hazard3: @sifive-e21 zba zbb zbs
-mips-p8700 sifive-p550: @andes-a25 zba zbb
-andes-ax45mpv: @sifive-e21 v
-veyron-v1 xiangshan-nanhu: @rp2350-hazard3 d
-sifive-p450: @andes-a25 b zfhmin
-syntacore-scr7: @rp2350-hazard3 v
+generic generic-rv64: m a d c
+rocket-rv64: zicsr
+sifive-s21 sifive-s51 syntacore-scr3-rv64: @rocket-rv64 m a c
+andes-ax25 andes-ax45 andes-nx45 sifive-s54 sifive-s76 sifive-u54 sifive-u74 syntacore-scr4-rv64
+  syntacore-scr5-rv64: @sifive-s21 d
+mips-p8700 sifive-p550: @andes-ax25 zba zbb
+andes-ax45mpv: @sifive-s21 v
+veyron-v1 xiangshan-nanhu: @andes-ax25 zba zbb zbs
+sifive-p450: @andes-ax25 b zfhmin
+syntacore-scr7: @sifive-s21 zba zbb zbs v
 sifive-p470 sifive-p670: @sifive-p450 v
 sifive-x280: @mips-p8700 zfh v zvl512b zvfh
 xiangshan-kunminghu: @sifive-p470 zfh zvfh
 spacemit-x60: @xiangshan-kunminghu zvl256b
-sifive-p870: @xiangshan-kunminghu zvfbfwma
-tt-ascalon-d8: @sifive-p870 zvl256b
-sifive-x390: @sifive-p870 zvl512b
 """
 
 _OTHER_FEATURES: Mapping[str, str] = {
     "x86": "64bit adx aes amx-bf16 amx-fp16 amx-int8 amx-tile cx16 fsgsbase mmx pclmul sha sse4a "
     "vaes vpclmulqdq x87 xsave prefer-128-bit prefer-256-bit",
     "aarch64": "aes crc crypto outline-atomics sha2 sha3 sm4",
-    "arm": "aes armv7-a armv8-a armv8.2-a crc crypto sha2 soft-float thumb-mode",
     "riscv": "64bit e i relax zfa zicond zicsr zifencei zvl1024b",
-    "wasm": "",
 }
 
 
-_X86_32_BIT = frozenset({
-    "i386", "i486", "i586", "i686", "pentium", "pentium2", "pentium3", "pentium3m", "pentium4",
-    "pentium-m", "pentiumpro", "prescott", "yonah",
-})  # fmt: skip
-
-_META = frozenset({"avx10.1", "v6", "v7", "v8"})
+_META = frozenset({"avx10.1"})
 """Names that stand for other features and for nothing besides (with v8a, v8.1a, ...)."""
 
 
@@ -203,19 +165,11 @@ def _is_meta(feature: str) -> bool:
 _TABLES = {
     "x86": (_X86_FEATURES, _X86_CPUS),
     "aarch64": (_AARCH64_FEATURES, _AARCH64_CPUS),
-    "arm": (_ARM_FEATURES, _ARM_CPUS),
     "riscv": (_RISCV_FEATURES, _RISCV_CPUS),
-    "wasm": (
-        "simd128; relaxed-simd(simd128); bulk-memory",
-        "generic mvp: \nbleeding-edge: simd128",
-    ),
 }
 
 _TRIPLES = {
-    "x86_64": "x86", "amd64": "x86", "i386": "x86", "i486": "x86", "i586": "x86", "i686": "x86",
-    "aarch64": "aarch64", "arm64": "aarch64", "arm": "arm", "armv7": "arm", "armv7a": "arm",
-    "armv7l": "arm", "armv8l": "arm", "thumbv7": "arm", "riscv64": "riscv", "riscv32": "riscv",
-    "wasm32": "wasm", "wasm64": "wasm",
+    "x86_64": "x86", "amd64": "x86", "aarch64": "aarch64", "arm64": "aarch64", "riscv64": "riscv",
 }  # fmt: skip
 
 
@@ -247,11 +201,6 @@ def _architecture(name: str) -> Architecture:
             on |= cpus[word[1:]] if word.startswith("@") else result.closure((word,))
         cpus.update(dict.fromkeys(names.split(), frozenset(on)))
     return Architecture(name, features, others, cpus)
-
-
-def has_64_bits(cpu: str) -> bool:
-    """False for the x86 CPUs that run 32-bit code only."""
-    return cpu not in _X86_32_BIT
 
 
 def implied_features(triple: str, cpu: str) -> frozenset[str]:

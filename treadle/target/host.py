@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This machine: its triple, CPU, features, caches and the number of cores this process may use."""
+"""This machine: its triple, CPU, features, caches and the number of cores this process may use.
+
+TREADLE_HOST_CPU makes it look like one with a lesser CPU.
+"""
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from treadle.errors import SettingError, TargetError
+from treadle.settings import get
+from treadle.target.base import Target
 from treadle.target.cpus import architecture_of
+from treadle.target.machine import CacheSizes, cache_sizes_of
 
 _CGROUP = Path("/sys/fs/cgroup/cpu.max")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -24,11 +32,21 @@ class Host:
     triple: str
     cpu: str
     features: frozenset[str]
+    caches: CacheSizes = field(default_factory=CacheSizes)
+
+
+def host() -> Host:
+    """Return this machine's description, with the CPU that TREADLE_HOST_CPU names if it does.
+
+    Raises: SettingError for a CPU that is not known, or whose code this machine cannot run.
+    """
+    name = get().host_cpu
+    return real_host() if not name else _pretended(name)
 
 
 @cache
-def host() -> Host:
-    """Return this machine's description.
+def real_host() -> Host:
+    """Return this machine's description, whatever TREADLE_HOST_CPU says.
 
     A virtual machine may show another CPU's name, so the features are read from the processor
     and the name, where it is not known here, becomes "generic".
@@ -46,7 +64,47 @@ def host() -> Host:
     known = architecture.closure(f for f in flags if f in architecture.features)
     if architecture.name == "aarch64":
         known |= architecture.closure(("neon",))
-    return Host(triple, cpu, known)
+    return Host(triple, cpu, known, _cache_sizes(triple, cpu))
+
+
+@cache
+def _pretended(name: str) -> Host:
+    """Return this machine as one with the CPU of that name: its features and its caches."""
+    real = real_host()
+    architecture = architecture_of(real.triple)
+    known = {} if architecture is None else architecture.cpus
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+        raise SettingError(
+            f"TREADLE_HOST_CPU is {name!r}, which is no CPU of this machine's architecture",
+            hint=f"did you mean {' or '.join(near)}?" if near else "name one as -mcpu takes it",
+        )
+    missing = sorted(known[name] - real.features)
+    if missing:
+        raise SettingError(
+            f"TREADLE_HOST_CPU is {name!r}, whose code this machine cannot run: it lacks "
+            + ", ".join(missing),
+            hint="name a lesser CPU, or compile for that one with -mcpu",
+        )
+    return Host(real.triple, name, known[name], cache_sizes_of(real.triple, name))
+
+
+def why_not_here(target: Target) -> TargetError | None:
+    """Return why this machine cannot run code for a target; None where it can."""
+    here = host()
+    if architecture_of(target.triple) is not architecture_of(here.triple):
+        machine = here.triple.partition("-")[0]
+        return TargetError(
+            f"the code is made for {target.triple}, this machine is {machine}",
+            hint="save it and load it on such a machine, or compile it for this one",
+        )
+    missing = sorted(set(target.required_features) - here.features)
+    if not missing:
+        return None
+    return TargetError(
+        f"the code is made for {target.cpu}, this machine ({here.cpu}) lacks {', '.join(missing)}",
+        hint="save it and load it on such a machine, or compile it for this one",
+    )
 
 
 def usable_cores() -> int:
@@ -66,6 +124,12 @@ def _cgroup_cores(path: Path) -> int | None:
     if quota == "max" or not period.isdigit() or not quota.isdigit() or int(period) == 0:
         return None
     return math.ceil(int(quota) / int(period))
+
+
+def _cache_sizes(triple: str, cpu: str) -> CacheSizes:
+    """Return what the system says of the caches; of levels it does not tell, the CPU's row."""
+    told, row = cache_bytes(), cache_sizes_of(triple, cpu)
+    return CacheSizes(told.get(1, row.l1), told.get(2, row.l2), told.get(3, row.l3))
 
 
 def cache_bytes(root: Path = _CACHES) -> dict[int, int]:

@@ -112,12 +112,11 @@ class Machine:
         on = frozenset(target.features)
         if architecture in ("x86_64", "i686", "i386"):
             half = bool(on & {"f16c", "avx512f"})
-            masked = 1 if "avx512bw" in on else 4 if on & {"avx512f", "avx2"} else 0
             rounding = "sse4.1" in on or "avx" in on
             lanes = target.lookup_lanes
             halves = half, "avx512fp16" in on
             facts = lanes, target.loads_anywhere
-            return Machine(True, "fma" in on, rounding, *halves, False, masked, *facts)
+            return Machine(True, "fma" in on, rounding, *halves, False, target.least_masked, *facts)
         if architecture in ("aarch64", "arm64"):
             halves = True, "fullfp16" in on
             return Machine(False, True, True, *halves, True, loads_anywhere=target.loads_anywhere)

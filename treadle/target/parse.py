@@ -1,38 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Target strings: "llvm -mcpu=haswell -mattr=+avx2 -mtriple=aarch64-linux-gnu -num-cores=4"."""
+"""Target strings: "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+crc -num-cores=4"."""
 
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from treadle.errors import TargetError
 from treadle.target.base import Target
-from treadle.target.cpus import Architecture, architecture_names, architecture_of, has_64_bits
-from treadle.target.host import cache_bytes, host, usable_cores
+from treadle.target.cpus import Architecture, architecture_names, architecture_of
+from treadle.target.host import host, usable_cores
+from treadle.target.machine import CacheSizes, cache_sizes_of
 
 _LATER = {
     "cuda": "GPU code generation", "nvptx": "GPU code generation", "rocm": "GPU code generation",
     "opencl": "OpenCL code generation", "vulkan": "GPU code generation",
     "metal": "GPU code generation", "webgpu": "GPU code generation", "c": "C source output",
 }  # fmt: skip
-_OPTIONS = ("mcpu", "mattr", "mtriple", "num-cores", "keys", "device", "model", "libs", "tag")
+_SHOWN = 40
+"""Names that a hint lists at most; all CPUs are listed."""
+
+_OPTIONS = (
+    *("mcpu", "mattr", "mtriple", "num-cores", "caches"),
+    *("keys", "device", "model", "libs", "tag"),
+)
 _FLAGS = ("system-lib", "link-params")
 _IGNORED = frozenset({"keys", "device", "model", "libs", "tag", *_FLAGS})
 _MOST_CORES = 4096
 _DEFAULT_CORES = 4
+_LOADABLE_HINT = "compile for Linux on x86_64, aarch64 or riscv64, as in -mtriple=aarch64-linux-gnu"
+_NOT_LOADABLE = re.compile(r"i[3-6]86|arm(v[4-8]\w*)?|thumb\w*|riscv32|wasm\d*")
+_SYSTEMS = ("linux", "darwin", "macos", "windows", "freebsd")
+_SIZE = re.compile(r"([1-9]\d{0,11})([KMG]?)")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse_target(text: str) -> Target:
     """Return the target a string describes.
 
     "llvm" alone is this machine with everything it has. A triple without a CPU is the baseline of
-    that architecture. `-keys`, `-device`, `-model`, `-libs` and `-tag` of TVM v0.8 are accepted
-    and have no effect.
+    that architecture. A CPU that is named has the caches of its row in treadle.target.machine,
+    on every machine; `-caches=32K,1M,32M` says otherwise: the bytes of level 1, of one core's part
+    of level 2 and of the last level. `-keys`, `-device`, `-model`, `-libs` and `-tag` of TVM v0.8
+    are accepted and have no effect.
 
-    Raises: TargetError for an unknown kind, option, triple, CPU or feature.
+    Raises: TargetError for an unknown kind, option, triple, CPU or feature, and for a machine that
+    the native runtime cannot run on.
     """
     kind, options = _split(text)
     _check_kind(kind, text)
@@ -42,7 +58,7 @@ def parse_target(text: str) -> Target:
     chosen.check(text)
     cores = _cores(options.get("num-cores"), is_host, text)
     bits, registers = chosen.vectors()
-    caches = cache_bytes() if is_host else {}
+    caches = _caches(options, triple, cpu, text)
     return Target(
         kind="llvm",
         triple=triple,
@@ -51,9 +67,9 @@ def parse_target(text: str) -> Target:
         vector_bits=bits,
         vector_registers=registers,
         cores=cores,
-        l1_bytes=caches.get(1, 32 << 10),
-        l2_bytes=caches.get(2, 512 << 10),
-        l3_bytes=caches.get(3, 8 << 20),
+        l1_bytes=caches.l1,
+        l2_bytes=caches.l2,
+        l3_bytes=caches.l3,
     )
 
 
@@ -107,6 +123,7 @@ def _triple(triple: str, text: str) -> tuple[str, Architecture, bool]:
     here = host().triple
     triple = triple or here
     architecture = architecture_of(triple)
+    _check_loadable(triple, here, text)
     if architecture is None:
         first = triple.partition("-")[0]
         raise TargetError(
@@ -116,10 +133,28 @@ def _triple(triple: str, text: str) -> tuple[str, Architecture, bool]:
     return triple, architecture, triple.partition("-")[0] == here.partition("-")[0]
 
 
+def _check_loadable(triple: str, here: str, text: str) -> None:
+    """Refuse what LLVM compiles and no native runtime loads: 32-bit code and foreign systems."""
+    name, _, system = triple.partition("-")
+    if _NOT_LOADABLE.fullmatch(name) or system.endswith("x32") or "ilp32" in system:
+        raise TargetError(
+            "the native runtime loads 64-bit machine code only",
+            at=f"target {text!r}",
+            hint=_LOADABLE_HINT,
+        )
+    systems = {"linux", *(known for known in _SYSTEMS if known in here)}
+    if system and not any(known in system for known in systems):
+        raise TargetError(
+            f"the native runtime does not run on {system!r}: its machine code could not be loaded",
+            at=f"target {text!r}",
+            hint=_LOADABLE_HINT,
+        )
+
+
 def _cpu(
     options: dict[str, str], triple: str, architecture: Architecture, is_host: bool, text: str
 ) -> tuple[str, frozenset[str]]:
-    cpu = options.get("mcpu", "" if "mtriple" in options else "native")
+    cpu = _named_cpu(options)
     if cpu == "native":
         if not is_host:
             raise TargetError(
@@ -128,29 +163,40 @@ def _cpu(
             )
         name, on = host().cpu, host().features
     else:
-        name = cpu or _baseline(architecture, triple)
+        name = cpu or _baseline(architecture)
         if name not in architecture.cpus:
             raise TargetError(
                 f"{name!r} is not a CPU of architecture {architecture.name}",
                 at=f"target {text!r}",
-                hint=_suggest(name, architecture.cpus, "CPUs are"),
+                hint=_suggest(name, architecture.cpus, "CPUs are", limit=len(architecture.cpus)),
             )
         on = architecture.cpus[name]
-        if not cpu and architecture.name == "riscv":  # what every Linux distribution assumes
-            on |= architecture.closure(("m", "a", "d", "c"))
     return name, _with_changes(on, options.get("mattr", ""), architecture, text)
 
 
-def _baseline(architecture: Architecture, triple: str) -> str:
-    if architecture.name == "x86":
-        return "x86-64" if _is_64_bit_x86(triple) else "i686"
-    if architecture.name == "riscv":
-        return "generic-rv32" if triple.startswith("riscv32") else "generic-rv64"
-    return "generic"
+def _named_cpu(options: dict[str, str]) -> str:
+    """Return the CPU's name: "native" for this machine's, "" for the architecture's baseline."""
+    return options.get("mcpu", "" if "mtriple" in options else "native")
 
 
-def _is_64_bit_x86(triple: str) -> bool:
-    return triple.startswith(("x86_64", "amd64"))
+def _baseline(architecture: Architecture) -> str:
+    return {"x86": "x86-64", "riscv": "generic-rv64"}.get(architecture.name, "generic")
+
+
+def _caches(options: dict[str, str], triple: str, cpu: str, text: str) -> CacheSizes:
+    given = options.get("caches")
+    if given is None:
+        is_native = _named_cpu(options) == "native"
+        return host().caches if is_native else cache_sizes_of(triple, cpu)
+    sizes = [_SIZE.fullmatch(part) for part in given.split(",")]
+    bytes_ = [int(size[1]) * _UNITS[size[2]] for size in sizes if size]
+    if len(bytes_) != 3 or len(sizes) != 3:
+        raise TargetError(
+            f"-caches={given} is not the sizes of three levels of cache",
+            at=f"target {text!r}",
+            hint="write level 1, one core's part of level 2, the last level: -caches=32K,1M,32M",
+        )
+    return CacheSizes(*bytes_)
 
 
 def _with_changes(
@@ -185,28 +231,27 @@ class _Chosen:
     architecture: Architecture
 
     def check(self, text: str) -> None:
-        """Refuse what would make LLVM abort."""
-        if not _is_64_bit_x86(self.triple):
-            return
-        if not has_64_bits(self.cpu) or (self.cpu != "generic" and "sse2" not in self.features):
+        """Refuse what would make LLVM abort, or what Linux's calling convention does not allow."""
+        needed = {"x86": "sse2", "riscv": "d"}.get(self.architecture.name)
+        is_plain = self.architecture.name == "x86" and self.cpu == "generic"
+        if needed is not None and needed not in self.features and not is_plain:
             raise TargetError(
-                f"CPU {self.cpu!r} with these features cannot run 64-bit code",
+                f"CPU {self.cpu!r} with these features lacks {needed}, which Linux needs there",
                 at=f"target {text!r}",
-                hint="use a 64-bit CPU, or the triple i686-linux-gnu",
+                hint=f"use another CPU, or add {needed} to -mattr if the machine has it",
             )
 
     def vectors(self) -> tuple[int, int]:
         """Return the width in bits and the number of vector registers worth using."""
         on, name = self.features, self.architecture.name
         if name == "x86":
-            registers = 16 if _is_64_bit_x86(self.triple) else 8
             if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= on:
                 return 512, 32
-            return (256 if "avx" in on else 128), registers
+            return (256 if "avx" in on else 128), 16
         if name == "riscv":
             sizes = [n for n in (512, 256, 128) if f"zvl{n}b" in on]
             return (sizes[0] if sizes else 64), 32
-        return 128, 32 if name == "aarch64" else 16
+        return 128, 32
 
 
 def _cores(option: str | None, is_host: bool, text: str) -> int:
@@ -220,10 +265,12 @@ def _cores(option: str | None, is_host: bool, text: str) -> int:
     return int(option)
 
 
-def _suggest(word: str, known: Iterable[str], intro: str, dash: str = "") -> str:
+def _suggest(
+    word: str, known: Iterable[str], intro: str, dash: str = "", limit: int = _SHOWN
+) -> str:
     names = sorted(set(known))
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(dash + n for n in near)}?"
-    shown = ", ".join(dash + n for n in names[:40])
-    return f"{intro} {shown}{', …' if len(names) > 40 else ''}"
+    shown = ", ".join(dash + n for n in names[:limit])
+    return f"{intro} {shown}{', …' if len(names) > limit else ''}"

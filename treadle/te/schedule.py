@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Literal
+from typing import Literal, get_args
 
 from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
@@ -28,23 +28,45 @@ from treadle.te.tensor import (
 
 LoopKind = Literal["serial", "vectorized", "unrolled", "parallel", "thread"]
 Scope = Literal["", "global", "local", "shared", "workspace"]
+_SCOPES = get_args(Scope)
 
 
 Tail = Literal["cut", "shorten", "guard"]
-"""What becomes of the last turn of a split that does not divide its axis: code of its own, the same
-code with an inner loop that may be shorter, or the same code with a test around what is past the
-end."""
+"""What becomes of the last iteration of a split that does not divide its axis: code of its own
+("cut"), the same code with an inner loop that may be shorter ("shorten"), or the same code with a
+test around what is past the end ("guard")."""
+_TAILS = ", ".join(map(repr, get_args(Tail)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """`parent` becomes `outer` times `factor` plus `inner`."""
+    """`parent` becomes `outer` times a step plus `inner`.
+
+    The step is `factor`, or where `parts` is given, what makes so many parts of the extent that is
+    needed of the parent: the last ones of them may be empty.
+    """
 
     parent: IterVar
     outer: IterVar
     inner: IterVar
-    factor: Expr
+    factor: Expr | None
+    parts: Expr | None = None
     tail: Tail = "cut"
+
+    def step(self, extent: Expr) -> Expr:
+        """Return how far apart two iterations of `outer` are, given the extent of the parent."""
+        if self.parts is not None:
+            return ceil_div(extent, self.parts)
+        assert self.factor is not None
+        return self.factor
+
+    def is_even(self, extent: Expr) -> bool:
+        """True when the parts of an extent are certainly all full ones."""
+        step, whole = int_value(self.step(extent)), int_value(extent)
+        if step is None or whole is None:
+            return False
+        parts = None if self.parts is None else int_value(self.parts)
+        return whole == parts * step if parts is not None else step > 0 and whole % step == 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +119,14 @@ class AxisNote:
     lines: list[tuple[Tensor, tuple[Expr, ...], Expr]] = field(default_factory=list)
     """Cache lines to fetch, each where a condition holds."""
 
+    def said(self) -> str:
+        """Return in a word what was said of the axis."""
+        if self.kind != "serial":
+            return "bound" if self.kind == "thread" else self.kind
+        if self.prefetches or self.lines:
+            return "where memory is fetched"
+        return "skipped" if self.ranges else "under a pragma"
+
 
 def ceil_div(a: Expr, b: Expr) -> Expr:
     """Return ceil(a / b) for positive b, folded where both are constants."""
@@ -111,12 +141,6 @@ def _product(a: Expr, b: Expr) -> Expr:
     if x is not None and y is not None:
         return Const.of(x * y)
     return a * b
-
-
-def divides(factor: Expr, extent: Expr) -> bool:
-    """True when `extent` is certainly a multiple of `factor`."""
-    f, n = int_value(factor), int_value(extent)
-    return f is not None and n is not None and n % f == 0
 
 
 class Stage:
@@ -166,25 +190,25 @@ class Stage:
         """Split an axis in two; the inner has extent `factor`, or the outer has `nparts`.
 
         A factor that does not divide the extent is fine: the remainder becomes a tile of its own,
-        or `tail` says what else.
+        or `tail` says what else. Of a stage that is computed at a loop, `nparts` divides what is
+        needed there: the outer loop always has `nparts` iterations, of which the last do nothing
+        where there is less to do.
 
         before: for i in range(n)  ->  after: for io in range(n // factor): for ii in range(factor)
         """
-        position = self._leaf(parent, "split")
+        position = self._divided(parent, "split")
         if (factor is None) == (nparts is None):
             raise self._error(f"split of {parent.name} takes either factor or nparts")
-        extent = self.extents()[parent]
-        if nparts is not None:
-            parts = self._positive(nparts, "nparts", parent)
-            inner_extent = ceil_div(extent, parts)
-            self._say("split", parent, f"nparts={parts}")
-        else:
-            inner_extent = self._positive(factor, "factor", parent)
-            more = () if tail == "cut" else (f"tail={tail!r}",)
-            self._say("split", parent, f"factor={inner_extent}", *more)
+        given = "factor" if nparts is None else "nparts"
+        number = self._positive(factor if nparts is None else nparts, given, parent)
+        if tail not in get_args(Tail):
+            raise self._error(f"split of {parent.name}: tail is {tail!r}", f"it is one of {_TAILS}")
+        more = () if tail == "cut" else (f"tail={tail!r}",)
+        self._say("split", parent, f"{given}={number}", *more)
         outer = IterVar(f"{parent.name}.outer", kind=parent.kind)
         inner = IterVar(f"{parent.name}.inner", kind=parent.kind)
-        self.relations.append(Split(parent, outer, inner, inner_extent, tail))
+        step, parts = (number, None) if nparts is None else (None, number)
+        self.relations.append(Split(parent, outer, inner, step, parts, tail))
         self.leaf_iter_vars[position : position + 1] = [outer, inner]
         return outer, inner
 
@@ -205,7 +229,7 @@ class Stage:
         return fused
 
     def _fuse_two(self, outer: IterVar, inner: IterVar) -> IterVar:
-        at, after = self._leaf(outer, "fuse"), self._leaf(inner, "fuse")
+        at, after = self._divided(outer, "fuse"), self._divided(inner, "fuse")
         if after != at + 1:
             raise self._error(
                 f"{outer.name} and {inner.name} are not neighbours, the order is {self._order()}",
@@ -242,7 +266,7 @@ class Stage:
         return xo, yo, xi, yi
 
     def vectorize(self, var: IterVar) -> None:
-        """Run an axis as SIMD lanes; its extent must be constant."""
+        """Run an axis as SIMD lanes; its extent, where it is run, must have a constant bound."""
         if var.kind == "reduce":
             raise self._error(
                 f"reduction axis {var.name} cannot be vectorized",
@@ -251,7 +275,10 @@ class Stage:
         self._set_kind(var, "vectorized")
 
     def unroll(self, var: IterVar) -> None:
-        """Write the iterations of an axis one after the other; its extent must be constant."""
+        """Write the iterations of an axis one after the other.
+
+        Its extent, where it is run, must have a constant bound.
+        """
         self._set_kind(var, "unrolled")
 
     def parallel(self, var: IterVar) -> None:
@@ -267,6 +294,11 @@ class Stage:
         if thread_ivar.kind != "thread":
             raise self._error(f"{thread_ivar.name} is not a thread axis")
         self._leaf(ivar, "bind")
+        extent, given = int_value(self.extents()[ivar]), int_value(thread_ivar.extent)
+        if given is not None and given >= 0 and extent is not None and extent != given:
+            raise self._error(
+                f"bind: {ivar.name} has {extent} iterations, {thread_ivar.name} is {given} long"
+            )
         note = self.notes.setdefault(ivar, AxisNote())
         note.kind, note.thread = "thread", thread_ivar
         self._say("bind", ivar, thread_ivar)
@@ -413,6 +445,7 @@ class Stage:
 
     def set_scope(self, scope: Scope) -> None:
         """Choose the memory this stage's result lives in."""
+        self._check_scope("set_scope", scope)
         self.scope = scope
         self._say("set_scope", repr(scope))
 
@@ -432,11 +465,12 @@ class Stage:
             extents[axis] = (roots or {}).get(axis, axis.extent)
         for r in self.relations:
             if isinstance(r, Split):
-                whole, factor = extents[r.parent], r.factor
+                whole = extents[r.parent]
+                factor = r.step(whole)
                 n, f = int_value(whole), int_value(factor)
                 inner = whole if n is not None and f is not None and n < f else factor
                 extents[r.inner] = inner
-                extents[r.outer] = ceil_div(whole, factor)
+                extents[r.outer] = ceil_div(whole, factor) if r.parts is None else r.parts
                 if overrides is not None and r.inner in overrides:
                     extents[r.inner] = overrides[r.inner]
             else:
@@ -479,6 +513,30 @@ class Stage:
         self._leaf(var, primitive)
         self.notes.setdefault(var, AxisNote()).kind = kind
         self._say(primitive, var)
+
+    def _check_scope(self, primitive: str, scope: str) -> None:
+        if scope not in _SCOPES:
+            names = ", ".join(repr(name) for name in _SCOPES if name)
+            raise self._error(f"{primitive}: {scope!r} names no memory", f"it is one of {names}")
+
+    def _divided(self, axis: IterVar, primitive: str) -> int:
+        """Return the place of an axis about to be divided, which nothing else refers to yet."""
+        place = self._leaf(axis, primitive)
+        inside = [s for s in self.schedule.stages if s.attach.axis is axis]
+        if inside:
+            raise self._error(
+                f"{primitive}: {inside[0].name} is computed at {axis.name}, which would be no loop "
+                "any more",
+                f"{primitive} it first, then compute {inside[0].name} at one of its parts",
+            )
+        note = self.notes.get(axis)
+        if note is not None:
+            said = note.said()
+            raise self._error(
+                f"{primitive}: {axis.name} is {said} already, which its parts would not be",
+                f"{primitive} it first, then say so of one of its parts",
+            )
+        return place
 
     def _no_placeholder(self, primitive: str) -> None:
         if isinstance(self.op, PlaceholderOp):
@@ -523,13 +581,32 @@ class Schedule:
     def __contains__(self, key: Tensor) -> bool:
         return id(key.op) in self._stage_of
 
-    def __getitem__(self, key: Tensor | Operation) -> Stage:
+    def __getitem__(self, key: Tensor | Operation | str) -> Stage:
+        if isinstance(key, str):
+            return self._named(key)
         op = key.op if isinstance(key, Tensor) else key
+        if not isinstance(op, (PlaceholderOp, ComputeOp, ExternOp)):
+            raise ScheduleError(
+                f"{key!r} is no tensor of a schedule", hint="write s[C] for a tensor C"
+            )
         stage = self._stage_of.get(id(op))
         if stage is None:
             names = ", ".join(s.name for s in self.stages)
             raise ScheduleError(f"{op.name} is not part of this schedule; its stages are {names}")
         return stage
+
+    def _named(self, name: str) -> Stage:
+        found = [s for s in self.stages if s.name == name]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ScheduleError(
+                f"{len(found)} stages are named {name}", hint="index the schedule by the tensor"
+            )
+        names = ", ".join(s.name for s in self.stages)
+        close = get_close_matches(name, [s.name for s in self.stages], 1)
+        hint = f"do you mean {close[0]}?" if close else ""
+        raise ScheduleError(f"no stage is named {name}; the stages are {names}", hint=hint)
 
     def readers(self, stage: Stage) -> list[Stage]:
         """Return the stages that read a result of `stage`."""
@@ -541,6 +618,7 @@ class Schedule:
         before: C[i] = f(i)   ->   after: C.local[i] = f(i); C[i] = C.local[i]
         """
         stage = self[tensor]
+        stage._check_scope("cache_write", scope)
         op = stage.op
         if not isinstance(op, ComputeOp):
             raise stage._error("cache_write: only a compute can be written through a cache")
@@ -572,6 +650,7 @@ class Schedule:
         before: C[i] = f(A[i])   ->   after: A.shared[i] = A[i]; C[i] = f(A.shared[i])
         """
         source = self[tensor]
+        source._check_scope("cache_read", scope)
         if isinstance(readers, (Tensor, PlaceholderOp, ComputeOp, ExternOp)):
             readers = [readers]
         targets = [self[r] for r in readers]
@@ -623,6 +702,12 @@ class Schedule:
             raise stage._error(f"rfactor: {axis.name} is not a reduction loop")
         if any(r.parent.kind != "reduce" for r in stage.relations if isinstance(r, Split)):
             raise stage._error("rfactor must come before the data axes are split")
+        if not 0 <= factor_axis <= len(op.axis):
+            raise stage._error(
+                f"rfactor: factor_axis is {factor_axis}",
+                f"the partial results have {len(op.axis) + 1} axes: it is one of 0 to "
+                f"{len(op.axis)}",
+            )
         partial = _partial_op(stage, op, axis, factor_axis)
         final_axis = IterVar(axis.name, extent=stage.extents()[axis], kind="reduce")
         stage.op = _final_op(op, partial, final_axis, factor_axis)
@@ -704,8 +789,9 @@ def root_values(
     for r in reversed(stage.relations):
         if isinstance(r, Split):
             if r.outer in values and r.inner in values:
-                values[r.parent] = values[r.outer] * r.factor + values[r.inner]
-                if not divides(r.factor, extents[r.parent]):
+                step = r.step(extents[r.parent])
+                values[r.parent] = values[r.outer] * step + values[r.inner]
+                if not r.is_even(extents[r.parent]):
                     guards.append(values[r.parent] < extents[r.parent])
         elif r.fused in values:
             both = values[r.fused]

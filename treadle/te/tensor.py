@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import builtins
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,6 +12,8 @@ from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, convert
+from treadle.te.reads import check_reads
+from treadle.te.shapes import Shape, as_shape, axis_names
 
 AxisKind = Literal["data", "reduce", "thread"]
 
@@ -43,7 +44,9 @@ class IterVar(Var):
 class Combiner:
     """A commutative, associative combination of tuples, with its identity.
 
-    `results` are expressions over `lhs` and `rhs`, one per component.
+    `results` are expressions over `lhs` and `rhs`, one per component. A combiner that `contracts`
+    adds float products by fma, rounded once: the exception that te.sum makes from the law of
+    `expr.nodes`, by which float arithmetic is done as written.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Combiner:
     rhs: tuple[Var, ...]
     results: tuple[Expr, ...]
     identity: tuple[Expr, ...]
+    contracts: bool = False
 
     def combine(self, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
         """Return the combination of two tuples of values."""
@@ -250,7 +254,13 @@ class Tensor:
         return hash((id(self.op), self.value_index))
 
     def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Expr:
-        at = indices if isinstance(indices, tuple) else (indices,)
+        at = tuple(map(convert, indices if isinstance(indices, tuple) else (indices,)))
+        for index in at:
+            if not (dt.is_integer(index.dtype) or index.dtype == "bool"):
+                raise TypeMismatch(
+                    f"{self.name} is indexed by {index}, a {index.dtype}",
+                    hint='an index is an integer; convert it by .astype("int64")',
+                )
         return nodes.load(self.op.output(self.value_index), at)
 
     def __call__(self, *indices: ExprLike) -> Expr:
@@ -262,14 +272,6 @@ class Tensor:
     def __repr__(self) -> str:
         shape = ", ".join(map(str, self.shape))
         return f"Tensor(shape=[{shape}], op.name={self.op.name}, dtype={self.dtype})"
-
-
-Shape = Sequence[ExprLike] | ExprLike
-
-
-def _as_shape(shape: Shape) -> tuple[Expr, ...]:
-    dims = tuple(shape) if isinstance(shape, Sequence) else (shape,)
-    return tuple(nodes.cast(convert(d), dt.INDEX) for d in dims)
 
 
 def var(name: str = "n", dtype: str = dt.INDEX) -> Var:
@@ -284,7 +286,7 @@ def size_var(name: str = "size", dtype: str = dt.INDEX) -> Var:
 
 def placeholder(shape: Shape, dtype: str | None = None, name: str = "placeholder") -> Tensor:
     """Return an input tensor of `shape` (ints or symbolic sizes); float32 unless said."""
-    return PlaceholderOp(name, _as_shape(shape), dt.check_dtype(dtype or "float32")).output(0)
+    return PlaceholderOp(name, as_shape(shape, name), dt.check_dtype(dtype or "float32")).output(0)
 
 
 def reduce_axis(dom: tuple[ExprLike, ExprLike], name: str = "rv", thread_tag: str = "") -> IterVar:
@@ -324,15 +326,16 @@ def compute(
 
     >>> C = te.compute((n, m), lambda i, j: A[i, j] + 1.0, name="C")
     """
-    dims = _as_shape(shape)
+    dims = as_shape(shape, name)
     axis = tuple(
         IterVar(axis_name, extent=extent)
-        for axis_name, extent in zip(_axis_names(fcompute, len(dims)), dims, strict=True)
+        for axis_name, extent in zip(axis_names(fcompute, len(dims)), dims, strict=True)
     )
     result = fcompute(*axis)
     bodies = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     op = ComputeOp(name, axis, tuple(_check_body(convert(b), name) for b in bodies), tag)
     op.attrs = dict(attrs or {})
+    check_reads(name, (*axis, *op.reduce_axis), _always_evaluated(op.body))
     return op.outputs if isinstance(result, (tuple, list)) else op.output(0)
 
 
@@ -366,7 +369,7 @@ def extern(
         TypeMismatch: the element type is neither given nor told by the inputs.
     """
     several = isinstance(shape, list) and builtins.all(isinstance(s, (tuple, list)) for s in shape)
-    shapes = tuple(_as_shape(s) for s in (shape if several else [shape]))  # type: ignore[arg-type, union-attr]
+    shapes = tuple(as_shape(s, name) for s in (shape if several else [shape]))  # type: ignore[arg-type, union-attr]
     if dtype is None or isinstance(dtype, str):
         dtypes = (_extern_dtype(dtype, inputs, name),) * len(shapes)
     else:
@@ -388,19 +391,15 @@ def _extern_dtype(dtype: str | None, inputs: Sequence[Tensor], name: str) -> str
     return found.pop()
 
 
-def _axis_names(fcompute: Callable[..., object], ndim: int) -> list[str]:
-    names: list[str] = []
-    for p in inspect.signature(fcompute).parameters.values():
-        if p.kind is p.VAR_POSITIONAL:
-            names += [f"i{k}" for k in range(len(names), ndim)]
-        elif p.default is p.empty:
-            names.append(p.name)
-    if len(names) != ndim:
-        raise TypeMismatch(
-            f"the function of a compute over {ndim} dimensions takes {len(names)} arguments",
-            hint="give one argument per dimension, or *i",
-        )
-    return names
+def _always_evaluated(body: Iterable[Expr]) -> list[Expr]:
+    """Return the parts of bodies that are evaluated for every element."""
+    parts: list[Expr] = []
+    for b in body:
+        if isinstance(b, Reduce):
+            parts += b.sources if nodes.int_value(b.condition) is True else [b.condition]
+        else:
+            parts.append(b)
+    return parts
 
 
 def _check_body(body: Expr, name: str) -> Expr:
@@ -418,11 +417,14 @@ def _combiner(
     dtypes: Sequence[str],
     fcombine: Callable[..., Any],
     identity: Sequence[Expr],
+    *,
+    contracts: bool,
 ) -> Combiner:
     lhs = tuple(Var(f"x{i}", d) for i, d in enumerate(dtypes))
     rhs = tuple(Var(f"y{i}", d) for i, d in enumerate(dtypes))
     combined = (fcombine(lhs[0], rhs[0]),) if len(dtypes) == 1 else fcombine(lhs, rhs)
-    return Combiner(name, lhs, rhs, tuple(convert(r) for r in combined), tuple(identity))
+    results = tuple(convert(r) for r in combined)
+    return Combiner(name, lhs, rhs, results, tuple(identity), contracts)
 
 
 def comm_reducer(
@@ -435,7 +437,16 @@ def comm_reducer(
     One value: `fcombine(x, y)`, `fidentity(dtype)`. Several: `fcombine(xs, ys)` returns a tuple and
     `fidentity(*dtypes)` returns a tuple.
     """
+    return _reducer(fcombine, fidentity, name)
 
+
+def _reducer(
+    fcombine: Callable[..., Any],
+    fidentity: Callable[..., Any],
+    name: str,
+    *,
+    contracts: bool = False,
+) -> Callable[..., Expr | tuple[Expr, ...]]:
     def reducer(
         expr: ExprLike | Sequence[ExprLike],
         axis: IterVar | Sequence[IterVar],
@@ -454,6 +465,7 @@ def comm_reducer(
             [s.dtype for s in sources],
             fcombine,
             [convert(v, s.dtype) for v, s in zip(values, sources, strict=True)],
+            contracts=contracts,
         )
         condition = Const.of(True, "bool") if where is None else convert(where)
         made = tuple(
@@ -468,8 +480,11 @@ def _single(
     name: str,
     fcombine: Callable[[Expr, Expr], Expr],
     fidentity: Callable[[str], object],
+    *,
+    note: str = "",
+    contracts: bool = False,
 ) -> Callable[..., Expr]:
-    reducer = comm_reducer(fcombine, fidentity, name)
+    reducer = _reducer(fcombine, fidentity, name, contracts=contracts)
 
     def reduce_(
         expr: ExprLike, axis: IterVar | Sequence[IterVar], where: ExprLike | None = None
@@ -479,11 +494,19 @@ def _single(
         return result
 
     reduce_.__name__ = name
-    reduce_.__doc__ = f"Return the {name} of `expr` over reduction axes (where a condition holds)."
+    what = f"Return the {name} of `expr` over reduction axes (where a condition holds)."
+    reduce_.__doc__ = f"{what}\n\n{note}" if note else what
     return reduce_
 
 
-sum = _single("sum", lambda x, y: x + y, lambda t: Const.of(0, t))
+sum = _single(
+    "sum",
+    lambda x, y: x + y,
+    lambda t: Const.of(0, t),
+    note="""A sum of float32 or float64 products is accumulated by fma: each product is added
+unrounded. A reducer of your own, te.comm_reducer(lambda x, y: x + y, ...), rounds it first.""",
+    contracts=True,
+)
 prod = _single("prod", lambda x, y: x * y, lambda t: Const.of(1, t))
 _max_reduce = _single("max", nodes.maximum, lambda t: Const.of(dt.min_value(t), t))
 _min_reduce = _single("min", nodes.minimum, lambda t: Const.of(dt.max_value(t), t))

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles one operator with its default schedule and holds the result against the reference."""
+"""Compiles one operator with its default schedule: to run it here, or to look at its texts.
+
+`check` runs it on this machine and holds the result against the reference; `kernel_of` gives the
+texts for a written target.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +35,9 @@ def check(
     atol: float = 1e-5,
     chunks: int = 3,
     given: Mapping[int, np.ndarray] | None = None,
-    target: Target | None = None,
     **attrs: object,
-) -> Kernel:
-    """Run an operator on random inputs but those `given` by position; return its kernel."""
+) -> None:
+    """Run an operator on this machine, on random inputs but those `given` by position."""
     op = OPERATORS.get(name)
     assert op is not None
     example = Example(
@@ -44,10 +47,23 @@ def check(
     call = call_of(op, example, inputs)
     expected = reference_of(op, call, inputs)
     outputs = [np.zeros(e.shape, e.dtype) for e in expected]
-    kernel = Kernel(function_of(call), target or native())
+    kernel = Kernel(function_of(call), native())
     lowered = kernel.lowered
     arrays = [np.array(x, order="C") for x in inputs] + outputs
     assert run(lowered, arrays, env=pool_of(chunks, []), workspace=lowered.workspace_bytes) == 0
     for a, b in zip(outputs, expected, strict=True):
         assert_close(a, b, example)
-    return kernel
+
+
+def kernel_of(
+    target: Target,
+    name: str,
+    *shapes: tuple[int, ...],
+    given: Mapping[int, np.ndarray] | None = None,
+    **attrs: object,
+) -> Kernel:
+    """Return an operator's kernel of float32 operands, but those `given`, for a target."""
+    op = OPERATORS.get(name)
+    assert op is not None
+    example = Example(shapes, attrs, ("float32",) * len(shapes), inputs=given or {})
+    return Kernel(function_of(call_of(op, example, inputs_of(example))), target)

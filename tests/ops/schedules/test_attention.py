@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.ops.schedules.compiled import check
+from tests.ops.schedules.compiled import check, kernel_of
 from tests.target.kernel import native, pool_of, run
+from tests.targets import MACHINES
 from treadle.build.kernel import Kernel
 from treadle.graph.interpret import run as interpret
 from treadle.graph.nodes import Function, Var
@@ -25,23 +26,27 @@ def test_any_sizes(keys: int, rows: int) -> None:
     check("attend", (7, keys, rows), (7, keys, 20))
 
 
-def test_few_heads_are_shared_out_by_blocks() -> None:
-    text = check("attend", (1, 64, 200), (1, 64, 16)).loop_text()
+@pytest.mark.parametrize("machine", MACHINES)
+def test_few_heads_are_shared_out_by_blocks(machine: str) -> None:
+    check("attend", (1, 64, 200), (1, 64, 16))
+    text = kernel_of(MACHINES[machine], "attend", (1, 64, 200), (1, 64, 16)).loop_text()
     assert text.count("parallel(") == 1
     assert "alloc(workspace)" not in text
 
 
-def test_values_across_memory_are_turned_once_for_few_heads() -> None:
+@pytest.mark.parametrize("machine", MACHINES)
+def test_values_across_memory_are_turned_once_for_few_heads(machine: str) -> None:
     scores = Var("scores", TensorType((2, 40, 64), "float32"))
     values = Var("values", TensorType((2, 32, 40), "float32"))
     made = attend(scores, transpose(values, perm=(0, 2, 1)))
-    kernel = Kernel(Function((scores, values), made, "turned"), native())
-    text = kernel.loop_text()
+    function = Function((scores, values), made, "turned")
+    text = Kernel(function, MACHINES[machine]).loop_text()
     assert "transpose: float32[2, 40, 32] = alloc(workspace)" in text
+    kernel = Kernel(function, native())
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(v.type.static_shape).astype("f4") for v in (scores, values)]
     given = {"scores": arrays[0], "values": arrays[1]}
-    (expected,) = interpret(Function((scores, values), made, "turned"), given)
+    (expected,) = interpret(function, given)
     result = np.zeros_like(expected)
     space = kernel.lowered.workspace_bytes
     assert run(kernel.lowered, [*arrays, result], env=pool_of(2, []), workspace=space) == 0
@@ -53,8 +58,9 @@ def test_chunks_do_not_change_the_result(chunks: int) -> None:
     check("attend", (9, 21, 40), (9, 21, 17), chunks=chunks)
 
 
-def test_blocks_get_smaller_as_rows_get_longer() -> None:
-    target = replace(native(), l1_bytes=48 << 10, l2_bytes=1 << 20)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_blocks_get_smaller_as_rows_get_longer(machine: str) -> None:
+    target = replace(MACHINES[machine], l1_bytes=48 << 10, l2_bytes=1 << 20)
     found = [block_vectors(keys, 16, 4, target) for keys in (64, 1024, 4096, 1 << 20)]
     assert found == sorted(found, reverse=True)
     assert found[0] > 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ops.schedules.compiled import check
+from tests.ops.schedules.compiled import check, kernel_of
+from tests.targets import AVX512 as TARGET
 from treadle.build.kernel import Kernel
 from treadle.graph.nodes import Function, Var
 from treadle.graph.operator import OPERATORS
@@ -14,11 +15,8 @@ from treadle.ops import elementwise as ew
 from treadle.ops.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv import rows_per_band
 from treadle.ops.schedules.tiles import Taps, WindowTile, best_window_tile
-from treadle.target.parse import parse_target
 from treadle.te import schedule
 from treadle.te import tensor as te
-
-TARGET = parse_target("llvm -mcpu=x86-64-v4 -num-cores=2")
 
 
 def band_of(
@@ -54,10 +52,12 @@ def test_bands_leave_a_last_tile_of_its_own_to_the_parallel_loop(channels: int) 
 
 
 def test_weights_and_the_data_of_single_taps_are_fetched_ahead() -> None:
-    kernel = check("conv2d_nchwc", (1, 4, 7, 7, 16), (4, 4, 1, 1, 16, 16), atol=1e-4)
-    assert kernel.schedule.count("prefetch") == 2
-    kernel = check("conv2d_nchwc", (1, 2, 9, 9, 16), (2, 2, 3, 3, 16, 16), atol=1e-4)
-    assert kernel.schedule.count("prefetch") == 1
+    for shapes, count in (
+        (((1, 4, 7, 7, 16), (4, 4, 1, 1, 16, 16)), 2),
+        (((1, 2, 9, 9, 16), (2, 2, 3, 3, 16, 16)), 1),
+    ):
+        check("conv2d_nchwc", *shapes, atol=1e-4)
+        assert kernel_of(TARGET, "conv2d_nchwc", *shapes).schedule.count("prefetch") == count
 
 
 @pytest.mark.parametrize(("size", "fetches"), [(56, True), (7, False)])
@@ -71,14 +71,13 @@ def test_a_large_operand_of_the_tail_is_fetched_ahead(size: int, fetches: bool) 
 
 
 def test_taps_that_only_meet_padding_are_skipped() -> None:
-    far = (6, 6)
+    far = dict.fromkeys(("pads_before", "pads_after", "dilations"), (6, 6))
     shapes = (1, 2, 9, 9, 16), (2, 2, 3, 3, 16, 16)
-    kernel = check(
-        "conv2d_nchwc", *shapes, atol=1e-4, pads_before=far, pads_after=far, dilations=far
-    )
-    assert kernel.schedule.count("skip_outside") == 2
-    kernel = check("conv2d_nchwc", *shapes, atol=1e-4)
-    assert "skip_outside" not in kernel.schedule
+    check("conv2d_nchwc", *shapes, atol=1e-4, **far)
+    check("conv2d_nchwc", *shapes, atol=1e-4)
+    skipping = kernel_of(TARGET, "conv2d_nchwc", *shapes, **far).schedule
+    assert skipping.count("skip_outside") == 2
+    assert "skip_outside" not in kernel_of(TARGET, "conv2d_nchwc", *shapes).schedule
 
 
 def test_tiles_are_smaller_where_that_skips_taps() -> None:

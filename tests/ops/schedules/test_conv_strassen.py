@@ -8,21 +8,20 @@ from math import prod
 import pytest
 
 from tests.ops.schedules.compiled import check
-from tests.ops.schedules.test_matmul import MACHINES
 from tests.ops.test_operators import call_of, function_of, inputs_of
+from tests.targets import MACHINES
 from treadle.build.kernel import Kernel
 from treadle.graph.operator import OPERATORS, Example
 from treadle.ops.conv_strassen import tiles_of
 from treadle.optimize.conv_strassen import PointwiseShape, plan_pointwise
 from treadle.optimize.layout import block_of
 from treadle.target.llvm import spill_count
-from treadle.target.parse import parse_target
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("size", [14, 19])
 def test_sums_stay_in_registers(size: int, machine: str) -> None:
-    target = parse_target(MACHINES[machine])
+    target = MACHINES[machine]
     block = block_of(target, "float32")
     plan = plan_pointwise(PointwiseShape(1, size, size, 512 // block, 512 // block, block), target)
     assert plan is not None

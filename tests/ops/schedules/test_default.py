@@ -6,8 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ops.schedules.compiled import check
-from treadle.target.parse import parse_target
+from tests.ops.schedules.compiled import check, kernel_of
+from tests.targets import MACHINES, SSE
+
+TARGETS = {**MACHINES, "sse": SSE}
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 19), (33, 18), (3, 70)])
@@ -23,30 +25,39 @@ def test_transposed_images(permutation: tuple[int, ...]) -> None:
     check("transpose", (2, 18, 5, 20), perm=permutation)
 
 
-def test_a_turned_matrix_is_read_and_written_by_vectors() -> None:
-    kernel = check("transpose", (64, 48), perm=(1, 0))
+@pytest.mark.parametrize("machine", TARGETS)
+def test_a_turned_matrix_is_read_and_written_by_vectors(machine: str) -> None:
+    check("transpose", (64, 48), perm=(1, 0))
+    kernel = kernel_of(TARGETS[machine], "transpose", (64, 48), perm=(1, 0))
     assert "masked.gather" not in kernel.llvm()
     assert "masked.scatter" not in kernel.llvm()
 
 
-def test_spliced_channels_are_read_by_vectors() -> None:
+@pytest.mark.parametrize("machine", TARGETS)
+def test_spliced_channels_are_read_by_vectors(machine: str) -> None:
     runs = np.array([[[2, 10], [9 * 5 * 16 - 10, 16]]] * 4, np.int32)
-    kernel = check("splice_nchwc", (1, 2, 9, 5, 16), runs.shape, given={1: runs})
+    shapes = (1, 2, 9, 5, 16), runs.shape
+    check("splice_nchwc", *shapes, given={1: runs})
+    kernel = kernel_of(TARGETS[machine], "splice_nchwc", *shapes, given={1: runs})
     assert "masked.gather" not in kernel.llvm()
 
 
+@pytest.mark.parametrize("machine", TARGETS)
 @pytest.mark.parametrize("other", [(1, 4, 32, 18, 16), (1, 4, 1, 1, 16), (1, 1, 32, 1, 1)])
-def test_images_in_blocks_are_shared_out_by_rows(other: tuple[int, ...]) -> None:
-    target = parse_target("llvm -num-cores=2")
-    kernel = check("add", (1, 4, 32, 18, 16), other, target=target)
+def test_images_in_blocks_are_shared_out_by_rows(other: tuple[int, ...], machine: str) -> None:
+    target = TARGETS[machine]
+    check("add", (1, 4, 32, 18, 16), other)
+    kernel = kernel_of(target, "add", (1, 4, 32, 18, 16), other)
     assert "split(i2, factor=16)" in kernel.schedule
-    few_positions = check("add", (1, 40, 6, 6, 16), (1, 40, 6, 6, 16), target=target)
+    few_positions = kernel_of(target, "add", (1, 40, 6, 6, 16), (1, 40, 6, 6, 16))
     assert "split(i2" not in few_positions.schedule
 
 
+@pytest.mark.parametrize("machine", TARGETS)
 @pytest.mark.parametrize("shape", [(8, 6, 7, 7), (3, 1, 5, 3), (2, 4, 1, 1)])
-def test_channels_against_short_rows(shape: tuple[int, ...]) -> None:
-    kernel = check("add", shape, (shape[1], 1, 1))
+def test_channels_against_short_rows(shape: tuple[int, ...], machine: str) -> None:
+    check("add", shape, (shape[1], 1, 1))
+    kernel = kernel_of(TARGETS[machine], "add", shape, (shape[1], 1, 1))
     assert "masked.gather" not in kernel.llvm()
 
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.ops.schedules.compiled import check
+from tests.ops.schedules.compiled import check, kernel_of
 from tests.ops.test_operators import call_of, function_of, inputs_of
 from tests.target.kernel import native, pool_of, run
+from tests.targets import MACHINES
 from treadle.build.kernel import Kernel
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
@@ -20,13 +21,6 @@ from treadle.ops.matmul import dense_packed
 from treadle.optimize.dense import panel_width
 from treadle.target.base import Target
 from treadle.target.llvm import spill_count
-from treadle.target.parse import parse_target
-
-MACHINES = {
-    "avx512": "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4",
-    "avx2": "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell",
-    "neon": "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1",
-}
 
 
 def dense(rows: int, k: int, n: int, target: Target) -> tuple[Kernel, list[np.ndarray]]:
@@ -48,40 +42,54 @@ def test_any_rows_and_columns(rows: int, n: int) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("rows", [1, 3, 64, 197])
 def test_sums_stay_in_registers(rows: int, machine: str) -> None:
-    kernel, _ = dense(rows, 96, 192, parse_target(MACHINES[machine]))
+    kernel, _ = dense(rows, 96, 192, MACHINES[machine])
     asm = kernel.asm()
     assert "prefetch" in asm or "prfm" in asm
     assert spill_count(asm) == 0
 
 
-def test_rows_beyond_the_last_cache_are_taken_in_blocks() -> None:
-    small = replace(native(), l3_bytes=64 << 10)
-    kernel, (a, w) = dense(301, 96, 70, small)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_rows_beyond_the_last_cache_are_taken_in_blocks(machine: str) -> None:
+    small = {"l3_bytes": 64 << 10}
+    kernel, _ = dense(301, 96, 70, replace(MACHINES[machine], **small))
     assert "split(i0, factor=" in kernel.schedule
+    kernel, (a, w) = dense(301, 96, 70, replace(native(), **small))
     out = np.zeros((301, 70), np.float32)
     run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=0)
     matrix = w.transpose(1, 0, 2).reshape(96, -1)[:, :70]
     np.testing.assert_allclose(out, a @ matrix, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(("rows", "is_split"), [(640, True), (641, False), (128, False)])
-def test_rows_beyond_a_core_meet_weights_that_stay_in_it(rows: int, is_split: bool) -> None:
-    small = replace(native(), l2_bytes=128 << 10)
-    kernel, (a, w) = dense(rows, 96, 70, small)
+def test_rows_beyond_a_core_meet_weights_that_stay_in_it(
+    rows: int, is_split: bool, machine: str
+) -> None:
+    small = {"l2_bytes": 128 << 10, "l3_bytes": 32 << 20}
+    kernel, _ = dense(rows, 96, 70, replace(MACHINES[machine], **small))
     assert ("split(i0.inner" in kernel.schedule) == is_split
+    kernel, (a, w) = dense(rows, 96, 70, replace(native(), **small))
     out = np.zeros((rows, 70), np.float32)
     run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=0)
     matrix = w.transpose(1, 0, 2).reshape(96, -1)[:, :70]
     np.testing.assert_allclose(out, a @ matrix, rtol=1e-5, atol=1e-5)
 
 
-def test_rows_known_at_run_time_have_tiles_of_constant_size() -> None:
-    target = native()
+def open_rows(target: Target) -> Kernel:
+    """Return a product of rows whose number each run decides, by two panels."""
     rows, width = Symbol("rows"), 2 * target.lanes()
     a = Var("a", TensorType((2, rows, 40), "float32"))
     w = Var("w", TensorType((2, 40, width), "float32"))
-    kernel = Kernel(function_of(dense_packed(a, w, n=2 * width)), target)
-    assert spill_count(kernel.asm()) == 0
+    return Kernel(function_of(dense_packed(a, w, n=2 * width)), target)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_sums_of_rows_known_at_run_time_stay_in_registers(machine: str) -> None:
+    assert spill_count(open_rows(MACHINES[machine]).asm()) == 0
+
+
+def test_rows_known_at_run_time_have_tiles_of_constant_size() -> None:
+    kernel, width = open_rows(native()), 2 * native().lanes()
     rng = np.random.default_rng(0)
     panels = rng.standard_normal((2, 40, width), np.float32)
     for count in (1, 3, 8, 17, 31):
@@ -92,7 +100,23 @@ def test_rows_known_at_run_time_have_tiles_of_constant_size() -> None:
         np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(8, 1), (3, 5, 1), (9, 4), (2, 3, 3), (5, 7), (1, 1)])
-def test_matrices_of_few_rows_share_tiles(shape: tuple[int, ...]) -> None:
-    kernel = check("dense_packed", (*shape, 40), (3, 40, 2 * native().lanes()), n=70)
+FEW_ROWS = [(8, 1), (3, 5, 1), (2, 3, 3), (1, 1)]
+MORE_ROWS = [(9, 4), (5, 7)]  # a tile of AVX2's 16 registers has 4 rows: it needs no others
+
+
+@pytest.mark.parametrize(
+    ("machine", "shape"),
+    [
+        *((m, s) for m in MACHINES for s in FEW_ROWS),
+        *((m, s) for m in ("avx512", "neon") for s in MORE_ROWS),
+    ],
+)
+def test_matrices_of_few_rows_share_tiles(shape: tuple[int, ...], machine: str) -> None:
+    def operands(target: Target) -> tuple[tuple[int, ...], ...]:
+        width = 2 * target.lanes()
+        return (*shape, 40), (-(-70 // width), 40, width)
+
+    check("dense_packed", *operands(native()), n=70)
+    target = MACHINES[machine]
+    kernel = kernel_of(target, "dense_packed", *operands(target), n=70)
     assert (".fuse(i0, i1" in kernel.schedule) == (shape != (1, 1))

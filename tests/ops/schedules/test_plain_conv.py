@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ops.schedules.compiled import check
-from tests.target.kernel import native
+from tests.targets import MACHINES
 from treadle.ops.schedules.plain_conv import conv_tile
 
 PADS = {"pads_before": (1, 1), "pads_after": (1, 1)}
@@ -51,8 +51,9 @@ def test_transposed_groups_and_axes() -> None:
 
 
 @pytest.mark.parametrize(("filters", "rows", "last"), [(64, 28, 28), (5, 1, 1000), (1, 7, 7)])
-def test_tiles_fit_the_registers(filters: int, rows: int, last: int) -> None:
-    target = native()
+@pytest.mark.parametrize("machine", MACHINES)
+def test_tiles_fit_the_registers(filters: int, rows: int, last: int, machine: str) -> None:
+    target = MACHINES[machine]
     lanes = target.lanes(32)
     tile = conv_tile((filters, rows, last), filters, lanes, target)
     columns = tile.height * tile.vectors
@@ -60,5 +61,6 @@ def test_tiles_fit_the_registers(filters: int, rows: int, last: int) -> None:
 
 
 def test_filters_of_two_groups_are_never_in_one_tile() -> None:
-    tile = conv_tile((30, 28, 28), 10, 16, native())
-    assert 10 % tile.filters == 0
+    for target in MACHINES.values():
+        tile = conv_tile((30, 28, 28), 10, target.lanes(), target)
+        assert 10 % tile.filters == 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ops.schedules.compiled import check
+from tests.ops.schedules.compiled import check, kernel_of
+from tests.targets import MACHINES
 
 PADS = {"pads_before": (1, 1), "pads_after": (1, 1)}
 
@@ -34,19 +35,30 @@ def test_windows_of_one_and_three_axes() -> None:
     check("avg_pool", (1, 2, 5, 6, 18), kernel=(2, 3, 3), strides=(1, 2, 1))
 
 
-def test_a_large_window_keeps_a_loop() -> None:
-    kernel = check("avg_pool", (1, 20, 9, 9), kernel=(9, 9))
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_large_window_keeps_a_loop(machine: str) -> None:
+    check("avg_pool", (1, 20, 9, 9), kernel=(9, 9))
+    kernel = kernel_of(MACHINES[machine], "avg_pool", (1, 20, 9, 9), kernel=(9, 9))
     assert kernel.llvm().count("\n") < 1000
 
 
-def test_windows_inside_have_no_guard() -> None:
-    kernel = check("max_pool", (1, 64, 56, 56), kernel=(3, 3), **PADS)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_windows_inside_have_no_guard(machine: str) -> None:
+    check("max_pool", (1, 64, 56, 56), kernel=(3, 3), **PADS)
+    target = MACHINES[machine]
+    kernel = kernel_of(target, "max_pool", (1, 64, 56, 56), kernel=(3, 3), **PADS)
     _, inside = kernel.loop_text().split("for i2 in range(54)")
-    strips = inside.split("for i3.outer in range(2)")[1]
+    whole = (
+        56 - 1
+    ) // target.lanes() - 1  # all but the first, which meets the border, and the last
+    strips = inside.split(f"for i3.outer in range({whole})")[1]
     assert "if_then_else" not in strips.split("for i3.inner in")[0]
     assert kernel.llvm().count("\n") < 2500
 
 
-def test_few_channels_spread_their_rows() -> None:
-    kernel = check("max_pool", (1, 1, 40, 40, 16), kernel=(3, 3), layout="NCc", **PADS)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_few_channels_spread_their_rows(machine: str) -> None:
+    how = {"kernel": (3, 3), "layout": "NCc", **PADS}
+    check("max_pool", (1, 1, 40, 40, 16), **how)
+    kernel = kernel_of(MACHINES[machine], "max_pool", (1, 1, 40, 40, 16), **how)
     assert "in parallel(40)" in kernel.loop_text()

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ops.schedules.compiled import check
+from tests.ops.schedules.compiled import check, kernel_of
+from tests.targets import MACHINES
 
 LENGTHS = [1, 5, 16, 31, 100, 129, 197, 1000]
 
@@ -39,16 +40,20 @@ def test_axes_that_lie_together_are_one_run(shape: tuple[int, ...]) -> None:
     check("sum", shape, axes=(1, 2, 3), rtol=1e-4, atol=1e-4)
 
 
-def test_everything_of_a_row_is_in_one_loop() -> None:
-    text = check("softmax", (64, 300), axis=1).loop_text()
+@pytest.mark.parametrize("machine", MACHINES)
+def test_everything_of_a_row_is_in_one_loop(machine: str) -> None:
+    text = kernel_of(MACHINES[machine], "softmax", (64, 300), axis=1).loop_text()
     assert text.count("parallel(") == 1
     assert "alloc(workspace)" not in text
     assert text.count(" exp(") <= 2  # whole vectors and the rest of a row
 
 
-def test_columns_are_not_taken_for_rows() -> None:
-    text = check("sum", (40, 200), axes=(0,), rtol=1e-4, atol=1e-4).loop_text()
-    assert "vectorized(16)" in text
+@pytest.mark.parametrize("machine", MACHINES)
+def test_columns_are_not_taken_for_rows(machine: str) -> None:
+    check("sum", (40, 200), axes=(0,), rtol=1e-4, atol=1e-4)
+    target = MACHINES[machine]
+    text = kernel_of(target, "sum", (40, 200), axes=(0,)).loop_text()
+    assert f"vectorized({target.lanes()})" in text
 
 
 @pytest.mark.parametrize("shape", [(1, 21, 8, 40), (2, 3, 5, 7), (30, 2)])
@@ -56,8 +61,10 @@ def test_softmax_along_a_leading_axis(shape: tuple[int, ...]) -> None:
     check("softmax", shape, axis=len(shape) - 1 if len(shape) == 2 else 1)
 
 
-def test_a_long_sum_reads_memory_in_order() -> None:
-    text = check("sum", (600, 600), axes=(0, 1), rtol=1e-4).loop_text()
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_long_sum_reads_memory_in_order(machine: str) -> None:
+    check("sum", (600, 600), axes=(0, 1), rtol=1e-4)
+    text = kernel_of(MACHINES[machine], "sum", (600, 600), axes=(0, 1)).loop_text()
     turn = text.split("for r in range")[1]
     assert "vectorized" in turn.split("for i1")[2]
 

@@ -7,20 +7,14 @@ import pytest
 
 import treadle.ops  # registers the operators
 from tests.ops.test_operators import call_of, function_of, inputs_of
+from tests.targets import MACHINES
 from treadle.build.kernel import Kernel
 from treadle.graph.nodes import Function
 from treadle.graph.operator import OPERATORS, Example
 from treadle.ops.elementwise import multiply, sigmoid
 from treadle.target.llvm import spill_count
-from treadle.target.parse import parse_target
 
 assert treadle.ops
-
-MACHINES = {
-    "avx512": "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4",
-    "avx2": "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell",
-    "neon": "llvm -mtriple=aarch64-linux-gnu",
-}
 
 
 def winograd(tile: int, size: int) -> Example:
@@ -49,7 +43,7 @@ def spills(name: str, example: Example, machine: str) -> int:
     op = OPERATORS.get(name)
     assert op is not None
     call = call_of(op, example, inputs_of(example))
-    kernel = Kernel(function_of(call), parse_target(MACHINES[machine]))
+    kernel = Kernel(function_of(call), MACHINES[machine])
     return spill_count(kernel.asm())
 
 
@@ -87,4 +81,4 @@ def test_depthwise_windows_do_not_spill_beside_a_costly_tail(machine: str) -> No
     sums = call_of(op, example, inputs_of(example))
     params = function_of(sums).params
     silu = Function(params, multiply(sums, sigmoid(sums)), "silu")
-    assert spill_count(Kernel(silu, parse_target(MACHINES[machine])).asm()) == 0
+    assert spill_count(Kernel(silu, MACHINES[machine]).asm()) == 0

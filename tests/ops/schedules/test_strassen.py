@@ -6,15 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ops.schedules.compiled import check
-from tests.ops.schedules.test_matmul import MACHINES
-from tests.ops.test_operators import call_of, function_of, inputs_of
-from treadle.build.kernel import Kernel
-from treadle.graph.operator import OPERATORS, Example
+from tests.ops.schedules.compiled import check, kernel_of
+from tests.targets import MACHINES
 from treadle.ops.matmul_strassen import PRODUCTS, TRAILER
 from treadle.optimize.strassen import ProductShape, strassen_width
 from treadle.target.llvm import spill_count
-from treadle.target.parse import parse_target
 
 
 def shapes(rows: int, steps: int, pairs: int, width: int) -> tuple[tuple[int, ...], ...]:
@@ -25,14 +21,11 @@ def shapes(rows: int, steps: int, pairs: int, width: int) -> tuple[tuple[int, ..
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("rows", [128, 197])
 def test_sums_stay_in_registers(rows: int, machine: str) -> None:
-    target = parse_target(MACHINES[machine])
+    target = MACHINES[machine]
     width = strassen_width(ProductShape(1, rows, 3072, 768), target)
     assert width is not None
     how = {"m": rows, "n": 4 * width, "half": -(-rows // 2)}
-    example = Example(shapes(rows, 768, 2, width), how)
-    op = OPERATORS.get("dense_strassen")
-    assert op is not None
-    asm = Kernel(function_of(call_of(op, example, inputs_of(example))), target).asm()
+    asm = kernel_of(target, "dense_strassen", *shapes(rows, 768, 2, width), **how).asm()
     assert "prefetch" in asm or "prfm" in asm
     assert spill_count(asm) == 0
 
@@ -52,5 +45,11 @@ def test_parts_of_the_rows(rows: int) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 2), (7, 34), (2, 5, 64), (64, 130)])
 def test_sums_of_blocks_of_any_size(shape: tuple[int, ...]) -> None:
-    kernel = check("strassen_blocks", shape, half=-(-shape[-2] // 2))
-    assert np.prod(shape) < 4096 or "parallel" in kernel.schedule
+    check("strassen_blocks", shape, half=-(-shape[-2] // 2))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("shape", [(7, 34), (64, 130)])
+def test_sums_of_many_blocks_are_shared_out(shape: tuple[int, ...], machine: str) -> None:
+    kernel = kernel_of(MACHINES[machine], "strassen_blocks", shape, half=-(-shape[-2] // 2))
+    assert ("parallel" in kernel.schedule) == (np.prod(shape) > 4096)

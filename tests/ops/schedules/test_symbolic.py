@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default schedules of operators whose batch is only known at run time."""
+"""Schedules of operators whose batch, or whose every extent, is only known at run time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import pytest
 
 import treadle.ops  # registers the operators
 from tests.ops.test_operators import function_of
-from tests.target.kernel import native, run
+from tests.target.kernel import call_kernel, load_kernel, native, run
 from treadle.build.kernel import Kernel
 from treadle.expr.nodes import Var as ExprVar
 from treadle.graph.nodes import Var
 from treadle.graph.operator import OPERATORS
 from treadle.graph.types import TensorType
+from treadle.target.base import Target
+from treadle.target.parse import parse_target
 
 assert treadle.ops
 
@@ -46,3 +48,73 @@ def test_symbolic_batch(
     lowered = Kernel(function_of(call), native()).lowered
     assert run(lowered, [*inputs, output], [batch], workspace=lowered.workspace_bytes) == 0
     np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
+
+
+Dims = tuple[str | int, ...]
+OPEN: list[tuple[str, list[Dims], dict[str, Any], str]] = [
+    ("relu", [("n", "s")], {}, "float32"),
+    ("relu", [("n", "s")], {}, "int8"),
+    ("divide", [("n", "s"), ("n", "s")], {}, "int32"),
+    ("softmax", [("n", "s")], {"axis": 1}, "float32"),
+    ("sum", [("n", 3, "s", "m")], {"axes": (2, 3)}, "float32"),
+    ("sum", [("n", "s", "m")], {"axes": (1,)}, "float32"),
+    ("max", [("n", "m", "s")], {"axes": (2,)}, "float32"),
+    ("transpose", [("n", "s", 20)], {"perm": (0, 2, 1)}, "float32"),
+    ("transpose", [("n", "s", "m")], {"perm": (2, 1, 0)}, "float32"),
+    ("matmul", [("n", "s", 8), ("n", 8, "m")], {}, "float64"),
+    ("matmul", [("n", "s", "m"), ("n", "m", 20)], {}, "float32"),
+    ("max_pool", [(1, "n", "s", "m")],
+     {"kernel": (3, 3), "strides": (2, 2), "pads_before": (1, 1), "pads_after": (1, 1)},
+     "float32"),
+]  # fmt: skip
+SIZES = [
+    {"n": n, "s": s, "m": m}
+    for n, s, m in [
+        (1, 1, 1),
+        (2, 2, 1),
+        (1, 15, 2),
+        (3, 16, 7),
+        (2, 17, 16),
+        (1, 31, 33),
+        (1, 61, 5),
+    ]
+]
+EMPTY = [{"n": 0, "s": 5, "m": 3}, {"n": 2, "s": 0, "m": 3}]
+
+
+def _lesser() -> Target:
+    """Return this machine, or one whose masks are those of AVX2 where it has AVX-512."""
+    here = native()
+    return parse_target("llvm -mcpu=haswell") if here.has("avx512f") else here
+
+
+@pytest.mark.parametrize("lesser", [False, True], ids=["host", "lesser"])
+@pytest.mark.parametrize(
+    ("name", "shapes", "attrs", "dtype"), OPEN, ids=[f"{c[0]}-{c[1][0]}-{c[3]}" for c in OPEN]
+)
+def test_every_extent_open(
+    name: str, shapes: list[Dims], attrs: dict[str, Any], dtype: str, lesser: bool
+) -> None:
+    op = OPERATORS.get(name)
+    assert op is not None
+    symbols = {c: ExprVar(c) for c in "nsm"}
+    places = [
+        Var(f"x{k}", TensorType(tuple(symbols.get(str(d), d) for d in s), dtype))  # type: ignore[misc]
+        for k, s in enumerate(shapes)
+    ]
+    call = op(*places, **attrs)
+    target = _lesser() if lesser else native()
+    kernel = Kernel(function_of(call), target)
+    _module, machine_code = load_kernel(kernel.lowered, target)
+    is_reduction = name in ("softmax", "sum", "max", "max_pool")
+    for sizes in SIZES + ([] if is_reduction else EMPTY):
+        rng = np.random.default_rng(sizes["s"])
+        arrays = [
+            (1 + 9 * rng.random([sizes.get(str(d), d) for d in s])).astype(dtype)  # type: ignore[misc]
+            for s in shapes
+        ]
+        expected = op.reference(call.attrs, *arrays)
+        output = np.zeros(expected.shape, expected.dtype)
+        dims = [sizes[v.name] for v in kernel.sizes]
+        assert call_kernel(machine_code, [*arrays, output], dims, workspace=1 << 16) == 0
+        np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5, err_msg=str(sizes))

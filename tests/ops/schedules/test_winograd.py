@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.targets import AVX512 as TARGET
 from treadle.build.kernel import Kernel
 from treadle.graph.nodes import Function, Var
 from treadle.graph.types import TensorType
 from treadle.ops.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.schedules.winograd import Plan, WinogradShape, plan_winograd
-from treadle.target.parse import parse_target
-
-TARGET = parse_target("llvm -mcpu=x86-64-v4 -num-cores=2")
 
 
 def plan_of(pixels: int, channels: int) -> Plan:

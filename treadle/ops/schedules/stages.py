@@ -236,7 +236,9 @@ def turned_axis(stage: Stage, s: Schedule, lanes: int, *, least: int | None = No
     if not turns or any(t.axis is not turns[0].axis for t in turns):
         return None
     size = min(t.size for t in turns)
-    while size > min(known(turns[0].axis), known(last) if least is None else least):
+    extents = (turns[0].axis.extent, last.extent if least is None else least)
+    shortest = min((e for e in map(int_value, extents) if e is not None), default=size)
+    while size > shortest:
         size //= 2
     return Turn(turns[0].axis, size) if size >= _LEAST_TURNED else None
 

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forks: the child puts right what threads that it does not have were in the middle of. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "internal.h"
+
+static _Atomic uint32_t forks = 0;
+
+uint32_t td_process(void) { return atomic_load_explicit(&forks, memory_order_acquire); }
+
+static void before_fork(void) { td_weights_before_fork(); }
+
+static void in_parent(void) { td_weights_after_fork(); }
+
+static void in_child(void) {
+  atomic_fetch_add(&forks, 1);
+  td_weights_after_fork();
+  td_threads_after_fork();
+  td_runs_after_fork();
+}
+
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(before_fork, in_parent, in_child);
+}

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Written targets, the same on every machine, for tests that look at texts and choices.
+
+Only tests that run code ask for this machine (`tests.target.kernel.native`, "llvm").
+"""
+
+from __future__ import annotations
+
+from treadle.target.parse import parse_target
+
+CACHES = "-caches=32K,1M,32M -num-cores=2"
+AVX512 = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 {CACHES}")
+AVX2 = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu=haswell {CACHES}")
+SSE = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64 {CACHES}")
+NEON = parse_target(f"llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1 {CACHES}")
+
+MACHINES = {"avx512": AVX512, "avx2": AVX2, "neon": NEON}
+"""The machines that schedules are written for, by the name a parametrised test shows."""

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels built from te as a shared object that describes itself: saving and loading.
+
+Beside the kernels the object holds the text `treadle_kernels`: JSON that says what each kernel
+takes and which CPU features it needs. Nothing else is needed to call them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from treadle.build.artifact import check_writable, replacing
+from treadle.errors import ArtifactError
+from treadle.runtime import native
+from treadle.runtime.extents import Extent
+from treadle.runtime.module import KernelInfo, Module, Param
+from treadle.runtime.toolchain import link_shared
+from treadle.target.base import Target
+from treadle.target.workers import compile_many
+
+_TEXT = "treadle_kernels"
+_FORMAT = 1
+
+
+def save_kernels(
+    path: str | os.PathLike[str],
+    kernels: Mapping[str, KernelInfo],
+    objects: Sequence[bytes],
+    target: Target,
+    linker: str | Sequence[str] | None = None,
+) -> None:
+    """Write kernels as the shared object `path`.
+
+    Raises:
+        ToolchainError: there is no linker. UsageError: the file cannot be written.
+    """
+    out = Path(path)
+    check_writable(out)
+    described = _described(kernels, target)
+    (code,) = compile_many([(_TEXT, _constant(described, target))]).values()
+    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
+        linked = link_shared([*objects, code], Path(folder) / "lib.so", target.triple, linker)
+        with replacing(out) as file:
+            file.write(linked.read_bytes())
+
+
+def load_module(path: str | os.PathLike[str]) -> Module:
+    """Return kernels that `treadle.build(...).save(path)` wrote, ready to be called.
+
+    A library holds machine code: load only files you trust.
+
+    Raises:
+        ArtifactError: the file is missing, damaged, made for another machine, or holds no kernels.
+    """
+    place = os.fspath(path)
+    library = native.Library(place)
+    text = library.text(_TEXT)
+    if text is None:
+        raise ArtifactError(
+            "the library does not say which kernels it holds",
+            at=str(place),
+            hint="load one that treadle.build(...).save made; models are loaded by treadle.load",
+        )
+    try:
+        data = json.loads(text)
+        kernels = {name: _info_from(name, kernel) for name, kernel in data["kernels"].items()}
+        needed = set(data["cpu_features"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(
+            f"what the library says of its kernels cannot be read: {error!r}", at=str(place)
+        ) from None
+    missing = sorted(needed - set(native.cpu_features()))
+    if missing:
+        raise ArtifactError(
+            f"the kernels need CPU features that this machine lacks: {', '.join(missing)}",
+            at=str(place),
+            hint="build them for this machine",
+        )
+    addresses = {name: library.kernel(name) for name in kernels}
+    return Module(kernels, addresses, library)
+
+
+def _described(kernels: Mapping[str, KernelInfo], target: Target) -> str:
+    return json.dumps(
+        {
+            "format": _FORMAT,
+            "cpu_features": list(target.required_features),
+            "kernels": {name: asdict(info) for name, info in kernels.items()},
+        },
+        separators=(",", ":"),
+    )
+
+
+def _info_from(name: str, data: Mapping[str, object]) -> KernelInfo:
+    params = tuple(map(_param_from, _list(data["params"])))
+    symbols = tuple(map(str, _list(data["symbols"])))
+    workspace = _extent_from(data["workspace_bytes"])
+    assert not isinstance(workspace, str)
+    return KernelInfo(name, params, workspace, symbols)
+
+
+def _extent_from(data: object) -> int | str | Extent:
+    if isinstance(data, (int, str)):
+        return data
+    if not isinstance(data, dict):
+        raise TypeError(f"{data!r} is no extent")
+    return Extent(data["text"], data["formula"])
+
+
+def _param_from(data: object) -> Param:
+    if not isinstance(data, dict):
+        raise TypeError(f"{data!r} is no parameter")
+    shape = tuple(map(_extent_from, _list(data["shape"])))
+    return Param(str(data["name"]), str(data["dtype"]), shape, bool(data["is_output"]))
+
+
+def _list(data: object) -> list[object]:
+    if not isinstance(data, list):
+        raise TypeError(f"{data!r} is no list")
+    return data
+
+
+def _constant(text: str, target: Target) -> str:
+    """Return a module of LLVM IR that defines a text."""
+    data = text.encode() + b"\0"
+    shown = "".join(chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:02x}" for b in data)
+    features = f'"target-cpu"="{target.cpu}" "target-features"="{target.feature_string()}"'
+    return (
+        f'target triple = "{target.triple}"\n'
+        f'@{_TEXT} = constant [{len(data)} x i8] c"{shown}"\n'
+        f"attributes #0 = {{ {features} }}\n"
+    )

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables whose names are never cut or wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_GAP = "  "
+_LEAST = 16
+"""Characters of the first column that a terminal shows at least."""
+
+
+def print_table(
+    out: Console,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    names: int = 1,
+    spare: Sequence[str] = (),
+) -> None:
+    """Print a line per row: `names` columns flush left, the others flush right.
+
+    Columns without any text are left out. What goes to a file is as wide as it must be. Where a
+    terminal is too narrow, the columns headed as in `spare` give way, the first of them first, and
+    then the middles of the first column's words; no other column is cut, and no line wrapped.
+    """
+    from rich.text import Text
+
+    kept = [k for k, heading in enumerate(headings) if not heading or any(r[k] for r in rows)]
+    cells = [list(headings), *(list(row) for row in rows)]
+    if out.is_terminal and spare:
+        kept = _fitting(cells, kept, spare, out.width)
+    widths = [max(len(row[k]) for row in cells) for k in range(len(headings))]
+    for number, row in enumerate(cells):
+        line = _GAP.join(
+            f"{row[k]:<{widths[k]}}" if k < names else f"{row[k]:>{widths[k]}}" for k in kept
+        )
+        out.print(Text(line.rstrip(), "" if number else "bold"))
+
+
+def _fitting(
+    cells: list[list[str]], columns: list[int], spare: Sequence[str], width: int
+) -> list[int]:
+    """Return the columns that fit beside a readable first one, and shorten that one in `cells`."""
+    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
+
+    def room(kept: Sequence[int]) -> int:
+        return width - sum(widths[k] + len(_GAP) for k in kept if k)
+
+    kept = list(columns)
+    for heading in spare:
+        column = cells[0].index(heading)
+        if column in kept and room(kept) < min(_LEAST, widths[0]):
+            kept.remove(column)
+    for row in cells:
+        row[0] = _short(row[0], max(_LEAST, room(kept)))
+    return kept
+
+
+def _short(text: str, width: int) -> str:
+    """Return a name without its middle: the beginning says where, the end which one."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

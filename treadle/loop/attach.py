@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stages that are computed at loops: do their readers stand inside those loops?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from treadle.errors import ScheduleError
+from treadle.expr.nodes import Expr
+from treadle.loop.bodies import read_by
+from treadle.te.schedule import Schedule, Stage
+
+
+def check_attached(schedule: Schedule, bodies: Mapping[int, tuple[Expr, ...]]) -> None:
+    """Raise ScheduleError where a stage is computed at a loop that some reader is not inside.
+
+    `bodies` are those of the stages that are computed, by stage id.
+    """
+    live = [s for s in schedule.stages if id(s) in bodies]
+    for stage in live:
+        if stage.attach.kind != "at":
+            continue
+        _check_place(stage, bodies)
+        for reader in live:
+            if any(schedule[t] is stage for t in read_by(reader, dict(bodies))):
+                _check_reader(stage, reader)
+
+
+def attaching_step(stage: Stage) -> str:
+    """Return the step that said at which loop a stage is computed."""
+    at = stage.attach
+    assert at.stage is not None
+    assert at.axis is not None
+    return f"s[{stage.name}].compute_at(s[{at.stage.name}], {at.axis.name})"
+
+
+def _check_place(stage: Stage, bodies: Mapping[int, tuple[Expr, ...]]) -> None:
+    parent, axis = stage.attach.stage, stage.attach.axis
+    assert parent is not None
+    assert axis is not None
+    if parent.attach.kind == "inline":
+        problem = f"{parent.name} is inlined and has no loops"
+    elif id(parent) not in bodies:
+        problem = f"{parent.name} is not computed: nothing reads it"
+    elif not any(leaf is axis for leaf in parent.leaf_iter_vars):
+        loops = ", ".join(a.name for a in parent.leaf_iter_vars) or "none"
+        problem = f"{axis.name} is no loop of {parent.name} any more; its loops are {loops}"
+    else:
+        return
+    raise ScheduleError(
+        f"{stage.name} cannot be computed at {axis.name} of {parent.name}: {problem}",
+        at=attaching_step(stage),
+        hint="compute it at a loop of a stage that reads it, or at root",
+    )
+
+
+def _check_reader(stage: Stage, reader: Stage) -> None:
+    """The reader must be the stage whose loop it is, or computed at that loop or further in."""
+    parent, axis = stage.attach.stage, stage.attach.axis
+    assert parent is not None
+    assert axis is not None
+    if reader is parent:
+        return
+    inner = parent.leaf_iter_vars[[a is axis for a in parent.leaf_iter_vars].index(True) :]
+    seen: set[int] = set()
+    at = reader.attach
+    while at.kind == "at" and at.stage is not None and id(at.stage) not in seen:
+        if at.stage is parent:
+            if any(at.axis is a for a in inner):
+                return
+            break
+        seen.add(id(at.stage))
+        at = at.stage.attach
+    raise ScheduleError(
+        f"{stage.name} is computed inside loop {axis.name} of {parent.name}, but {reader.name}, "
+        "which reads it, is not inside that loop",
+        at=attaching_step(stage),
+        hint="compute it at a loop that encloses all its readers, or at root",
+    )
