@@ -9,7 +9,7 @@ import pytest
 
 from tests.expr.evaluate import integer
 from treadle.expr.affine import Affine, decompose
-from treadle.expr.bounds import Bounds, Interval, assume, interval, prove
+from treadle.expr.bounds import FAR, Bounds, Interval, assume, interval, prove
 from treadle.expr.nodes import (
     Const,
     Expr,
@@ -173,3 +173,19 @@ def test_relations_bound_what_intervals_do_not() -> None:
     assert bounds.reach(tail).hi == 16
     assert bounds.reach(maximum(tail, 0)) == Interval(0, 16)
     assert bounds.reach(minimum(tail, 9)).hi == 9
+
+
+@pytest.mark.parametrize("limit", [FAR, 1 << 60, (1 << 63) - 1])
+def test_far_limits_bound_nothing(limit: int) -> None:
+    size = {N: Interval(0, None)}
+    assert interval(minimum(N, limit), size) == Interval(0, None)
+    assert interval(maximum(N - 5, -limit), size) == Interval(-5, None)
+    assert interval(maximum(Var("k"), -limit), {}) == Interval(None, None)
+    # A sum of what has no bound is taken to be exact: its quotient is worked out.
+    assert prove((minimum(N, limit) * 8 + 7) // 8 >= 0, size) is True
+    assert interval(minimum(I, limit), RANGES) == Interval(0, 15)
+    assert assume(size, limit >= N) == size
+
+
+def test_near_limits_bound() -> None:
+    assert interval(minimum(N, FAR - 1), {N: Interval(0, None)}) == Interval(0, FAR - 1)
