@@ -275,7 +275,7 @@ class Simplifier:
         divisor = splat_value(atom.b)
         if divisor is None:
             return self._merge_symbolic(s, atom, coef)
-        if divisor is None or divisor <= 0:
+        if divisor <= 0:
             return None
         quotient = self.division.quotient(self._sum_of(atom.a), divisor)
         if quotient.const or len(quotient.terms) != 1:
