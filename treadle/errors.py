@@ -3,6 +3,17 @@
 
 from __future__ import annotations
 
+LONGEST_PART = 4000
+"""Characters of a problem, a place or a hint: names and shapes of a model may be of any length."""
+
+
+def _cut(text: str) -> str:
+    """Return a text without its middle where it is too long to be read."""
+    if len(text) <= LONGEST_PART:
+        return text
+    half = LONGEST_PART // 2
+    return f"{text[:half]} … ({len(text) - 2 * half} characters left out) … {text[-half:]}"
+
 
 class TreadleError(Exception):
     """A mistake the user can act on: the problem, the place, and the next step.
@@ -12,9 +23,9 @@ class TreadleError(Exception):
     """
 
     def __init__(self, problem: str, *, at: str = "", hint: str = "") -> None:
-        self.problem = problem
-        self.at = at
-        self.hint = hint
+        self.problem = _cut(problem)
+        self.at = _cut(at)
+        self.hint = _cut(hint)
         super().__init__(str(self))
 
     def located(self, at: str) -> TreadleError:

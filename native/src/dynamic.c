@@ -193,6 +193,7 @@ static int32_t compute_sizes(td_executor* e, uint32_t s, td_error* error) {
 
 static bool holds(td_rule rule, int64_t a, int64_t b) {
   if (rule == TD_RULE_EQUAL) return a == b;
+  if (rule == TD_RULE_NEVER) return false;
   if (rule == TD_RULE_WITHIN) return a <= b;
   return rule == TD_RULE_KEPT ? a != 1 : a > 0 || b == 0;
 }
@@ -206,6 +207,9 @@ static int32_t refuse_sizes(const td_size_check* check, int64_t a, int64_t b, td
     td_fail(error, TD_INPUT, "with these inputs %.200s reads %lld elements along axis %zu of a "
             "tensor that has %lld", check->origin, (long long)a, check->axis,
             (long long)b);
+  } else if (check->rule == TD_RULE_NEVER) {
+    td_fail(error, TD_INPUT, "these inputs take a branch that cannot run, %.400s", check->origin);
+    hint = "give other inputs, or compile the model for the sizes that this branch is made for";
   } else if (check->rule == TD_RULE_KEPT) {
     td_fail(error, TD_INPUT, "with these inputs %.200s, which names no axes, drops axis %zu too, "
             "and the rank of its result changes", check->origin, check->axis);

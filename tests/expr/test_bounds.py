@@ -9,7 +9,7 @@ import pytest
 
 from tests.expr.evaluate import integer
 from treadle.expr.affine import Affine, decompose
-from treadle.expr.bounds import Bounds, Interval, assume, interval, prove
+from treadle.expr.bounds import FAR, Bounds, Interval, assume, interval, prove
 from treadle.expr.nodes import (
     Const,
     Expr,
@@ -161,3 +161,44 @@ def test_deep_sums_need_no_recursion() -> None:
     for _ in range(20_000):
         e = e + 1
     assert interval(e, RANGES) == Interval(20_000, 20_015)
+
+
+def test_relations_bound_what_intervals_do_not() -> None:
+    """A tail of n - 16*o is at most 15 in the part where 16*(o + 1) exceeds n."""
+    n, o = Var("n"), Var("o")
+    ranges = assume({n: Interval(0, None), o: Interval(0, None)}, n < o * 16 + 16, holds=True)
+    bounds = Bounds(ranges)
+    tail = n - o * 16 + 1
+    assert bounds.of(tail).hi is None
+    assert bounds.reach(tail).hi == 16
+    assert bounds.reach(maximum(tail, 0)) == Interval(0, 16)
+    assert bounds.reach(minimum(tail, 9)).hi == 9
+
+
+@pytest.mark.parametrize("limit", [FAR, 1 << 60, (1 << 63) - 1])
+def test_far_limits_bound_nothing(limit: int) -> None:
+    size = {N: Interval(0, None)}
+    assert interval(minimum(N, limit), size) == Interval(0, None)
+    assert interval(maximum(N - 5, -limit), size) == Interval(-5, None)
+    assert interval(maximum(Var("k"), -limit), {}) == Interval(None, None)
+    # A sum of what has no bound is taken to be exact: its quotient is worked out.
+    assert prove((minimum(N, limit) * 8 + 7) // 8 >= 0, size) is True
+    assert interval(minimum(I, limit), RANGES) == Interval(0, 15)
+    assert assume(size, limit >= N) == size
+
+
+def test_near_limits_bound() -> None:
+    assert interval(minimum(N, FAR - 1), {N: Interval(0, None)}) == Interval(0, FAR - 1)
+
+
+def test_quotients_are_bounded_by_their_multiples() -> None:
+    """Tiles of 8 of n // 2 columns: in the last one, t, there is at most one tile left."""
+    n, t = Var("n"), Var("t")
+    natural = {n: Interval(0, None), t: Interval(0, None)}
+    whole = Bounds(assume(natural, n < t * 16 + 16, holds=True))
+    assert whole.reach((n + 15) // 16 - t).hi == 1
+    half = Bounds(assume(natural, n // 2 - t * 8 <= 7, holds=True))
+    assert half.reach((n + 14) // 16 - t).hi == 1
+    for a, b in itertools.product(range(80), range(6)):
+        if a // 2 - b * 8 <= 7:
+            assert (a + 14) // 16 - b <= 1

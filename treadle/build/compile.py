@@ -18,16 +18,17 @@ from treadle.build.kernel_cache import (
     load_kernel,
     store_kernel,
 )
+from treadle.build.limits import check_limits
 from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
 from treadle.build.size_checks import refuse_broken, size_checks
 from treadle.build.sizes import size_from_json, size_to_json
 from treadle.build.watch import overrides_watched, say_graph, say_kernel, say_stage
-from treadle.errors import InternalError, ModelError, UsageError
+from treadle.errors import InternalError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
-from treadle.graph.types import TensorType, as_dim
+from treadle.graph.types import as_dim
 from treadle.optimize.equal_sizes import with_equal_sizes
 from treadle.optimize.index_checks import drop_index_checks
 from treadle.optimize.pipeline import optimize
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from treadle.frontend.onnx.files import AnyModel
 
 _F = TypeVar("_F", bound=Callable[..., object])
-
-_LARGEST_VALUE = 1 << 48  # bytes
 
 
 @dataclass(slots=True)
@@ -126,7 +125,7 @@ def compile_model(
     with _Timer(notes, "read"):
         module = _read(model, shapes, dynamic, notes)
     say_graph("graph as read", module.main)
-    _check_sizes(module)
+    check_limits(module)
     checks = size_checks(module.main)
     refuse_broken(checks)
     nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
@@ -168,18 +167,6 @@ def _read(
     imported = import_onnx(model, shapes, dynamic)
     report.notes += imported.notes
     return imported.module
-
-
-def _check_sizes(module: g.Module) -> None:
-    """Raise ModelError where a value has more bytes than any machine, or an index, can hold."""
-    for node in g.topological([module.main.body]):
-        type_ = node.type
-        if isinstance(type_, TensorType) and type_.is_static and type_.nbytes > _LARGEST_VALUE:
-            raise ModelError(
-                f"a value of type {type_} fits in no memory",
-                at=f"{module.name}, {node.origin or 'a result'}",
-                hint="check the sizes of the inputs",
-            )
 
 
 def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call, Kernel]]:

@@ -39,7 +39,8 @@ def size_checks(function: Function) -> list[SizeCheck]:
                 continue
             for rule in _rules(node, node.op):
                 if not rule.always_holds:
-                    found.setdefault(rule, SizeCheck(rule, node.origin))
+                    reason = f": {rule.reason}" if rule.reason else ""
+                    found.setdefault(rule, SizeCheck(rule, node.origin + reason))
     return list(found.values())
 
 

@@ -14,6 +14,7 @@ from treadle.build.executable import Runnable
 from treadle.build.load import is_artifact
 from treadle.cli.agreement import agreement
 from treadle.cli.arguments import add_compile_options, add_inputs, add_threads
+from treadle.cli.exact import Verdict, verdicts
 from treadle.cli.inputs import given_inputs
 from treadle.cli.layers import Layer, compare_layers
 from treadle.cli.models import check_readable, compile_file, open_artifact
@@ -108,11 +109,17 @@ def compare_outputs(
         )
     out = console()
     print_row(out, "check", f"against {source}")
+    results = [agreement(*pair, share) for pair in zip(found, expected, strict=True)]
+    judged: list[Verdict | None] = [None] * len(results)
+    if not all(r.holds for r in results):
+        judged = verdicts(network, inputs, found, expected, results)
     wrong = 0
-    for (name, _, _), ours, theirs in zip(model.outputs, found, expected, strict=True):
-        result = agreement(ours, theirs, share)
-        wrong += not result.holds
-        print_row(out, "", f"{name}: {result}" + ("" if result.holds else "  ← departs"))
+    for (name, _, _), result, verdict in zip(model.outputs, results, judged, strict=True):
+        departs = not (result if verdict is None else verdict).holds
+        wrong += departs
+        print_row(out, "", f"{name}: {result}" + ("  ← departs" if departs else ""))
+        if verdict is not None:
+            print_row(out, "", str(verdict))
     if wrong:
         print(f"error: {count_text(wrong, 'output')} of {len(found)} departs", file=sys.stderr)
         command = f"treadle compare {network} {artifact or ''}".rstrip()

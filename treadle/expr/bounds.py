@@ -87,6 +87,10 @@ class Interval:
 Ranges: TypeAlias = Mapping[Var, Interval]
 """Known bounds of variables. Bounds of other nodes are honoured too (facts from conditions)."""
 
+FAR = 1 << 48
+"""No index, extent or address reaches this far. As the bound of a value that has none of its own
+(a slice that ends at 2**63 - 1) such a number says nothing, and it would make sums seem to wrap."""
+
 ANY = Interval()
 _ZERO = Interval(0, 0)
 _BOOL = Interval(0, 1)
@@ -228,7 +232,8 @@ def _limits(side: Affine, limit: int, bounds: Bounds) -> list[tuple[Expr, Interv
         low = bounds.of_sum(rest).lo
         if low is not None:
             room = (limit - low) // abs(k)
-            result.append((atom, Interval(None, room) if k > 0 else Interval(-room, None)))
+            if abs(room) < FAR:
+                result.append((atom, Interval(None, room) if k > 0 else Interval(-room, None)))
     return result
 
 
@@ -268,6 +273,18 @@ class Bounds:
             fact = self.facts.get(node)
             memo[node] = found if fact is None else found.intersect(fact)
         return memo[e]
+
+    def reach(self, e: Expr) -> Interval:
+        """Return the interval of an index expression by relations between its atoms too.
+
+        It takes longer than `of`, which looks at the intervals of atoms alone.
+        """
+        found = self.of(e)
+        if not self.has_relations or e.dtype != INDEX or e.lanes != 1:
+            return found
+        if isinstance(e, Binary) and e.op in ("min", "max"):
+            return found.intersect(_BINARY[e.op](self.reach(e.a), self.reach(e.b)))
+        return found.intersect(self.of_sum(self.sum_of(e)))
 
     def of_sum(self, affine: Affine) -> Interval:
         """Return the interval of the exact value of a sum (which may not fit its dtype)."""
@@ -545,12 +562,16 @@ def _truncmod(a: Interval, b: Interval) -> Interval:
 
 def _minimum(a: Interval, b: Interval) -> Interval:
     lo = None if a.lo is None or b.lo is None else min(a.lo, b.lo)
-    return Interval(lo, _smallest(a.hi, b.hi))
+    hi = _smallest(a.hi, b.hi)
+    is_far = hi is not None and hi >= FAR and (a.hi is None or b.hi is None)
+    return Interval(lo, None if is_far else hi)
 
 
 def _maximum(a: Interval, b: Interval) -> Interval:
     hi = None if a.hi is None or b.hi is None else max(a.hi, b.hi)
-    return Interval(_largest(a.lo, b.lo), hi)
+    lo = _largest(a.lo, b.lo)
+    is_far = lo is not None and lo <= -FAR and (a.lo is None or b.lo is None)
+    return Interval(None if is_far else lo, hi)
 
 
 def _bitand(a: Interval, b: Interval) -> Interval:

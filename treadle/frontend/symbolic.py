@@ -20,7 +20,7 @@ from treadle.graph.operator import Operator
 from treadle.graph.types import Dim, TensorType, known_true, normal_size
 from treadle.ops import elementwise, movement
 from treadle.ops import reduce as reductions
-from treadle.ops.sizes import sizes
+from treadle.ops.sizes import SizesAttrs, sizes
 
 _MOST_ELEMENTS = 64
 _MOVES = frozenset(
@@ -29,29 +29,40 @@ _MOVES = frozenset(
 )  # fmt: skip
 
 
+_HOLD_SIZES = frozenset({"int64", "int32", "uint64", "uint32"})
+"""Integer types that an extent is taken to fit; exporters send shapes through int32."""
+
+
 class _Unknown(Exception):
     """A value cannot be told before the model runs."""
 
 
 def is_sizes(node: Node) -> bool:
-    """True for a tensor of sizes, some of them symbolic."""
-    return isinstance(node, Call) and node.op is sizes
+    """True for a tensor of sizes, some of them symbolic, of any integer type that holds them."""
+    return _sizes_attrs(node) is not None
 
 
 def size_values(node: Node) -> np.ndarray | None:
-    """Return the elements of a constant or of sizes, as Python ints and expressions.
-
-    Sizes of a narrower integer type are `sizes` under a cast.
-    """
+    """Return the elements of a constant or of sizes, as Python ints and expressions."""
     if isinstance(node, Constant):
         return node.value.astype(object)
-    if isinstance(node, Call) and node.op is elementwise.cast and is_sizes(node.args[0]):
+    attrs = _sizes_attrs(node)
+    if attrs is None:
+        return None
+    return np.array(attrs.values, dtype=object).reshape(attrs.shape)
+
+
+def _sizes_attrs(node: Node) -> SizesAttrs | None:
+    """Return what a tensor of sizes holds; those of a type but int64 are `sizes` under a cast."""
+    if isinstance(node, Call) and node.op is elementwise.cast:
         assert isinstance(node.type, TensorType)
-        return size_values(node.args[0]) if dt.is_integer(node.type.dtype) else None
-    if isinstance(node, Call) and node.op is sizes:
-        attrs: Any = node.attrs  # SizesAttrs
-        return np.array(attrs.values, dtype=object).reshape(attrs.shape)
-    return None
+        if node.type.dtype not in _HOLD_SIZES:
+            return None
+        node = node.args[0]
+    if not isinstance(node, Call) or node.op is not sizes:
+        return None
+    assert isinstance(node.attrs, SizesAttrs)
+    return node.attrs
 
 
 def sizes_node(values: Sequence[Dim], shape: Sequence[int], dtype: str = "int64") -> Node:
@@ -79,7 +90,7 @@ def fold_sizes(node: Node) -> Node:
         return node
     assert isinstance(node.type, TensorType)
     elements = [v if isinstance(v, Expr) else int(v) for v in values[node].reshape(-1)]
-    if dt.is_integer(node.type.dtype) and node.type.dtype in ("int64", "int32"):
+    if node.type.dtype in _HOLD_SIZES:
         return sizes_node(elements, node.type.static_shape, node.type.dtype)
     if all(isinstance(v, int) for v in elements):
         kind = dt.to_numpy(node.type.dtype)
@@ -114,7 +125,7 @@ def _computed(node: Call, arrays: list[np.ndarray]) -> np.ndarray:
     if op is elementwise.cast:
         if attrs.dtype == "bool":
             return _each(lambda v: _decided(convert(v) != 0), arrays[0])
-        if not dt.is_integer(attrs.dtype):
+        if attrs.dtype not in _HOLD_SIZES:
             raise _Unknown
         return arrays[0]
     if op in (reductions.prod, reductions.sum_):

@@ -10,7 +10,7 @@ from typing import Literal
 from treadle.expr.nodes import convert
 from treadle.graph.types import Dim, Type, known_true, product_of, same_dim, tensor_type
 
-Rule = Literal["equal", "within", "filled", "kept"]
+Rule = Literal["equal", "within", "filled", "kept", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class SizeRule:
     """`a` is equal to `b`, or within `b` (at most that), or filled: not 0 unless `b` is 0.
 
     Or it is kept by a squeeze without axes: not 1, whatever `b` is.
+    Or it never holds, for the `reason` given.
 
     `axis` is the axis of the operand that `a` (or, for "within", `b`) is the extent of.
     """
@@ -26,6 +27,7 @@ class SizeRule:
     a: Dim
     b: Dim
     axis: int = 0
+    reason: str = ""
 
     @property
     def always_holds(self) -> bool:
@@ -34,6 +36,8 @@ class SizeRule:
             return same_dim(self.a, self.b)
         if self.rule == "within":
             return known_true(convert(self.a) <= self.b) is True
+        if self.rule == "never":
+            return False
         if self.rule == "kept":
             return known_true(convert(self.a) != 1) is True
         return known_true(convert(self.a) > 0) is True or same_dim(self.b, 0)
@@ -50,6 +54,8 @@ class SizeRule:
             return f"combines tensors of different sizes: {self.a} and {self.b}"
         if self.rule == "within":
             return f"reads {self.a} elements along axis {self.axis} of a tensor that has {self.b}"
+        if self.rule == "never":
+            return f"is a branch that cannot run: {self.reason}"
         if self.rule == "kept":
             return f"drops axis {self.axis} too, and the rank of its result changes"
         return f"reads an axis {self.axis} that is empty, and its result is not"

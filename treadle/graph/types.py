@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from treadle.dtype import check_dtype, itemsize
 from treadle.errors import TypeMismatch
-from treadle.expr.bounds import Interval, prove
-from treadle.expr.nodes import Expr, Var, free_vars, int_value
+from treadle.expr.bounds import FAR, Interval, prove
+from treadle.expr.nodes import Binary, Expr, Var, free_vars, int_value
 from treadle.expr.simplify import simplify
 
 Dim: TypeAlias = int | Expr
@@ -41,7 +41,19 @@ def normal_size(value: Dim) -> Dim:
 
 @lru_cache(maxsize=4096)
 def _normal(value: Expr) -> Expr:
-    return value if isinstance(value, Var) else simplify(value, _sizes_of(value))
+    return value if isinstance(value, Var) else simplify(_without_far(value), _sizes_of(value))
+
+
+def _without_far(value: Expr) -> Expr:
+    """Drop limits that no extent reaches: min(n, 2**63 - 1)  ->  n."""
+    if not isinstance(value, Binary):
+        return value
+    limit = int_value(value.b)
+    if limit is not None and (
+        (value.op == "min" and limit >= FAR) or (value.op == "max" and limit <= -FAR)
+    ):
+        return _without_far(value.a)
+    return value.with_children((_without_far(value.a), _without_far(value.b)))
 
 
 def _sizes_of(*values: Expr) -> dict[Var, Interval]:

@@ -210,7 +210,7 @@ def is_even(whole: Expr, factor: ExprLike, known: Simplifier) -> bool:
 
 def index_range(extent: Expr, known: Simplifier) -> Interval:
     """Return what the variable of a loop of `extent` iterations runs over."""
-    high = known.bounds.of(extent).hi
+    high = known.bounds.reach(extent).hi
     return Interval(0, None if high is None else max(0, high - 1))
 
 

@@ -333,7 +333,8 @@ class _Builder:
         """Refuse vectors and unrolled code of any length, and threads of two numbers."""
         if note is None:
             return
-        if note.kind in ("vectorized", "unrolled") and self.known.bounds.of(extent).hi is None:
+        most = self.known.bounds.reach(extent).hi
+        if note.kind in ("vectorized", "unrolled") and most is None:
             raise ScheduleError(
                 f"{leaf.name} cannot be {note.kind}: it has no constant bound, its extent is "
                 f"{extent}",
@@ -491,7 +492,7 @@ class _Builder:
     def _local_buffers(self, stage: Stage, box: Box) -> list[Buffer]:
         shape = []
         for axis, span in box.items():
-            high = self.known.bounds.of(span.extent).hi
+            high = self.known.bounds.reach(span.extent).hi
             if high is None:
                 raise ScheduleError(
                     f"the part of {stage.name} needed here has no constant bound along "
@@ -580,7 +581,7 @@ class _Builder:
 
     def _whole_tile(self, span: Span) -> Span:
         """Return a span with the most elements it ever has."""
-        high = self.known.bounds.of(span.extent).hi
+        high = self.known.bounds.reach(span.extent).hi
         return span if high is None else Span(span.start, Const.of(high))
 
     def _reductions(self, stage: Stage) -> Box:

@@ -8,6 +8,7 @@ from math import prod
 
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
+from treadle.expr.bounds import FAR
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -138,8 +139,9 @@ def _lines(
     at: list[Expr] = []
     for span, step in zip(spans, steps, strict=True):
         index = ex.substitute(span.start, later)
-        high = known.bounds.of(span.extent).hi
-        turns = ceil_div(span.extent if high is None else Const.of(high), Const.of(step))
+        high = known.bounds.reach(span.extent).hi
+        extent = span.extent if high is None or high >= FAR else Const.of(high)
+        turns = ceil_div(extent, Const.of(step))
         if int_value(turns) != 1:
             line = Var(memory.unique(f"{name}.line"))
             loops.append((line, turns))

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import dtype as dt
-from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Expr, Var, free_vars
+from treadle.errors import InputError, TypeMismatch
+from treadle.expr.nodes import Expr, Var, cast, free_vars
 from treadle.graph.interpret import evaluate, leaves
 from treadle.graph.nodes import Function, topological
-from treadle.graph.operator import Attrs, Operator, register
+from treadle.graph.operator import Attrs, Fusion, Operator, register
+from treadle.graph.size_rules import SizeRule
 from treadle.graph.symbols import decided_by
 from treadle.graph.types import Dim, TensorType, TupleType, Type, same_dim, tensor_type
+from treadle.te import tensor as te
 
 CONDITION = TensorType((), "bool")
 COUNT = TensorType((), dt.INDEX)
@@ -233,3 +235,40 @@ loop: Operator[LoopAttrs] = register(
     )
 )
 """(states..., rows...): at most `limit` iterations while the condition holds; rows are stacked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseAttrs(Attrs):
+    """The type of the result that stands for a branch, and why no run may take it."""
+
+    shape: tuple[Dim, ...]
+    dtype: str
+    reason: str
+
+
+def _infer_refuse(a: RefuseAttrs, x: Type) -> Type:
+    if x != CONDITION:
+        raise TypeMismatch(f"a refusal takes one truth value, not {x}")
+    return TensorType(a.shape, a.dtype)
+
+
+def _refuse_rules(a: RefuseAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
+    yield SizeRule("never", 0, 0, reason=a.reason)
+
+
+def _no_result(a: RefuseAttrs, x: np.ndarray) -> np.ndarray:
+    raise InputError(f"these inputs take a branch that cannot run: {a.reason}")
+
+
+refuse: Operator[RefuseAttrs] = register(
+    Operator(
+        name="refuse",
+        infer=_infer_refuse,
+        reference=_no_result,
+        compute=lambda a, x: te.compute_one(a.shape, lambda *i: cast(x[()], a.dtype), "refuse"),
+        rules=_refuse_rules,
+        attrs_type=RefuseAttrs,
+        fusion=Fusion.OPAQUE,
+    )
+)
+"""What a branch gives that no run may take: a plan refuses to run as soon as it is there."""

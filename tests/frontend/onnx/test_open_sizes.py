@@ -254,6 +254,7 @@ CASES = {
     ),
     "spectrum": Case("DFT", (("n", 8, 1),), (), {"onesided": 1}),
     "spectra_of_frames": Case("STFT", (("n", "signal", 1),), (np.int64(3), _values(8)), opset=17),
+    "spectra_of_rows": Case("STFT", (("n", "signal"),), (np.int64(3), _values(8)), opset=17),
     "determinants": Case("Det", (("n", "l", 3, 3),)),
     "blocks_to_image": Case("Col2Im", (("n", 12, 9),), (_ints(4, 4), _ints(2, 2)), opset=18),
     "deformed_convolution": Case(

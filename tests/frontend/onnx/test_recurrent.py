@@ -176,6 +176,33 @@ def test_an_open_batch_of_a_known_length() -> None:
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("steps", "hidden"), [(40, 128), (200, 8)])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_long_steps_and_long_sequences_are_loops(kind: str, steps: int, hidden: int) -> None:
+    rng = np.random.default_rng(steps)
+    rows = GATES[kind] * hidden
+    constants = {
+        "w": _random(rng, 2, rows, FEATURES) / 4,
+        "r": _random(rng, 2, rows, hidden) / 16,
+        "b": _random(rng, 2, 2 * rows),
+    }
+    node = helper.make_node(
+        kind, ["x", *constants], ["y", "h"], hidden_size=hidden, direction="bidirectional"
+    )
+    model = make([node], {"x": [steps, 2, FEATURES]}, ["y", "h"], 14, constants)
+    executable = treadle.compile(model)
+    assert len(executable.plan["instructions"]) < 40
+    x = _random(rng, steps, 2, FEATURES)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for got, want in zip(executable.run({"x": x}), session.run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(np.asarray(got), want, rtol=2e-5, atol=2e-6)
+
+
+def test_short_steps_of_a_short_sequence_are_unrolled() -> None:
+    model = _layer("LSTM", 1, {"b"})
+    assert "plans" not in treadle.compile(model).plan
+
+
 def test_a_very_long_sequence() -> None:
     model = _layer("RNN", 2, {"b"}, direction="bidirectional")
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 5000

@@ -16,6 +16,7 @@ from treadle.frontend.onnx import (
     microsoft_fused,
     microsoft_gqa,
     microsoft_quantized,
+    microsoft_recurrent,
     ml,
     movement,
     ngrams,
@@ -41,7 +42,7 @@ from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 FAMILIES = (
     constants, conv, deform, einsum, elementwise, matmul, microsoft,
-    microsoft_attention, microsoft_fused, microsoft_gqa, microsoft_quantized,
+    microsoft_attention, microsoft_fused, microsoft_gqa, microsoft_quantized, microsoft_recurrent,
     ml, movement, ngrams,
     norm, pool, quantize, random_numbers, recurrent, reduce, resize, scatter, select, sequence,
     shape, signal,

@@ -5,23 +5,17 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
-from treadle.errors import ModelError
-from treadle.expr.nodes import Var as SizeVar
+from treadle.errors import ModelError, UnsupportedOperators
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
-from treadle.frontend.onnx.check import (
-    check_complete,
-    check_form,
-    fitting,
-    placed,
-    undefined,
-    usage,
-)
+from treadle.frontend.onnx.alternatives import Alternatives
+from treadle.frontend.onnx.check import check_complete, check_form, fitting, placed, undefined
 from treadle.frontend.onnx.files import AnyModel, Source, open_model
+from treadle.frontend.onnx.frames import Frame, Use, bind, check_results
 from treadle.frontend.onnx.functions import (
     attributes_of,
     expand,
@@ -45,7 +39,6 @@ from treadle.frontend.onnx.running import (
     LoopParameters,
     Running,
     anchored,
-    branched,
     decided_sizes,
     running_of,
     visible,
@@ -59,6 +52,9 @@ from treadle.graph.types import Structure, TensorType
 
 REPETITION_LIMIT = 50_000
 """How many nodes the bodies of loops may become when they are unrolled."""
+
+MOST_TYPES = 12
+"""How many types of a node's inputs a message lists."""
 
 
 def import_onnx(
@@ -89,59 +85,14 @@ def import_onnx(
         raise type(e)(e.problem, at=source.name, hint=e.hint) from None
 
 
-@dataclass(slots=True)
-class _Frame:
-    """A node list being converted: the main graph, a function body or a branch.
-
-    `targets` are the names its `results` get in the frame below it on the stack. `defined` are
-    the names assigned in this frame; `values` may hold those of an outer graph too.
-    """
-
-    nodes: Sequence[onnx.NodeProto]
-    values: MutableMapping[str, Node]
-    opsets: Mapping[str, int]
-    results: Sequence[str] = ()
-    targets: Sequence[str] = ()
-    prefix: str = ""
-    attributes: Mapping[str, onnx.AttributeProto] | None = None
-    position: int = 0
-    defined: set[str] = field(default_factory=set)
-    after: Callable[[_Frame], None] | None = None
-    """Takes the results of a frame that is finished."""
-    sizes: dict[SizeVar, Node] = field(default_factory=dict)
-    """Sizes that are the numbers of values computed in this frame."""
-    use: _Use | None = None
-    """The node whose function, branch or body this is."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """The loop that a frame is one iteration of, and its node."""
 
     repetition: Repetition
-    use: _Use
+    use: Use
     own: Mapping[str, Node]
     at_run_time: Callable[[], Running]
-
-
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """One node about to be converted: where it stands and what it is given."""
-
-    proto: onnx.NodeProto
-    frame: _Frame
-    origin: str
-    place: str
-    inputs: tuple[Node | None, ...]
-
-    def advice(self) -> str:
-        """Return what the operator takes."""
-        domain = domain_of(self.proto.domain)
-        try:
-            opset = self.frame.opsets.get(domain, 1)
-            return usage(onnx.defs.get_schema(self.proto.op_type, opset, domain))
-        except onnx.defs.SchemaError:
-            return usage(None)
 
 
 class _Importer:
@@ -151,10 +102,11 @@ class _Importer:
         self._source = source
         self._resolver = Resolver(source.model)
         self._folder = Folder()
-        self._stack: list[_Frame] = []
+        self._stack: list[Frame] = []
         self._loops = LoopParameters()
         self._repeated = 0
         self._notes: dict[str, None] = {}
+        self.continued = 0
 
     def run(
         self,
@@ -174,7 +126,8 @@ class _Importer:
         inputs = InputTypes([d for d in declared if d.name not in whole], shapes, dynamic)
         whole |= inputs.params()
         values.update(whole)
-        main = _Frame(graph.node, values, self._resolver.opsets, defined=set(values))
+        main = Frame(graph.node, values, self._resolver.opsets, defined=set(values))
+        main.results = tuple(o.name for o in graph.output)
         try:
             self._convert(main)
         except RuntimeValueError as e:
@@ -207,25 +160,44 @@ class _Importer:
             _define(found, name, Constant.of(array, origin=name))
         return found
 
-    def _convert(self, main: _Frame) -> None:
+    def _convert(self, main: Frame) -> None:
         self._stack = [main]
         while self._stack:
-            frame = self._stack[-1]
-            if frame.position == len(frame.nodes):
-                self._finish(self._stack.pop())
-                continue
-            proto = frame.nodes[frame.position]
-            frame.position += 1
-            self._step(frame, proto)
+            try:
+                self._advance(self._stack[-1])
+            except ModelError as error:
+                self._recover(error)
 
-    def _finish(self, frame: _Frame) -> None:
+    def _advance(self, frame: Frame) -> None:
+        """Convert the next node of the innermost frame, or finish it."""
+        if frame.position == len(frame.nodes):
+            self._finish(self._stack.pop())
+            return
+        frame.position += 1
+        self._step(frame, frame.nodes[frame.position - 1])
+
+    def _recover(self, error: ModelError) -> None:
+        """Go on without the innermost branch that can be done without; else raise `error`."""
+        while self._stack and not isinstance(error, (RuntimeValueError, UnsupportedOperators)):
+            frame = self._stack.pop()
+            if frame.failed is None:
+                continue
+            try:
+                frame.failed(error)
+            except ModelError as another:
+                error = another
+            else:
+                return
+        raise error
+
+    def _finish(self, frame: Frame) -> None:
         """Hand the results of a function or branch to the node it stands for."""
         if not self._stack:
             return
         assert frame.use is not None
         with placed(frame.use.place, frame.use.advice):
             if frame.after is not None:
-                _check_results(frame)
+                check_results(frame)
                 frame.after(frame)
                 return
             self._stack[-1].sizes.update(frame.sizes)
@@ -233,9 +205,9 @@ class _Importer:
                 if target and result not in frame.values:
                     raise ModelError(f"the result {result!r} is computed by no node")
                 if target:
-                    _bind(self._stack[-1], target, frame.values[result])
+                    bind(self._stack[-1], target, frame.values[result])
 
-    def _step(self, frame: _Frame, proto: onnx.NodeProto) -> None:
+    def _step(self, frame: Frame, proto: onnx.NodeProto) -> None:
         index = frame.position - 1
         origin = frame.prefix + origin_of(proto.name, proto.op_type, index)
         place = f"{self._source.name}, node {origin} (index {index}), operator {proto.op_type}"
@@ -243,11 +215,11 @@ class _Importer:
         with placed(f"{place}, opset {opset}"):
             inputs = _inputs(frame, proto)
         meaning = self._resolver.meaning(proto, frame.opsets)
-        use = _Use(proto, frame, origin, place + _signature(meaning, frame, proto, inputs), inputs)
+        use = Use(proto, frame, origin, place + _signature(meaning, frame, proto, inputs), inputs)
         with placed(use.place, use.advice):
             self._apply(meaning, use)
 
-    def _apply(self, meaning: Meaning, use: _Use) -> None:
+    def _apply(self, meaning: Meaning, use: Use) -> None:
         if isinstance(meaning, Missing):
             missing = UnsupportedList()
             domain, op = domain_of(use.proto.domain), use.proto.op_type
@@ -257,7 +229,7 @@ class _Importer:
             results = self._call(meaning, use)
             for name, value in zip(use.proto.output, results, strict=False):
                 if name:
-                    _bind(use.frame, name, value)
+                    bind(use.frame, name, value)
         elif isinstance(meaning, Branching):
             self._branch(use)
         elif isinstance(meaning, Repeating):
@@ -269,7 +241,7 @@ class _Importer:
             check_form(meaning.schema, attributes_of(full, None), use.inputs, use.proto)
             self._stack.append(self._inline(expand(meaning, full, use.inputs), full, use))
 
-    def _call(self, meaning: Conversion, use: _Use) -> Sequence[Node]:
+    def _call(self, meaning: Conversion, use: Use) -> Sequence[Node]:
         attributes = attributes_of(use.proto, use.frame.attributes)
         if meaning.schema is not None:
             check_form(meaning.schema, attributes, use.inputs, use.proto)
@@ -289,7 +261,7 @@ class _Importer:
         return results
 
     def _node(
-        self, use: _Use, version: int, attributes: Mapping[str, onnx.AttributeProto]
+        self, use: Use, version: int, attributes: Mapping[str, onnx.AttributeProto]
     ) -> OnnxNode:
         return OnnxNode(
             op=use.proto.op_type,
@@ -301,7 +273,7 @@ class _Importer:
             external=self._source.external,
         )
 
-    def _inline(self, function: onnx.FunctionProto, call: onnx.NodeProto, use: _Use) -> _Frame:
+    def _inline(self, function: onnx.FunctionProto, call: onnx.NodeProto, use: Use) -> Frame:
         inputs = use.inputs
         if len(inputs) > len(function.input):
             raise ModelError(
@@ -310,7 +282,7 @@ class _Importer:
             )
         given = attributes_of(call, use.frame.attributes)
         values = {n: v for n, v in zip(function.input, inputs, strict=False) if v is not None}
-        return _Frame(
+        return Frame(
             nodes=without_absent(function, len(inputs), inputs),
             values=values,
             opsets=self._resolver.imports(function),
@@ -322,46 +294,41 @@ class _Importer:
             use=use,
         )
 
-    def _branch(self, use: _Use) -> None:
+    def _branch(self, use: Use) -> None:
         """Inline the branch that is taken; where that is not known, convert both."""
         condition = use.inputs[0] if use.inputs else None
         if condition is None:
             raise ModelError("an If lacks its condition")
         if isinstance(condition, Constant) and condition.value.size == 1:
             is_true = bool(condition.value.reshape(()))
-            frame = self._branch_frame(use, "then_branch" if is_true else "else_branch")
+            frame = self.branch_frame(use, "then_branch" if is_true else "else_branch")
             self._stack.append(frame)
             return
-        results: list[Sequence[Node]] = []
+        Alternatives(self, use, condition).start()
 
-        def done(frame: _Frame) -> None:
-            results.append(anchored([frame.values[r] for r in frame.results], frame.sizes))
-            if len(results) == 1:
-                start("else_branch")
-            else:
-                self._bind_results(use, branched(use.origin, condition, results, outside))
+    def push(self, frame: Frame) -> None:
+        """Convert a frame before going on with the one it is pushed on."""
+        self._stack.append(frame)
 
-        def start(name: str) -> None:
-            frame = self._branch_frame(use, name)
-            frame.after = done
-            self._stack.append(frame)
+    def note(self, text: str) -> None:
+        """Add a note that a user should read."""
+        self._notes[text] = None
 
-        outside = set(visible(use.frame.values))
-        start("then_branch")
-
-    def _bind_results(self, use: _Use, results: Sequence[Node]) -> None:
+    def bind_results(self, use: Use, results: Sequence[Node]) -> None:
+        """Give the outputs of a node their values."""
         stamp_origin(results, [i for i in use.inputs if i is not None], use.origin)
         use.frame.sizes.update(decided_sizes(results))
         for name, value in zip(use.proto.output, results, strict=False):
             if name:
-                _bind(use.frame, name, value)
+                bind(use.frame, name, value)
 
-    def _branch_frame(self, use: _Use, wanted: str) -> _Frame:
+    def branch_frame(self, use: Use, wanted: str) -> Frame:
+        """Return the nodes of one branch of an If."""
         graphs = [a.g for a in use.proto.attribute if a.name == wanted]
         if not graphs:
             raise ModelError(f"an If lacks its attribute {wanted!r}")
         own = self._initializers(graphs[0], {})
-        return _Frame(
+        return Frame(
             nodes=graphs[0].node,
             values=ChainMap(own, use.frame.values),
             opsets=use.frame.opsets,
@@ -373,7 +340,7 @@ class _Importer:
             use=use,
         )
 
-    def _repeat(self, meaning: Repeating, use: _Use) -> None:
+    def _repeat(self, meaning: Repeating, use: Use) -> None:
         attributes = attributes_of(use.proto, use.frame.attributes)
         node = self._node(use, meaning.version, attributes)
         try:
@@ -384,11 +351,11 @@ class _Importer:
         own = self._initializers(repetition.body, {})
         self._turn(_Turn(repetition, use, own, lambda: running_of(node, attributes)))
 
-    def _finish_turn(self, frame: _Frame, turn: _Turn) -> None:
+    def _finish_turn(self, frame: Frame, turn: _Turn) -> None:
         turn.use.frame.sizes.update(frame.sizes)
         self._next_turn(frame, turn)
 
-    def _next_turn(self, frame: _Frame, turn: _Turn) -> None:
+    def _next_turn(self, frame: Frame, turn: _Turn) -> None:
         try:
             turn.repetition.take([frame.values[r] for r in frame.results])
         except RuntimeValueError:
@@ -396,18 +363,18 @@ class _Importer:
             return
         self._turn(turn)
 
-    def _run_loop(self, use: _Use, running: Running) -> None:
+    def _run_loop(self, use: Use, running: Running) -> None:
         """Convert the body of a loop once, and again while its states turn out to vary."""
         own = self._initializers(running.body, {})
         outside = set(visible(use.frame.values))
 
-        def done(frame: _Frame) -> None:
+        def done(frame: Frame) -> None:
             results = [frame.values[r] for r in frame.results]
             if running.widen(results):
                 start()
             else:
                 made = running.results(results, outside, frame.sizes)
-                self._bind_results(use, made)
+                self.bind_results(use, made)
 
         def start() -> None:
             given = running.given()
@@ -425,10 +392,12 @@ class _Importer:
         if given is None:
             results = turn.repetition.outputs()
             results = [self._folder.fold(r) if _is_constant_call(r) else r for r in results]
-            self._bind_results(use, results)
+            self.bind_results(use, results)
             return
         self._repeated += max(len(body.node), 1)
-        if self._repeated > REPETITION_LIMIT and not turn.repetition.is_batched:
+        # What comes to more in the end is not unrolled up to the limit first.
+        whole = max(self._repeated, turn.repetition.certain * max(len(body.node), 1))
+        if whole > REPETITION_LIMIT and not turn.repetition.is_batched:
             self._repeated = 0
             self._run_loop(use, turn.at_run_time())
             return
@@ -439,9 +408,9 @@ class _Importer:
         self._stack.append(frame)
 
     def _body_frame(
-        self, use: _Use, body: onnx.GraphProto, own: MutableMapping[str, Node], name: str
-    ) -> _Frame:
-        return _Frame(
+        self, use: Use, body: onnx.GraphProto, own: MutableMapping[str, Node], name: str
+    ) -> Frame:
+        return Frame(
             nodes=body.node,
             values=ChainMap(own, use.frame.values),
             opsets=use.frame.opsets,
@@ -452,7 +421,7 @@ class _Importer:
             use=use,
         )
 
-    def _check_budget(self, use: _Use) -> None:
+    def _check_budget(self, use: Use) -> None:
         if self._repeated > REPETITION_LIMIT:
             raise ModelError(
                 f"the model has more than {REPETITION_LIMIT} nodes after its loops are unrolled; "
@@ -471,13 +440,7 @@ def _free_inputs(graph: onnx.GraphProto, values: Mapping[str, Node]) -> list[onn
     return [i for i in graph.input if i.name not in values]
 
 
-def _check_results(frame: _Frame) -> None:
-    lost = [r for r in frame.results if r not in frame.values]
-    if lost:
-        raise ModelError(f"the result {lost[0]!r} is computed by no node")
-
-
-def _inputs(frame: _Frame, proto: onnx.NodeProto) -> tuple[Node | None, ...]:
+def _inputs(frame: Frame, proto: onnx.NodeProto) -> tuple[Node | None, ...]:
     names = list(proto.input)
     while names and not names[-1]:
         names.pop()
@@ -485,16 +448,6 @@ def _inputs(frame: _Frame, proto: onnx.NodeProto) -> tuple[Node | None, ...]:
         if name and name not in frame.values:
             raise undefined(name, frame.nodes, frame.position - 1)
     return tuple(frame.values[n] if n else None for n in names)
-
-
-def _bind(frame: _Frame, name: str, value: Node) -> None:
-    if name in frame.defined:
-        raise ModelError(
-            f"the value {name!r} is defined twice",
-            hint="names in an ONNX graph are assigned once; check how it was exported",
-        )
-    frame.defined.add(name)
-    frame.values[name] = value
 
 
 def _define(values: dict[str, Node], name: str, value: Node) -> None:
@@ -527,10 +480,13 @@ def _is_constant_call(node: Node) -> bool:
 
 
 def _signature(
-    meaning: Meaning, frame: _Frame, proto: onnx.NodeProto, inputs: Sequence[Node | None]
+    meaning: Meaning, frame: Frame, proto: onnx.NodeProto, inputs: Sequence[Node | None]
 ) -> str:
     """Return the operator version, opset and input types, as they follow the name in messages."""
     version = f"-{meaning.version}" if isinstance(meaning, Conversion) else ""
     opset = frame.opsets.get(domain_of(proto.domain), 0)
-    types = ", ".join("-" if i is None else str(i.type) for i in inputs)
+    shown = ["-" if i is None else str(i.type) for i in inputs[:MOST_TYPES]]
+    if len(inputs) > MOST_TYPES:
+        shown.append(f"... {len(inputs) - MOST_TYPES} more")
+    types = ", ".join(shown)
     return f"{version}, opset {opset}, inputs ({types})"

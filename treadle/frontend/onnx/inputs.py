@@ -173,12 +173,22 @@ def _declared_dims(declared: onnx.ValueInfoProto) -> tuple[int | str, ...] | Non
 
 def _declared_dim(name: str, dim: onnx.TensorShapeProto.Dimension) -> int | str:
     if dim.WhichOneof("value") != "dim_value":
-        return dim.dim_param
+        return "" if _means_unknown(dim.dim_param) else dim.dim_param
     if dim.dim_value == -1:  # how some exporters write an unknown size
         return ""
     if not 0 <= dim.dim_value < _DIM_LIMIT:
         raise ModelError(f"input {name!r} has a dimension of {dim.dim_value}")
     return int(dim.dim_value)
+
+
+def _means_unknown(name: str) -> bool:
+    """True for what exporters write where they know no name: two such sizes need not be equal.
+
+    These are marks without a letter or digit ("?", "*"), negative numbers and "None". A number
+    that an exporter made up for one size ("unk__12", "387") is a name.
+    """
+    is_negative = name.startswith("-") and name[1:].isdigit()
+    return is_negative or name in ("None", "unknown") or not any(c.isalnum() for c in name)
 
 
 def _fits(shape: Sequence[int], dims: Sequence[int | str]) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.errors import ModelError
+from treadle.expr.bounds import FAR
 from treadle.expr.nodes import convert, int_value, maximum, minimum
 from treadle.frontend.onnx.build import (
     broadcast,
@@ -203,7 +204,7 @@ def _cut_symbolic(x: Node, positions: Sequence[tuple[int, Dim, Dim, int]]) -> No
     )
     if whole:
         return x
-    steps = tuple(step for *_, step in positions)
+    steps = tuple(max(-FAR, min(step, FAR)) for *_, step in positions)
     return sizes.cut(x, begin=tuple(begins), sizes=tuple(counts), strides=steps, axes=axes)
 
 
@@ -213,12 +214,15 @@ def _symbolic_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, 
     first = _clamped(_from_front(start, extent), 0, high)
     last = _clamped(_from_front(end, extent), low, high)
     span = normal_size(last - first if step > 0 else first - last)
-    count = (convert(span) + (abs(step) - 1)) // abs(step)
+    stride = min(abs(step), FAR)
+    count = (convert(span) + (stride - 1)) // stride
     return first, normal_size(maximum(count, 0))
 
 
 def _from_front(position: Dim, extent: Dim) -> Dim:
     """Return a position that counts from the end where it is negative as one from the front."""
+    if isinstance(position, int) and position <= -FAR:
+        return position  # before the front of any axis
     negative = known_true(convert(position) < 0)
     if negative is None:
         raise ModelError(

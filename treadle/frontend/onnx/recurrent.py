@@ -3,7 +3,7 @@
 
 The products of all inputs by their weights are one matrix product; every step then adds a product
 of the state before it. The kernels of all steps are alike, so they are compiled once. A sequence of
-symbolic or great length is a loop whose body is one step.
+symbolic or great length is a loop whose body is one step, and so is a short one of long steps.
 """
 
 from __future__ import annotations
@@ -32,11 +32,21 @@ from treadle.graph.types import Dim, normal_size
 from treadle.ops import elementwise, matmul, movement, sizes
 from treadle.ops.control import CONDITION, COUNT
 
-UNROLLED_LIMIT = 512
+UNROLLED_LIMIT = 128
 """A longer sequence is a loop: on two cores, a bidirectional LSTM of 100 unrolled steps takes 2 s
 to compile, of 500 steps 18 s."""
 
+LONG_STEP = 50_000
+"""Multiply-adds of a step with a state from which on it does not matter that an iteration of a loop
+costs 0.2 us of its own: a step of an LSTM with 112 hidden units takes 3 us."""
+
+FEW_STEPS = 16
+"""What is unrolled in any case: fewer instructions than there are in many a layer."""
+
 Activation: TypeAlias = Callable[[Node], Node]
+
+Product: TypeAlias = Callable[[Node], Node]
+"""product(rows [n, k]) -> [n, gates * hidden]: by the weights of one direction."""
 
 
 def _affine(x: Node, alpha: float, beta: float) -> Node:
@@ -121,20 +131,21 @@ class _Layer:
     def part(self, index: int, direction: int) -> Node | None:
         """Return one direction of an optional input [directions, ...]."""
         value = self.node.optional(index)
-        return None if value is None else _row(value, direction, 0)
+        return None if value is None else row_of(value, direction, 0)
 
     def start(self, index: int, direction: int) -> Node:
         """Return an initial state [batch, hidden]; zeros where none is given."""
         value = self.node.optional(index)
         if value is not None:
-            return _row(value, direction, 1 if self.batch_first else 0)
+            return row_of(value, direction, 1 if self.batch_first else 0)
         if isinstance(self.batch, int):
             zeros = np.zeros((self.batch, self.hidden), to_numpy(self.node.type(0).dtype))
             return Constant.of(zeros)
         return broadcast(scalar_like(0.0, self.x), (self.batch, self.hidden))
 
 
-def _row(x: Node, k: int, axis: int) -> Node:
+def row_of(x: Node, k: int, axis: int) -> Node:
+    """Return entry `k` of an axis, which it loses."""
     shape = dims_of(x)
     kept = (*shape[:axis], *shape[axis + 1 :])
     if shape[axis] == 1:
@@ -186,6 +197,8 @@ class _Direction:
     recurrence: Node
     inputs: Node
     """The inputs times their weights: [steps, batch, gates * hidden]."""
+    product: Product | None = None
+    """What multiplies a state by the weights where that is not `recurrence`."""
 
     def gates(self, value: Node) -> list[Node]:
         """Cut [batch, n * hidden] into gates."""
@@ -195,20 +208,34 @@ class _Direction:
 
     def with_state(self, x: Node, state: Node) -> Node:
         """Return a step's input product `x` plus its state product: [batch, gates * hidden]."""
+        if self.product is not None:
+            return elementwise.add(self.product(state), x)
         return elementwise.add(matmul.matmul(state, self.recurrence), x)
 
 
-def _direction(layer: _Layer, index: int, backwards: bool, bias: Node | None) -> _Direction:
+def _direction(
+    layer: _Layer,
+    index: int,
+    backwards: bool,
+    bias: Node | None,
+    products: tuple[Product, Product] | None = None,
+) -> _Direction:
+    """Return a direction; `products` multiply inputs and states by weights of another form."""
     weights, recurrence = layer.part(1, index), layer.part(2, index)
     assert weights is not None  # both are required inputs
     assert recurrence is not None
     steps, batch, features = dims_of(layer.x)
     rows = reshaped(layer.x, (normal_size(steps * batch), features))
-    product: Node = matmul.matmul(rows, transposed(weights, (1, 0)))
+    by_inputs, by_state = products or (None, None)
+    product: Node
+    if by_inputs is None:
+        product = matmul.matmul(rows, transposed(weights, (1, 0)))
+    else:
+        product = by_inputs(rows)
     if bias is not None:
         product = elementwise.add(product, bias)
     whole = reshaped(product, (steps, batch, layer.gates * layer.hidden))
-    return _Direction(layer, index, backwards, transposed(recurrence, (1, 0)), whole)
+    return _Direction(layer, index, backwards, transposed(recurrence, (1, 0)), whole, by_state)
 
 
 def _per_step(x: Node, steps: int) -> list[Node]:
@@ -232,10 +259,17 @@ def _run(direction: _Direction, start: State, step: Step) -> tuple[list[Node], S
     They are one value per step, or one for all steps of a loop: [steps, batch, hidden].
     """
     steps = direction.layer.steps
-    if isinstance(steps, int) and steps <= UNROLLED_LIMIT:
+    if isinstance(steps, int) and steps <= _unrolled_steps(direction.layer):
         return _unrolled(direction, steps, start, step)
     whole, last = _looped(direction, start, step)
     return [whole], last
+
+
+def _unrolled_steps(layer: _Layer) -> int:
+    """Return how many steps of a layer are unrolled: few of long ones."""
+    batch = layer.batch if isinstance(layer.batch, int) else 1
+    work = batch * layer.gates * layer.hidden**2
+    return FEW_STEPS if work >= LONG_STEP else UNROLLED_LIMIT
 
 
 def _unrolled(
@@ -365,13 +399,25 @@ def rnn(node: OnnxNode) -> list[Node]:
 @converter("LSTM", since=(7, 14, 22))
 def lstm(node: OnnxNode) -> list[Node]:
     """Convert the long short-term memory, with peepholes and coupled gates where given."""
+    return lstm_by_products(node)
+
+
+def lstm_by_products(
+    node: OnnxNode, products: Callable[[int], tuple[Product, Product]] | None = None
+) -> list[Node]:
+    """Return a long short-term memory.
+
+    `products(direction)` multiply its inputs and states where its weights have another form than
+    those of the standard's operator.
+    """
     layer = _read_layer(node, 4)
     order = _order(node, layer.directions)
     functions = _activations(node, ["Sigmoid", "Tanh", "Tanh"], layer.directions)
     coupled = node.flag("input_forget")
     runs = []
     for d, backwards in enumerate(order):
-        one = _direction(layer, d, backwards, _one_bias(layer, d))
+        own = None if products is None else products(d)
+        one = _direction(layer, d, backwards, _one_bias(layer, d), own)
         cell = _Cell(one, functions[3 * d : 3 * d + 3], coupled, layer.part(7, d))
         runs.append(_run(one, (layer.start(5, d), layer.start(6, d)), cell.step))
     return _results(layer, [o for o, _ in runs], [s for _, s in runs])

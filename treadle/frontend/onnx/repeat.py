@@ -29,6 +29,10 @@ class Repetition(Protocol):
     is_batched: bool
     """Whether iterations go over a batch too, which only unrolled ones can."""
 
+    @property
+    def certain(self) -> int:
+        """How many iterations there are for certain; 0 where only running it tells."""
+
     def inputs(self) -> list[Node] | None:
         """Return what the next iteration is given, None when there is none."""
 
@@ -62,6 +66,11 @@ class _Loop:
         self._states = [node.input(k) for k in range(2, len(node.inputs))]
         self._rows: list[list[Node]] = [[] for _ in body.output[len(self._states) + 1 :]]
         _check_body(node, body, 2 + len(self._states))
+
+    @property
+    def certain(self) -> int:
+        """The trip count, where no iteration decides whether there is another."""
+        return max(self._limit or 0, 0) if self._goes_on and _goes_on(self.body) else 0
 
     def inputs(self) -> list[Node] | None:
         """Return the iteration number, the condition and the states."""
@@ -140,6 +149,11 @@ class _Scan:
         self._steps = _common_length(node, self._slices)
         self._rows: list[list[Node]] = [[] for _ in self._ends.output_axes]
 
+    @property
+    def certain(self) -> int:
+        """The length of what is scanned."""
+        return self._steps
+
     def inputs(self) -> list[Node] | None:
         """Return the states and the next slice of every scan input."""
         if self.done >= self._steps:
@@ -196,6 +210,11 @@ class _BatchedScan:
         self._finals: list[list[Node]] = [[] for _ in range(first)]
         self._rows: list[list[list[Node]]] = []
 
+    @property
+    def certain(self) -> int:
+        """The steps of all entries of the batch."""
+        return self._batch * self._steps
+
     def inputs(self) -> list[Node] | None:
         """Return the states and slices of the next step of a batch entry."""
         if self.done >= self._batch * self._steps:
@@ -226,6 +245,17 @@ class _BatchedScan:
             entries = [_stacked([step[k] for step in rows], 0, d) for rows in self._rows]
             collected.append(_stacked(entries, 0, d))
         return [*(_stacked(f, 0, self.body.output[0]) for f in self._finals), *collected]
+
+
+def _goes_on(body: onnx.GraphProto) -> bool:
+    """True where the condition that a body gives is the one it is given, or a constant."""
+    made = {name: n for n in body.node for name in n.output}
+    name = body.output[0].name
+    while name in made and made[name].op_type == "Identity":
+        name = made[name].input[0]
+    if name in made:
+        return str(made[name].op_type) == "Constant"
+    return name == body.input[1].name or name in {i.name for i in body.initializer}
 
 
 def _check_body(node: OnnxNode, body: onnx.GraphProto, given: int) -> None:

@@ -12,15 +12,23 @@ import onnx
 from treadle.errors import ModelError, TypeMismatch
 from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.onnx.build import converted, dims_of, reshaped, transposed
-from treadle.frontend.onnx.closure import anchored, branch, decided_sizes, repeat, visible
+from treadle.frontend.onnx.closure import (
+    anchored,
+    branch,
+    decided_sizes,
+    reached,
+    repeat,
+    visible,
+)
 from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
 from treadle.frontend.onnx.repeat import ScanEnds
 from treadle.frontend.onnx.sequence import form_of, grouped, tensors_of
 from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node, Tuple, Var, topological
+from treadle.graph.symbols import decided_by, symbols_in
 from treadle.graph.types import Dim, TensorType, normal_size, same_dim, tensor_type
 from treadle.ops import elementwise, movement, sizes
-from treadle.ops.control import CONDITION, COUNT
+from treadle.ops.control import CONDITION, COUNT, RefuseAttrs, refuse
 
 _NO_LIMIT = int(np.iinfo(np.int64).max)
 
@@ -30,6 +38,7 @@ __all__ = [
     "anchored",
     "branched",
     "decided_sizes",
+    "refused",
     "running_of",
     "visible",
 ]
@@ -62,6 +71,22 @@ def branched(
         raise error from None
     tensors = iter(made)
     return [grouped(form, tensors) for form in forms[0]]
+
+
+def refused(
+    condition: Node, like: Sequence[Node], outside: Collection[Node], reason: str, origin: str
+) -> list[Node]:
+    """Return the results of a branch that a run may not take: of the types of the other's."""
+    made, _ = reached(like, outside)
+    inner = {s for node in made for s in decided_by(node)}
+    results: list[Node] = []
+    for node in like:
+        type_ = tensor_type(node.type)
+        shape = [1 if not inner.isdisjoint(symbols_in([d])) else d for d in type_.shape]
+        given = _scalar(condition, "bool")
+        attrs = RefuseAttrs(tuple(shape), type_.dtype, reason)
+        results.append(refuse.call(attrs, (given,), origin=origin))
+    return results
 
 
 def _scalar(x: Node, dtype: str) -> Node:

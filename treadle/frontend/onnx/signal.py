@@ -80,10 +80,14 @@ def _matrix(count: int, length: int, inverse: bool, onesided: bool) -> np.ndarra
 
 @converter("STFT", since=(17,))
 def short_time_transform(node: OnnxNode) -> Node:
-    """Convert Fourier transforms of frames that step along a signal [batch, length, 1 or 2]."""
+    """Convert Fourier transforms of frames that step along a signal [batch, length, 1 or 2].
+
+    A real signal may lack the last axis, as onnxruntime takes it.
+    """
     shape, step = node.dims(0), int(node.constant_scalar(1, "frame step"))
-    if len(shape) != 3 or step < 1:
+    if len(shape) not in (2, 3) or step < 1:
         raise ModelError(f"STFT takes a signal [batch, length, 1 or 2], not {node.type(0)}")
+    signal = node.input(0) if len(shape) == 3 else reshaped(node.input(0), (*shape, 1))
     if node.has_input(3):
         length = int(node.constant_scalar(3, "frame length"))
     else:
@@ -93,7 +97,7 @@ def short_time_transform(node: OnnxNode) -> Node:
     frames = normal_size((shape[1] - length) // step + 1)
     starts = elementwise.multiply(counted(frames), Constant.of(step))
     places = elementwise.add(reshaped(starts, (frames, 1)), counted(length))
-    cut: Node = movement.gather(node.input(0), places, axis=1)
+    cut: Node = movement.gather(signal, places, axis=1)
     if node.has_input(2):
         cut = elementwise.multiply(cut, reshaped(node.input(2), (length, 1)))
     return _transformed(cut, 2, None, False, node.flag("onesided", True))
