@@ -76,7 +76,7 @@ def test_dashes_values_and_v08_words() -> None:
     plain = parse_target(f"llvm {X86} -mcpu=haswell -num-cores=2")
     assert parse_target(f"llvm --mcpu=haswell {X86} --num-cores=2") == plain
     assert parse_target(f"llvm -mcpu haswell -num-cores 2 {X86}") == plain
-    words = "-keys=cpu -device=arm_cpu -model=unknown -libs=cblas --system-lib"
+    words = "-keys=cpu -device=arm_cpu -model=unknown -libs=cblas --system-lib=0"
     assert parse_target(f"llvm {words} {X86} -mcpu=haswell -num-cores=2") == plain
 
 
@@ -109,6 +109,8 @@ def test_required_features_leave_tuning_out() -> None:
         ("opencl -device=mali", "not built yet", '"llvm"'),
         ("lvm", "'lvm' is not a kind of target", "did you mean llvm?"),
         ("llvm -mcp=haswell", "unknown option '-mcp=haswell'", "did you mean -mcpu?"),
+        ("llvm -system-lib", "asks for kernels that are linked into a program", "leave it out"),
+        ("llvm --link-params=1", "asks for weights inside the machine code", "leave it out"),
         ("llvm haswell", "unknown option 'haswell'", "-mcpu"),
         ("llvm -mcpu", "option -mcpu of target 'llvm -mcpu' has no value", "-mcpu=…"),
         ("llvm -mcpu=a -mcpu=b", "option -mcpu stands twice", ""),

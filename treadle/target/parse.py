@@ -28,7 +28,12 @@ _OPTIONS = (
     *("mcpu", "mattr", "mtriple", "num-cores", "caches"),
     *("keys", "device", "model", "libs", "tag"),
 )
-_FLAGS = ("system-lib", "link-params")
+_FLAGS = {
+    "system-lib": "kernels that are linked into a program and found there by name",
+    "link-params": "weights inside the machine code",
+}
+"""Options of TVM v0.8 that may stand without a value, and what they ask for: it is not made yet."""
+
 _IGNORED = frozenset({"keys", "device", "model", "libs", "tag", *_FLAGS})
 _MOST_CORES = 4096
 _DEFAULT_CORES = 4
@@ -87,6 +92,11 @@ def _split(text: str) -> tuple[str, dict[str, str]]:
         key, value, rest = _option(rest, text)
         if key in options:
             raise TargetError(f"option -{key} stands twice in target {text!r}")
+        if key in _FLAGS and value.lower() not in ("0", "false"):
+            raise TargetError(
+                f"option -{key} of target {text!r} asks for {_FLAGS[key]}, which is not built yet",
+                hint="leave it out: an artifact holds a shared object and a file of weights",
+            )
         options[key] = value
     return words[0], options
 
