@@ -492,11 +492,14 @@ def reverse_sequence(node: OnnxNode) -> Node:
         lengths = node.constant_ints(1, "sequence_lens")
         if not may_agree(len(lengths), count) or not _fit(lengths, steps):
             raise ModelError(f"the sequence lengths {list(lengths)[:8]} do not fit {node.type(0)}")
+    is_known = isinstance(given, Constant) and isinstance(steps, int)
     lens = reshaped(converted(given, "int64"), tuple(1 if k == time else count for k in (0, 1)))
     count_up = sizes.count(start=0, step=1, size=steps)
     place = reshaped(count_up, tuple(steps if k == time else 1 for k in (0, 1)))
     turned = elementwise.subtract(elementwise.subtract(lens, Constant.of(1, "int64")), place)
-    order = elementwise.where(elementwise.less(place, lens), turned, place)
+    order: Node = elementwise.where(elementwise.less(place, lens), turned, place)
+    if not is_known:  # lengths beyond the axis read outside of it
+        order = checked_indices(node, x, order, time)
     spread = reshaped(order, (*shape[:2], *(1,) * (ndim - 2)))
     return movement.gather_elements(x, broadcast(spread, shape), axis=time)
 
