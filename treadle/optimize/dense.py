@@ -30,7 +30,8 @@ from treadle.optimize.strassen import (
 from treadle.passes import decided
 from treadle.target.base import Target
 
-_FLOATS = ("float32", "float64")
+_PACKED = ("float32", "float64", "int32")
+"""Types that are summed in themselves, by schedules that keep whole vectors in registers."""
 
 
 class DenseLayouts:
@@ -113,11 +114,11 @@ class DenseLayouts:
 
 
 def _is_dense(node: Call) -> bool:
-    """True for a product of float values with constant weights."""
+    """True for a product of full-width values with constant weights."""
     if node.op is not matmul or not isinstance(node.args[1], Constant):
         return False
     data, weights = (tensor_type(x.type) for x in node.args)
-    return weights.ndim == 2 and data.dtype in _FLOATS and weights.size > 0
+    return weights.ndim == 2 and data.dtype in _PACKED and weights.size > 0
 
 
 def _product_shape(data: TensorType, columns: int, sharing: int) -> ProductShape | None:
