@@ -91,8 +91,8 @@ class Machine:
     `fma`: fused multiply-add is an instruction; `rounding`: floor, ceil, trunc and rint are;
     `half_convert`, `half_arithmetic`: float16 conversions and arithmetic are; `nan_min`: one
     instruction gives the minimum that propagates NaN; `least_masked`: the bytes of the smallest
-    elements that vector loads and stores can leave out by a mask (0: none); `lookup_lanes` and
-    `loads_anywhere`: see `Target`.
+    elements that vector loads and stores can leave out by a mask (0: none); `lookup_lanes`,
+    `loads_anywhere` and `pair_lanes`: see `Target`.
     """
 
     x86: bool
@@ -104,6 +104,7 @@ class Machine:
     least_masked: int = 0
     lookup_lanes: int = 0
     loads_anywhere: bool = False
+    pair_lanes: int = 0
 
     @staticmethod
     def of(target: Target) -> Machine:
@@ -115,7 +116,7 @@ class Machine:
             rounding = "sse4.1" in on or "avx" in on
             lanes = target.lookup_lanes
             halves = half, "avx512fp16" in on
-            facts = lanes, target.loads_anywhere
+            facts = lanes, target.loads_anywhere, target.pair_lanes
             return Machine(True, "fma" in on, rounding, *halves, False, target.least_masked, *facts)
         if architecture in ("aarch64", "arm64"):
             halves = True, "fullfp16" in on
