@@ -45,9 +45,7 @@ def paired(x: Node, axis: int, extent: int, origin: str) -> Node:
         x, extent = pad(x, before=none, after=after, origin=origin), extent + 1
 
     def every_second(first: int) -> Node:
-        return slice_(
-            x, begin=(first,), end=(extent,), strides=(2,), axes=(axis,), origin=origin
-        )
+        return slice_(x, begin=(first,), end=(extent,), strides=(2,), axes=(axis,), origin=origin)
 
     low = ew.bitwise_and(every_second(0), Constant.of(0xFFFF, "int32"), origin=origin)
     high = ew.shift_left(every_second(1), Constant.of(16, "int32"), origin=origin)
