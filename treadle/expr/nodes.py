@@ -51,8 +51,8 @@ INTRINSICS: Mapping[str, int] = {
 }  # fmt: skip
 """Pure functions a `Call` may name, with their arity. `round` is half to even, `not` is logical,
 `bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself. `pick8` and
-`pick16` of a uint32 and so many 32-bit constants are the constant its low 3 or 4 bits number. `dot_pairs` of two int32 is the sum of the
-two products of their signed 16-bit halves, as an int32 that wraps."""
+`pick16` of a uint32 and so many 32-bit constants are the constant its low 3 or 4 bits number.
+`dot_pairs` of two int32 is the sum of the products of their signed 16-bit halves; it wraps."""
 
 
 class Source(Protocol):

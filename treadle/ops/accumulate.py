@@ -12,7 +12,6 @@ from treadle.graph.operator import Example
 from treadle.ops.numeric import accumulator
 from treadle.te import tensor as te
 
-
 Product: TypeAlias = Callable[[Expr, Expr], Expr]
 """What is summed of an element of each factor."""
 

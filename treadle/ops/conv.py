@@ -86,6 +86,7 @@ def known_extent(x: TensorType, dimension: int, what: str) -> int:
 
 
 def infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
+    """Return the type of a convolution. Raises: TypeMismatch where the factors do not fit."""
     data, weights = tensor_type(x), tensor_type(w)
     rank = max(data.ndim, 3)
     check_factors(data, weights, rank, rank, "[n, c, *spatial] and [oc, c/groups, *kernel]")
@@ -102,6 +103,7 @@ def infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
 
 
 def conv_rules(attrs: ConvAttrs, result: Type, x: Type, w: Type) -> Iterator[SizeRule]:
+    """Return what sizes known only at run time must satisfy."""
     kernel = tensor_type(w).static_shape[2:]
     return whole_rules(conv_axes(attrs, tensor_type(x).shape[2:], kernel))
 
@@ -168,6 +170,7 @@ def _at_tap(weights: np.ndarray, tap: tuple[int, ...]) -> np.ndarray:
 
 
 def flops_conv(attrs: ConvAttrs, x: Type, w: Type) -> Dim:
+    """Return the additions and multiplications of a convolution."""
     out = infer_conv(attrs, x, w)
     return 2 * out.elements * prod(tensor_type(w).static_shape[1:])
 

@@ -131,6 +131,7 @@ class DensePackedAttrs(Attrs):
 
 
 def infer_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> TensorType:
+    """Return the type of a product with panels. Raises: TypeMismatch where they do not fit."""
     x, panels = tensor_type(a), tensor_type(w)
     if x.ndim < 1 or panels.ndim != 3:
         raise TypeMismatch(f"{x} and {panels} are not [..., k] values and [n/nb, k, nb] weights")
@@ -145,6 +146,7 @@ def infer_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> TensorType:
 def dense_packed_rules(
     attrs: DensePackedAttrs, result: Type, a: Type, w: Type
 ) -> Iterator[SizeRule]:
+    """Return what sizes known only at run time must satisfy."""
     return equal([(tensor_type(a).shape[-1], tensor_type(w).shape[1])])
 
 
