@@ -275,6 +275,11 @@ TD_API int32_t td_executor_result(td_executor* executor, int32_t index, td_tenso
  * NULL if the last run did not leave that output to the executor. */
 TD_API void* td_executor_take_output(td_executor* executor, int32_t index);
 
+/* Hands such memory, of at least `bytes` bytes, back for results of that output in later runs: its
+ * pages are there already. It is the executor's from then on, whatever happens. */
+TD_API void td_executor_give_output(td_executor* executor, int32_t index, void* memory,
+                                    size_t bytes);
+
 /* The target the plan was compiled for, and its memory in bytes. */
 TD_API const char* td_executor_target(const td_executor* executor);
 TD_API size_t td_executor_arena_bytes(const td_executor* executor);

@@ -76,6 +76,19 @@ void* td_executor_take_output(td_executor* e, int32_t index) {
   return memory;
 }
 
+void td_executor_give_output(td_executor* e, int32_t index, void* memory, size_t bytes) {
+  if (index >= 0 && (uint32_t)index < e->plan.num_outputs && td_executor_lock(e, NULL) == TD_OK) {
+    td_binding* output = &e->outputs[index];
+    if (output->own == NULL) {
+      output->own = memory;
+      output->own_bytes = bytes;
+      memory = NULL;
+    }
+    td_executor_unlock(e);
+  }
+  td_free(memory);
+}
+
 const char* td_executor_target(const td_executor* e) { return e->plan.target; }
 
 size_t td_executor_arena_bytes(const td_executor* e) {

@@ -67,7 +67,7 @@ def test_operands_read_element_by_element(body: Node, expected: tuple[int, ...])
 
 def test_the_kernel_knows_that_memory_may_be_shared() -> None:
     target = parse_target("llvm -num-cores=2")
-    ir = Kernel(function(ew.add(ew.relu(X), ROW), params=[X, ROW]), target).llvm()
+    ir = Kernel(function(ew.add(ew.relu(X), ROW), params=[X, ROW]), target).source()
     inner = re.search(r"define internal i32 @\S+\.run\((.*)\) noinline", ir)
     assert inner is not None
     x, row, result = inner[1].split(", ")[1:4]

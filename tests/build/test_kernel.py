@@ -46,7 +46,7 @@ def test_every_stage_is_text(executable: treadle.Executable) -> None:
     for kernel in executable.kernels:
         assert kernel.graph_text().startswith("fn ")
         assert kernel.loop_text().startswith(f"def {kernel.name}(")
-        assert f"@{kernel.name}(" in kernel.llvm()
+        assert f"@{kernel.name}(" in kernel.source()
         assert f"{kernel.name}:" in kernel.asm()
         assert "s[" in kernel.schedule
         assert repr(kernel) == f"Kernel({kernel.name})"
@@ -56,9 +56,9 @@ def test_every_stage_is_text(executable: treadle.Executable) -> None:
 
 def test_stages_are_made_again_after_release(executable: treadle.Executable) -> None:
     kernel = executable.kernels[0]
-    before = kernel.loop_text(), kernel.llvm()
+    before = kernel.loop_text(), kernel.source()
     kernel.release()
-    assert (kernel.loop_text(), kernel.llvm()) == before
+    assert (kernel.loop_text(), kernel.source()) == before
 
 
 def one_kernel(scale: float, name: str = "fused_0") -> Kernel:

@@ -28,7 +28,7 @@ def test_every_stage_is_text() -> None:
         "    for i0 in range(8):\n"
         "        C[i0] = (A[i0] * float32(2.0))\n"
     )
-    assert "@twice(" in module.llvm()
+    assert "@twice(" in module.source()
     assert "twice:" in module.asm()
 
 

@@ -57,7 +57,7 @@ def test_results_do_not_depend_on_where_inputs_lie(name: str, offset: int) -> No
 def test_what_a_kernel_expects_of_its_operands(target: str, alignment: int) -> None:
     operand = var("x", 64, 64)
     ir = Kernel(function(ew.relu(operand), params=[operand]), parse_target(target))
-    inner = re.search(r"define internal i32 @\S+\.run\((.*)\) noinline", ir.llvm())
+    inner = re.search(r"define internal i32 @\S+\.run\((.*)\) noinline", ir.source())
     assert inner is not None
     _, x, result = inner[1].split(", ")[:3]
     assert f"align {alignment} " in x

@@ -142,4 +142,4 @@ def test_code_is_dumped_beside_the_artifact(
         assert word in output.with_name(f"{output.name}.{kind}").read_text()
     with pytest.raises(SystemExit):
         main([*words, "--dump-code", "ll,ptx"])
-    assert "'ptx' is none of relay, tir, ll, asm" in capsys.readouterr().err
+    assert "'ptx' is none of relay, tir, ll, c, asm" in capsys.readouterr().err

@@ -196,3 +196,16 @@ def test_far_limits_bound_nothing(limit: int) -> None:
 
 def test_near_limits_bound() -> None:
     assert interval(minimum(N, FAR - 1), {N: Interval(0, None)}) == Interval(0, FAR - 1)
+
+
+def test_quotients_are_bounded_by_their_multiples() -> None:
+    """Tiles of 8 of n // 2 columns: in the last one, t, there is at most one tile left."""
+    n, t = Var("n"), Var("t")
+    natural = {n: Interval(0, None), t: Interval(0, None)}
+    whole = Bounds(assume(natural, n < t * 16 + 16, holds=True))
+    assert whole.reach((n + 15) // 16 - t).hi == 1
+    half = Bounds(assume(natural, n // 2 - t * 8 <= 7, holds=True))
+    assert half.reach((n + 14) // 16 - t).hi == 1
+    for a, b in itertools.product(range(80), range(6)):
+        if a // 2 - b * 8 <= 7:
+            assert (a + 14) // 16 - b <= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -165,3 +165,31 @@ def test_values_in_random_nests(seed: int) -> None:
         assert evaluate(made, values) == expected, f"{e} -> {made} at {values} in {loops}"
         assert bounds.contains(Interval(int(expected), int(expected)))
     assert simplify(made, ranges) is made, f"{e} -> {made} is not final in {loops}"
+
+
+Rule = Callable[[Var, Var, Var], Expr]
+
+
+@pytest.mark.parametrize(
+    ("make", "want"),
+    [
+        (lambda x, n, m: x // n * n + x % n, lambda x, n, m: x),
+        (lambda x, n, m: x // n * n * 4 + x % n * 4 + 3, lambda x, n, m: x * 4 + 3),
+        (lambda x, n, m: (x + m) // n * n + (x + m) % n - m, lambda x, n, m: x),
+        (lambda x, n, m: x // (n * m) * n * m + x % (n * m), lambda x, n, m: x),
+        (lambda x, n, m: x // (n + 2) * n + x // (n + 2) * 2 + x % (n + 2), lambda x, n, m: x),
+        (lambda x, n, m: x // n * m + x % n, None),
+        (lambda x, n, m: x // n * n * 2 + x % n, None),
+    ],
+)
+def test_quotient_and_remainder_by_a_size_make_the_dividend(make: Rule, want: Rule | None) -> None:
+    x, n, m = Var("x"), Var("n"), Var("m")
+    ranges = {v: Interval(0, None) for v in (x, n, m)}
+    e = make(x, n, m)
+    found = Simplifier(ranges).run(e)
+    if want is not None:
+        assert found is Simplifier(ranges).run(want(x, n, m))
+    for values in itertools.product(range(9), range(1, 5), range(4)):
+        given = dict(zip((x, n, m), values, strict=True))
+        if values[1] * values[2] or want is None or "m" not in str(e):
+            assert evaluate(found, given) == evaluate(e, given)

@@ -253,7 +253,7 @@ def test_the_common_extent_of_two(rows: int, columns: int) -> None:
 def test_a_rule_nobody_knows() -> None:
     plan = dynamic_plan()
     plan["checks"] = [{"a": size(1), "b": size(0), "rule": "less", "origin": "join"}]
-    with pytest.raises(ArtifactError, match='"rule" must be equal, within, filled or kept'):
+    with pytest.raises(ArtifactError, match='"rule" must be equal, within, filled, kept or never'):
         load(plan)
 
 

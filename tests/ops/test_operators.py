@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import treadle.ops  # registers the operators
-from tests.target.kernel import native, pool_of, run
+from tests.target.kernel import native, native_c, pool_of, run
 from tests.te_eval import evaluate
 from treadle import dtype as dt
 from treadle.build.kernel import Kernel
@@ -18,6 +18,7 @@ from treadle.graph.nodes import Call, Function, Tuple, TupleItem, Var
 from treadle.graph.operator import OPERATORS, Example, Operator
 from treadle.graph.types import TensorType, TupleType, Type
 from treadle.ops.control import refuse
+from treadle.target.base import Target
 from treadle.te.tensor import Tensor, placeholder
 
 assert treadle.ops
@@ -142,14 +143,26 @@ def function_of(call: Call) -> Function:
 
 @each_example
 def test_machine_code_means_the_reference(op: Operator[Any], example: Example) -> None:
+    check_code(op, example, native())
+
+
+@pytest.mark.slow
+@each_example
+def test_c_source_means_the_reference(op: Operator[Any], example: Example) -> None:
+    check_code(op, example, native_c())
+
+
+def check_code(op: Operator[Any], example: Example, target: Target) -> None:
+    """Compile an operator for a target and run it beside its reference."""
     if op.compute is None:
         pytest.skip(f"{op.name} has no compute")
     inputs = inputs_of(example)
     call = call_of(op, example, inputs)
     expected = reference_of(op, call, inputs)
     outputs = [np.zeros(e.shape, e.dtype) for e in expected]
-    lowered = Kernel(function_of(call), native()).lowered
+    lowered = Kernel(function_of(call), target).lowered
     arrays = [np.array(x, order="C") for x in inputs] + outputs
-    assert run(lowered, arrays, env=pool_of(3, []), workspace=lowered.workspace_bytes) == 0
+    scratch = lowered.workspace_bytes
+    assert run(lowered, arrays, env=pool_of(3, []), target=target, workspace=scratch) == 0
     for a, b in zip(outputs, expected, strict=True):
         assert_close(a, b, example)

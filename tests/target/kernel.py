@@ -12,10 +12,9 @@ import numpy as np
 from treadle.dtype import to_numpy
 from treadle.expr.nodes import Const
 from treadle.loop.nodes import Buffer, PrimFunc
+from treadle.target.backend import LoadedCode, backend_of
 from treadle.target.base import Target
-from treadle.target.jit import JitModule
 from treadle.target.llvm import compile_ir, disable_machine_scheduler
-from treadle.target.llvm_ir import emit
 from treadle.target.parse import parse_target
 
 BODY = ctypes.CFUNCTYPE(
@@ -61,8 +60,20 @@ def aligned(size: int, dtype: str, offset: int = 0) -> np.ndarray:
     return raw[start : start + size * item].view(to_numpy(dtype))
 
 
-def load_kernel(func: PrimFunc, target: Target | None = None) -> tuple[JitModule, KERNEL]:
-    module = JitModule([compile_ir(emit(func, target or native()))])
+@cache
+def native_c() -> Target:
+    return parse_target("c -num-cores=2")
+
+
+def load_kernel(func: PrimFunc, target: Target | None = None) -> tuple[LoadedCode, KERNEL]:
+    target = target or native()
+    backend = backend_of(target)
+    text = backend.emit(func, target)
+    if backend.kind == "llvm":  # in this process: quicker for one kernel
+        code = compile_ir(text)
+    else:
+        code = backend.compile([(func.name, text)], target, None)[func.name]
+    module = backend.load([code])
     return module, KERNEL(module.address(func.name))
 
 

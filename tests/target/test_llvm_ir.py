@@ -14,7 +14,8 @@ from treadle.expr.nodes import Const, Var
 from treadle.loop.nodes import Allocate, Buffer, For, Prefetch, PrimFunc, Store, seq
 from treadle.target.base import Target
 from treadle.target.llvm import asm_text, compile_ir, spill_count
-from treadle.target.llvm_ir import emit, symbol
+from treadle.target.llvm_ir import emit
+from treadle.target.names import symbol
 from treadle.target.parse import parse_target
 
 ZERO = Const.of(0)

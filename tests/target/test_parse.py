@@ -107,7 +107,6 @@ def test_required_features_leave_tuning_out() -> None:
         ("", "the target is empty", 'write "llvm"'),
         ("cuda", "not built yet", '"llvm"'),
         ("opencl -device=mali", "not built yet", '"llvm"'),
-        ("c", "C source output", '"llvm"'),
         ("lvm", "'lvm' is not a kind of target", "did you mean llvm?"),
         ("llvm -mcp=haswell", "unknown option '-mcp=haswell'", "did you mean -mcpu?"),
         ("llvm haswell", "unknown option 'haswell'", "-mcpu"),

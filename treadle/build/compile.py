@@ -33,9 +33,9 @@ from treadle.optimize.equal_sizes import with_equal_sizes
 from treadle.optimize.index_checks import drop_index_checks
 from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
+from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
-from treadle.target.workers import compile_many
 
 if TYPE_CHECKING:
     from treadle.frontend.onnx.files import AnyModel
@@ -135,7 +135,7 @@ def compile_model(
     say_graph("graph after all passes", main)
     kernels, calls = _kernels(main, machine)
     with _Timer(notes, "build"):
-        objects = _build(kernels, notes)
+        objects = _build(kernels, machine, notes)
     with _Timer(notes, "plan"):
         uses = {c: _use(c, k, objects[k.name]) for c, k in calls.items()}
         least = machine.l2_bytes if machine.cores > 1 else 0
@@ -210,7 +210,7 @@ def _use(call: g.Call, kernel: Kernel, compiled: CompiledKernel) -> KernelUse:
     return KernelUse(kernel.name, size_from_json(compiled.workspace, sizes), sizes)
 
 
-def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKernel]:
+def _build(kernels: Sequence[Kernel], target: Target, report: Report) -> dict[str, CompiledKernel]:
     """Return the code of every kernel; what the cache holds is not even lowered."""
     done: dict[str, CompiledKernel] = {}
     keys: dict[str, str | None] = {}
@@ -229,7 +229,7 @@ def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKerne
                 start = time.perf_counter()
                 scratch = as_dim(k.lowered.workspace_bytes)
                 workspaces[k.name] = size_to_json(scratch, k.sizes)
-                text = k.llvm()
+                text = k.source()
                 say_kernel(k, time.perf_counter() - start)
                 yield k.name, text
                 k.release()
@@ -240,7 +240,7 @@ def _build(kernels: Sequence[Kernel], report: Report) -> dict[str, CompiledKerne
 
     count = [len(done)]
     if count[0] < len(kernels):
-        for name, code in compile_many(jobs(), finished).items():
+        for name, code in backend_of(target).compile(jobs(), target, finished).items():
             done[name] = CompiledKernel(code, workspaces[name])
             store_kernel(keys[name], done[name])
     return done

@@ -23,9 +23,9 @@ from treadle.runtime.executor import (
     cannot_be_pickled,
 )
 from treadle.runtime.module import BenchmarkResult
+from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.target.host import why_not_here
-from treadle.target.jit import JitModule
 
 Size = int | str
 """A size of an input: a number, or the name of what each run decides."""
@@ -178,12 +178,12 @@ class Executable(Runnable):
         if self._executor is None:
             if (error := why_not_here(self.target)) is not None:
                 raise error
-            jit = JitModule(self.objects.values())
-            addresses = {name: jit.address(name) for name in self.objects}
+            code = backend_of(self.target).load(self.objects.values())
+            addresses = {name: code.address(name) for name in self.objects}
             # One set of weights: copies take the place of what they were made from.
             self.memory.constants.update(aligned_constants(self.memory.constants))
             self._executor = Executor.from_plan(
-                self.plan, self.memory.constants, addresses, keep_alive=jit
+                self.plan, self.memory.constants, addresses, keep_alive=code
             )
         return self._executor
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One kernel of a compiled model: its graph, schedule, loops, LLVM IR and assembly, on demand."""
+"""One kernel of a compiled model: its graph, schedule, loops, source text and assembly."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
 from treadle.graph.text import function_text
 from treadle.loop.nodes import PrimFunc, func_text
-from treadle.lower.pipeline import LOOPS, lowering
+from treadle.lower.pipeline import LOOPS
 from treadle.passes import final_text
+from treadle.target.backend import Backend, CompileError, backend_of
 from treadle.target.base import Target
-from treadle.target.llvm import CompileError, optimized_text
-from treadle.target.llvm_ir import emit
-from treadle.target.workers import assembly
 from treadle.te.schedule import Schedule
 
 
@@ -39,6 +37,11 @@ class Kernel:
         self.content = function_text(content, origins=False)
         digest = hashlib.sha256(self.content.encode()).hexdigest()
         self.name = f"{label}_{digest[:12]}"
+
+    @property
+    def backend(self) -> Backend:
+        """The back end that makes its code."""
+        return backend_of(self.target)
 
     @property
     def sizes(self) -> tuple[Var, ...]:
@@ -69,41 +72,43 @@ class Kernel:
     @cached_property
     def lowered(self) -> PrimFunc:
         """The loop nest that is handed to the code generator."""
-        return lowering(self.target.lookup_lanes, self.target.least_masked).run(
-            self.loops, label=self.name
-        )
+        return self.backend.lowering(self.target).run(self.loops, label=self.name)
 
     def loop_text(self) -> str:
         """Return the loop nest as Python-like text."""
         return func_text(self.loops)
 
+    @property
+    def _source_file(self) -> str:
+        return f"00_{self.backend.kind}.{self.backend.suffix}"
+
     @cached_property
-    def _ir(self) -> str:
-        text = emit(self.lowered, self.target)
-        final = final_text(self.name, "target", "00_llvm.ll", text)
+    def _source(self) -> str:
+        text = self.backend.emit(self.lowered, self.target)
+        final = final_text(self.name, "target", self._source_file, text)
         if final != text:
             self._check_edited(final)
         return final
 
     def _check_edited(self, text: str) -> None:
         try:
-            optimized_text(text)
+            self.backend.check(text, self.target)
         except CompileError as error:
             raise UsageError(
-                f"LLVM refuses the edited kernel: {error}",
-                at=f"{self.name}/target/00_llvm.ll in the folder TREADLE_OVERRIDE names",
+                f"the compiler refuses the edited kernel: {error}",
+                at=f"{self.name}/target/{self._source_file} in the folder TREADLE_OVERRIDE names",
                 hint="correct the file or remove it",
             ) from error
 
-    def llvm(self) -> str:
-        """Return the LLVM IR before optimisation."""
-        return self._ir
+    def source(self) -> str:
+        """Return the source text that the back end compiles: LLVM IR or C."""
+        return self._source
 
     def asm(self) -> str:
         """Return the assembly of the target, as it runs."""
-        return assembly({self.name: self._ir})[self.name]
+        return self.backend.assembly({self.name: self._source}, self.target)[self.name]
 
     def release(self) -> None:
         """Drop the intermediate forms; they are made again when asked for."""
-        for name in ("_scheduled", "loops", "lowered", "_ir"):
+        for name in ("_scheduled", "loops", "lowered", "_source"):
             self.__dict__.pop(name, None)

@@ -23,9 +23,9 @@ from treadle.graph.nodes import Function
 from treadle.graph.operator import Operator
 from treadle.ops import BUILT_IN
 from treadle.settings import get as current_settings
+from treadle.target.backend import backend_of
 from treadle.target.base import Target
-from treadle.target.cache import KernelCache
-from treadle.target.workers import compiler_version, ir_cache_folder
+from treadle.target.cache import KernelCache, object_cache_folder
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LOADED_NS = time.time_ns()
@@ -42,12 +42,12 @@ class CompiledKernel:
 
 @cache
 def compiler_digest() -> str | None:
-    """Return a digest of the source of this package and of LLVM's version.
+    """Return a digest of the source of this package.
 
     None where the source that was loaded cannot be read: it is not there (an archive, bytecode
     only), or somebody has edited it since.
     """
-    digest = hashlib.sha256(compiler_version().encode())
+    digest = hashlib.sha256()
     paths = sorted(_PACKAGE.rglob("*.py"))
     try:
         for path in paths:
@@ -83,7 +83,8 @@ def kernel_key(name: str, text: str, function: Function, target: Target) -> str 
     compiler = compiler_digest()
     if compiler is None or any(foreign_operators(function)):
         return None
-    return "\n".join([name, compiler, repr(asdict(target)), text])
+    version = backend_of(target).version(target)
+    return "\n".join([name, compiler, version, repr(asdict(target)), text])
 
 
 @cache
@@ -93,7 +94,7 @@ def _store(root: Path) -> KernelCache:
 
 def cache_folders() -> tuple[Path, Path]:
     """Return the folders of the kernels by group and by LLVM IR."""
-    return current_settings().cache / "groups", ir_cache_folder()
+    return current_settings().cache / "groups", object_cache_folder()
 
 
 def _is_watched() -> bool:

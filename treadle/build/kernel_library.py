@@ -20,8 +20,8 @@ from treadle.runtime import native
 from treadle.runtime.extents import Extent
 from treadle.runtime.module import KernelInfo, Module, Param
 from treadle.runtime.toolchain import link_shared
+from treadle.target.backend import backend_of
 from treadle.target.base import Target
-from treadle.target.workers import compile_many
 
 _TEXT = "treadle_kernels"
 _FORMAT = 1
@@ -42,7 +42,9 @@ def save_kernels(
     out = Path(path)
     check_writable(out)
     described = _described(kernels, target)
-    (code,) = compile_many([(_TEXT, _constant(described, target))]).values()
+    backend = backend_of(target)
+    text = backend.constant(_TEXT, described.encode() + b"\0", target)
+    (code,) = backend.compile([(_TEXT, text)], target, None).values()
     with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
         linked = link_shared([*objects, code], Path(folder) / "lib.so", target.triple, linker)
         with replacing(out) as file:
@@ -123,15 +125,3 @@ def _list(data: object) -> list[object]:
     if not isinstance(data, list):
         raise TypeError(f"{data!r} is no list")
     return data
-
-
-def _constant(text: str, target: Target) -> str:
-    """Return a module of LLVM IR that defines a text."""
-    data = text.encode() + b"\0"
-    shown = "".join(chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:02x}" for b in data)
-    features = f'"target-cpu"="{target.cpu}" "target-features"="{target.feature_string()}"'
-    return (
-        f'target triple = "{target.triple}"\n'
-        f'@{_TEXT} = constant [{len(data)} x i8] c"{shown}"\n'
-        f"attributes #0 = {{ {features} }}\n"
-    )

@@ -15,15 +15,14 @@ from treadle.expr.nodes import Expr, Var, int_value
 from treadle.graph.types import as_dim
 from treadle.loop.from_schedule import schedule_to_func
 from treadle.loop.nodes import Buffer, PrimFunc, func_text
-from treadle.lower.pipeline import LOOPS, lowering
+from treadle.lower.pipeline import LOOPS
 from treadle.runtime.extents import Extent, Formula
 from treadle.runtime.module import KernelInfo, Module, Param
+from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.target.host import why_not_here
-from treadle.target.jit import JitModule
-from treadle.target.llvm_ir import emit, symbol
+from treadle.target.names import symbol
 from treadle.target.parse import parse_target
-from treadle.target.workers import assembly, compile_many
 from treadle.te.schedule import Schedule
 from treadle.te.tensor import Tensor
 
@@ -62,15 +61,16 @@ class BuiltModule(Module):
         target: Target,
     ) -> None:
         jobs = [(f.name, text) for f, text in zip(lowered, texts, strict=True)]
-        self.objects = compile_many(jobs)
+        backend = backend_of(target)
+        self.objects = backend.compile(jobs, target, None)
         unfit = why_not_here(target)
-        jit = JitModule(self.objects.values() if unfit is None else ())
+        code = backend.load(self.objects.values() if unfit is None else ())
         pairs = zip(loops, lowered, strict=True)
         self.infos = {f.name: _info(shaped, f.workspace_bytes) for shaped, f in pairs}
-        addresses = {n: jit.address(n) if unfit is None else 0 for n in self.infos}
-        super().__init__(self.infos, addresses, jit, unfit=unfit)
+        addresses = {n: code.address(n) if unfit is None else 0 for n in self.infos}
+        super().__init__(self.infos, addresses, code, unfit=unfit)
         self.funcs = list(loops)
-        self.ir = list(texts)
+        self.sources = list(texts)
         self.target = target
 
     def __repr__(self) -> str:
@@ -103,14 +103,14 @@ class BuiltModule(Module):
         """Return the loop nests as Python-like text."""
         return "\n".join(func_text(f) for f in self.funcs)
 
-    def llvm(self) -> str:
-        """Return the LLVM IR before optimisation."""
-        return "\n".join(self.ir)
+    def source(self) -> str:
+        """Return the source text that the back end compiled: LLVM IR or C."""
+        return "\n".join(self.sources)
 
     def asm(self) -> str:
         """Return the assembly."""
-        texts = assembly({str(k): text for k, text in enumerate(self.ir)})
-        return "\n".join(texts.values())
+        texts = {str(k): text for k, text in enumerate(self.sources)}
+        return "\n".join(backend_of(self.target).assembly(texts, self.target).values())
 
 
 def build(
@@ -141,9 +141,10 @@ def build(
         loops = [inputs] if isinstance(inputs, PrimFunc) else list(inputs)
     machine = parse_target(target) if isinstance(target, str) else target
     _check_host(target_host, machine)
-    passes = lowering(machine.lookup_lanes, machine.least_masked)
+    backend = backend_of(machine)
+    passes = backend.lowering(machine)
     funcs = [passes.run(f, label=f.name) for f in loops]
-    texts = [emit(f, machine) for f in funcs]
+    texts = [backend.emit(f, machine) for f in funcs]
     return BuiltModule(loops, funcs, texts, machine)
 
 

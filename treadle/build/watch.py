@@ -34,7 +34,7 @@ def say_graph(title: str, function: Function) -> None:
 
 
 def say_kernel(kernel: Kernel, seconds: float) -> None:
-    """Print a kernel that is ready for LLVM: what it computes, then more with every level."""
+    """Print a kernel that is ready to compile: what it computes, then more with every level."""
     level = get().debug
     if level < KERNELS:
         return
@@ -49,7 +49,7 @@ def say_kernel(kernel: Kernel, seconds: float) -> None:
         _part("loops", kernel.loop_text())
         _part("lowered", func_text(kernel.lowered))
     if level >= SOURCES:
-        _part("llvm", kernel.llvm())
+        _part(kernel.backend.kind, kernel.source())
 
 
 @contextmanager

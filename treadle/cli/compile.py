@@ -28,6 +28,7 @@ from treadle.cli.text import (
 )
 from treadle.errors import InputError, UsageError
 from treadle.runtime.toolchain import check_linkable
+from treadle.target.backend import backend_kinds, backend_of
 from treadle.target.base import Target
 from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
@@ -44,7 +45,8 @@ _OTHER_FORMATS = {
 _CODE: dict[str, Callable[[Kernel], str]] = {
     "relay": Kernel.graph_text,
     "tir": Kernel.loop_text,
-    "ll": Kernel.llvm,
+    "ll": Kernel.source,
+    "c": Kernel.source,
     "asm": Kernel.asm,
 }
 """What `--dump-code` can write, under the names of v0.8."""
@@ -90,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     linker = _words(arguments.linker)
     target = parse_target(DEFAULT_TARGET if arguments.target is None else arguments.target)
     check_linkable(target.triple, linker)  # better now than after the work
+    _check_code(arguments.dump_code, target)
     if arguments.check:
         _check_runs_here(target)
     compiled = compile_file(arguments)
@@ -104,6 +107,18 @@ def run(arguments: argparse.Namespace) -> int:
         _write_code(compiled.kernels, _CODE[kind], path)
         print_row(out, "wrote", f"{path} ({size_text(path.stat().st_size)})")
     return _check(compiled, arguments.model, output) if arguments.check else 0
+
+
+def _check_code(kinds: Sequence[str], target: Target) -> None:
+    """Refuse to write the source text of another back end than the target's."""
+    own = backend_of(target).suffix
+    for kind in kinds:
+        if _CODE[kind] is Kernel.source and kind != own:
+            other = next(k for k in backend_kinds() if backend_of(k).suffix == kind)
+            raise UsageError(
+                f"there is no .{kind} text of code for the target {target}",
+                hint=f"write --dump-code {own}, or compile with --target {other}",
+            )
 
 
 def _check(compiled: Executable, model: Path, output: Path) -> int:

@@ -138,6 +138,11 @@ class Division:
             reduced = _by_sum_atom(op, rest, d)
         return whole.plus(reduced) if op == "floordiv" else reduced
 
+    def quotient_by_sum(self, n: Affine, d: Affine) -> Affine:
+        """Return n // d as a sum, for a divisor that is not a number."""
+        found = self.by_sum("floordiv", n, d)
+        return _by_sum_atom("floordiv", n, d) if found is None else found
+
     def _is_below(self, r: Affine, d: Affine) -> bool:
         """True when 0 <= r < d wherever d is positive: a quotient by 0 means nothing."""
         if not r.terms and not r.const:

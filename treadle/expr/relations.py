@@ -49,7 +49,8 @@ class Relations:
         self.plain_bound = plain_bound
         self._limits = limits
         self._known: dict[tuple[Expr, bool], list[Affine]] = {}
-        for relation in reversed(_never_positive(facts)):  # those of inner loops first
+        stated = _never_positive(facts)
+        for relation in (*reversed(stated), *_dividends(stated)):  # those of inner loops first
             for atom, coef in relation.terms.items():
                 self._known.setdefault((atom, coef > 0), []).append(relation)
         self._found: dict[frozenset[tuple[Expr, int]], int | None] = {}
@@ -58,10 +59,23 @@ class Relations:
         """Return a number that the exact value of an index sum never exceeds, None if unknown."""
         key = frozenset(s.terms.items())
         if key not in self._found:
-            bare = s.like(s.terms, 0)
-            self._found[key] = _Search(self, _MOST_SUMS).bound(bare, _MOST_STEPS)
+            self._found[key] = self._searched(s.like(s.terms, 0))
         found = self._found[key]
         return None if found is None else found + s.const
+
+    def _searched(self, s: Affine) -> int | None:
+        """Return the bound of a sum; where there is none, by that of a multiple of it.
+
+        A quotient x // c has relations as c times it: c * (x // c) <= x.
+        """
+        found = _Search(self, _MOST_SUMS).bound(s, _MOST_STEPS)
+        if found is not None:
+            return found
+        for c in _number_divisors(s):
+            multiple = _Search(self, _MOST_SUMS).bound(s.times(c), _MOST_STEPS)
+            if multiple is not None:
+                return multiple // c
+        return None
 
     def has_relations(self, product: Expr, from_above: bool) -> bool:
         """True for a term that relations may replace."""
@@ -131,6 +145,24 @@ class Relations:
         if sign > 0 and self.is_natural(atom.a) and self.is_natural(atom.b):
             return (Affine({atom: 1}).plus(x, -1),)
         return ()
+
+
+def _dividends(relations: Iterable[Affine]) -> Iterator[Affine]:
+    """Yield what bounds the dividends of quotients in relations: x <= x // c * c + c - 1.
+
+    What is known of the quotient says something of the dividend so.
+    """
+    quotients = dict.fromkeys(a for r in relations for a in r.terms)
+    for atom in quotients:
+        c = splat_value(atom.b) if isinstance(atom, Binary) and atom.op == "floordiv" else None
+        if isinstance(atom, Binary) and c is not None and c > 0:
+            yield decompose(atom.a).plus(Affine({atom: -c}, 1 - c))
+
+
+def _number_divisors(s: Affine) -> list[int]:
+    """Return the numbers by which terms of a sum are quotients."""
+    found = (splat_value(a.b) for a in s.terms if isinstance(a, Binary) and a.op == "floordiv")
+    return list(dict.fromkeys(c for c in found if c is not None and c > 1))
 
 
 def _never_positive(facts: Iterable[tuple[Affine, int | None, int | None]]) -> list[Affine]:

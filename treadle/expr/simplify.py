@@ -255,7 +255,10 @@ class Simplifier:
         return self._recombine(total).to_expr()
 
     def _recombine(self, s: Affine) -> Affine:
-        """(x // c) * c + x % c  ->  x, and the same for x // c * c * k + x % c * k."""
+        """(x // c) * c + x % c  ->  x, and the same for x // c * c * k + x % c * k.
+
+        The divisor is a number or a size.
+        """
         changed = True
         while changed:
             changed = False
@@ -270,13 +273,23 @@ class Simplifier:
         if not isinstance(atom, Binary) or atom.op != "floormod":
             return None
         divisor = splat_value(atom.b)
-        if divisor is None or divisor <= 0:
+        if divisor is None:
+            return self._merge_symbolic(s, atom, coef)
+        if divisor <= 0:
             return None
         quotient = self.division.quotient(self._sum_of(atom.a), divisor)
         if quotient.const or len(quotient.terms) != 1:
             return None
         (partner, inner), *_ = quotient.terms.items()
         return self._merge_pair(s, atom, coef, partner, inner, divisor)
+
+    def _merge_symbolic(self, s: Affine, atom: Binary, coef: int) -> Affine | None:
+        """x // n * n + x % n  ->  x: a remainder by 0 means nothing."""
+        x, n = self._sum_of(atom.a), self._sum_of(atom.b)
+        whole = product_of_sums(self.division.quotient_by_sum(x, n), n).times(coef)
+        if not whole.terms or any(s.terms.get(a) != k for a, k in whole.terms.items()):
+            return None
+        return s.plus(whole, -1).plus(s.like({atom: coef}, 0), -1).plus(x, coef)
 
     def _merge_pair(
         self,

@@ -166,6 +166,8 @@ def _dim_value(dim: Dim, sizes: Sizes) -> int | None:
         number = sizes.get(node) if isinstance(node, ex.Var) else ex.int_value(node)
         if number is None and isinstance(node, ex.Binary):
             number = _fold(node, values)
+        if isinstance(node, ex.Select):
+            number = values[node.then if values[node.cond] else node.other]
         if number is None:
             return None
         values[node] = number
@@ -186,6 +188,7 @@ def _fold(node: ex.Binary, values: Mapping[ex.Expr, int]) -> int | None:
         "truncmod": lambda: a - b * _truncdiv(a, b),
         "min": lambda: min(a, b),
         "max": lambda: max(a, b),
+        "eq": lambda: int(a == b),
     }
     compute = table.get(node.op)
     return None if compute is None else compute()

@@ -75,3 +75,17 @@ def lowering(lookup_lanes: int, least_masked: int = 0) -> Pipeline[PrimFunc]:
     }
     passes = (Pass(p.name, bound.get(p.name, p.run)) for p in LOWER.passes)
     return replace(LOWER, passes=tuple(passes))
+
+
+C_SOURCE = pipeline(
+    "lower",
+    (
+        ("flatten_buffers", flatten_buffers),
+        ("simplify_loops", simplify_loops),
+        ("plan_workspace", plan_workspace),
+        ("expand_math", expand_math),
+    ),
+    verify=verify,
+    text=func_text,
+)
+"""What C source is printed from: loops that a C compiler vectorises and unrolls."""

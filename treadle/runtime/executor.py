@@ -69,9 +69,9 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     )
 
 
-def _taken(handle: ExecutorHandle, index: int) -> NDArray:
+def _taken(handle: ExecutorHandle, index: int, leftovers: native.Leftovers) -> NDArray:
     info = handle.result(index)
-    memory = np.asarray(handle.take_output(index, info.nbytes))
+    memory = np.asarray(handle.take_output(index, info.nbytes, leftovers))
     return NDArray(memory.view(dtypes.to_numpy(info.dtype)).reshape(info.shape))
 
 
@@ -117,6 +117,7 @@ class Executor:
         self._set: dict[str, np.ndarray] = {}
         self._results: list[NDArray] | None = None
         self._spares = [native.Spares(max(0, info.nbytes)) for info in self.outputs]
+        self._leftovers = [native.Leftovers() for _ in self.outputs]
         self.is_dynamic = handle.is_dynamic
 
     @classmethod
@@ -325,8 +326,11 @@ class Executor:
     ) -> list[NDArray]:
         places = [(address_of(view), view.shape) for view in given]
         if outputs is None:
+            for index, leftovers in enumerate(self._leftovers):
+                if (held := leftovers.pop()) is not None:
+                    handle.give_output(index, *held)
             handle.run_shaped(places, [None] * len(self.outputs))
-            return [_taken(handle, index) for index in range(len(self.outputs))]
+            return [_taken(handle, index, left) for index, left in enumerate(self._leftovers)]
         arrays = self._writable(outputs)
         handle.run_shaped(places, [(a.pointer, a.numpy().nbytes) for a in arrays])
         made = [handle.result(index) for index in range(len(self.outputs))]

@@ -157,6 +157,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # Any: ctypes' type obje
     "td_executor_is_dynamic": (c_int32, (HANDLE,)),
     "td_executor_result": (c_int32, (HANDLE, c_int32, POINTER(CTensorInfo), _ERROR)),
     "td_executor_take_output": (c_void_p, (HANDLE, c_int32)),
+    "td_executor_give_output": (None, (HANDLE, c_int32, c_void_p, c_size_t)),
     "td_executor_num_inputs": (c_int32, (HANDLE,)),
     "td_executor_num_outputs": (c_int32, (HANDLE,)),
     "td_executor_input": (c_int32, (HANDLE, c_int32, POINTER(CTensorInfo), _ERROR)),
@@ -384,6 +385,40 @@ class Spares:
 
     def __del__(self) -> None:
         for pointer in getattr(self, "_held", ()):
+            self._free(pointer)
+
+
+class Leftovers:
+    """The memory of a result that was given up, kept for the next result, of any size.
+
+    Results may be given up by any thread, also after this object.
+    """
+
+    __slots__ = ("_free", "_held")
+
+    def __init__(self) -> None:
+        self._free = library().td_free
+        self._held: list[tuple[int, int]] = []
+
+    def block(self, pointer: int, nbytes: int) -> Block:
+        """Return so many bytes at `pointer` as a block whose memory comes back here."""
+        return Block(nbytes, pointer, lambda place: self._take_back(place, nbytes))
+
+    def pop(self) -> tuple[int, int] | None:
+        """Return address and bytes of what is held, None where nothing is."""
+        try:
+            return self._held.pop()
+        except IndexError:
+            return None
+
+    def _take_back(self, pointer: int, nbytes: int) -> None:
+        if self._held:
+            self._free(pointer)
+        else:
+            self._held.append((pointer, nbytes))
+
+    def __del__(self) -> None:
+        for pointer, _ in getattr(self, "_held", ()):
             self._free(pointer)
 
 

@@ -23,6 +23,7 @@ from treadle.runtime.native import (
     CTensor,
     CTensorInfo,
     Error,
+    Leftovers,
     fail,
     library,
 )
@@ -164,12 +165,19 @@ class ExecutorHandle:
             fail(error)
         return _tensor_info(info)
 
-    def take_output(self, index: int, nbytes: int) -> Block:
-        """Return the memory, so many bytes, of an output that the last run left to the executor."""
+    def give_output(self, index: int, pointer: int, nbytes: int) -> None:
+        """Let results of an output be made in memory that one of them had."""
+        self._native.td_executor_give_output(self.handle, index, pointer, nbytes)
+
+    def take_output(self, index: int, nbytes: int, leftovers: Leftovers) -> Block:
+        """Return the memory, so many bytes, of an output that the last run left to the executor.
+
+        Given up, it goes to `leftovers`.
+        """
         pointer = self._native.td_executor_take_output(self.handle, index)
         if not pointer:
             raise UsageError(f"output {index} is not with the executor")
-        return Block(nbytes, pointer)
+        return leftovers.block(pointer, nbytes)
 
     def _tensors(self, count: str, describe: str) -> tuple[TensorInfo, ...]:
         found, info, error = [], CTensorInfo(), Error()

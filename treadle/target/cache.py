@@ -18,6 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from treadle.settings import get as get_settings
+
 DEFAULT_LIMIT = 2 << 30
 """Bytes a cache folder may take before the entries unused for longest are removed."""
 
@@ -103,6 +105,11 @@ class KernelCache:
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.root / name[:_SHARD_LETTERS] / f"{name[_SHARD_LETTERS:]}{_SUFFIX}"
+
+
+def object_cache_folder() -> Path:
+    """Return the folder of object code by source text, of every back end."""
+    return get_settings().cache / "kernels"
 
 
 def _pack(key: str, data: bytes) -> bytes:

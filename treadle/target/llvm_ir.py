@@ -8,7 +8,6 @@ pool with an inner function of its own. A parallel loop inside a parallel loop r
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from treadle.dtype import itemsize
@@ -31,6 +30,7 @@ from treadle.target.base import Target
 from treadle.target.llvm_builder import Builder, Machine, memory_type, vector
 from treadle.target.llvm_facts import Facts, captures, flat_size, stored_buffers
 from treadle.target.llvm_values import Values
+from treadle.target.names import symbol
 
 _LARGEST_LOCAL = 1 << 20
 _ATTRIBUTES = "#0"
@@ -39,12 +39,6 @@ _ATTRIBUTES = "#0"
 def emit(func: PrimFunc, target: Target) -> str:
     """Return the LLVM IR of a lowered function; the same function gives the same text."""
     return _Module(func, target).text()
-
-
-def symbol(name: str) -> str:
-    """Return a name as a C identifier."""
-    clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return f"_{clean}" if clean[:1].isdigit() or not clean else clean
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from treadle.errors import TargetError
+from treadle.target.backend import backend_kinds
 from treadle.target.base import Target
 from treadle.target.cpus import Architecture, architecture_names, architecture_of
 from treadle.target.host import host, usable_cores
@@ -18,7 +19,7 @@ from treadle.target.machine import CacheSizes, cache_sizes_of
 _LATER = {
     "cuda": "GPU code generation", "nvptx": "GPU code generation", "rocm": "GPU code generation",
     "opencl": "OpenCL code generation", "vulkan": "GPU code generation",
-    "metal": "GPU code generation", "webgpu": "GPU code generation", "c": "C source output",
+    "metal": "GPU code generation", "webgpu": "GPU code generation",
 }  # fmt: skip
 _SHOWN = 40
 """Names that a hint lists at most; all CPUs are listed."""
@@ -60,7 +61,7 @@ def parse_target(text: str) -> Target:
     bits, registers = chosen.vectors()
     caches = _caches(options, triple, cpu, text)
     return Target(
-        kind="llvm",
+        kind=kind,
         triple=triple,
         cpu=cpu,
         features=tuple(sorted(features)),
@@ -106,7 +107,7 @@ def _option(words: list[str], text: str) -> tuple[str, str, list[str]]:
 
 
 def _check_kind(kind: str, text: str) -> None:
-    if kind == "llvm":
+    if kind in backend_kinds():
         return
     if kind in _LATER:
         raise TargetError(
@@ -114,7 +115,8 @@ def _check_kind(kind: str, text: str) -> None:
             hint='compile for a CPU with the target "llvm"',
         )
     raise TargetError(
-        f"{kind!r} is not a kind of target", hint=_suggest(kind, ("llvm", *_LATER), "kinds are")
+        f"{kind!r} is not a kind of target",
+        hint=_suggest(kind, (*backend_kinds(), *_LATER), "kinds are"),
     )
 
 

@@ -13,9 +13,11 @@ from tests.ops.test_operators import function_of
 from tests.target.kernel import call_kernel, load_kernel, native, run
 from treadle.build.kernel import Kernel
 from treadle.expr.nodes import Var as ExprVar
-from treadle.graph.nodes import Var
+from treadle.graph.nodes import Function, Var
 from treadle.graph.operator import OPERATORS
 from treadle.graph.types import TensorType
+from treadle.loop.nodes import func_text
+from treadle.ops import elementwise
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
 
@@ -118,3 +120,15 @@ def test_every_extent_open(
         dims = [sizes[v.name] for v in kernel.sizes]
         assert call_kernel(machine_code, [*arrays, output], dims, workspace=1 << 16) == 0
         np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5, err_msg=str(sizes))
+
+
+def test_a_costly_element_that_is_read_once_is_evaluated_where_it_is_read() -> None:
+    """Of open sizes too: y = sigmoid(x * z) + x is one loop over vectors in order."""
+    type_ = TensorType((ExprVar("n"), ExprVar("m")), "float32")
+    x, z = Var("x", type_), Var("z", type_)
+    body = elementwise.add(elementwise.sigmoid(elementwise.multiply(x, z)), x)
+    kernel = Kernel(Function((x, z), body), parse_target("llvm"))
+    assert kernel.loop_text().count("parallel(") == 1
+    inside = func_text(kernel.lowered).split("parallel(")[1].partition(":\n")[2]
+    assert "//" not in inside
+    assert " % " not in inside

@@ -11,7 +11,7 @@ from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import Interval, prove
-from treadle.expr.nodes import Expr, ExprLike, int_value
+from treadle.expr.nodes import Const, Expr, ExprLike, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
@@ -83,6 +83,9 @@ def is_costly(stage: Stage) -> bool:
     )
 
 
+_ONE: Expr = Const.of(1)
+
+
 def size_of(shape: tuple[Expr, ...]) -> int | None:
     """Return the number of elements, None where a size is symbolic."""
     dims = [int_value(d) for d in shape]
@@ -135,9 +138,10 @@ def _repeats(stage: Stage, reader: Stage) -> bool:
     """True when `reader` evaluates an element of `stage` more than once (by size)."""
     if not isinstance(reader.op, ComputeOp) or not isinstance(stage.op, ComputeOp):
         return False
-    reads = size_of(tuple(a.extent for a in (*reader.op.axis, *reader.op.reduce_axis)))
-    have = size_of(stage.op.shape)
-    return reads is None or have is None or reads > have
+    reads = prod((a.extent for a in (*reader.op.axis, *reader.op.reduce_axis)), start=_ONE)
+    have = prod(stage.op.shape, start=_ONE)
+    sizes = {v: Interval(0, None) for v in ex.free_vars(reads - have)}
+    return prove(reads <= have, sizes) is not True
 
 
 def live_stages(s: Schedule) -> list[Stage]:

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expressions printed as C mean what they mean as LLVM IR, bit by bit, for every type."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.target.kernel import flat, native, native_c, run
+from tests.target.test_llvm_ops import FLOATS, INTS, pairs
+from treadle.dtype import bits, is_float, to_numpy
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import Binary, Const, Expr, Var
+from treadle.loop.nodes import For, If, PrimFunc, Store, seq
+from treadle.target.c_text import emit
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+
+def float_expressions(a: Expr, b: Expr) -> list[Expr]:
+    found = [a + b, a - b, a * b, a / b, ex.minimum(a, b), ex.maximum(a, b)]
+    found += [a < b, a <= b, a > b, a >= b, ex.binary("eq", a, b), ex.binary("ne", a, b)]
+    found += [ex.call(n, a) for n in ("abs", "floor", "ceil", "trunc", "round", "isnan", "isinf")]
+    found += [ex.call("sqrt", ex.call("abs", a)), ex.call("copysign", a, b)]
+    found += [ex.call("fma", a, b, a)] if bits(a.dtype) > 16 else []
+    found += [ex.select(a < b, a * b, b)]
+    return found + [ex.cast(a, t) for t in (*INTS, *FLOATS, "bool") if t != a.dtype]
+
+
+def int_expressions(a: Expr, b: Expr) -> list[Expr]:
+    one = ex.select(ex.binary("eq", b, 0), Const.of(1, b.dtype), b)
+    found = [a + b, a - b, a * b, a & b, a | b, a ^ b, ~a, ex.minimum(a, b), ex.maximum(a, b)]
+    found += [ex.binary(op, a, one) for op in ("floordiv", "floormod", "truncdiv", "truncmod")]
+    found += [ex.binary(op, a, Const.of(7, a.dtype)) for op in ("floordiv", "floormod")]
+    found += [a << b, a >> b, a << 3, a >> 3, a < b, a >= b, ex.binary("eq", a, b)]
+    found += [ex.call(n, a) for n in ("abs", "popcount", "clz")]
+    twin = {32: "float32", 64: "float64"}.get(bits(a.dtype))
+    found += [ex.call("bitcast", a, dtype=twin)] if twin else []
+    return found + [ex.cast(a, t) for t in (*INTS, *FLOATS, "bool") if t != a.dtype]
+
+
+def results(
+    make: Callable[[Expr, Expr], list[Expr]], a: np.ndarray, b: np.ndarray, target: object
+) -> list[np.ndarray]:
+    """Return every expression of two arrays, computed by one kernel for the target."""
+    i = Var("i")
+    inputs = [flat(name, str(a.dtype), a.size) for name in ("a", "b")]
+    values = make(ex.load(inputs[0], [i]), ex.load(inputs[1], [i]))
+    outs = [flat(f"out{k}", v.dtype, a.size) for k, v in enumerate(values)]
+    stores = [Store(o, (i,), v) for o, v in zip(outs, values, strict=True)]
+    func = PrimFunc("k", (*inputs, *outs), (), For(i, Const.of(a.size), "serial", seq(*stores)))
+    arrays = [np.zeros(a.size, to_numpy(v.dtype)) for v in values]
+    assert run(func, [a, b, *arrays], target=target) == 0  # type: ignore[arg-type]
+    return arrays
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTS])
+def test_every_operation_has_the_bits_of_llvm(dtype: str) -> None:
+    a, b = pairs(dtype)
+    make = float_expressions if is_float(dtype) else int_expressions
+    shown = make(Var("a", dtype), Var("b", dtype))
+    ours, theirs = results(make, a, b, native_c()), results(make, a, b, native())
+    for e, mine, other in zip(shown, ours, theirs, strict=True):
+        if is_float(e.dtype):  # the bits of a NaN are free
+            nan = np.isnan(other)
+            np.testing.assert_array_equal(np.isnan(mine), nan, err_msg=str(e))
+            mine, other = mine[~nan], other[~nan]
+        if is_float(e.dtype) and isinstance(e, Binary) and e.op in ("min", "max"):
+            mine, other = mine + 0, other + 0  # either zero is the least of both
+        np.testing.assert_array_equal(mine.view("u1"), other.view("u1"), err_msg=str(e))
+
+
+def test_a_branch_not_taken_is_not_evaluated() -> None:
+    """A lazy select guards a division by zero and a read outside, also of a shared operand."""
+    x, out = flat("x", "int32", 4), flat("out", "int32", 8)
+    i = Var("i")
+    inside = ex.binary("lt", i, 4)
+    far = ex.load(x, [i * 1_000_000_000])  # outside for every i but 0
+    first = ex.select(ex.binary("eq", i, 0), far + far * far, ex.load(x, [i % 4]), lazy=True)
+    quotient = ex.select(inside, Const.of(100, "int32") // ex.load(x, [i % 4]), 5, lazy=True)
+    body = For(i, Const.of(8), "serial", Store(out, (i,), first + quotient))
+    result = np.zeros(8, np.int32)
+    values = np.array([1, 2, 3, 4], np.int32)
+    assert run(PrimFunc("k", (x, out), (), body), [values, result], target=native_c()) == 0
+    assert result.tolist() == [102, 52, 36, 29, 6, 7, 8, 9]
+
+
+def test_deep_and_shared_expressions_stay_short() -> None:
+    """A value used twice is computed once: the text grows with the nodes, not with the paths."""
+    x, out = flat("x", "float32", 1), flat("out", "float32", 1)
+    value = ex.load(x, [0])
+    for _ in range(2000):
+        value = value * value + 1.0
+    text = emit(PrimFunc("k", (x, out), (), Store(out, (Const.of(0),), value)), native_c())
+    assert len(text) < 300_000
+
+
+def test_names_that_c_reserves() -> None:
+    """Buffers and variables may be called as the user likes."""
+    x, out = flat("int", "float32", 4), flat("x y", "float32", 4)
+    i, n = Var("for"), Var("env")
+    body = For(i, n, "serial", Store(out, (i,), ex.load(x, [i]) + 1.0))
+    result = np.zeros(4, np.float32)
+    func = PrimFunc("main", (x, out), (n,), body)
+    assert run(func, [np.ones(4, np.float32), result], [3], target=native_c()) == 0
+    assert result.tolist() == [2, 2, 2, 0]
+
+
+def test_text_of_a_guarded_loop() -> None:
+    x, out, i = flat("x", "float32", 8), flat("y", "float32", 8), Var("i")
+    load = ex.load(x, [i])
+    body = For(i, Const.of(8), "serial", If(i < 5, Store(out, (i,), load * load), None))
+    text = emit(PrimFunc("square", (x, out), (), body), native_c())
+    assert text[text.index("int32_t square") :] == (
+        "int32_t square(const td_env* env, void* const* buffers, const int64_t* dims) {\n"
+        "  const float* restrict x = buffers[0];\n"
+        "  float* restrict y = buffers[1];\n"
+        "  (void)env, (void)dims;\n"
+        "  for (int64_t i = 0; i < 8; ++i) {\n"
+        "    if (i < 5) {\n"
+        "      const float t_2 = x[i];\n"
+        "      y[i] = t_2 * t_2;\n"
+        "    }\n"
+        "  }\n"
+        "  return 0;\n"
+        "}\n"
+    )

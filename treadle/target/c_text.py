@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lowered kernels to C11 source: an entry, and a function for each parallel loop.
+
+One kernel becomes `int32_t name(const td_env* env, void* const* buffers, const int64_t* dims)`, as
+`treadle.h` declares it; the file includes nothing but headers of a freestanding compiler (and
+`math.h` for two macros). A parallel loop inside a parallel loop runs serially.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from treadle.dtype import itemsize
+from treadle.errors import InternalError, TargetError
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import Expr, Var
+from treadle.loop.nodes import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    Prefetch,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    walk_stmts,
+)
+from treadle.target.base import Target
+from treadle.target.c_helpers import memory_c_type, source_of
+from treadle.target.c_values import Lines, Values, bare
+from treadle.target.llvm_builder import Machine
+from treadle.target.llvm_facts import Facts, captures, flat_size, stored_buffers
+from treadle.target.names import symbol
+
+_LARGEST_LOCAL = 1 << 20  # bytes of the stack
+_RESERVED = """
+auto bool break case char const continue default do double else enum extern false float for goto if
+inline int long register restrict return short signed sizeof static struct switch true typedef union
+unsigned void volatile while asm typeof env buffers dims closure begin end worker t NAN INFINITY
+"""
+"""Words of C, and names that every generated function has."""
+
+_PRELUDE = """\
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct td_env td_env;
+typedef int32_t (*td_body)(const td_env* env, void* closure, int64_t begin, int64_t end,
+                           int32_t worker);
+struct td_env {
+  int32_t (*parallel)(const td_env* env, td_body body, void* closure, int64_t count);
+  int32_t num_threads;
+  int32_t reserved;
+  void* pool;
+};"""
+
+
+def emit(func: PrimFunc, target: Target) -> str:
+    """Return the C source of a lowered function; the same function gives the same text.
+
+    Raises: TargetError for a loop bound to a GPU index.
+    """
+    return _Source(func, target).text()
+
+
+@dataclass(slots=True)
+class _Source:
+    func: PrimFunc
+    target: Target
+    facts: Facts = field(default_factory=Facts)
+    helpers: set[str] = field(default_factory=set)
+    bodies: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return symbol(self.func.name)
+
+    def text(self) -> str:
+        entry = self._entry()
+        head = f"/* {self.name}, for the target {self.target} */"
+        parts = [head, _PRELUDE, source_of(self.helpers), *self.bodies, entry]
+        return "\n\n".join(p for p in parts if p) + "\n"
+
+    def function(self, *, is_parallel_body: bool) -> _Function:
+        has_fma = Machine.of(self.target).fma
+        taken = {*_RESERVED.split(), self.name}
+        values = Values(Lines(taken), self.facts, self.helpers, has_fma=has_fma)
+        return _Function(self, values, is_parallel_body)
+
+    def _entry(self) -> str:
+        f = self.function(is_parallel_body=False)
+        written = stored_buffers(self.func.body)
+        together = self._together()
+        for i, buffer in enumerate(self.func.params):
+            words = ("restrict",) if i not in together else ()
+            f.pointer(buffer, id(buffer) in written, f"buffers[{i}]", *words)
+        for i, var in enumerate(self.func.sizes):
+            f.values.vars[var] = f.lines.fresh(symbol(var.name))
+            f.lines.line(f"const int64_t {f.values.vars[var]} = dims[{i}];")
+        self._workspace(f)
+        f.lines.line("(void)env, (void)dims;")
+        f.statement(self.func.body)
+        f.lines.line("return 0;")
+        head = (
+            f"int32_t {self.name}(const td_env* env, void* const* buffers, const int64_t* dims) {{"
+        )
+        return "\n".join([head, *f.lines.lines, "}"])
+
+    def _together(self) -> set[int]:
+        """Return the numbers of the params that may lie in the same memory."""
+        operands = self.func.attrs.get("overwritable", ())
+        assert isinstance(operands, tuple)
+        return {*operands, len(self.func.params) - 1} if operands else set()
+
+    def _workspace(self, f: _Function) -> None:
+        """Point every workspace buffer into the lent memory; they may share it."""
+        offsets = self.func.attrs.get("workspace_offsets", {})
+        assert isinstance(offsets, dict)
+        for s in walk_stmts(self.func.body):
+            if not isinstance(s, Allocate) or s.buffer.scope != "workspace":
+                continue
+            offset = offsets.get(s.buffer.name)
+            if not isinstance(offset, (int, Expr)):
+                raise InternalError(
+                    f"workspace buffer {s.buffer.name} has no offset", at=f"kernel {self.func.name}"
+                )
+            [at] = f.values.statement(ex.convert(offset))
+            place = f"((char*)buffers[{len(self.func.params)}] + {at})"
+            f.pointer(s.buffer, True, f"(void*){place}")
+
+    def parallel_body(self, s: For, buffers: list[Buffer], variables: list[Var]) -> tuple[str, str]:
+        """Print the function the pool calls for a part of a loop; return it and its struct."""
+        number = len(self.bodies) + 1
+        name, closure = f"{self.name}_part{number}", f"struct {self.name}_closure{number}"
+        self.bodies.append("")
+        f = self.function(is_parallel_body=True)
+        written = stored_buffers(s.body)
+        members = []
+        if buffers or variables:
+            f.lines.line(f"const {closure}* c = closure;")
+        for i, buffer in enumerate(buffers):
+            type_ = f"{'' if id(buffer) in written else 'const '}{memory_c_type(buffer.dtype)}*"
+            members.append(f"  {type_} b{i};")
+            f.pointer(buffer, id(buffer) in written, f"c->b{i}")
+        for i, var in enumerate(variables):
+            members.append(f"  int64_t n{i};")
+            f.values.vars[var] = f.lines.fresh(symbol(var.name))
+            f.lines.line(f"const int64_t {f.values.vars[var]} = c->n{i};")
+        f.lines.line("(void)env, (void)closure, (void)worker;")
+        f.loop(s.var, "begin", "end", s.body)
+        f.lines.line("return 0;")
+        head = (
+            f"static int32_t {name}(const td_env* env, void* closure, int64_t begin, int64_t end,\n"
+            f"{' ' * (len(name) + 16)}int32_t worker) {{"
+        )
+        parts = [f"{closure} {{", *(members or ["  char unused;"]), "};", "", head]
+        self.bodies[number - 1] = "\n".join([*parts, *f.lines.lines, "}"])
+        return name, closure
+
+
+@dataclass(slots=True)
+class _Function:
+    """Prints the statements of one C function."""
+
+    source: _Source
+    values: Values
+    is_parallel_body: bool
+
+    @property
+    def lines(self) -> Lines:
+        return self.values.lines
+
+    def pointer(self, buffer: Buffer, is_written: bool, value: str, *words: str) -> None:
+        """Declare the pointer to a buffer that lies elsewhere."""
+        name = self.values.buffers[id(buffer)] = self.lines.fresh(symbol(buffer.name))
+        const = "" if is_written else "const "
+        head = " ".join([f"{const}{memory_c_type(buffer.dtype)}*", *words, name])
+        self.lines.line(f"{head} = {value};")
+
+    def statement(self, s: Stmt) -> None:
+        """Print one statement."""
+        if isinstance(s, Seq):
+            for part in s.stmts:
+                self.statement(part)
+        elif isinstance(s, Store):
+            self._store(s)
+        elif isinstance(s, Prefetch):
+            [index] = self.values.statement(s.indices[0])
+            self.lines.line(f"__builtin_prefetch({self.values.buffer(s.buffer)} + {index});")
+        elif isinstance(s, Allocate):
+            self._allocate(s)
+        elif isinstance(s, If):
+            self._if(s)
+        else:
+            self._for(s)
+
+    def _store(self, s: Store) -> None:
+        index, value = self.values.statement(s.indices[0], s.value)
+        place = f"{self.values.buffer(s.buffer)}[{bare(index)}]"
+        self.lines.line(f"{place} = {bare(value)};")
+
+    def _allocate(self, s: Allocate) -> None:
+        buffer = s.buffer
+        if buffer.scope not in ("local", "workspace"):
+            self._fail(f"buffer {buffer.name} of scope {buffer.scope!r} is in a CPU kernel")
+        if buffer.scope == "local":
+            size = flat_size(buffer)
+            if size is None or size * itemsize(buffer.dtype) > _LARGEST_LOCAL:
+                self._fail(f"local buffer {buffer} is too large for the stack or of unknown size")
+            name = self.values.buffers[id(buffer)] = self.lines.fresh(symbol(buffer.name))
+            type_ = memory_c_type(buffer.dtype)
+            self.lines.line(f"_Alignas({buffer.align}) {type_} {name}[{max(size or 0, 1)}];")
+        self.statement(s.body)
+
+    def _fail(self, problem: str) -> None:
+        raise InternalError(problem, at=f"kernel {self.source.func.name}")
+
+    def _if(self, s: If) -> None:
+        [cond] = self.values.statement(s.cond)
+        with self.lines.block(f"if ({bare(cond)})"):
+            self.statement(s.then)
+        if s.orelse is not None:
+            with self.lines.block("else"):
+                self.statement(s.orelse)
+
+    def _for(self, s: For) -> None:
+        if s.kind == "thread":
+            raise TargetError(
+                f"loop {s.var} is bound to the GPU index {s.thread}, and the target is a CPU",
+                at=f"kernel {self.source.func.name}",
+                hint="use parallel and vectorize in place of bind, or compile for a GPU target",
+            )
+        if s.kind == "parallel" and not self.is_parallel_body:
+            self._parallel(s)
+            return
+        [extent] = self.values.statement(s.extent)
+        self.loop(s.var, "0", extent, s.body)
+
+    def loop(self, var: Var, begin: str, end: str, body: Stmt) -> None:
+        """Print `for var in [begin, end)`."""
+        name = self.values.vars[var] = self.lines.fresh(symbol(var.name))
+        with self.lines.block(f"for (int64_t {name} = {begin}; {name} < {end}; ++{name})"):
+            self.statement(body)
+
+    def _parallel(self, s: For) -> None:
+        """Hand a loop to the pool, in pieces; without a pool all of it is one piece."""
+        buffers, variables = captures(s.body)
+        variables = [v for v in variables if v is not s.var]
+        body, closure = self.source.parallel_body(s, buffers, variables)
+        filled = [self.values.buffer(b) for b in buffers]
+        filled += [self.values.vars[v] for v in variables]
+        [count] = self.values.statement(s.extent)
+        name, result = self.lines.fresh("closure"), self.lines.fresh("status")
+        self.lines.line(f"{closure} {name} = {{{', '.join(filled) or '0'}}};")
+        with self.lines.block("", "}"):
+            self.lines.line(f"const int32_t {result} =")
+            self.lines.line(f"    env ? env->parallel(env, {body}, &{name}, {count})")
+            self.lines.line(f"        : {body}(env, &{name}, 0, {count}, 0);")
+            self.lines.line(f"if ({result} != 0) return {result};")

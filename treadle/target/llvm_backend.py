@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The back end "llvm": loop nests to LLVM IR text, compiled by worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from treadle.loop.nodes import PrimFunc
+from treadle.lower.pipeline import lowering
+from treadle.passes import Pipeline
+from treadle.target import llvm, workers
+from treadle.target.backend import Backend, CompileError, OnDone
+from treadle.target.base import Target
+from treadle.target.jit import JitModule
+from treadle.target.llvm_ir import emit
+
+
+def _lowering(target: Target) -> Pipeline[PrimFunc]:
+    return lowering(target.lookup_lanes, target.least_masked)
+
+
+def _check(text: str, target: Target) -> None:
+    del target  # the text names it
+    try:
+        llvm.optimized_text(text)
+    except llvm.CompileError as error:
+        raise CompileError(str(error)) from error
+
+
+def _compile(
+    jobs: Iterable[tuple[str, str]], target: Target, on_done: OnDone | None
+) -> dict[str, bytes]:
+    del target  # every text names it
+    return workers.compile_many(jobs, on_done)
+
+
+def _assembly(texts: Mapping[str, str], target: Target) -> dict[str, str]:
+    del target  # every text names it
+    return workers.assembly(texts)
+
+
+def _version(target: Target) -> str:
+    del target  # one LLVM makes code for all
+    return workers.compiler_version()
+
+
+def _constant(name: str, data: bytes, target: Target) -> str:
+    shown = "".join(chr(b) if b < 128 and chr(b).isalnum() else f"\\{b:02x}" for b in data)
+    features = f'"target-cpu"="{target.cpu}" "target-features"="{target.feature_string()}"'
+    return (
+        f'target triple = "{target.triple}"\n'
+        f'@{name} = constant [{len(data)} x i8] c"{shown}"\n'
+        f"attributes #0 = {{ {features} }}\n"
+    )
+
+
+BACKEND = Backend(
+    kind="llvm",
+    suffix="ll",
+    lowering=_lowering,
+    emit=emit,
+    constant=_constant,
+    check=_check,
+    compile=_compile,
+    assembly=_assembly,
+    version=_version,
+    load=JitModule,
+)
