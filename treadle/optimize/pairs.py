@@ -56,9 +56,9 @@ def is_conv_of_pairs(node: Call, target: Target) -> bool:
     """True for a convolution that `conv_of_pairs` takes."""
     x, w = node.args
     assert isinstance(node.attrs, ConvAttrs)
-    channels = tensor_type(w.type).shape[1]
-    is_whole = node.attrs.groups == 1 and isinstance(w, Constant) and isinstance(channels, int)
-    return is_whole and are_pairs(x, w, int(channels), target)
+    if node.attrs.groups != 1 or not isinstance(w, Constant):
+        return False
+    return are_pairs(x, w, w.value.shape[1], target)
 
 
 def conv_of_pairs(node: Call, x: Node) -> Node:

@@ -116,8 +116,10 @@ class Machine:
             rounding = "sse4.1" in on or "avx" in on
             lanes = target.lookup_lanes
             halves = half, "avx512fp16" in on
-            facts = lanes, target.loads_anywhere, target.pair_lanes
-            return Machine(True, "fma" in on, rounding, *halves, False, target.least_masked, *facts)
+            facts = lanes, target.loads_anywhere
+            known = True, "fma" in on, rounding, *halves, False
+            pairs = target.pair_lanes
+            return Machine(*known, target.least_masked, *facts, pair_lanes=pairs)
         if architecture in ("aarch64", "arm64"):
             halves = True, "fullfp16" in on
             return Machine(False, True, True, *halves, True, loads_anywhere=target.loads_anywhere)
