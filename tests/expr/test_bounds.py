@@ -175,6 +175,13 @@ def test_relations_bound_what_intervals_do_not() -> None:
     assert bounds.reach(minimum(tail, 9)).hi == 9
 
 
+def test_relations_of_a_quotient_bound_what_is_divided() -> None:
+    rows = (N + 1) // 2
+    bounds = Bounds({N: Interval(1, None), I: Interval(0, None), rows - I * 32: Interval(None, 31)})
+    assert bounds.reach(N - I * 64).hi == 62
+    assert bounds.reach((N + 31) // 32 - I * 2).hi == 2
+
+
 @pytest.mark.parametrize("limit", [FAR, 1 << 60, (1 << 63) - 1])
 def test_far_limits_bound_nothing(limit: int) -> None:
     size = {N: Interval(0, None)}

@@ -323,3 +323,11 @@ def test_batch_and_image_may_be_open(image: tuple[Dim, Dim]) -> None:
     assert found["conv2d_nchwc"] == 2
     assert found["pack_nchwc"] == 1
     assert found["unpack_nchwc"] == 0
+
+
+def test_integer_products_with_known_weights_read_panels() -> None:
+    x = var("x", 3, 40, dtype="int32")
+    before = function(matmul(x, constant(40, 70, dtype="int32")), params=[x])
+    after = choose_layouts(before, WIDE)
+    assert_same(before, after)
+    assert "dense_packed" in names(after)

@@ -354,6 +354,21 @@ def test_constants_are_picked(count: int, target: str) -> None:
             np.testing.assert_array_equal(got, values[index % count])
 
 
+@pytest.mark.parametrize("target", ["-mcpu=x86-64", "-mcpu=x86-64-v3", "-mcpu=x86-64-v4"])
+def test_pairs_are_multiplied_and_added(target: str) -> None:
+    machine = parse_target(f"llvm {target}")
+    if why_not_here(machine):
+        pytest.skip("this machine cannot run code for the target")
+    chance = np.random.default_rng(0)
+    a, b = (chance.integers(-(2**15), 2**15, (67, 2)).astype("int16") for _ in range(2))
+    a[0], b[0] = -(2**15), -(2**15)  # the one sum that wraps
+    wanted = (a.astype("int64") * b).sum(axis=1).astype("int32")
+    words = [x.view("int32").ravel() for x in (a, b)]
+    for lanes in (1, 3, 4, 8, 16):
+        got = apply(lambda x, y: ex.call("dot_pairs", x, y), *words, lanes=lanes, target=machine)
+        np.testing.assert_array_equal(got, wanted)
+
+
 def test_unexpanded_functions_are_refused() -> None:
     x, out = flat("x", "float32", 4), flat("out", "float32", 4)
     zero = Const.of(0)

@@ -47,11 +47,12 @@ INTRINSICS: Mapping[str, int] = {
     "pow": 2, "atan2": 2, "fmod": 2, "copysign": 2,
     "abs": 1, "floor": 1, "ceil": 1, "trunc": 1, "round": 1, "isnan": 1, "isinf": 1,
     "fma": 3, "popcount": 1, "clz": 1, "bitcast": 1, "not": 1,
-    "pick8": 9, "pick16": 17,
+    "pick8": 9, "pick16": 17, "dot_pairs": 2,
 }  # fmt: skip
 """Pure functions a `Call` may name, with their arity. `round` is half to even, `not` is logical,
 `bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself. `pick8` and
-`pick16` of a uint32 and so many 32-bit constants are the constant its low 3 or 4 bits number."""
+`pick16` of a uint32 and so many 32-bit constants are the constant its low 3 or 4 bits number.
+`dot_pairs` of two int32 is the sum of the products of their signed 16-bit halves; it wraps."""
 
 
 class Source(Protocol):

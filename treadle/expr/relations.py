@@ -199,14 +199,16 @@ class _Search:
     def _terms(self, s: Affine, is_open: bool) -> list[Expr]:
         """Return the terms to replace: where there is no bound yet, first what stands in its way.
 
-        Every term without a bound has to go, so one of them is enough to start with.
+        Every term without a bound has to go, so one of them is enough to start with. Where no
+        fact speaks of any, a quotient or remainder may still take it along: n goes with n // 2.
         """
         of = self.relations
         terms = [t for t, coef in s.terms.items() if of.has_relations(t, coef > 0)]
         if not is_open:
             return terms
         first = [t for t in terms if of.is_open(t, s.terms[t] > 0)][:1]
-        return [*first, *(t for t in terms if t not in first and of.is_known(t, s.terms[t] > 0))]
+        known = [t for t in terms if t not in first and of.is_known(t, s.terms[t] > 0)]
+        return [*first, *known] or terms
 
     def _by_term(self, s: Affine, term: Expr, steps: int) -> Iterator[int | None]:
         """Return bounds of a sum by way of what bounds one of its terms."""

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from treadle.expr.nodes import Expr, cast
 from treadle.graph.operator import Example
 from treadle.ops.numeric import accumulator
 from treadle.te import tensor as te
+
+Product: TypeAlias = Callable[[Expr, Expr], Expr]
+"""What is summed of an element of each factor."""
 
 
 def product(a: Expr, b: Expr) -> Expr:

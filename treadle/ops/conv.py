@@ -18,7 +18,7 @@ from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
-from treadle.ops.accumulate import narrowed, product, product_example
+from treadle.ops.accumulate import Product, narrowed, product, product_example
 from treadle.ops.numeric import dims_of, in_float64
 from treadle.ops.schedules.plain_conv import schedule_plain_conv
 from treadle.ops.window import (
@@ -85,7 +85,8 @@ def known_extent(x: TensorType, dimension: int, what: str) -> int:
     return extent
 
 
-def _infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
+def infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
+    """Return the type of a convolution. Raises: TypeMismatch where the factors do not fit."""
     data, weights = tensor_type(x), tensor_type(w)
     rank = max(data.ndim, 3)
     check_factors(data, weights, rank, rank, "[n, c, *spatial] and [oc, c/groups, *kernel]")
@@ -101,7 +102,8 @@ def _infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
     return data.with_shape((data.shape[0], filters, *(a.out for a in axes)))
 
 
-def _conv_rules(attrs: ConvAttrs, result: Type, x: Type, w: Type) -> Iterator[SizeRule]:
+def conv_rules(attrs: ConvAttrs, result: Type, x: Type, w: Type) -> Iterator[SizeRule]:
+    """Return what sizes known only at run time must satisfy."""
     kernel = tensor_type(w).static_shape[2:]
     return whole_rules(conv_axes(attrs, tensor_type(x).shape[2:], kernel))
 
@@ -119,7 +121,10 @@ def stages(pad: te.Tensor | None, total: te.Tensor, dtype: str) -> list[te.Tenso
     return rest if pad is None else [pad, *rest]
 
 
-def _compute_conv(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
+def compute_conv(
+    attrs: ConvAttrs, x: te.Tensor, w: te.Tensor, product: Product = product
+) -> list[te.Tensor]:
+    """Return the stages of a convolution; `product` is what is summed of two elements."""
     filters, per_group, *kernel = TensorType(w.shape, w.dtype).static_shape
     axes = conv_axes(attrs, dims_of(x)[2:], kernel)
     pad = padded(x, axes)
@@ -164,8 +169,9 @@ def _at_tap(weights: np.ndarray, tap: tuple[int, ...]) -> np.ndarray:
     return weights[lead + tap]
 
 
-def _flops_conv(attrs: ConvAttrs, x: Type, w: Type) -> Dim:
-    out = _infer_conv(attrs, x, w)
+def flops_conv(attrs: ConvAttrs, x: Type, w: Type) -> Dim:
+    """Return the additions and multiplications of a convolution."""
+    out = infer_conv(attrs, x, w)
     return 2 * out.elements * prod(tensor_type(w).static_shape[1:])
 
 
@@ -201,14 +207,14 @@ def padding(amount: int) -> dict[str, tuple[int, int]]:
 conv: Operator[ConvAttrs] = register(
     Operator(
         name="conv",
-        infer=_infer_conv,
+        infer=infer_conv,
         reference=reference_conv,
-        compute=_compute_conv,
-        rules=_conv_rules,
+        compute=compute_conv,
+        rules=conv_rules,
         attrs_type=ConvAttrs,
         fusion=Fusion.ANCHOR,
         schedule={"cpu": schedule_plain_conv},
-        flops=_flops_conv,
+        flops=flops_conv,
         examples=_conv_examples(),
     )
 )

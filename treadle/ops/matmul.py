@@ -19,7 +19,7 @@ from treadle.graph.types import (
     broadcast_shapes,
     tensor_type,
 )
-from treadle.ops.accumulate import narrowed, product, product_example
+from treadle.ops.accumulate import Product, narrowed, product, product_example
 from treadle.ops.numeric import dims_of, in_float64
 from treadle.ops.schedules.matmul import schedule_dense_packed, schedule_matmul
 from treadle.te import tensor as te
@@ -130,7 +130,8 @@ class DensePackedAttrs(Attrs):
     n: int
 
 
-def _infer_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> TensorType:
+def infer_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> TensorType:
+    """Return the type of a product with panels. Raises: TypeMismatch where they do not fit."""
     x, panels = tensor_type(a), tensor_type(w)
     if x.ndim < 1 or panels.ndim != 3:
         raise TypeMismatch(f"{x} and {panels} are not [..., k] values and [n/nb, k, nb] weights")
@@ -142,13 +143,17 @@ def _infer_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> TensorType
     return x.with_shape((*x.shape[:-1], attrs.n))
 
 
-def _dense_packed_rules(
+def dense_packed_rules(
     attrs: DensePackedAttrs, result: Type, a: Type, w: Type
 ) -> Iterator[SizeRule]:
+    """Return what sizes known only at run time must satisfy."""
     return equal([(tensor_type(a).shape[-1], tensor_type(w).shape[1])])
 
 
-def _compute_dense_packed(attrs: DensePackedAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
+def compute_dense_packed(
+    attrs: DensePackedAttrs, a: te.Tensor, w: te.Tensor, product: Product = product
+) -> list[te.Tensor]:
+    """Return the stages of a product with panels; `product` is what is summed of two elements."""
     _, rows, width = w.shape
     k = te.reduce_axis((0, rows), "k")
 
@@ -175,10 +180,10 @@ dense_packed: Operator[DensePackedAttrs] = register(
     Operator(
         name="dense_packed",
         schedule={"cpu": schedule_dense_packed},
-        infer=_infer_dense_packed,
+        infer=infer_dense_packed,
         reference=_reference_dense_packed,
-        compute=_compute_dense_packed,
-        rules=_dense_packed_rules,
+        compute=compute_dense_packed,
+        rules=dense_packed_rules,
         attrs_type=DensePackedAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops_dense_packed,

@@ -13,8 +13,10 @@ from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.matmul import dense_packed, matmul
 from treadle.ops.matmul_strassen import dense_strassen, strassen_blocks
+from treadle.ops.pairs import dense_pairs, pair_words
 from treadle.ops.schedules.tiles import best_panel
 from treadle.optimize.channels import pack_panels, packed_constant
+from treadle.optimize.pairs import are_pairs, paired
 from treadle.optimize.strassen import (
     MOST_BYTES,
     Budget,
@@ -30,7 +32,8 @@ from treadle.optimize.strassen import (
 from treadle.passes import decided
 from treadle.target.base import Target
 
-_FLOATS = ("float32", "float64")
+_PACKED = ("float32", "float64", "int32")
+"""Types that are summed in themselves, by schedules that keep whole vectors in registers."""
 
 
 class DenseLayouts:
@@ -39,6 +42,7 @@ class DenseLayouts:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.panels: dict[tuple[Constant, int], Constant] = {}
+        self.pairs: dict[tuple[Constant, int], Constant] = {}
         self.strassen: dict[tuple[Constant, int], tuple[Constant, Constant | None]] = {}
         """By weights and columns of a panel: the panels, and what results are multiplied by."""
         self.sums: dict[Node, Node] = {}
@@ -52,6 +56,7 @@ class DenseLayouts:
     def clear(self) -> None:
         """Let go of the weights."""
         self.panels.clear()
+        self.pairs.clear()
         self.strassen.clear()
         self.sums.clear()
         self.readers.clear()
@@ -69,10 +74,22 @@ class DenseLayouts:
         if shape is not None and width is not None:
             return self._by_strassen(fresh, b, shape, width)
         rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
+        if are_pairs(node.args[0], b, steps, self.target):
+            decided(fresh.origin, "method", "pairs", "both factors are 16-bit numbers")
+            width = panel_width(rows, n, -(-steps // 2), data.dtype, self.target)
+            words = paired(a, data.ndim - 1, steps, fresh.origin)
+            return dense_pairs(words, self._pair_panels(b, width), n=n, origin=fresh.origin)
         width = panel_width(rows, n, steps, data.dtype, self.target)
         if (b, width) not in self.panels:
             self.panels[b, width] = packed_constant(pack_panels(b.value, width), b)
         return dense_packed(a, self.panels[b, width], n=n, origin=fresh.origin)
+
+    def _pair_panels(self, weights: Constant, width: int) -> Constant:
+        """Return panels of words that hold two rows of weights each."""
+        if (weights, width) not in self.pairs:
+            words = pair_words(weights.value, 0)
+            self.pairs[weights, width] = packed_constant(pack_panels(words, width), weights)
+        return self.pairs[weights, width]
 
     def _strassen_width(self, origin: str, shape: ProductShape, weights: Constant) -> int | None:
         width = strassen_width(shape, self.target)
@@ -113,11 +130,11 @@ class DenseLayouts:
 
 
 def _is_dense(node: Call) -> bool:
-    """True for a product of float values with constant weights."""
+    """True for a product of full-width values with constant weights."""
     if node.op is not matmul or not isinstance(node.args[1], Constant):
         return False
     data, weights = (tensor_type(x.type) for x in node.args)
-    return weights.ndim == 2 and data.dtype in _FLOATS and weights.size > 0
+    return weights.ndim == 2 and data.dtype in _PACKED and weights.size > 0
 
 
 def _product_shape(data: TensorType, columns: int, sharing: int) -> ProductShape | None:

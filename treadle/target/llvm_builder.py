@@ -91,8 +91,8 @@ class Machine:
     `fma`: fused multiply-add is an instruction; `rounding`: floor, ceil, trunc and rint are;
     `half_convert`, `half_arithmetic`: float16 conversions and arithmetic are; `nan_min`: one
     instruction gives the minimum that propagates NaN; `least_masked`: the bytes of the smallest
-    elements that vector loads and stores can leave out by a mask (0: none); `lookup_lanes` and
-    `loads_anywhere`: see `Target`.
+    elements that vector loads and stores can leave out by a mask (0: none); `lookup_lanes`,
+    `loads_anywhere` and `pair_lanes`: see `Target`.
     """
 
     x86: bool
@@ -104,6 +104,7 @@ class Machine:
     least_masked: int = 0
     lookup_lanes: int = 0
     loads_anywhere: bool = False
+    pair_lanes: int = 0
 
     @staticmethod
     def of(target: Target) -> Machine:
@@ -116,7 +117,9 @@ class Machine:
             lanes = target.lookup_lanes
             halves = half, "avx512fp16" in on
             facts = lanes, target.loads_anywhere
-            return Machine(True, "fma" in on, rounding, *halves, False, target.least_masked, *facts)
+            known = True, "fma" in on, rounding, *halves, False
+            pairs = target.pair_lanes
+            return Machine(*known, target.least_masked, *facts, pair_lanes=pairs)
         if architecture in ("aarch64", "arm64"):
             halves = True, "fullfp16" in on
             return Machine(False, True, True, *halves, True, loads_anywhere=target.loads_anywhere)

@@ -32,6 +32,8 @@ _BOOL_OPS = {
 _WORDS = {"float32": "<f", "uint32": "<I"}
 _PICK = {8: "x86.avx2.permd", 16: "x86.avx512.permvar.si.512"}
 """The intrinsics that pick lanes by index, by how many there are."""
+_DOT_PAIRS = {4: "x86.sse2.pmadd.wd", 8: "x86.avx2.pmadd.wd", 16: "x86.avx512.pmaddw.d.512"}
+"""The intrinsics that add products of neighbouring 16-bit lanes, by how many sums there are."""
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven"}
 
 
@@ -384,7 +386,7 @@ class Ops:
             "floor": self._round, "ceil": self._round, "trunc": self._round, "round": self._round,
             "fma": self._fma, "isnan": self._isnan, "isinf": self._isinf, "not": self._not,
             "popcount": self._count_bits, "clz": self._count_bits, "bitcast": self._bitcast,
-            "pick8": self._pick, "pick16": self._pick,
+            "pick8": self._pick, "pick16": self._pick, "dot_pairs": self._dot_pairs,
         }  # fmt: skip
 
     def _float_call(self, e: Call, dtype: str, lanes: int, args: list[str]) -> str:
@@ -479,6 +481,20 @@ class Ops:
         if source == target:
             return args[0]
         return self.b.let(f"bitcast {source} {args[0]} to {target}")
+
+    def _dot_pairs(self, e: Call, dtype: str, lanes: int, args: list[str]) -> str:
+        """Multiply halves and add the two products, by one instruction where there is one."""
+        type_ = register_type(dtype, lanes)
+        if lanes <= self.machine.pair_lanes and lanes in _DOT_PAIRS:
+            halves = vector("i16", 2 * lanes)
+            parts = [(halves, self.b.let(f"bitcast {type_} {a} to {halves}")) for a in args]
+            return self.b.intrinsic(type_, _DOT_PAIRS[lanes], *parts)
+        half = splat_constant("16", "i32", lanes)
+        high = [self.b.let(f"ashr {type_} {a}, {half}") for a in args]
+        moved = [self.b.let(f"shl {type_} {a}, {half}") for a in args]
+        low = [self.b.let(f"ashr {type_} {a}, {half}") for a in moved]
+        products = [self.b.let(f"mul {type_} {', '.join(pair)}") for pair in (low, high)]
+        return self.b.let(f"add {type_} {', '.join(products)}")
 
     def _pick(self, e: Call, dtype: str, lanes: int, args: list[str]) -> str:
         """Return the constants that the low bits of every lane number."""

@@ -35,7 +35,9 @@ class Frame:
     after: Callable[[Frame], None] | None = None
     """Takes the results of a frame that is finished."""
     failed: Callable[[ModelError], None] | None = None
-    """Takes what is wrong with a frame that can be done without: a branch."""
+    """Takes what is wrong with a frame that can be done without: a branch, or a loop's body."""
+    is_unrolled_else: bool = False
+    """Whether `failed` goes on iteration by iteration, where values may be known."""
     sizes: dict[SizeVar, Node] = field(default_factory=dict)
     """Sizes that are the numbers of values computed in this frame."""
     use: Use | None = None

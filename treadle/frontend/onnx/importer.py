@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -53,6 +53,10 @@ from treadle.graph.types import Structure, TensorType
 REPETITION_LIMIT = 50_000
 """How many nodes the bodies of loops may become when they are unrolled."""
 
+UNROLLED_NODES = 3_000
+"""More than this many nodes are a loop of the plan, where its body is one: each takes some 2 ms to
+compile, and the time that an iteration costs of its own is nothing beside as many nodes."""
+
 MOST_TYPES = 12
 """How many types of a node's inputs a message lists."""
 
@@ -93,6 +97,8 @@ class _Turn:
     use: Use
     own: Mapping[str, Node]
     at_run_time: Callable[[], Running]
+    may_run: bool = True
+    """Whether it was not tried yet to make it a loop of the plan."""
 
 
 class _Importer:
@@ -178,9 +184,10 @@ class _Importer:
 
     def _recover(self, error: ModelError) -> None:
         """Go on without the innermost branch that can be done without; else raise `error`."""
-        while self._stack and not isinstance(error, (RuntimeValueError, UnsupportedOperators)):
+        while self._stack and not isinstance(error, UnsupportedOperators):
             frame = self._stack.pop()
-            if frame.failed is None:
+            needs_values = isinstance(error, RuntimeValueError)
+            if frame.failed is None or (needs_values and not frame.is_unrolled_else):
                 continue
             try:
                 frame.failed(error)
@@ -363,17 +370,30 @@ class _Importer:
             return
         self._turn(turn)
 
-    def _run_loop(self, use: Use, running: Running) -> None:
-        """Convert the body of a loop once, and again while its states turn out to vary."""
+    def _run_loop(
+        self, use: Use, running: Running, otherwise: Callable[[], None] | None = None
+    ) -> None:
+        """Convert the body of a loop once, and again while its states turn out to vary.
+
+        `otherwise` goes on where the body cannot be one for all iterations.
+        """
         own = self._initializers(running.body, {})
         outside = set(visible(use.frame.values))
 
         def done(frame: Frame) -> None:
             results = [frame.values[r] for r in frame.results]
-            if running.widen(results):
+            try:
+                made = None
+                if not running.widen(results):
+                    made = running.results(results, outside, frame.sizes)
+            except ModelError:
+                if otherwise is None:
+                    raise
+                otherwise()
+                return
+            if made is None:
                 start()
             else:
-                made = running.results(results, outside, frame.sizes)
                 self.bind_results(use, made)
 
         def start() -> None:
@@ -381,6 +401,8 @@ class _Importer:
             self._loops.add(given.values(), use.inputs)
             frame = self._body_frame(use, running.body, {**own, **given}, "body")
             frame.after = done
+            if otherwise is not None:
+                frame.failed, frame.is_unrolled_else = lambda _: otherwise(), True
             self._stack.append(frame)
 
         start()
@@ -401,6 +423,27 @@ class _Importer:
             self._repeated = 0
             self._run_loop(use, turn.at_run_time())
             return
+        if whole > UNROLLED_NODES and turn.may_run and not turn.repetition.is_batched:
+            self._try_loop(turn, given)
+            return
+        self._unroll(turn, given)
+
+    def _try_loop(self, turn: _Turn, given: Sequence[Node]) -> None:
+        """Make a loop one of the plan; where its body cannot be one, go on to unroll it."""
+        before, self._repeated = self._repeated, 0
+
+        def otherwise() -> None:
+            self._repeated = before
+            self._unroll(replace(turn, may_run=False), given)
+
+        try:
+            self._run_loop(turn.use, turn.at_run_time(), otherwise)
+        except ModelError:
+            otherwise()
+
+    def _unroll(self, turn: _Turn, given: Sequence[Node]) -> None:
+        """Convert one iteration of a loop; the others follow it."""
+        use, body = turn.use, turn.repetition.body
         self._check_budget(use)
         own = {**turn.own, **dict(zip((i.name for i in body.input), given, strict=False))}
         frame = self._body_frame(use, body, own, str(turn.repetition.done))
