@@ -269,6 +269,8 @@ class Values:
             return self._bitcast(dtype, e.dtype, args[0])
         if e.name == "not":
             return f"!{args[0]}"
+        if e.name == "dot_pairs":
+            return self.helper("td_dot_pairs_i32", *args)
         if e.name in ("popcount", "clz") or (e.name == "abs" and is_integer(dtype)):
             is_plain = e.name == "abs" and is_unsigned(dtype)
             return args[0] if is_plain else self.helper(f"td_{e.name}_{short_name(dtype)}", args[0])
