@@ -182,6 +182,13 @@ def test_relations_of_a_quotient_bound_what_is_divided() -> None:
     assert bounds.reach((N + 31) // 32 - I * 2).hi == 2
 
 
+def test_extremes_of_open_sizes_bound_sums_without_other_relations() -> None:
+    """Rows of a border that begin after the last one: i + max(n, 1) is never below n."""
+    bounds = Bounds({N: Interval(0, None), I: Interval(0, None)})
+    assert bounds.prove(I + maximum(N, 1) < N) is False
+    assert bounds.prove(minimum(N, I * 3) <= N) is True
+
+
 @pytest.mark.parametrize("limit", [FAR, 1 << 60, (1 << 63) - 1])
 def test_far_limits_bound_nothing(limit: int) -> None:
     size = {N: Interval(0, None)}

@@ -31,7 +31,7 @@ from treadle.expr.nodes import (
     binary,
     int_value,
 )
-from treadle.expr.relations import Relations
+from treadle.expr.relations import Relations, has_extreme
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,9 @@ class Bounds:
     def of_sum(self, affine: Affine) -> Interval:
         """Return the interval of the exact value of a sum (which may not fit its dtype)."""
         plain = self.plain_sum(affine)
-        if not self.has_relations or affine.dtype != INDEX or plain.value is not None:
+        if affine.dtype != INDEX or plain.value is not None:
+            return plain
+        if plain.lo is not None and plain.hi is not None and not self.has_relations:
             return plain
         lo = self._upper(affine.times(-1))
         return plain.intersect(Interval(None if lo is None else -lo, self._upper(affine)))
@@ -302,7 +304,11 @@ class Bounds:
 
     def _upper(self, affine: Affine) -> int | None:
         """Return the upper bound of an index sum that relations give."""
-        if self._is_relating or not self.has_relations:
+        if self._is_relating:
+            return None
+        if not self.has_relations and not (
+            has_extreme(affine) and self.plain_sum(affine).hi is None
+        ):
             return None
         if self._relations is None:
             self._relations = self._related()

@@ -240,6 +240,12 @@ class _Search:
         return max(found, -1 if sign > 0 else 0)
 
 
+def has_extreme(affine: Affine) -> bool:
+    """True for a sum that a minimum or maximum may bound by what it is: n - max(n, 1)."""
+    terms = affine.terms
+    return len(terms) > 1 and any(isinstance(t, Binary) and t.op in ("min", "max") for t in terms)
+
+
 def _has_implied(atom: Expr) -> bool:
     if isinstance(atom, Select):
         return not atom.lazy
