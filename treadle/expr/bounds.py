@@ -280,7 +280,7 @@ class Bounds:
         It takes longer than `of`, which looks at the intervals of atoms alone.
         """
         found = self.of(e)
-        if not self.has_relations or e.dtype != INDEX or e.lanes != 1:
+        if e.dtype != INDEX or e.lanes != 1:
             return found
         if isinstance(e, Binary) and e.op in ("min", "max"):
             return found.intersect(_BINARY[e.op](self.reach(e.a), self.reach(e.b)))
