@@ -75,7 +75,8 @@ def _compute_dense(attrs: DensePackedAttrs, a: Tensor, w: Tensor) -> list[Tensor
 
 def _reference_dense(attrs: DensePackedAttrs, a: np.ndarray, w: np.ndarray) -> np.ndarray:
     panels = halves(w, 1)
-    matrix = panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)[:, : attrs.n]
+    chunks, rows, width = panels.shape
+    matrix = panels.transpose(1, 0, 2).reshape(rows, chunks * width)[:, : attrs.n]
     result: np.ndarray = np.matmul(halves(a, a.ndim - 1), matrix)
     return result
 
