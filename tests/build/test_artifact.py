@@ -222,8 +222,13 @@ def read_params(data: bytes) -> dict[str, np.ndarray]:
     return arrays
 
 
+def without_paddings(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the weights without the arrays that only move them to aligned places in the file."""
+    return {name: value for name, value in arrays.items() if not name.startswith("padding")}
+
+
 def test_params_are_in_the_format_of_v08(artifact: Path, executable: Executable) -> None:
-    arrays = read_params(member(artifact, "mod.params"))
+    arrays = without_paddings(read_params(member(artifact, "mod.params")))
     assert arrays.keys() == executable.memory.constants.keys()
     for name, value in executable.memory.constants.items():
         assert arrays[name].dtype == value.dtype
@@ -244,7 +249,7 @@ def test_bfloat16_params(tmp_path: Path) -> None:
     )
     made = compile_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
     made.save(tmp_path / "b.tar")
-    (array,) = read_params(member(tmp_path / "b.tar", "mod.params")).values()
+    (array,) = without_paddings(read_params(member(tmp_path / "b.tar", "mod.params"))).values()
     assert array.tobytes() == values.tobytes()
     index = np.arange(7, dtype=np.int64) * 40
     (found,) = load(tmp_path / "b.tar").run([index])

@@ -113,7 +113,12 @@ def test_an_operator_without_a_file_compiles_and_may_be_defined_again(
         OPERATORS._by_name.pop("tests_cell_scaled", None)
 
 
-def test_a_name_of_another_module_or_of_the_package_stays_taken() -> None:
+def test_a_name_of_another_module_or_of_the_package_stays_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = ModuleType("__main__")
+    script.__file__ = "script.py"
+    monkeypatch.setitem(sys.modules, "__main__", script)
     try:
         run_cell(1.0, "<stdin>")
         for name in ("tests_cell_scaled", "relu"):
