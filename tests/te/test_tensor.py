@@ -11,6 +11,7 @@ import pytest
 import treadle
 from tests.te.scripts import check, data
 from treadle import te
+from treadle.errors import TypeMismatch
 from treadle.te.tensor import Tensor
 
 N = te.var("n")
@@ -98,3 +99,11 @@ def test_only_the_sum_of_te_contracts() -> None:
     own = te.comm_reducer(lambda p, q: p + q, lambda t: te.const(0, t), name="sum")
     assert "fma" not in reduced(own)[1]
     assert "fma" in str(te.sum.__doc__)
+
+
+def test_an_empty_tensor_is_read_over_an_axis_that_may_be_empty() -> None:
+    a = te.placeholder((0,), name="A")
+    b = te.compute((te.var("n"),), lambda i: a[i] * 2.0, name="B")
+    assert b.ndim == 1
+    with pytest.raises(TypeMismatch, match=r"outside of A\[0\]"):
+        te.compute((3,), lambda i: a[i] * 2.0, name="B")

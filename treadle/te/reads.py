@@ -28,8 +28,9 @@ def check_reads(name: str, axes: Sequence[Axis], body: Iterable[Expr]) -> None:
     """Raise TypeMismatch where a read is outside of its tensor for certain.
 
     For certain: at the first or last values of the axes, whatever the sizes are. Reads that a lazy
-    select guards are not looked at.
+    select guards are not looked at, nor reads of an empty tensor over axes that may be empty, too.
     """
+    may_be_empty = any(nodes.int_value(a.extent) is None for a in axes)
     ranges: Ranges = {v: Interval(0, None) for a in axes for v in nodes.free_vars(a.extent)}
     for axis in axes:
         if nodes.int_value(axis.extent) is not None and prove(axis.extent <= 0, ranges):
@@ -39,7 +40,7 @@ def check_reads(name: str, axes: Sequence[Axis], body: Iterable[Expr]) -> None:
     for read in _unguarded_reads(body):
         for d, (index, extent) in enumerate(zip(read.indices, read.source.shape, strict=True)):
             reached = _reached(index, axes)
-            if reached is None:
+            if reached is None or (may_be_empty and nodes.int_value(extent) == 0):
                 continue
             first, last = reached
             if bounds.prove(first >= 0) is False or bounds.prove(last < extent) is False:
