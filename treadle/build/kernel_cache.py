@@ -4,7 +4,7 @@
 The key is the whole content: the fused function as text, the target with every number schedules
 read, and a digest of the compiler's own source. What operators from outside this package compute is
 in none of these (their Python may read anything), so kernels with one are lowered in every
-compilation; from there on treadle.target.workers keeps them, by their LLVM IR.
+compilation; from there on the back end keeps them, by their source text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from treadle.ops import BUILT_IN
 from treadle.settings import get as current_settings
 from treadle.target.backend import backend_of
 from treadle.target.base import Target
-from treadle.target.cache import KernelCache, object_cache_folder
+from treadle.target.cache import kernel_cache, object_cache_folder
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LOADED_NS = time.time_ns()
@@ -87,11 +87,6 @@ def kernel_key(name: str, text: str, function: Function, target: Target) -> str 
     return "\n".join([name, compiler, version, repr(asdict(target)), text])
 
 
-@cache
-def _store(root: Path) -> KernelCache:
-    return KernelCache(root)
-
-
 def cache_folders() -> tuple[Path, Path]:
     """Return the folders of the kernels by group and by LLVM IR."""
     return current_settings().cache / "groups", object_cache_folder()
@@ -110,7 +105,7 @@ def load_kernel(key: str | None) -> CompiledKernel | None:
     """Return a kernel kept under `key`, None where there is none or the passes are watched."""
     if key is None or _is_watched():
         return None
-    data = _store(cache_folders()[0]).load(key)
+    data = kernel_cache(cache_folders()[0]).load(key)
     if data is None or len(data) <= _SIZE_BYTES:
         return None
     start = _SIZE_BYTES + int.from_bytes(data[:_SIZE_BYTES], "little")
@@ -123,4 +118,4 @@ def store_kernel(key: str | None, kernel: CompiledKernel) -> None:
         return
     workspace = json.dumps(kernel.workspace).encode()
     head = len(workspace).to_bytes(_SIZE_BYTES, "little") + workspace
-    _store(cache_folders()[0]).store(key, head + kernel.code)
+    kernel_cache(cache_folders()[0]).store(key, head + kernel.code)

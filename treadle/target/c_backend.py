@@ -24,7 +24,7 @@ from treadle.settings import get as get_settings
 from treadle.target.backend import Backend, CompileError, OnDone
 from treadle.target.base import Target
 from treadle.target.c_text import emit
-from treadle.target.cache import KernelCache, object_cache_folder
+from treadle.target.cache import kernel_cache, object_cache_folder
 from treadle.target.host import usable_cores
 from treadle.target.jit import JitModule
 
@@ -128,17 +128,12 @@ def _check(text: str, target: Target) -> None:
     _run([*_compiler(target), *_machine_flags(target)], text, "-c")
 
 
-@cache
-def _store(root: Path) -> KernelCache:
-    return KernelCache(root)
-
-
 def _compile(
     jobs: Iterable[tuple[str, str]], target: Target, on_done: OnDone | None
 ) -> dict[str, bytes]:
     """Compile as many kernels at a time as the settings say, while the next are made."""
     settings = get_settings()
-    store, version = _store(object_cache_folder()), _version(target)
+    store, version = kernel_cache(object_cache_folder()), _version(target)
     command = [*_compiler(target), *_machine_flags(target)]
     done: dict[str, bytes] = {}
     waiting: dict[str, tuple[str, Future[bytes]]] = {}

@@ -16,6 +16,7 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from treadle.settings import get as get_settings
@@ -105,6 +106,12 @@ class KernelCache:
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.root / name[:_SHARD_LETTERS] / f"{name[_SHARD_LETTERS:]}{_SUFFIX}"
+
+
+@cache
+def kernel_cache(root: Path) -> KernelCache:
+    """Return the cache in a folder, one for a process."""
+    return KernelCache(root)
 
 
 def object_cache_folder() -> Path:

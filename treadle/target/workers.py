@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from treadle.errors import InternalError
 from treadle.settings import get as get_settings
-from treadle.target.cache import KernelCache, object_cache_folder
+from treadle.target.cache import kernel_cache, object_cache_folder
 from treadle.target.host import usable_cores
 from treadle.target.worker_pool import Compiled, Run, pool
 
@@ -64,7 +63,7 @@ def compile_each(
 ) -> Iterator[Compiled]:
     """Compile kernels and yield each when it is ready, failures included, in any order."""
     settings = get_settings()
-    store = _kernel_cache(object_cache_folder())
+    store = kernel_cache(object_cache_folder())
     texts: dict[str, str] = {}
 
     def kept(results: Iterable[Compiled]) -> Iterator[Compiled]:
@@ -119,11 +118,6 @@ def compiler_version() -> str:
     """Return what, beside the IR, decides the object code."""
     major, minor, patch = llvm.llvm_version_info
     return f"llvm {major}.{minor}.{patch}, llvmlite {llvmlite.__version__}, pipeline {_PIPELINE}"
-
-
-@cache
-def _kernel_cache(root: Path) -> KernelCache:
-    return KernelCache(root)
 
 
 def _key(ir_text: str) -> str:
