@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from treadle.dtype import itemsize
 from treadle.errors import InternalError, TargetError
 from treadle.expr import nodes as ex
-from treadle.expr.nodes import Expr, Var
+from treadle.expr.nodes import Var
 from treadle.loop.nodes import (
     Allocate,
     Buffer,
@@ -29,11 +28,11 @@ from treadle.loop.nodes import (
 from treadle.target.base import Target
 from treadle.target.c_helpers import memory_c_type, source_of
 from treadle.target.c_values import Lines, Values, bare
+from treadle.target.kernel_memory import local_size, shared_params, workspace_offset
 from treadle.target.llvm_builder import Machine
-from treadle.target.llvm_facts import Facts, captures, flat_size, stored_buffers
+from treadle.target.llvm_facts import Facts, captures, stored_buffers
 from treadle.target.names import symbol
 
-_LARGEST_LOCAL = 1 << 20  # bytes of the stack
 _RESERVED = """
 auto bool break case char const continue default do double else enum extern false float for goto if
 inline int long register restrict return short signed sizeof static struct switch true typedef union
@@ -93,7 +92,7 @@ class _Source:
     def _entry(self) -> str:
         f = self.function(is_parallel_body=False)
         written = stored_buffers(self.func.body)
-        together = self._together()
+        together = shared_params(self.func)
         for i, buffer in enumerate(self.func.params):
             words = ("restrict",) if i not in together else ()
             f.pointer(buffer, id(buffer) in written, f"buffers[{i}]", *words)
@@ -109,24 +108,12 @@ class _Source:
         )
         return "\n".join([head, *f.lines.lines, "}"])
 
-    def _together(self) -> set[int]:
-        """Return the numbers of the params that may lie in the same memory."""
-        operands = self.func.attrs.get("overwritable", ())
-        assert isinstance(operands, tuple)
-        return {*operands, len(self.func.params) - 1} if operands else set()
-
     def _workspace(self, f: _Function) -> None:
         """Point every workspace buffer into the lent memory; they may share it."""
-        offsets = self.func.attrs.get("workspace_offsets", {})
-        assert isinstance(offsets, dict)
         for s in walk_stmts(self.func.body):
             if not isinstance(s, Allocate) or s.buffer.scope != "workspace":
                 continue
-            offset = offsets.get(s.buffer.name)
-            if not isinstance(offset, (int, Expr)):
-                raise InternalError(
-                    f"workspace buffer {s.buffer.name} has no offset", at=f"kernel {self.func.name}"
-                )
+            offset = workspace_offset(self.func, s.buffer)
             [at] = f.values.statement(ex.convert(offset))
             place = f"((char*)buffers[{len(self.func.params)}] + {at})"
             f.pointer(s.buffer, True, f"(void*){place}")
@@ -207,12 +194,10 @@ class _Function:
         if buffer.scope not in ("local", "workspace"):
             self._fail(f"buffer {buffer.name} of scope {buffer.scope!r} is in a CPU kernel")
         if buffer.scope == "local":
-            size = flat_size(buffer)
-            if size is None or size * itemsize(buffer.dtype) > _LARGEST_LOCAL:
-                self._fail(f"local buffer {buffer} is too large for the stack or of unknown size")
+            size = local_size(self.source.func, buffer)
             name = self.values.buffers[id(buffer)] = self.lines.fresh(symbol(buffer.name))
             type_ = memory_c_type(buffer.dtype)
-            self.lines.line(f"_Alignas({buffer.align}) {type_} {name}[{max(size or 0, 1)}];")
+            self.lines.line(f"_Alignas({buffer.align}) {type_} {name}[{size}];")
         self.statement(s.body)
 
     def _fail(self, problem: str) -> None:

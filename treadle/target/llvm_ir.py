@@ -27,12 +27,12 @@ from treadle.loop.nodes import (
     walk_stmts,
 )
 from treadle.target.base import Target
+from treadle.target.kernel_memory import local_size, shared_params, workspace_offset
 from treadle.target.llvm_builder import Builder, Machine, memory_type, vector
 from treadle.target.llvm_facts import Facts, captures, flat_size, stored_buffers
 from treadle.target.llvm_values import Values
 from treadle.target.names import symbol
 
-_LARGEST_LOCAL = 1 << 20
 _ATTRIBUTES = "#0"
 
 
@@ -98,7 +98,7 @@ class _Module:
         """The C entry: unpack buffers and sizes, call the inner function."""
         b = Builder(self.declarations)
         arguments: list[_Argument] = []
-        together = self._together()
+        together = shared_params(self.func)
         self.shared.update(id(self.func.params[i]) for i in together)
         for i, buffer in enumerate(self.func.params):
             arguments.append(_Argument(buffer, self._unpack(b, i), i not in together))
@@ -116,12 +116,6 @@ class _Module:
         head = f"define i32 @{self.name}(ptr %env, ptr %buffers, ptr %dims) {_ATTRIBUTES} {{"
         return "\n".join([head, "entry:", *b.lines, "}"])
 
-    def _together(self) -> set[int]:
-        """Return the numbers of the params that may lie in the same memory."""
-        operands = self.func.attrs.get("overwritable", ())
-        assert isinstance(operands, tuple)
-        return {*operands, len(self.func.params) - 1} if operands else set()
-
     def _unpack(self, b: Builder, index: int) -> str:
         place = b.let(f"getelementptr inbounds ptr, ptr %buffers, i64 {index}")
         return b.let(f"load ptr, ptr {place}")
@@ -138,7 +132,7 @@ class _Module:
         base = self._unpack(b, len(self.func.params))
         found = []
         for buffer in buffers:
-            offset = self._address(b, self._offset(buffer), sizes)
+            offset = self._address(b, workspace_offset(self.func, buffer), sizes)
             place = b.let(f"getelementptr inbounds i8, ptr {base}, i64 {offset}")
             alone = not any(o is not buffer and self._overlap(buffer, o) for o in buffers)
             if not alone:
@@ -153,24 +147,8 @@ class _Module:
         values.vars.update(sizes)
         return values.value(offset)
 
-    def _offset(self, buffer: Buffer) -> int | ex.Expr:
-        offsets = self.func.attrs.get("workspace_offsets", {})
-        offset = offsets.get(buffer.name) if isinstance(offsets, dict) else None
-        if isinstance(offset, ex.Expr):
-            return offset  # plan_workspace makes them multiples of its alignment
-        if not isinstance(offset, int):
-            raise InternalError(
-                f"workspace buffer {buffer.name} has no offset", at=f"kernel {self.func.name}"
-            )
-        if offset % buffer.align:
-            raise InternalError(
-                f"workspace buffer {buffer.name} is not aligned to {buffer.align} bytes",
-                at=f"kernel {self.func.name}",
-            )
-        return offset
-
     def _overlap(self, a: Buffer, b: Buffer) -> bool:
-        places = [(self._offset(x), x) for x in (a, b) if flat_size(x) is not None]
+        places = [(workspace_offset(self.func, x), x) for x in (a, b) if flat_size(x) is not None]
         known = sorted(((o, x) for o, x in places if isinstance(o, int)), key=lambda p: p[0])
         if len(known) < 2:
             return False  # one of symbolic size has memory of its own
@@ -276,15 +254,10 @@ class _Function:
                 at=f"kernel {self.module.func.name}",
             )
         if buffer.scope == "local":
-            size = flat_size(buffer)
-            if size is None or size * itemsize(buffer.dtype) > _LARGEST_LOCAL:
-                raise InternalError(
-                    f"local buffer {buffer} is too large for the stack or of unknown size",
-                    at=f"kernel {self.module.func.name}",
-                )
+            size = local_size(self.module.func, buffer)
             element = memory_type(buffer.dtype)
             self.values.pointers[id(buffer)] = self.b.let_entry(
-                f"alloca [{max(size, 1)} x {element}], align {buffer.align}"
+                f"alloca [{size} x {element}], align {buffer.align}"
             )
         self.statement(s.body)
 
