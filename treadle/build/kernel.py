@@ -61,8 +61,8 @@ class Kernel:
 
     @property
     def schedule(self) -> str:
-        """The schedule steps, one a line; of several cases one after the other."""
-        return "\n\n".join(s.text() for s in self._scheduled[0])
+        """The schedule steps as Python; of several cases one after the other."""
+        return "\n\n".join(s.as_python() for s in self._scheduled[0])
 
     @cached_property
     def loops(self) -> PrimFunc:

@@ -44,7 +44,9 @@ from treadle.loop.memory import Memory
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
 from treadle.loop.prefetch import matters, prefetches
 from treadle.loop.regions import Box, Span, index_span, union
-from treadle.te.schedule import AxisNote, Schedule, Split, Stage, root_values
+from treadle.te.loops import AxisNote, Split, root_values
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 from treadle.te.tensor import (
     ComputeOp,
     ExternOp,
