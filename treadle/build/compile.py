@@ -133,7 +133,7 @@ def compile_model(
         settled = with_equal_sizes(module.main, (c.rule for c in checks))
         main = optimize(drop_index_checks(settled) if unchecked else settled, machine, opt_level)
     say_graph("graph after all passes", main)
-    kernels, calls = _kernels(main, machine)
+    kernels, calls = kernels_of(main, machine)
     with _Timer(notes, "build"):
         objects = _build(kernels, machine, notes)
     with _Timer(notes, "plan"):
@@ -169,8 +169,8 @@ def _read(
     return imported.module
 
 
-def _kernels(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call, Kernel]]:
-    """Return the distinct kernels of a fused function and the kernel of each call."""
+def kernels_of(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call, Kernel]]:
+    """Return the distinct kernels of an optimised function, in its order, and that of each call."""
     by_function: dict[Function, Kernel] = {}
     by_code: dict[tuple[object, ...], Kernel] = {}
     calls: dict[g.Call, Kernel] = {}
