@@ -42,10 +42,20 @@ def test_the_cheapest_candidate_is_picked_as_min_does() -> None:
     tile, band, unroll = knobs.made
     assert (tile.name, tile.value, tile.cost) == ("tile", (2, 2), 0.0)
     assert tile.candidates[tile.next_best or 0] == (3, 1)  # of those at cost 1 the first
+    assert (tile.parts, band.parts) == (("rows", "vectors"), ())
     assert (band.candidates, band.costs, band.next_best) == ((1, 2), (-1.0, -2.0), 0)
     assert (unroll.candidates, unroll.costs, unroll.cost) == ((True, False), (), None)
     assert all(k.is_default for k in knobs.made)
     assert Knobs().pick("first", "abc", cost=lambda _: 0) == "a"
+
+
+def test_a_rule_decides_where_no_model_does() -> None:
+    assert Knobs().option("ahead", 5, (0, 10, 5)) == 5
+    knobs = Knobs(Config.of({"ahead": 10}))
+    assert knobs.option("ahead", 5, (0, 10, 5)) == 10
+    (knob,) = knobs.made
+    assert (knob.candidates, knob.costs, knob.best, knob.chosen) == ((5, 0, 10), (), 0, 2)
+    assert knob.next_best == 0
 
 
 def test_a_configuration_decides() -> None:

@@ -45,6 +45,7 @@ def _knob_json(knob: Knob, *, is_space: bool) -> object:
     other = knob.next_best
     found: dict[str, object] = {
         "name": knob.name,
+        "parts": list(knob.parts),
         "value": knob.value,
         "cost": knob.cost,
         "is_default": knob.is_default,
@@ -85,7 +86,12 @@ def _line(knob: Knob) -> tuple[str, ...]:
     best = ("", "") if other is None else (value_text(knob.candidates[other]), _cost(knob, other))
     mark = "" if knob.is_default else "set"
     value = value_text(knob.value), mark, _cost(knob, knob.chosen)
-    return (knob.name, *value, *best, str(len(knob.candidates)))
+    return (_title(knob), *value, *best, str(len(knob.candidates)))
+
+
+def _title(knob: Knob) -> str:
+    """Return the name of a knob and what the entries of its values are."""
+    return knob.name + (f" ({' × '.join(knob.parts)})" if knob.parts else "")
 
 
 def _cost(knob: Knob, place: int) -> str:
@@ -103,4 +109,4 @@ def _print_candidates(knob: Knob) -> None:
         for i in order
     ]
     out.print()
-    print_table(out, (knob.name, "cost", ""), rows)
+    print_table(out, (_title(knob), "cost", ""), rows)

@@ -12,7 +12,7 @@ import difflib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from random import Random
 from typing import TypeAlias, TypeVar
 
@@ -110,6 +110,7 @@ class Knob:
 
     `costs` are empty where no model says what a candidate costs; the first is the default then.
     `best` is the place of the default among the candidates, `chosen` that of the value taken.
+    `parts` name what the entries of a value are where the template has names for them.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Knob:
     costs: tuple[float, ...]
     best: int
     chosen: int
+    parts: tuple[str, ...] = ()
 
     @property
     def value(self) -> Value:
@@ -190,19 +192,28 @@ class Knobs:
         ranks = [cost(c) for c in options]
         best = min(range(len(options)), key=ranks.__getitem__, default=0)
         costs = [float(r[0] if isinstance(r, tuple) else r) for r in ranks]
-        return options[self._settle(name, [plain(c) for c in options], costs, best)]
+        return options[self._settle(name, options, costs, best)]
+
+    def option(self, name: str, default: T, others: Iterable[T]) -> T:
+        """Return the candidate that the configuration names, else `default`.
+
+        For what is decided by a rule: no model says what the others cost.
+
+        Raises: as `pick`.
+        """
+        options = list(dict.fromkeys((default, *others)))
+        return options[self._settle(name, options, [], 0)]
 
     def flag(self, name: str, default: bool) -> bool:
         """Return whether to do something of which no model says what it costs.
 
         Raises: as `pick`.
         """
-        default = bool(default)
-        return (default, not default)[self._settle(name, [default, not default], [], 0)]
+        return self.option(name, bool(default), (not default,))
 
-    def _settle(self, name: str, values: list[Value], costs: list[float], best: int) -> int:
+    def _settle(self, name: str, options: Sequence[object], costs: list[float], best: int) -> int:
         """Record a knob; return the place of the candidate it takes."""
-        full = self._prefix + name
+        full, values = self._prefix + name, tuple(map(plain, options))
         if not values:
             raise ScheduleError(f"knob {full} has no candidates")
         if full in self._record.made:
@@ -211,9 +222,9 @@ class Knobs:
                 hint="give each choice a name of its own, or ask for it in knobs.within(...)",
             )
         _check_name(full)
-        knob = Knob(full, tuple(values), tuple(costs), best, best)
+        knob = Knob(full, values, tuple(costs), best, best, _parts(options[0]))
         at = self._place(knob)
-        self._record.made[full] = Knob(full, knob.candidates, knob.costs, best, at)
+        self._record.made[full] = replace(knob, chosen=at)
         return at
 
     def _place(self, knob: Knob) -> int:
@@ -317,6 +328,10 @@ def plain(candidate: object) -> Value:
         f"{_cut(candidate)} cannot be a candidate of a knob",
         hint="candidates are bool, int, float, str, or tuples or dataclasses of these",
     )
+
+
+def _parts(candidate: object) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(candidate)) if is_dataclass(candidate) else ()
 
 
 def _same(a: Value, b: Value) -> bool:
