@@ -10,7 +10,7 @@ from treadle.build.kernel import Kernel
 from treadle.graph.nodes import Function, Var
 from treadle.graph.types import TensorType
 from treadle.loop.nodes import For, Prefetch, sub_stmts, walk_stmts
-from treadle.ops.conv_winograd import conv2d_winograd_nchwc
+from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.schedules.winograd import Plan, WinogradShape, plan_winograd
 
 
