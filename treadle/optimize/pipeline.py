@@ -16,6 +16,7 @@ from treadle.optimize.fold import fold_empty, store_constants
 from treadle.optimize.fuse import fuse
 from treadle.optimize.halves import compute_halves_wide
 from treadle.optimize.layout import choose_layouts
+from treadle.optimize.quantised import multiply_quantised
 from treadle.optimize.resizes import convolve_before_resizing
 from treadle.optimize.verify import verify
 from treadle.passes import Pipeline, pipeline
@@ -38,7 +39,9 @@ def graph_pipeline(target: Target, opt_level: int = 3) -> Pipeline[Function]:
         passes = [
             # No pass or schedule meets a call without work.
             ("fold_empty", fold_empty),
-            # First, so that all later passes see one form of everything.
+            # Before weights are folded into floats.
+            ("multiply_quantised", lambda f: multiply_quantised(f, target)),
+            # Early, so that all later passes see one form of everything.
             ("canonicalize", canonicalize),
             # Before all that looks at the types of products.
             ("compute_halves_wide", _compute_halves_wide),
