@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from treadle.build.group import build_group, function_sizes, lower_group
+from treadle.build.group import build_group, function_sizes, group_space, lower_group
 from treadle.build.signatures import signature_of_function, signature_of_loops
 from treadle.build.sizes import size_to_json
 from treadle.errors import UsageError
@@ -33,6 +33,7 @@ from treadle.target.backend import Backend, CompileError, OnDone, backend_of
 from treadle.target.base import Target
 from treadle.target.host import why_not_here
 from treadle.target.names import symbol
+from treadle.te.knobs import DEFAULTS, Config, Knob, Space
 from treadle.te.schedule import Schedule
 from treadle.te.tensor import Tensor
 from treadle.te.text import operations_text
@@ -62,8 +63,9 @@ class Kernel:
 
     It is made of a fused function of a graph, of a te schedule, or of a loop nest. `name` is its
     symbol in the machine code: of a fused function a hash of its content, the same in every model.
-    `content` is what it is made of as text without origins; `origins` are the nodes of the user's
-    model that run in it. `object` is its machine code, once it is compiled.
+    `content` is what it is made of as text without origins; `config` are the choices the schedule
+    of a fused function is told; `origins` are the nodes of the user's model that run in it.
+    `object` is its machine code, once it is compiled.
 
     >>> kernel = treadle.compile("resnet50.onnx").kernels[0]
     >>> print(kernel.loop_text())
@@ -71,9 +73,12 @@ class Kernel:
     >>> kernel.time_evaluator(number=100, flush=True)(*arguments)
     """
 
-    def __init__(self, work: Function | Scheduled | PrimFunc, target: Target) -> None:
+    def __init__(
+        self, work: Function | Scheduled | PrimFunc, target: Target, config: Config = DEFAULTS
+    ) -> None:
         self.work = work
         self.target = target
+        self.config = config
         self.origins: list[str] = []
         self.object: ObjectCode | None = None
         self._loaded: LoadedKernel | None = None
@@ -125,11 +130,30 @@ class Kernel:
             schedule = self.work.schedule
         return operations_text(stage.op for stage in schedule.stages)
 
+    @property
+    def space(self) -> Space:
+        """All configurations of its schedule. Raises: UsageError without a graph."""
+        return group_space(self.function, self.target, self.name)
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """What its schedule chooses with `config`: candidates, what they cost, values.
+
+        Raises: ConfigError where the configuration does not fit the schedule.
+        """
+        return self.space.knobs(self.config)
+
+    def configure(self, config: Config) -> None:
+        """Take another configuration; what was made with the one before is dropped."""
+        self.config = config
+        self.object = self._loaded = None
+        self.release()
+
     @cached_property
     def _scheduled(self) -> tuple[list[Schedule], PrimFunc]:
         work = self.work
         if isinstance(work, Function):
-            return lower_group(work, self.target, self.name)
+            return lower_group(work, self.target, self.name, self.config)
         if isinstance(work, PrimFunc):
             return [], work
         return [work.schedule], schedule_to_func(work.schedule, work.args, self.name)
