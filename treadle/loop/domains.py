@@ -35,6 +35,8 @@ class Nest:
     guarded: frozenset[int] = frozenset()
     """Uneven splits that are guarded by a condition already."""
     phase: Phase = "whole"
+    is_plain: bool = False
+    """The loops that are left run as loops, where an intrinsic was to do what they do."""
 
 
 @dataclass(frozen=True, slots=True)
