@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from treadle import dtype as dt
-from treadle.build.compile import _kernels as kernels_of
+from treadle.build.compile import kernels_of
 from treadle.build.in_place import overwritable
 from treadle.build.memory_plan import KernelUse, MemoryPlan, Step, Value, plan_memory
 from treadle.graph import interpret

@@ -128,7 +128,7 @@ def test_a_schedule_that_does_not_apply_is_an_internal_error(
 ) -> None:
     from treadle.build import group
 
-    def broken(g: group.Group, _target: object) -> None:
+    def broken(g: group.Group, _target: object, _knobs: object) -> None:
         stage = g.schedule[g.outputs[0]]
         stage.split(stage.op.axis[0], factor=0)  # type: ignore[union-attr]
 
@@ -142,7 +142,7 @@ def test_a_schedule_that_does_not_apply_is_an_internal_error(
 
 
 def test_a_mistake_in_the_schedule_of_a_users_operator_is_the_users() -> None:
-    def broken(g: Group, _target: object) -> None:
+    def broken(g: Group, _target: object, _knobs: object) -> None:
         stage = g.schedule[g.outputs[0]]
         stage.split(stage.op.axis[0], factor=0)  # type: ignore[union-attr]
 

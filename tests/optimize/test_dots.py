@@ -13,8 +13,9 @@ from treadle.graph.nodes import Call, Constant, Module, Node, topological
 from treadle.graph.types import tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
-from treadle.ops.dot import conv_dot, dense_dot, grouped, ungrouped
-from treadle.ops.matmul import dense_packed, matmul
+from treadle.ops.lowered.dense_packed import dense_packed
+from treadle.ops.lowered.dot import conv_dot, dense_dot, grouped, ungrouped
+from treadle.ops.matmul import matmul
 from treadle.ops.movement import reshape, transpose
 from treadle.optimize.layout import choose_layouts
 from treadle.target.base import Target

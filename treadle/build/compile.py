@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +22,11 @@ from treadle.build.kernel_cache import (
 from treadle.build.limits import check_limits
 from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
+from treadle.build.records import Records
 from treadle.build.size_checks import refuse_broken, size_checks
 from treadle.build.sizes import size_from_json, size_to_json
 from treadle.build.watch import overrides_watched, say_graph, say_kernel, say_stage
-from treadle.errors import InternalError, UsageError
+from treadle.errors import ConfigError, InternalError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
@@ -36,6 +38,7 @@ from treadle.settings import get, use
 from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
+from treadle.te.knobs import DEFAULTS
 
 if TYPE_CHECKING:
     from treadle.frontend.onnx.files import AnyModel
@@ -96,6 +99,7 @@ def compile_model(
     winograd: bool | None = None,
     dynamic: bool = False,
     unchecked: bool = False,
+    records: Records | str | os.PathLike[str] | None = None,
     report: Report | None = None,
 ) -> Executable:
     """Return a model compiled for `target`.
@@ -108,12 +112,15 @@ def compile_model(
     differently (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic` sizes that the
     file leaves open stay open: the model runs at any; else an unknown batch becomes 1. `unchecked`
     leaves out the check that indices that are data (`Gather`, `ScatterND`, ...) are inside of what
-    they index: then those outside take the nearest element, or write nothing.
+    they index: then those outside take the nearest element, or write nothing. `records`, or the
+    file of that name, say how the schedules of some kernels are configured; the others are at
+    their defaults.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
         TargetError: the target is not known.
         UsageError: an option is out of range, or `model` is none.
+        ConfigError: `records` names a file that holds other things than records.
 
     >>> exe = treadle.compile("resnet50.onnx")
     >>> prob, = exe(image)
@@ -122,6 +129,7 @@ def compile_model(
         raise UsageError(f"opt_level is {opt_level}", hint="it is one of 0, 1, 2, 3, 4")
     notes = Report() if report is None else report
     machine = parse_target(target) if isinstance(target, str) else target
+    kept = records if isinstance(records, Records) or records is None else Records.read(records)
     with _Timer(notes, "read"):
         module = _read(model, shapes, dynamic, notes)
     say_graph("graph as read", module.main)
@@ -134,6 +142,8 @@ def compile_model(
         main = optimize(drop_index_checks(settled) if unchecked else settled, machine, opt_level)
     say_graph("graph after all passes", main)
     kernels, calls = kernels_of(main, machine)
+    if kept is not None:
+        _configure(kernels, kept, notes)
     with _Timer(notes, "build"):
         objects = _build(kernels, machine, notes)
     with _Timer(notes, "plan"):
@@ -203,6 +213,23 @@ def _name_apart(kernels: Sequence[Kernel]) -> None:
             kernel.name = f"{kernel.name}_{count}"
 
 
+def _configure(kernels: Sequence[Kernel], records: Records, report: Report) -> None:
+    """Give kernels the configurations kept for them; say of which it does not fit any more."""
+    for kernel in kernels:
+        config = records.get(kernel.name, kernel.target)
+        if config is None:
+            continue
+        kernel.configure(config)
+        try:
+            _ = kernel.knobs
+        except ConfigError as error:
+            kernel.configure(DEFAULTS)
+            report.notes.append(
+                f"the record of kernel {kernel.name} does not fit it, which runs by default: "
+                f"{error.problem}"
+            )
+
+
 def _use(call: g.Call, kernel: Kernel, compiled: CompiledKernel) -> KernelUse:
     """Return what a call runs; its sizes are those of its own function, in the kernel's order."""
     assert isinstance(call.op, Function)
@@ -215,7 +242,7 @@ def _build(kernels: Sequence[Kernel], target: Target, report: Report) -> dict[st
     done: dict[str, CompiledKernel] = {}
     keys: dict[str, str | None] = {}
     for k in kernels:
-        keys[k.name] = kernel_key(k.name, k.content, k.function, k.target)
+        keys[k.name] = kernel_key(k.name, k.content, k.function, k.target, k.config)
         found = load_kernel(keys[k.name])
         if found is not None:
             done[k.name] = found

@@ -7,7 +7,7 @@ import hashlib
 import re
 from functools import cached_property
 
-from treadle.build.group import function_sizes, lower_group
+from treadle.build.group import function_sizes, group_space, lower_group
 from treadle.errors import UsageError
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
@@ -17,6 +17,7 @@ from treadle.lower.pipeline import LOOPS
 from treadle.passes import final_text
 from treadle.target.backend import Backend, CompileError, backend_of
 from treadle.target.base import Target
+from treadle.te.knobs import DEFAULTS, Config, Knob, Space
 from treadle.te.schedule import Schedule
 
 
@@ -24,13 +25,14 @@ class Kernel:
     """A fused function on its way to machine code; every stage is text that can be read.
 
     `name` is its symbol in the machine code, the same for the same content in every model;
-    `content` is the fused function as text without origins; `origins` are the nodes of the user's
-    model that run in it.
+    `content` is the fused function as text without origins; `config` are the choices its schedule
+    is told; `origins` are the nodes of the user's model that run in it.
     """
 
-    def __init__(self, function: Function, target: Target) -> None:
+    def __init__(self, function: Function, target: Target, config: Config = DEFAULTS) -> None:
         self.function = function
         self.target = target
+        self.config = config
         self.origins: list[str] = []
         label = re.sub(r"_\d+$", "", function.name) or "kernel"
         content = Function(function.params, function.body, label, function.attrs)
@@ -55,9 +57,27 @@ class Kernel:
         """Return the fused function as graph text."""
         return function_text(self.function)
 
+    @property
+    def space(self) -> Space:
+        """All configurations of its schedule."""
+        return group_space(self.function, self.target, self.name)
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """What its schedule chooses with `config`: candidates, what they cost, values.
+
+        Raises: ConfigError where the configuration does not fit the schedule.
+        """
+        return self.space.knobs(self.config)
+
+    def configure(self, config: Config) -> None:
+        """Take another configuration; what was made with the one before is dropped."""
+        self.config = config
+        self.release()
+
     @cached_property
     def _scheduled(self) -> tuple[list[Schedule], PrimFunc]:
-        return lower_group(self.function, self.target, self.name)
+        return lower_group(self.function, self.target, self.name, self.config)
 
     @property
     def schedule(self) -> str:

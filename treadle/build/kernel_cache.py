@@ -2,9 +2,10 @@
 """Compiled kernels kept on disk under what they are made of, so that nothing is lowered twice.
 
 The key is the whole content: the fused function as text, the target with every number schedules
-read, and a digest of the compiler's own source. What operators from outside this package compute is
-in none of these (their Python may read anything), so kernels with one are lowered in every
-compilation; from there on the back end keeps them, by their source text.
+read, the configuration of the schedule, and a digest of the compiler's own source. What operators
+from outside this package compute is in none of these (their Python may read anything), so kernels
+with one are lowered in every compilation; from there on the back end keeps them, by their source
+text.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from treadle.settings import get as current_settings
 from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.target.cache import kernel_cache, object_cache_folder
+from treadle.te.knobs import DEFAULTS, Config
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LOADED_NS = time.time_ns()
@@ -78,13 +80,16 @@ def foreign_operators(function: Function) -> Iterable[Operator[Any]]:
             yield node.op
 
 
-def kernel_key(name: str, text: str, function: Function, target: Target) -> str | None:
+def kernel_key(
+    name: str, text: str, function: Function, target: Target, config: Config = DEFAULTS
+) -> str | None:
     """Return the key of a kernel, everything its code depends on; None where that is not known."""
     compiler = compiler_digest()
     if compiler is None or any(foreign_operators(function)):
         return None
     version = backend_of(target).version(target)
-    return "\n".join([name, compiler, version, repr(asdict(target)), text])
+    chosen = json.dumps(config.to_json(), sort_keys=True)
+    return "\n".join([name, compiler, version, repr(asdict(target)), chosen, text])
 
 
 def cache_folders() -> tuple[Path, Path]:

@@ -24,7 +24,7 @@ from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs
-from treadle.ops.dot import conv_dot, grouped, steps_in_word
+from treadle.ops.lowered.dot import conv_dot, grouped, steps_in_word
 from treadle.ops.movement import broadcast_to, pad, reshape, slice_, transpose
 from treadle.optimize.channels import packed_constant
 from treadle.passes import decided

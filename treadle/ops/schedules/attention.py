@@ -35,6 +35,7 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.ops.schedules.tiles import Tile, best_tile, tile_set_cycles
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
@@ -102,7 +103,7 @@ def _most_keys(lanes: int, itemsize: int, target: Target) -> int:
     return max(1, most // 2)
 
 
-def schedule_attention(group: Group, target: Target) -> None:
+def schedule_attention(group: Group, target: Target, knobs: Knobs) -> None:
     """Compute a block of rows from queries to results, head by head."""
     parts = _parts_of(group)
     _inline(group, parts)

@@ -40,11 +40,12 @@ from treadle.ops.schedules.tiles import (
     tiles_in_registers,
 )
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 
-def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
+def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     """Tile output channels and positions into registers; reduce; apply the tail; store.
 
     parallel over (n, channel tile, row): for each tile of positions: sums in registers over
@@ -116,7 +117,7 @@ _WIDEST = 8
 has code of its own."""
 
 
-def schedule_phased_conv(group: Group, target: Target) -> None:
+def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
     """As `schedule_conv2d_nchwc`, the phases of the outputs one after the other.
 
     Tiles and rows are of one phase: the outputs of a tile lie a stride apart, whole vectors each.
@@ -372,7 +373,7 @@ _COSTLY_TAIL = 6
 """Registers that a transcendental function on the sums takes for its own."""
 
 
-def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
+def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     """Sums of a row in registers, one register of channels after the other; see depthwise_tile.
 
     parallel over (n, channels, row): for each register of channels: for each tile of positions:

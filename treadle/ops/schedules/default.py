@@ -20,6 +20,7 @@ from treadle.ops.schedules.stages import (
     turned_axis,
 )
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
@@ -34,7 +35,7 @@ _STREAM = 1 << 18
 _STREAM_VECTORS = 128
 
 
-def schedule_default(group: Group, target: Target) -> None:
+def schedule_default(group: Group, target: Target, knobs: Knobs) -> None:
     """Inline what can be, vectorise along memory, spread the rest over the threads."""
     if schedule_rows(group, target):
         return

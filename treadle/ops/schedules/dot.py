@@ -10,19 +10,20 @@ from treadle.ops.schedules.plain_conv import schedule_plain_conv
 from treadle.ops.schedules.stages import compute_of
 from treadle.target.base import Target
 from treadle.target.intrinsics.dots import dot_for
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, Reduce
 
 
-def schedule_dense_dot(group: Group, target: Target) -> None:
+def schedule_dense_dot(group: Group, target: Target, knobs: Knobs) -> None:
     """As `schedule_dense_packed`; the steps of a word are one instruction where there is one."""
-    schedule_dense_packed(group, target)
+    schedule_dense_packed(group, target, knobs)
     _tensorize_steps(group, target)
 
 
-def schedule_conv_dot(group: Group, target: Target) -> None:
+def schedule_conv_dot(group: Group, target: Target, knobs: Knobs) -> None:
     """As `schedule_plain_conv`; the steps of a word are one instruction where there is one."""
-    schedule_plain_conv(group, target)
+    schedule_plain_conv(group, target, knobs)
     _tensorize_steps(group, target)
 
 

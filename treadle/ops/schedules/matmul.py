@@ -24,6 +24,7 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.ops.schedules.tiles import Tile, best_rows, best_tile, tile_cycles, tile_set_cycles
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv
 
@@ -38,7 +39,7 @@ _AHEAD = 1000
 """Cycles from the fetch of weights to their use: what memory takes to answer, and some more."""
 
 
-def schedule_dense_packed(group: Group, target: Target) -> None:
+def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     """Walk panels of weights outside and tiles of rows inside, so that a panel stays in cache.
 
     parallel over (panel, tile): sums of rows x vectors in registers over all of k, the tail, store.
@@ -63,7 +64,7 @@ def schedule_dense_packed(group: Group, target: Target) -> None:
     _fetch_next_panel(sums, weights, tile)
 
 
-def schedule_dense_blocks(group: Group, target: Target) -> None:
+def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     """Widen packed weights in registers, once for all rows of a tile.
 
     parallel over (strip of columns, tile): sums over blocks and their bytes in registers. Few rows
@@ -84,7 +85,7 @@ def schedule_dense_blocks(group: Group, target: Target) -> None:
     sums.unroll(compute_of(sums).reduce_axis[-1])
 
 
-def schedule_matmul(group: Group, target: Target) -> None:
+def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     """Tile rows and columns of both factors where they lie."""
     sums = _prepared_sums(group, target)
     result = group.schedule[group.outputs[0]]

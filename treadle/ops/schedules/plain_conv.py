@@ -23,13 +23,14 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.ops.schedules.tiles import tile_cycles
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp
 
 _MOST_VECTORS = 4
 
 
-def schedule_plain_conv(group: Group, target: Target) -> None:
+def schedule_plain_conv(group: Group, target: Target, knobs: Knobs) -> None:
     """Tile (oc, last axis) into registers; reduce over channels and taps; apply the tail; store.
 
     parallel over (n, channel tile, rows): for each strip of a row: sums in registers, the

@@ -17,6 +17,7 @@ from treadle.ops.schedules.stages import (
     size_of,
 )
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar
 
@@ -28,20 +29,20 @@ _TASKS_PER_CORE = 4
 """Channels are dealt out to the threads where there are this many, else rows."""
 
 
-def schedule_pool(group: Group, target: Target) -> None:
+def schedule_pool(group: Group, target: Target, knobs: Knobs) -> None:
     """Walk the rows of a channel (or block of channels); combine the taps in registers.
 
     Rows and strips where no tap needs a guard get a body of their own in lowering.
     """
     s = group.schedule
     if sum(is_reduction(x) for x in s.stages) != 1 or len(s.outputs) != 1:
-        schedule_default(group, target)
+        schedule_default(group, target, knobs)
         return
     inline_moves(group)
     sums = next(x for x in s.stages if is_reduction(x))
     result = s[group.outputs[0]]
     if not _has_same_shape(sums, result):
-        schedule_default(group, target)
+        schedule_default(group, target, knobs)
         return
     inline_tail(s, sums)
     if sums.is_output:

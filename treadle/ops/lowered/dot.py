@@ -19,7 +19,7 @@ from treadle.graph.operator import Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule, equal
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.conv import ConvAttrs, conv_axes, infer_conv, padded, reference_conv, stages
-from treadle.ops.matmul import DensePackedAttrs
+from treadle.ops.lowered.dense_packed import DensePackedAttrs
 from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.dot import schedule_conv_dot, schedule_dense_dot
 from treadle.ops.window import kernel_axes, positions, whole_rules
