@@ -68,6 +68,16 @@ class _Machine:
             return self._allocate(s)
         if isinstance(s, lp.Prefetch):
             return self._seq([])
+        if isinstance(s, lp.Let):
+            return self._let(s)
+        if isinstance(s, lp.Evaluate):
+            value = self.expr(s.value)
+
+            def evaluate(frame: Frame) -> None:
+                value(frame, 0)
+
+            return evaluate
+        assert isinstance(s, lp.If), f"{s} needs the interpreter of threads"
         return self._if(s)
 
     def _seq(self, parts: list[Run]) -> Run:
@@ -121,6 +131,16 @@ class _Machine:
             self.memory[key] = np.full(shape, POISON[dtype.kind], dtype)
             body(frame)
             del self.memory[key]
+
+        return execute
+
+    def _let(self, s: lp.Let) -> Run:
+        value, body, var = self.expr(s.value), self.stmt(s.body), s.var
+
+        def execute(frame: Frame) -> None:
+            frame[var] = int(value(frame, 0))
+            body(frame)
+            del frame[var]
 
         return execute
 

@@ -13,7 +13,8 @@ from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
 from treadle.graph.operator import Example
 from treadle.graph.types import TensorType
-from treadle.ops.matmul import dense_packed, matmul
+from treadle.ops.lowered.dense_packed import dense_packed
+from treadle.ops.matmul import matmul
 
 
 def f32(*shape: object) -> Var:

@@ -12,9 +12,11 @@ from treadle.expr.nodes import Var as Symbol
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType
 from treadle.ops.conv import conv, conv_transpose
-from treadle.ops.conv_nchwc import conv2d_nchwc, depthwise_conv2d_nchwc, pack_nchwc, unpack_nchwc
 from treadle.ops.image import resize
-from treadle.ops.matmul import dense_packed, matmul
+from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
+from treadle.ops.lowered.conv_nchwc import conv2d_nchwc, depthwise_conv2d_nchwc
+from treadle.ops.lowered.dense_packed import dense_packed
+from treadle.ops.matmul import matmul
 from treadle.ops.pool import avg_pool, ceil_size, max_pool, max_pool_indices
 from treadle.ops.window import WindowAxis, window_axes
 from treadle.te import tensor as te

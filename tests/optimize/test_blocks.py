@@ -10,8 +10,8 @@ from tests.targets import AVX2 as TARGET
 from treadle.graph.nodes import Call, Function, Node, topological
 from treadle.graph.operator import Operator
 from treadle.ops.conv import conv
-from treadle.ops.conv_nchwc import pack_nchwc, unpack_nchwc
 from treadle.ops.elementwise import gelu
+from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
 from treadle.ops.movement import reshape, transpose
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.layout import choose_layouts

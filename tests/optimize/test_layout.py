@@ -18,8 +18,8 @@ from treadle.graph.operator import Operator
 from treadle.graph.types import Dim, TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
-from treadle.ops.conv_nchwc import conv2d_nchwc
 from treadle.ops.image import resize
+from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool

@@ -12,8 +12,8 @@ from treadle.build.compile import compile_model
 from treadle.graph.nodes import Call, Constant, Module, Node, topological
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
+from treadle.ops.lowered.pairs import halves, pair_words
 from treadle.ops.matmul import matmul
-from treadle.ops.pairs import halves, pair_words
 from treadle.optimize.layout import choose_layouts
 from treadle.target.base import Target
 from treadle.target.host import why_not_here

@@ -16,8 +16,8 @@ from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvTransposeAttrs, conv, conv_transpose
-from treadle.ops.conv_nchwc import conv2d_nchwc
-from treadle.ops.weave import weave
+from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
+from treadle.ops.lowered.interleave_phases import interleave_phases
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.layout import choose_layouts
 from treadle.optimize.phases import Phases, phases_of
@@ -92,7 +92,7 @@ def test_large_windows_of_a_phase_are_filtered_by_winograd() -> None:
     x = var("x", 1, 32, 32, 32)
     found = counted(conv_transpose(x, constant(32, 32, 6, 6), strides=(2, 2)), x)
     assert found["conv2d_winograd_nchwc"] == 1
-    assert found["weave"] == 1
+    assert found["interleave_phases"] == 1
 
 
 def test_one_phase_is_a_convolution_with_its_kernel_turned() -> None:
@@ -137,23 +137,23 @@ def test_few_filters_stay() -> None:
 
 
 def test_the_tail_is_computed_in_phases() -> None:
-    """Biases, scales and activations stand before the weave, where the sums are in registers."""
+    """Biases, scales and activations stand where the sums are in registers."""
     x = var("x", 1, 8, 4, 5)
     made = conv_transpose(x, constant(8, 2, 2, 2), strides=(2, 2))
     made = ew.add(made, constant(1, 2, 1, 1))
     made = ew.multiply(made, ew.sigmoid(ew.multiply(made, constant(1))))
     calls = [n.op for n in laid_out(conv(made, constant(8, 2, 3, 3)), x)]
-    after = calls[calls.index(weave) :]
+    after = calls[calls.index(interleave_phases) :]
     assert ew.add not in after
     assert ew.sigmoid not in after
     assert calls.count(conv2d_nchwc) == 2
 
 
-def test_what_differs_between_pixels_comes_after_the_weave() -> None:
+def test_what_differs_between_pixels_comes_after_the_phases_are_interleaved() -> None:
     x = var("x", 1, 8, 4, 4)
     made = conv_transpose(x, constant(8, 2, 2, 2), strides=(2, 2))
     calls = [n.op for n in laid_out(ew.add(made, constant(1, 2, 8, 8)), x)]
-    assert ew.add in calls[calls.index(weave) :]
+    assert ew.add in calls[calls.index(interleave_phases) :]
 
 
 @pytest.mark.parametrize("other", [(1, 8, 1, 1), (8,), (1, 1, 8, 8)])
@@ -169,7 +169,7 @@ def test_phases_of_two_kernels_are_not_mixed() -> None:
     one = conv_transpose(x, constant(8, 2, 2, 2), strides=(2, 2))
     pads: dict[str, Any] = {"pads_before": (1, 1), "pads_after": (1, 1)}
     other = conv_transpose(x, constant(8, 2, 4, 4), strides=(2, 2), **pads)
-    assert counted(ew.add(one, other), x)["weave"] == 2
+    assert counted(ew.add(one, other), x)["interleave_phases"] == 2
 
 
 def test_taps_are_turned_and_missing_ones_are_zero() -> None:

@@ -16,8 +16,8 @@ from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Call, Constant, Module, Var
 from treadle.ops import elementwise as ew
+from treadle.ops.lowered.matmul_strassen import dense_strassen, strassen_blocks
 from treadle.ops.matmul import matmul
-from treadle.ops.matmul_strassen import dense_strassen, strassen_blocks
 from treadle.optimize import dense
 from treadle.optimize.strassen import (
     ProductShape,

@@ -10,9 +10,9 @@ from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
 from treadle.graph.types import tensor_type
-from treadle.ops.conv_strassen import conv2d_strassen_nchwc
-from treadle.ops.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
-from treadle.ops.matmul_strassen import LEFT, dense_strassen
+from treadle.ops.lowered.conv_strassen import conv2d_strassen_nchwc
+from treadle.ops.lowered.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
+from treadle.ops.lowered.matmul_strassen import LEFT, dense_strassen
 
 _STRASSEN = Fraction(4, len(LEFT))  # four blocks become seven sums
 _TAPS = 9

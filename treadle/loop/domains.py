@@ -34,6 +34,8 @@ class Nest:
     """Extents of inner axes of uneven splits whose case is decided."""
     guarded: frozenset[int] = frozenset()
     """Uneven splits that are guarded by a condition already."""
+    conditions: tuple[Expr, ...] = ()
+    """What holds of the elements that are stored: it may not hold around a barrier."""
     phase: Phase = "whole"
 
 

@@ -44,6 +44,7 @@ from treadle.loop.memory import Memory
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
 from treadle.loop.prefetch import matters, prefetches
 from treadle.loop.regions import Box, Span, index_span, union
+from treadle.loop.threads import Threads, fills_threads
 from treadle.te.schedule import AxisNote, Schedule, Split, Stage, root_values
 from treadle.te.tensor import (
     ComputeOp,
@@ -116,10 +117,11 @@ class _Builder:
         """The axes along which a stage is being computed past the end of its tensor."""
         self.known = Simplifier(ranges_when(when, self.sizes))
         """What is known of the variables at the statement being built."""
-        self.threads: dict[str, Expr] = {}
-        """The extent of every hardware axis, by its tag."""
+        self.threads = Threads()
+        """The hardware axes of the kernel launch that is being built."""
         self.around: list[Iterating | Holding] = []
         """The loops and conditions it stands in."""
+        self.has_shared = any(s.scope == "shared" for s in schedule.stages)
         self.attached: dict[tuple[int, int], list[Stage]] = {}
         for stage in schedule.stages:
             if stage.attach.kind == "at":
@@ -193,7 +195,7 @@ class _Builder:
 
     def _whole_stage(self, stage: Stage) -> Stmt:
         op = stage.op
-        self.threads = {}
+        self.threads = Threads()
         if isinstance(op, ExternOp):
             return self._extern(stage, op)
         if not isinstance(op, ComputeOp):
@@ -318,15 +320,18 @@ class _Builder:
     def _loop(self, stage: Stage, k: int, nest: Nest, leaf: IterVar, extent: Expr) -> Stmt:
         note = stage.notes.get(leaf)
         self._check_kind(stage, leaf, note, extent)
+        thread = note.thread.tag if note is not None and note.thread is not None else ""
+        if thread in self.threads.open:
+            var, _ = self.threads.open[thread]
+            return self._decide(stage, k, replace(nest, bound={**nest.bound, leaf: var}))
         var = Var(self.memory.unique(leaf.name))
-        with self._range(var, extent):
+        with self._range(var, extent), self.threads.opened(thread, var, extent):
             inside = replace(nest, bound={**nest.bound, leaf: var})
             ahead = prefetches(stage, note, inside, var, self.memory, self.known)
             needed = matters(stage, note, inside, self.known)
             body = self._branch(needed, lambda: seq(*ahead, self._decide(stage, k, inside)))
         if note is None:
             return For(var, extent, "serial", body)
-        thread = note.thread.tag if note.thread is not None else ""
         return For(var, extent, note.kind, body, thread, tuple(note.pragmas))
 
     def _check_kind(self, stage: Stage, leaf: IterVar, note: AxisNote | None, extent: Expr) -> None:
@@ -341,17 +346,8 @@ class _Builder:
                 at=f"stage {stage.name}",
                 hint=f"split it by a constant factor, and let the inner part be {note.kind}",
             )
-        if note.thread is None:
-            return
-        given = note.thread.extent
-        known = self.threads.setdefault(note.thread.tag, given if _is_extent(given) else extent)
-        if self._simplify(known) is not self._simplify(extent):
-            raise ScheduleError(
-                f"{note.thread.tag} is bound to {leaf.name} with {extent} iterations, and has "
-                f"{known} elsewhere",
-                at=f"stage {stage.name}",
-                hint="bind a hardware axis to loops of one extent: split the others to match",
-            )
+        if note.thread is not None:
+            self.threads.check(stage, leaf, note.thread, extent)
 
     @contextmanager
     def _range(self, var: Var, extent: Expr) -> Iterator[None]:
@@ -388,8 +384,14 @@ class _Builder:
                 continue
             settled = replace(nest, guarded=nest.guarded | {id(r)})
             if r.inner in values:
-                return self._guarded(stage, k, settled, values[r.parent] < whole)
-            if r.tail == "guard" or is_started(stage, r.inner, nest.bound):
+                inside = values[r.parent] < whole
+                if not self._is_shared_inside(stage, k):
+                    return self._guarded(stage, k, settled, inside)
+                nest = replace(settled, conditions=(*nest.conditions, self._simplify(inside)))
+                continue
+            waits = self.threads.differ(values[r.outer]) and self._is_shared_inside(stage)
+            waits = waits or fills_threads(stage, r.inner)
+            if r.tail == "guard" or waits or is_started(stage, r.inner, nest.bound):
                 continue
             return self._tail(stage, k, settled, r, values[r.outer], whole)
         return self._attach(stage, k, nest)
@@ -458,6 +460,8 @@ class _Builder:
         here = self.attached.get((id(stage), id(leaf)), [])
         if not here or nest.phase == "init":
             return self._open(stage, k + 1, nest)
+        if self._is_shared_inside(stage):
+            return self._with_producers(stage, k, nest, here)
         box = relax(stage, nest, self.known)
         unsure = [x.extent for a, x in box.items() if x.may_be_empty and a.kind == "data"]
         something = self._is_any(unsure)
@@ -518,7 +522,12 @@ class _Builder:
         for producer in reversed(self.schedule.stages):
             if id(producer) not in inside:
                 continue
-            boxes[id(producer)] = self._box_of(producer, boxes, stage, loops)
+            box = self._box_of(producer, boxes, stage, loops)
+            scope = _scope_or(producer, "local")
+            shared = self.threads.shared_box(box, scope, self.known)
+            boxes[id(producer)] = {
+                a: s if s is box[a] else self._clamped(s, a.extent) for a, s in shared.items()
+            }
         return boxes
 
     def _subtree(self, stage: Stage, k: int) -> set[int]:
@@ -529,6 +538,13 @@ class _Builder:
             found.add(id(producer))
             queue += [p for a in producer.leaf_iter_vars for p in self._at(producer, a)]
         return found
+
+    def _is_shared_inside(self, stage: Stage, k: int = 0) -> bool:
+        """True when threads wait for each other inside leaf `k` of a stage: all must be there."""
+        if not self.has_shared:
+            return False
+        inside = self._subtree(stage, k)
+        return any(s.scope == "shared" for s in self.schedule.stages if id(s) in inside)
 
     def _at(self, stage: Stage, axis: IterVar) -> list[Stage]:
         return self.attached.get((id(stage), id(axis)), [])
@@ -640,7 +656,8 @@ class _Builder:
         at = {
             a: self._simplify(nest.base[a] + values[a]) for a in stage.root_iter_vars if a in values
         }
-        return self._store(stage, at, nest.phase)
+        inside = ex.all_of(nest.conditions)
+        return self._branch(inside, lambda: self._store(stage, at, nest.phase))
 
     def _store(self, stage: Stage, at: dict[IterVar, Expr], phase: Phase) -> Stmt:
         op = stage.op
@@ -746,10 +763,6 @@ class _Builder:
 
     def _simplify(self, e: Expr) -> Expr:
         return self.known.run(e)
-
-
-def _is_extent(e: Expr) -> bool:
-    return (int_value(e) or 0) >= 0
 
 
 def _grows_with(index: Expr, axis: Expr) -> bool:

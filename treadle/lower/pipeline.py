@@ -12,6 +12,7 @@ from treadle.lower.expand_loops import unroll_loops, vectorize_loops
 from treadle.lower.expand_math import expand_math
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.hoist_conditions import hoist_conditions
+from treadle.lower.insert_barriers import insert_barriers
 from treadle.lower.mask_tails import mask_tails
 from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
@@ -31,6 +32,8 @@ LOOPS = pipeline(
         ("partition_loops", partition_loops),
         # After it, so that the remainders of splits have bodies of their own already.
         ("specialize_guards", specialize_guards),
+        # When no more code is copied or moved: each access has its place.
+        ("insert_barriers", insert_barriers),
     ),
     verify=verify,
     text=func_text,

@@ -413,10 +413,10 @@ def _compute_conv_transpose(
     before = ([] if spread is None else [spread]) + ([] if pad is None else [pad])
     if not phased:
         return before + narrowed(total, x.dtype, "conv_transpose_cast")
-    return [*before, total, _woven(total, axes, x.dtype)]
+    return [*before, total, _interleaved(total, axes, x.dtype)]
 
 
-def _woven(total: te.Tensor, axes: Sequence[TransposedAxis], dtype: str) -> te.Tensor:
+def _interleaved(total: te.Tensor, axes: Sequence[TransposedAxis], dtype: str) -> te.Tensor:
     """Return the stage that puts the sums [n, oc, *phases, *steps] in the order of the output."""
 
     def element(n: Expr, oc: Expr, *o: Expr) -> Expr:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products: `matmul`, and `dense_packed` with weights laid out in panels."""
+"""Matrix products."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,20 +18,22 @@ from treadle.graph.types import (
     broadcast_shapes,
     tensor_type,
 )
-from treadle.ops.accumulate import Product, narrowed, product, product_example
+from treadle.ops.accumulate import narrowed, product, product_example
 from treadle.ops.numeric import dims_of, in_float64
-from treadle.ops.schedules.matmul import schedule_dense_packed, schedule_matmul
+from treadle.ops.schedules.matmul import schedule_matmul
 from treadle.te import tensor as te
 
 
-def _check_dtypes(a: TensorType, b: TensorType) -> None:
+def check_dtypes(a: TensorType, b: TensorType) -> None:
+    """Raise TypeMismatch unless two factors have one numeric type."""
     if a.dtype != b.dtype:
         raise TypeMismatch(f"the factors {a} and {b} have different element types")
     if a.dtype == "bool":
         raise TypeMismatch("a product of bool matrices is not defined", hint="cast them first")
 
 
-def _check_inner(a: TensorType, b: TensorType, k: Dim) -> None:
+def check_inner(a: TensorType, b: TensorType, k: Dim) -> None:
+    """Raise TypeMismatch where known extents that are summed over differ."""
     inner = a.shape[-1]
     if isinstance(inner, int) and isinstance(k, int) and inner != k:
         raise TypeMismatch(f"{a} and {b} do not multiply: {inner} columns against {k} rows")
@@ -45,8 +46,8 @@ def _infer_matmul(attrs: Attrs, a: Type, b: Type) -> TensorType:
             f"the factors {x} and {y} must have at least 2 dimensions",
             hint="reshape a vector into a matrix of one row or column",
         )
-    _check_dtypes(x, y)
-    _check_inner(x, y, y.shape[-2])
+    check_dtypes(x, y)
+    check_inner(x, y, y.shape[-2])
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     return x.with_shape((*batch, x.shape[-2], y.shape[-1]))
 
@@ -118,84 +119,6 @@ matmul: Operator[Attrs] = register(
             product_example(((3, 5), (5, 4)), dtypes=("int32", "int32"), low=-9, high=9),
             product_example(((3, 50), (50, 4)), dtypes=("int8", "int8"), low=-100, high=100),
             product_example(((3, 5), (5, 4)), dtypes=("uint64", "uint64"), low=0, high=9),
-        ),
-    )
-)
-
-
-@dataclass(frozen=True, slots=True)
-class DensePackedAttrs(Attrs):
-    """`n`: the columns of the result; the last panel of weights may be padded beyond them."""
-
-    n: int
-
-
-def infer_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> TensorType:
-    """Return the type of a product with panels. Raises: TypeMismatch where they do not fit."""
-    x, panels = tensor_type(a), tensor_type(w)
-    if x.ndim < 1 or panels.ndim != 3:
-        raise TypeMismatch(f"{x} and {panels} are not [..., k] values and [n/nb, k, nb] weights")
-    _check_dtypes(x, panels)
-    count, k, width = panels.static_shape
-    _check_inner(x, panels, k)
-    if not (count - 1) * width < attrs.n <= count * width:
-        raise TypeMismatch(f"{count} panels of {width} columns do not hold {attrs.n} columns")
-    return x.with_shape((*x.shape[:-1], attrs.n))
-
-
-def dense_packed_rules(
-    attrs: DensePackedAttrs, result: Type, a: Type, w: Type
-) -> Iterator[SizeRule]:
-    """Return what sizes known only at run time must satisfy."""
-    return equal([(tensor_type(a).shape[-1], tensor_type(w).shape[1])])
-
-
-def compute_dense_packed(
-    attrs: DensePackedAttrs, a: te.Tensor, w: te.Tensor, product: Product = product
-) -> list[te.Tensor]:
-    """Return the stages of a product with panels; `product` is what is summed of two elements."""
-    _, rows, width = w.shape
-    k = te.reduce_axis((0, rows), "k")
-
-    def element(*i: Expr) -> Expr:
-        column = i[-1]
-        weight = w[te.floordiv(column, width), k, te.floormod(column, width)]
-        return te.sum(product(a[(*i[:-1], k)], weight), axis=k)
-
-    total = te.compute_one((*a.shape[:-1], attrs.n), element, name="dense")
-    return narrowed(total, a.dtype, "dense_cast")
-
-
-def _reference_dense_packed(attrs: DensePackedAttrs, a: np.ndarray, w: np.ndarray) -> np.ndarray:
-    matrix = w.transpose(1, 0, 2).reshape(w.shape[1], -1)[:, : attrs.n]
-    result: np.ndarray = np.matmul(in_float64(a), in_float64(matrix))
-    return result.astype(a.dtype)
-
-
-def _flops_dense_packed(attrs: DensePackedAttrs, a: Type, w: Type) -> Dim:
-    return 2 * tensor_type(a).elements * attrs.n
-
-
-dense_packed: Operator[DensePackedAttrs] = register(
-    Operator(
-        name="dense_packed",
-        schedule={"cpu": schedule_dense_packed},
-        infer=infer_dense_packed,
-        reference=_reference_dense_packed,
-        compute=compute_dense_packed,
-        rules=dense_packed_rules,
-        attrs_type=DensePackedAttrs,
-        fusion=Fusion.ANCHOR,
-        flops=_flops_dense_packed,
-        examples=(
-            product_example(((4, 5), (2, 5, 8)), {"n": 16}),
-            product_example(((4, 5), (2, 5, 8)), {"n": 11}),
-            product_example(((1, 32), (3, 32, 16)), {"n": 48}),
-            product_example(((2, 3, 7), (1, 7, 16)), {"n": 10}),
-            product_example(
-                ((3, 9), (2, 9, 4)), {"n": 7}, ("float16", "float16"), rtol=1e-3, atol=1e-3
-            ),
-            product_example(((3, 9), (2, 9, 4)), {"n": 7}, ("float64", "float64")),
         ),
     )
 )

@@ -19,8 +19,8 @@ from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs
-from treadle.ops.conv_strassen import conv2d_strassen_nchwc, strassen_blocks_nchwc, tiles_of
-from treadle.ops.matmul_strassen import PRODUCTS
+from treadle.ops.lowered.conv_strassen import conv2d_strassen_nchwc, strassen_blocks_nchwc, tiles_of
+from treadle.ops.lowered.matmul_strassen import PRODUCTS
 from treadle.ops.schedules.tiles import (
     FAR_BYTES_PER_CYCLE,
     best_window_tile,

@@ -11,9 +11,10 @@ from treadle.dtype import bits
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
-from treadle.ops.matmul import dense_packed, matmul
-from treadle.ops.matmul_strassen import dense_strassen, strassen_blocks
-from treadle.ops.pairs import dense_pairs, pair_words
+from treadle.ops.lowered.dense_packed import dense_packed
+from treadle.ops.lowered.matmul_strassen import dense_strassen, strassen_blocks
+from treadle.ops.lowered.pairs import dense_pairs, pair_words
+from treadle.ops.matmul import matmul
 from treadle.ops.schedules.tiles import best_panel
 from treadle.optimize.channels import pack_panels, packed_constant
 from treadle.optimize.pairs import are_pairs, paired

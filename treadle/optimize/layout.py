@@ -27,24 +27,22 @@ from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import Dim, TensorType, Type, known_sizes, same_dim, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, ConvTransposeAttrs, conv, conv_transpose
-from treadle.ops.conv_grouped import grouped_conv2d_nchwc
-from treadle.ops.conv_nchwc import (
-    BlockedConvAttrs,
-    conv2d_nchwc,
-    depthwise_conv2d_nchwc,
+from treadle.ops.image import ResizeAttrs, resize
+from treadle.ops.lowered.channel_blocks import (
     element_of,
     pack_nchwc,
     reorder_nchwc,
     splice_nchwc,
     unpack_nchwc,
 )
-from treadle.ops.conv_phased import phased_conv_nchwc
-from treadle.ops.conv_winograd import conv2d_winograd_nchwc
-from treadle.ops.image import ResizeAttrs, resize
+from treadle.ops.lowered.conv_grouped import grouped_conv2d_nchwc
+from treadle.ops.lowered.conv_nchwc import BlockedConvAttrs, conv2d_nchwc, depthwise_conv2d_nchwc
+from treadle.ops.lowered.conv_phased import phased_conv_nchwc
+from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc
+from treadle.ops.lowered.interleave_phases import interleave_phases
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import max_, mean, min_, sum_
-from treadle.ops.weave import weave
 from treadle.optimize.channels import (
     ChannelOrder,
     merge_groups,
@@ -226,7 +224,7 @@ class _Layouts:
         if operator is conv_transpose:
             return self._conv_transpose(node)
         if any(a in self.phased for a in node.args) and self._in_phases(node, operator):
-            return self._woven(node)
+            return self._interleaved(node)
         if not any(self._is_blocked(a) for a in node.args):
             return None
         if operator.fusion in POINTWISE:
@@ -341,7 +339,7 @@ class _Layouts:
         return _Blocked(make(order), order, make if attrs.groups == 1 else None)
 
     def _conv_transpose(self, node: Call) -> _Blocked | None:
-        """The phases one after the other, or all by one convolution, then woven."""
+        """The phases one after the other, or all by one convolution, then interleaved."""
         x, w = node.args
         data, attrs = tensor_type(x.type), node.attrs
         assert isinstance(attrs, ConvTransposeAttrs)
@@ -353,13 +351,17 @@ class _Layouts:
             return self._stays(node, "groups read different channels")
         block = block_of(self.target, data.dtype)
         phases = phases_of(attrs, data, w.type)
-        woven = isinstance(phases, Phases) and self._is_better_woven(phases, data, w.type, block)
+        together = isinstance(phases, Phases) and self._is_better_together(
+            phases, data, w.type, block
+        )
         lanes = block if not isinstance(phases, Phases) else phases.count * w.type.static_shape[1]
         if MOST_SPARSE[self._is_blocked(x)] * lanes < block:
             return self._stays(node, "its phases would waste most lanes of a block")
-        if not isinstance(phases, Phases) or not woven:
+        if not isinstance(phases, Phases) or not together:
             return self._in_turn(node, w, block)
-        decided(node.origin, "method", "phases", f"outputs {phases.weave.strides} apart are alike")
+        decided(
+            node.origin, "method", "phases", f"outputs {phases.interleave.strides} apart are alike"
+        )
         turned = packed_constant(phases.weights(w.value), w)
         made = conv.call(phases.conv, (x, turned), origin=node.origin)
         blocked = self._conv(made)
@@ -367,9 +369,9 @@ class _Layouts:
             return None
         self.blocked[made] = blocked
         self.phased[node] = _Phased(made, phases)
-        return self._woven(node)
+        return self._interleaved(node)
 
-    def _is_better_woven(
+    def _is_better_together(
         self, phases: Phases, data: TensorType, weights: TensorType, block: int
     ) -> bool:
         """True where one convolution makes all phases with fewer products of whole blocks."""
@@ -406,7 +408,7 @@ class _Layouts:
         return _Blocked(make(order), order, make)
 
     def _in_phases(self, node: Call, operator: Operator[Any]) -> bool:
-        """Compute an element-wise operator before its operand is woven, where that can be."""
+        """Compute an element-wise operator before its operand is interleaved, where that can be."""
         source = next(self.phased[a] for a in node.args if a in self.phased)
         out = tensor_type(node.type)
         if operator.fusion not in POINTWISE:
@@ -431,17 +433,21 @@ class _Layouts:
         self.phased[node] = _Phased(made, source.phases)
         return True
 
-    def _woven(self, node: Node) -> _Blocked | None:
+    def _interleaved(self, node: Node) -> _Blocked | None:
         """Put the phases of a value in order: in whole blocks, else in plain layout at once."""
         found = self.phased[node]
         channels = tensor_type(node.type).static_shape[1]
         phases = self.blocked[found.made]
         block = phases.order.block
         if phases.order.is_natural and channels % block == 0:
-            made = weave.call(found.phases.weave, (phases.node,), origin=node.origin)
+            made = interleave_phases.call(
+                found.phases.interleave, (phases.node,), origin=node.origin
+            )
             return _Blocked(made, ChannelOrder.natural(channels, block))
         apart = self._plain(found.made)
-        self.plain[node] = weave.call(found.phases.weave, (apart,), origin=node.origin)
+        self.plain[node] = interleave_phases.call(
+            found.phases.interleave, (apart,), origin=node.origin
+        )
         return None
 
     def _scaled(self, x: Node, weights: TensorType) -> _Scaled | None:

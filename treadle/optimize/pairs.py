@@ -2,7 +2,7 @@
 """Products of int32 factors that are 16-bit numbers: which they are, and their words of pairs.
 
 Quantised models multiply bytes less their zero points: int32 by type, 9 bits and a sign by value.
-The operators of `treadle.ops.pairs` give the same sums with half the instructions.
+The operators of `treadle.ops.lowered.pairs` give the same sums with half the instructions.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs
+from treadle.ops.lowered.pairs import conv_pairs, pair_words
 from treadle.ops.movement import broadcast_to, pad, reshape, slice_, transpose
-from treadle.ops.pairs import conv_pairs, pair_words
 from treadle.optimize.channels import packed_constant
 from treadle.passes import decided
 from treadle.target.base import Target

@@ -8,8 +8,8 @@ same as a convolutional layer?", 2016). Two ways to run them:
 - one after the other by the operator `phased_conv_nchwc`, each with the taps it has, written to
   where its outputs lie (`in_turn`);
 - as one convolution with a stride product times the filters, as they read the same windows: taps
-  that a phase does not have are zeros, and the operator `weave` puts the phases in order
-  (`phases_of`). It fills blocks of channels where there are fewer filters.
+  that a phase does not have are zeros, and the operator `interleave_phases` puts the phases in
+  order (`phases_of`). It fills blocks of channels where there are fewer filters.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 
 from treadle.graph.types import TensorType, known_sizes
 from treadle.ops.conv import ConvAttrs, ConvTransposeAttrs, TransposedAxis, transposed_axes
-from treadle.ops.conv_phased import PhasedConvAttrs, phased_axes
-from treadle.ops.weave import WeaveAttrs
+from treadle.ops.lowered.conv_phased import PhasedConvAttrs, phased_axes
+from treadle.ops.lowered.interleave_phases import InterleaveAttrs
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Phases:
 
     axes: tuple[TransposedAxis, ...]
     conv: ConvAttrs
-    weave: WeaveAttrs
+    interleave: InterleaveAttrs
 
     @property
     def count(self) -> int:
@@ -71,7 +71,7 @@ def phases_of(attrs: ConvTransposeAttrs, data: TensorType, weights: TensorType) 
     strides = tuple(a.stride for a in axes)
     shifts = tuple(a.before - a.first * a.stride for a in axes)
     conv = ConvAttrs(pads_before=before, pads_after=after)
-    return Phases(axes, conv, WeaveAttrs(strides, sizes, shifts))
+    return Phases(axes, conv, InterleaveAttrs(strides, sizes, shifts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from math import ceil
 
 import numpy as np
 
-from treadle.ops.matmul_strassen import PRODUCTS, RIGHT, TRAILER
+from treadle.ops.lowered.matmul_strassen import PRODUCTS, RIGHT, TRAILER
 from treadle.ops.schedules.tiles import Tile, best_panel, best_rows, tile_set_cycles
 from treadle.ops.schedules.winograd import LARGEST_LOCAL, bytes_per_cycle
 from treadle.settings import get

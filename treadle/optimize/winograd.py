@@ -17,7 +17,7 @@ import numpy as np
 
 from treadle.graph.types import TensorType, known_sizes
 from treadle.ops.conv import ConvAttrs, conv_axes
-from treadle.ops.conv_winograd import (
+from treadle.ops.lowered.conv_winograd import (
     KERNEL,
     TILES,
     WinogradAttrs,

@@ -12,7 +12,7 @@ from treadle.graph.nodes import Function, Var
 from treadle.graph.operator import OPERATORS
 from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
-from treadle.ops.conv_nchwc import conv2d_nchwc
+from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv import rows_per_band
 from treadle.ops.schedules.tiles import Taps, WindowTile, best_window_tile
 from treadle.te import schedule

@@ -17,7 +17,7 @@ from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
 from treadle.graph.operator import OPERATORS, Example
 from treadle.graph.types import TensorType
-from treadle.ops.matmul import dense_packed
+from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.optimize.dense import panel_width
 from treadle.target.base import Target
 from treadle.target.llvm import spill_count

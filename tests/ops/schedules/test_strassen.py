@@ -8,7 +8,7 @@ import pytest
 
 from tests.ops.schedules.compiled import check, kernel_of
 from tests.targets import MACHINES
-from treadle.ops.matmul_strassen import PRODUCTS, TRAILER
+from treadle.ops.lowered.matmul_strassen import PRODUCTS, TRAILER
 from treadle.optimize.strassen import ProductShape, strassen_width
 from treadle.target.llvm import spill_count
 

@@ -9,7 +9,7 @@ from tests.targets import AVX512 as TARGET
 from treadle.build.kernel import Kernel
 from treadle.graph.nodes import Function, Var
 from treadle.graph.types import TensorType
-from treadle.ops.conv_winograd import conv2d_winograd_nchwc
+from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.schedules.winograd import Plan, WinogradShape, plan_winograd
 
 

@@ -39,7 +39,7 @@ from treadle.frontend.onnx.quantize import (
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise, movement
 from treadle.ops import reduce as reductions
-from treadle.ops.matmul_blocks import dense_blocks
+from treadle.ops.lowered.matmul_blocks import dense_blocks
 
 _PANEL = 64
 """Columns of weights that lie side by side: a line of memory of bytes."""

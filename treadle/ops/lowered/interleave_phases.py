@@ -18,7 +18,7 @@ from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)
-class WeaveAttrs(Attrs):
+class InterleaveAttrs(Attrs):
     """One entry per spatial axis; no `shifts` means 0 everywhere.
 
     Element o of a result of extent `sizes` is in phase (o + shift) mod stride, at place
@@ -30,11 +30,11 @@ class WeaveAttrs(Attrs):
     shifts: tuple[int, ...] = ()
 
 
-def _shifts(attrs: WeaveAttrs) -> tuple[int, ...]:
+def _shifts(attrs: InterleaveAttrs) -> tuple[int, ...]:
     return per_axis("shifts", attrs.shifts, len(attrs.strides), least=0)
 
 
-def _infer_weave(attrs: WeaveAttrs, x: Type) -> TensorType:
+def _infer(attrs: InterleaveAttrs, x: Type) -> TensorType:
     data = tensor_type(x)
     rank = len(attrs.strides)
     per_axis("strides", attrs.strides, rank, least=1)
@@ -48,8 +48,8 @@ def _infer_weave(attrs: WeaveAttrs, x: Type) -> TensorType:
     return data.with_shape((shape[0], shape[1] // phases, *attrs.sizes, *shape[2 + rank :]))
 
 
-def _compute_weave(attrs: WeaveAttrs, x: te.Tensor) -> te.Tensor:
-    shape = _infer_weave(attrs, TensorType(x.shape, x.dtype)).static_shape
+def _compute(attrs: InterleaveAttrs, x: te.Tensor) -> te.Tensor:
+    shape = _infer(attrs, TensorType(x.shape, x.dtype)).static_shape
     rank = len(attrs.strides)
 
     def element(n: Expr, c: Expr, *o: Expr) -> Expr:
@@ -66,10 +66,10 @@ def _compute_weave(attrs: WeaveAttrs, x: te.Tensor) -> te.Tensor:
         channel = c if phase is None else phase * shape[1] + c
         return x[(n, channel, *places, *o[rank:])]
 
-    return te.compute_one(shape, element, name="weave")
+    return te.compute_one(shape, element, name="interleave_phases")
 
 
-def _reference_weave(attrs: WeaveAttrs, x: np.ndarray) -> np.ndarray:
+def _reference(attrs: InterleaveAttrs, x: np.ndarray) -> np.ndarray:
     rank = len(attrs.strides)
     n, channels, *rest = x.shape
     split = x.reshape(n, *attrs.strides, channels // prod(attrs.strides), *rest)
@@ -84,14 +84,14 @@ def _reference_weave(attrs: WeaveAttrs, x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(image[(slice(None), slice(None), *kept)])
 
 
-weave: Operator[WeaveAttrs] = register(
+interleave_phases: Operator[InterleaveAttrs] = register(
     # [n, phases * c, *spatial, ...] -> [n, c, *sizes, ...]; the last axis' phases vary fastest.
     Operator(
-        name="weave",
-        infer=_infer_weave,
-        reference=_reference_weave,
-        compute=_compute_weave,
-        attrs_type=WeaveAttrs,
+        name="interleave_phases",
+        infer=_infer,
+        reference=_reference,
+        compute=_compute,
+        attrs_type=InterleaveAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(
             Example(((2, 12, 3, 4),), {"strides": (2, 2), "sizes": (6, 8)}),

@@ -20,7 +20,8 @@ from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
 from treadle.graph.operator import Example, Operator
 from treadle.graph.types import TensorType
-from treadle.ops.conv_nchwc import conv2d_nchwc, depthwise_conv2d_nchwc, pack_nchwc, unpack_nchwc
+from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
+from treadle.ops.lowered.conv_nchwc import conv2d_nchwc, depthwise_conv2d_nchwc
 
 
 def f32(*shape: object) -> Var:

@@ -10,8 +10,8 @@ from tests.ops.oracle import check_operator, onnx_window, random_array, run_onnx
 from treadle.errors import TypeMismatch
 from treadle.graph.nodes import Var
 from treadle.graph.types import TensorType
-from treadle.ops.conv_grouped import grouped_conv2d_nchwc
-from treadle.ops.conv_nchwc import element_of
+from treadle.ops.lowered.channel_blocks import element_of
+from treadle.ops.lowered.conv_grouped import grouped_conv2d_nchwc
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -21,7 +21,8 @@ from treadle.ops.conv import (
     padding,
     stages,
 )
-from treadle.ops.conv_nchwc import channel_at, check_static_image, conv2d_nchwc, element_of
+from treadle.ops.lowered.channel_blocks import channel_at, check_static_image, element_of
+from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.conv import schedule_conv2d_nchwc
 from treadle.ops.window import kernel_axes, positions

@@ -21,7 +21,7 @@ from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, select
 from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import product_example
-from treadle.ops.matmul_strassen import (
+from treadle.ops.lowered.matmul_strassen import (
     LEFT,
     MANTISSA,
     NOT_FINITE,

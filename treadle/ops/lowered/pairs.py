@@ -22,7 +22,7 @@ from treadle.ops.conv import (
     infer_conv,
     reference_conv,
 )
-from treadle.ops.matmul import (
+from treadle.ops.lowered.dense_packed import (
     DensePackedAttrs,
     compute_dense_packed,
     dense_packed_rules,

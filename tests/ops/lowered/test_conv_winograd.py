@@ -15,8 +15,8 @@ from treadle.expr import nodes as ex
 from treadle.graph.nodes import Constant, Function, Module, Var
 from treadle.graph.types import TensorType
 from treadle.ops.conv import ConvAttrs, conv
-from treadle.ops.conv_nchwc import pack_nchwc, unpack_nchwc
-from treadle.ops.conv_winograd import (
+from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
+from treadle.ops.lowered.conv_winograd import (
     TILES,
     conv2d_winograd_nchwc,
     filter_matrix,

@@ -28,7 +28,7 @@ from treadle.graph.types import (
 )
 from treadle.ops.accumulate import product, product_example
 from treadle.ops.conv import ConvAttrs, check_factors, known_extent
-from treadle.ops.conv_nchwc import conv2d_nchwc
+from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv import schedule_phased_conv
 from treadle.ops.window import kernel_axes, per_axis, scaled, shifted
 from treadle.te import tensor as te
@@ -142,14 +142,14 @@ def _compute(attrs: PhasedConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tens
     extents: list[ExprLike] = [x.shape[0], *(a.stride for a in axes), filters, *steps, ob]
     total = te.compute_one(extents, element, name="phased_conv_nchwc.phases")
 
-    def woven(n: Expr, oc: Expr, *o: Expr) -> Expr:
+    def interleaved(n: Expr, oc: Expr, *o: Expr) -> Expr:
         *at, ocb = o
         phases = [te.floormod(i, a.stride) for i, a in zip(at, axes, strict=True)]
         steps = [te.floordiv(i, a.stride) for i, a in zip(at, axes, strict=True)]
         return nodes.cast(total[(n, *phases, oc, *steps, ocb)], x.dtype)
 
     shape: list[ExprLike] = [x.shape[0], filters, *(a.size for a in axes), ob]
-    return [total, te.compute_one(shape, woven, name="phased_conv_nchwc")]
+    return [total, te.compute_one(shape, interleaved, name="phased_conv_nchwc")]
 
 
 def _reference(attrs: PhasedConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
