@@ -115,13 +115,14 @@ def _shares(
         return [_moved(place, each) for each in cartesian(*offsets, lines)]
     inner = next((d for d, i in enumerate(read) if _uses(i, op.reduce_axis)), len(read) - 1)
     outer = panel.ahead[0]
-    step: dict[Expr, Expr] = {outer: outer + panel.step}
-    apart = [int_value(known.run(ex.substitute(i, step) - i)) or 0 for i in read[:inner]]
+    next_step: dict[Expr, Expr] = {outer: outer + panel.step}
+    apart = [int_value(known.run(ex.substitute(i, next_step) - i)) or 0 for i in read[:inner]]
     side = next((d for d, n in enumerate(apart) if n > 1 and _uses(read[d], (outer,))), None)
     if side is None and not any(_uses(i, panel.ahead) for i in read[:inner]):
         return []  # not made of panels: what the next tile reads lies between what this one does
     if side is None:
-        return _part_of_run(panel.tensor, place[:inner], op.reduce_axis, tile, count)
+        steps = [a for a in op.reduce_axis if int_value(box[a].extent) == 1]
+        return _part_of_run(panel.tensor, place[:inner], steps, tile, count)
     share = -(-apart[side] // (count or TILES_OF_MANY))
     chosen = [ex.minimum(tile * share + k, apart[side] - 1) for k in range(share)]
     zeros = [ZERO] * (len(place) - 1)
@@ -137,11 +138,14 @@ def _part_of_run(
 ) -> list[tuple[Expr, ...]]:
     """Return the part of the one run of memory that this iteration of this tile fetches.
 
-    None where it would be more than a line: a panel is used as fast as memory gives it then.
+    `axes` are those of the reduction whose loops are open. None where it would be more than a line:
+    a panel is used about as fast as memory gives it then, and to fetch some steps ahead is enough.
     """
-    width, steps = int_value(tensor.shape[-1]), prod(int_value(a.extent) or 0 for a in axes)
-    if not width or not steps or not axes:
+    elements = prod(int_value(d) or 0 for d in tensor.shape[len(place) :])
+    steps = prod(int_value(a.extent) or 0 for a in axes)
+    if not elements or not steps or not axes:
         return []
+    width = elements // steps
     part = -(-width // (count or TILES_OF_MANY))
     if part > _line_elements(tensor.dtype):
         return []

@@ -120,9 +120,13 @@ class AxisNote:
     panels: list[Panel] = field(default_factory=list)
     ranges: list[tuple[Expr, int, int]] = field(default_factory=list)
     """Iterations matter only where an index is somewhere in a range (begin, end)."""
+    intrinsic: str = ""
+    """The name of the intrinsic that does what the loops from here on do."""
 
     def said(self) -> str:
         """Return in a word what was said of the axis."""
+        if self.intrinsic:
+            return "tensorized"
         if self.kind != "serial":
             return "bound" if self.kind == "thread" else self.kind
         if self.prefetches or self.panels:

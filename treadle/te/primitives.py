@@ -31,6 +31,7 @@ from treadle.te.arguments import (
     Kind,
 )
 from treadle.te.caches import cache_read, cache_write, rfactor
+from treadle.te.intrinsics import find_intrinsic
 from treadle.te.loops import (
     INLINE,
     ROOT,
@@ -159,6 +160,15 @@ def _pragma(stage: Stage, var: IterVar, name: str, value: object) -> None:
     _note(stage, var).pragmas.append((name, value))
 
 
+def _tensorize(stage: Stage, var: IterVar, intrinsic: str) -> None:
+    _leaf(stage, var, "tensorize")
+    found = find_intrinsic(intrinsic)
+    note = _note(stage, var)
+    note.intrinsic = found.name
+    if var.kind != "reduce":
+        note.kind = "vectorized"
+
+
 # -- what is fetched and what is skipped ------------------------------------------------------
 
 
@@ -197,7 +207,22 @@ def _skip_past(stage: Stage, var: IterVar, axes: Sequence[IterVar], end: int) ->
             raise stage.error(f"skip_past: {axis.name} is no axis of {stage.name}")
     if not axes or end < 0:
         raise stage.error("skip_past needs axes, and an end of 0 or more")
-    _note(stage, var).ranges.append((position(axes), 0, end))
+    _note(stage, var).ranges.append(_last_only(var, axes, end) or (position(axes), 0, end))
+
+
+def _last_only(var: IterVar, axes: Sequence[IterVar], end: int) -> tuple[Expr, int, int] | None:
+    """Return the range of an index for (axis, var) where only the end of the axis is left out.
+
+    The loop over a data axis stands outside of the reduction. A test of the whole position would
+    cut it in two, each with code of its own for all loops inside; this one stays where it is.
+    """
+    if len(axes) != 2 or axes[0].kind == "reduce" or axes[1] is not var:
+        return None
+    extent, inner = int_value(axes[0].extent), int_value(var.extent)
+    if extent is None or inner is None or not (extent - 1) * inner <= end <= extent * inner:
+        return None
+    is_last: Expr = axes[0] // (extent - 1) if extent > 1 else Const.of(1)
+    return var + is_last * (extent * inner - end), 0, inner
 
 
 def _skip_outside(
@@ -399,6 +424,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "pragma": _primitive(
         _pragma, _VAR, Parameter("pragma_type", WORD), Parameter("pragma_value", VALUE, True)
     ),
+    "tensorize": _primitive(_tensorize, _VAR, Parameter("intrinsic", WORD)),
     "prefetch": _primitive(
         _prefetch, Parameter("tensor", TENSOR), _VAR, Parameter("offset", WHOLE)
     ),

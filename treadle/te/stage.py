@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import Expr, ExprLike, int_value
+from treadle.te.intrinsics import Intrinsic, find_intrinsic
 from treadle.te.loops import ROOT, AxisNote, Relation, Scope, Split, Tail, ceil_div, product
 from treadle.te.tensor import ComputeOp, IterVar, Operation, Tensor
 
@@ -132,6 +133,22 @@ class Stage:
     def pragma(self, var: IterVar, pragma_type: str, pragma_value: object = True) -> None:
         """Attach a note for the code generator to an axis, such as ("unroll", 4)."""
         self._do("pragma", var, pragma_type, pragma_value)
+
+    def tensorize(self, var: IterVar, intrinsic: Intrinsic | str) -> None:
+        """Let an intrinsic do what the loops from `var` inwards do; v0.8's name.
+
+        They are the reduction loops of one step of the intrinsic, innermost in the stage, with
+        its products as their body; `var` may also be the loop around them, which becomes its lanes.
+        Where the body is not the intrinsic's meaning, lowering raises ScheduleError and says what
+        stands there. The end of an uneven split that is shorter than a step stays loops.
+
+        before: for i in vectorized(16): for k in range(4): C[i] += int32(A[k]) * int32(B[i, k])
+        after:  for i in vectorized(16): C[i] = x86.vpdpbusd(C[i], A[0], ..., A[3], B[i, 0], ...)
+        """
+        name = intrinsic if isinstance(intrinsic, str) else intrinsic.name
+        if not isinstance(intrinsic, str) and find_intrinsic(name) is not intrinsic:
+            raise self.error(f"tensorize: {name} names another intrinsic", "register this one")
+        self._do("tensorize", var, name)
 
     def prefetch(self, tensor: Tensor, var: IterVar, offset: int) -> None:
         """In each iteration of `var`, fetch what the iteration `offset` later reads of `tensor`.
