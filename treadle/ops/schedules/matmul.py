@@ -49,11 +49,11 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     the weights do not: a core reads the rows it made before, and each of them once.
     """
     weights = group.anchor[0].op.input_tensors[-1]
-    width = int_value(weights.shape[-1])
-    sums = _prepared_sums(group, target)
+    width = known_size(weights)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
-    vectors = max(1, (width or lanes) // lanes)
+    vectors = max(1, width // lanes)
     *batch, m, _ = compute_of(result).axis
     row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
     joint = _joint_rows(batch, m, best_rows(0, vectors, row_bytes, target))
@@ -71,7 +71,7 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     take many columns, to have enough sums; the tile leaves registers to a weight, a scale and a
     zero per vector. Fetching the bytes ahead gains nothing.
     """
-    sums = _prepared_sums(group, target)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *batch, m, n = compute_of(result).axis
@@ -87,7 +87,7 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
 
 def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     """Tile rows and columns of both factors where they lie."""
-    sums = _prepared_sums(group, target)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *_, m, n = compute_of(result).axis
@@ -158,7 +158,7 @@ def _addends(result: Stage, sums: Stage) -> list[Tensor]:
     return list(found)
 
 
-def _prepared_sums(group: Group, target: Target) -> Stage:
+def _prepared_sums(group: Group, target: Target, knobs: Knobs) -> Stage:
     """Inline the tail, schedule what the product reads; return the sums, never the result."""
     s = group.schedule
     sums = _sums_of(group)[0]
@@ -167,7 +167,7 @@ def _prepared_sums(group: Group, target: Target) -> Stage:
         sums = s[s.cache_write(sums.op.outputs[0], "local")]
     for stage in live_stages(s):
         if stage is not sums and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     return sums
 
 
@@ -212,7 +212,7 @@ def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
     if not any(t is weights for t in op.input_tensors):
         return
     *batch, m, n = op.axis
-    (k,) = op.reduce_axis
+    k = op.reduce_axis[0]
     width, steps = known_size(weights), known(k)
     matrix: ex.Expr = ex.Const.of(0)
     for axis in batch:
@@ -227,12 +227,13 @@ def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
     if not steps or part > LINE_BYTES // itemsize_of(sums):
         return
     place = (ex.minimum(index, width // part) * steps + k) * part
-    sums.prefetch_at(weights, k, (floordiv(n, width) + 1, 0, place))
+    rest = (0,) * (len(weights.shape) - 3)  # steps side by side, of sums of small integers
+    sums.prefetch_at(weights, k, (floordiv(n, width) + 1, 0, place, *rest))
 
 
 def known_size(weights: Tensor) -> int:
     """Return the columns of a panel."""
-    return int_value(weights.shape[-1]) or 1
+    return int_value(weights.shape[2]) or 1
 
 
 def _feeds(stage: Stage, sums: Stage) -> bool:
