@@ -6,22 +6,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import dims_of, reshaped, scalar_like, stretched, transposed
+from treadle.frontend.builders.basic import (
+    converted,
+    dims_of,
+    reshaped,
+    scalar_like,
+    stretched,
+    transposed,
+)
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.broadcasting import common_shape, is_literal_one
 from treadle.graph.nodes import Node
-from treadle.graph.types import Dim, may_agree
+from treadle.graph.types import Dim, may_agree, tensor_type
 from treadle.ops import elementwise, linalg, matmul
 
 
 def product(a: Node, b: Node) -> Node:
-    """Return NumPy's matmul of two values: vectors are a row on the left, a column on the right."""
+    """Return NumPy's matmul of two values: vectors are a row on the left, a column on the right.
+
+    As the standard has it, the result is of the factors' type, also where that is of one byte.
+    """
     left, right = dims_of(a), dims_of(b)
     if not left or not right:
         raise ModelError("a matrix product of scalars is not defined")
     rows = reshaped(a, (1, *left)) if len(left) == 1 else a
     columns = reshaped(b, (*right, 1)) if len(right) == 1 else b
-    result: Node = matmul.matmul(*_stacked(rows, columns))
+    result = converted(matmul.matmul(*_stacked(rows, columns)), tensor_type(a.type).dtype)
     shape = dims_of(result)
     if len(left) == 1:
         shape = (*shape[:-2], shape[-1])
@@ -57,7 +67,8 @@ def gemm(node: OnnxNode) -> Node:
         raise ModelError(f"Gemm multiplies matrices, not {node.type(0)} and {node.type(1)}")
     a = transposed(a, (1, 0)) if node.flag("transA") else a
     b = transposed(b, (1, 0)) if node.flag("transB") else b
-    result = _scaled(matmul.matmul(a, b), node.number("alpha", 1.0))
+    made = converted(matmul.matmul(a, b), node.type(0).dtype)
+    result = _scaled(made, node.number("alpha", 1.0))
     beta, c = node.number("beta", 1.0), node.optional(2)
     if node.version < 7:
         node.flag("broadcast")
