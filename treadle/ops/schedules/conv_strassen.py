@@ -68,7 +68,7 @@ def schedule_conv_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     result = s[group.outputs[0]]
     for stage in live_stages(s):
         if stage not in (products, flat) and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     peel_border(result)
     n, oc, oh, ow, ob = axes_of(result)
     _, _, _, tile, rows, width = axes_of(products)

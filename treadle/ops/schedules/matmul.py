@@ -50,7 +50,7 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     """
     weights = group.anchor[0].op.input_tensors[-1]
     width = known_size(weights)
-    sums = _prepared_sums(group, target)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     vectors = max(1, width // lanes)
@@ -71,7 +71,7 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     take many columns, to have enough sums; the tile leaves registers to a weight, a scale and a
     zero per vector. Fetching the bytes ahead gains nothing.
     """
-    sums = _prepared_sums(group, target)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *batch, m, n = compute_of(result).axis
@@ -87,7 +87,7 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
 
 def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     """Tile rows and columns of both factors where they lie."""
-    sums = _prepared_sums(group, target)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *_, m, n = compute_of(result).axis
@@ -158,7 +158,7 @@ def _addends(result: Stage, sums: Stage) -> list[Tensor]:
     return list(found)
 
 
-def _prepared_sums(group: Group, target: Target) -> Stage:
+def _prepared_sums(group: Group, target: Target, knobs: Knobs) -> Stage:
     """Inline the tail, schedule what the product reads; return the sums, never the result."""
     s = group.schedule
     sums = _sums_of(group)[0]
@@ -167,7 +167,7 @@ def _prepared_sums(group: Group, target: Target) -> Stage:
         sums = s[s.cache_write(sums.op.outputs[0], "local")]
     for stage in live_stages(s):
         if stage is not sums and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     return sums
 
 

@@ -68,7 +68,7 @@ def schedule_dense_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     lanes = lanes_of(result, target)
     for stage in live_stages(s):
         if stage is not products and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     place = _combine(result, products, group.attrs.half, lanes)
     _multiply(s, products, group.attrs.half, lanes, target)
     products.compute_at(result, place)
