@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from math import prod
 
+from treadle.cost.memory import panel_part, steps_to_memory
+from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
-from treadle.loop.prefetch import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
     compute_of,
     inline_moves,
     inline_tail,
@@ -22,7 +22,7 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import Tile, best_rows, best_tile, tile_cycles, tile_set_cycles
+from treadle.ops.schedules.tiles import MOST_VECTORS, best_rows, best_tile
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
@@ -35,8 +35,6 @@ _TILES_OF_MANY = 8
 _LEAST_BLOCK = 4
 """Blocks of rows are not taken smaller than this part of what fits, to divide them evenly: a rest
 of a rest would leave tiles of no known size."""
-_AHEAD = 1000
-"""Cycles from the fetch of weights to their use: what memory takes to answer, and some more."""
 
 
 def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
@@ -61,7 +59,7 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     block = None if joint else _row_block(sums, tile, target)
     _schedule(group, sums, tile, lanes, block, is_joint=joint > 0)
     _fetch_ahead(sums, weights, tile, target)
-    _fetch_next_panel(sums, weights, tile)
+    _fetch_next_panel(sums, weights, tile, target)
 
 
 def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
@@ -127,7 +125,7 @@ def _schedule(
     result.unroll(m_inner)
     result.unroll(n_vector)
     result.vectorize(n_lane)
-    if (size_of(op.shape) or PARALLEL_WORK) >= _PARALLEL_COLUMNS:
+    if (size_of(op.shape) or _PARALLEL_COLUMNS) >= _PARALLEL_COLUMNS:
         result.parallel(place)
     sums.compute_at(result, place)
     _register_sums(sums, lanes)
@@ -186,7 +184,7 @@ def _row_block(sums: Stage, tile: Tile, target: Target) -> int | None:
     even = [block for block in range(least, most + 1) if rows % block == 0]
 
     def cost(block: int) -> float:
-        cycles = tile_set_cycles(block, tile.vectors, tile, 1) / block
+        cycles = tile_set_cycles(block, tile.vectors, tile, 1, target) / block
         return round(cycles, 6)
 
     return min(reversed(even), key=cost, default=None)
@@ -196,13 +194,13 @@ def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> No
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
-    in_time = _AHEAD / tile_cycles(tile.rows, tile.vectors)
+    in_time = steps_to_memory(tile_cycles(tile.rows, tile.vectors, target), target)
     row_bytes = known_size(weights) * itemsize_of(sums)
     in_cache = target.l1_bytes // 2 // max(1, row_bytes)
     sums.prefetch(weights, op.reduce_axis[0], max(1, min(int(in_time), in_cache)))
 
 
-def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
+def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> None:
     """Fetch the panel after this one evenly while the tiles of this one are computed.
 
     A step fetches a part of a line. Where the tiles are too few for that, a panel is used about as
@@ -223,8 +221,8 @@ def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
     else:
         high = -(-rows // tile.rows)
         tiles, index = matrices * high, matrix * max(1, high) + floordiv(m, tile.rows)
-    part = -(-width // (tiles or _TILES_OF_MANY))
-    if not steps or part > LINE_BYTES // itemsize_of(sums):
+    part = panel_part(width, tiles or _TILES_OF_MANY, itemsize_of(sums), target)
+    if not steps or part is None:
         return
     place = (ex.minimum(index, width // part) * steps + k) * part
     rest = (0,) * (len(weights.shape) - 3)  # steps side by side, of sums of small integers
@@ -251,8 +249,8 @@ def _inline_tail(group: Group, sums: Stage) -> None:
 
 def _tile(rows: int, columns: int, lanes: int, target: Target) -> Tile:
     vectors = max(1, -(-columns // lanes))
-    if vectors % 4 == 0 or vectors > 8:
-        vectors = 4
+    if vectors % MOST_VECTORS == 0 or vectors > 2 * MOST_VECTORS:
+        vectors = MOST_VECTORS
     return best_tile(rows or 8, vectors, target)
 
 
