@@ -7,13 +7,21 @@ from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
+from treadle.cost.depthwise import WindowTaps
+from treadle.cost.memory import (
+    level_cycles,
+    memory_bytes_per_cycle,
+    steps_to_cores,
+    steps_to_memory,
+)
+from treadle.cost.registers import Taps, WindowTile, image_cycles, tile_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
-from treadle.ops.schedules.depthwise_tiles import WindowTaps, depthwise_tile
+from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
@@ -29,16 +37,7 @@ from treadle.ops.schedules.stages import (
     size_of,
     skip_unused,
 )
-from treadle.ops.schedules.tiles import (
-    FROM_CACHE,
-    FROM_MEMORY,
-    Taps,
-    WindowTile,
-    best_window_tile,
-    image_cycles,
-    tile_cycles,
-    tiles_in_registers,
-)
+from treadle.ops.schedules.tiles import best_window_tile, tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
@@ -80,7 +79,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
         _skip_zeros(total, taps)
     if unused:
         skip_unused(total, unused)
-    _fetch_ahead(total, tile, registers)
+    _fetch_ahead(total, tile, registers, target)
 
 
 def _run_tiles(
@@ -98,7 +97,7 @@ def _run_tiles(
     """
     result.reorder(*tasks, step, *tile, lanes)
     task = result.fuse(*tasks)
-    if is_long(total, lanes_of(result, target)):
+    if is_long(total, lanes_of(result, target), target):
         result.parallel(task)
     for axis in tile:
         result.unroll(axis)
@@ -146,7 +145,7 @@ def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
     tasks = (n, *deep, band, *phases, oc_outer, oh_outer)
     _run_tiles(total, result, tasks, ow_outer, (oc_inner, oh_inner, ow_inner), ocb, target)
     _register_sums(total, lead=lead)
-    _fetch_ahead(total, tile, registers)
+    _fetch_ahead(total, tile, registers, target)
 
 
 def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
@@ -203,7 +202,7 @@ def _tile_for_any_width(
 
     def cycles(tile: WindowTile) -> float:
         images = ((1, w, vectors) for w in TYPICAL)
-        return sum(image_cycles(i, tile, registers) / i[1] for i in images)
+        return sum(image_cycles(i, tile, registers, target) / i[1] for i in images)
 
     return min(tiles, key=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
 
@@ -261,8 +260,6 @@ def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
             total.skip_outside(axis, data, dim, along.before, along.before + along.size)
 
 
-NEAR = 0.25
-"""What a byte from the second level of cache costs, in bytes from further away."""
 _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
 
 
@@ -302,7 +299,8 @@ def rows_per_band(
 
     def cost(band: int) -> tuple[float, int]:
         far, near = target.l2_bytes // 2, target.l1_bytes * 3 // 4
-        return moved(band, far) + NEAR * moved(band, near) + foreign(band), -band
+        cycles = (moved(band, far) + foreign(band)) / memory_bytes_per_cycle(target)
+        return cycles + level_cycles(moved(band, near), 2, target), -band
 
     # A last tile that is not as high as the others must be found from the parallel loop alone.
     shared = range(2, min(rows, _MOST_BANDS) if oh % tile.high == 0 else 2)
@@ -324,7 +322,7 @@ def _register_sums(total: Stage, *, lead: int = 1) -> None:
     total.vectorize(ocb)
 
 
-def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
+def _fetch_ahead(total: Stage, tile: WindowTile, registers: int, target: Target) -> None:
     """Fetch what the sums read before they need it.
 
     Past the end of a tile's panels of weights stand those of the next tile.
@@ -333,7 +331,7 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    step = tile_cycles(tile.high * tile.wide, tile.vectors * registers)
+    step = tile_cycles(tile.high * tile.wide, tile.vectors * registers, target)
     weights = next(
         load.source
         for load in ex.walk(op.body[0])
@@ -341,13 +339,13 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     )
     assert isinstance(weights, Tensor)
     if _is_in_memory(total, weights):
-        total.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
+        total.prefetch(weights, op.reduce_axis[-1], ceil(steps_to_memory(step, target)))
     ic, *taps, icb = op.reduce_axis
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
     if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
         turn = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
-        total.prefetch(data, ic, ceil(FROM_CACHE / turn))
+        total.prefetch(data, ic, ceil(steps_to_cores(turn, target)))
 
 
 def _fetch_operands(total: Stage, result: Stage, step: IterVar, target: Target) -> None:
@@ -399,7 +397,7 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
         tasks = [n, band, oc, *deep, oh_outer]
     result.reorder(*tasks, register, ow_outer, oh_inner, ow_inner, ocb)
     task = result.fuse(*tasks)
-    if is_long(total, lanes_of(result, target)):
+    if is_long(total, lanes_of(result, target), target):
         result.parallel(task)
     result.unroll(oh_inner)
     result.unroll(ow_inner)
