@@ -21,6 +21,7 @@ from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
     compute_of,
+    fetch_distance,
     inline_moves,
     inline_tail,
     is_much,
@@ -48,7 +49,7 @@ def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -
     blocks.unroll(p)
     blocks.vectorize(lane)
     place = blocks.fuse(n, t)
-    if is_much(blocks.op.outputs[0].shape):
+    if knobs.flag("parallel", default=is_much(blocks.op.outputs[0].shape)):
         blocks.parallel(place)
     by_lane, *of_all = (s[t] for t in group.anchor[:-1])
     for stage in (by_lane, *of_all):
@@ -83,7 +84,7 @@ def schedule_conv_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     flat.compute_at(result, place)
     of_part = known(tile) // known(axes_of(flat)[2])
     _combine(flat, of_part * known(rows), known(rows), panel, target)
-    _multiply(s, products, of_part, target)
+    _multiply(s, products, of_part, target, knobs)
     products.compute_at(result, place)
 
 
@@ -100,7 +101,7 @@ def _combine(flat: Stage, half: int, rows: int, panel: int, target: Target) -> N
     flat.vectorize(lane)
 
 
-def _multiply(s: Schedule, products: Stage, tiles: int, target: Target) -> None:
+def _multiply(s: Schedule, products: Stage, tiles: int, target: Target, knobs: Knobs) -> None:
     lanes = lanes_of(products, target)
     sums = s[s.cache_write(products.op.outputs[0], "local")]
     p, n, pair, t, r, column = axes_of(products)
@@ -119,18 +120,19 @@ def _multiply(s: Schedule, products: Stage, tiles: int, target: Target) -> None:
     sums.vectorize(lane)
     weights = op.input_tensors[1]
     step = tile_cycles(known(r), known(column) // lanes)
-    sums.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
-    _fetch_next_panel(sums, weights, tiles)
+    if steps := fetch_distance(knobs, "fetch_weights", ceil(FROM_MEMORY / step)):
+        sums.prefetch(weights, op.reduce_axis[-1], steps)
+    _fetch_next_panel(sums, weights, tiles, knobs)
 
 
-def _fetch_next_panel(sums: Stage, weights: Tensor, tiles: int) -> None:
+def _fetch_next_panel(sums: Stage, weights: Tensor, tiles: int, knobs: Knobs) -> None:
     """Fetch the panel of the next product evenly while the tiles of this one are computed."""
     op = compute_of(sums)
     p, _, pair, t, _, column = op.axis
     ic, icb = op.reduce_axis
     width, steps = known(column), known(ic) * known(icb)
     part = -(-width // tiles)
-    if part * itemsize_of(sums) > LINE_BYTES:
+    if part * itemsize_of(sums) > LINE_BYTES or not knobs.flag("fetch_panel", default=True):
         return
     k = ic * known(icb) + icb
     place = (ex.minimum(floormod(t, tiles), width // part) * steps + k) * part
