@@ -37,6 +37,8 @@ class Nest:
     conditions: tuple[Expr, ...] = ()
     """What holds of the elements that are stored: it may not hold around a barrier."""
     phase: Phase = "whole"
+    is_plain: bool = False
+    """The loops that are left run as loops, where an intrinsic was to do what they do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,11 +57,11 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     the weights do not: a core reads the rows it made before, and each of them once.
     """
     weights = group.anchor[0].op.input_tensors[-1]
-    width = int_value(weights.shape[-1])
+    width = known_size(weights)
     sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
-    vectors = max(1, (width or lanes) // lanes)
+    vectors = max(1, width // lanes)
     *batch, m, _ = compute_of(result).axis
     row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
     joint = _joint_rows(batch, m, best_rows(0, vectors, row_bytes, target), knobs)
@@ -245,7 +245,7 @@ def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile, knobs: Knobs) ->
     if not any(t is weights for t in op.input_tensors):
         return
     *batch, m, n = op.axis
-    (k,) = op.reduce_axis
+    k = op.reduce_axis[0]
     width, steps = known_size(weights), known(k)
     matrix: ex.Expr = ex.Const.of(0)
     for axis in batch:
@@ -262,12 +262,13 @@ def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile, knobs: Knobs) ->
     if not knobs.flag("fetch_panel", default=True):
         return
     place = (ex.minimum(index, width // part) * steps + k) * part
-    sums.prefetch_at(weights, k, (floordiv(n, width) + 1, 0, place))
+    rest = (0,) * (len(weights.shape) - 3)  # steps side by side, of sums of small integers
+    sums.prefetch_at(weights, k, (floordiv(n, width) + 1, 0, place, *rest))
 
 
 def known_size(weights: Tensor) -> int:
     """Return the columns of a panel."""
-    return int_value(weights.shape[-1]) or 1
+    return int_value(weights.shape[2]) or 1
 
 
 def _feeds(stage: Stage, sums: Stage) -> bool:
