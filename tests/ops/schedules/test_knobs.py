@@ -64,6 +64,9 @@ def test_each_knob_of_a_template_can_be_set(name: str) -> None:
     random = Random(name)
     configs = [*one_off(kernel, random), kernel.space.sample(random)]
     assert len(configs) > 1
+    text = kernel.loop_text()
+    kernel.configure(Config(tuple((k.name, k.value) for k in kernel.knobs)))
+    assert kernel.loop_text() == text  # all that is chosen, named
     for config in configs:
         check(op, example, config)
 

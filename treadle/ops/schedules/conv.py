@@ -261,10 +261,11 @@ def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
     """Skip the taps of a tile that only meet padding."""
     op = total.op
     assert isinstance(op, ComputeOp)
-    rows, columns = _reads_of(total)[1].indices[2:4]
-    for axis, index, along in zip(op.reduce_axis[1:3], (rows, columns), taps, strict=True):
+    data = _reads_of(total)[1].source
+    assert isinstance(data, Tensor)
+    for dim, axis, along in zip((2, 3), op.reduce_axis[1:3], taps, strict=True):
         if axis in total.leaf_iter_vars and int_value(axis.extent) != 1:
-            total.skip_outside(axis, index, along.before, along.before + along.size)
+            total.skip_outside(axis, data, dim, along.before, along.before + along.size)
 
 
 NEAR = 0.25

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from treadle.expr import nodes as ex
 from treadle.graph.operator import Group
-from treadle.loop.prefetch import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     axes_of,
@@ -25,7 +23,6 @@ from treadle.ops.schedules.stages import (
     inline_moves,
     inline_tail,
     is_much,
-    itemsize_of,
     known,
     lanes_of,
     live_stages,
@@ -35,7 +32,6 @@ from treadle.ops.schedules.tiles import FROM_MEMORY, tile_cycles
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import Tensor, floormod
 
 
 def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
@@ -122,18 +118,5 @@ def _multiply(s: Schedule, products: Stage, tiles: int, target: Target, knobs: K
     step = tile_cycles(known(r), known(column) // lanes)
     if steps := fetch_distance(knobs, "fetch_weights", ceil(FROM_MEMORY / step)):
         sums.prefetch(weights, op.reduce_axis[-1], steps)
-    _fetch_next_panel(sums, weights, tiles, knobs)
-
-
-def _fetch_next_panel(sums: Stage, weights: Tensor, tiles: int, knobs: Knobs) -> None:
-    """Fetch the panel of the next product evenly while the tiles of this one are computed."""
-    op = compute_of(sums)
-    p, _, pair, t, _, column = op.axis
-    ic, icb = op.reduce_axis
-    width, steps = known(column), known(ic) * known(icb)
-    part = -(-width // tiles)
-    if part * itemsize_of(sums) > LINE_BYTES or not knobs.flag("fetch_panel", default=True):
-        return
-    k = ic * known(icb) + icb
-    place = (ex.minimum(floormod(t, tiles), width // part) * steps + k) * part
-    sums.prefetch_at(weights, icb, (pair, p + 1, 0, place))
+    if knobs.flag("fetch_panel", default=True):
+        sums.prefetch_panel(weights, op.reduce_axis[-1], [p], tiles=[([t], 1, tiles)])

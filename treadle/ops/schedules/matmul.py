@@ -9,7 +9,6 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
-from treadle.loop.prefetch import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
@@ -34,12 +33,10 @@ from treadle.ops.schedules.tiles import (
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv
+from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 _PARALLEL_COLUMNS = 256
 """Results of a product below which other threads are not woken."""
-_TILES_OF_MANY = 8
-"""Tiles of a panel where it is not known how many there are: more only fetch lines twice."""
 _LEAST_BLOCK = 4
 """Blocks of rows are not taken smaller than this part of what fits, to divide them evenly: a rest
 of a rest would leave tiles of no known size."""
@@ -69,7 +66,8 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     block = None if joint else _row_block(sums, tile, target, knobs)
     _schedule(group, sums, tile, lanes, block, knobs, is_joint=joint > 0)
     _fetch_ahead(sums, weights, tile, target, knobs)
-    _fetch_next_panel(sums, weights, tile, knobs)
+    if knobs.flag("fetch_panel", default=True):
+        _share_next_panel(sums, weights, tile)
 
 
 def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
@@ -235,35 +233,18 @@ def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target, knobs
         sums.prefetch(weights, op.reduce_axis[0], steps)
 
 
-def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile, knobs: Knobs) -> None:
-    """Fetch the panel after this one evenly while the tiles of this one are computed.
-
-    A step fetches a part of a line. Where the tiles are too few for that, a panel is used about as
-    fast as memory gives it, and to fetch some steps ahead is enough.
-    """
+def _share_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
+    """Fetch the panel after this one evenly while the tiles of this one are computed."""
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
     *batch, m, n = op.axis
-    k = op.reduce_axis[0]
-    width, steps = known_size(weights), known(k)
-    matrix: ex.Expr = ex.Const.of(0)
-    for axis in batch:
-        matrix = matrix * axis.extent + axis
-    matrices, rows = prod(map(known, batch)), known(m)
-    if tile.rows > rows > 0:  # tiles of several matrices
-        tiles, index = -(-matrices * rows // tile.rows), floordiv(matrix * rows + m, tile.rows)
-    else:
-        high = -(-rows // tile.rows)
-        tiles, index = matrices * high, matrix * max(1, high) + floordiv(m, tile.rows)
-    part = -(-width // (tiles or _TILES_OF_MANY))
-    if not steps or part > LINE_BYTES // itemsize_of(sums):
-        return
-    if not knobs.flag("fetch_panel", default=True):
-        return
-    place = (ex.minimum(index, width // part) * steps + k) * part
-    rest = (0,) * (len(weights.shape) - 3)  # steps side by side, of sums of small integers
-    sums.prefetch_at(weights, k, (floordiv(n, width) + 1, 0, place, *rest))
+    tiles: list[tuple[list[IterVar], int]] = [([m], tile.rows)]
+    if tile.rows > known(m) > 0:  # tiles of several matrices
+        tiles = [([*batch, m], tile.rows)]
+    elif batch:
+        tiles = [(batch, 1), *tiles]
+    sums.prefetch_panel(weights, op.reduce_axis[0], [n], step=known_size(weights), tiles=tiles)
 
 
 def known_size(weights: Tensor) -> int:

@@ -361,5 +361,4 @@ def skip_unused(sums: Stage, unused: int) -> None:
     op = compute_of(sums)
     chunk = next(a for a in op.reduce_axis if a.name == "ic")
     lane = op.reduce_axis[-1]
-    block = known(lane)
-    sums.skip_outside(lane, chunk * block + lane, 0, known(chunk) * block - unused)
+    sums.skip_past(lane, (chunk, lane), known(chunk) * known(lane) - unused)

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
-from treadle.loop.prefetch import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     axes_of,
@@ -31,7 +29,7 @@ from treadle.ops.schedules.tiles import FROM_MEMORY, pick_rows, tile_cycles
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import IterVar, Tensor, floordiv, floormod
+from treadle.te.tensor import IterVar
 
 
 def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None:
@@ -121,18 +119,5 @@ def _multiply(
     ahead = ceil(FROM_MEMORY / tile_cycles(rows, vectors))
     if steps := fetch_distance(knobs, "fetch_weights", ahead):
         sums.prefetch(weights, k, steps)
-    _fetch_next_panel(sums, weights, half, rows, knobs)
-
-
-def _fetch_next_panel(sums: Stage, weights: Tensor, half: int, high: int, knobs: Knobs) -> None:
-    """Fetch the panel of the next product evenly while the tiles of this one are computed."""
-    op = compute_of(sums)
-    p, *_, row, pair, column = op.axis
-    (k,) = op.reduce_axis
-    width, tiles = known(column), -(-half // high)
-    part = -(-width // tiles)
-    if part * itemsize_of(sums) > LINE_BYTES or not knobs.flag("fetch_panel", default=True):
-        return
-    tile = floordiv(floormod(row, half), high)
-    place = (ex.minimum(tile, width // part) * known(k) + k) * part
-    sums.prefetch_at(weights, k, (pair, p + 1, 0, place))
+    if knobs.flag("fetch_panel", default=True):  # of the next product
+        sums.prefetch_panel(weights, k, [op.axis[0]], tiles=[([row], rows, half)])
