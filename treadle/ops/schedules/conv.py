@@ -7,13 +7,21 @@ from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
+from treadle.cost.depthwise import WindowTaps
+from treadle.cost.memory import (
+    level_cycles,
+    memory_bytes_per_cycle,
+    steps_to_cores,
+    steps_to_memory,
+)
+from treadle.cost.registers import Taps, WindowTile, image_cycles, tile_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
-from treadle.ops.schedules.depthwise_tiles import WindowTaps, depthwise_tile
+from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
@@ -30,16 +38,7 @@ from treadle.ops.schedules.stages import (
     size_of,
     skip_unused,
 )
-from treadle.ops.schedules.tiles import (
-    FROM_CACHE,
-    FROM_MEMORY,
-    Taps,
-    WindowTile,
-    image_cycles,
-    pick_window_tile,
-    tile_cycles,
-    tiles_in_registers,
-)
+from treadle.ops.schedules.tiles import pick_window_tile, tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
@@ -82,7 +81,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
         _skip_zeros(total, taps)
     if unused:
         skip_unused(total, unused)
-    _fetch_ahead(total, tile, registers, knobs)
+    _fetch_ahead(total, tile, registers, target, knobs)
 
 
 def _run_tiles(
@@ -101,7 +100,7 @@ def _run_tiles(
     """
     result.reorder(*tasks, step, *tile, lanes)
     task = result.fuse(*tasks)
-    if knobs.flag("parallel", default=is_long(total, lanes_of(result, target))):
+    if knobs.flag("parallel", default=is_long(total, lanes_of(result, target), target)):
         result.parallel(task)
     for axis in tile:
         result.unroll(axis)
@@ -150,7 +149,7 @@ def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
     tiles = (oc_inner, oh_inner, ow_inner)
     _run_tiles(total, result, tasks, ow_outer, tiles, ocb, target, knobs)
     _register_sums(total, lead=lead)
-    _fetch_ahead(total, tile, registers, knobs)
+    _fetch_ahead(total, tile, registers, target, knobs)
 
 
 def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
@@ -210,7 +209,7 @@ def _tile_for_any_width(
 
     def cycles(tile: WindowTile) -> float:
         images = ((1, w, vectors) for w in TYPICAL)
-        return sum(image_cycles(i, tile, registers) / i[1] for i in images)
+        return sum(image_cycles(i, tile, registers, target) / i[1] for i in images)
 
     return knobs.pick("tile", tiles, cost=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
 
@@ -268,8 +267,6 @@ def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
             total.skip_outside(axis, data, dim, along.before, along.before + along.size)
 
 
-NEAR = 0.25
-"""What a byte from the second level of cache costs, in bytes from further away."""
 _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
 
 
@@ -316,7 +313,8 @@ def rows_per_band(
 
     def cost(band: int) -> tuple[float, int]:
         far, near = target.l2_bytes // 2, target.l1_bytes * 3 // 4
-        return moved(band, far) + NEAR * moved(band, near) + foreign(band), -band
+        cycles = (moved(band, far) + foreign(band)) / memory_bytes_per_cycle(target)
+        return cycles + level_cycles(moved(band, near), 2, target), -band
 
     # A last tile that is not as high as the others must be found from the parallel loop alone.
     shared = range(2, min(rows, _MOST_BANDS) if oh % tile.high == 0 else 2)
@@ -339,7 +337,9 @@ def _register_sums(total: Stage, *, lead: int = 1) -> None:
     total.vectorize(ocb)
 
 
-def _fetch_ahead(total: Stage, tile: WindowTile, registers: int, knobs: Knobs) -> None:
+def _fetch_ahead(
+    total: Stage, tile: WindowTile, registers: int, target: Target, knobs: Knobs
+) -> None:
     """Fetch what the sums read before they need it.
 
     Past the end of a tile's panels of weights stand those of the next tile.
@@ -348,7 +348,7 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int, knobs: Knobs) -
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    step = tile_cycles(tile.high * tile.wide, tile.vectors * registers)
+    step = tile_cycles(tile.high * tile.wide, tile.vectors * registers, target)
     weights = next(
         load.source
         for load in ex.walk(op.body[0])
@@ -356,13 +356,14 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int, knobs: Knobs) -
     )
     assert isinstance(weights, Tensor)
     if _is_in_memory(total, weights):
-        _fetch(total, weights, op.reduce_axis[-1], "fetch_weights", FROM_MEMORY / step, knobs)
+        usual = steps_to_memory(step, target)
+        _fetch(total, weights, op.reduce_axis[-1], "fetch_weights", usual, knobs)
     ic, *taps, icb = op.reduce_axis
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
     if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
         turn = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
-        _fetch(total, data, ic, "fetch_data", FROM_CACHE / turn, knobs)
+        _fetch(total, data, ic, "fetch_data", steps_to_cores(turn, target), knobs)
 
 
 def _fetch(
@@ -426,7 +427,7 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
         tasks = [n, band, oc, *deep, oh_outer]
     result.reorder(*tasks, register, ow_outer, oh_inner, ow_inner, ocb)
     task = result.fuse(*tasks)
-    if knobs.flag("parallel", default=is_long(total, lanes_of(result, target))):
+    if knobs.flag("parallel", default=is_long(total, lanes_of(result, target), target)):
         result.parallel(task)
     result.unroll(oh_inner)
     result.unroll(ow_inner)

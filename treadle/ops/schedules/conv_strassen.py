@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from math import ceil
 
+from treadle.cost.memory import steps_to_memory
+from treadle.cost.registers import tile_cycles
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
@@ -22,13 +24,13 @@ from treadle.ops.schedules.stages import (
     fetch_distance,
     inline_moves,
     inline_tail,
-    is_much,
+    is_shared,
     known,
     lanes_of,
     live_stages,
     peel_border,
+    size_of,
 )
-from treadle.ops.schedules.tiles import FROM_MEMORY, tile_cycles
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
@@ -45,7 +47,8 @@ def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -
     blocks.unroll(p)
     blocks.vectorize(lane)
     place = blocks.fuse(n, t)
-    if knobs.flag("parallel", default=is_much(blocks.op.outputs[0].shape)):
+    size = size_of(blocks.op.outputs[0].shape)
+    if knobs.flag("parallel", default=is_shared(size, target)):
         blocks.parallel(place)
     by_lane, *of_all = (s[t] for t in group.anchor[:-1])
     for stage in (by_lane, *of_all):
@@ -115,8 +118,8 @@ def _multiply(s: Schedule, products: Stage, tiles: int, target: Target, knobs: K
     sums.unroll(vector)
     sums.vectorize(lane)
     weights = op.input_tensors[1]
-    step = tile_cycles(known(r), known(column) // lanes)
-    if steps := fetch_distance(knobs, "fetch_weights", ceil(FROM_MEMORY / step)):
+    step = tile_cycles(known(r), known(column) // lanes, target)
+    if steps := fetch_distance(knobs, "fetch_weights", ceil(steps_to_memory(step, target))):
         sums.prefetch(weights, op.reduce_axis[-1], steps)
     if knobs.flag("fetch_panel", default=True):
         sums.prefetch_panel(weights, op.reduce_axis[-1], [p], tiles=[([t], 1, tiles)])

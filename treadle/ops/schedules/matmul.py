@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from math import prod
 
+from treadle.cost.memory import steps_to_memory
+from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
     compute_of,
     fetch_distance,
     inline_moves,
@@ -22,14 +23,7 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import (
-    Tile,
-    best_rows,
-    pick_rows,
-    pick_tile,
-    tile_cycles,
-    tile_set_cycles,
-)
+from treadle.ops.schedules.tiles import MOST_VECTORS, best_rows, pick_rows, pick_tile
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
@@ -40,8 +34,6 @@ _PARALLEL_COLUMNS = 256
 _LEAST_BLOCK = 4
 """Blocks of rows are not taken smaller than this part of what fits, to divide them evenly: a rest
 of a rest would leave tiles of no known size."""
-_AHEAD = 1000
-"""Cycles from the fetch of weights to their use: what memory takes to answer, and some more."""
 
 
 def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
@@ -146,7 +138,7 @@ def _schedule(
     result.unroll(m_inner)
     result.unroll(n_vector)
     result.vectorize(n_lane)
-    is_much = (size_of(op.shape) or PARALLEL_WORK) >= _PARALLEL_COLUMNS
+    is_much = (size_of(op.shape) or _PARALLEL_COLUMNS) >= _PARALLEL_COLUMNS
     if knobs.flag("parallel", default=is_much):
         result.parallel(place)
     sums.compute_at(result, place)
@@ -215,7 +207,7 @@ def _row_block(sums: Stage, tile: Tile, target: Target, knobs: Knobs) -> int | N
     even = [block for block in range(least, most + 1) if rows % block == 0]
 
     def cost(block: int) -> float:
-        cycles = tile_set_cycles(block, tile.vectors, tile, 1) / block
+        cycles = tile_set_cycles(block, tile.vectors, tile, 1, target) / block
         return round(cycles, 6)
 
     return knobs.pick("block", reversed(even), cost=cost) if even else None
@@ -225,7 +217,7 @@ def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target, knobs
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
-    in_time = _AHEAD / tile_cycles(tile.rows, tile.vectors)
+    in_time = steps_to_memory(tile_cycles(tile.rows, tile.vectors, target), target)
     row_bytes = known_size(weights) * itemsize_of(sums)
     in_cache = target.l1_bytes // 2 // max(1, row_bytes)
     steps = fetch_distance(knobs, "fetch_weights", max(1, min(int(in_time), in_cache)))
@@ -267,8 +259,8 @@ def _inline_tail(group: Group, sums: Stage) -> None:
 
 def _tile(rows: int, columns: int, lanes: int, target: Target, knobs: Knobs) -> Tile:
     vectors = max(1, -(-columns // lanes))
-    if vectors % 4 == 0 or vectors > 8:
-        vectors = 4
+    if vectors % MOST_VECTORS == 0 or vectors > 2 * MOST_VECTORS:
+        vectors = MOST_VECTORS
     return pick_tile(knobs, rows or 8, vectors, target)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from math import ceil
 
+from treadle.cost.memory import steps_to_memory
+from treadle.cost.registers import tile_cycles
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
@@ -19,13 +21,14 @@ from treadle.ops.schedules.stages import (
     fetch_distance,
     inline_moves,
     inline_tail,
-    is_much,
+    is_shared,
     itemsize_of,
     known,
     lanes_of,
     live_stages,
+    size_of,
 )
-from treadle.ops.schedules.tiles import FROM_MEMORY, pick_rows, tile_cycles
+from treadle.ops.schedules.tiles import pick_rows
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
@@ -45,7 +48,8 @@ def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None
     blocks.unroll(p)
     blocks.vectorize(lane)
     place = blocks.fuse(*batch, row)
-    if knobs.flag("parallel", default=is_much(blocks.op.outputs[0].shape)):
+    size = size_of(blocks.op.outputs[0].shape)
+    if knobs.flag("parallel", default=is_shared(size, target)):
         blocks.parallel(place)
     for stage in (by_lane, largest):
         stage.compute_at(blocks, place)
@@ -116,7 +120,7 @@ def _multiply(
     sums.unroll(vector)
     sums.vectorize(lane)
     weights = op.input_tensors[1]
-    ahead = ceil(FROM_MEMORY / tile_cycles(rows, vectors))
+    ahead = ceil(steps_to_memory(tile_cycles(rows, vectors, target), target))
     if steps := fetch_distance(knobs, "fetch_weights", ahead):
         sums.prefetch(weights, k, steps)
     if knobs.flag("fetch_panel", default=True):  # of the next product
