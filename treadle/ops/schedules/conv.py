@@ -17,6 +17,7 @@ from treadle.ops.schedules.depthwise_tiles import WindowTaps, depthwise_tile
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
+    compute_of,
     inline_moves,
     inline_tail,
     is_costly,
@@ -79,7 +80,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     if taps is not None:
         _skip_zeros(total, taps)
     if unused:
-        skip_unused(total, unused)
+        skip_unused(total, compute_of(total).reduce_axis[0], unused)
     _fetch_ahead(total, tile, registers)
 
 

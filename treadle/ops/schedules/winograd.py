@@ -262,7 +262,7 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     if group.attrs.stride > 1:
         _skip_odd_ends(sums, group.attrs.stride)
     if group.attrs.unused:
-        skip_unused(sums, group.attrs.unused)
+        skip_unused(sums, compute_of(sums).reduce_axis[-2], group.attrs.unused)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
     is_near = shape.v_bytes(plan.rows * plan.columns) <= target.l2_bytes * 3 // 4
     _fetch_next(sums, plan, width, ceil(panels / target.cores) if is_near else 1)
