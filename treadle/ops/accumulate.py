@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from treadle.expr.nodes import Expr, cast
 from treadle.graph.operator import Example
+from treadle.ops.axis_names import axes_like
 from treadle.ops.numeric import accumulator
 from treadle.te import tensor as te
 
@@ -27,7 +28,8 @@ def narrowed(total: te.Tensor, dtype: str, name: str) -> list[te.Tensor]:
     if total.dtype == dtype:
         return [total]
     shape = list(total.shape)
-    return [total, te.compute_one(shape, lambda *i: cast(total[i], dtype), name=name)]
+    names = axes_like(total.ndim, total)
+    return [total, te.compute_one(shape, lambda *i: cast(total[i], dtype), name=name, axes=names)]
 
 
 product_example = partial(Example, atol=1e-4)

@@ -19,6 +19,7 @@ from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import Product, narrowed, product, product_example
+from treadle.ops.axis_names import image_axes
 from treadle.ops.numeric import dims_of, in_float64
 from treadle.ops.schedules.plain_conv import schedule_plain_conv
 from treadle.ops.window import (
@@ -137,7 +138,8 @@ def compute_conv(
         at = (n, channel, *positions(axes, o, taps))
         return te.sum(product(source[at], w[(oc, ic, *taps)]), axis=[ic, *taps])
 
-    total = te.compute_one((x.shape[0], filters, *(a.out for a in axes)), element, name="conv")
+    shape, names = (x.shape[0], filters, *(a.out for a in axes)), image_axes(len(axes))
+    total = te.compute_one(shape, element, name="conv", axes=names)
     return stages(pad, total, x.dtype)
 
 
@@ -425,7 +427,8 @@ def _interleaved(total: te.Tensor, axes: Sequence[TransposedAxis], dtype: str) -
         return nodes.cast(total[(n, oc, *phases, *(q for _, q in parts))], dtype)
 
     shape = (*total.shape[:2], *(a.out for a in axes))
-    return te.compute_one(shape, element, name="conv_transpose")
+    names = image_axes(len(axes))
+    return te.compute_one(shape, element, name="conv_transpose", axes=names)
 
 
 def _reference_conv_transpose(

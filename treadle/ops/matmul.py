@@ -19,6 +19,7 @@ from treadle.graph.types import (
     tensor_type,
 )
 from treadle.ops.accumulate import narrowed, product, product_example
+from treadle.ops.axis_names import product_axes
 from treadle.ops.numeric import dims_of, in_float64
 from treadle.ops.schedules.matmul import schedule_matmul
 from treadle.te import tensor as te
@@ -76,7 +77,8 @@ def _compute_matmul(attrs: Attrs, a: te.Tensor, b: te.Tensor) -> list[te.Tensor]
         right = b[(*_batch_index(b, lead), k, column)]
         return te.sum(product(left, right), axis=k)
 
-    total = te.compute_one((*batch, a.shape[-2], b.shape[-1]), element, name="matmul")
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    total = te.compute_one(shape, element, name="matmul", axes=product_axes(len(shape)))
     return narrowed(total, a.dtype, "matmul_cast")
 
 

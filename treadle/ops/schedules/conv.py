@@ -98,7 +98,7 @@ def _run_tiles(
     The sums of a tile are computed in `step`, the loop over the tiles of a task.
     """
     result.reorder(*tasks, step, *tile, lanes)
-    task = result.fuse(*tasks)
+    task = result.fuse(*tasks, name="task")
     if is_long(total, lanes_of(result, target)):
         result.parallel(task)
     for axis in tile:
@@ -399,7 +399,7 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, band, oc, *deep, oh_outer]
     result.reorder(*tasks, register, ow_outer, oh_inner, ow_inner, ocb)
-    task = result.fuse(*tasks)
+    task = result.fuse(*tasks, name="task")
     if is_long(total, lanes_of(result, target)):
         result.parallel(task)
     result.unroll(oh_inner)

@@ -43,7 +43,7 @@ def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -
     blocks.reorder(n, t, chunk, r, register, p, lane)
     blocks.unroll(p)
     blocks.vectorize(lane)
-    place = blocks.fuse(n, t)
+    place = blocks.fuse(n, t, name="task")
     if is_much(blocks.op.outputs[0].shape):
         blocks.parallel(place)
     by_lane, *of_all = (s[t] for t in group.anchor[:-1])
@@ -74,7 +74,7 @@ def schedule_conv_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     register, lane = by_register(result, ob, target)
     result.reorder(n, part, pair, inner, row, ow, register, lane)
     result.vectorize(lane)
-    place = result.fuse(n, part, pair)
+    place = result.fuse(n, part, pair, name="task")
     result.parallel(place)
     flat.compute_at(result, place)
     of_part = known(tile) // known(axes_of(flat)[2])

@@ -89,7 +89,7 @@ def injective(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
     if len(rows) > 1:
         is_enough = _leaves_tasks(stage, rows[:-1], target)
         rows = rows[:-1] if knobs.flag("inner_row", default=is_enough) else rows
-    fused = stage.fuse(*rows)
+    fused = stage.fuse(*rows, name="task")
     if knobs.flag("parallel", default=many):
         stage.parallel(fused)
 
@@ -141,7 +141,7 @@ def _turned(stage: Stage, turn: Turn, knobs: Knobs) -> None:
     stage.reorder(*rows, outer, last_outer, inner, last_inner)
     stage.unroll(inner)
     stage.vectorize(last_inner)
-    task = stage.fuse(*rows, outer)
+    task = stage.fuse(*rows, outer, name="task")
     total = size_of(op.shape)
     if knobs.flag("parallel", default=total is None or total >= PARALLEL_WORK):
         stage.parallel(task)
@@ -205,7 +205,7 @@ def _columns(s: Schedule, stage: Stage, target: Target, lanes: int, knobs: Knobs
     vector, lane = result.split(strip, factor=lanes)
     rows = [*axes[:-1], outer]
     result.reorder(*rows, vector, lane)
-    place = result.fuse(*rows)
+    place = result.fuse(*rows, name="task")
     if knobs.flag("parallel", default=_is_much(op)):
         result.parallel(place)
     in_registers = vectors <= target.vector_registers // 2
@@ -264,7 +264,7 @@ def _rows(s: Schedule, stage: Stage, lanes: int, knobs: Knobs) -> None:
     part = s[partial]
     lane = part.op.axis[-1]  # type: ignore[union-attr]
     if axes:
-        place = result.fuse(*axes)
+        place = result.fuse(*axes, name="task")
         if knobs.flag("parallel", default=_is_much(op)):
             result.parallel(place)
         part.compute_at(result, place)
@@ -277,4 +277,4 @@ def _plain(stage: Stage, knobs: Knobs) -> None:
     assert isinstance(op, ComputeOp)
     work = size_of(tuple(a.extent for a in (*op.axis, *op.reduce_axis)))
     if op.axis and knobs.flag("parallel", default=work is None or work >= PARALLEL_WORK):
-        stage.parallel(stage.fuse(*op.axis))
+        stage.parallel(stage.fuse(*op.axis, name="task"))

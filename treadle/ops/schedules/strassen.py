@@ -43,7 +43,7 @@ def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None
     blocks.reorder(*batch, row, outer, p, lane)
     blocks.unroll(p)
     blocks.vectorize(lane)
-    place = blocks.fuse(*batch, row)
+    place = blocks.fuse(*batch, row, name="task")
     if is_much(blocks.op.outputs[0].shape):
         blocks.parallel(place)
     for stage in (by_lane, largest):
@@ -85,7 +85,7 @@ def _combine(result: Stage, products: Stage, half: int, lanes: int) -> IterVar:
     for axis in (vector, down, across):
         result.unroll(axis)
     result.vectorize(lane)
-    place = result.fuse(part, pair, *batch)
+    place = result.fuse(part, pair, *batch, name="task")
     result.parallel(place)
     return place
 

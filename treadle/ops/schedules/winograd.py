@@ -328,7 +328,7 @@ def _result_loops(
         result.unroll(r)
     result.unroll(c)
     result.vectorize(ocb)
-    group = result.fuse(*groups)
+    group = result.fuse(*groups, name="group")
     result.parallel(panel if plan.by_panel else group)
     return group, panel, register
 
@@ -359,7 +359,7 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int
     v.vectorize(icb)
     if plan.by_panel:
         v.set_scope("workspace")
-        v.parallel(v.fuse(n, down, ic))  # a core made the rows it reads here
+        v.parallel(v.fuse(n, down, ic, name="task"))  # a core made the rows it reads here
     rows.compute_at(v, register)
     i, n, ic, p, w, icb = axes_of(rows)
     rows.reorder(n, ic, p, w, i, icb)
