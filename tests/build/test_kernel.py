@@ -249,7 +249,7 @@ def test_a_kernel_of_a_schedule_has_every_stage_but_the_graph() -> None:
         "A: float32[8, 4]",
         "B: float32[8]; B[i] = sum(A[i, k], [k: 4])",
     ]
-    assert kernel.schedule == "s[B].split(i, factor=2)"
+    assert kernel.schedule.endswith("i_outer, i_inner = s[B].split(i, factor=2)")
     assert "for i.outer in range(4):" in kernel.loop_text()
     assert "row_sums:" in kernel.asm()
     with pytest.raises(treadle.UsageError, match="is made of a te schedule: it has no graph"):
