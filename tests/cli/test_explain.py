@@ -217,3 +217,19 @@ def test_explain_shows_what_records_set(
     path.write_text("{}\n")
     assert main([*words, "--records", str(path)]) == 2
     assert f"a record has no version\n  at    {path}, line 1" in capsys.readouterr().err
+
+
+def test_compile_says_once_which_record_does_not_fit(
+    model: Path, kernel_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(model), "--kernel", kernel_name, "--json"]) == 0
+    target = json.loads(capsys.readouterr().out)["target"]
+    record = {"version": 1, "kernel": kernel_name, "target": target, "config": {"tile": [99]}}
+    path, saved = tmp_path / "records.jsonl", tmp_path / "net.tar"
+    path.write_text(json.dumps(record))
+    assert main(["compile", str(model), "-o", str(saved), "--records", str(path)]) == 0
+    captured = capsys.readouterr()
+    said = f"the record of kernel {kernel_name} does not fit it, which runs by default: "
+    assert (captured.out + captured.err).count(said + "99 is no candidate of knob tile") == 1
+    assert main(["run", str(saved), "--records", str(path)]) == 2
+    assert f"--records cannot change {saved}" in capsys.readouterr().err
