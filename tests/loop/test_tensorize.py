@@ -128,10 +128,14 @@ def test_a_record_without_accumulator_is_added() -> None:
     assert "= (C[m, ((n.outer * 16) + n.inner_1)] + x86.pmaddwd(A[" in text
 
 
-def test_the_step_is_written_down() -> None:
-    p = Product()
+def test_the_step_is_data() -> None:
+    p, q = Product(), Product()
     p.s[p.c].tensorize(p.step, VPDPBUSD)
-    assert str(p.s.steps[-1]) == "s[C].tensorize(k.inner, 'x86.vpdpbusd')"
+    assert p.s.steps[-1].primitive == "tensorize"
+    assert p.s.steps[-1].args[-1] == VPDPBUSD
+    q.s = te.create_schedule(q.c)
+    q.s.replay(p.s.steps)
+    assert str(q.lowered()) == str(p.lowered())
 
 
 def refusal(p: Product) -> str:
