@@ -13,7 +13,7 @@ from tests.optimize.cases import constant, function, inputs_of, var
 from treadle.build.compile import compile_model, kernels_of
 from treadle.build.in_place import overwritable
 from treadle.build.kernel import Kernel
-from treadle.build.memory_plan import KernelUse, plan_memory
+from treadle.build.memory_plan import Launch, plan_memory
 from treadle.graph import interpret
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function, Node
@@ -94,6 +94,6 @@ def test_small_results_may_stay_where_they_are() -> None:
     first = grow(X, "a")
     main = fuse(function(grow(ew.add(grow(first, "b"), first), "c"), params=[X]), limit=1)
     _, calls = kernels_of(main, parse_target("llvm -num-cores=2"))
-    uses = {c: KernelUse("kernel") for c in calls}
+    uses = {c: Launch("kernel") for c in calls}
     assert plan_memory(main, uses, (), overwrite_from=1024).arena_bytes == 2 * 1024
     assert plan_memory(main, uses, (), overwrite_from=1025).arena_bytes == 3 * 1024

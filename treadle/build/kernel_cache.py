@@ -14,11 +14,12 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from treadle.build.kernel import ObjectCode
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.operator import Operator
@@ -32,14 +33,6 @@ from treadle.te.knobs import DEFAULTS, Config
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LOADED_NS = time.time_ns()
 _SIZE_BYTES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledKernel:
-    """Object code and the scratch memory its caller must lend it (as sizes.size_to_json)."""
-
-    code: bytes
-    workspace: object
 
 
 @cache
@@ -106,7 +99,7 @@ def _is_watched() -> bool:
     return bool(now.dump or now.override or now.time or now.debug)
 
 
-def load_kernel(key: str | None) -> CompiledKernel | None:
+def load_kernel(key: str | None) -> ObjectCode | None:
     """Return a kernel kept under `key`, None where there is none or the passes are watched."""
     if key is None or _is_watched():
         return None
@@ -114,10 +107,10 @@ def load_kernel(key: str | None) -> CompiledKernel | None:
     if data is None or len(data) <= _SIZE_BYTES:
         return None
     start = _SIZE_BYTES + int.from_bytes(data[:_SIZE_BYTES], "little")
-    return CompiledKernel(data[start:], json.loads(data[_SIZE_BYTES:start]))
+    return ObjectCode(data[start:], json.loads(data[_SIZE_BYTES:start]))
 
 
-def store_kernel(key: str | None, kernel: CompiledKernel) -> None:
+def store_kernel(key: str | None, kernel: ObjectCode) -> None:
     """Keep a kernel under `key`, unless the passes are watched."""
     if key is None or _is_watched():
         return

@@ -23,6 +23,7 @@ from treadle.ops.matmul import matmul
 from treadle.ops.movement import reshape, transpose
 from treadle.passes import decided
 from treadle.target.base import Target
+from treadle.target.intrinsics.dots import dot_for
 
 _BYTES = ("int8", "uint8")
 _MOST_STEPS = (1 << 31) // (255 * 255) - 1
@@ -34,7 +35,7 @@ def multiply_quantised(function: Function, target: Target) -> Function:
 
     Unchanged for targets that multiply 16-bit integers no faster than floats.
     """
-    if not target.pair_lanes:
+    if dot_for("int16", "int16", target) is None:
         return function
     known: dict[Node, bool] = {}
 

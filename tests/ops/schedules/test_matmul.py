@@ -67,7 +67,7 @@ def test_rows_beyond_a_core_meet_weights_that_stay_in_it(
 ) -> None:
     small = {"l2_bytes": 128 << 10, "l3_bytes": 32 << 20}
     kernel, _ = dense(rows, 96, 70, replace(MACHINES[machine], **small))
-    assert ("split(i0.inner" in kernel.schedule) == is_split
+    assert ("split(i0_inner" in kernel.schedule) == is_split
     kernel, (a, w) = dense(rows, 96, 70, replace(native(), **small))
     out = np.zeros((rows, 70), np.float32)
     run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=0)
@@ -95,7 +95,7 @@ def test_rows_known_at_run_time_have_tiles_of_constant_size() -> None:
     for count in (1, 3, 8, 17, 31):
         x = rng.standard_normal((2, count, 40), np.float32)
         out = np.zeros((2, count, 2 * width), np.float32)
-        assert run(kernel.lowered, [x, panels, out], [count], env=pool_of(3, [])) == 0
+        run(kernel.lowered, [x, panels, out], [count], env=pool_of(3, []))
         expected = x @ panels.transpose(1, 0, 2).reshape(40, -1)
         np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
 

@@ -51,7 +51,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     parallel over (n, channel tile, row): for each tile of positions: sums in registers over
     (ic, kh, kw, icb), two vectors of weights against a broadcast input, then the element-wise tail.
     """
-    total = _prepare(group, target)
+    total = _prepare(group, target, knobs)
     s = group.schedule
     result = s[group.outputs[0]]
     peel_border(result)
@@ -122,7 +122,7 @@ def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
 
     Tiles and rows are of one phase: the outputs of a tile lie a stride apart, whole vectors each.
     """
-    total = _prepare(group, target)
+    total = _prepare(group, target, knobs)
     s = group.schedule
     result = s[group.outputs[0]]
     peel_border(result)
@@ -254,10 +254,11 @@ def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
     """Skip the taps of a tile that only meet padding."""
     op = total.op
     assert isinstance(op, ComputeOp)
-    rows, columns = _reads_of(total)[1].indices[2:4]
-    for axis, index, along in zip(op.reduce_axis[1:3], (rows, columns), taps, strict=True):
+    data = _reads_of(total)[1].source
+    assert isinstance(data, Tensor)
+    for dim, axis, along in zip((2, 3), op.reduce_axis[1:3], taps, strict=True):
         if axis in total.leaf_iter_vars and int_value(axis.extent) != 1:
-            total.skip_outside(axis, index, along.before, along.before + along.size)
+            total.skip_outside(axis, data, dim, along.before, along.before + along.size)
 
 
 NEAR = 0.25
@@ -379,7 +380,7 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
     parallel over (n, channels, row): for each register of channels: for each tile of positions:
     sums over the window, then the element-wise tail.
     """
-    total = _prepare(group, target)
+    total = _prepare(group, target, knobs)
     s = group.schedule
     result = s[group.outputs[0]]
     peel_border(result)
@@ -443,7 +444,7 @@ def _taps_of(total: Stage) -> WindowTaps:
     raise AssertionError(f"{total.name} reads nothing along {column.name}")
 
 
-def _prepare(group: Group, target: Target) -> Stage:
+def _prepare(group: Group, target: Target, knobs: Knobs) -> Stage:
     """Inline the tail; return the stage of the sums, made one of its own if it is the result."""
     inline_moves(group)
     s = group.schedule
@@ -453,7 +454,7 @@ def _prepare(group: Group, target: Target) -> Stage:
         sums = s[s.cache_write(sums.op.outputs[0], "local")]
     for stage in live_stages(s):
         if stage is not sums and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     return sums
 
 

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from treadle.expr import nodes as ex
 from treadle.graph.operator import Group
-from treadle.loop.prefetch import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     axes_of,
@@ -24,7 +22,6 @@ from treadle.ops.schedules.stages import (
     inline_moves,
     inline_tail,
     is_much,
-    itemsize_of,
     known,
     lanes_of,
     live_stages,
@@ -34,7 +31,6 @@ from treadle.ops.schedules.tiles import FROM_MEMORY, tile_cycles
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import Tensor, floormod
 
 
 def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
@@ -68,7 +64,7 @@ def schedule_conv_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     result = s[group.outputs[0]]
     for stage in live_stages(s):
         if stage not in (products, flat) and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     peel_border(result)
     n, oc, oh, ow, ob = axes_of(result)
     _, _, _, tile, rows, width = axes_of(products)
@@ -120,18 +116,4 @@ def _multiply(s: Schedule, products: Stage, tiles: int, target: Target) -> None:
     weights = op.input_tensors[1]
     step = tile_cycles(known(r), known(column) // lanes)
     sums.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
-    _fetch_next_panel(sums, weights, tiles)
-
-
-def _fetch_next_panel(sums: Stage, weights: Tensor, tiles: int) -> None:
-    """Fetch the panel of the next product evenly while the tiles of this one are computed."""
-    op = compute_of(sums)
-    p, _, pair, t, _, column = op.axis
-    ic, icb = op.reduce_axis
-    width, steps = known(column), known(ic) * known(icb)
-    part = -(-width // tiles)
-    if part * itemsize_of(sums) > LINE_BYTES:
-        return
-    k = ic * known(icb) + icb
-    place = (ex.minimum(floormod(t, tiles), width // part) * steps + k) * part
-    sums.prefetch_at(weights, icb, (pair, p + 1, 0, place))
+    sums.prefetch_panel(weights, op.reduce_axis[-1], [p], tiles=[([t], 1, tiles)])

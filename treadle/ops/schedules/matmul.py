@@ -9,7 +9,6 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
-from treadle.loop.prefetch import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     PARALLEL_WORK,
@@ -26,12 +25,10 @@ from treadle.ops.schedules.tiles import Tile, best_rows, best_tile, tile_cycles,
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv
+from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 _PARALLEL_COLUMNS = 256
 """Results of a product below which other threads are not woken."""
-_TILES_OF_MANY = 8
-"""Tiles of a panel where it is not known how many there are: more only fetch lines twice."""
 _LEAST_BLOCK = 4
 """Blocks of rows are not taken smaller than this part of what fits, to divide them evenly: a rest
 of a rest would leave tiles of no known size."""
@@ -49,11 +46,11 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     the weights do not: a core reads the rows it made before, and each of them once.
     """
     weights = group.anchor[0].op.input_tensors[-1]
-    width = int_value(weights.shape[-1])
-    sums = _prepared_sums(group, target)
+    width = known_size(weights)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
-    vectors = max(1, (width or lanes) // lanes)
+    vectors = max(1, width // lanes)
     *batch, m, _ = compute_of(result).axis
     row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
     joint = _joint_rows(batch, m, best_rows(0, vectors, row_bytes, target))
@@ -61,7 +58,7 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     block = None if joint else _row_block(sums, tile, target)
     _schedule(group, sums, tile, lanes, block, is_joint=joint > 0)
     _fetch_ahead(sums, weights, tile, target)
-    _fetch_next_panel(sums, weights, tile)
+    _share_next_panel(sums, weights, tile)
 
 
 def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
@@ -71,7 +68,7 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     take many columns, to have enough sums; the tile leaves registers to a weight, a scale and a
     zero per vector. Fetching the bytes ahead gains nothing.
     """
-    sums = _prepared_sums(group, target)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *batch, m, n = compute_of(result).axis
@@ -87,7 +84,7 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
 
 def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     """Tile rows and columns of both factors where they lie."""
-    sums = _prepared_sums(group, target)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *_, m, n = compute_of(result).axis
@@ -158,7 +155,7 @@ def _addends(result: Stage, sums: Stage) -> list[Tensor]:
     return list(found)
 
 
-def _prepared_sums(group: Group, target: Target) -> Stage:
+def _prepared_sums(group: Group, target: Target, knobs: Knobs) -> Stage:
     """Inline the tail, schedule what the product reads; return the sums, never the result."""
     s = group.schedule
     sums = _sums_of(group)[0]
@@ -167,7 +164,7 @@ def _prepared_sums(group: Group, target: Target) -> Stage:
         sums = s[s.cache_write(sums.op.outputs[0], "local")]
     for stage in live_stages(s):
         if stage is not sums and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     return sums
 
 
@@ -202,37 +199,23 @@ def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> No
     sums.prefetch(weights, op.reduce_axis[0], max(1, min(int(in_time), in_cache)))
 
 
-def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
-    """Fetch the panel after this one evenly while the tiles of this one are computed.
-
-    A step fetches a part of a line. Where the tiles are too few for that, a panel is used about as
-    fast as memory gives it, and to fetch some steps ahead is enough.
-    """
+def _share_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
+    """Fetch the panel after this one evenly while the tiles of this one are computed."""
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
     *batch, m, n = op.axis
-    (k,) = op.reduce_axis
-    width, steps = known_size(weights), known(k)
-    matrix: ex.Expr = ex.Const.of(0)
-    for axis in batch:
-        matrix = matrix * axis.extent + axis
-    matrices, rows = prod(map(known, batch)), known(m)
-    if tile.rows > rows > 0:  # tiles of several matrices
-        tiles, index = -(-matrices * rows // tile.rows), floordiv(matrix * rows + m, tile.rows)
-    else:
-        high = -(-rows // tile.rows)
-        tiles, index = matrices * high, matrix * max(1, high) + floordiv(m, tile.rows)
-    part = -(-width // (tiles or _TILES_OF_MANY))
-    if not steps or part > LINE_BYTES // itemsize_of(sums):
-        return
-    place = (ex.minimum(index, width // part) * steps + k) * part
-    sums.prefetch_at(weights, k, (floordiv(n, width) + 1, 0, place))
+    tiles: list[tuple[list[IterVar], int]] = [([m], tile.rows)]
+    if tile.rows > known(m) > 0:  # tiles of several matrices
+        tiles = [([*batch, m], tile.rows)]
+    elif batch:
+        tiles = [(batch, 1), *tiles]
+    sums.prefetch_panel(weights, op.reduce_axis[0], [n], step=known_size(weights), tiles=tiles)
 
 
 def known_size(weights: Tensor) -> int:
     """Return the columns of a panel."""
-    return int_value(weights.shape[-1]) or 1
+    return int_value(weights.shape[2]) or 1
 
 
 def _feeds(stage: Stage, sums: Stage) -> bool:

@@ -275,6 +275,11 @@ def lanes_of(stage: Stage, target: Target) -> int:
     return target.lanes(max(bits(dtype), 32))
 
 
+def vector_lengths(lanes: int) -> tuple[int, ...]:
+    """Return how many elements a loop may take at once instead of a vector of `lanes`."""
+    return tuple(n for n in (lanes // 2, 2 * lanes, 4 * lanes) if n)
+
+
 def by_register(stage: Stage, lanes: IterVar, target: Target) -> tuple[IterVar, IterVar]:
     """Split a block of channels into the registers it takes and the lanes of one of them.
 
@@ -350,5 +355,4 @@ def skip_unused(sums: Stage, unused: int) -> None:
     op = compute_of(sums)
     chunk = next(a for a in op.reduce_axis if a.name == "ic")
     lane = op.reduce_axis[-1]
-    block = known(lane)
-    sums.skip_outside(lane, chunk * block + lane, 0, known(chunk) * block - unused)
+    sums.skip_past(lane, (chunk, lane), known(chunk) * known(lane) - unused)

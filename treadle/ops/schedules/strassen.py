@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
-from treadle.loop.prefetch import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     axes_of,
@@ -30,7 +28,7 @@ from treadle.ops.schedules.tiles import FROM_MEMORY, best_rows, tile_cycles
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import IterVar, Tensor, floordiv, floormod
+from treadle.te.tensor import IterVar
 
 
 def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None:
@@ -68,7 +66,7 @@ def schedule_dense_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     lanes = lanes_of(result, target)
     for stage in live_stages(s):
         if stage is not products and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     place = _combine(result, products, group.attrs.half, lanes)
     _multiply(s, products, group.attrs.half, lanes, target)
     products.compute_at(result, place)
@@ -116,18 +114,4 @@ def _multiply(s: Schedule, products: Stage, half: int, lanes: int, target: Targe
     sums.vectorize(lane)
     weights = op.input_tensors[1]
     sums.prefetch(weights, k, ceil(FROM_MEMORY / tile_cycles(rows, vectors)))
-    _fetch_next_panel(sums, weights, half, rows)
-
-
-def _fetch_next_panel(sums: Stage, weights: Tensor, half: int, high: int) -> None:
-    """Fetch the panel of the next product evenly while the tiles of this one are computed."""
-    op = compute_of(sums)
-    p, *_, row, pair, column = op.axis
-    (k,) = op.reduce_axis
-    width, tiles = known(column), -(-half // high)
-    part = -(-width // tiles)
-    if part * itemsize_of(sums) > LINE_BYTES:
-        return
-    tile = floordiv(floormod(row, half), high)
-    place = (ex.minimum(tile, width // part) * known(k) + k) * part
-    sums.prefetch_at(weights, k, (pair, p + 1, 0, place))
+    sums.prefetch_panel(weights, k, [op.axis[0]], tiles=[([row], rows, half)])  # the next product

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from math import ceil, isqrt, sqrt
 from typing import Any
 
-from treadle.expr import nodes as ex
-from treadle.expr.nodes import Const, int_value, select
+from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
+    compute_of,
     inline_moves,
     known,
     lanes_of,
@@ -36,7 +36,6 @@ from treadle.ops.schedules.tiles import (
     tiles_in_registers,
 )
 from treadle.target.base import Target
-from treadle.te import tensor as te
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar
@@ -390,11 +389,9 @@ def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:
 
 def _skip_odd_ends(sums: Stage, stride: int) -> None:
     """Skip the products of odd images at infinity, which are zeros."""
-    op = sums.op
-    assert isinstance(op, ComputeOp)
+    op = compute_of(sums)
     for point, phase in zip(op.axis[:2], op.reduce_axis[:2], strict=True):
-        is_last = te.floordiv(point, known(point) - 1)
-        sums.skip_outside(phase, phase + is_last * (stride - 1), 0, stride)
+        sums.skip_past(phase, (point, phase), (known(point) - 1) * stride + 1)
 
 
 def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int) -> None:
@@ -405,38 +402,20 @@ def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int) -> None:
     Where all threads made V, those of the next point are fetched with every `panels`th panel of
     weights: from the other cores with the first of a thread, or always from a shared cache.
     """
-    op = sums.op
-    assert isinstance(op, ComputeOp)
+    op = compute_of(sums)
     v, weights = op.input_tensors
-    loads = [n for n in ex.walk(op.body[0]) if isinstance(n, ex.Load)]
-    read, data = (next(n for n in loads if n.source == t) for t in (weights, v))
     vectors, rows = plan.registers.vectors, plan.registers.rows
-    i, j, n, oc, t, ocb = op.axis
+    i, j, _, oc, t, _ = op.axis
     ic, icb = op.reduce_axis[-2:]
-    across = known(j)
-    point = i * across + j + 1
-    at_end = point >= known(i) * across
-    point = select(at_end, 0, point)
-    place = te.floordiv(point, across), te.floormod(point, across)
+    points = (oc, i, j)
     if plan.by_panel:
-        is_first = te.floormod(te.floordiv(oc, vectors), panels) == 0
-        for r in range(rows):
-            at = (*place, n, data.indices[3], t + r, Const.of(0))
-            sums.prefetch_at(v, ic, at, where=is_first)
-    passes = ceil(plan.rows * plan.columns / rows)
-    if passes == 1:
-        step = tile_cycles(rows, vectors * width)
-        sums.prefetch(weights, icb, ceil(FROM_MEMORY / step))
+        first = [([oc], vectors, vectors * panels)]
+        sums.prefetch_panel(v, ic, points, step=vectors, tiles=first, once=True)
+    if plan.rows * plan.columns <= rows:
+        sums.prefetch(weights, icb, ceil(FROM_MEMORY / tile_cycles(rows, vectors * width)))
         return
-    share = ceil(vectors / passes)
-    turn = te.floormod(te.floordiv(t, rows), passes)
-    first = oc + select(at_end, vectors, 0)
-    lanes = known(ocb) // width
-    for k in range(share):
-        panel = first + te.min(turn * share + k, vectors - 1)
-        for r in range(width):
-            line = (panel, *place, read.indices[3], icb, Const.of(r * lanes))
-            sums.prefetch_at(weights, icb, line)
+    passes = [([t], rows, plan.rows * plan.columns)]
+    sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes)
 
 
 def _columns_first(rows_out: Stage, *, held: bool) -> None:
