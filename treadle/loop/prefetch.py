@@ -236,6 +236,22 @@ def _next_panels(
     return moved
 
 
+def _line_steps(buffer: Buffer, spans: Sequence[Span]) -> list[int]:
+    """Return how far apart along each axis the next cache line of a region begins, at most.
+
+    Rows shorter than a line that are read whole go on in the next row: the line holds several.
+    """
+    steps = [1] * len(spans)
+    rest = _line_elements(buffer.dtype)
+    for d in reversed(range(len(spans))):
+        steps[d] = rest
+        extent = int_value(spans[d].extent)
+        if extent is None or extent != int_value(buffer.shape[d]) or rest % extent:
+            break
+        rest //= extent
+    return steps
+
+
 def _lines(
     name: str,
     buffer: Buffer,
@@ -245,7 +261,7 @@ def _lines(
     known: Simplifier,
 ) -> Stmt:
     """Return loops that prefetch every cache line of a region of a buffer."""
-    steps = [1] * (len(spans) - 1) + [_line_elements(buffer.dtype)]
+    steps = _line_steps(buffer, spans)
     loops: list[tuple[Var, Expr]] = []
     at: list[Expr] = []
     for span, step in zip(spans, steps, strict=True):
