@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias, cast
+from functools import cache
+from typing import NamedTuple, TypeAlias, cast
 
 from treadle.dtype import INDEX, bits, is_integer, max_value, min_value
 from treadle.expr.affine import Affine, decompose, is_sum
@@ -34,8 +34,7 @@ from treadle.expr.nodes import (
 from treadle.expr.relations import Relations, has_extreme
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """The integers from `lo` to `hi`, both included; None is no bound on that side."""
 
     lo: int | None = None
@@ -105,6 +104,7 @@ def _smallest(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else min(a, b)
 
 
+@cache
 def dtype_interval(dtype: str) -> Interval:
     """Return the values an integer or bool type can hold (no bounds for floats)."""
     if dtype == "bool":
@@ -256,8 +256,9 @@ class Bounds:
     def of(self, e: Expr) -> Interval:
         """Return the interval of an expression."""
         memo = self.memo
-        if e in memo:
-            return memo[e]
+        known = memo.get(e)
+        if known is not None:
+            return known
         stack = [e]
         while stack:
             node = stack[-1]
@@ -335,9 +336,11 @@ class Bounds:
         lo: int | None = affine.const
         hi: int | None = affine.const
         for atom, coef in affine.terms.items():
-            part = self.of(atom).scale(coef)
-            lo = None if lo is None or part.lo is None else lo + part.lo
-            hi = None if hi is None or part.hi is None else hi + part.hi
+            low, high = self.of(atom)
+            if coef < 0:
+                low, high = high, low
+            lo = None if lo is None or low is None else lo + low * coef
+            hi = None if hi is None or high is None else hi + high * coef
         return Interval(lo, hi)
 
     def is_exact(self, affine: Affine) -> bool:

@@ -769,7 +769,7 @@ def _grows_with(index: Expr, axis: Expr) -> bool:
     """True when an index is a multiple of an axis, above 0, and terms without it, or lacks it."""
     terms = dict(decompose(index).terms)
     factor = terms.pop(axis, 1)
-    return factor > 0 and not any(axis in ex.walk(t) for t in terms)
+    return factor > 0 and not any(ex.uses(t, axis) for t in terms)
 
 
 def _scope_or(stage: Stage, default: lp.Scope) -> lp.Scope:

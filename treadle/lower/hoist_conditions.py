@@ -78,4 +78,4 @@ def _with_body(loop: For, body: Stmt) -> For:
 
 def _is_free_of(cond: Expr, var: Var) -> bool:
     """True where a condition is the same in every turn: it reads no memory a turn might write."""
-    return not any(n is var or isinstance(n, ex.Load) for n in ex.walk(cond))
+    return not ex.uses(cond, var) and not ex.reads_memory(cond)

@@ -116,9 +116,8 @@ def _full_tiles(cond: Expr, var: Var) -> Expr | None:
     if not isinstance(cond, ex.Binary) or cond.op not in ("le", "lt", "ge", "gt"):
         return None
     left, right = (cond.a, cond.b) if cond.op in ("le", "lt") else (cond.b, cond.a)
-    affine = decompose(left - right)
-    factor = affine.terms.pop(var, 0)
-    if factor <= 0 or any(var in ex.walk(atom) for atom in affine.terms):
+    factor, affine = decompose(left - right).without(var)
+    if factor <= 0 or any(ex.uses(atom, var) for atom in affine.terms):
         return None
     if cond.op in ("lt", "gt"):
         affine.const += 1
@@ -176,8 +175,7 @@ def thresholds(cond: Expr, var: Var, inner: Mapping[Var, Interval]) -> list[int]
     """
     if not isinstance(cond, ex.Binary) or cond.op not in ("lt", "le", "gt", "ge"):
         return []
-    affine = decompose(cond.a - cond.b)
-    factor = affine.terms.pop(var, 0)
+    factor, affine = decompose(cond.a - cond.b).without(var)
     if factor == 0 or not all(isinstance(a, Var) and a in inner for a in affine.terms):
         return []
     rest = Bounds(inner).of_sum(affine)

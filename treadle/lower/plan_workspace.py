@@ -119,7 +119,7 @@ def _mentions(stmt: Stmt, buffer: Buffer) -> bool:
         if isinstance(s, (Store, Prefetch)) and s.buffer is buffer:
             return True
         for e in lp.stmt_exprs(s):
-            if any(isinstance(n, ex.Load) and n.source is buffer for n in ex.walk(e)):
+            if ex.uses(e, buffer):
                 return True
     return False
 

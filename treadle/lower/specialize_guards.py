@@ -88,7 +88,7 @@ def _is_of_indices(cond: Expr) -> bool:
     """True for a comparison of indices: it can be asked anywhere, and reads no memory."""
     if not isinstance(cond, ex.Binary) or cond.a.dtype != INDEX:
         return False
-    return not any(isinstance(n, ex.Load) for n in ex.walk(cond))
+    return not ex.reads_memory(cond)
 
 
 def _inner_ranges(body: Stmt) -> dict[Var, int | None]:
@@ -131,9 +131,9 @@ def _extreme(
                 return None
             is_low = (factor > 0) == (guard.op in ("gt", "ge"))
             values[atom] = Const.of(0 if is_low == at_worst else last)
-        elif any(isinstance(v, Var) and v in inner for v in ex.walk(atom)):
+        elif not ex.leaves(atom).isdisjoint(inner):
             return None
-    if not any(n is besides for atom in terms for n in ex.walk(atom)):
+    if not any(ex.uses(atom, besides) for atom in terms):
         return None
     return ex.substitute(guard, values)
 
