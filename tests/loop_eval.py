@@ -167,6 +167,8 @@ class _Machine:
             return lambda frame, lane: constant
         if isinstance(e, Var):
             return lambda frame, lane: frame[e]
+        if isinstance(e, nodes.Apply):
+            return self.expr(e.instruction.expand(e.args))
         operands = [self.cache[c] for c in e.children]
         if isinstance(e, nodes.Load):
             return self._load(e, operands)

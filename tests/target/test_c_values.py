@@ -37,7 +37,6 @@ def int_expressions(a: Expr, b: Expr) -> list[Expr]:
     found += [ex.binary(op, a, Const.of(7, a.dtype)) for op in ("floordiv", "floormod")]
     found += [a << b, a >> b, a << 3, a >> 3, a < b, a >= b, ex.binary("eq", a, b)]
     found += [ex.call(n, a) for n in ("abs", "popcount", "clz")]
-    found += [ex.call("dot_pairs", a, b)] if a.dtype == "int32" else []
     twin = {32: "float32", 64: "float64"}.get(bits(a.dtype))
     found += [ex.call("bitcast", a, dtype=twin)] if twin else []
     return found + [ex.cast(a, t) for t in (*INTS, *FLOATS, "bool") if t != a.dtype]

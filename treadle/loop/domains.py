@@ -13,7 +13,8 @@ from treadle.expr.bounds import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop.regions import Box, Span, index_span
-from treadle.te.schedule import Fuse, Split, Stage, root_values
+from treadle.te.loops import Fuse, Split, root_values
+from treadle.te.stage import Stage
 from treadle.te.tensor import IterVar
 
 Phase = Literal["whole", "init", "update"]
@@ -37,6 +38,8 @@ class Nest:
     conditions: tuple[Expr, ...] = ()
     """What holds of the elements that are stored: it may not hold around a barrier."""
     phase: Phase = "whole"
+    is_plain: bool = False
+    """The loops that are left run as loops, where an intrinsic was to do what they do."""
 
 
 @dataclass(frozen=True, slots=True)

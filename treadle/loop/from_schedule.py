@@ -44,8 +44,19 @@ from treadle.loop.memory import Memory
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
 from treadle.loop.prefetch import matters, prefetches
 from treadle.loop.regions import Box, Span, index_span, union
+from treadle.loop.tensorize import (
+    Elements,
+    check_tensorized,
+    intrinsic_at,
+    matched_elements,
+    step_points,
+    tensorize_error,
+)
 from treadle.loop.threads import Threads, fills_threads
-from treadle.te.schedule import AxisNote, Schedule, Split, Stage, root_values
+from treadle.te.intrinsics import Intrinsic
+from treadle.te.loops import AxisNote, Split, root_values
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 from treadle.te.tensor import (
     ComputeOp,
     ExternOp,
@@ -134,6 +145,8 @@ class _Builder:
         """Return all stages with the buffers they share."""
         check_attached(self.schedule, self.bodies)
         live = [s for s in self.schedule.stages if id(s) in self.bodies]
+        for stage in live:
+            check_tensorized(stage)
         roots = [s for s in live if s.attach.kind == "root"]
         temporaries: list[Buffer] = []
         for stage in roots:
@@ -309,6 +322,9 @@ class _Builder:
         if k == len(leaves):
             return self._innermost(stage, nest)
         leaf = leaves[k]
+        intrinsic = None if nest.phase == "init" or nest.is_plain else intrinsic_at(stage, k)
+        if intrinsic is not None:
+            return self._step(stage, k, nest, intrinsic)
         if nest.phase == "init" and leaf.kind == "reduce":
             return self._open(stage, k + 1, nest)
         extent = self._simplify(stage.extents(nest.roots, nest.overrides)[leaf])
@@ -648,25 +664,68 @@ class _Builder:
             e = self._simplify(ex.minimum(e, extent))
         return e
 
+    # -- intrinsics ----------------------------------------------------------------------------
+
+    def _step(self, stage: Stage, k: int, nest: Nest, intrinsic: Intrinsic) -> Stmt:
+        """Return one step of an intrinsic in place of the loops from leaf `k` on."""
+        loops = stage.leaf_iter_vars[k:]
+        if any(self._at(stage, a) for a in loops):
+            problem = f"other stages are computed inside {loops[0].name}"
+            raise tensorize_error(stage, intrinsic.name, problem, "compute them further out")
+        extents = stage.extents(nest.roots, nest.overrides)
+        known = {a: self._simplify(e) for a, e in extents.items()}
+        points = step_points(stage, loops, intrinsic, known, nest.guarded)
+        if points is None:
+            return self._open(stage, k, replace(nest, is_plain=True))
+        places = [self._place(stage, replace(nest, bound={**nest.bound, **p})) for p in points]
+        args: Elements = {}
+        for number, at in enumerate(places):
+            body = self._within_ends(stage, at)[0]
+            found = matched_elements(stage, body, intrinsic)[number]
+            args |= {key: self._value(e, dict(at.items())) for key, e in found.items()}
+        values = [args[key] for key in sorted(args)]
+        inside = ex.all_of(nest.conditions)
+        return self._branch(inside, lambda: self._step_store(stage, places[0], intrinsic, values))
+
+    def _step_store(
+        self, stage: Stage, at: dict[IterVar, Expr], intrinsic: Intrinsic, args: list[Expr]
+    ) -> Stmt:
+        body, target = self.bodies[id(stage)][0], self.memory.buffers[id(stage), 0]
+        assert isinstance(body, Reduce)
+        indices = self._indices(stage, at)
+        current = ex.load(target, indices)
+        if intrinsic.accumulates:
+            return Store(target, indices, ex.apply(intrinsic, [current, *args]))
+        made = ex.apply(intrinsic, args)
+        return Store(target, indices, body.combiner.combine((current,), (made,))[0])
+
     # -- the innermost statement ---------------------------------------------------------------
 
     def _innermost(self, stage: Stage, nest: Nest) -> Stmt:
-        extents = stage.extents(nest.roots, nest.overrides)
-        values, _ = root_values(stage, nest.bound, extents)
-        at = {
-            a: self._simplify(nest.base[a] + values[a]) for a in stage.root_iter_vars if a in values
-        }
+        at = self._place(stage, nest)
         inside = ex.all_of(nest.conditions)
         return self._branch(inside, lambda: self._store(stage, at, nest.phase))
 
-    def _store(self, stage: Stage, at: dict[IterVar, Expr], phase: Phase) -> Stmt:
+    def _place(self, stage: Stage, nest: Nest) -> dict[IterVar, Expr]:
+        """Return the values of the root axes in an iteration of the loops."""
+        extents = stage.extents(nest.roots, nest.overrides)
+        values, _ = root_values(stage, nest.bound, extents)
+        return {
+            a: self._simplify(nest.base[a] + values[a]) for a in stage.root_iter_vars if a in values
+        }
+
+    def _indices(self, stage: Stage, at: dict[IterVar, Expr]) -> tuple[Expr, ...]:
+        """Return where a stage stores its element."""
         op = stage.op
         assert isinstance(op, ComputeOp)
         offsets = self.memory.offsets.get(id(stage))
-        indices = tuple(
+        return tuple(
             at[a] if offsets is None else self._simplify(at[a] - offsets[d])
             for d, a in enumerate(op.axis)
         )
+
+    def _store(self, stage: Stage, at: dict[IterVar, Expr], phase: Phase) -> Stmt:
+        indices = self._indices(stage, at)
         bodies = self._within_ends(stage, at)
         targets = [self.memory.buffers[id(stage), i] for i in range(len(bodies))]
         mapping: dict[Expr, Expr] = dict(at.items())

@@ -269,7 +269,7 @@ def _rules(a: GridSampleAttrs, result: Type, x: Type, grid: Type) -> Iterator[Si
 def _schedule(group: Group, target: Target, knobs: Knobs) -> None:
     """Compute every stage once: coordinates and weights are shared by all channels."""
     for stage in live_stages(group.schedule):
-        schedule_stage(group.schedule, stage, target)
+        schedule_stage(group.schedule, stage, target, knobs)
 
 
 # The reference.

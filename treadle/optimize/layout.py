@@ -55,7 +55,7 @@ from treadle.optimize.channels import (
 )
 from treadle.optimize.conv_strassen import PointwiseStrassen
 from treadle.optimize.dense import DenseLayouts
-from treadle.optimize.pairs import conv_of_pairs, is_conv_of_pairs
+from treadle.optimize.dots import conv_factors, conv_of_steps
 from treadle.optimize.phases import Phases, in_turn, phases_of
 from treadle.optimize.winograd import (
     taps_of,
@@ -201,8 +201,11 @@ class _Layouts:
 
     def _node(self, node: Node) -> None:
         if isinstance(node, Call):
-            if node.op is conv and is_conv_of_pairs(node, self.target):
-                self.plain[node] = conv_of_pairs(node, self._plain(node.args[0]))
+            factors = None
+            if node.op is conv and tensor_type(node.type).dtype == "int32":
+                factors = conv_factors(node, self._plain(node.args[0]), self.target)
+            if factors is not None:
+                self.plain[node] = conv_of_steps(node, factors)
                 return
             made = self._blocked_call(node)
             if made is not None:

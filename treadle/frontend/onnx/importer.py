@@ -11,9 +11,20 @@ import numpy as np
 import onnx
 
 from treadle.errors import ModelError, UnsupportedOperators
+from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
-from treadle.frontend.onnx.alternatives import Alternatives
-from treadle.frontend.onnx.check import check_complete, check_form, fitting, placed, undefined
+from treadle.frontend.onnx.control.alternatives import Alternatives
+from treadle.frontend.onnx.control.runtime_control import (
+    LoopParameters,
+    Running,
+    anchored,
+    decided_sizes,
+    running_of,
+    visible,
+)
+from treadle.frontend.onnx.control.unrolled_loops import Repetition, repetition_of
+from treadle.frontend.onnx.core.sequence import input_of, leaves_of, structure_of
+from treadle.frontend.onnx.diagnostics import check_complete, check_form, fitting, placed, undefined
 from treadle.frontend.onnx.files import AnyModel, Source, open_model
 from treadle.frontend.onnx.frames import Frame, Use, bind, check_results
 from treadle.frontend.onnx.functions import (
@@ -24,7 +35,6 @@ from treadle.frontend.onnx.functions import (
 )
 from treadle.frontend.onnx.inputs import InputTypes, fixed_inputs
 from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
-from treadle.frontend.onnx.repeat import Repetition, repetition_of
 from treadle.frontend.onnx.resolve import (
     Branching,
     Conversion,
@@ -35,15 +45,6 @@ from treadle.frontend.onnx.resolve import (
     Resolver,
     domain_of,
 )
-from treadle.frontend.onnx.running import (
-    LoopParameters,
-    Running,
-    anchored,
-    decided_sizes,
-    running_of,
-    visible,
-)
-from treadle.frontend.onnx.sequence import input_of, leaves_of, structure_of
 from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
 from treadle.frontend.symbolic import fold_sizes, is_sizes
 from treadle.graph.nodes import Call, Constant, Function, Module, Node, Var
@@ -257,14 +258,14 @@ class _Importer:
             converted = meaning.function(node)
         results = list(converted) if isinstance(converted, Sequence) else [converted]
         check_complete(node, results)
-        use.frame.sizes.update(node.measured)
+        use.frame.sizes.update(node.measured.values)
         self._notes.update(dict.fromkeys(node.notes))
         given = [i for i in use.inputs if i is not None]
         known = all(isinstance(i, Constant) for i in given)
         results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
         if all(isinstance(i, Constant) or is_sizes(i) for i in given):
             results = [fold_sizes(r) for r in results]
-        stamp_origin([*results, *node.measured.values()], given, use.origin)
+        stamp_origin([*results, *node.measured.values.values()], given, use.origin)
         return results
 
     def _node(
@@ -278,6 +279,7 @@ class _Importer:
             outputs=tuple(use.proto.output),
             attributes=attributes,
             external=self._source.external,
+            measured=MeasuredSizes(use.origin),
         )
 
     def _inline(self, function: onnx.FunctionProto, call: onnx.NodeProto, use: Use) -> Frame:

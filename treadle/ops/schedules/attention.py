@@ -13,8 +13,11 @@ the scores of so many keys that a block does not fit the caches are stored whole
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
+from treadle.cost.forks import is_worth_forking
+from treadle.cost.memory import stack_bytes
+from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.bounds import Bounds, Interval, ranges_when
 from treadle.expr.nodes import Const, Expr, int_value
@@ -22,7 +25,6 @@ from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
     compute_of,
     is_reduction,
     is_step,
@@ -33,7 +35,7 @@ from treadle.ops.schedules.stages import (
     size_of,
     turned_axis,
 )
-from treadle.ops.schedules.tiles import Tile, best_tile, tile_set_cycles
+from treadle.ops.schedules.tiles import tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
@@ -41,22 +43,25 @@ from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 _MOST_VECTORS = 2
 """Vectors of rows in a block: more would not make the products any cheaper."""
-MOST_SCORES = 1 << 16
-"""Elements of a block of scores, which lies on the stack."""
+_BLOCKS = 4
+"""Blocks of a head that lie on the stack together: scores, their powers, queries, values."""
 _CHAINS = 4
 """So few stretches of a reduction are kept in registers together."""
-_PARALLEL_PRODUCTS = 1 << 17
-"""Products below which other threads are not woken."""
+_PASSES = 3
+"""What attention costs in products with the values: those, the scores, about as much softmax."""
 _UNEVEN = 1.1
 """What a remainder costs beyond its cycles: code of its own, and loops that are not the same."""
 _OPEN_TILE = 8
 """Keys of a register tile at most where their number is open: the last may be wasted in part."""
-_MOST_ON_STACK = 1 << 20
-"""Bytes of one buffer of a thread, where nothing else bounds it."""
 _STRIP_VECTORS = 8
 """Vectors of columns that one row sums side by side, so that none waits for the one before."""
 _TASKS_PER_CORE = 3
 """Fewer heads than this many per thread are shared out by blocks of rows."""
+
+
+def most_scores(itemsize: int) -> int:
+    """Return how many elements a block of scores has at most, which lies on the stack."""
+    return stack_bytes(_BLOCKS) // itemsize
 
 
 def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
@@ -67,7 +72,7 @@ def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
     """
     row = keys * itemsize * lanes
     inner, outer = target.l1_bytes // (2 * row), target.l2_bytes // (4 * row)
-    most = min(outer, MOST_SCORES // (keys * lanes), _MOST_VECTORS)
+    most = min(outer, most_scores(itemsize) // (keys * lanes), _MOST_VECTORS)
     return max(0, min(most, max(2, inner)))
 
 
@@ -80,9 +85,9 @@ def attention_cases(group: Group, target: Target) -> list[Expr]:
         return []
     itemsize = itemsize_of(product)
     cases = (
-        (rows <= 1, keys <= MOST_SCORES // 2),
+        (rows <= 1, keys <= most_scores(itemsize) // 2),
         (rows > lanes, keys <= _most_keys(lanes, itemsize, target)),
-        (Const.of(True, "bool"), keys <= _MOST_ON_STACK // (lanes * itemsize)),
+        (Const.of(True, "bool"), keys <= stack_bytes() // (lanes * itemsize)),
     )
     found = [[c for c in case if not isinstance(c, Const)] for case in cases]
     return [
@@ -97,7 +102,7 @@ def _most_keys(lanes: int, itemsize: int, target: Target) -> int:
 
     It is half of what the scores would leave room for: the values of a head lie in the cache, too.
     """
-    most = MOST_SCORES // lanes
+    most = most_scores(itemsize) // lanes
     while most > 1 and block_vectors(most, lanes, itemsize, target) < _MOST_VECTORS:
         most //= 2
     return max(1, most // 2)
@@ -108,19 +113,20 @@ def schedule_attention(group: Group, target: Target, knobs: Knobs) -> None:
     parts = _parts_of(group)
     _inline(group, parts)
     axes = None if parts is None else _result_axes(parts)
-    vectors = 0 if parts is None or axes is None else _vectors_of(group, parts, axes, target)
+    most = 0 if parts is None or axes is None else _vectors_of(group, parts, axes, target)
     if parts is not None and axes is not None and _has_one_row(group, parts, axes):
-        _schedule_one_row(parts, axes, lanes_of(parts.product, target))
+        _schedule_one_row(parts, axes, lanes_of(parts.product, target), knobs)
         return
-    if parts is None or axes is None or not vectors:
+    if parts is None or axes is None or not most:
         for stage in live_stages(group.schedule):
-            schedule_stage(group.schedule, stage, target)
+            schedule_stage(group.schedule, stage, target, knobs)
         return
     lanes = lanes_of(parts.product, target)
     is_open = _is_open(parts)
-    nest = _place_result(group, parts, axes, vectors, target)
-    _place_softmax(parts, nest, lanes)
-    _place_scores(parts, nest, vectors, lanes, target)
+    vectors = knobs.option("block", most, range(1, most))
+    nest = _place_result(group, parts, axes, vectors, target, knobs)
+    _place_softmax(parts, nest, lanes, knobs)
+    _place_scores(parts, nest, vectors, lanes, target, knobs)
     if is_open:
         _round_up(parts)
 
@@ -135,23 +141,26 @@ def _has_one_row(group: Group, parts: _Parts, axes: _Axes) -> bool:
     """True for one row at most, and scores of it that fit the stack."""
     most = _range(compute_of(parts.product).reduce_axis[0], group).hi
     is_one = _is_open(parts) and _range(axes.rows, group).hi == 1
-    return is_one and most is not None and most <= MOST_SCORES
+    return is_one and most is not None and most <= most_scores(itemsize_of(parts.product))
 
 
-def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
+def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> None:
     """Lanes along what is summed, along keys and along columns: a vector of rows would be idle.
 
     parallel over heads: the products with a few keys at a time, their sums, masked and stored; the
     softmax; the sums of all columns side by side, divided and stored.
     """
     result = parts.result
-    strip, within = result.split(axes.columns, factor=_STRIP_VECTORS * lanes)
+    vectors = knobs.option("strip", _STRIP_VECTORS, (2, 4, 16))
+    strip, within = result.split(axes.columns, factor=vectors * lanes)
     vector, lane = result.split(within, factor=lanes)
     result.reorder(*axes.heads, axes.rows, strip, vector, lane)
     result.unroll(vector)
     result.vectorize(lane)
     if axes.heads:
-        result.parallel(result.fuse(*axes.heads))
+        heads = result.fuse(*axes.heads)
+        if knobs.flag("parallel", default=True):
+            result.parallel(heads)
     parts.product.compute_at(result, strip)
     _in_registers(parts.product, lanes)
     for stage in parts.softmax:
@@ -165,7 +174,7 @@ def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
         parts.queries.compute_at(result, axes.rows)
         _along(parts.queries, lanes)
     if parts.scores is not None:
-        _scores_of_one_row(parts, axes, lanes)
+        _scores_of_one_row(parts, axes, lanes, knobs)
 
 
 def _along(stage: Stage, lanes: int) -> None:
@@ -176,7 +185,7 @@ def _along(stage: Stage, lanes: int) -> None:
     stage.vectorize(lane)
 
 
-def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
+def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> None:
     """Compute scores of a few keys at a time, each from a vector of partial sums."""
     scores, sums = parts.scores, parts.sums
     assert scores is not None
@@ -184,7 +193,8 @@ def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
     if sums is None:
         return
     *batch, key, row = compute_of(scores).axis
-    step, inner = scores.split(key, factor=_OPEN_TILE, tail="guard")
+    keys_of_tile = knobs.option("score_rows", _OPEN_TILE, (2, 4, 16))
+    step, inner = scores.split(key, factor=keys_of_tile, tail="guard")
     scores.reorder(*batch, step, inner, row)
     scores.unroll(inner)
     (depth,) = compute_of(sums).reduce_axis
@@ -321,7 +331,7 @@ def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int
         return min(most, max(1, -(-(rows.hi or 0) // lanes)))
     if rows.lo is not None and rows.lo > lanes and most == _MOST_VECTORS:
         return most
-    return int(keys.hi * lanes * itemsize <= _MOST_ON_STACK)
+    return int(keys.hi * lanes * itemsize <= stack_bytes())
 
 
 def _range(axis: IterVar, group: Group) -> Interval:
@@ -340,15 +350,17 @@ class _Nest:
 
 def _is_small(values: Stage, keys: int) -> bool:
     """True where the values of one head lie on the stack."""
-    return keys * known(compute_of(values).axis[-1]) * itemsize_of(values) <= _MOST_ON_STACK
+    return keys * known(compute_of(values).axis[-1]) * itemsize_of(values) <= stack_bytes()
 
 
-def _place_result(group: Group, parts: _Parts, axes: _Axes, vectors: int, target: Target) -> _Nest:
+def _place_result(
+    group: Group, parts: _Parts, axes: _Axes, vectors: int, target: Target, knobs: Knobs
+) -> _Nest:
     """Divide the result into heads, blocks of rows and register tiles of the last product."""
     result, is_open, lanes = parts.result, _is_open(parts), lanes_of(parts.product, target)
     most_keys = _range(compute_of(parts.product).reduce_axis[0], group).hi or 0
     columns = -(-known(axes.columns) // lanes) or 1
-    tile = _even_tile(vectors * lanes, columns, target, only=is_open)
+    tile = _even_tile("tile", vectors * lanes, columns, target, knobs, only=is_open)
     block, inside = result.split(axes.rows, factor=vectors * lanes)
     strip, within = result.split(axes.columns, factor=tile.vectors * lanes)
     step, row = result.split(inside, factor=tile.rows, tail="guard" if is_open else "cut")
@@ -359,15 +371,13 @@ def _place_result(group: Group, parts: _Parts, axes: _Axes, vectors: int, target
     result.vectorize(lane)
     heads = prod(known(a) or 1 for a in axes.heads)
     head: IterVar | None = None
-    if axes.heads and heads >= _TASKS_PER_CORE * target.cores:
+    by_head = heads >= _TASKS_PER_CORE * target.cores
+    if axes.heads and knobs.flag("by_head", default=by_head):
         task = head = result.fuse(*axes.heads)
     else:
         task = block = result.fuse(*axes.heads, block)
-    keys = known(compute_of(parts.product).reduce_axis[0])
-    is_long = (
-        size_of(compute_of(parts.result).shape) or PARALLEL_WORK
-    ) * keys >= _PARALLEL_PRODUCTS
-    if is_open or is_long:
+    is_long = is_open or _is_long(parts, lanes, target)
+    if knobs.flag("parallel", default=is_long):
         result.parallel(task)
     parts.product.compute_at(result, step)
     _in_registers(parts.product, lanes)
@@ -375,25 +385,35 @@ def _place_result(group: Group, parts: _Parts, axes: _Axes, vectors: int, target
         parts.values.compute_at(result, head)
         _pack(parts.values, lanes)
     elif parts.values is not None:
-        _values_of_all_heads(parts.values, lanes, target)
+        _values_of_all_heads(parts.values, lanes, target, knobs)
     return _Nest(result, head, block)
 
 
-def _values_of_all_heads(values: Stage, lanes: int, target: Target) -> None:
+def _is_long(parts: _Parts, lanes: int, target: Target) -> bool:
+    """True where all heads take long enough to be worth waking other threads."""
+    keys = compute_of(parts.product).reduce_axis[0].extent
+    products = size_of((*compute_of(parts.result).shape, keys))
+    if products is None:
+        return True
+    return is_worth_forking(fma_cycles(_PASSES * products / lanes, target), target)
+
+
+def _values_of_all_heads(values: Stage, lanes: int, target: Target, knobs: Knobs) -> None:
     """Turn the values before all else where reads run across vectors; else read what is there."""
     is_turned = turned_axis(values, values.schedule, lanes) is not None
     if is_turned and size_of(compute_of(values).shape) is not None:
-        schedule_stage(values.schedule, values, target)
+        schedule_stage(values.schedule, values, target, knobs)
     else:
         values.compute_inline()
 
 
-def _even_tile(rows: int, vectors: int, target: Target, *, only: bool = False) -> Tile:
-    """Return the cheapest tile whose rows divide `rows`, or the cheapest of all if it is better.
+def _even_tile(
+    name: str, rows: int, vectors: int, target: Target, knobs: Knobs, *, only: bool = False
+) -> Tile:
+    """Return the tile of knob `name`; one whose rows do not divide `rows` costs more.
 
     `only` tiles that divide them, where it is said.
     """
-    best = best_tile(rows, vectors, target)
     even = [
         Tile(r, v)
         for v in range(1, min(vectors, 4) + 1)
@@ -401,10 +421,15 @@ def _even_tile(rows: int, vectors: int, target: Target, *, only: bool = False) -
         if rows % r == 0
     ]
 
-    def cost(tile: Tile) -> float:
-        return tile_set_cycles(rows, vectors, tile, 1) * (1.0 if tile in even else _UNEVEN)
+    def cost(tile: Tile) -> tuple[float, float]:
+        """Ties go to tiles without a rest, then to larger ones."""
+        cycles = tile_set_cycles(rows, vectors, tile, 1, target)
+        if tile in even:
+            return cycles, -inf
+        return round(cycles, 6) * _UNEVEN, -tile.rows * tile.vectors
 
-    return min(even if only else (*even, best), key=cost)
+    rest = [t for t in tiles_in_registers(rows, vectors, target) if t not in even]
+    return knobs.pick(name, even if only else (*even, *rest), cost=cost)
 
 
 def _in_registers(sums: Stage, lanes: int) -> None:
@@ -422,16 +447,17 @@ def _in_vectors(stage: Stage, lanes: int) -> None:
     stage.vectorize(lane)
 
 
-def _place_softmax(parts: _Parts, nest: _Nest, lanes: int) -> None:
+def _place_softmax(parts: _Parts, nest: _Nest, lanes: int, knobs: Knobs) -> None:
     """Run the softmax with the rows of a block as lanes; chains side by side in registers."""
     for stage in parts.softmax:
+        inner = knobs.within(stage.name)
         stage.compute_at(nest.result, nest.block)
         op = compute_of(stage)
         *outer, row = op.axis
         vector, lane = stage.split(row, factor=lanes)
         if is_reduction(stage):
             stage.reorder(*outer[:-1], *op.reduce_axis, *outer[-1:], vector, lane)
-            if len(outer) and known(outer[-1]) <= _CHAINS:
+            if outer and inner.flag("unroll", default=known(outer[-1]) <= _CHAINS):
                 stage.unroll(outer[-1])
             stage.unroll(vector)
         elif op.reduce_axis == ():
@@ -439,7 +465,9 @@ def _place_softmax(parts: _Parts, nest: _Nest, lanes: int) -> None:
         stage.vectorize(lane)
 
 
-def _place_scores(parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: Target) -> None:
+def _place_scores(
+    parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: Target, knobs: Knobs
+) -> None:
     """Compute the scores of a block a register tile at a time; pack its queries before."""
     if parts.scores is None:
         return
@@ -452,7 +480,7 @@ def _place_scores(parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: 
         return
     is_open = _is_open(parts)
     count = known(key) or _OPEN_TILE
-    tile = _even_tile(count, vectors, target, only=is_open)
+    tile = _even_tile("score_tile", count, vectors, target, knobs, only=is_open)
     step, inner = scores.split(key, factor=tile.rows, tail="guard" if is_open else "cut")
     scores.reorder(*batch, step, inner, vector, lane)
     scores.unroll(inner)

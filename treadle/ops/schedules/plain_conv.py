@@ -10,24 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from treadle.cost.registers import tile_cycles
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
+    compute_of,
     inline_moves,
+    is_shared,
     known,
     lanes_of,
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import tile_cycles
+from treadle.ops.schedules.tiles import MOST_VECTORS
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp
-
-_MOST_VECTORS = 4
 
 
 def schedule_plain_conv(group: Group, target: Target, knobs: Knobs) -> None:
@@ -41,11 +41,11 @@ def schedule_plain_conv(group: Group, target: Target, knobs: Knobs) -> None:
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
     tail = next((x for x in s.readers(sums)), None)
     if tail is None or not _is_same_space(tail, sums):
-        _schedule_alone(group, sums, target)
+        _schedule_alone(group, sums, target, knobs)
         return
     result = s[group.outputs[0]]
-    _roots(group, (sums, result), target)
-    _compute_inside(result, sums, group, target)
+    _roots(group, (sums, result), target, knobs)
+    _compute_inside(result, sums, group, target, knobs)
 
 
 def _is_same_space(tail: Stage, sums: Stage) -> bool:
@@ -54,27 +54,28 @@ def _is_same_space(tail: Stage, sums: Stage) -> bool:
     return tail.is_output and shapes[0] == shapes[1] and len(tail.schedule.outputs) == 1
 
 
-def _schedule_alone(group: Group, sums: Stage, target: Target) -> None:
+def _schedule_alone(group: Group, sums: Stage, target: Target, knobs: Knobs) -> None:
     """The sums are a stage of their own; what reads them afterwards puts them in order."""
     s = group.schedule
     local = s[s.cache_write(sums.op.outputs[0], "local")]
-    _roots(group, (local, sums), target)
-    _compute_inside(sums, local, group, target)
+    _roots(group, (local, sums), target, knobs)
+    _compute_inside(sums, local, group, target, knobs)
 
 
-def _roots(group: Group, besides: tuple[Stage, ...], target: Target) -> None:
+def _roots(group: Group, besides: tuple[Stage, ...], target: Target, knobs: Knobs) -> None:
     for stage in live_stages(group.schedule):
         if not any(stage is b for b in besides):
-            injective(group.schedule, stage, target)
+            injective(group.schedule, stage, target, knobs)
 
 
-def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target) -> None:
+def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target, knobs: Knobs) -> None:
     op = result.op
     assert isinstance(op, ComputeOp)
     lanes = lanes_of(result, target)
     n, oc, *rows, last = op.axis
     height = known(rows[-1]) if rows else 1
-    tile = conv_tile((known(oc), height, known(last)), _filters(op, group), lanes, target)
+    extents = (known(oc), height, known(last))
+    tile = conv_tile(extents, _filters(op, group), lanes, target, knobs)
     oc_outer, oc_inner = result.split(oc, factor=tile.filters)
     outer, strip = result.split(last, factor=tile.vectors * lanes)
     vector, lane = result.split(strip, factor=lanes)
@@ -85,7 +86,7 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target) ->
         inside.insert(1, row_inner)
     result.reorder(n, oc_outer, *rows, outer, *inside, lane)
     fused = result.fuse(n, oc_outer, *rows)
-    if (size_of(op.shape) or PARALLEL_WORK) * _turns(sums) >= PARALLEL_WORK:
+    if knobs.flag("parallel", default=is_shared(_work(op, sums), target)):
         result.parallel(fused)
     for axis in inside:
         result.unroll(axis)
@@ -94,10 +95,9 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target) ->
     _register_sums(sums, lanes)
 
 
-def _turns(sums: Stage) -> int:
-    op = sums.op
-    assert isinstance(op, ComputeOp)
-    return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
+def _work(op: ComputeOp, sums: Stage) -> int | None:
+    """Return how many products all results take, None where that is not known."""
+    return size_of((*op.shape, *(a.extent for a in compute_of(sums).reduce_axis)))
 
 
 def _filters(op: ComputeOp, group: Group) -> int:
@@ -115,7 +115,9 @@ class ConvTile:
     vectors: int
 
 
-def conv_tile(extents: tuple[int, int, int], filters: int, lanes: int, target: Target) -> ConvTile:
+def conv_tile(
+    extents: tuple[int, int, int], filters: int, lanes: int, target: Target, knobs: Knobs
+) -> ConvTile:
     """Return the tile with the fewest cycles; short rows are tiled several at a time.
 
     `extents` are the filters, rows and columns of the result (0 where symbolic); `filters` of them
@@ -123,23 +125,24 @@ def conv_tile(extents: tuple[int, int, int], filters: int, lanes: int, target: T
     """
     every, rows, last = extents
     vectors = max(1, -(-last // lanes)) if last else 2
-    candidates = (
+    candidates = [
         ConvTile(f, h, v)
-        for v in range(1, min(vectors, _MOST_VECTORS) + 1)
-        for h in (range(1, min(rows, _MOST_VECTORS // v) + 1) if v == vectors else (1,))
+        for v in range(1, min(vectors, MOST_VECTORS) + 1)
+        for h in (range(1, min(rows, MOST_VECTORS // v) + 1) if v == vectors else (1,))
         for f in range(1, min(filters, (target.vector_registers - 1) // (v * h) - 1) + 1)
         if every == filters or filters % f == 0
-    )
+    ]
     whole = (filters, max(rows, 1), vectors)
-    return min(candidates, key=lambda t: _cost(t, whole), default=ConvTile(1, 1, 1))
+    choices = candidates or [ConvTile(1, 1, 1)]
+    return knobs.pick("tile", choices, cost=lambda t: _cost(t, whole, target))
 
 
-def _cost(tile: ConvTile, whole: tuple[int, int, int]) -> tuple[float, int]:
+def _cost(tile: ConvTile, whole: tuple[int, int, int], target: Target) -> tuple[float, int]:
     """Return the cycles of one reduction step over everything; bodies for remainders cost a bit."""
     sizes = (tile.filters, tile.height, tile.vectors)
     blocks = prod(-(-n // size) for n, size in zip(whole, sizes, strict=True))
     bodies = prod(2 if n % size else 1 for n, size in zip(whole, sizes, strict=True))
-    cycles = tile_cycles(tile.filters, tile.height * tile.vectors)
+    cycles = tile_cycles(tile.filters, tile.height * tile.vectors, target)
     return round(blocks * cycles * (0.98 + 0.02 * bodies), 6), -prod(sizes)
 
 

@@ -6,37 +6,43 @@ All stages of a row are computed together while it is in cache; rows are dealt o
 
 from __future__ import annotations
 
+from treadle.cost.forks import least_elements
+from treadle.cost.memory import stack_bytes
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
     inline_moves,
     is_reduction,
     is_step,
+    itemsize_of,
     joint_axes,
     known,
     lanes_of,
     live_stages,
     size_of,
     steps_in_memory,
+    vector_lengths,
 )
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
-_LARGEST_ROW = 1 << 16
-"""Elements of one stage that a row may keep on the stack."""
+_STAGES_OF_A_ROW = 4
+"""Stages of a row that the stack has room for, each of the largest size that is taken."""
 _FEW_ROWS = 4
 """Fewer rows than this many are only taken as the tasks of threads if they are short."""
 _FEW_TERMS = 8
 """So few terms are combined without a loop."""
+_MOST_TERMS = 64
+"""More terms are never written out."""
 _MOST_LANES = 1024
 """The most sums that are kept side by side while a row is read in order."""
 
 
-def schedule_rows(group: Group, target: Target) -> bool:
+def schedule_rows(group: Group, target: Target, knobs: Knobs) -> bool:
     """Compute everything of a row inside one parallel loop over rows; False if there are no rows.
 
     before: for i: max[i]; for i, j: exp[i, j]; for i: sum[i]; for i, j: y[i, j]
@@ -63,15 +69,16 @@ def schedule_rows(group: Group, target: Target) -> bool:
         _hoist(result, rows)
     else:
         wide = fused_wide(result, s, count)
-        _vectors(result, wide, lanes_of(result, target))
+        _vectors(result, wide, lanes_of(result, target), knobs.within(result.name))
         _hoist(result, rows)
     task = result.fuse(*rows)
-    if _work(live) >= PARALLEL_WORK:
+    least = least_elements(target)
+    if knobs.flag("parallel", default=_work(live, least) >= least):
         result.parallel(task)
     for stage in live:
         if stage is not result:
             stage.compute_at(result, task)
-            _inside(stage, s, count, target)
+            _inside(stage, s, count, target, knobs.within(stage.name))
     return True
 
 
@@ -133,23 +140,27 @@ def _is_worth(live: list[Stage], result: Stage, count: int, target: Target) -> b
     rows = size_of(tuple(a.extent for a in op.axis[:count]))
     for stage in live:
         inside = size_of(stage.op.outputs[0].shape[count:])
-        if inside is None or (stage is not result and inside > _LARGEST_ROW):
+        if inside is None:
+            return False
+        if stage is not result and inside * itemsize_of(stage) > stack_bytes(_STAGES_OF_A_ROW):
             return False
     many = rows is None or rows >= _FEW_ROWS * target.cores
-    return many or _work(live) < PARALLEL_WORK * _FEW_ROWS
+    least = least_elements(target)
+    return many or _work(live, least) < least * _FEW_ROWS
 
 
-def _work(live: list[Stage]) -> int:
+def _work(live: list[Stage], unknown: int) -> int:
+    """Return how many elements the stages compute; one of unknown size counts as so many."""
     total = 0
     for stage in live:
         op = stage.op
         assert isinstance(op, ComputeOp)
         size = size_of(tuple(a.extent for a in (*op.axis, *op.reduce_axis)))
-        total += PARALLEL_WORK if size is None else size
+        total += unknown if size is None else size
     return total
 
 
-def _inside(stage: Stage, s: Schedule, count: int, target: Target) -> None:
+def _inside(stage: Stage, s: Schedule, count: int, target: Target, knobs: Knobs) -> None:
     """Order and vectorise the loops of a stage that is computed for one row."""
     op = stage.op
     assert isinstance(op, ComputeOp)
@@ -157,18 +168,19 @@ def _inside(stage: Stage, s: Schedule, count: int, target: Target) -> None:
     if not is_reduction(stage):
         if inner:
             wide = fused_wide(stage, s, count)
-            _vectors(stage, wide, lanes_of(stage, target))
+            _vectors(stage, wide, lanes_of(stage, target), knobs)
             _hoist(stage, rows)
         return
-    if (size_of(tuple(a.extent for a in op.reduce_axis)) or _FEW_TERMS + 1) <= _FEW_TERMS:
+    terms = size_of(tuple(a.extent for a in op.reduce_axis)) or _MOST_TERMS + 1
+    if terms <= _MOST_TERMS and knobs.flag("unroll", default=terms <= _FEW_TERMS):
         for axis in op.reduce_axis:
             stage.unroll(axis)
     long = [a for a in inner if known(a) > 1]
     if not long:
         return
     last = long[-1]
-    if known(last) > _MOST_LANES:
-        lanes = lanes_of(stage, target)
+    lanes = lanes_of(stage, target)
+    if known(last) > _MOST_LANES or (known(last) > lanes and knobs.flag("strips", default=False)):
         outer, last = stage.split(last, factor=lanes)
         inner = [a for a in inner if a is not long[-1]] + [outer]
     else:
@@ -186,10 +198,11 @@ def fused_wide(stage: Stage, s: Schedule, start: int = 0) -> IterVar:
     return stage.fuse(*joint) if len(joint) > 1 else joint[0]
 
 
-def _vectors(stage: Stage, wide: IterVar, lanes: int) -> None:
+def _vectors(stage: Stage, wide: IterVar, lanes: int, knobs: Knobs) -> None:
     extent = int_value(stage.extents()[wide])
     if extent is not None and extent <= lanes:
         stage.vectorize(wide)
         return
+    lanes = knobs.option("lanes", lanes, vector_lengths(lanes))
     _, inner = stage.split(wide, factor=lanes)
     stage.vectorize(inner)
