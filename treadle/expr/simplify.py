@@ -19,16 +19,11 @@ from treadle.expr.affine import (
     product_of_sums,
     splat_value,
 )
-from treadle.expr.bounds import (
-    Bounds,
-    Interval,
-    Ranges,
-    assume,
-    prove,
-)
+from treadle.expr.bounds import Bounds, Ranges, assume, prove
 from treadle.expr.casts import shorten_cast
 from treadle.expr.division import Division, DivisionOp
 from treadle.expr.fold import fold_binary, fold_call
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import (
     COMPARE_OPS,
     LOGIC_OPS,

@@ -21,8 +21,9 @@ from functools import partial
 from treadle.errors import InternalError, ScheduleError, TreadleError, UsageError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, assume, prove, ranges_when
+from treadle.expr.bounds import assume, prove, ranges_when
 from treadle.expr.facts import Facts, Holding, Iterating
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, assume
+from treadle.expr.bounds import assume
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp

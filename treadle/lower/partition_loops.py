@@ -19,8 +19,9 @@ from itertools import pairwise
 
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Bounds, Interval
+from treadle.expr.bounds import Bounds
 from treadle.expr.facts import Around, Facts, Holding, Iterating
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt

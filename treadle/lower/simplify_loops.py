@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import cast
 
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, Ranges, assume
+from treadle.expr.bounds import Ranges, assume
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp

@@ -9,7 +9,8 @@ from typing import Protocol
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Bounds, Interval, Ranges, assume, prove
+from treadle.expr.bounds import Bounds, Ranges, assume, prove
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var
 
 

@@ -12,7 +12,8 @@ from treadle.cost.registers import fma_cycles
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, prove
+from treadle.expr.bounds import prove
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
