@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from treadle.errors import InternalError
@@ -214,6 +214,23 @@ def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     if isinstance(stmt, (Let, Evaluate)):
         return (stmt.value,)
     return ()
+
+
+def map_children(stmt: Stmt, visit: Callable[[Stmt], Stmt]) -> Stmt:
+    """Return `stmt` with `visit` of the statements directly inside it: a step of a top-down pass.
+
+    Where none of them changes it is `stmt` itself.
+    """
+    children = sub_stmts(stmt)
+    fresh = [visit(child) for child in children]
+    if all(a is b for a, b in zip(fresh, children, strict=True)):
+        return stmt
+    if isinstance(stmt, Seq):
+        return seq(*fresh)
+    if isinstance(stmt, If):
+        return If(stmt.cond, fresh[0], fresh[1] if len(fresh) == 2 else None)
+    assert isinstance(stmt, (For, Allocate, Let))
+    return replace(stmt, body=fresh[0])
 
 
 def map_stmt(
