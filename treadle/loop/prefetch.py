@@ -10,7 +10,7 @@ from math import prod
 
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import FAR
+from treadle.expr.intervals import FAR
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
