@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converter of Einsum: pairs of operands become matrix products, in the order they are written."""
+"""Builder of sums of products in index notation: pairs of operands become matrix products, in the
+order they are written."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ from typing import TypeAlias
 
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import broadcast, dims_of, reshaped, shape_of, transposed
-from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.broadcasting import common_dim
 from treadle.graph.nodes import Node
 from treadle.graph.types import Dim, product_of
@@ -22,11 +22,12 @@ Term: TypeAlias = tuple[Node, tuple[str, ...]]
 _ELLIPSIS = "..."
 
 
-@converter("Einsum", since=(12, 28))
-def einsum(node: OnnxNode) -> Node:
-    """Convert a sum of products written in index notation."""
-    values = node.all_inputs()
-    equation = node.text("equation").replace(" ", "")
+def einsum(equation: str, values: Sequence[Node]) -> Node:
+    """Return a sum of products as NumPy's einsum writes it, "ij,jk->ik".
+
+    Raises: ModelError when the equation does not fit the values.
+    """
+    equation = equation.replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(values):
