@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import prod
 
-from treadle.dtype import bits
+from treadle.dtype import bits, is_integer
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
@@ -69,15 +69,17 @@ class DenseLayouts:
         a, b = fresh.args
         assert isinstance(b, Constant)
         data, (steps, n) = tensor_type(a.type), tensor_type(b.type).static_shape
+        rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
+        factors = small_factors(a, b, steps, self.target)
+        if factors is not None:
+            return self._by_steps(fresh, b, factors, rows)
+        if data.dtype not in _PACKED:
+            return self._widened(node, fresh)
         decided(fresh.origin, "layout", "weights in panels", "they are known when compiled")
         shape = _product_shape(data, n, max(1, self.readers[node.args[0]]))
         width = None if shape is None else self._strassen_width(fresh.origin, shape, b)
         if shape is not None and width is not None:
             return self._by_strassen(fresh, b, shape, width)
-        rows = data.size // max(1, data.static_shape[-1]) if data.is_static else 0
-        factors = small_factors(a, b, steps, self.target)
-        if factors is not None:
-            return self._by_steps(fresh, b, factors, rows)
         width = panel_width(rows, n, steps, data.dtype, self.target)
         if (b, width) not in self.panels:
             self.panels[b, width] = packed_constant(pack_panels(b.value, width), b)
@@ -85,19 +87,30 @@ class DenseLayouts:
 
     def _by_steps(self, node: Call, weights: Constant, factors: Factors, rows: int) -> Node:
         """Return a product whose factors are small, several steps at a time."""
+        decided(node.origin, "layout", "weights in panels", "they are known when compiled")
         decided(node.origin, "method", factors.method, factors.why)
         k, n = factors.weights.shape
         data, steps = factors.data, factors.steps
         words = -(-k // steps)
         width = panel_width(rows, n, words, "int32", self.target)
-        key = weights, width, factors.data_type
+        key = weights, width, factors.weights.dtype.name
         if key not in self.steps:
             panels = pack_panels(factors.weights, width)
             self.steps[key] = packed_constant(grouped(panels, 1), weights)
         x = in_whole_steps(data, tensor_type(data.type).ndim - 1, k, steps, node.origin)
         total = dense_dot(x, self.steps[key], n=n, origin=node.origin)
-        columns = factors.weights.sum(axis=0, dtype="int64")
-        return factors.less_zero(total, columns, node.origin)
+        made = factors.less_zero(total, (0,), 0, node.origin)
+        return _as_type(made, tensor_type(node.type).dtype, node.origin)
+
+    def _widened(self, node: Call, fresh: Call) -> Node:
+        """Return a product of small integers as one of int32; other types stay as they are."""
+        a, b = fresh.args
+        if not is_integer(tensor_type(a.type).dtype):
+            return fresh
+        assert isinstance(b, Constant)
+        weights = packed_constant(b.value.astype("int32"), b)
+        made = matmul(_as_type(a, "int32", fresh.origin), weights, origin=fresh.origin)
+        return _as_type(self.packed(node, made), tensor_type(fresh.type).dtype, fresh.origin)
 
     def _strassen_width(self, origin: str, shape: ProductShape, weights: Constant) -> int | None:
         width = strassen_width(shape, self.target)
@@ -142,7 +155,12 @@ def _is_dense(node: Call) -> bool:
     if node.op is not matmul or not isinstance(node.args[1], Constant):
         return False
     data, weights = (tensor_type(x.type) for x in node.args)
-    return weights.ndim == 2 and data.dtype in _PACKED and weights.size > 0
+    is_known = data.dtype in _PACKED or bits(data.dtype) <= 16
+    return weights.ndim == 2 and is_known and weights.size > 0
+
+
+def _as_type(x: Node, dtype: str, origin: str) -> Node:
+    return x if tensor_type(x.type).dtype == dtype else ew.cast(x, dtype=dtype, origin=origin)
 
 
 def _product_shape(data: TensorType, columns: int, sharing: int) -> ProductShape | None:

@@ -6,21 +6,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import dims_of, reshaped, scalar_like, stretched, transposed
+from treadle.frontend.builders.basic import (
+    converted,
+    dims_of,
+    reshaped,
+    scalar_like,
+    stretched,
+    transposed,
+)
 from treadle.graph.broadcasting import common_shape, is_literal_one
 from treadle.graph.nodes import Node
-from treadle.graph.types import Dim, may_agree
+from treadle.graph.types import Dim, may_agree, tensor_type
 from treadle.ops import elementwise, matmul
 
 
 def product(a: Node, b: Node) -> Node:
-    """Return NumPy's matmul of two values: vectors are a row on the left, a column on the right."""
+    """Return NumPy's matmul of two values: vectors are a row on the left, a column on the right.
+
+    The result is of the factors' type, also where that is of one byte.
+    """
     left, right = dims_of(a), dims_of(b)
     if not left or not right:
         raise ModelError("a matrix product of scalars is not defined")
     rows = reshaped(a, (1, *left)) if len(left) == 1 else a
     columns = reshaped(b, (*right, 1)) if len(right) == 1 else b
-    result: Node = matmul.matmul(*_stacked(rows, columns))
+    result = converted(matmul.matmul(*_stacked(rows, columns)), tensor_type(a.type).dtype)
     shape = dims_of(result)
     if len(left) == 1:
         shape = (*shape[:-2], shape[-1])
@@ -46,7 +56,7 @@ def general_product(
     a: Node, b: Node, c: Node | None = None, *, alpha: float = 1.0, beta: float = 1.0
 ) -> Node:
     """Return alpha * a b + beta * c of matrices, where c broadcasts to the product (BLAS gemm)."""
-    result = scaled(matmul.matmul(a, b), alpha)
+    result = scaled(converted(matmul.matmul(a, b), tensor_type(a.type).dtype), alpha)
     if c is None or beta == 0.0:
         return result
     if not _may_broadcast(dims_of(c), dims_of(result)):
