@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converter of Einsum: pairs of operands become matrix products, in the order they are written."""
+"""Builder of sums of products in index notation: matrix products of pairs, in their order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from treadle.frontend.builders.basic import (
     shape_of,
     transposed,
 )
-from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.broadcasting import common_dim
 from treadle.graph.nodes import Node
 from treadle.graph.types import Dim, product_of, tensor_type
@@ -29,11 +28,12 @@ Term: TypeAlias = tuple[Node, tuple[str, ...]]
 _ELLIPSIS = "..."
 
 
-@converter("Einsum", since=(12, 28))
-def einsum(node: OnnxNode) -> Node:
-    """Convert a sum of products written in index notation."""
-    values = node.all_inputs()
-    equation = node.text("equation").replace(" ", "")
+def einsum(equation: str, values: Sequence[Node]) -> Node:
+    """Return a sum of products as NumPy's einsum writes it, "ij,jk->ik".
+
+    Raises: ModelError when the equation does not fit the values.
+    """
+    equation = equation.replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(values):
