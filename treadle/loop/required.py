@@ -6,7 +6,8 @@ from __future__ import annotations
 from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, prove
+from treadle.expr.bounds import prove
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop.domains import bounded
@@ -94,7 +95,7 @@ def _grows_with(index: Expr, axis: Expr) -> bool:
     """True when an index is a multiple of an axis, above 0, and terms without it, or lacks it."""
     terms = dict(decompose(index).terms)
     factor = terms.pop(axis, 1)
-    return factor > 0 and not any(axis in ex.walk(t) for t in terms)
+    return factor > 0 and not any(ex.uses(t, axis) for t in terms)
 
 
 def least(a: Expr, b: Expr, known: Simplifier) -> Expr:

@@ -363,14 +363,14 @@ def _fetch_ahead(
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
     if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
-        turn = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
-        _fetch(total, data, ic, "fetch_data", steps_to_cores(turn, target), knobs)
+        iteration = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
+        _fetch(total, data, ic, "fetch_data", steps_to_cores(iteration, target), knobs)
 
 
 def _fetch(
     total: Stage, tensor: Tensor, axis: IterVar, name: str, usual: float, knobs: Knobs
 ) -> None:
-    """Fetch a tensor some turns of an axis before its use: a knob, `usual` ones by default."""
+    """Fetch a tensor some iterations of an axis before its use: a knob, by default `usual`."""
     if steps := fetch_distance(knobs, name, ceil(usual)):
         total.prefetch(tensor, axis, steps)
 
