@@ -14,9 +14,10 @@ from math import ceil
 
 import numpy as np
 
+from treadle.cost.memory import memory_bytes_per_cycle, stack_bytes
+from treadle.cost.registers import Tile, tile_set_cycles
 from treadle.ops.lowered.matmul_strassen import PRODUCTS, RIGHT, TRAILER
-from treadle.ops.schedules.tiles import Tile, best_panel, best_rows, tile_set_cycles
-from treadle.ops.schedules.winograd import LARGEST_LOCAL, bytes_per_cycle
+from treadle.ops.schedules.tiles import best_panel, best_rows
 from treadle.settings import get
 from treadle.target.base import Target
 
@@ -138,7 +139,7 @@ def _is_possible(shape: ProductShape, target: Target) -> bool:
     if shape.steps % 2 or min(shape.rows, shape.columns, shape.steps) < 2:
         return False
     # The seven products of a pair of panels, which a thread keeps.
-    return 4 * PRODUCTS * half_of(shape.rows) * _width(shape, target) <= LARGEST_LOCAL
+    return 4 * PRODUCTS * half_of(shape.rows) * _width(shape, target) <= 3 * stack_bytes(4)
 
 
 def _row_bytes(shape: ProductShape) -> int:
@@ -158,13 +159,13 @@ def _costs(shape: ProductShape, target: Target) -> tuple[float, float]:
     vectors = ceil(shape.columns / lanes)
     wide = best_panel(shape.rows, vectors, 4 * shape.steps, target)
     tile = Tile(best_rows(shape.rows, wide, 4 * shape.steps, target), wide)
-    direct = shape.batch * shape.steps * tile_set_cycles(shape.rows, vectors, tile, 1)
+    direct = shape.batch * shape.steps * tile_set_cycles(shape.rows, vectors, tile, 1, target)
     half, wide = half_of(shape.rows), _width(shape, target) // lanes
     parts = shape.batch * ceil(shape.rows / (2 * half))
     tile = Tile(best_rows(half, wide, _row_bytes(shape), target), wide)
     halves = ceil(shape.columns / (2 * lanes * wide)) * wide
-    fast = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1)
-    reading = 4.0 * shape.steps * shape.columns / (BUSY * bytes_per_cycle(target))
+    fast = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1, target)
+    reading = 4.0 * shape.steps * shape.columns / (BUSY * memory_bytes_per_cycle(target))
     touched = (4 + PRODUCTS) * parts * half * shape.steps / 2 / lanes
     sums = (touched * SUM_CYCLES + KERNEL_CYCLES) / shape.sharing
     made = shape.batch * shape.rows * vectors * COMBINE_CYCLES

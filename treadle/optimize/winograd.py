@@ -15,6 +15,8 @@ from math import ceil, prod
 
 import numpy as np
 
+from treadle.cost.memory import memory_bytes_per_cycle, weight_cycles
+from treadle.cost.registers import Taps, image_cycles
 from treadle.graph.types import TensorType, known_sizes
 from treadle.ops.conv import ConvAttrs, conv_axes
 from treadle.ops.lowered.conv_winograd import (
@@ -26,8 +28,8 @@ from treadle.ops.lowered.conv_winograd import (
     taps_of_phase,
     tiles_along,
 )
-from treadle.ops.schedules.tiles import Taps, best_window_tile, image_cycles, weight_cycles
-from treadle.ops.schedules.winograd import WinogradShape, bytes_per_cycle, plan_winograd
+from treadle.ops.schedules.tiles import best_window_tile
+from treadle.ops.schedules.winograd import WinogradShape, plan_winograd
 from treadle.settings import get
 from treadle.target.base import Target
 
@@ -212,9 +214,9 @@ def _direct(
         reduction=reduction,
     )  # fmt: skip
     wait = weight_cycles(reduction, tile.vectors * registers, target)
-    steps = image_cycles((height, width, chunks), tile, registers, taps, wait)
+    steps = image_cycles((height, width, chunks), tile, registers, target, taps, wait)
     cycles = n * inputs * steps * (1 if taps is not None else KERNEL**2)
-    reading = 4 * inputs * outputs * KERNEL**2 / bytes_per_cycle(target)
+    reading = 4 * inputs * outputs * KERNEL**2 / memory_bytes_per_cycle(target)
     first = cycles * tile.high * tile.wide / (n * height * width)
     return cycles + max(0.0, reading - first)
 

@@ -7,16 +7,26 @@ from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
+from treadle.cost.depthwise import WindowTaps
+from treadle.cost.memory import (
+    level_cycles,
+    memory_bytes_per_cycle,
+    steps_to_cores,
+    steps_to_memory,
+)
+from treadle.cost.registers import Taps, WindowTile, image_cycles, tile_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
-from treadle.ops.schedules.depthwise_tiles import WindowTaps, depthwise_tile
+from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
+    compute_of,
+    fetch_distance,
     inline_moves,
     inline_tail,
     is_costly,
@@ -29,16 +39,7 @@ from treadle.ops.schedules.stages import (
     size_of,
     skip_unused,
 )
-from treadle.ops.schedules.tiles import (
-    FROM_CACHE,
-    FROM_MEMORY,
-    Taps,
-    WindowTile,
-    best_window_tile,
-    image_cycles,
-    tile_cycles,
-    tiles_in_registers,
-)
+from treadle.ops.schedules.tiles import pick_window_tile, tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
@@ -61,7 +62,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     taps = _taps(total, group.attrs)
     unused = getattr(group.attrs, "unused", 0)
     tile = _image_tile(
-        (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers,
+        (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers, knobs,
         whole=groups > 1, taps=taps, reduction=_steps(total, unused),
     )  # fmt: skip
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
@@ -70,17 +71,18 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     tasks = [n, *deep, oc_outer, oh_outer]
     height = _inside(result, oh)
     if height != OPEN:
-        rows = rows_per_band(total, -(-height // tile.high), tile, target, groups=groups)
+        rows = rows_per_band(total, -(-height // tile.high), tile, target, knobs, groups=groups)
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, *deep, band, oc_outer, oh_outer]
-    _run_tiles(total, result, tasks, ow_outer, (oc_inner, oh_inner, ow_inner), ocb, target)
-    _fetch_operands(total, result, ow_outer, target)
+    tiles = (oc_inner, oh_inner, ow_inner)
+    _run_tiles(total, result, tasks, ow_outer, tiles, ocb, target, knobs)
+    _fetch_operands(total, result, ow_outer, target, knobs)
     _register_sums(total)
     if taps is not None:
         _skip_zeros(total, taps)
     if unused:
-        skip_unused(total, unused)
-    _fetch_ahead(total, tile, registers)
+        skip_unused(total, compute_of(total).reduce_axis[0], unused)
+    _fetch_ahead(total, tile, registers, target, knobs)
 
 
 def _run_tiles(
@@ -91,14 +93,15 @@ def _run_tiles(
     tile: Sequence[IterVar],
     lanes: IterVar,
     target: Target,
+    knobs: Knobs,
 ) -> None:
     """Order the loops of the result: tasks for the threads, tiles, a tile written out in vectors.
 
     The sums of a tile are computed in `step`, the loop over the tiles of a task.
     """
     result.reorder(*tasks, step, *tile, lanes)
-    task = result.fuse(*tasks)
-    if is_long(total, lanes_of(result, target)):
+    task = result.fuse(*tasks, name="task")
+    if knobs.flag("parallel", default=is_long(total, lanes_of(result, target), target)):
         result.parallel(task)
     for axis in tile:
         result.unroll(axis)
@@ -136,17 +139,18 @@ def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
     *deep, oh, ow = (step for step, _ in parts)
     phases = [phase for _, phase in parts]
     registers = max(1, known(ocb) // lanes_of(result, target))
-    tile = _image_tile((sizes[-2], sizes[-1]), known(oc), target, registers, whole=False)
+    tile = _image_tile((sizes[-2], sizes[-1]), known(oc), target, registers, knobs, whole=False)
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     lead = 1 + len(group.attrs.strides)
-    rows = rows_per_band(total, -(-sizes[-2] // tile.high), tile, target, lead=lead)
+    rows = rows_per_band(total, -(-sizes[-2] // tile.high), tile, target, knobs, lead=lead)
     band, oh_outer = result.split(oh_outer, factor=rows)
     tasks = (n, *deep, band, *phases, oc_outer, oh_outer)
-    _run_tiles(total, result, tasks, ow_outer, (oc_inner, oh_inner, ow_inner), ocb, target)
+    tiles = (oc_inner, oh_inner, ow_inner)
+    _run_tiles(total, result, tasks, ow_outer, tiles, ocb, target, knobs)
     _register_sums(total, lead=lead)
-    _fetch_ahead(total, tile, registers)
+    _fetch_ahead(total, tile, registers, target, knobs)
 
 
 def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
@@ -163,19 +167,23 @@ def _image_tile(
     vectors: int,
     target: Target,
     registers: int,
+    knobs: Knobs,
     *,
     whole: bool,
     taps: tuple[Taps, Taps] | None = None,
     reduction: int = 0,
 ) -> WindowTile:
+    """Return knob "tile"; of an image of one column the positions of the column count as a row."""
     high, wide = image
-    if OPEN in image and wide != 1:
-        return _tile_for_any_width(wide, vectors, target, registers, whole=whole)
+    is_column = wide == 1 and (OPEN in image or taps is None)
     if OPEN in image:
-        tile = _tile_for_any_width(OPEN, vectors, target, registers, whole=whole)
-        return WindowTile(tile.wide, 1, tile.vectors)
-    if wide != 1 or taps is not None:
-        return best_window_tile(
+        width = OPEN if is_column else wide
+        tile = _tile_for_any_width(width, vectors, target, registers, knobs, whole=whole)
+    elif is_column:
+        tile = pick_window_tile(knobs, 1, high, vectors, target, registers=registers, whole=whole)
+    else:
+        tile = pick_window_tile(
+            knobs,
             high,
             wide,
             vectors,
@@ -185,16 +193,15 @@ def _image_tile(
             taps=taps,
             reduction=reduction,
         )
-    tile = best_window_tile(1, high, vectors, target, registers=registers, whole=whole)
-    return WindowTile(tile.wide, 1, tile.vectors)
+    return WindowTile(tile.wide, 1, tile.vectors) if is_column else tile
 
 
 def _tile_for_any_width(
-    width: int, vectors: int, target: Target, registers: int, *, whole: bool
+    width: int, vectors: int, target: Target, registers: int, knobs: Knobs, *, whole: bool
 ) -> WindowTile:
     """Return the tile of one row that does best on a known width, or on typical ones."""
     if width != OPEN:
-        return best_window_tile(1, width, vectors, target, registers=registers, whole=whole)
+        return pick_window_tile(knobs, 1, width, vectors, target, registers=registers, whole=whole)
     tiles = [
         WindowTile(1, t.rows, t.vectors)
         for t in tiles_in_registers(_WIDEST, vectors, target, width=registers)
@@ -203,9 +210,9 @@ def _tile_for_any_width(
 
     def cycles(tile: WindowTile) -> float:
         images = ((1, w, vectors) for w in TYPICAL)
-        return sum(image_cycles(i, tile, registers) / i[1] for i in images)
+        return sum(image_cycles(i, tile, registers, target) / i[1] for i in images)
 
-    return min(tiles, key=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
+    return knobs.pick("tile", tiles, cost=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
 
 
 def _steps(total: Stage, unused: int) -> int:
@@ -261,15 +268,20 @@ def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
             total.skip_outside(axis, data, dim, along.before, along.before + along.size)
 
 
-NEAR = 0.25
-"""What a byte from the second level of cache costs, in bytes from further away."""
 _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
 
 
 def rows_per_band(
-    total: Stage, rows: int, tile: WindowTile, target: Target, *, groups: int = 1, lead: int = 1
+    total: Stage,
+    rows: int,
+    tile: WindowTile,
+    target: Target,
+    knobs: Knobs,
+    *,
+    groups: int = 1,
+    lead: int = 1,
 ) -> int:
-    """Return how many tile rows of the image to finish for all channels before the next ones.
+    """Return knob "band": the tile rows of the image to finish for all channels before the next.
 
     A band's input is read once per tile of output channels, all weights once per band: what fits
     a cache costs nothing to read again from there. The band that moves least wins.
@@ -302,11 +314,13 @@ def rows_per_band(
 
     def cost(band: int) -> tuple[float, int]:
         far, near = target.l2_bytes // 2, target.l1_bytes * 3 // 4
-        return moved(band, far) + NEAR * moved(band, near) + foreign(band), -band
+        cycles = (moved(band, far) + foreign(band)) / memory_bytes_per_cycle(target)
+        return cycles + level_cycles(moved(band, near), 2, target), -band
 
     # A last tile that is not as high as the others must be found from the parallel loop alone.
     shared = range(2, min(rows, _MOST_BANDS) if oh % tile.high == 0 else 2)
-    return min((1, *(b for b in shared if rows % b == 0), rows), key=cost)
+    bands = dict.fromkeys((1, *(b for b in shared if rows % b == 0), rows))
+    return knobs.pick("band", bands, cost=cost)
 
 
 def _register_sums(total: Stage, *, lead: int = 1) -> None:
@@ -324,7 +338,9 @@ def _register_sums(total: Stage, *, lead: int = 1) -> None:
     total.vectorize(ocb)
 
 
-def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
+def _fetch_ahead(
+    total: Stage, tile: WindowTile, registers: int, target: Target, knobs: Knobs
+) -> None:
     """Fetch what the sums read before they need it.
 
     Past the end of a tile's panels of weights stand those of the next tile.
@@ -333,7 +349,7 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    step = tile_cycles(tile.high * tile.wide, tile.vectors * registers)
+    step = tile_cycles(tile.high * tile.wide, tile.vectors * registers, target)
     weights = next(
         load.source
         for load in ex.walk(op.body[0])
@@ -341,16 +357,27 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     )
     assert isinstance(weights, Tensor)
     if _is_in_memory(total, weights):
-        total.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
+        usual = steps_to_memory(step, target)
+        _fetch(total, weights, op.reduce_axis[-1], "fetch_weights", usual, knobs)
     ic, *taps, icb = op.reduce_axis
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
     if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
-        turn = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
-        total.prefetch(data, ic, ceil(FROM_CACHE / turn))
+        iteration = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
+        _fetch(total, data, ic, "fetch_data", steps_to_cores(iteration, target), knobs)
 
 
-def _fetch_operands(total: Stage, result: Stage, step: IterVar, target: Target) -> None:
+def _fetch(
+    total: Stage, tensor: Tensor, axis: IterVar, name: str, usual: float, knobs: Knobs
+) -> None:
+    """Fetch a tensor some iterations of an axis before its use: a knob, by default `usual`."""
+    if steps := fetch_distance(knobs, name, ceil(usual)):
+        total.prefetch(tensor, axis, steps)
+
+
+def _fetch_operands(
+    total: Stage, result: Stage, step: IterVar, target: Target, knobs: Knobs
+) -> None:
     """Fetch what the tail of a tile reads beside the sums while these are computed.
 
     That is far away where it is as large as the result and no core's own cache holds it.
@@ -358,11 +385,13 @@ def _fetch_operands(total: Stage, result: Stage, step: IterVar, target: Target) 
     op = total.op
     assert isinstance(op, ComputeOp)
     elements = size_of(op.shape)
-    if elements is None or elements * itemsize_of(total) <= target.l2_bytes // 2:
+    if elements is None:
         return
-    for source in result.inputs():
-        is_operand = source not in op.input_tensors and size_of(source.shape) == elements
-        if is_operand and _is_in_memory(result, source):
+    others = [t for t in result.inputs() if t not in op.input_tensors]
+    operands = [t for t in others if size_of(t.shape) == elements and _is_in_memory(result, t)]
+    is_far = elements * itemsize_of(total) > target.l2_bytes // 2
+    if operands and knobs.flag("fetch_operands", default=is_far):
+        for source in operands:
             result.prefetch(source, step, 0)
 
 
@@ -388,18 +417,18 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
     height, width = _inside(result, oh), _inside(result, ow)
     image = (1, width or _OPEN_ROW) if OPEN in (height, width) else (height, width)
     tail = _COSTLY_TAIL if any(is_costly(x) for x in s.stages) else 0
-    tile = depthwise_tile(image, _taps_of(total), target, tail=tail)
+    tile = depthwise_tile(knobs, image, _taps_of(total), target, tail=tail)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     register, ocb = by_register(result, ocb, target)
     tasks = [n, oc, *deep, oh_outer]
     if height != OPEN:
-        rows = _rows_of_a_core(result, oh, tile.high, target)
+        rows = _rows_of_a_core(result, oh, tile.high, target, knobs)
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, band, oc, *deep, oh_outer]
     result.reorder(*tasks, register, ow_outer, oh_inner, ow_inner, ocb)
-    task = result.fuse(*tasks)
-    if is_long(total, lanes_of(result, target)):
+    task = result.fuse(*tasks, name="task")
+    if knobs.flag("parallel", default=is_long(total, lanes_of(result, target), target)):
         result.parallel(task)
     result.unroll(oh_inner)
     result.unroll(ow_inner)
@@ -408,13 +437,16 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
     _window_sums(total, tile.unrolled)
 
 
-def _rows_of_a_core(result: Stage, oh: IterVar, high: int, target: Target) -> int:
-    """Return how many tile rows one core takes of all channels, as products before and after do.
+def _rows_of_a_core(result: Stage, oh: IterVar, high: int, target: Target, knobs: Knobs) -> int:
+    """Return knob "band": the tile rows that a core takes of all channels, as its neighbours do.
 
     Where rows are not dealt out evenly, the cores share the channels.
     """
     rows, rest = divmod(_inside(result, oh), high)
-    return rows // target.cores if rest == 0 and rows % target.cores == 0 else rows + (rest > 0)
+    every = rows + (rest > 0)
+    if rest or rows % target.cores:
+        return every
+    return knobs.option("band", rows // target.cores, (1, every))
 
 
 def _window_sums(total: Stage, unrolled: int) -> None:

@@ -13,21 +13,24 @@ from __future__ import annotations
 
 from math import ceil
 
+from treadle.cost.memory import steps_to_memory
+from treadle.cost.registers import tile_cycles
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
     compute_of,
+    fetch_distance,
     inline_moves,
     inline_tail,
-    is_much,
+    is_shared,
     known,
     lanes_of,
     live_stages,
     peel_border,
+    size_of,
 )
-from treadle.ops.schedules.tiles import FROM_MEMORY, tile_cycles
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
@@ -43,8 +46,9 @@ def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -
     blocks.reorder(n, t, chunk, r, register, p, lane)
     blocks.unroll(p)
     blocks.vectorize(lane)
-    place = blocks.fuse(n, t)
-    if is_much(blocks.op.outputs[0].shape):
+    place = blocks.fuse(n, t, name="task")
+    size = size_of(blocks.op.outputs[0].shape)
+    if knobs.flag("parallel", default=is_shared(size, target)):
         blocks.parallel(place)
     by_lane, *of_all = (s[t] for t in group.anchor[:-1])
     for stage in (by_lane, *of_all):
@@ -74,12 +78,12 @@ def schedule_conv_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     register, lane = by_register(result, ob, target)
     result.reorder(n, part, pair, inner, row, ow, register, lane)
     result.vectorize(lane)
-    place = result.fuse(n, part, pair)
+    place = result.fuse(n, part, pair, name="task")
     result.parallel(place)
     flat.compute_at(result, place)
     of_part = known(tile) // known(axes_of(flat)[2])
     _combine(flat, of_part * known(rows), known(rows), panel, target)
-    _multiply(s, products, of_part, target)
+    _multiply(s, products, of_part, target, knobs)
     products.compute_at(result, place)
 
 
@@ -96,7 +100,7 @@ def _combine(flat: Stage, half: int, rows: int, panel: int, target: Target) -> N
     flat.vectorize(lane)
 
 
-def _multiply(s: Schedule, products: Stage, tiles: int, target: Target) -> None:
+def _multiply(s: Schedule, products: Stage, tiles: int, target: Target, knobs: Knobs) -> None:
     lanes = lanes_of(products, target)
     sums = s[s.cache_write(products.op.outputs[0], "local")]
     p, n, pair, t, r, column = axes_of(products)
@@ -114,6 +118,8 @@ def _multiply(s: Schedule, products: Stage, tiles: int, target: Target) -> None:
     sums.unroll(vector)
     sums.vectorize(lane)
     weights = op.input_tensors[1]
-    step = tile_cycles(known(r), known(column) // lanes)
-    sums.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
-    sums.prefetch_panel(weights, op.reduce_axis[-1], [p], tiles=[([t], 1, tiles)])
+    step = tile_cycles(known(r), known(column) // lanes, target)
+    if steps := fetch_distance(knobs, "fetch_weights", ceil(steps_to_memory(step, target))):
+        sums.prefetch(weights, op.reduce_axis[-1], steps)
+    if knobs.flag("fetch_panel", default=True):
+        sums.prefetch_panel(weights, op.reduce_axis[-1], [p], tiles=[([t], 1, tiles)])

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from math import prod
 
+from treadle.cost.memory import steps_to_memory
+from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
     compute_of,
+    fetch_distance,
     inline_moves,
     inline_tail,
     itemsize_of,
@@ -21,7 +23,7 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import Tile, best_rows, best_tile, tile_cycles, tile_set_cycles
+from treadle.ops.schedules.tiles import MOST_VECTORS, best_rows, pick_rows, pick_tile
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
@@ -32,8 +34,6 @@ _PARALLEL_COLUMNS = 256
 _LEAST_BLOCK = 4
 """Blocks of rows are not taken smaller than this part of what fits, to divide them evenly: a rest
 of a rest would leave tiles of no known size."""
-_AHEAD = 1000
-"""Cycles from the fetch of weights to their use: what memory takes to answer, and some more."""
 
 
 def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
@@ -53,12 +53,13 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     vectors = max(1, width // lanes)
     *batch, m, _ = compute_of(result).axis
     row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
-    joint = _joint_rows(batch, m, best_rows(0, vectors, row_bytes, target))
-    tile = Tile(joint or best_rows(known(m), vectors, row_bytes, target), vectors)
-    block = None if joint else _row_block(sums, tile, target)
-    _schedule(group, sums, tile, lanes, block, is_joint=joint > 0)
-    _fetch_ahead(sums, weights, tile, target)
-    _share_next_panel(sums, weights, tile)
+    joint = _joint_rows(batch, m, best_rows(0, vectors, row_bytes, target), knobs)
+    tile = Tile(joint or pick_rows(knobs, known(m), vectors, row_bytes, target), vectors)
+    block = None if joint else _row_block(sums, tile, target, knobs)
+    _schedule(group, sums, tile, lanes, block, knobs, is_joint=joint > 0)
+    _fetch_ahead(sums, weights, tile, target, knobs)
+    if knobs.flag("fetch_panel", default=True):
+        _share_next_panel(sums, weights, tile)
 
 
 def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
@@ -73,13 +74,24 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     lanes = lanes_of(result, target)
     *batch, m, n = compute_of(result).axis
     rows = known(m)
-    vectors = min(-(-(known(n) or lanes) // lanes), 4 if 0 < rows <= 4 else 2)
+    columns = -(-(known(n) or lanes) // lanes)
+    usual = min(columns, 4 if 0 < rows <= 4 else 2)
+    vectors = knobs.option("vectors", usual, range(1, min(columns, 4) + 1))
     most = max(1, (target.vector_registers - 3 * vectors - 2) // vectors)
-    joint = _joint_rows(batch, m, most)
-    tiles = -(-rows // most)
-    tile = Tile(joint or (-(-rows // tiles) if tiles else most), vectors)
-    _schedule(group, sums, tile, lanes, None, is_joint=joint > 0)
-    sums.unroll(compute_of(sums).reduce_axis[-1])
+    joint = _joint_rows(batch, m, most, knobs)
+    tile = Tile(joint or _even_rows(rows, most, knobs), vectors)
+    _schedule(group, sums, tile, lanes, None, knobs, is_joint=joint > 0)
+    if knobs.flag("unroll", default=True):
+        sums.unroll(compute_of(sums).reduce_axis[-1])
+
+
+def _even_rows(rows: int, most: int, knobs: Knobs) -> int:
+    """Return knob "rows": `most` in a tile, or so many less that as few tiles are alike."""
+
+    def tiles(high: int) -> tuple[float, int]:
+        return (-(-rows // high), high) if rows else (1 / high, 0)
+
+    return knobs.pick("rows", range(1, most + 1), cost=tiles)
 
 
 def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
@@ -88,7 +100,8 @@ def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *_, m, n = compute_of(result).axis
-    _schedule(group, sums, _tile(known(m), known(n), lanes, target), lanes, None)
+    tile = _tile(known(m), known(n), lanes, target, knobs)
+    _schedule(group, sums, tile, lanes, None, knobs)
 
 
 def _sums_of(group: Group) -> list[Stage]:
@@ -102,6 +115,7 @@ def _schedule(
     tile: Tile,
     lanes: int,
     block: int | None,
+    knobs: Knobs,
     *,
     is_joint: bool = False,
 ) -> None:
@@ -111,7 +125,7 @@ def _schedule(
     *batch, m, n = op.axis
     blocks: list[IterVar] = []
     if is_joint:
-        m, batch = result.fuse(*batch, m), []
+        m, batch = result.fuse(*batch, m, name="row"), []
     if block is not None:
         outer, m = result.split(m, factor=block)
         blocks.append(outer)
@@ -120,24 +134,31 @@ def _schedule(
     n_vector, n_lane = result.split(n_inner, factor=lanes)
     order = (*blocks, n_outer, *batch, m_outer)
     result.reorder(*order, m_inner, n_vector, n_lane)
-    place = result.fuse(*order)
+    place = result.fuse(*order, name="task")
     result.unroll(m_inner)
     result.unroll(n_vector)
     result.vectorize(n_lane)
-    if (size_of(op.shape) or PARALLEL_WORK) >= _PARALLEL_COLUMNS:
+    is_much = (size_of(op.shape) or _PARALLEL_COLUMNS) >= _PARALLEL_COLUMNS
+    if knobs.flag("parallel", default=is_much):
         result.parallel(place)
     sums.compute_at(result, place)
     _register_sums(sums, lanes)
-    for tensor in _addends(result, sums):
-        result.prefetch(tensor, place, 0)
+    addends = _addends(result, sums)
+    if addends and knobs.flag("fetch_operands", default=True):
+        for tensor in addends:
+            result.prefetch(tensor, place, 0)
 
 
-def _joint_rows(batch: list[IterVar], m: IterVar, most: int) -> int:
-    """Return the rows of a tile of several matrices where each has few rows; 0 for one by one."""
+def _joint_rows(batch: list[IterVar], m: IterVar, most: int, knobs: Knobs) -> int:
+    """Return the rows of a tile of several matrices where each has few rows; 0 for one by one.
+
+    Knob "matrices": as many as make the fewest tiles, of these the fewest, so that tiles are alike.
+    """
     matrices, rows = prod(map(known, batch)), known(m)
-    if matrices < 2 or not 0 < 2 * rows <= most:
+    if matrices < 2 or not 0 < 2 * rows <= most or not knobs.flag("joint", default=True):
         return 0
-    return -(-matrices // -(-matrices // (most // rows))) * rows
+    counts = range(1, most // rows + 1)
+    return knobs.pick("matrices", counts, cost=lambda n: (-(-matrices // n), n)) * rows
 
 
 def _addends(result: Stage, sums: Stage) -> list[Tensor]:
@@ -168,8 +189,11 @@ def _prepared_sums(group: Group, target: Target, knobs: Knobs) -> Stage:
     return sums
 
 
-def _row_block(sums: Stage, tile: Tile, target: Target) -> int | None:
-    """Return how many rows stay in a cache while panels pass by; None for all of them."""
+def _row_block(sums: Stage, tile: Tile, target: Target, knobs: Knobs) -> int | None:
+    """Return how many rows stay in a cache while panels pass by; None for all of them.
+
+    Knob "block", where there is a choice.
+    """
     op = compute_of(sums)
     rows, columns, steps = known(op.axis[-2]), known(op.axis[-1]), known(op.reduce_axis[0])
     row_bytes = max(1, steps * itemsize_of(sums))
@@ -183,20 +207,22 @@ def _row_block(sums: Stage, tile: Tile, target: Target) -> int | None:
     even = [block for block in range(least, most + 1) if rows % block == 0]
 
     def cost(block: int) -> float:
-        cycles = tile_set_cycles(block, tile.vectors, tile, 1) / block
+        cycles = tile_set_cycles(block, tile.vectors, tile, 1, target) / block
         return round(cycles, 6)
 
-    return min(reversed(even), key=cost, default=None)
+    return knobs.pick("block", reversed(even), cost=cost) if even else None
 
 
-def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> None:
+def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target, knobs: Knobs) -> None:
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
-    in_time = _AHEAD / tile_cycles(tile.rows, tile.vectors)
+    in_time = steps_to_memory(tile_cycles(tile.rows, tile.vectors, target), target)
     row_bytes = known_size(weights) * itemsize_of(sums)
     in_cache = target.l1_bytes // 2 // max(1, row_bytes)
-    sums.prefetch(weights, op.reduce_axis[0], max(1, min(int(in_time), in_cache)))
+    steps = fetch_distance(knobs, "fetch_weights", max(1, min(int(in_time), in_cache)))
+    if steps:
+        sums.prefetch(weights, op.reduce_axis[0], steps)
 
 
 def _share_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
@@ -231,11 +257,11 @@ def _inline_tail(group: Group, sums: Stage) -> None:
             stage.compute_root()
 
 
-def _tile(rows: int, columns: int, lanes: int, target: Target) -> Tile:
+def _tile(rows: int, columns: int, lanes: int, target: Target, knobs: Knobs) -> Tile:
     vectors = max(1, -(-columns // lanes))
-    if vectors % 4 == 0 or vectors > 8:
-        vectors = 4
-    return best_tile(rows or 8, vectors, target)
+    if vectors % MOST_VECTORS == 0 or vectors > 2 * MOST_VECTORS:
+        vectors = MOST_VECTORS
+    return pick_tile(knobs, rows or 8, vectors, target)
 
 
 def _register_sums(sums: Stage, lanes: int) -> None:

@@ -7,31 +7,37 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+from treadle.cost.forks import is_worth_forking, least_elements
+from treadle.cost.registers import fma_cycles
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, prove
+from treadle.expr.bounds import prove
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
-from treadle.ops.schedules.tiles import FMA_UNITS
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
 
-PARALLEL_WORK = 16384
-"""Elements below which a stage is not worth waking other threads for."""
+MANY_ELEMENTS = 1 << 14
+"""Elements that are worth other threads where the machine is not known: where an operator that is
+written by hand says what it computes."""
 
 
 def is_much(extents: Iterable[ExprLike]) -> bool:
-    """True for as many elements as other threads are worth waking for; so is an unknown number."""
+    """True for `MANY_ELEMENTS`; so is an unknown number."""
     known = [int_value(d) for d in extents]
-    return None in known or prod(d for d in known if d is not None) >= PARALLEL_WORK
+    return None in known or prod(d for d in known if d is not None) >= MANY_ELEMENTS
 
 
-_THREAD_CYCLES = 12_000
-"""Cycles of arithmetic, some microseconds, from which a second thread wins what waking it costs."""
+def is_shared(elements: int | None, target: Target) -> bool:
+    """True for as many elements as other threads are worth waking for; None: an unknown number."""
+    return elements is None or elements >= least_elements(target)
+
 
 _LEAST_TURNED = 4
 """Smaller tiles are not worth turning in registers."""
@@ -261,12 +267,12 @@ def _inlined(stage: Stage, s: Schedule) -> tuple[Expr, ...]:
     return inline_bodies(s)[id(stage)]
 
 
-def is_long(sums: Stage, lanes: int) -> bool:
+def is_long(sums: Stage, lanes: int, target: Target) -> bool:
     """True when multiply-adds of `lanes` take long enough to be worth waking other threads."""
     op = sums.op
     assert isinstance(op, ComputeOp)
     products = size_of((*op.shape, *(a.extent for a in op.reduce_axis)))
-    return products is None or products >= _THREAD_CYCLES * FMA_UNITS * lanes
+    return products is None or is_worth_forking(fma_cycles(products / lanes, target), target)
 
 
 def lanes_of(stage: Stage, target: Target) -> int:
@@ -278,6 +284,11 @@ def lanes_of(stage: Stage, target: Target) -> int:
 def vector_lengths(lanes: int) -> tuple[int, ...]:
     """Return how many elements a loop may take at once instead of a vector of `lanes`."""
     return tuple(n for n in (lanes // 2, 2 * lanes, 4 * lanes) if n)
+
+
+def fetch_distance(knobs: Knobs, name: str, usual: int) -> int:
+    """Return a knob: how many steps before its use data is fetched; 0 where it is not."""
+    return knobs.option(name, usual, (0, max(1, usual // 2), 2 * usual))
 
 
 def by_register(stage: Stage, lanes: IterVar, target: Target) -> tuple[IterVar, IterVar]:
@@ -336,11 +347,11 @@ def _limit(check: Expr, axes: tuple[IterVar, ...]) -> tuple[IterVar, int, Expr |
     """
     if not isinstance(check, ex.Binary) or check.op not in ("ge", "gt", "lt", "le"):
         return None
-    affine = decompose(check.a - check.b)
-    found = [a for a in axes if any(a in ex.walk(t) for t in affine.terms)]
-    if len(found) != 1 or abs(affine.terms.get(found[0], 0)) != 1:
+    whole = decompose(check.a - check.b)
+    found = [a for a in axes if any(ex.uses(t, a) for t in whole.terms)]
+    if len(found) != 1 or abs(whole.terms.get(found[0], 0)) != 1:
         return None
-    sign = affine.terms.pop(found[0])
+    sign, affine = whole.without(found[0])
     # sign * axis + rest (>=, >, <, <=) 0
     above = (check.op in ("ge", "gt")) == (sign == 1)
     bound = affine.times(-sign)
@@ -350,9 +361,7 @@ def _limit(check: Expr, axes: tuple[IterVar, ...]) -> tuple[IterVar, int, Expr |
     return None if bound.terms else (found[0], bound.const + strict, None)
 
 
-def skip_unused(sums: Stage, unused: int) -> None:
-    """Skip the last input channels of sums over (..., blocks, ..., channels of a block)."""
-    op = compute_of(sums)
-    chunk = next(a for a in op.reduce_axis if a.name == "ic")
-    lane = op.reduce_axis[-1]
+def skip_unused(sums: Stage, chunk: IterVar, unused: int) -> None:
+    """Skip the last input channels of sums over `chunk`, the blocks, ..., channels of a block."""
+    lane = compute_of(sums).reduce_axis[-1]
     sums.skip_past(lane, (chunk, lane), known(chunk) * known(lane) - unused)

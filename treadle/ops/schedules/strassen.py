@@ -10,21 +10,25 @@ from __future__ import annotations
 
 from math import ceil
 
+from treadle.cost.memory import steps_to_memory
+from treadle.cost.registers import tile_cycles
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     axes_of,
     compute_of,
+    fetch_distance,
     inline_moves,
     inline_tail,
-    is_much,
+    is_shared,
     itemsize_of,
     known,
     lanes_of,
     live_stages,
+    size_of,
 )
-from treadle.ops.schedules.tiles import FROM_MEMORY, best_rows, tile_cycles
+from treadle.ops.schedules.tiles import pick_rows
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
@@ -43,8 +47,9 @@ def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None
     blocks.reorder(*batch, row, outer, p, lane)
     blocks.unroll(p)
     blocks.vectorize(lane)
-    place = blocks.fuse(*batch, row)
-    if is_much(blocks.op.outputs[0].shape):
+    place = blocks.fuse(*batch, row, name="task")
+    size = size_of(blocks.op.outputs[0].shape)
+    if knobs.flag("parallel", default=is_shared(size, target)):
         blocks.parallel(place)
     for stage in (by_lane, largest):
         stage.compute_at(blocks, place)
@@ -68,7 +73,7 @@ def schedule_dense_strassen(group: Group, target: Target, knobs: Knobs) -> None:
         if stage is not products and not stage.is_output:
             injective(s, stage, target, knobs)
     place = _combine(result, products, group.attrs.half, lanes)
-    _multiply(s, products, group.attrs.half, lanes, target)
+    _multiply(s, products, group.attrs.half, lanes, target, knobs)
     products.compute_at(result, place)
 
 
@@ -85,12 +90,14 @@ def _combine(result: Stage, products: Stage, half: int, lanes: int) -> IterVar:
     for axis in (vector, down, across):
         result.unroll(axis)
     result.vectorize(lane)
-    place = result.fuse(part, pair, *batch)
+    place = result.fuse(part, pair, *batch, name="task")
     result.parallel(place)
     return place
 
 
-def _multiply(s: Schedule, products: Stage, half: int, lanes: int, target: Target) -> None:
+def _multiply(
+    s: Schedule, products: Stage, half: int, lanes: int, target: Target, knobs: Knobs
+) -> None:
     sums = s[s.cache_write(products.op.outputs[0], "local")]
     p, *batch, row, pair, column = axes_of(products)
     vectors = max(1, known(column) // lanes)
@@ -98,7 +105,7 @@ def _multiply(s: Schedule, products: Stage, half: int, lanes: int, target: Targe
     (k,) = op.reduce_axis
     *_, products_of_row, length = op.input_tensors[0].shape
     row_bytes = (int_value(products_of_row * length) or 1) * itemsize_of(sums)
-    rows = best_rows(half, vectors, row_bytes, target)
+    rows = pick_rows(knobs, half, vectors, row_bytes, target)
     row_outer, row_inner = products.split(row, factor=rows)
     vector, lane = products.split(column, factor=min(lanes, known(column)))
     products.reorder(p, *batch, pair, row_outer, row_inner, vector, lane)
@@ -113,5 +120,8 @@ def _multiply(s: Schedule, products: Stage, half: int, lanes: int, target: Targe
     sums.unroll(vector)
     sums.vectorize(lane)
     weights = op.input_tensors[1]
-    sums.prefetch(weights, k, ceil(FROM_MEMORY / tile_cycles(rows, vectors)))
-    sums.prefetch_panel(weights, k, [op.axis[0]], tiles=[([row], rows, half)])  # the next product
+    ahead = ceil(steps_to_memory(tile_cycles(rows, vectors, target), target))
+    if steps := fetch_distance(knobs, "fetch_weights", ahead):
+        sums.prefetch(weights, k, steps)
+    if knobs.flag("fetch_panel", default=True):  # of the next product
+        sums.prefetch_panel(weights, k, [op.axis[0]], tiles=[([row], rows, half)])

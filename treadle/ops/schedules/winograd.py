@@ -12,15 +12,26 @@ many weights   per group of tiles: V, made by all threads; parallel over panels:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, isqrt, sqrt
+from math import ceil, isqrt
 from typing import Any
 
+from treadle.cost.forks import fork_cycles, unevenness
+from treadle.cost.memory import (
+    level_cycles,
+    local_bytes,
+    memory_bytes_per_cycle,
+    remote_cycles,
+    shared_bytes_per_cycle,
+    steps_to_memory,
+)
+from treadle.cost.registers import Tile, fma_cycles, tile_cycles, tile_set_cycles
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
     compute_of,
+    fetch_distance,
     inline_moves,
     known,
     lanes_of,
@@ -28,32 +39,16 @@ from treadle.ops.schedules.stages import (
     peel_border,
     skip_unused,
 )
-from treadle.ops.schedules.tiles import (
-    FROM_MEMORY,
-    Tile,
-    tile_cycles,
-    tile_set_cycles,
-    tiles_in_registers,
-)
+from treadle.ops.schedules.tiles import tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar
 
-LARGEST_LOCAL = 768 << 10
-"""Bytes of V or M a thread may keep on its stack."""
-BYTES_PER_CYCLE = 8.0
-"""What one core reads from memory, or from a cache all cores share: low, as all read at once."""
-FOREIGN_BYTES_PER_CYCLE = 6.0
-"""What one core reads of what another has made: they may share no cache."""
-NEAR_BYTES_PER_CYCLE = 22.0
-"""What one core reads from its second cache beside the multiplications."""
-CYCLES_PER_VECTOR = {3: 2.5, 4: 3.0, 5: 6.0, 6: 7.0}
-"""Of a transform, per vector of V or M, by points along an axis: more take more operations."""
+OPERATIONS = {3: 5, 4: 6, 5: 12, 6: 14}
+"""Of a transform, per vector of V or M, by points along an axis."""
 _SEEN_INPUTS, _SEEN_WEIGHTS = 0.25, 0.08
 """The shares of the time of reading again from a far cache that multiplications do not hide."""
-FORK_CYCLES = 3000.0
-"""To hand a loop to the threads and wait for the last of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +121,41 @@ class Plan:
     cycles: float
 
 
-def plan_winograd(shape: WinogradShape, target: Target, *, width: int = 1) -> Plan:
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Tiles that are transformed together: `rows` of `columns`; whether threads share panels."""
+
+    rows: int
+    columns: int
+    by_panel: bool
+
+
+def plan_winograd(
+    shape: WinogradShape, target: Target, *, width: int = 1, knobs: Knobs | None = None
+) -> Plan:
     """Return the cheapest grouping and register tile; a vector takes `width` registers.
 
-    Groups divide the image evenly: a rest would double the code.
+    Groups divide the image evenly: a rest would double the code. Knobs "group" and "tile".
     """
+    asked = Knobs() if knobs is None else knobs
+
+    def cycles(group: Grouping) -> float:
+        return _plan(shape, target, group, Knobs(), width=width).cycles
+
+    group = asked.pick("group", _groupings(shape, target), cost=cycles)
+    return _plan(shape, target, group, asked, width=width)
+
+
+def _groupings(shape: WinogradShape, target: Target) -> list[Grouping]:
+    """Return what finds room in the caches, or the smallest group if nothing does."""
     groups = _groups(shape)
-    plans = [
-        _plan(shape, target, group, by_panel=by_panel, width=width)
+    found = [
+        Grouping(*group, by_panel)
         for group in groups
         for by_panel in (False, True)
         if _fits(shape, target, group, by_panel=by_panel)
     ]
-    if not plans:
-        return _plan(shape, target, groups[-1], by_panel=True, width=width)
-    return min(plans, key=lambda plan: plan.cycles)
+    return found or [Grouping(*groups[-1], True)]
 
 
 def _groups(shape: WinogradShape) -> list[tuple[int, int]]:
@@ -165,7 +180,7 @@ def _fits(shape: WinogradShape, target: Target, group: tuple[int, int], *, by_pa
     """True when V, and the products of the widest panel, find room in the caches."""
     tiles = group[0] * group[1]
     products = 4 * shape.points * min(shape.outputs, 4 * shape.block) * tiles
-    local = min(target.l2_bytes // 2, LARGEST_LOCAL)
+    local = local_bytes(target)
     return (
         shape.v_bytes(tiles) <= (4 * target.l2_bytes if by_panel else local) and products <= local
     )
@@ -174,12 +189,12 @@ def _fits(shape: WinogradShape, target: Target, group: tuple[int, int], *, by_pa
 def _plan(
     shape: WinogradShape,
     target: Target,
-    group: tuple[int, int],
+    group: Grouping,
+    knobs: Knobs,
     *,
-    by_panel: bool,
     width: int,
 ) -> Plan:
-    tiles = group[0] * group[1]
+    tiles, by_panel = group.rows * group.columns, group.by_panel
     groups = shape.batch * shape.down * shape.across // tiles
     choices = tiles_in_registers(tiles, shape.vectors, target, width=width)
     if shape.groups > 1:  # channels of two groups read nothing in common
@@ -189,23 +204,27 @@ def _plan(
         work = _group_cycles(shape, target, tiles, groups, registers, width)
         jobs = ceil(shape.outputs / shape.block / registers.vectors) if by_panel else groups
         if shape.v_bytes(tiles) > target.l2_bytes:
-            work += _SEEN_INPUTS * groups * jobs * shape.v_bytes(tiles) / BYTES_PER_CYCLE
+            work += (
+                _SEEN_INPUTS * groups * jobs * shape.v_bytes(tiles) / shared_bytes_per_cycle(target)
+            )
         if by_panel:  # every core reads all of V, of which the others have made most
-            work += groups * (target.cores - 1) * shape.v_bytes(tiles) / FOREIGN_BYTES_PER_CYCLE
+            work += groups * (target.cores - 1) * remote_cycles(shape.v_bytes(tiles), target)
         forks = 2 * groups if by_panel else 1
-        share = ceil(jobs / target.cores) * target.cores / jobs
+        share = unevenness(jobs, target)
         if by_panel:  # the last panel may be narrower than the others
             share *= jobs * registers.vectors * shape.block / shape.outputs
-        return work * max(1.0, share) + forks * FORK_CYCLES
+        return work * max(1.0, share) + forks * fork_cycles(target)
+
+    vectors = shape.outputs // shape.block
 
     def rank(registers: Tile) -> tuple[float, bool, float, int]:
         """Ties (memory may decide) go to tiles without a rest, to fewer steps, to larger ones."""
         rest = tiles % registers.rows > 0
-        steps = tile_set_cycles(tiles, shape.outputs // shape.block, registers, width)
+        steps = tile_set_cycles(tiles, vectors, registers, width, target)
         return round(cycles(registers), 3), rest, steps, -registers.rows * registers.vectors
 
-    best = min(choices, key=rank)
-    return Plan(*group, best, by_panel, cycles(best))
+    best = knobs.pick("tile", choices, cost=rank)
+    return Plan(group.rows, group.columns, best, by_panel, cycles(best))
 
 
 def _group_cycles(
@@ -214,21 +233,15 @@ def _group_cycles(
     """Return the cycles of the products and transforms of all groups, and of waits for weights."""
     vectors = shape.outputs // shape.block
     wait = _weight_wait(shape, target, tiles, registers, width)
-    steps = tile_set_cycles(tiles, vectors, registers, width, wait)
+    steps = tile_set_cycles(tiles, vectors, registers, width, target, wait)
     products = shape.products * steps
     times = groups if shape.weight_bytes > target.l2_bytes // 2 else 1
-    speed = bytes_per_cycle(target) if times == 1 else BYTES_PER_CYCLE
+    speed = memory_bytes_per_cycle(target) if times == 1 else shared_bytes_per_cycle(target)
     waits = times * max(0.0, shape.weight_bytes / speed - products)
     if shape.weight_bytes > target.l2_bytes:
-        waits += _SEEN_WEIGHTS * (times - 1) * shape.weight_bytes / BYTES_PER_CYCLE
+        waits += _SEEN_WEIGHTS * (times - 1) * shape.weight_bytes / shared_bytes_per_cycle(target)
     touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
-    return groups * (products + touched * CYCLES_PER_VECTOR[shape.side]) + waits
-
-
-def bytes_per_cycle(target: Target) -> float:
-    """Return what each core reads from memory while all do: more cores have more of it, but less
-    than as many times as much."""
-    return BYTES_PER_CYCLE / sqrt(target.cores)
+    return groups * (products + fma_cycles(touched * OPERATIONS[shape.side], target)) + waits
 
 
 def _weight_wait(
@@ -238,9 +251,9 @@ def _weight_wait(
 
     0 where one pass takes them or the first cache holds those of a point.
     """
-    size = 4 * target.lanes()
+    size = target.vector_bytes
     is_near = shape.reduced * registers.vectors * width * size <= target.l1_bytes // 2
-    return 0.0 if is_near or tiles <= registers.rows else size / NEAR_BYTES_PER_CYCLE
+    return 0.0 if is_near or tiles <= registers.rows else level_cycles(size, 2, target)
 
 
 def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
@@ -251,10 +264,11 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     result = s[group.outputs[0]]
     width = _width(result, target)
     shape = _shape_of(group)
-    plan = plan_winograd(shape, target, width=width)
+    plan = plan_winograd(shape, target, width=width, knobs=knobs)
     peel_border(result)
     tail = [x for x in live_stages(s) if not x.is_output and x is not products]
-    held = _holds_a_tile(group.attrs.tile, group.attrs.points, target)
+    fits = _holds_a_tile(group.attrs.tile, group.attrs.points, target)
+    held = knobs.flag("rows_in_registers", default=fits)
     at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs, target, held=held)
     _input_transform(v, rows_in, plan, target, group.attrs.dilations[1])
     v.compute_at(result, at_group)
@@ -262,10 +276,11 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     if group.attrs.stride > 1:
         _skip_odd_ends(sums, group.attrs.stride)
     if group.attrs.unused:
-        skip_unused(sums, group.attrs.unused)
+        skip_unused(sums, compute_of(sums).reduce_axis[-2], group.attrs.unused)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
     is_near = shape.v_bytes(plan.rows * plan.columns) <= target.l2_bytes * 3 // 4
-    _fetch_next(sums, plan, width, ceil(panels / target.cores) if is_near else 1)
+    fetched = ceil(panels / target.cores) if is_near else 1
+    _fetch_next(sums, plan, width, fetched, target, knobs)
     products.compute_at(result, at_panel)
     rows_out.compute_at(result, at_tile)
     _columns_first(rows_out, held=held)
@@ -328,7 +343,7 @@ def _result_loops(
         result.unroll(r)
     result.unroll(c)
     result.vectorize(ocb)
-    group = result.fuse(*groups)
+    group = result.fuse(*groups, name="group")
     result.parallel(panel if plan.by_panel else group)
     return group, panel, register
 
@@ -359,7 +374,7 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int
     v.vectorize(icb)
     if plan.by_panel:
         v.set_scope("workspace")
-        v.parallel(v.fuse(n, down, ic))  # a core made the rows it reads here
+        v.parallel(v.fuse(n, down, ic, name="task"))  # a core made the rows it reads here
     rows.compute_at(v, register)
     i, n, ic, p, w, icb = axes_of(rows)
     rows.reorder(n, ic, p, w, i, icb)
@@ -394,7 +409,9 @@ def _skip_odd_ends(sums: Stage, stride: int) -> None:
         sums.skip_past(phase, (point, phase), (known(point) - 1) * stride + 1)
 
 
-def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int) -> None:
+def _fetch_next(
+    sums: Stage, plan: Plan, width: int, panels: int, target: Target, knobs: Knobs
+) -> None:
     """Fetch what the sums read before they need it.
 
     Of weights one pass over the tiles of a group fetches those some steps ahead. Of several passes
@@ -408,14 +425,17 @@ def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int) -> None:
     i, j, _, oc, t, _ = op.axis
     ic, icb = op.reduce_axis[-2:]
     points = (oc, i, j)
-    if plan.by_panel:
+    if plan.by_panel and knobs.flag("fetch_inputs", default=True):
         first = [([oc], vectors, vectors * panels)]
         sums.prefetch_panel(v, ic, points, step=vectors, tiles=first, once=True)
     if plan.rows * plan.columns <= rows:
-        sums.prefetch(weights, icb, ceil(FROM_MEMORY / tile_cycles(rows, vectors * width)))
+        step = tile_cycles(rows, vectors * width, target)
+        if steps := fetch_distance(knobs, "fetch_weights", ceil(steps_to_memory(step, target))):
+            sums.prefetch(weights, icb, steps)
         return
-    passes = [([t], rows, plan.rows * plan.columns)]
-    sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes)
+    if knobs.flag("fetch_next_weights", default=True):
+        passes = [([t], rows, plan.rows * plan.columns)]
+        sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes)
 
 
 def _columns_first(rows_out: Stage, *, held: bool) -> None:
