@@ -10,7 +10,7 @@ from math import prod
 
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import FAR
+from treadle.expr.intervals import FAR
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -19,8 +19,8 @@ from treadle.loop.memory import Memory
 from treadle.loop.nodes import Buffer, For, If, Prefetch, Stmt
 from treadle.loop.regions import Box, Span, index_span
 from treadle.te.loops import AxisNote, Panel, Tiles, ceil_div, position, product
+from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.stage import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 LINE_BYTES = 64
 """What one prefetch brings; machines with longer lines get some twice."""
@@ -236,6 +236,21 @@ def _next_panels(
     return moved
 
 
+def _steps_of_lines(buffer: Buffer, spans: Sequence[Span]) -> list[int]:
+    """Return how far apart lines are along every dimension of a region.
+
+    Where rows are read whole and are shorter than a line, a line holds several of them.
+    """
+    steps, room = [1] * len(spans), _line_elements(buffer.dtype)
+    for d in reversed(range(len(spans))):
+        steps[d] = max(1, room)
+        whole = int_value(buffer.shape[d])
+        if whole is None or int_value(spans[d].extent) != whole or room % max(whole, 1):
+            break
+        room //= whole
+    return steps
+
+
 def _lines(
     name: str,
     buffer: Buffer,
@@ -245,7 +260,7 @@ def _lines(
     known: Simplifier,
 ) -> Stmt:
     """Return loops that prefetch every cache line of a region of a buffer."""
-    steps = [1] * (len(spans) - 1) + [_line_elements(buffer.dtype)]
+    steps = _steps_of_lines(buffer, spans)
     loops: list[tuple[Var, Expr]] = []
     at: list[Expr] = []
     for span, step in zip(spans, steps, strict=True):

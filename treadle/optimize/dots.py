@@ -15,6 +15,7 @@ multiplied in pairs, too, where there is an instruction; the sums are float32.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,6 +57,12 @@ class Factors:
         return "bytes" if self.data_type in _BYTES else "pairs"
 
     @property
+    def is_zero_known(self) -> bool:
+        """True where the data can stand for their zero, as around images."""
+        low, high = (int(f(self.data_type)) for f in (min_value, max_value))
+        return isinstance(self.zero, int) and low <= self.zero <= high
+
+    @property
     def data_type(self) -> str:
         """The element type of the data."""
         return tensor_type(self.data.type).dtype
@@ -83,8 +90,17 @@ class Factors:
         return ew.subtract(total, taken, origin=origin)
 
 
-def small_factors(x: Node, w: Node, steps: int, target: Target) -> Factors | None:
-    """Return the factors of a sum of `steps` products as small numbers; None: as they are."""
+def small_factors(
+    x: Node,
+    w: Node,
+    steps: int,
+    target: Target,
+    fits: Callable[[Factors], bool] = lambda _: True,
+) -> Factors | None:
+    """Return the factors of a sum of `steps` products as small numbers; None: as they are.
+
+    `fits` tells whether factors of bytes can be used.
+    """
     dtype = tensor_type(x.type).dtype
     if steps < 2 or not isinstance(w, Constant):
         return None
@@ -97,7 +113,7 @@ def small_factors(x: Node, w: Node, steps: int, target: Target) -> Factors | Non
         return None
     if limits[0] >= -128 and limits[1] <= 127:
         found = _byte_factors(x, w, target)
-        if found is not None:
+        if found is not None and fits(found):
             return found
     if dot_for("int16", "int16", target) is None:
         return None
@@ -171,21 +187,17 @@ def in_whole_steps(x: Node, axis: int, extent: int, steps: int, origin: str) -> 
 
 
 def conv_factors(node: Call, x: Node, target: Target) -> Factors | None:
-    """Return the factors of a convolution of data `x` as small integers; None: as they are.
-
-    Zeros around the data are their zero point around bytes: it must be a byte that is known.
-    """
+    """Return the factors of a convolution of data `x` as small integers; None: as they are."""
     w, attrs = node.args[1], node.attrs
     assert isinstance(attrs, ConvAttrs)
     if attrs.groups != 1 or not isinstance(w, Constant):
         return None
-    found = small_factors(x, w, w.value.shape[1], target)
-    if found is None or not any((*attrs.pads_before, *attrs.pads_after)) or found.zero == 0:
-        return found
-    low, high = (int(f(found.data_type)) for f in (min_value, max_value))
-    if isinstance(found.zero, int) and low <= found.zero <= high:
-        return found
-    return None
+    has_pads = any((*attrs.pads_before, *attrs.pads_after))
+
+    def fits(factors: Factors) -> bool:
+        return not has_pads or factors.is_zero_known
+
+    return small_factors(x, w, w.value.shape[1], target, fits)
 
 
 def conv_of_steps(node: Call, factors: Factors) -> Node:
