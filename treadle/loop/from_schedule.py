@@ -80,17 +80,22 @@ _MOST_CASES = 16
 
 
 def schedule_to_func(
-    schedule: Schedule, args: Sequence[Tensor | Var], name: str = "main"
+    schedule: Schedule,
+    args: Sequence[Tensor | Var],
+    name: str = "main",
+    *,
+    line_bytes: int = 64,
 ) -> PrimFunc:
     """Return the loop nest of a schedule as a function of `args`.
 
     Tensors among `args` become buffer parameters in their order (outputs are told by the schedule),
-    variables size parameters; sizes that only occur in shapes are added.
+    variables size parameters; sizes that only occur in shapes are added. One prefetch brings
+    `line_bytes`: the machine's where it is known, else what most have.
 
     Raises:
         ScheduleError: a stage is computed where its users cannot see it, or an input is missing.
     """
-    return cases_to_func([Case(schedule, args)], name)
+    return cases_to_func([Case(schedule, args)], name, line_bytes=line_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +107,7 @@ class Case:
     when: Expr | None = None
 
 
-def cases_to_func(cases: Sequence[Case], name: str = "main") -> PrimFunc:
+def cases_to_func(cases: Sequence[Case], name: str = "main", *, line_bytes: int = 64) -> PrimFunc:
     """Return one function of several schedules of the same computation, for different sizes.
 
     The first case that holds runs; the last holds always. The tensors of the cases are the same in
@@ -111,7 +116,7 @@ def cases_to_func(cases: Sequence[Case], name: str = "main") -> PrimFunc:
     before: n <= 16: for i in range(n): f(i);  else: parallel for i in range(n): f(i)
     after:  if n <= 16: for i in range(n): f(i), else: parallel for i in range(n): f(i)
     """
-    first, *others = (_Builder(c.schedule, c.args, name, c.when) for c in cases)
+    first, *others = (_Builder(c, name, line_bytes) for c in cases)
     params = first.params()
     for builder in others:
         builder.memory.names = first.memory.names
@@ -125,18 +130,17 @@ def cases_to_func(cases: Sequence[Case], name: str = "main") -> PrimFunc:
 
 
 class _Builder:
-    def __init__(
-        self, schedule: Schedule, args: Sequence[Tensor | Var], name: str, when: Expr | None
-    ) -> None:
+    def __init__(self, case: Case, name: str, line_bytes: int) -> None:
+        schedule, args = case.schedule, case.args
         self.schedule = schedule
         self.name = name
         self.tensors = [a for a in args if isinstance(a, Tensor)]
         self.sizes = size_params(args)
         self.bodies = inline_bodies(schedule)
-        self.memory = Memory(schedule, self.bodies)
+        self.memory = Memory(schedule, self.bodies, line_bytes)
         self.past_end: dict[int, set[IterVar]] = {}
         """The axes along which a stage is being computed past the end of its tensor."""
-        self.known = Simplifier(ranges_when(when, self.sizes))
+        self.known = Simplifier(ranges_when(case.when, self.sizes))
         """What is known of the variables at the statement being built."""
         self.threads = Threads()
         """The hardware axes of the kernel launch that is being built."""

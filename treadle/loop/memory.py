@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from treadle.dtype import itemsize
 from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, int_value
@@ -23,6 +24,8 @@ class Memory:
     schedule: Schedule
     bodies: dict[int, tuple[Expr, ...]]
     """The elements of every stage that is computed, by its id."""
+    line_bytes: int
+    """The bytes that one prefetch brings."""
     buffers: dict[tuple[int, int], Buffer] = field(default_factory=dict)
     """The buffer of every output (stage id, index)."""
     offsets: dict[int, tuple[Expr, ...]] = field(default_factory=dict)
@@ -36,6 +39,10 @@ class Memory:
         count = self.names.get(name, 0)
         self.names[name] = count + 1
         return name if count == 0 else f"{name}_{count}"
+
+    def line_of(self, dtype: str) -> int:
+        """Return how many elements of a type one prefetch brings."""
+        return max(1, self.line_bytes // itemsize(dtype))
 
     def reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
         """Yield the indices at which one stage reads another."""
