@@ -14,7 +14,8 @@ from treadle.expr.affine import (
     product_of_sums,
     splat_value,
 )
-from treadle.expr.bounds import Bounds, Interval, Ranges, fits
+from treadle.expr.bounds import Bounds, Ranges
+from treadle.expr.intervals import Interval, fits
 from treadle.expr.nodes import Binary, BinaryOp, Expr, binary
 
 _MAX_DIVISOR = 1 << 62

@@ -19,16 +19,11 @@ from treadle.expr.affine import (
     product_of_sums,
     splat_value,
 )
-from treadle.expr.bounds import (
-    Bounds,
-    Interval,
-    Ranges,
-    assume,
-    prove,
-)
+from treadle.expr.bounds import Bounds, Ranges, assume, prove
 from treadle.expr.casts import shorten_cast
 from treadle.expr.division import Division, DivisionOp
 from treadle.expr.fold import fold_binary, fold_call
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import (
     COMPARE_OPS,
     LOGIC_OPS,
@@ -46,6 +41,7 @@ from treadle.expr.nodes import (
     broadcast,
     call,
     int_value,
+    leaves,
 )
 from treadle.expr.rules import apply_rules
 
@@ -74,6 +70,8 @@ class Simplifier:
         self.bounds = Bounds(ranges)
         self.division = Division(self.bounds)
         self.memo: dict[Expr, Expr] = {}
+        self._scope = _scope_of(self.bounds)
+        self._partners: dict[Expr, tuple[Expr, int] | None] = {}
         self._contexts = contexts
         self._branches: dict[tuple[Expr, bool], Simplifier | None] = {}
 
@@ -90,10 +88,16 @@ class Simplifier:
     def run(self, e: Expr) -> Expr:
         """Return the simplified expression."""
         memo = self.memo
+        if e in memo:
+            return memo[e]
+        keys: dict[Expr, object] = {}
         stack = [e]
         while stack:
             node = stack[-1]
             if node in memo:
+                stack.pop()
+                continue
+            if node not in keys and self._is_remembered(node, keys):
                 stack.pop()
                 continue
             waiting = []
@@ -110,7 +114,41 @@ class Simplifier:
             result = self._node(node)
             memo[node] = result
             memo.setdefault(result, result)
+            self._remember(node, keys[node], result)
         return memo[e]
+
+    def _is_remembered(self, node: Expr, keys: dict[Expr, object]) -> bool:
+        """True where a node was simplified before under the same bounds of all that is in it.
+
+        Its result is in the memo then; else `keys` says under what to remember it, None where
+        more decides it than that: relations, or how many conditions were looked at before.
+        """
+        keys[node] = None
+        if self._scope is None or isinstance(node, (Var, Const)):
+            return False
+        inside = leaves(node)
+        if node.is_lazy_of:
+            return False
+        facts = self.bounds.facts
+        key = keys[node] = (tuple([facts.get(v) for v in inside]), self._scope)  # type: ignore[call-overload]
+        try:
+            found = node.simple_of[key]
+        except (AttributeError, KeyError):
+            return False
+        result = node if found is None else found
+        self.memo[node] = result
+        self.memo.setdefault(result, result)
+        return True
+
+    def _remember(self, node: Expr, key: object, result: Expr) -> None:
+        """Keep a result with its node; `None` for the node itself, which must not hold itself."""
+        if key is None:
+            return
+        kept = None if result is node else result
+        try:
+            node.simple_of[key] = kept
+        except AttributeError:
+            node.simple_of = {key: kept}
 
     def prove(self, cond: Expr) -> bool | None:
         """Return True or False where the condition is certain under the ranges, else None."""
@@ -277,11 +315,18 @@ class Simplifier:
             return self._merge_symbolic(s, atom, coef)
         if divisor <= 0:
             return None
+        if atom not in self._partners:
+            self._partners[atom] = self._partner(atom, divisor)
+        partner = self._partners[atom]
+        return None if partner is None else self._merge_pair(s, atom, coef, *partner, divisor)
+
+    def _partner(self, atom: Binary, divisor: int) -> tuple[Expr, int] | None:
+        """Return (q, k) where the quotient that belongs to a remainder is k * q."""
         quotient = self.division.quotient(self._sum_of(atom.a), divisor)
         if quotient.const or len(quotient.terms) != 1:
             return None
-        (partner, inner), *_ = quotient.terms.items()
-        return self._merge_pair(s, atom, coef, partner, inner, divisor)
+        ((partner, inner),) = quotient.terms.items()
+        return partner, inner
 
     def _merge_symbolic(self, s: Affine, atom: Binary, coef: int) -> Affine | None:
         """x // n * n + x % n  ->  x: a remainder by 0 means nothing."""
@@ -440,6 +485,16 @@ class Simplifier:
             values = tuple(cast(Broadcast, p).value for p in parts)
             return broadcast(self._rules(e.with_children(values)), e.lanes)
         return apply_rules(e)
+
+
+_Scope = tuple[tuple[Expr, Interval], ...]
+
+
+def _scope_of(bounds: Bounds) -> _Scope | None:
+    """Return what is known of other nodes than variables; None where relations are among it."""
+    if bounds.has_relations:
+        return None
+    return tuple([fact for fact in bounds.facts.items() if not isinstance(fact[0], Var)])
 
 
 def _is_constant(e: Expr) -> bool:

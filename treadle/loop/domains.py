@@ -9,13 +9,13 @@ from math import gcd
 from typing import Literal
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop.regions import Box, Span, index_span
 from treadle.te.loops import Fuse, Split, root_values
+from treadle.te.operations import IterVar
 from treadle.te.stage import Stage
-from treadle.te.tensor import IterVar
 
 Phase = Literal["whole", "init", "update"]
 ZERO = Const.of(0)

@@ -21,8 +21,9 @@ from functools import partial
 from treadle.errors import InternalError, ScheduleError, TreadleError, UsageError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, assume, prove, ranges_when
+from treadle.expr.bounds import assume, prove, ranges_when
 from treadle.expr.facts import Facts, Holding, Iterating
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -55,9 +56,7 @@ from treadle.loop.tensorize import (
 from treadle.loop.threads import Threads, fills_threads
 from treadle.te.intrinsics import Intrinsic
 from treadle.te.loops import AxisNote, Split, root_values
-from treadle.te.schedule import Schedule
-from treadle.te.stage import Stage
-from treadle.te.tensor import (
+from treadle.te.operations import (
     ComputeOp,
     ExternOp,
     IterVar,
@@ -65,6 +64,8 @@ from treadle.te.tensor import (
     Reduce,
     Tensor,
 )
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 _MOST_CASES = 16
 
@@ -828,7 +829,7 @@ def _grows_with(index: Expr, axis: Expr) -> bool:
     """True when an index is a multiple of an axis, above 0, and terms without it, or lacks it."""
     terms = dict(decompose(index).terms)
     factor = terms.pop(axis, 1)
-    return factor > 0 and not any(axis in ex.walk(t) for t in terms)
+    return factor > 0 and not any(ex.uses(t, axis) for t in terms)
 
 
 def _scope_or(stage: Stage, default: lp.Scope) -> lp.Scope:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval, prove
+from treadle.expr.bounds import prove
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, free_vars, int_value
 from treadle.te.arguments import (
     AXES,
@@ -46,8 +47,8 @@ from treadle.te.loops import (
     Tiles,
     position,
 )
+from treadle.te.operations import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
 from treadle.te.stage import Stage
-from treadle.te.tensor import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
 
 # -- loop structure ---------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from treadle.errors import ModelError
-from treadle.expr.bounds import FAR
+from treadle.expr.intervals import FAR
 from treadle.expr.nodes import convert, int_value, maximum, minimum
 from treadle.frontend.builders.basic import (
     broadcast,

@@ -19,7 +19,8 @@ from treadle.cost.forks import is_worth_forking
 from treadle.cost.memory import stack_bytes
 from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Bounds, Interval, ranges_when
+from treadle.expr.bounds import Bounds, ranges_when
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
@@ -158,7 +159,7 @@ def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> N
     result.unroll(vector)
     result.vectorize(lane)
     if axes.heads:
-        heads = result.fuse(*axes.heads)
+        heads = result.fuse(*axes.heads, name="head")
         if knobs.flag("parallel", default=True):
             result.parallel(heads)
     parts.product.compute_at(result, strip)
@@ -373,9 +374,9 @@ def _place_result(
     head: IterVar | None = None
     by_head = heads >= _TASKS_PER_CORE * target.cores
     if axes.heads and knobs.flag("by_head", default=by_head):
-        task = head = result.fuse(*axes.heads)
+        task = head = result.fuse(*axes.heads, name="head")
     else:
-        task = block = result.fuse(*axes.heads, block)
+        task = block = result.fuse(*axes.heads, block, name="task")
     is_long = is_open or _is_long(parts, lanes, target)
     if knobs.flag("parallel", default=is_long):
         result.parallel(task)
