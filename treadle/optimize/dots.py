@@ -16,14 +16,14 @@ multiplied in pairs, too, where there is an instruction; the sums are float32.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from treadle.dtype import bits, is_integer, is_signed, max_value, min_value
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, Node
-from treadle.graph.types import tensor_type
+from treadle.graph.types import known_sizes, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs
 from treadle.ops.lowered.dot import conv_dot, grouped, steps_in_word
@@ -210,14 +210,30 @@ def conv_of_steps(node: Call, factors: Factors) -> Node:
     x = in_whole_steps(factors.data, 1, channels, steps, origin)
     if factors.zero != 0 and any((*attrs.pads_before, *attrs.pads_after)):
         x, attrs = _padded_by_zero(x, attrs, factors, origin)
-    n, c, *spatial = tensor_type(x.type).shape
-    ndim = len(spatial)
-    apart = reshape(x, shape=(n, c // steps, steps, *spatial), origin=origin)
-    perm = (0, 1, *range(3, 3 + ndim), 2)
-    data = transpose(apart, perm=perm, origin=origin)
     weights = packed_constant(grouped(factors.weights, 1), w)
-    total = conv_dot.call(attrs, (data, weights), origin=origin)
+    ndim = weights.type.ndim - 3
+    how = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
+    words = _words(x, origin)
+    total = conv_dot(words, weights, **how, data=factors.data_type, origin=origin)
     return factors.less_zero(total, tuple(range(1, ndim + 2)), ndim, origin)
+
+
+def _words(x: Node, origin: str) -> Node:
+    """Return [n, c, *spatial] small integers as words of neighbouring channels, lowest first."""
+    dtype, (channels,) = tensor_type(x.type).dtype, known_sizes(tensor_type(x.type).shape[1:2])
+    steps, plain = steps_in_word(dtype), dtype if dtype.startswith("u") else f"u{dtype}"
+    made: Node | None = None
+    for k in range(steps):
+        at = {"begin": (k,), "end": (channels,), "strides": (steps,), "axes": (1,)}
+        part: Node = slice_(x, **at, origin=origin)
+        for wide in (plain, "uint32"):
+            part = ew.cast(part, dtype=wide, origin=origin)
+        if made is not None:
+            by = Constant.of(k * bits(dtype), "uint32")
+            part = ew.bitwise_or(made, ew.shift_left(part, by, origin=origin), origin=origin)
+        made = part
+    assert made is not None
+    return made
 
 
 def _padded_by_zero(
