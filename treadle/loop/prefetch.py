@@ -225,12 +225,12 @@ def _next_panels(
     if not side_by_side:
         return spans
     extents = stage.extents(nest.roots, nest.overrides)
-    turn: Expr = ZERO
-    turns: Expr = Const.of(1)
+    iteration: Expr = ZERO
+    iterations: Expr = Const.of(1)
     for x in inner:
-        turn, turns = turn * extents[x] + nest.bound[x], turns * extents[x]
+        iteration, iterations = iteration * extents[x] + nest.bound[x], iterations * extents[x]
     panel = spans[side_by_side[-1]]
-    skipped = ex.select(turn >= known.run(turns), panel.extent - 1, 0)
+    skipped = ex.select(iteration >= known.run(iterations), panel.extent - 1, 0)
     moved = list(spans)
     moved[side_by_side[-1]] = Span(panel.start + skipped, panel.extent)
     return moved
