@@ -148,8 +148,6 @@ class _Builder:
         """The loops and conditions it stands in."""
         self.attached = Attached(schedule)
 
-    # -- the function --------------------------------------------------------------------------
-
     def statement(self) -> Stmt:
         """Return all stages with the buffers they share."""
         check_attached(self.schedule, self.bodies)
@@ -198,8 +196,6 @@ class _Builder:
             return True
         live = (s for s in self.schedule.stages if id(s) in self.bodies)
         return any(self.schedule[t] is stage for s in live for t in read_by(s, self.bodies))
-
-    # -- one stage -----------------------------------------------------------------------------
 
     def _whole_stage(self, stage: Stage) -> Stmt:
         op = stage.op
@@ -262,8 +258,6 @@ class _Builder:
             body = For(var, extent, "vectorized" if wide else "serial", body)
         self.known = outside
         return body
-
-    # -- opening loops -------------------------------------------------------------------------
 
     def _open(self, stage: Stage, k: int, nest: Nest) -> Stmt:
         leaves = stage.leaf_iter_vars
@@ -410,8 +404,6 @@ class _Builder:
             second = orelse()
         return If(cond, first, None if lp.is_empty(second) else second)
 
-    # -- stages computed inside ----------------------------------------------------------------
-
     def _attach(self, stage: Stage, k: int, nest: Nest) -> Stmt:
         leaf = stage.leaf_iter_vars[k]
         here = self.attached.at(stage, leaf)
@@ -499,8 +491,6 @@ class _Builder:
         self.past_end[id(producer)] = past_end
         return box | {a: whole_tile(box[a], self.known) for a in past_end}
 
-    # -- intrinsics ----------------------------------------------------------------------------
-
     def _step(self, stage: Stage, k: int, nest: Nest, intrinsic: Intrinsic) -> Stmt:
         """Return one step of an intrinsic in place of the loops from leaf `k` on."""
         loops = stage.leaf_iter_vars[k:]
@@ -533,8 +523,6 @@ class _Builder:
             return Store(target, indices, ex.apply(intrinsic, [current, *args]))
         made = ex.apply(intrinsic, args)
         return Store(target, indices, body.combiner.combine((current,), (made,))[0])
-
-    # -- the innermost statement ---------------------------------------------------------------
 
     def _innermost(self, stage: Stage, nest: Nest) -> Stmt:
         at = self._place(stage, nest)
