@@ -137,6 +137,9 @@ class Operator(Generic[A]):
     binds: Callable[[A], tuple[Dim, ...]] | None = None
     """binds(attrs) -> the sizes that a call gives numbers: that in its last operand, or what its
     bodies decide."""
+    keeps_finite: bool = False
+    """Element-wise: True where finite elements give a finite one, whatever they are. Only then may
+    it run over padding lanes, which hold finite values of no meaning."""
     is_pure: bool = True
     """Calls with equal attributes and operands are equal; False for what each run draws."""
     control: Callable[..., Sequence[np.ndarray]] | None = None

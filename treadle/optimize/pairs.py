@@ -13,11 +13,9 @@ from treadle.dtype import is_integer, max_value, min_value
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import tensor_type
 from treadle.ops import elementwise as ew
-from treadle.ops.conv import ConvAttrs
 from treadle.ops.lowered.pairs import conv_pairs, pair_words
 from treadle.ops.movement import broadcast_to, pad, reshape, slice_, transpose
 from treadle.optimize.channels import packed_constant
-from treadle.passes import decided
 from treadle.target.base import Target
 
 LOW, HIGH = -(1 << 15), (1 << 15) - 1
@@ -27,14 +25,18 @@ _DEPTH = 16
 """How many operators back a value's range is looked for."""
 
 
-def are_pairs(x: Node, w: Node, steps: int, target: Target) -> bool:
-    """True where a sum of `steps` products of int32 `x` and constant `w` can be one of pairs.
+def why_not_pairs(x: Node, w: Node, steps: int, target: Target) -> str | None:
+    """Return why a sum of `steps` products of `x` and `w` cannot be one of pairs; None: it can.
 
-    The target has an instruction for it, and both factors are 16-bit numbers for certain.
+    The target must have an instruction for it, and both factors must be 16-bit numbers for certain.
     """
-    if not target.pair_lanes or steps < 2 or tensor_type(x.type).dtype != "int32":
-        return False
-    return _is_small(w) and _is_small(x)
+    if tensor_type(x.type).dtype != "int32" or steps < 2:
+        return "pairs are of int32 values, at least two in a sum"
+    if not target.pair_lanes:
+        return "the target has no instruction that multiplies and adds pairs"
+    if not _is_small(w) or not _is_small(x):
+        return "the values are not known to be 16-bit numbers"
+    return None
 
 
 def paired(x: Node, axis: int, extent: int, origin: str) -> Node:
@@ -52,20 +54,10 @@ def paired(x: Node, axis: int, extent: int, origin: str) -> Node:
     return ew.bitwise_or(low, high, origin=origin)
 
 
-def is_conv_of_pairs(node: Call, target: Target) -> bool:
-    """True for a convolution that `conv_of_pairs` takes."""
-    x, w = node.args
-    assert isinstance(node.attrs, ConvAttrs)
-    if node.attrs.groups != 1 or not isinstance(w, Constant):
-        return False
-    return are_pairs(x, w, w.value.shape[1], target)
-
-
 def conv_of_pairs(node: Call, x: Node) -> Node:
     """Return the convolution `node` of the data `x` with two channels in a word."""
     w = node.args[1]
     assert isinstance(w, Constant)
-    decided(node.origin, "method", "pairs", "data and weights are 16-bit numbers")
     words = paired(x, 1, w.value.shape[1], node.origin)
     weights = packed_constant(pair_words(w.value, 1), w)
     return conv_pairs.call(node.attrs, (words, weights), origin=node.origin)

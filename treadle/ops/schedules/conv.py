@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
@@ -38,7 +39,9 @@ from treadle.ops.schedules.tiles import (
     image_cycles,
     tile_cycles,
     tiles_in_registers,
+    weight_cycles,
 )
+from treadle.ops.schedules.winograd import bytes_per_cycle
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
@@ -59,7 +62,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
     groups = group.attrs.groups  # channels of two groups read nothing in common
     taps = _taps(total, group.attrs)
     unused = getattr(group.attrs, "unused", 0)
-    tile = _image_tile(
+    tile = image_tile(
         (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers,
         whole=groups > 1, taps=taps, reduction=_steps(total, unused),
     )  # fmt: skip
@@ -135,7 +138,7 @@ def schedule_phased_conv(group: Group, target: Target) -> None:
     *deep, oh, ow = (step for step, _ in parts)
     phases = [phase for _, phase in parts]
     registers = max(1, known(ocb) // lanes_of(result, target))
-    tile = _image_tile((sizes[-2], sizes[-1]), known(oc), target, registers, whole=False)
+    tile = image_tile((sizes[-2], sizes[-1]), known(oc), target, registers, whole=False)
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
@@ -157,7 +160,7 @@ def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
     return (n, oc, one, *deep, ocb) if flat else (n, oc, *deep, one, ocb)
 
 
-def _image_tile(
+def image_tile(
     image: tuple[int, int],
     vectors: int,
     target: Target,
@@ -167,6 +170,10 @@ def _image_tile(
     taps: tuple[Taps, Taps] | None = None,
     reduction: int = 0,
 ) -> WindowTile:
+    """Return the register tile of an image of (height, width) results, either OPEN where unknown.
+
+    `vectors` of output channels read the same input; a tile of `whole` ones leaves no rest of them.
+    """
     high, wide = image
     if OPEN in image and wide != 1:
         return _tile_for_any_width(wide, vectors, target, registers, whole=whole)
@@ -186,6 +193,49 @@ def _image_tile(
         )
     tile = best_window_tile(1, high, vectors, target, registers=registers, whole=whole)
     return WindowTile(tile.wide, 1, tile.vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedConvShape:
+    """The sizes of a convolution on channel blocks that its cycles depend on.
+
+    `images` of height x width results (depths count as images, a signal has a width of 1); `inputs`
+    channels are summed at `positions` of the window for each of the `vectors` blocks of `block`
+    output channels of each of the `groups`. With `taps` positions that meet padding are skipped.
+    """
+
+    images: int
+    height: int
+    width: int
+    inputs: int
+    positions: int
+    vectors: int
+    block: int
+    groups: int = 1
+    taps: tuple[Taps, Taps] | None = None
+
+
+def conv2d_nchwc_cycles(shape: BlockedConvShape, target: Target) -> float:
+    """Return the cycles of one core of `schedule_conv2d_nchwc`: of the tile that it takes.
+
+    Weights come from memory once: the first tile of every panel of them waits where its products
+    do not hide that.
+    """
+    registers = max(1, shape.block // target.lanes())
+    reduction = shape.inputs * shape.positions
+    tile = image_tile(
+        (shape.height, shape.width), shape.vectors, target, registers,
+        whole=shape.groups > 1, taps=shape.taps, reduction=reduction,
+    )  # fmt: skip
+    wait = weight_cycles(reduction, tile.vectors * registers, target)
+    image = (shape.height, shape.width, shape.vectors)
+    steps = image_cycles(image, tile, registers, shape.taps, wait)
+    cycles = shape.images * shape.inputs * steps * (1 if shape.taps else shape.positions)
+    weights = 4 * reduction * shape.vectors * shape.block
+    places = max(1, shape.images * shape.height * shape.width)
+    first = cycles * tile.high * tile.wide / places
+    reading = weights / bytes_per_cycle(target)
+    return shape.groups * (cycles + max(0.0, reading - first))
 
 
 def _tile_for_any_width(

@@ -64,6 +64,11 @@ def depthwise_tile(
     return min(tiles, key=rank)
 
 
+def depthwise_cycles(image: tuple[int, int], taps: WindowTaps, target: Target) -> float:
+    """Return the cycles for all positions of a register of channels, in the tile for them."""
+    return _image_cycles(image, depthwise_tile(image, taps, target), taps)
+
+
 def _room(target: Target) -> int:
     return target.vector_registers - 3  # for inputs that are loaded early and what the tail needs
 

@@ -22,7 +22,15 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import Tile, best_rows, best_tile, tile_cycles, tile_set_cycles
+from treadle.ops.schedules.tiles import (
+    BUSY,
+    Tile,
+    best_rows,
+    best_tile,
+    tile_cycles,
+    tile_set_cycles,
+)
+from treadle.ops.schedules.winograd import bytes_per_cycle
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv
@@ -31,6 +39,8 @@ _PARALLEL_COLUMNS = 256
 """Results of a product below which other threads are not woken."""
 _TILES_OF_MANY = 8
 """Tiles of a panel where it is not known how many there are: more only fetch lines twice."""
+_TYPICAL_ROWS = 128
+"""What an extent that only a run knows counts as in estimates."""
 _LEAST_BLOCK = 4
 """Blocks of rows are not taken smaller than this part of what fits, to divide them evenly: a rest
 of a rest would leave tiles of no known size."""
@@ -55,12 +65,57 @@ def schedule_dense_packed(group: Group, target: Target) -> None:
     vectors = max(1, (width or lanes) // lanes)
     *batch, m, _ = compute_of(result).axis
     row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
-    joint = _joint_rows(batch, m, best_rows(0, vectors, row_bytes, target))
-    tile = Tile(joint or best_rows(known(m), vectors, row_bytes, target), vectors)
-    block = None if joint else _row_block(sums, tile, target)
-    _schedule(group, sums, tile, lanes, block, is_joint=joint > 0)
+    matrices, rows = prod(map(known, batch)), known(m)
+    tile = packed_tile(matrices, rows, vectors, row_bytes, target)
+    is_joint = tile.rows > rows > 0
+    block = None if is_joint else _row_block(sums, tile, target)
+    _schedule(group, sums, tile, lanes, block, is_joint=is_joint)
     _fetch_ahead(sums, weights, tile, target)
     _fetch_next_panel(sums, weights, tile)
+
+
+def packed_tile(matrices: int, rows: int, vectors: int, row_bytes: int, target: Target) -> Tile:
+    """Return the tile of rows x vectors in registers for panels of `vectors`; 0 rows: not known.
+
+    It has the rows of several matrices where each has few.
+    """
+    joint = _joint_rows(matrices, rows, best_rows(0, vectors, row_bytes, target))
+    return Tile(joint or best_rows(rows, vectors, row_bytes, target), vectors)
+
+
+def dense_packed_cycles(
+    sizes: tuple[int, int, int, int], width: int, dtype_bits: int, target: Target
+) -> float:
+    """Return the cycles of one core of `schedule_dense_packed`.
+
+    `sizes` are matrices, rows of each (0 where not known), columns and steps; `width` are the
+    columns of a panel. Weights come from memory once, while products are computed.
+    """
+    matrices, rows, columns, steps = sizes
+    vectors = max(1, width // target.lanes(dtype_bits))
+    tile = packed_tile(matrices, rows, vectors, steps * dtype_bits // 8, target)
+    rows = rows or _TYPICAL_ROWS
+    if tile.rows > rows:  # of several matrices
+        matrices, rows = 1, matrices * rows
+    strips = -(-columns // target.lanes(dtype_bits))
+    products = matrices * steps * tile_set_cycles(rows, strips, tile, 1)
+    return max(products, _reading_cycles(sizes, dtype_bits, target))
+
+
+def matmul_cycles(sizes: tuple[int, int, int, int], dtype_bits: int, target: Target) -> float:
+    """Return the cycles of one core of `schedule_matmul`; `sizes` as for `dense_packed_cycles`."""
+    matrices, rows, columns, steps = sizes
+    lanes, steps = target.lanes(dtype_bits), steps or _TYPICAL_ROWS
+    strips = -(-(columns or _TYPICAL_ROWS) // lanes)
+    tile = _tile(rows, columns, lanes, target)
+    products = matrices * steps * tile_set_cycles(rows or _TYPICAL_ROWS, strips, tile, 1)
+    return max(products, _reading_cycles(sizes, dtype_bits, target))
+
+
+def _reading_cycles(sizes: tuple[int, int, int, int], dtype_bits: int, target: Target) -> float:
+    """Return the cycles in which the second factor is read from memory once."""
+    _, _, columns, steps = sizes
+    return steps * columns * dtype_bits / 8 / (BUSY * bytes_per_cycle(target))
 
 
 def schedule_dense_blocks(group: Group, target: Target) -> None:
@@ -77,7 +132,7 @@ def schedule_dense_blocks(group: Group, target: Target) -> None:
     rows = known(m)
     vectors = min(-(-(known(n) or lanes) // lanes), 4 if 0 < rows <= 4 else 2)
     most = max(1, (target.vector_registers - 3 * vectors - 2) // vectors)
-    joint = _joint_rows(batch, m, most)
+    joint = _joint_rows(prod(map(known, batch)), rows, most)
     tiles = -(-rows // most)
     tile = Tile(joint or (-(-rows // tiles) if tiles else most), vectors)
     _schedule(group, sums, tile, lanes, None, is_joint=joint > 0)
@@ -134,9 +189,8 @@ def _schedule(
         result.prefetch(tensor, place, 0)
 
 
-def _joint_rows(batch: list[IterVar], m: IterVar, most: int) -> int:
+def _joint_rows(matrices: int, rows: int, most: int) -> int:
     """Return the rows of a tile of several matrices where each has few rows; 0 for one by one."""
-    matrices, rows = prod(map(known, batch)), known(m)
     if matrices < 2 or not 0 < 2 * rows <= most:
         return 0
     return -(-matrices // -(-matrices // (most // rows))) * rows

@@ -21,7 +21,8 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import tile_cycles
+from treadle.ops.schedules.tiles import LOADS_PER_CYCLE, tile_cycles
+from treadle.ops.schedules.winograd import bytes_per_cycle
 from treadle.target.base import Target
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp
@@ -131,6 +132,45 @@ def conv_tile(extents: tuple[int, int, int], filters: int, lanes: int, target: T
     )
     whole = (filters, max(rows, 1), vectors)
     return min(candidates, key=lambda t: _cost(t, whole), default=ConvTile(1, 1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class PlainConvShape:
+    """The sizes of a convolution in the layout of the model that its cycles depend on.
+
+    `images` of rows x columns results (depths count as images, a signal is one row) of `filters`
+    output channels, of which `together` read the same `inputs` channels at `positions` of the
+    window. Along a row windows are `stride` apart.
+    """
+
+    images: int
+    rows: int
+    columns: int
+    filters: int
+    together: int
+    inputs: int
+    positions: int
+    stride: int = 1
+    dtype_bits: int = 32
+
+
+def plain_conv_cycles(shape: PlainConvShape, target: Target) -> float:
+    """Return the cycles of one core of `schedule_plain_conv`: of the tile that it takes.
+
+    Inputs a stride apart are gathered into a vector one by one. Weights come from memory once: the
+    first strip of a tile of filters waits where its products do not hide that.
+    """
+    lanes = target.lanes(max(32, shape.dtype_bits))
+    extents = (shape.filters, shape.rows, shape.columns)
+    tile = conv_tile(extents, shape.together, lanes, target)
+    whole = (shape.together, max(shape.rows, 1), max(1, -(-shape.columns // lanes)))
+    gathered = lanes / LOADS_PER_CYCLE if shape.stride > 1 else 0.0
+    strips = -(-whole[0] // tile.filters) * whole[1] * whole[2]
+    groups, steps = shape.filters // shape.together, shape.inputs * shape.positions
+    cycles = shape.images * groups * steps * (_cost(tile, whole)[0] + strips * gathered)
+    first = cycles * tile.height * tile.vectors / max(1, shape.images * whole[1] * whole[2])
+    weights = shape.filters * steps * shape.dtype_bits / 8
+    return cycles + max(0.0, weights / bytes_per_cycle(target) - first)
 
 
 def _cost(tile: ConvTile, whole: tuple[int, int, int]) -> tuple[float, int]:

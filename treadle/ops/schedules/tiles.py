@@ -21,6 +21,8 @@ _STEP_OVERHEAD = 1.0
 MOST_ROWS_HIGH = 4
 FAR_BYTES_PER_CYCLE = 16.0
 """What a core reads from the cache behind its own, where weights do not stay in that."""
+BUSY = 0.85
+"""The share of its time that memory delivers weights while products are computed."""
 _PAGE_BYTES = 4096
 _LINE_BYTES = 64
 _MOST_PANEL_VECTORS = 4
