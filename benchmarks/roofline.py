@@ -22,7 +22,8 @@ from rich.table import Table
 import treadle
 from benchmarks import machine
 from benchmarks.engines import random_inputs
-from treadle.cli.profile import Layer, Limits, measure, measured_limits
+from treadle.cli.profile import measure
+from treadle.cli.roofline import Layer, Limits, measured_limits
 from treadle.runtime.array import array
 from treadle.settings import use
 

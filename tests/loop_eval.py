@@ -68,6 +68,16 @@ class _Machine:
             return self._allocate(s)
         if isinstance(s, lp.Prefetch):
             return self._seq([])
+        if isinstance(s, lp.Let):
+            return self._let(s)
+        if isinstance(s, lp.Evaluate):
+            value = self.expr(s.value)
+
+            def evaluate(frame: Frame) -> None:
+                value(frame, 0)
+
+            return evaluate
+        assert isinstance(s, lp.If), f"{s} needs the interpreter of threads"
         return self._if(s)
 
     def _seq(self, parts: list[Run]) -> Run:
@@ -124,6 +134,16 @@ class _Machine:
 
         return execute
 
+    def _let(self, s: lp.Let) -> Run:
+        value, body, var = self.expr(s.value), self.stmt(s.body), s.var
+
+        def execute(frame: Frame) -> None:
+            frame[var] = int(value(frame, 0))
+            body(frame)
+            del frame[var]
+
+        return execute
+
     def _if(self, s: lp.If) -> Run:
         cond, then = self.expr(s.cond), self.stmt(s.then)
         orelse = self.stmt(lp.seq() if s.orelse is None else s.orelse)
@@ -147,6 +167,8 @@ class _Machine:
             return lambda frame, lane: constant
         if isinstance(e, Var):
             return lambda frame, lane: frame[e]
+        if isinstance(e, nodes.Apply):
+            return self.expr(e.instruction.expand(e.args))
         operands = [self.cache[c] for c in e.children]
         if isinstance(e, nodes.Load):
             return self._load(e, operands)

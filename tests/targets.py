@@ -13,6 +13,8 @@ AVX512 = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 {CACHES}")
 AVX2 = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu=haswell {CACHES}")
 SSE = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64 {CACHES}")
 NEON = parse_target(f"llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1 {CACHES}")
+NEOVERSE_V1 = parse_target(f"llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1 {CACHES}")
+ALDER_LAKE = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu=alderlake {CACHES}")
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2, "neon": NEON}
 """The machines that schedules are written for, by the name a parametrised test shows."""

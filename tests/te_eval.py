@@ -181,6 +181,8 @@ class _Frame:
             return self._select(e, mask)
         if isinstance(e, nodes.Load):
             return self._load(e, mask)
+        if isinstance(e, nodes.Apply):
+            return self.value(e.instruction.expand(e.args), mask)
         assert isinstance(e, nodes.Call), f"unexpected node {e}"
         return _intrinsic(e.name, [self.value(a, mask) for a in e.args], e)
 
@@ -270,19 +272,12 @@ _FLOAT: dict[str, Callable[..., np.ndarray]] = {
 }  # fmt: skip
 
 
-def _dot_pairs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    low = a.astype("int16").astype("int32") * b.astype("int16")
-    return np.asarray(low + (a >> 16) * (b >> 16))
-
-
 def _intrinsic(name: str, args: list[np.ndarray], e: nodes.Call) -> np.ndarray:
     if name == "not":
         return np.logical_not(args[0])
     if name == "bitcast":
         bits = np.ascontiguousarray(args[0]).view(dt.to_numpy(e.dtype))
         return np.asarray(bits.reshape(args[0].shape))
-    if name == "dot_pairs":
-        return _dot_pairs(*args)
     if name == "abs":
         return np.abs(args[0])
     if name == "pow" and not dt.is_float(e.dtype):

@@ -140,6 +140,43 @@ def test_layers() -> None:
     assert not violations, "\n".join(violations)
 
 
+FORMATS = {"onnx"}
+"""Sub-packages of `frontend` that read one format each; what importers share imports none."""
+
+
+def shared_frontend_violation(importer: str, imported: str) -> bool:
+    """True where a module that all importers share would import one of them, or its library."""
+    of_format = tuple(f"treadle.frontend.{name}" for name in FORMATS)
+    is_shared = importer.startswith("treadle.frontend") and not importer.startswith(of_format)
+    return is_shared and (
+        imported.split(".")[0] in HEAVY
+        or (imported + ".").startswith(tuple(f"{n}." for n in of_format))
+    )
+
+
+def all_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield the name of each imported module, of any package, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def test_what_importers_share_reads_no_format() -> None:
+    assert shared_frontend_violation("treadle.frontend.builders.conv", "onnx.helper")
+    assert shared_frontend_violation("treadle.frontend.symbolic", "treadle.frontend.onnx.node")
+    assert not shared_frontend_violation("treadle.frontend.onnx.node", "onnx")
+    assert not shared_frontend_violation("treadle.frontend.builders.conv", "treadle.ops.conv")
+    violations = [
+        f"{path.relative_to(ROOT)}:{line}: imports {imported}"
+        for path in (PACKAGE / "frontend").rglob("*.py")
+        for imported, line in all_imports(tree_of(path))
+        if shared_frontend_violation(module_name(path), imported)
+    ]
+    assert not violations, "\n".join(violations)
+
+
 def test_no_module_is_imported_by_a_name_the_root_gives_to_something_else() -> None:
     """`from treadle import settings` gives the function that users call, not the module."""
     taken = {

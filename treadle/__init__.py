@@ -9,6 +9,7 @@ from treadle.build.load import load
 from treadle.build.te_build import build, lower
 from treadle.errors import (
     ArtifactError,
+    ConfigError,
     InputError,
     InternalError,
     ModelError,
@@ -29,10 +30,9 @@ from treadle.target.parse import parse_target
 __version__ = "0.1.0"
 
 __all__ = [
-    "ArtifactError", "Device", "Executable", "InferenceSession", "InputError", "InternalError",
-    "LoadedExecutable", "ModelError", "NDArray", "ScheduleError", "SessionOptions", "Target",
-    "TargetError", "ToolchainError", "TreadleError", "TypeMismatch", "UnsupportedOperators",
-    "UsageError", "array", "build", "compile", "cpu", "empty", "from_dlpack", "load",
-    "load_module", "lower",
-    "parse_target", "settings", "te",
+    "ArtifactError", "ConfigError", "Device", "Executable", "InferenceSession", "InputError",
+    "InternalError", "LoadedExecutable", "ModelError", "NDArray", "ScheduleError", "SessionOptions",
+    "Target", "TargetError", "ToolchainError", "TreadleError", "TypeMismatch",
+    "UnsupportedOperators", "UsageError", "array", "build", "compile", "cpu", "empty",
+    "from_dlpack", "load", "load_module", "lower", "parse_target", "settings", "te",
 ]  # fmt: skip

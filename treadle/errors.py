@@ -62,6 +62,10 @@ class ScheduleError(TreadleError):
     """A schedule step does not fit the stage or axis it names."""
 
 
+class ConfigError(TreadleError):
+    """A configuration or a record of one does not fit the knobs of its kernel, or is none."""
+
+
 class TargetError(TreadleError):
     """A target string, CPU name or feature is not known."""
 

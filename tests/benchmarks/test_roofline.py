@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import roofline
-from treadle.cli.profile import Layer, Limits
+from treadle.cli.roofline import Layer, Limits
 
 LIMITS = Limits(gflops=100.0, gigabytes=10.0)
 LAYERS = [

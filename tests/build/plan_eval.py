@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from treadle import dtype as dt
-from treadle.build.compile import _kernels as kernels_of
+from treadle.build.compile import kernels_of
 from treadle.build.in_place import overwritable
-from treadle.build.memory_plan import KernelUse, MemoryPlan, Step, Value, plan_memory
+from treadle.build.memory_plan import Launch, MemoryPlan, Step, Value, plan_memory
 from treadle.graph import interpret
 from treadle.graph.nodes import Call, Function
 from treadle.target.base import Target
@@ -27,7 +27,7 @@ def plan_of(main: Function, target: Target, workspaces: Sequence[int] = ()) -> M
     """Return the plan of a fused function; call k needs `workspaces[k]` bytes (0 beyond)."""
     _, calls = kernels_of(main, target)
     sizes = [*workspaces, *[0] * len(calls)]
-    return plan_memory(main, {c: KernelUse("kernel", sizes[i]) for i, c in enumerate(calls)}, ())
+    return plan_memory(main, {c: Launch("kernel", sizes[i]) for i, c in enumerate(calls)}, ())
 
 
 def run(plan: MemoryPlan, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:

@@ -86,9 +86,9 @@ def test_what_an_operator_reads_may_change_between_compilations() -> None:
 def test_a_changed_schedule_of_a_built_in_operator_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
-    def schedule(group: Any, target: Any) -> None:
+    def schedule(group: Any, target: Any, knobs: Any) -> None:
         seen.append("mine")
-        built_in(group, target)
+        built_in(group, target, knobs)
 
     built_in = matmul.schedule.get("cpu", schedule_default)
     a = Var("a", TensorType((4, 4), "float32"))

@@ -10,10 +10,10 @@ import pytest
 
 from tests.build.test_memory_plan import copies, grow, planned
 from tests.optimize.cases import constant, function, inputs_of, var
-from treadle.build.compile import _kernels, compile_model
+from treadle.build.compile import compile_model, kernels_of
 from treadle.build.in_place import overwritable
 from treadle.build.kernel import Kernel
-from treadle.build.memory_plan import KernelUse, plan_memory
+from treadle.build.memory_plan import Launch, plan_memory
 from treadle.graph import interpret
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function, Node
@@ -93,7 +93,7 @@ def test_chains_of_residual_sums_compute_the_same(threads: int) -> None:
 def test_small_results_may_stay_where_they_are() -> None:
     first = grow(X, "a")
     main = fuse(function(grow(ew.add(grow(first, "b"), first), "c"), params=[X]), limit=1)
-    _, calls = _kernels(main, parse_target("llvm -num-cores=2"))
-    uses = {c: KernelUse("kernel") for c in calls}
+    _, calls = kernels_of(main, parse_target("llvm -num-cores=2"))
+    uses = {c: Launch("kernel") for c in calls}
     assert plan_memory(main, uses, (), overwrite_from=1024).arena_bytes == 2 * 1024
     assert plan_memory(main, uses, (), overwrite_from=1025).arena_bytes == 3 * 1024

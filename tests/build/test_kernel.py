@@ -14,10 +14,14 @@ import pytest
 
 import treadle
 from tests.optimize.cases import constant, function, inputs_of, var
-from treadle.build.kernel import Kernel
+from treadle import te
+from treadle.build.kernel import Kernel, Scheduled
+from treadle.expr.nodes import Var
 from treadle.graph import interpret
 from treadle.graph.nodes import Call, Function, Module, Node
+from treadle.graph.nodes import Var as GraphVar
 from treadle.graph.operator import Group
+from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.matmul import matmul
@@ -45,6 +49,7 @@ def test_every_stage_is_text(executable: treadle.Executable) -> None:
     assert executable.kernels
     for kernel in executable.kernels:
         assert kernel.graph_text().startswith("fn ")
+        assert f"{kernel.function.params[0].name}: float32[" in kernel.te_text()
         assert kernel.loop_text().startswith(f"def {kernel.name}(")
         assert f"@{kernel.name}(" in kernel.source()
         assert f"{kernel.name}:" in kernel.asm()
@@ -128,7 +133,7 @@ def test_a_schedule_that_does_not_apply_is_an_internal_error(
 ) -> None:
     from treadle.build import group
 
-    def broken(g: group.Group, _target: object) -> None:
+    def broken(g: group.Group, _target: object, _knobs: object) -> None:
         stage = g.schedule[g.outputs[0]]
         stage.split(stage.op.axis[0], factor=0)  # type: ignore[union-attr]
 
@@ -142,7 +147,7 @@ def test_a_schedule_that_does_not_apply_is_an_internal_error(
 
 
 def test_a_mistake_in_the_schedule_of_a_users_operator_is_the_users() -> None:
-    def broken(g: Group, _target: object) -> None:
+    def broken(g: Group, _target: object, _knobs: object) -> None:
         stage = g.schedule[g.outputs[0]]
         stage.split(stage.op.axis[0], factor=0)  # type: ignore[union-attr]
 
@@ -156,3 +161,109 @@ def test_a_mistake_in_the_schedule_of_a_users_operator_is_the_users() -> None:
         Kernel(main.body.op, parse_target("llvm")).loop_text()  # type: ignore[union-attr, arg-type]
     assert caught.value.problem == "split of i0 needs a positive integer factor, got 0"
     assert caught.value.at.startswith("the schedule of operator own_product, ")
+
+
+# ---- called and timed alone ----------------------------------------------------------------------
+
+
+def test_a_kernel_of_a_network_is_called_and_timed_alone() -> None:
+    x = var("x", 4, 6)
+    f = function(softmax(x, axis=1), params=[x])
+    (kernel,) = treadle.compile(Module(f)).kernels
+    given, out = kernel.random_arguments(seed=5)
+    kernel(given, out)
+    (want,) = interpret.run(f, {"x": given.numpy()})
+    np.testing.assert_allclose(out.numpy(), want, rtol=1e-5)
+    result = kernel.time_evaluator(number=2, repeat=3, flush=True)(given, out)
+    assert len(result.results) == 3
+    assert kernel.load() is kernel.load()
+    assert str(kernel.signature).endswith("(p0: float32[4, 6], out: float32[4, 6] out)")
+
+
+def test_sizes_of_a_kernel_are_told_by_its_arguments() -> None:
+    n = Var("n")
+    x = GraphVar("x", TensorType((n, n * 2), "float32"))
+    kernel = Kernel(Function((x,), ew.relu(x), "open"), parse_target("llvm"))
+    given, out = kernel.random_arguments(sizes={"n": 3})
+    assert given.shape == (3, 6)
+    kernel(given, out)
+    np.testing.assert_array_equal(out.numpy(), np.maximum(given.numpy(), 0))
+    with pytest.raises(treadle.InputError, match="size 'n' of kernel"):
+        kernel.random_arguments()
+
+
+def test_a_kernel_for_another_machine_has_texts_and_is_not_called() -> None:
+    kernel = Kernel(
+        one_kernel(2.0).function, parse_target("llvm -mtriple=riscv64-linux-gnu -num-cores=2")
+    )
+    assert "riscv" in kernel.source()
+    with pytest.raises(treadle.TargetError):
+        kernel(*kernel.random_arguments())
+
+
+def test_kernels_of_an_artifact_are_called_and_timed_alone(tmp_path: Path) -> None:
+    n = Var("n")
+    x = GraphVar("x", TensorType((n, 6), "float32"))
+    f = function(softmax(x, axis=1), params=[x])
+    treadle.compile(Module(f)).save(tmp_path / "m.tar")
+    loaded = treadle.load(tmp_path / "m.tar")
+    (kernel,) = loaded.kernels
+    given, out = kernel.random_arguments(seed=5, sizes={"n": 4})
+    kernel(given, out)
+    (want,) = loaded.run([given])
+    np.testing.assert_array_equal(out.numpy(), want.numpy())
+    assert kernel.time_evaluator(number=2)(given, out).min > 0
+
+
+def test_an_artifact_that_does_not_tell_its_kernels_runs_all_the_same(tmp_path: Path) -> None:
+    x = var("x", 4)
+    exe = treadle.compile(Module(function(ew.relu(x), params=[x])))
+    exe.save(tmp_path / "m.tar")
+    old = (tmp_path / "m.tar").read_bytes().replace(b'"kernels":', b'"kermits":')
+    (tmp_path / "old.tar").write_bytes(old)
+    loaded = treadle.load(tmp_path / "old.tar")
+    assert np.asarray(loaded.run([np.full(4, -1.0, "float32")])[0]).tolist() == [0] * 4
+    with pytest.raises(treadle.ArtifactError, match="does not say what its kernels take"):
+        _ = loaded.kernels
+    (tmp_path / "bad.tar").write_bytes(old.replace(b'"kermits":', b'"kernels":', 1))
+    with pytest.raises(treadle.ArtifactError, match="cannot be read"):
+        _ = treadle.load(tmp_path / "bad.tar").kernels
+
+
+# ---- kernels that are made of no graph -----------------------------------------------------------
+
+
+def scheduled() -> Kernel:
+    a = te.placeholder((8, 4), name="A")
+    k = te.reduce_axis((0, 4), "k")
+    b = te.compute((8,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    s = te.create_schedule(b)
+    s[b].split(b.op.axis[0], factor=2)
+    return Kernel(Scheduled(s, [a, b], "row sums"), parse_target("llvm"))
+
+
+def test_a_kernel_of_a_schedule_has_every_stage_but_the_graph() -> None:
+    kernel = scheduled()
+    assert kernel.name == "row_sums"
+    assert kernel.te_text().splitlines() == [
+        "A: float32[8, 4]",
+        "B: float32[8]; B[i] = sum(A[i, k], [k: 4])",
+    ]
+    assert kernel.schedule == "s[B].split(i, factor=2)"
+    assert "for i.outer in range(4):" in kernel.loop_text()
+    assert "row_sums:" in kernel.asm()
+    with pytest.raises(treadle.UsageError, match="is made of a te schedule: it has no graph"):
+        kernel.graph_text()
+    given, out = kernel.random_arguments()
+    kernel(given, out)
+    np.testing.assert_allclose(out.numpy(), given.numpy().sum(1), rtol=1e-5)
+
+
+def test_a_kernel_of_a_loop_nest_begins_there() -> None:
+    made = scheduled()
+    kernel = Kernel(made.loops, made.target)
+    assert kernel.loop_text() == made.loop_text()
+    assert kernel.source() == made.source()
+    for stage in ("te_text", "schedule"):
+        with pytest.raises(treadle.UsageError, match="is made of a loop nest: it has no"):
+            getattr(kernel, stage)()

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 import treadle
-from treadle.build.kernel_cache import CompiledKernel, load_kernel, store_kernel
+from treadle.build.kernel import ObjectCode
+from treadle.build.kernel_cache import load_kernel, store_kernel
 from treadle.settings import use
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 SHAPES = {"image": (1, 1, 8, 8)}
-KERNEL = CompiledKernel(b"code", 64)
+KERNEL = ObjectCode(b"code", 64)
 
 
 def test_kernel_comes_back(tmp_path: Path) -> None:

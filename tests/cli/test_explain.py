@@ -143,3 +143,52 @@ def test_code_is_dumped_beside_the_artifact(
     with pytest.raises(SystemExit):
         main([*words, "--dump-code", "ll,ptx"])
     assert "'ptx' is none of relay, tir, ll, c, asm" in capsys.readouterr().err
+
+
+@pytest.fixture
+def kernel_name(model: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The name of the kernel that has the convolution."""
+    assert main(["explain", str(model), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["instructions"]
+    return next(str(row["kernel"]) for row in rows if "relu" in row["nodes"])
+
+
+def test_explain_prints_the_knobs_of_a_kernel(
+    model: Path, kernel_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(model), "--kernel", kernel_name[:-3], "--json", "--space"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kernel"], found["config"]) == (kernel_name, {})
+    assert found["origins"] == ["conv+relu"]
+    for knob in found["knobs"]:
+        assert knob["candidates"] == len(knob["space"])
+        assert knob["is_default"]
+        if knob["cost"] is not None:
+            assert knob["cost"] == min(c["cost"] for c in knob["space"])
+    assert main(["explain", str(model), "--kernel", kernel_name]) == 0
+    out = capsys.readouterr().out
+    assert f"kernel   {kernel_name}" in out
+    assert "config   defaults" in out
+
+
+def test_explain_names_the_kernels_there_are(
+    model: Path, kernel_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(model), "--kernel", kernel_name[:-1] + "x"]) == 2
+    err = capsys.readouterr().err
+    assert f"error: there is no kernel {kernel_name[:-1]}x\n" in err
+    assert f"hint  name one, for example {kernel_name}" in err
+    assert main(["explain", str(model), "--kernel", ""]) == 2
+    assert "kernels are called …" in capsys.readouterr().err
+    assert main(["explain", str(model), "--space"]) == 2
+    assert "--space is of one kernel" in capsys.readouterr().err
+
+
+def test_explain_shows_what_records_set(
+    model: Path, kernel_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["explain", str(model), "--kernel", kernel_name]
+    path = tmp_path / "records.jsonl"
+    path.write_text("{}\n")
+    assert main([*words, "--records", str(path)]) == 2
+    assert f"a record has no version\n  at    {path}, line 1" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from treadle.cli import peak, profile
 from treadle.cli.inputs import filled_inputs
 from treadle.cli.main import main
 from treadle.cli.peak import CacheLevel
-from treadle.cli.profile import Layer, Limits
+from treadle.cli.roofline import Layer, Limits
 from treadle.errors import TypeMismatch
 from treadle.graph.nodes import Function
 
@@ -55,30 +55,6 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "fma_gflops", lambda threads: 100.0 * threads)
     monkeypatch.setattr(peak, "read_gigabytes", lambda threads: 10.0)
     monkeypatch.setattr(peak, "cache_levels", lambda threads: (CacheLevel("L2", 1 << 20, 50.0),))
-
-
-def test_a_layer_is_held_against_the_limit_it_meets() -> None:
-    limits = Limits(gflops=100.0, gigabytes=10.0)
-    product = Layer("a", "k", flops=1_000_000, bytes=1_000, seconds=2e-5)
-    assert product.bound(limits) == "compute"
-    assert product.roofline(limits) == pytest.approx(0.5)
-    assert product.gflops == pytest.approx(50.0)
-    move = Layer("b", "k", flops=0, bytes=1_000, seconds=4e-7)
-    assert move.bound(limits) == "memory"
-    assert move.roofline(limits) == pytest.approx(0.25)
-    assert Layer("c", "copy", 0, 0, 1e-6).bound(limits) == ""
-
-
-def test_data_that_a_cache_holds_is_held_against_that_cache() -> None:
-    caches = (CacheLevel("L1", 1 << 15, 200.0), CacheLevel("L2", 1 << 20, 50.0))
-    limits = Limits(100.0, 10.0, caches)
-    sizes = (1 << 15, 1 << 20, (1 << 20) + 1)
-    layers = [Layer("a", "k", 0, size, size * 1e-11) for size in sizes]
-    assert [layer.bound(limits) for layer in layers] == ["L1", "L2", "memory"]
-    assert [layer.roofline(limits) for layer in layers] == pytest.approx([0.5, 2.0, 10.0])
-    near = Layer("b", "k", flops=100_000, bytes=1 << 15, seconds=1e-6)
-    assert near.bound(limits) == "compute"
-    assert near.bound(Limits(100.0, 10.0)) == "memory"
 
 
 def test_fewer_multiplications_than_counted_are_marked(

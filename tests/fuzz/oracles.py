@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -145,7 +145,10 @@ _VAGUE = frozenset({"Attention", "Gelu", "GroupNormalization", "HardSwish"})
 """Operators with constants that the standard gives in prose, or in its definition of the function
 in float32 and in the reference in float64, or with a first stage in float32: how many digits of a
 float64 are right, nobody knows."""
-_NOT_IF_EMPTY = ("DynamicQuantizeLinear", "Einsum", "GRU", "LSTM", "RNN", "Reduce", "Unique")
+_NOT_IF_EMPTY = (
+    "DynamicQuantizeLinear", "Einsum", "GRU", "InstanceNormalization", "LSTM", "RNN", "Reduce",
+    "Unique",
+)  # fmt: skip
 """Operators not to ask onnxruntime about where an operand has no elements: the process ends, or the
 result of a reduction has the shape of the operand. Nor is it asked about those of its own domain,
 some of which divide by an extent."""
@@ -155,7 +158,7 @@ def _by_onnxruntime(
     model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]
 ) -> list[np.ndarray] | None:
     if any(_is_narrow(a) for a in inputs.values()):
-        return _in_float32(model, inputs)
+        return _widened(_by_onnxruntime, model, inputs, "float32")
     node = model.graph.node[0]
     is_risky = node.domain or node.op_type.startswith(_NOT_IF_EMPTY)
     if is_risky and not all(a.size for a in inputs.values()):
@@ -177,22 +180,25 @@ def _is_narrow(array: np.ndarray) -> bool:
     return dt.from_numpy(array.dtype) == "bfloat16"
 
 
-def _in_float32(
-    model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]
+def _widened(
+    oracle: Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], list[np.ndarray] | None],
+    model: onnx.ModelProto,
+    inputs: Mapping[str, np.ndarray],
+    dtype: str,
 ) -> list[np.ndarray] | None:
-    """Return the results on bfloat16 operands: those in float32, rounded once.
+    """Return an oracle's results on bfloat16 operands: those in a wider type, rounded once.
 
-    onnxruntime has no such kernels, and onnx.reference rounds after every addition of a sum.
+    onnxruntime has no such kernels, and onnx.reference rounds after every step of an operator.
     """
-    wide = {n: a.astype(np.float32) if _is_narrow(a) else a for n, a in inputs.items()}
+    wide = {n: a.astype(dtype) if _is_narrow(a) else a for n, a in inputs.items()}
+    kinds = [o.type.tensor_type.elem_type for o in model.graph.output]
+    if onnx.TensorProto.UNDEFINED in kinds:  # inference does not say what to round to
+        return None
     try:
-        results = _by_onnxruntime(_model(model.graph.node[0], wide, _opset(model)), wide)
+        results = oracle(_model(model.graph.node[0], wide, _opset(model)), wide)
     except Refused:
         return None
     if results is None:
-        return None
-    kinds = [o.type.tensor_type.elem_type for o in model.graph.output]
-    if onnx.TensorProto.UNDEFINED in kinds:  # inference does not say what to round to
         return None
     return [
         r.astype(helper.tensor_dtype_to_np_dtype(k)) for r, k in zip(results, kinds, strict=True)
@@ -206,6 +212,8 @@ def _opset(model: onnx.ModelProto) -> int:
 def _by_reference(
     model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]
 ) -> list[np.ndarray] | None:
+    if any(_is_narrow(a) for a in inputs.values()):
+        return _widened(_by_reference, model, inputs, "float64")
     op = model.graph.node[0].op_type
     is_wide = any(a.dtype == np.float64 for a in inputs.values())
     if op in _MISTAKEN or (op in _COARSE and is_wide):

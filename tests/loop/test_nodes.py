@@ -82,7 +82,7 @@ def test_map_drops_what_is_empty() -> None:
 
 MALFORMED = {
     "variable i is used outside the loop that defines it": COPY,
-    "variable i is bound by two nested loops": loop(I, N, loop(I, N, loop(J, 8, COPY))),
+    "variable i is bound twice, one inside of the other": loop(I, N, loop(I, N, loop(J, 8, COPY))),
     "buffer L is written where it does not exist": loop(J, 8, Store(L, (J,), ONE)),
     "buffer L is read where it does not exist": lp.seq(
         Allocate(L, loop(J, 8, Store(L, (J,), ONE))),

@@ -12,6 +12,7 @@ import numpy as np
 
 from treadle.dtype import to_numpy
 from treadle.expr.nodes import (
+    Apply,
     Binary,
     Broadcast,
     Call,
@@ -55,6 +56,8 @@ def _node(
         return values[e]
     if isinstance(e, Const):
         return np.array(e.value, to_numpy(e.dtype))
+    if isinstance(e, Apply):
+        return run(e.instruction.expand(e.args), values, fused=fused)
     operands = [done[c] for c in e.children]
     if isinstance(e, Binary):
         return np.asarray(_BINARY[e.op](*operands))
@@ -67,9 +70,6 @@ def _node(
     assert isinstance(e, Call), f"unexpected node {e}"
     if e.name == "bitcast":
         return np.asarray(operands[0]).view(to_numpy(e.dtype))
-    if e.name.startswith("pick"):
-        index, *values = operands
-        return np.array([v.ravel()[0] for v in values])[index % len(values)]
     if e.name == "copysign":
         return np.copysign(*operands)
     if e.name == "fma":

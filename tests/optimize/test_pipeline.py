@@ -81,7 +81,7 @@ def test_stages_are_dumped_and_read_back(tmp_path: Path) -> None:
         after = optimize(before, TARGET, 1)
     names = sorted(p.name for p in (tmp_path / "main" / "optimize").iterdir())
     assert names[0] == "00_input.txt"
-    assert names[1] == "02_canonicalize.txt"
+    assert names[1] == "03_canonicalize.txt"
     edited = tmp_path / "main" / "optimize" / names[-1]
     edited.write_text(edited.read_text().replace("= relu(", "= tanh("))
     for name in names[:-1]:

@@ -11,10 +11,11 @@ import pytest
 from tests.runtime import artifacts
 from treadle.errors import ArtifactError, InputError, InternalError, UsageError
 from treadle.runtime import array as arrays
-from treadle.runtime.module import BenchmarkResult, KernelInfo, Module, Param, measure
+from treadle.runtime.module import LoadedKernel, Module, loaded_kernels
+from treadle.runtime.signature import Param, Signature
 from treadle.settings import use as change_settings
 
-ADD = KernelInfo(
+ADD = Signature(
     "add",
     (
         Param("A", "float32", ("n",)),
@@ -23,16 +24,16 @@ ADD = KernelInfo(
     ),
     symbols=("n",),
 )
-TWICE = KernelInfo(
+TWICE = Signature(
     "twice16",
     (Param("X", "float32", (4, 4)), Param("Y", "float32", (4, 4), is_output=True)),
     workspace_bytes=64,
 )
-FAILING = KernelInfo(
+FAILING = Signature(
     "code_of",
     (Param("X", "int32", ()), Param("Y", "int32", (), is_output=True)),
 )
-COVER = KernelInfo(
+COVER = Signature(
     "cover",
     (Param("counts", "int32", ("n",), True), Param("workers", "int32", ("n",), True)),
     symbols=("n",),
@@ -40,12 +41,14 @@ COVER = KernelInfo(
 
 
 @pytest.fixture
-def module() -> Module:
+def module() -> Module[LoadedKernel]:
     kernels = {"add": ADD, "twice": TWICE, "failing": FAILING, "cover": COVER}
-    return Module.load(artifacts.kernel_code(), kernels)
+    return Module(loaded_kernels(artifacts.kernel_code(), kernels))
 
 
-def test_a_kernel_with_a_symbolic_size(module: Module, random: np.random.Generator) -> None:
+def test_a_kernel_with_a_symbolic_size(
+    module: Module[LoadedKernel], random: np.random.Generator
+) -> None:
     for n in (0, 1, 5, 1000):
         a, b = random.random((2, n), np.float32)
         c = arrays.empty((n,))
@@ -53,7 +56,7 @@ def test_a_kernel_with_a_symbolic_size(module: Module, random: np.random.Generat
         np.testing.assert_array_equal(c.numpy(), a + b)
 
 
-def test_unaligned_arrays_are_copied_in_and_out(module: Module) -> None:
+def test_unaligned_arrays_are_copied_in_and_out(module: Module[LoadedKernel]) -> None:
     memory = np.arange(3 * 101, dtype=np.float32)
     a, b, c = memory[1:101], memory[102:202], memory[203:303]
     expected = a + b
@@ -61,7 +64,7 @@ def test_unaligned_arrays_are_copied_in_and_out(module: Module) -> None:
     np.testing.assert_array_equal(c, expected)
 
 
-def test_a_kernel_with_a_workspace(module: Module) -> None:
+def test_a_kernel_with_a_workspace(module: Module[LoadedKernel]) -> None:
     y = np.zeros((4, 4), np.float32)
     module["twice"](np.full((4, 4), 3, np.float32), y)
     assert (y == 6).all()
@@ -71,8 +74,9 @@ def test_a_module_from_a_file_and_from_addresses(tmp_path: Path) -> None:
     path = tmp_path / "kernels.so"
     path.write_bytes(artifacts.kernel_code())
     library = artifacts.kernel_library()
-    address = {"twice": library.kernel("twice16")}
-    for module in (Module.load(path, {"twice": TWICE}), Module({"twice": TWICE}, address, library)):
+    at_address = LoadedKernel(TWICE, library.kernel("twice16"), library)
+    from_file = loaded_kernels(path, {"twice": TWICE})
+    for module in (Module(from_file), Module({"twice": at_address})):
         y = np.zeros((4, 4), np.float32)
         module(np.ones((4, 4), np.float32), y)
         assert (y == 2).all()
@@ -81,7 +85,7 @@ def test_a_module_from_a_file_and_from_addresses(tmp_path: Path) -> None:
 def test_a_rebuilt_file_is_loaded_anew(tmp_path: Path) -> None:
     path = tmp_path / "kernels.so"
     path.write_bytes(artifacts.kernel_code())
-    first = Module.load(path, {"add": ADD})
+    first = Module(loaded_kernels(path, {"add": ADD}))
     source = tmp_path / "other.c"
     source.write_text(
         '#include "treadle.h"\n'
@@ -91,7 +95,7 @@ def test_a_rebuilt_file_is_loaded_anew(tmp_path: Path) -> None:
     from treadle.runtime import toolchain
 
     toolchain.link_shared([artifacts.compile_object(source, tmp_path / "other.o")], path)
-    second = Module.load(path, {"add": ADD})
+    second = Module(loaded_kernels(path, {"add": ADD}))
     one, c = np.ones(8, np.float32), np.zeros(8, np.float32)
     second(one, one, c)
     assert (c == -1).all()
@@ -99,7 +103,7 @@ def test_a_rebuilt_file_is_loaded_anew(tmp_path: Path) -> None:
     assert (c == 2).all()
 
 
-def test_the_number_of_threads_follows_the_settings(module: Module) -> None:
+def test_the_number_of_threads_follows_the_settings(module: Module[LoadedKernel]) -> None:
     counts, workers = np.zeros(1000, np.int32), np.zeros(1000, np.int32)
     with change_settings(num_threads=1):
         module["cover"](counts, workers)
@@ -142,7 +146,7 @@ BAD_ARGUMENTS = {
 
 
 @pytest.mark.parametrize("name", BAD_ARGUMENTS)
-def test_arguments_that_do_not_fit(module: Module, name: str) -> None:
+def test_arguments_that_do_not_fit(module: Module[LoadedKernel], name: str) -> None:
     given, problem, hint = BAD_ARGUMENTS[name]
     with pytest.raises(InputError) as caught:
         module(*given)  # type: ignore[arg-type]
@@ -150,7 +154,7 @@ def test_arguments_that_do_not_fit(module: Module, name: str) -> None:
     assert hint in caught.value.hint
 
 
-def test_fixed_sizes_and_read_only_outputs_are_checked(module: Module) -> None:
+def test_fixed_sizes_and_read_only_outputs_are_checked(module: Module[LoadedKernel]) -> None:
     good = np.zeros((4, 4), np.float32)
     with pytest.raises(InputError, match=r"float32\[4, 5\] but its dimension 1 must be 4"):
         module["twice"](np.zeros((4, 5), np.float32), good)
@@ -161,32 +165,59 @@ def test_fixed_sizes_and_read_only_outputs_are_checked(module: Module) -> None:
         module["twice"](good, locked)
 
 
-def test_a_failing_kernel_raises(module: Module) -> None:
+def test_a_failing_kernel_raises(module: Module[LoadedKernel]) -> None:
     y = np.zeros((), np.int32)
     module["failing"](np.array(0, np.int32), y)
     with pytest.raises(InternalError, match="the kernel returns code 3"):
         module["failing"](np.array(3, np.int32), y)
 
 
-def test_names_of_kernels(module: Module) -> None:
+def test_names_of_kernels(module: Module[LoadedKernel]) -> None:
     assert list(module) == ["add", "twice", "failing", "cover"]
     assert len(module) == 4
     with pytest.raises(UsageError, match="did you mean 'twice'"):
         module["twise"]
     with pytest.raises(ArtifactError, match="no kernel 'missing'"):
-        Module.load(artifacts.kernel_code(), {"x": KernelInfo("missing", ())})
+        loaded_kernels(artifacts.kernel_code(), {"x": Signature("missing", ())})
     with pytest.raises(UsageError, match="at least one kernel"):
-        Module({}, {}, None)
-    with pytest.raises(UsageError, match="size 'm' of kernel k is in no parameter's shape"):
-        KernelInfo("k", (Param("A", "float32", ("n",)),), symbols=("n", "m"))
-    with pytest.raises(UsageError, match="kernel k does not list the size 'n' it uses"):
-        KernelInfo("k", (Param("A", "float32", ("n",)),))
+        Module({})
+
+
+HIDDEN = Signature("add", ADD.params, symbols=("n", "m"))
+
+
+def test_sizes_that_no_argument_tells_are_given() -> None:
+    kernel = loaded_kernels(artifacts.kernel_code(), {"add": HIDDEN})["add"]
+    c = np.zeros(4, np.float32)
+    kernel(ONE, ONE, c, sizes={"m": 7})
+    assert (c == 2).all()
+    with pytest.raises(InputError, match="size 'm' of kernel add is not given") as caught:
+        kernel(ONE, ONE, c)
+    assert "sizes={'n': 1, 'm': 1}" in caught.value.hint
+    with pytest.raises(InputError, match="no size 'k'; its sizes are n, m"):
+        kernel(ONE, ONE, c, sizes={"m": 7, "k": 1})
+    with pytest.raises(InputError, match="must be n = 3, the size that sizes has given"):
+        kernel(ONE, ONE, c, sizes={"m": 7, "n": 3})
+
+
+def test_random_arguments_follow_a_seed(module: Module[LoadedKernel]) -> None:
+    add = module["add"]
+    first, again, other = (add.random_arguments(seed, {"n": 6}) for seed in (1, 1, 2))
+    assert [a.shape for a in first] == [(6,)] * 3
+    assert (first[0].numpy() == again[0].numpy()).all()
+    assert (first[0].numpy() != other[0].numpy()).any()
+    assert (first[0].numpy() != first[1].numpy()).any()
+    assert (first[2].numpy() == 0).all()
+    add(*first)
+    np.testing.assert_array_equal(first[2].numpy(), first[0].numpy() + first[1].numpy())
+    with pytest.raises(InputError, match="size 'n' of kernel add is not given"):
+        add.random_arguments()
 
 
 # ---- timing --------------------------------------------------------------------------------------
 
 
-def test_the_time_evaluator(module: Module) -> None:
+def test_the_time_evaluator(module: Module[LoadedKernel]) -> None:
     c = np.zeros(4, np.float32)
     evaluate = module.time_evaluator("add", arrays.cpu(), number=3, repeat=4)
     result = evaluate(ONE, ONE, c)
@@ -202,28 +233,14 @@ def test_the_time_evaluator(module: Module) -> None:
         module.time_evaluator("sub")
 
 
-def test_min_repeat_ms_raises_the_number_of_calls() -> None:
-    numbers: list[int] = []
-
-    def time(number: int) -> float:
-        numbers.append(number)
-        return number * 1e-4
-
-    result = measure(time, 2, 3, 10)
-    assert result.mean == pytest.approx(1e-4)
-    assert numbers[0] == 1
-    assert all(number * 1e-4 >= 10e-3 for number in numbers[-3:])
-    with pytest.raises(UsageError, match="cannot be measured"):
-        measure(time, 0, 1, 0)
-
-
-def test_the_summary_table() -> None:
-    result = BenchmarkResult((0.001, 0.002, 0.006))
-    assert (result.median, result.min, result.max) == (0.002, 0.001, 0.006)
-    assert result.mean == pytest.approx(0.003)
-    assert result.std == pytest.approx(np.std([0.001, 0.002, 0.006]))
-    assert str(result).splitlines() == [
-        "Execution time summary:",
-        " mean (ms)   median (ms)    max (ms)     min (ms)     std (ms)  ",
-        "   3.0000       2.0000       6.0000       1.0000       2.1602   ",
-    ]
+def test_timing_out_of_cache_calls_as_often_and_changes_no_argument(
+    module: Module[LoadedKernel],
+) -> None:
+    given = module["add"].random_arguments(3, {"n": 100})
+    before = [a.numpy().copy() for a in given[:2]]
+    result = module["add"].time_evaluator(2, repeat=3, flush=True)(*given)
+    assert len(result.results) == 3
+    assert result.min > 0
+    for a, b in zip(given, before, strict=False):
+        np.testing.assert_array_equal(a.numpy(), b)
+    np.testing.assert_array_equal(given[2].numpy(), before[0] + before[1])

@@ -12,7 +12,8 @@ import numpy as np
 from treadle.dtype import to_numpy
 from treadle.expr.nodes import Const
 from treadle.loop.nodes import Buffer, PrimFunc
-from treadle.target.backend import LoadedCode, backend_of
+from treadle.runtime.native import Env, KernelCall
+from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.target.llvm import compile_ir, disable_machine_scheduler
 from treadle.target.parse import parse_target
@@ -28,18 +29,6 @@ BODY = ctypes.CFUNCTYPE(
 PARALLEL = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
 )
-KERNEL = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
-)
-
-
-class Env(ctypes.Structure):
-    _fields_ = (
-        ("parallel", PARALLEL),
-        ("num_threads", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
-        ("pool", ctypes.c_void_p),
-    )
 
 
 @cache
@@ -65,18 +54,6 @@ def native_c() -> Target:
     return parse_target("c -num-cores=2")
 
 
-def load_kernel(func: PrimFunc, target: Target | None = None) -> tuple[LoadedCode, KERNEL]:
-    target = target or native()
-    backend = backend_of(target)
-    text = backend.emit(func, target)
-    if backend.kind == "llvm":  # in this process: quicker for one kernel
-        code = compile_ir(text)
-    else:
-        code = backend.compile([(func.name, text)], target, None)[func.name]
-    module = backend.load([code])
-    return module, KERNEL(module.address(func.name))
-
-
 def run(
     func: PrimFunc,
     arrays: Sequence[np.ndarray],
@@ -85,32 +62,30 @@ def run(
     env: Env | None = None,
     target: Target | None = None,
     workspace: int = 0,
-) -> int:
-    """Call a kernel on copies of the arrays with the right alignment; results are copied back."""
-    _module, kernel = load_kernel(func, target)
-    return call_kernel(kernel, arrays, dims, env=env, workspace=workspace)
+) -> None:
+    """Call a kernel on copies of the arrays with the right alignment; results are copied back.
 
-
-def call_kernel(
-    kernel: KERNEL,  # type: ignore[valid-type]
-    arrays: Sequence[np.ndarray],
-    dims: Sequence[int] = (),
-    *,
-    env: Env | None = None,
-    workspace: int = 0,
-) -> int:
-    """Call a loaded kernel on copies of the arrays; results are copied back."""
+    Without `env` its loops run in order. Raises: InternalError with the kernel's code.
+    """
+    target = target or native()
+    backend = backend_of(target)
+    text = backend.emit(func, target)
+    if backend.kind == "llvm":  # in this process: quicker for one kernel
+        code = compile_ir(text)
+    else:
+        code = backend.compile([(func.name, text)], target, None)[func.name]
+    loaded = backend.load([code])
     placed = [aligned(a.size, str(a.dtype)) for a in arrays]
     for mine, theirs in zip(placed, arrays, strict=True):
         mine[:] = theirs.ravel()
     if workspace:
         placed.append(aligned(workspace, "uint8"))
-    pointers = (ctypes.c_void_p * len(placed))(*[a.ctypes.data for a in placed])
-    sizes = (ctypes.c_int64 * max(1, len(dims)))(*dims)
-    result = kernel(ctypes.addressof(env) if env else None, pointers, ctypes.addressof(sizes))
-    for mine, theirs in zip(placed, arrays, strict=False):
-        theirs.ravel()[:] = mine
-    return int(result)
+    pointers = [a.ctypes.data for a in placed]
+    try:
+        KernelCall(loaded.address(func.name), env, pointers, dims).run()
+    finally:
+        for mine, theirs in zip(placed, arrays, strict=False):
+            theirs.ravel()[:] = mine
 
 
 def pool_of(chunks: int, calls: list[tuple[int, int]], fail_at: int | None = None) -> Env:
@@ -126,4 +101,7 @@ def pool_of(chunks: int, calls: list[tuple[int, int]], fail_at: int | None = Non
                 return result or 7
         return 0
 
-    return Env(PARALLEL(parallel), chunks, 0, None)
+    made = Env(num_threads=chunks)
+    made.callback = PARALLEL(parallel)  # type: ignore[attr-defined]  # lives as long as `made`
+    made.parallel = ctypes.cast(made.callback, ctypes.c_void_p)  # type: ignore[attr-defined]
+    return made

@@ -37,7 +37,6 @@ def int_expressions(a: Expr, b: Expr) -> list[Expr]:
     found += [ex.binary(op, a, Const.of(7, a.dtype)) for op in ("floordiv", "floormod")]
     found += [a << b, a >> b, a << 3, a >> 3, a < b, a >= b, ex.binary("eq", a, b)]
     found += [ex.call(n, a) for n in ("abs", "popcount", "clz")]
-    found += [ex.call("dot_pairs", a, b)] if a.dtype == "int32" else []
     twin = {32: "float32", 64: "float64"}.get(bits(a.dtype))
     found += [ex.call("bitcast", a, dtype=twin)] if twin else []
     return found + [ex.cast(a, t) for t in (*INTS, *FLOATS, "bool") if t != a.dtype]
@@ -54,7 +53,7 @@ def results(
     stores = [Store(o, (i,), v) for o, v in zip(outs, values, strict=True)]
     func = PrimFunc("k", (*inputs, *outs), (), For(i, Const.of(a.size), "serial", seq(*stores)))
     arrays = [np.zeros(a.size, to_numpy(v.dtype)) for v in values]
-    assert run(func, [a, b, *arrays], target=target) == 0  # type: ignore[arg-type]
+    run(func, [a, b, *arrays], target=target)  # type: ignore[arg-type]
     return arrays
 
 
@@ -85,7 +84,7 @@ def test_a_branch_not_taken_is_not_evaluated() -> None:
     body = For(i, Const.of(8), "serial", Store(out, (i,), first + quotient))
     result = np.zeros(8, np.int32)
     values = np.array([1, 2, 3, 4], np.int32)
-    assert run(PrimFunc("k", (x, out), (), body), [values, result], target=native_c()) == 0
+    run(PrimFunc("k", (x, out), (), body), [values, result], target=native_c())
     assert result.tolist() == [102, 52, 36, 29, 6, 7, 8, 9]
 
 
@@ -106,7 +105,7 @@ def test_names_that_c_reserves() -> None:
     body = For(i, n, "serial", Store(out, (i,), ex.load(x, [i]) + 1.0))
     result = np.zeros(4, np.float32)
     func = PrimFunc("main", (x, out), (n,), body)
-    assert run(func, [np.ones(4, np.float32), result], [3], target=native_c()) == 0
+    run(func, [np.ones(4, np.float32), result], [3], target=native_c())
     assert result.tolist() == [2, 2, 2, 0]
 
 

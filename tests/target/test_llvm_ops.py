@@ -40,7 +40,7 @@ def apply(
     out = flat("out", value.dtype, size)
     body = For(i, Const.of(size // lanes), "serial", Store(out, (index,), value))
     result = np.zeros(size, to_numpy(value.dtype))
-    assert run(PrimFunc("k", (*sources, out), (), body), [*inputs, result], target=target) == 0
+    run(PrimFunc("k", (*sources, out), (), body), [*inputs, result], target=target)
     return result[: arrays[0].size]
 
 
@@ -332,41 +332,6 @@ def test_bitcast(source: str, target: str) -> None:
     for lanes in (1, 4):
         got = apply(lambda e: ex.call("bitcast", e, dtype=target), x, lanes=lanes)
         assert got.tobytes() == x.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("count", "target"),
-    [(8, "llvm -mcpu=x86-64-v3"), (8, "llvm -mcpu=x86-64-v4"), (16, "llvm -mcpu=x86-64-v4")],
-)
-def test_constants_are_picked(count: int, target: str) -> None:
-    machine = parse_target(target)
-    if why_not_here(machine):
-        pytest.skip("this machine cannot run code for the target")
-    index = np.random.default_rng(0).integers(0, 2**32, 67, np.uint32)
-    for dtype in ("float32", "uint32"):
-        values = np.random.default_rng(1).uniform(0, 1e6, count).astype(dtype)
-        constants = [Const.of(v.item(), dtype) for v in values]
-        for lanes in (1, 3, 4, 8, 16, 25, 32):
-            got = apply(
-                lambda e, c=constants, d=dtype: ex.call(f"pick{count}", e, *c, dtype=d),
-                index, lanes=lanes, target=machine,
-            )  # fmt: skip
-            np.testing.assert_array_equal(got, values[index % count])
-
-
-@pytest.mark.parametrize("target", ["-mcpu=x86-64", "-mcpu=x86-64-v3", "-mcpu=x86-64-v4"])
-def test_pairs_are_multiplied_and_added(target: str) -> None:
-    machine = parse_target(f"llvm {target}")
-    if why_not_here(machine):
-        pytest.skip("this machine cannot run code for the target")
-    chance = np.random.default_rng(0)
-    a, b = (chance.integers(-(2**15), 2**15, (67, 2)).astype("int16") for _ in range(2))
-    a[0], b[0] = -(2**15), -(2**15)  # the one sum that wraps
-    wanted = (a.astype("int64") * b).sum(axis=1).astype("int32")
-    words = [x.view("int32").ravel() for x in (a, b)]
-    for lanes in (1, 3, 4, 8, 16):
-        got = apply(lambda x, y: ex.call("dot_pairs", x, y), *words, lanes=lanes, target=machine)
-        np.testing.assert_array_equal(got, wanted)
 
 
 def test_unexpanded_functions_are_refused() -> None:

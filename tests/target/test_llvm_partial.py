@@ -30,7 +30,7 @@ def copy_kernel(lanes: int, dtype: str = "float32") -> PrimFunc:
 def test_odd_lanes_are_copied_and_nothing_else(lanes: int, dtype: str) -> None:
     x = (np.arange(40) % 7).astype(dtype)
     y = np.ones(40, dtype)
-    assert run(copy_kernel(lanes, dtype), [x, y]) == 0
+    run(copy_kernel(lanes, dtype), [x, y])
     expected = np.ones(40, dtype)
     expected[3 : 3 + lanes] = x[3 : 3 + lanes]
     np.testing.assert_array_equal(y, expected)
@@ -61,5 +61,5 @@ def test_every_second_element_of_a_local_buffer_is_two_whole_vectors(odd: int) -
     func = PrimFunc("f", (x, y), (), Allocate(t, body), 1)
     assert "gather" not in emit(func, AVX2)
     values, result = np.arange(32, dtype=np.float32), np.zeros(16, np.float32)
-    assert run(func, [values, result]) == 0
+    run(func, [values, result])
     np.testing.assert_array_equal(result, values[odd::2])

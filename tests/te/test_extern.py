@@ -10,8 +10,8 @@ import treadle
 from treadle import te
 from treadle.errors import ScheduleError, TypeMismatch
 from treadle.expr.nodes import Expr, load
-from treadle.loop.build import assign, counter, declared, loop, put, value_of
-from treadle.loop.nodes import Buffer, Stmt, seq
+from treadle.loop.build import assign, counter, declared, let, loop, put, value_of
+from treadle.loop.nodes import Buffer, ForKind, Stmt, seq
 from treadle.te.tensor import Tensor
 
 N = 10
@@ -123,3 +123,31 @@ def test_mistakes_are_named() -> None:
     assert isinstance(made, Tensor)
     with pytest.raises(ScheduleError, match="not a statement"):
         treadle.lower(te.create_schedule(made.op), [a, made])
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_a_value_with_a_name_is_computed_once(target: str, kind: ForKind) -> None:
+    data = te.placeholder((N,), "int32", "data")
+
+    def build(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+        (values,), (turned,) = ins, outs
+
+        def element(i: Expr) -> Stmt:
+            def scale(at: Expr) -> Stmt:
+                return let(at * at, lambda square: put(turned, (at,), square), "square")
+
+            return let(load(values, (i,)).astype("int64"), scale, "at")
+
+        return loop(N, element, "n", kind)
+
+    made = te.extern((N,), [data], build, "turned", "int64")
+    assert isinstance(made, Tensor)
+    s = te.create_schedule(made.op)
+    assert str(treadle.lower(s, [data, made])).endswith(
+        "        at = int64(data[n])\n        square = (at * at)\n        turned[at] = square\n"
+    )
+    x = np.random.default_rng(0).permutation(N).astype("int32")
+    out = np.zeros(N, "int64")
+    treadle.build(s, [data, made], target)(x, out)
+    np.testing.assert_array_equal(out, np.arange(N) ** 2)

@@ -24,6 +24,7 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.build.plan_json import graph_json
+from treadle.build.saved_kernels import TABLE, kernel_table, table_checksum
 from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.runtime.pages import release_pages
@@ -151,7 +152,9 @@ def _manifest(exe: Executable, code: bytes, checksums: dict[str, str]) -> bytes:
     hashes = {"mod.so": hashlib.sha256(code).hexdigest()}
     plan = _compact(exe.plan)  # these very bytes stand in the manifest
     graph = graph_json(exe.memory, exe.plan, hashes)
-    return _compact(graph | {"checksums": {**checksums, "treadle": native.hash64(plan)}})
+    kernels = kernel_table(exe.kernels)
+    checksums |= {"treadle": native.hash64(plan), TABLE: table_checksum(kernels)}
+    return _compact(graph | {TABLE: kernels, "checksums": checksums})
 
 
 def _compact(value: object) -> bytes:

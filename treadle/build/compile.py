@@ -3,39 +3,39 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from treadle.build.executable import Executable
 from treadle.build.group import function_sizes
-from treadle.build.kernel import Kernel
+from treadle.build.kernel import Kernel, compile_kernels
 from treadle.build.kernel_cache import (
-    CompiledKernel,
     foreign_operators,
     kernel_key,
     load_kernel,
     store_kernel,
 )
 from treadle.build.limits import check_limits
-from treadle.build.memory_plan import KernelUse, concat_parts, is_alias, plan_memory
+from treadle.build.memory_plan import Launch, MemoryPlan, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
-from treadle.build.size_checks import refuse_broken, size_checks
-from treadle.build.sizes import size_from_json, size_to_json
+from treadle.build.records import Records
+from treadle.build.size_checks import SizeCheck, refuse_broken, size_checks
+from treadle.build.sizes import size_from_json
 from treadle.build.watch import overrides_watched, say_graph, say_kernel, say_stage
-from treadle.errors import InternalError, UsageError
+from treadle.errors import ConfigError, InternalError, UsageError
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
-from treadle.graph.types import as_dim
 from treadle.optimize.equal_sizes import with_equal_sizes
 from treadle.optimize.index_checks import drop_index_checks
 from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
-from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
+from treadle.te.knobs import DEFAULTS
 
 if TYPE_CHECKING:
     from treadle.frontend.onnx.files import AnyModel
@@ -96,6 +96,7 @@ def compile_model(
     winograd: bool | None = None,
     dynamic: bool = False,
     unchecked: bool = False,
+    records: Records | str | os.PathLike[str] | None = None,
     report: Report | None = None,
 ) -> Executable:
     """Return a model compiled for `target`.
@@ -108,12 +109,15 @@ def compile_model(
     differently (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic` sizes that the
     file leaves open stay open: the model runs at any; else an unknown batch becomes 1. `unchecked`
     leaves out the check that indices that are data (`Gather`, `ScatterND`, ...) are inside of what
-    they index: then those outside take the nearest element, or write nothing.
+    they index: then those outside take the nearest element, or write nothing. `records`, or the
+    file of that name, say how the schedules of some kernels are configured; the others are at
+    their defaults.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
         TargetError: the target is not known.
         UsageError: an option is out of range, or `model` is none.
+        ConfigError: `records` names a file that holds other things than records.
 
     >>> exe = treadle.compile("resnet50.onnx")
     >>> prob, = exe(image)
@@ -122,35 +126,47 @@ def compile_model(
         raise UsageError(f"opt_level is {opt_level}", hint="it is one of 0, 1, 2, 3, 4")
     notes = Report() if report is None else report
     machine = parse_target(target) if isinstance(target, str) else target
+    kept = records if isinstance(records, Records) or records is None else Records.read(records)
     with _Timer(notes, "read"):
         module = _read(model, shapes, dynamic, notes)
     say_graph("graph as read", module.main)
     check_limits(module)
+    uses_winograd = get().winograd if winograd is None else winograd
+    with use(winograd=uses_winograd):
+        return _compiled(module, machine, opt_level, unchecked, kept, notes)
+
+
+def _compiled(
+    module: g.Module,
+    target: Target,
+    opt_level: int,
+    unchecked: bool,
+    records: Records | None,
+    report: Report,
+) -> Executable:
+    """Return a graph compiled for a target; see `compile_model`."""
     checks = size_checks(module.main)
     refuse_broken(checks)
-    nodes = sum(isinstance(n, g.Call) for n in g.topological([module.main.body]))
-    with _Timer(notes, "optimize"), use(winograd=get().winograd if winograd is None else winograd):
+    with _Timer(report, "optimize"):
         settled = with_equal_sizes(module.main, (c.rule for c in checks))
-        main = optimize(drop_index_checks(settled) if unchecked else settled, machine, opt_level)
+        main = optimize(drop_index_checks(settled) if unchecked else settled, target, opt_level)
     say_graph("graph after all passes", main)
-    kernels, calls = kernels_of(main, machine)
-    with _Timer(notes, "build"):
-        objects = _build(kernels, machine, notes)
-    with _Timer(notes, "plan"):
-        uses = {c: _use(c, k, objects[k.name]) for c, k in calls.items()}
-        least = machine.l2_bytes if machine.cores > 1 else 0
-        plan = plan_memory(main, uses, module.output_names, overwrite_from=least)
-        plan.checks = checks
+    kernels, calls = kernels_of(main, target)
+    if records is not None:
+        _configure(kernels, records, report)
+    with _Timer(report, "build"):
+        _build(kernels, report)
+    with _Timer(report, "plan"):
+        plan = _plan(main, calls, module.output_names, target, checks)
     return Executable(
         module=g.Module(main, module.output_names, module.name, module.structures),
         kernels=kernels,
-        objects={k.name: objects[k.name].code for k in kernels},
-        plan=plan_to_json(plan, machine),
+        plan=plan_to_json(plan, target),
         memory=plan,
-        target=machine,
-        nodes=nodes,
-        seconds=notes.seconds,
-        notes=tuple(notes.notes),
+        target=target,
+        nodes=sum(isinstance(n, g.Call) for n in g.topological([module.main.body])),
+        seconds=report.seconds,
+        notes=tuple(report.notes),
     )
 
 
@@ -203,44 +219,64 @@ def _name_apart(kernels: Sequence[Kernel]) -> None:
             kernel.name = f"{kernel.name}_{count}"
 
 
-def _use(call: g.Call, kernel: Kernel, compiled: CompiledKernel) -> KernelUse:
+def _configure(kernels: Sequence[Kernel], records: Records, report: Report) -> None:
+    """Give kernels the configurations kept for them; say of which it does not fit any more."""
+    for kernel in kernels:
+        config = records.get(kernel.name, kernel.target)
+        if config is None:
+            continue
+        kernel.configure(config)
+        try:
+            _ = kernel.knobs
+        except ConfigError as error:
+            kernel.configure(DEFAULTS)
+            report.notes.append(
+                f"the record of kernel {kernel.name} does not fit it, which runs by default: "
+                f"{error.problem}"
+            )
+
+
+def _plan(
+    main: Function,
+    calls: Mapping[g.Call, Kernel],
+    output_names: Sequence[str],
+    target: Target,
+    checks: Sequence[SizeCheck],
+) -> MemoryPlan:
+    """Return where the values of a fused function live, and what every run compares."""
+    launches = {call: _launch(call, kernel) for call, kernel in calls.items()}
+    least = target.l2_bytes if target.cores > 1 else 0
+    plan = plan_memory(main, launches, output_names, overwrite_from=least)
+    plan.checks = list(checks)
+    return plan
+
+
+def _launch(call: g.Call, kernel: Kernel) -> Launch:
     """Return what a call runs; its sizes are those of its own function, in the kernel's order."""
     assert isinstance(call.op, Function)
     sizes = function_sizes(call.op)
-    return KernelUse(kernel.name, size_from_json(compiled.workspace, sizes), sizes)
+    return Launch(kernel.name, size_from_json(kernel.workspace(), sizes), sizes)
 
 
-def _build(kernels: Sequence[Kernel], target: Target, report: Report) -> dict[str, CompiledKernel]:
-    """Return the code of every kernel; what the cache holds is not even lowered."""
-    done: dict[str, CompiledKernel] = {}
+def _build(kernels: Sequence[Kernel], report: Report) -> None:
+    """Make the code of every kernel; what the cache holds is not even lowered."""
     keys: dict[str, str | None] = {}
     for k in kernels:
-        keys[k.name] = kernel_key(k.name, k.content, k.function, k.target)
-        found = load_kernel(keys[k.name])
-        if found is not None:
-            done[k.name] = found
-    report.cached = len(done)
-    report.progress("build", len(done), len(kernels))
-    workspaces: dict[str, object] = {}
+        keys[k.name] = kernel_key(k.name, k.content, k.function, k.target, k.config)
+        k.object = load_kernel(keys[k.name])
+    missing = [k for k in kernels if k.object is None]
+    report.cached = done = len(kernels) - len(missing)
+    report.progress("build", done, len(kernels))
 
-    def jobs() -> Iterator[tuple[str, str]]:
-        for k in kernels:
-            if k.name not in done:
-                start = time.perf_counter()
-                scratch = as_dim(k.lowered.workspace_bytes)
-                workspaces[k.name] = size_to_json(scratch, k.sizes)
-                text = k.source()
-                say_kernel(k, time.perf_counter() - start)
-                yield k.name, text
-                k.release()
+    def lowered(kernel: Kernel, seconds: float) -> None:
+        say_kernel(kernel, seconds)
+        kernel.release()
 
     def finished(_name: str, _is_cached: bool) -> None:
-        count[0] += 1
-        report.progress("build", count[0], len(kernels))
+        nonlocal done
+        done += 1
+        report.progress("build", done, len(kernels))
 
-    count = [len(done)]
-    if count[0] < len(kernels):
-        for name, code in backend_of(target).compile(jobs(), target, finished).items():
-            done[name] = CompiledKernel(code, workspaces[name])
-            store_kernel(keys[name], done[name])
-    return done
+    compile_kernels(missing, finished, lowered)
+    for k in missing:
+        store_kernel(keys[k.name], k.object_code())

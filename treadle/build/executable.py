@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from treadle.build.kernel import Kernel
 from treadle.build.memory_plan import MemoryPlan
+from treadle.build.saved_kernels import load_kernels
 from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
 from treadle.runtime.array import ArrayLike, NDArray
@@ -22,7 +23,8 @@ from treadle.runtime.executor import (
     aligned_constants,
     cannot_be_pickled,
 )
-from treadle.runtime.module import BenchmarkResult
+from treadle.runtime.module import LoadedKernel
+from treadle.runtime.timing import BenchmarkResult
 from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.target.host import why_not_here
@@ -94,6 +96,13 @@ class Runnable:
         """Name, dtype and shape of every output."""
         return [(o.name, o.dtype, tuple(o.shape)) for o in self.executor.outputs]
 
+    def loaded_kernels(self) -> list[LoadedKernel]:
+        """Return the kernels, each ready to be called and timed alone.
+
+        Raises: ArtifactError when an artifact does not say what its kernels take.
+        """
+        raise NotImplementedError
+
     def fork(self) -> Runnable:
         """Return a second one of the same model that shares code and weights with this one.
 
@@ -152,13 +161,12 @@ class Runnable:
 class Executable(Runnable):
     """A model compiled in this process.
 
-    `kernels` shows every kernel at every stage; `memory` where values live; `seconds` the time per
-    compile stage; `nodes` how many calls the model had before fusion.
+    `kernels` shows every kernel at every stage, calls and times it alone; `memory` where values
+    live; `seconds` the time per compile stage; `nodes` how many calls the model had before fusion.
     """
 
     module: Module
     kernels: list[Kernel]
-    objects: dict[str, bytes]
     plan: dict[str, object]
     memory: MemoryPlan
     target: Target
@@ -166,6 +174,11 @@ class Executable(Runnable):
     seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     _executor: Executor | None = None
+
+    @property
+    def objects(self) -> dict[str, bytes]:
+        """The machine code of every kernel by name."""
+        return {k.name: k.object_code().code for k in self.kernels}
 
     @property
     def graph(self) -> GraphView:
@@ -179,13 +192,17 @@ class Executable(Runnable):
             if (error := why_not_here(self.target)) is not None:
                 raise error
             code = backend_of(self.target).load(self.objects.values())
-            addresses = {name: code.address(name) for name in self.objects}
+            addresses = {k.name: code.address(k.name) for k in self.kernels}
             # One set of weights: copies take the place of what they were made from.
             self.memory.constants.update(aligned_constants(self.memory.constants))
             self._executor = Executor.from_plan(
                 self.plan, self.memory.constants, addresses, keep_alive=code
             )
         return self._executor
+
+    def loaded_kernels(self) -> list[LoadedKernel]:
+        """Return the kernels, each ready to be called and timed alone."""
+        return [kernel.load() for kernel in self.kernels]
 
     def fork(self) -> Executable:
         """Return a second one of the same model; see `Runnable.fork`."""
@@ -230,6 +247,7 @@ class LoadedExecutable(Runnable):
         self._file = ArtifactFile(artifact)
         self._executor = Executor.open(self._file, verify=verify)
         self._plan: Mapping[str, object] | None = None
+        self._kernels: list[LoadedKernel] | None = None
 
     @property
     def path(self) -> str:
@@ -241,12 +259,27 @@ class LoadedExecutable(Runnable):
         """The native executor."""
         return self._executor
 
+    @property
+    def kernels(self) -> list[LoadedKernel]:
+        """The kernels, each ready to be called and timed alone; their texts were not saved.
+
+        Raises: ArtifactError when the artifact does not say what they take.
+        """
+        if self._kernels is None:
+            self._kernels = load_kernels(self._file)
+        return self._kernels
+
+    def loaded_kernels(self) -> list[LoadedKernel]:
+        """Return `kernels`."""
+        return self.kernels
+
     def fork(self) -> LoadedExecutable:
         """Return a second one of the same model; see `Runnable.fork`."""
         made = object.__new__(LoadedExecutable)
         made._file = self._file
         made._executor = self._executor.fork()
         made._plan = self._plan
+        made._kernels = self._kernels
         return made
 
     def describe(self) -> Mapping[str, object]:

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
+from inspect import signature
 from typing import Any
 
 from treadle import dtype as dt
 from treadle.build.in_place import overwritable
-from treadle.errors import InternalError, TreadleError
+from treadle.errors import ConfigError, InternalError, ScheduleError, TreadleError
 from treadle.expr.nodes import Const, Expr, Var, all_of, free_vars
 from treadle.graph import nodes as g
 from treadle.graph.broadcasting import stretches
@@ -23,6 +25,7 @@ from treadle.ops.movement import broadcast_to
 from treadle.ops.schedules.default import schedule_default
 from treadle.target.base import Target
 from treadle.te import tensor as te
+from treadle.te.knobs import DEFAULTS, Config, Knobs, Space
 from treadle.te.schedule import Schedule, create_schedule
 
 _RANK = {Fusion.ANCHOR: 3, Fusion.OPAQUE: 3, Fusion.REDUCE: 2}
@@ -70,30 +73,59 @@ def _dims_of(node: Node) -> list[object]:
     return found
 
 
-def lower_group(function: Function, target: Target, name: str) -> tuple[list[Schedule], PrimFunc]:
-    """Return the schedules of a fused function, one per case, and its loop nest, called `name`."""
-    sizes = function_sizes(function)
+def lower_group(
+    function: Function, target: Target, name: str, config: Config = DEFAULTS
+) -> tuple[list[Schedule], PrimFunc]:
+    """Return the schedules of a fused function, one per case, and its loop nest, called `name`.
+
+    Raises: ConfigError where `config` does not fit the knobs of the schedule.
+    """
     builder = _GroupBuilder(function, target)
     first, _ = builder.build()
-    conditions = builder.cases(first, target) if sizes and builder.cases is not None else ()
-    cases: list[Case] = []
-    try:
-        for when in (*conditions, None):
-            group, apply = build_group(function, target)
-            group.when = when
-            apply(group, target)
-            args: list[te.Tensor | Var] = [*sizes, *group.inputs, *group.outputs]
-            cases.append(Case(group.schedule, args, when))
+    with _blamed(builder, name):
+        knobs = Knobs(config)
+        cases = builder.scheduled(first, knobs)
+        knobs.check_known()
         func = cases_to_func(cases, name)
+    func = without_stretching(func, _stretches(function))
+    func.attrs["overwritable"] = overwritable(function)
+    return [c.schedule for c in cases], func
+
+
+def group_space(function: Function, target: Target, name: str) -> Space:
+    """Return the configurations of the schedule of a fused function, whose kernel is `name`.
+
+    The knobs of each of several cases begin with `case1.`, `case2.` and so on; the last is the one
+    that runs if no condition holds.
+    """
+
+    def run(knobs: Knobs) -> None:
+        builder = _GroupBuilder(function, target)
+        first, _ = builder.build()
+        with _blamed(builder, name):
+            builder.scheduled(first, knobs)
+            knobs.check_known()
+
+    return Space(run)
+
+
+@contextmanager
+def _blamed(builder: _GroupBuilder, name: str) -> Iterator[None]:
+    """Let errors of a schedule say whose they are: the configuration's, a user's or this package's.
+
+    Raises: ConfigError, what a user's own operator raises, or InternalError.
+    """
+    try:
+        yield
+    except ConfigError as e:
+        raise e.located(f"kernel {name}") from None
     except TreadleError as e:
         if builder.is_foreign:
             raise e.located(f"the schedule of operator {builder.anchor_name}") from None
         raise InternalError(
-            f"the schedule of kernel {name} does not apply: {e}", at=f"function {function.name}"
+            f"the schedule of kernel {name} does not apply: {e}",
+            at=f"function {builder.function.name}",
         ) from e
-    func = without_stretching(func, _stretches(function))
-    func.attrs["overwritable"] = overwritable(function)
-    return [c.schedule for c in cases], func
 
 
 def _stretches(function: Function) -> list[Expr]:
@@ -141,6 +173,26 @@ class _GroupBuilder:
         attrs: Any = self.anchor.attrs if self.anchor is not None else None
         group = Group(schedule, tuple(inputs), self.anchor_stages, tuple(outputs), attrs)
         return group, self.schedule
+
+    def scheduled(self, first: Group, knobs: Knobs) -> list[Case]:
+        """Return the schedules by the conditions under which they run; the last has none.
+
+        `first` is the group that was built, not scheduled yet; it becomes the one of the last.
+        """
+        if self.is_foreign:
+            _check_template(self.schedule, self.anchor_name)
+        sizes = function_sizes(self.function)
+        conditions = self.cases(first, self.target) if sizes and self.cases is not None else ()
+        groups = [build_group(self.function, self.target)[0] for _ in conditions]
+        found: list[Case] = []
+        for number, when in enumerate((*conditions, None), start=1):
+            group = first if when is None else groups[number - 1]
+            group.when = when
+            inner = knobs.within(f"case{number}") if conditions else knobs
+            self.schedule(group, self.target, inner)
+            args: list[te.Tensor | Var] = [*sizes, *group.inputs, *group.outputs]
+            found.append(Case(group.schedule, args, when))
+        return found
 
     @property
     def is_foreign(self) -> bool:
@@ -214,6 +266,18 @@ class _GroupBuilder:
         schedules = operator.schedule if variant is None else variant.schedule
         self.schedule = schedules.get(self.target.family, schedule_default)
         self.cases = operator.cases
+
+
+def _check_template(template: ScheduleFn, operator: str) -> None:
+    """Raise ScheduleError where a user's schedule does not take a group, a target and knobs."""
+    try:
+        signature(template).bind(None, None, None)
+    except TypeError:
+        raise ScheduleError(
+            f"the schedule {getattr(template, '__name__', template)} of operator {operator} does "
+            "not take three arguments",
+            hint="a schedule is a function f(group, target, knobs)",
+        ) from None
 
 
 def _constant(node: g.Constant) -> te.Tensor:

@@ -1,42 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One kernel of a compiled model: its graph, schedule, loops, source text and assembly."""
+"""One kernel from te to machine code: its text at every stage, its code, calling and timing it.
+
+Networks, `treadle.build` of a te schedule, benchmarks and tests all use this one object.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
-from treadle.build.group import function_sizes, lower_group
+from treadle.build.group import build_group, function_sizes, group_space, lower_group
+from treadle.build.signatures import signature_of_function, signature_of_loops
+from treadle.build.sizes import size_to_json
 from treadle.errors import UsageError
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
 from treadle.graph.text import function_text
+from treadle.graph.types import as_dim
+from treadle.loop.from_schedule import schedule_to_func
 from treadle.loop.nodes import PrimFunc, func_text
 from treadle.lower.pipeline import LOOPS
 from treadle.passes import final_text
-from treadle.target.backend import Backend, CompileError, backend_of
+from treadle.runtime.array import ArrayLike, NDArray
+from treadle.runtime.module import LoadedKernel
+from treadle.runtime.signature import Signature
+from treadle.runtime.timing import BenchmarkResult
+from treadle.target.backend import Backend, CompileError, OnDone, backend_of
 from treadle.target.base import Target
+from treadle.target.host import why_not_here
+from treadle.target.names import symbol
+from treadle.te.knobs import DEFAULTS, Config, Knob, Space
 from treadle.te.schedule import Schedule
+from treadle.te.tensor import Tensor
+from treadle.te.text import operations_text
+
+_NO_SIZES: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCode:
+    """Machine code of a kernel and the scratch memory its caller lends it (`size_to_json`)."""
+
+    code: bytes
+    workspace: object
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scheduled:
+    """A te schedule, and what its kernel takes: tensors and sizes in calling order."""
+
+    schedule: Schedule
+    args: Sequence[Tensor | Var]
+    name: str
 
 
 class Kernel:
-    """A fused function on its way to machine code; every stage is text that can be read.
+    """A computation on its way to machine code; every stage is text that can be read.
 
-    `name` is its symbol in the machine code, the same for the same content in every model;
-    `content` is the fused function as text without origins; `origins` are the nodes of the user's
-    model that run in it.
+    It is made of a fused function of a graph, of a te schedule, or of a loop nest. `name` is its
+    symbol in the machine code: of a fused function a hash of its content, the same in every model.
+    `content` is what it is made of as text without origins; `config` are the choices the schedule
+    of a fused function is told; `origins` are the nodes of the user's model that run in it.
+    `object` is its machine code, once it is compiled.
+
+    >>> kernel = treadle.compile("resnet50.onnx").kernels[0]
+    >>> print(kernel.loop_text())
+    >>> arguments = kernel.random_arguments(seed=1)
+    >>> kernel.time_evaluator(number=100, flush=True)(*arguments)
     """
 
-    def __init__(self, function: Function, target: Target) -> None:
-        self.function = function
+    def __init__(
+        self, work: Function | Scheduled | PrimFunc, target: Target, config: Config = DEFAULTS
+    ) -> None:
+        self.work = work
         self.target = target
+        self.config = config
         self.origins: list[str] = []
-        label = re.sub(r"_\d+$", "", function.name) or "kernel"
-        content = Function(function.params, function.body, label, function.attrs)
-        self.content = function_text(content, origins=False)
-        digest = hashlib.sha256(self.content.encode()).hexdigest()
-        self.name = f"{label}_{digest[:12]}"
+        self.object: ObjectCode | None = None
+        self._loaded: LoadedKernel | None = None
+        if isinstance(work, Function):
+            label = re.sub(r"_\d+$", "", work.name) or "kernel"
+            content = Function(work.params, work.body, label, work.attrs)
+            self.content = function_text(content, origins=False)
+            digest = hashlib.sha256(self.content.encode()).hexdigest()
+            self.name = f"{label}_{digest[:12]}"
+        else:
+            self.content = ""
+            self.name = symbol(work.name) if isinstance(work, Scheduled) else work.name
 
     @property
     def backend(self) -> Backend:
@@ -44,30 +98,78 @@ class Kernel:
         return backend_of(self.target)
 
     @property
+    def function(self) -> Function:
+        """The fused function. Raises: UsageError for a kernel that is made of no graph."""
+        if not isinstance(self.work, Function):
+            raise self._without("graph")
+        return self.work
+
+    @property
     def sizes(self) -> tuple[Var, ...]:
         """The symbolic sizes the kernel takes, in its order."""
-        return function_sizes(self.function)
+        if isinstance(self.work, Function):
+            return function_sizes(self.work)
+        return self.loops.sizes
 
     def __repr__(self) -> str:
         return f"Kernel({self.name})"
+
+    # -- stages --------------------------------------------------------------------------------
 
     def graph_text(self) -> str:
         """Return the fused function as graph text."""
         return function_text(self.function)
 
+    def te_text(self) -> str:
+        """Return what it computes as tensor expressions, producers first."""
+        if isinstance(self.work, PrimFunc):
+            raise self._without("tensor expressions")
+        if isinstance(self.work, Function):
+            schedule = build_group(self.work, self.target)[0].schedule
+        else:
+            schedule = self.work.schedule
+        return operations_text(stage.op for stage in schedule.stages)
+
+    @property
+    def space(self) -> Space:
+        """All configurations of its schedule. Raises: UsageError without a graph."""
+        return group_space(self.function, self.target, self.name)
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """What its schedule chooses with `config`: candidates, what they cost, values.
+
+        Raises: ConfigError where the configuration does not fit the schedule.
+        """
+        return self.space.knobs(self.config)
+
+    def configure(self, config: Config) -> None:
+        """Take another configuration; what was made with the one before is dropped."""
+        self.config = config
+        self.object = self._loaded = None
+        self.release()
+
     @cached_property
     def _scheduled(self) -> tuple[list[Schedule], PrimFunc]:
-        return lower_group(self.function, self.target, self.name)
+        work = self.work
+        if isinstance(work, Function):
+            return lower_group(work, self.target, self.name, self.config)
+        if isinstance(work, PrimFunc):
+            return [], work
+        return [work.schedule], schedule_to_func(work.schedule, work.args, self.name)
 
     @property
     def schedule(self) -> str:
         """The schedule steps, one a line; of several cases one after the other."""
+        if isinstance(self.work, PrimFunc):
+            raise self._without("schedule")
         return "\n\n".join(s.text() for s in self._scheduled[0])
 
     @cached_property
     def loops(self) -> PrimFunc:
         """The loop nest with multi-dimensional buffers."""
-        return LOOPS.run(self._scheduled[1], label=self.name)
+        made = self._scheduled[1]
+        return made if made is self.work else LOOPS.run(made, label=self.name)
 
     @cached_property
     def lowered(self) -> PrimFunc:
@@ -112,3 +214,90 @@ class Kernel:
         """Drop the intermediate forms; they are made again when asked for."""
         for name in ("_scheduled", "loops", "lowered", "_source"):
             self.__dict__.pop(name, None)
+
+    def _without(self, stage: str) -> UsageError:
+        made_of = "a loop nest" if isinstance(self.work, PrimFunc) else "a te schedule"
+        return UsageError(
+            f"kernel {self.name} is made of {made_of}: it has no {stage}",
+            hint="look at a later stage: loop_text(), source() or asm()",
+        )
+
+    # -- machine code --------------------------------------------------------------------------
+
+    def workspace(self) -> object:
+        """Return the scratch memory its caller lends it in bytes, as `sizes.size_to_json`."""
+        if self.object is not None:
+            return self.object.workspace
+        return size_to_json(as_dim(self.lowered.workspace_bytes), self.sizes)
+
+    @property
+    def signature(self) -> Signature:
+        """What it takes: buffers with their types, sizes, scratch memory."""
+        if isinstance(self.work, Function):
+            return signature_of_function(self.name, self.work, self.workspace())
+        return signature_of_loops(self.loops, self.workspace())
+
+    def object_code(self) -> ObjectCode:
+        """Return the machine code, compiled at the first use."""
+        if self.object is None:
+            compile_kernels([self])
+        assert self.object is not None
+        return self.object
+
+    def load(self) -> LoadedKernel:
+        """Return the kernel in memory, ready to be called, compiled at the first use.
+
+        One for another machine is returned, too: calling it raises TargetError.
+        """
+        if self._loaded is None:
+            code = self.object_code().code
+            unfit = why_not_here(self.target)
+            loaded = self.backend.load([code] if unfit is None else [])
+            address = loaded.address(self.name) if unfit is None else 0
+            self._loaded = LoadedKernel(self.signature, address, loaded, unfit)
+        return self._loaded
+
+    def __call__(self, *args: ArrayLike, sizes: Mapping[str, int] = _NO_SIZES) -> None:
+        """Run the kernel alone; see `LoadedKernel`."""
+        self.load()(*args, sizes=sizes)
+
+    def random_arguments(
+        self, seed: int = 0, sizes: Mapping[str, int] = _NO_SIZES
+    ) -> list[NDArray]:
+        """Return arguments to try the kernel on; see `LoadedKernel`."""
+        return self.load().random_arguments(seed, sizes)
+
+    def time_evaluator(
+        self, number: int = 10, repeat: int = 1, min_repeat_ms: float = 0, *, flush: bool = False
+    ) -> Callable[..., BenchmarkResult]:
+        """Return a function that takes the kernel's arguments and times it; see `LoadedKernel`."""
+        return self.load().time_evaluator(number, repeat, min_repeat_ms, flush=flush)
+
+
+def compile_kernels(
+    kernels: Sequence[Kernel],
+    on_done: OnDone | None = None,
+    on_source: Callable[[Kernel, float], None] | None = None,
+) -> None:
+    """Compile kernels of one target at once; `object` of each is its machine code then.
+
+    `on_source(kernel, seconds)` is called when the source text of a kernel is made, one after the
+    other while others compile; `on_done(name, is_cached)` when its code is ready.
+    """
+    if not kernels:
+        return
+    workspaces: dict[str, object] = {}
+
+    def jobs() -> Iterator[tuple[str, str]]:
+        for kernel in kernels:
+            start = time.perf_counter()
+            workspaces[kernel.name] = kernel.workspace()
+            text = kernel.source()
+            if on_source is not None:
+                on_source(kernel, time.perf_counter() - start)
+            yield kernel.name, text
+
+    target = kernels[0].target
+    codes = backend_of(target).compile(jobs(), target, on_done)
+    for kernel in kernels:
+        kernel.object = ObjectCode(codes[kernel.name], workspaces[kernel.name])

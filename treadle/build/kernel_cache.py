@@ -2,9 +2,10 @@
 """Compiled kernels kept on disk under what they are made of, so that nothing is lowered twice.
 
 The key is the whole content: the fused function as text, the target with every number schedules
-read, and a digest of the compiler's own source. What operators from outside this package compute is
-in none of these (their Python may read anything), so kernels with one are lowered in every
-compilation; from there on the back end keeps them, by their source text.
+read, the configuration of the schedule, and a digest of the compiler's own source. What operators
+from outside this package compute is in none of these (their Python may read anything), so kernels
+with one are lowered in every compilation; from there on the back end keeps them, by their source
+text.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from treadle.build.kernel import ObjectCode
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.operator import Operator
@@ -26,18 +28,11 @@ from treadle.settings import get as current_settings
 from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.target.cache import kernel_cache, object_cache_folder
+from treadle.te.knobs import DEFAULTS, Config
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LOADED_NS = time.time_ns()
 _SIZE_BYTES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledKernel:
-    """Object code and the scratch memory its caller must lend it (as sizes.size_to_json)."""
-
-    code: bytes
-    workspace: object
 
 
 @cache
@@ -78,13 +73,16 @@ def foreign_operators(function: Function) -> Iterable[Operator[Any]]:
             yield node.op
 
 
-def kernel_key(name: str, text: str, function: Function, target: Target) -> str | None:
+def kernel_key(
+    name: str, text: str, function: Function, target: Target, config: Config = DEFAULTS
+) -> str | None:
     """Return the key of a kernel, everything its code depends on; None where that is not known."""
     compiler = compiler_digest()
     if compiler is None or any(foreign_operators(function)):
         return None
     version = backend_of(target).version(target)
-    return "\n".join([name, compiler, version, repr(asdict(target)), text])
+    chosen = json.dumps(config.to_json(), sort_keys=True)
+    return "\n".join([name, compiler, version, repr(asdict(target)), chosen, text])
 
 
 def cache_folders() -> tuple[Path, Path]:
@@ -101,7 +99,7 @@ def _is_watched() -> bool:
     return bool(now.dump or now.override or now.time or now.debug)
 
 
-def load_kernel(key: str | None) -> CompiledKernel | None:
+def load_kernel(key: str | None) -> ObjectCode | None:
     """Return a kernel kept under `key`, None where there is none or the passes are watched."""
     if key is None or _is_watched():
         return None
@@ -109,10 +107,10 @@ def load_kernel(key: str | None) -> CompiledKernel | None:
     if data is None or len(data) <= _SIZE_BYTES:
         return None
     start = _SIZE_BYTES + int.from_bytes(data[:_SIZE_BYTES], "little")
-    return CompiledKernel(data[start:], json.loads(data[_SIZE_BYTES:start]))
+    return ObjectCode(data[start:], json.loads(data[_SIZE_BYTES:start]))
 
 
-def store_kernel(key: str | None, kernel: CompiledKernel) -> None:
+def store_kernel(key: str | None, kernel: ObjectCode) -> None:
     """Keep a kernel under `key`, unless the passes are watched."""
     if key is None or _is_watched():
         return

@@ -11,14 +11,13 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from treadle.build.artifact import check_writable, replacing
 from treadle.errors import ArtifactError
 from treadle.runtime import native
-from treadle.runtime.extents import Extent
-from treadle.runtime.module import KernelInfo, Module, Param
+from treadle.runtime.module import LoadedKernel, Module, loaded_kernels
+from treadle.runtime.signature import Signature
 from treadle.runtime.toolchain import link_shared
 from treadle.target.backend import backend_of
 from treadle.target.base import Target
@@ -29,7 +28,7 @@ _FORMAT = 1
 
 def save_kernels(
     path: str | os.PathLike[str],
-    kernels: Mapping[str, KernelInfo],
+    kernels: Mapping[str, Signature],
     objects: Sequence[bytes],
     target: Target,
     linker: str | Sequence[str] | None = None,
@@ -51,7 +50,7 @@ def save_kernels(
             file.write(linked.read_bytes())
 
 
-def load_module(path: str | os.PathLike[str]) -> Module:
+def load_module(path: str | os.PathLike[str]) -> Module[LoadedKernel]:
     """Return kernels that `treadle.build(...).save(path)` wrote, ready to be called.
 
     A library holds machine code: load only files you trust.
@@ -70,7 +69,8 @@ def load_module(path: str | os.PathLike[str]) -> Module:
         )
     try:
         data = json.loads(text)
-        kernels = {name: _info_from(name, kernel) for name, kernel in data["kernels"].items()}
+        rows = data["kernels"].items()
+        signatures = {name: Signature.from_json(name, row) for name, row in rows}
         needed = set(data["cpu_features"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(
@@ -83,45 +83,15 @@ def load_module(path: str | os.PathLike[str]) -> Module:
             at=str(place),
             hint="build them for this machine",
         )
-    addresses = {name: library.kernel(name) for name in kernels}
-    return Module(kernels, addresses, library)
+    return Module(loaded_kernels(library, signatures))
 
 
-def _described(kernels: Mapping[str, KernelInfo], target: Target) -> str:
+def _described(kernels: Mapping[str, Signature], target: Target) -> str:
     return json.dumps(
         {
             "format": _FORMAT,
             "cpu_features": list(target.required_features),
-            "kernels": {name: asdict(info) for name, info in kernels.items()},
+            "kernels": {name: signature.to_json() for name, signature in kernels.items()},
         },
         separators=(",", ":"),
     )
-
-
-def _info_from(name: str, data: Mapping[str, object]) -> KernelInfo:
-    params = tuple(map(_param_from, _list(data["params"])))
-    symbols = tuple(map(str, _list(data["symbols"])))
-    workspace = _extent_from(data["workspace_bytes"])
-    assert not isinstance(workspace, str)
-    return KernelInfo(name, params, workspace, symbols)
-
-
-def _extent_from(data: object) -> int | str | Extent:
-    if isinstance(data, (int, str)):
-        return data
-    if not isinstance(data, dict):
-        raise TypeError(f"{data!r} is no extent")
-    return Extent(data["text"], data["formula"])
-
-
-def _param_from(data: object) -> Param:
-    if not isinstance(data, dict):
-        raise TypeError(f"{data!r} is no parameter")
-    shape = tuple(map(_extent_from, _list(data["shape"])))
-    return Param(str(data["name"]), str(data["dtype"]), shape, bool(data["is_output"]))
-
-
-def _list(data: object) -> list[object]:
-    if not isinstance(data, list):
-        raise TypeError(f"{data!r} is no list")
-    return data

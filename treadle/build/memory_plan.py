@@ -81,8 +81,8 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelUse:
-    """What a call runs: the kernel's name, its scratch memory, the sizes it takes."""
+class Launch:
+    """The launch of a kernel by one call: its name, its scratch memory, the sizes it is given."""
 
     name: str
     workspace_bytes: Dim = 0
@@ -160,7 +160,7 @@ class MemoryPlan:
 
 def plan_memory(
     main: Function,
-    kernels: Mapping[g.Call, KernelUse],
+    kernels: Mapping[g.Call, Launch],
     output_names: Sequence[str],
     overwrite_from: int = 0,
 ) -> MemoryPlan:
@@ -237,7 +237,7 @@ class _Planner:
     def __init__(
         self,
         main: Function,
-        kernels: Mapping[g.Call, KernelUse],
+        kernels: Mapping[g.Call, Launch],
         output_names: Sequence[str],
         weights: _Weights,
         given: Sequence[Var] | None = None,

@@ -115,6 +115,7 @@ _OF_COMPILING = {
     "winograd": "--no-winograd",
     "unchecked": "--unchecked",
     "operators": "--operators",
+    "records": "--records",
 }
 """Options that say how a network is compiled, by the attribute they set."""
 
@@ -169,6 +170,13 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help="a Python file that registers operators of your own, run first (may be repeated)",
+    )
+    parser.add_argument(
+        "--records",
+        type=Path,
+        metavar="FILE",
+        help="configurations of the schedules of kernels, as JSON lines (default: every schedule "
+        "as its cost model says)",
     )
     parser.add_argument(
         "--dynamic",

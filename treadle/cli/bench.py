@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from treadle.build.load import is_artifact
+from treadle.cli import kernels
 from treadle.cli.arguments import (
     add_compile_options,
     add_inputs,
@@ -24,13 +25,14 @@ from treadle.cli.engines import PEERS, Engine, Inputs, open_treadle, take_turns
 from treadle.cli.inputs import given_inputs
 from treadle.cli.machine import cpu_text, treadle_version
 from treadle.cli.models import check_readable, open_model
+from treadle.cli.roofline import measured_limits
 from treadle.cli.table import print_table
 from treadle.cli.text import console, print_row
 from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.settings import use
 
-HELP = "time a model, side by side with other runtimes"
+HELP = "time a model, side by side with other runtimes, or each of its kernels alone"
 
 _HEADINGS = ("p50 ms", "p90 ms", "p99 ms", "min ms", "runs", "runs/s", "ready s")
 
@@ -73,6 +75,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="time for so long in all (default: 3 seconds, and at least 15 runs)",
     )
+    parser.add_argument(
+        "--kernels",
+        action="store_true",
+        help="time every kernel of the model alone, beside the machine's limits; --repeat is the "
+        "number of rounds in which all take turns",
+    )
+    parser.add_argument(
+        "--flush",
+        action="store_true",
+        help="with --kernels: drive the arguments out of the caches before every call",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     add_compile_options(parser)
 
@@ -88,6 +101,10 @@ def _peers(text: str) -> tuple[str, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the model in each runtime, let them take turns, print the figures."""
+    if arguments.kernels:
+        return _run_kernels(arguments)
+    if arguments.flush:
+        raise UsageError("--flush is for kernels alone", hint="give --kernels, too")
     network = _network(arguments)
     threads = arguments.threads or native.num_threads()
     with use(num_threads=threads):
@@ -107,6 +124,30 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({**facts, **figures(engines, gaps)}, indent=2))
     else:
         print_figures(engines, gaps, threads, arguments.streams)
+    return 0
+
+
+def _run_kernels(arguments: argparse.Namespace) -> int:
+    """Time every kernel alone and print it beside what the machine can do."""
+    if arguments.vs or arguments.onnx is not None or arguments.streams != 1:
+        raise UsageError(
+            "--kernels times the kernels of this model alone",
+            hint="leave --vs, --onnx and --streams out",
+        )
+    threads = arguments.threads or native.num_threads()
+    flush = arguments.flush
+    with use(num_threads=threads):
+        model = open_model(arguments)
+        inputs = given_inputs(arguments, model)
+        rounds, seconds = arguments.repeat, arguments.time_limit
+        found = kernels.measure(model, inputs, rounds, seconds, flush=flush)
+        limits = measured_limits(threads)
+    limits = limits.out_of_cache if flush else limits
+    if arguments.json:
+        facts = _facts(arguments.model, inputs, threads, 1)
+        print(json.dumps({**facts, "flush": flush, **kernels.figures(found, limits)}, indent=2))
+    else:
+        kernels.print_figures(found, limits, threads, flush=flush)
     return 0
 
 

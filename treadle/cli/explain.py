@@ -12,9 +12,11 @@ import onnx
 
 from treadle.build.executable import Executable
 from treadle.build.group import build_group
+from treadle.build.kernel import Kernel
 from treadle.build.load import is_artifact
 from treadle.build.memory_plan import MemoryPlan, Step, StepKind
 from treadle.cli.arguments import add_compile_options, add_model
+from treadle.cli.explain_knobs import kernel_called, knobs_json, print_knobs
 from treadle.cli.models import check_readable, compile_file
 from treadle.cli.text import console, count_text, print_row
 from treadle.errors import UsageError
@@ -63,6 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_model(parser, "an ONNX file")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument(
+        "--kernel",
+        metavar="NAME",
+        help="say what the schedule of this kernel chose, from how much, and what its cost model "
+        "says; the beginning of a name is enough",
+    )
+    parser.add_argument(
+        "--space", action="store_true", help="with --kernel: list all that could be chosen"
+    )
     add_compile_options(parser)
 
 
@@ -74,8 +85,13 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.model} holds machine code, not what led to it",
             hint="give the network it was compiled from, with the options it was compiled with",
         )
+    if arguments.space and arguments.kernel is None:
+        raise UsageError("--space is of one kernel", hint="say which with --kernel NAME")
     with recorded_decisions() as decisions:
         compiled = compile_file(arguments)
+    if arguments.kernel is not None:
+        _explain_kernel(kernel_called(arguments.kernel, compiled.kernels), arguments)
+        return 0
     rows = explained(compiled, decisions)
     gone = without_kernel(_names(arguments.model), rows)
     if arguments.json:
@@ -83,6 +99,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_explanation(compiled, rows, gone)
     return 0
+
+
+def _explain_kernel(kernel: Kernel, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print(json.dumps(knobs_json(kernel, is_space=arguments.space), indent=2))
+    else:
+        print_knobs(kernel, is_space=arguments.space)
 
 
 def explained(compiled: Executable, decisions: Sequence[Decision]) -> list[Explained]:

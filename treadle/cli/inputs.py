@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Literal
+from typing import IO
 
 import numpy as np
 
@@ -19,13 +19,12 @@ from treadle.build.executable import Runnable, Size
 from treadle.cli.models import check_readable, given_shapes
 from treadle.errors import InputError, UsageError
 from treadle.runtime.array import NDArray, array
+from treadle.runtime.fill import FillMode, filled
 
-FillMode = Literal["zeros", "ones", "random"]
 Spec = tuple[str, str, tuple[int, ...]]
 """Name, dtype and shape of an input."""
 
 _SEED = 0
-_INTEGERS = 2
 _EXAMPLE_SIZE = 32
 _EXAMPLE_SIZES = ((1, _EXAMPLE_SIZE), (3, 2 * _EXAMPLE_SIZE))
 """First and other open sizes to try a model at: multiples of what networks divide images by."""
@@ -81,7 +80,7 @@ def filled_inputs(
     """
     random = np.random.default_rng(_SEED)
     settled = _settled(model.input_sizes(), shapes or {})
-    return {name: array(_filled(mode, dt, settled[name], random)) for name, dt, _ in model.inputs}
+    return {name: array(filled(mode, dt, settled[name], random)) for name, dt, _ in model.inputs}
 
 
 def chosen_shapes(model: Runnable) -> list[dict[str, tuple[int, ...]]]:
@@ -184,17 +183,6 @@ def _shape_text(shape: Sequence[Size]) -> str:
 def _fits(found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """True where sizes are those of a shape, which has -1 for any."""
     return len(found) == len(shape) and all(w in (s, -1) for s, w in zip(found, shape, strict=True))
-
-
-def _filled(
-    mode: FillMode, dtype: str, shape: tuple[int, ...], random: np.random.Generator
-) -> np.ndarray:
-    kind = dtypes.to_numpy(dtype)
-    if mode != "random":
-        return np.full(shape, 0 if mode == "zeros" else 1, kind)
-    if dtypes.is_float(dtype):
-        return random.standard_normal(shape, np.float32).astype(kind)
-    return random.integers(0, _INTEGERS, shape).astype(kind)
 
 
 def read_npz(path: Path, wanted: list[Spec]) -> dict[str, NDArray]:

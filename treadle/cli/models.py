@@ -52,6 +52,7 @@ def compile_file(arguments: argparse.Namespace, *, sized: bool = True) -> Execut
             winograd=arguments.winograd,
             unchecked=arguments.unchecked,
             dynamic=arguments.dynamic,
+            records=arguments.records,
             report=report,
         )
 

@@ -171,18 +171,18 @@ def _total(prefix: str, operation: str, vector: str, count: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """A compiled kernel and the module that keeps its code alive."""
+class Probe:
+    """A compiled loop that meets one limit, and the module that keeps its code alive."""
 
     module: JitModule
     call: Callable[..., object]
 
 
-def compile_kernel(text: str, result: type, *arguments: type) -> Kernel:
+def compile_probe(text: str, result: type, *arguments: type) -> Probe:
     """Compile IR with one function "kernel", which this machine must be able to run."""
     module = JitModule([compile_ir(text)])
     signature = ctypes.CFUNCTYPE(result, *arguments)
-    return Kernel(module, signature(module.address("kernel")))
+    return Probe(module, signature(module.address("kernel")))
 
 
 def fastest_round(threads: int, work: Work, rounds: int = ROUNDS) -> float:
@@ -212,8 +212,8 @@ def fma_gflops(threads: int) -> float:
     """Return the float32 operations per second, a multiply-add counting two, in 10^9."""
     target = parse_target("llvm")
     types = (ctypes.c_int64, ctypes.c_float, ctypes.c_float)
-    kernel = compile_kernel(fma_kernel(target), ctypes.c_float, *types)
-    seconds = fastest_round(threads, lambda _: kernel.call(FMA_LOOPS, 0.5, 1.0))
+    probe = compile_probe(fma_kernel(target), ctypes.c_float, *types)
+    seconds = fastest_round(threads, lambda _: probe.call(FMA_LOOPS, 0.5, 1.0))
     return 2e-9 * threads * FMA_LOOPS * chain_count(target) * lanes_of(target) / seconds
 
 
@@ -224,7 +224,7 @@ def read_gigabytes(threads: int, each: int | None = None) -> float:
     """
     target = parse_target("llvm")
     types = (ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-    kernel = compile_kernel(read_kernel(target), ctypes.c_int32, *types)
+    probe = compile_probe(read_kernel(target), ctypes.c_int32, *types)
     block = 4 * lanes_of(target) * chain_count(target)
     blocks = max(1, (each or READ_BYTES // threads) // block)
     passes = 1 if each is None else max(1, CACHE_PASSES_BYTES // (blocks * block))
@@ -237,7 +237,7 @@ def read_gigabytes(threads: int, each: int | None = None) -> float:
         view = (ctypes.c_char * len(memory)).from_buffer(memory)
         address = ctypes.addressof(view)
         seconds = fastest_round(
-            threads, lambda i: kernel.call(passes, blocks, address + i * share), READ_ROUNDS
+            threads, lambda i: probe.call(passes, blocks, address + i * share), READ_ROUNDS
         )
         del view  # the map cannot be closed while it is exported
     return 1e-9 * passes * blocks * block * threads / seconds

@@ -7,18 +7,15 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from treadle.build.artifact import check_writable
 from treadle.build.executable import Runnable
-from treadle.build.sizes import number_of, sizes_of_run
-from treadle.cli import peak
 from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
 from treadle.cli.inputs import given_inputs
 from treadle.cli.machine import cpu_text, treadle_version
 from treadle.cli.models import open_model
-from treadle.cli.peak import CacheLevel
+from treadle.cli.roofline import Layer, Limits, layer_of, measured_limits, sizes_of_inputs
 from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row, printable
 from treadle.errors import UsageError
@@ -35,75 +32,6 @@ _SAVES = "*"
 _HEADINGS = ("layer", "kernel", "ms", "share", "GFLOP/s", "GB/s", "bound by", "of roofline")
 _SPARE = ("bound by", "GB/s", "of roofline", "GFLOP/s")
 _TRACK = "kernels in order, each at its fastest; not which thread did what"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the machine can do at most: 10^9 operations, and 10^9 bytes from memory, per second.
-
-    `caches` are the levels of cache, the nearest first.
-    """
-
-    gflops: float
-    gigabytes: float
-    caches: tuple[CacheLevel, ...] = ()
-
-    def level(self, size: int) -> tuple[str, float]:
-        """Return the nearest level that holds so many bytes, and its 10^9 bytes per second."""
-        for cache in self.caches:
-            if size <= cache.bytes:
-                return cache.name, cache.gigabytes
-        return "memory", self.gigabytes
-
-
-def measured_limits(threads: int) -> Limits:
-    """Measure what this machine can do on so many threads."""
-    return Limits(
-        peak.fma_gflops(threads), peak.read_gigabytes(threads), peak.cache_levels(threads)
-    )
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One instruction: where it comes from, its work, and its time in seconds.
-
-    With `saves` it multiplies less than `flops` says: those are the operations of the direct
-    algorithm, so that its rate compares with that of other ways and may exceed the machine's.
-    """
-
-    origin: str
-    kernel: str
-    flops: int
-    bytes: int
-    seconds: float
-    saves: bool = False
-
-    @property
-    def gflops(self) -> float:
-        """Operations per second, in 10^9."""
-        return 1e-9 * self.flops / self.seconds if self.seconds else 0.0
-
-    @property
-    def gigabytes(self) -> float:
-        """Bytes of inputs and results per second, in 10^9."""
-        return 1e-9 * self.bytes / self.seconds if self.seconds else 0.0
-
-    def bound(self, limits: Limits) -> str:
-        """Return which limit of the machine this work meets first; nothing where it has none.
-
-        That is "compute", or the level whose bandwidth limits it: the nearest that could hold its
-        data, "L1", "L2", "L3" or "memory".
-        """
-        if not self.flops and not self.bytes:
-            return ""
-        level, gigabytes = limits.level(self.bytes)
-        return "compute" if self.flops / limits.gflops >= self.bytes / gigabytes else level
-
-    def roofline(self, limits: Limits) -> float:
-        """Return the time at that limit over the time taken; above 1 only where it `saves`."""
-        _, gigabytes = limits.level(self.bytes)
-        least = max(self.flops / limits.gflops, self.bytes / gigabytes) * 1e-9
-        return least / self.seconds if self.seconds else 0.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -171,7 +99,7 @@ def measure(
     The shortest time is what other work on the machine disturbs least.
     """
     instructions = model.instructions()
-    sizes = _sizes_of_run(model, inputs)
+    sizes = sizes_of_inputs(model, inputs)
     outputs = model.run(inputs)
     whole: list[float] = []
     times: list[list[float]] = []
@@ -187,7 +115,7 @@ def measure(
             hint="compile the model again with this version of Treadle",
         )
     shortest = [min(column) for column in zip(*times, strict=True)]
-    layers = [_layer(row, sizes, t) for row, t in zip(instructions, shortest, strict=True)]
+    layers = [layer_of(row, sizes, t) for row, t in zip(instructions, shortest, strict=True)]
     return layers, min(whole)
 
 
@@ -195,31 +123,6 @@ def _is_enough(done: int, repeat: int | None, end: float) -> bool:
     if repeat is not None:
         return done >= repeat
     return done >= _MIN_RUNS and (done >= _MAX_RUNS or time.perf_counter() >= end)
-
-
-def _sizes_of_run(model: Runnable, inputs: dict[str, NDArray]) -> list[int | None]:
-    """Return the sizes in the plan's table for these inputs; of a plan of fixed sizes, none."""
-    rows = model.describe().get("sizes", [])
-    assert isinstance(rows, list)
-    return sizes_of_run(rows, [inputs[name].shape for name in model.input_sizes()])
-
-
-def _layer(instruction: dict[str, object], sizes: Sequence[int | None], seconds: float) -> Layer:
-    dims = instruction.get("dims") or []
-    assert isinstance(dims, list)
-    own = [sizes[d["size"]] if isinstance(d, dict) else int(d) for d in dims]
-    return Layer(
-        origin=str(instruction.get("origin") or ""),
-        kernel=str(instruction.get("kernel") or instruction.get("op") or ""),
-        flops=number_of(instruction.get("flops", 0), own) or 0,
-        bytes=number_of(instruction.get("bytes", 0), own) or 0,
-        seconds=seconds,
-        saves=bool(instruction.get("saves")),
-    )
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 def figures(layers: Sequence[Layer], limits: Limits, seconds: float) -> dict[str, object]:
@@ -231,27 +134,14 @@ def figures(layers: Sequence[Layer], limits: Limits, seconds: float) -> dict[str
     return {
         "run_ms": round(seconds * 1e3, 6),
         "kernels_ms": round(total * 1e3, 6),
-        "machine": {
-            "gflops": limits.gflops,
-            "gigabytes_per_second": limits.gigabytes,
-            "caches": {
-                level.name: {"bytes": level.bytes, "gigabytes_per_second": level.gigabytes}
-                for level in limits.caches
-            },
-        },
+        "machine": limits.to_json(),
         "kernels": [
             {
                 "layer": layer.origin,
                 "kernel": layer.kernel,
                 "ms": round(layer.seconds * 1e3, 6),
                 "share": round(layer.seconds / (total or 1.0), 6),
-                "flops": layer.flops,
-                "is_counted_direct": layer.saves,
-                "bytes": layer.bytes,
-                "gflops": round(layer.gflops, 3),
-                "gigabytes_per_second": round(layer.gigabytes, 3),
-                "bound_by": layer.bound(limits) or None,
-                "of_roofline": round(layer.roofline(limits), 4),
+                **layer.rates(limits),
             }
             for layer in layers
         ],
@@ -298,9 +188,7 @@ def print_summary(layers: Sequence[Layer], limits: Limits, seconds: float, threa
     print_row(out, "kernels", f"{total * 1e3:.3f} ms in {count_text(len(layers), 'instruction')}")
     print_row(out, "run", f"{seconds * 1e3:.3f} ms{_rate(layers, seconds)}")
     noun = "thread" if threads == 1 else "threads"
-    near = "".join(f", {c.gigabytes:.0f} from {c.name}" for c in reversed(limits.caches))
-    reach = f"{limits.gflops:.0f} GFLOP/s and {limits.gigabytes:.1f} GB/s from memory{near}"
-    print_row(out, "machine", f"at most {reach} on {threads} {noun}")
+    print_row(out, "machine", f"{limits.text()} on {threads} {noun}")
     print_row(out, "cpu", cpu_text())
 
 

@@ -137,8 +137,6 @@ def fold_call(e: Call) -> Const | None:
         return _fold_bitcast(e, values[0])
     if is_float(dtype):
         return _constant(_float_call(e.name, [float(v) for v in values]), e.dtype)
-    if e.name == "dot_pairs":
-        return None
     return _constant(_int_call(e.name, int(values[0]), dtype), e.dtype)
 
 

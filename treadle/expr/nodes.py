@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
@@ -47,12 +47,10 @@ INTRINSICS: Mapping[str, int] = {
     "pow": 2, "atan2": 2, "fmod": 2, "copysign": 2,
     "abs": 1, "floor": 1, "ceil": 1, "trunc": 1, "round": 1, "isnan": 1, "isinf": 1,
     "fma": 3, "popcount": 1, "clz": 1, "bitcast": 1, "not": 1,
-    "pick8": 9, "pick16": 17, "dot_pairs": 2,
 }  # fmt: skip
 """Pure functions a `Call` may name, with their arity. `round` is half to even, `not` is logical,
-`bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself. `pick8` and
-`pick16` of a uint32 and so many 32-bit constants are the constant its low 3 or 4 bits number.
-`dot_pairs` of two int32 is the sum of the products of their signed 16-bit halves; it wraps."""
+`bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself. Instructions that
+not every machine has are no such functions: an `Apply` holds one."""
 
 
 class Source(Protocol):
@@ -67,6 +65,25 @@ class Source(Protocol):
     @property
     def shape(self) -> tuple[Expr, ...]:
         """The extents of its dimensions."""
+
+
+class Instruction(Protocol):
+    """What an `Apply` applies: an instruction of some machine, known here by its meaning alone."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in texts."""
+
+    @property
+    def result(self) -> str:
+        """The element type of its result."""
+
+    @property
+    def argument_types(self) -> tuple[str, ...]:
+        """The element types of its arguments."""
+
+    def expand(self, args: Sequence[Expr]) -> Expr:
+        """Return what it computes as an expression that every machine can evaluate."""
 
 
 class Expr:
@@ -362,6 +379,29 @@ class Call(Expr):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class Apply(Expr):
+    """An instruction of some machine applied lane by lane; its value is what the instruction means.
+
+    A machine that has it may round float results otherwise than the meaning as it is written.
+    """
+
+    instruction: Instruction
+    args: tuple[Expr, ...]
+    dtype: str
+    lanes: int
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return apply(self.instruction, children)
+
+    def __str__(self) -> str:
+        return f"{self.instruction.name}({', '.join(map(str, self.args))})"
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Load(Expr):
     """The element of `source` at `indices` (one per dimension, int64).
 
@@ -570,7 +610,7 @@ def cast(value: ExprLike, dtype: str) -> Expr:
 
 
 def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
-    """Return the intrinsic `name` of the arguments; `dtype` only for bitcast and picks."""
+    """Return the intrinsic `name` of the arguments; `dtype` only for bitcast."""
     if INTRINSICS.get(name) != len(args):
         raise TypeMismatch(f"{name!r} with {len(args)} arguments is not an intrinsic")
     first = convert(args[0])
@@ -581,6 +621,24 @@ def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
         dtype = "bool"
     result = dtype or first.dtype
     return _intern((Call, name, result, nodes), lambda: Call(name, nodes, result, lanes))
+
+
+def apply(instruction: Instruction, args: Sequence[ExprLike]) -> Expr:
+    """Return an instruction of arguments, a scalar among vectors repeated.
+
+    Raises: TypeMismatch where number or types of the arguments are not the instruction's.
+    """
+    types = instruction.argument_types
+    if len(args) != len(types):
+        raise TypeMismatch(f"{instruction.name} takes {len(types)} arguments, not {len(args)}")
+    nodes = tuple(convert(a, t) for a, t in zip(args, types, strict=True))
+    for node, dtype in zip(nodes, types, strict=True):
+        if node.dtype != dtype:
+            raise TypeMismatch(f"{instruction.name} takes {dtype}, not the {node.dtype} {node}")
+    lanes = max((n.lanes for n in nodes), default=1)
+    nodes = tuple(broadcast(n, lanes) for n in nodes)
+    key = (Apply, id(instruction), nodes)
+    return _intern(key, lambda: Apply(instruction, nodes, instruction.result, lanes))
 
 
 def load(source: Source, indices: Iterable[ExprLike]) -> Expr:

@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from treadle import dtype as dt
 from treadle.errors import UnsupportedOperators
 from treadle.graph.interpret import evaluate
 from treadle.graph.nodes import (
@@ -23,7 +24,7 @@ from treadle.graph.nodes import (
     topological,
 )
 from treadle.graph.operator import Operator
-from treadle.graph.types import TupleType
+from treadle.graph.types import TensorType, TupleType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -162,7 +163,8 @@ def stamp_origin(results: Iterable[Node], sources: Iterable[Node], origin: str) 
 class Folder:
     """Evaluates small constant subgraphs at import, so that shape arithmetic becomes numbers.
 
-    Results over `limit` bytes stay in the graph, as does everything after `budget` bytes.
+    Results over `limit` bytes stay in the graph, as does everything after `budget` bytes, and
+    matrices of floats that are made of bytes: passes may multiply the bytes.
     """
 
     def __init__(self, limit: int = 1 << 20, budget: int = 64 << 20) -> None:
@@ -173,7 +175,8 @@ class Folder:
         """Return `node` as a Constant when all it depends on is constant and small."""
         if not isinstance(node, (Call, TupleItem)) or not self._is_small(node):
             return node
-        if not all(self._can_fold(n) for n in topological([node])):
+        nodes = topological([node])
+        if not all(self._can_fold(n) for n in nodes) or _is_dequantised(node, nodes):
             return node
         with np.errstate(all="ignore"):
             value = evaluate(Function((), node), [])
@@ -194,3 +197,12 @@ class Folder:
         if isinstance(node, Call) and not (isinstance(node.op, Operator) and node.op.is_pure):
             return False
         return isinstance(node, (Call, TupleItem)) and self._is_small(node)
+
+
+def _is_dequantised(node: Node, nodes: Sequence[Node]) -> bool:
+    """True for a matrix of floats with a byte among `nodes`, which it depends on, per element."""
+    made = node.type
+    if not isinstance(made, TensorType) or made.ndim < 2 or not dt.is_float(made.dtype):
+        return False
+    known = [n.type for n in nodes if isinstance(n, Constant)]
+    return any(k.dtype in ("int8", "uint8") and k.size == made.size for k in known)

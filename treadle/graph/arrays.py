@@ -9,13 +9,27 @@ from math import prod
 import numpy as np
 
 from treadle.dtype import from_numpy
-from treadle.runtime.array import empty_numpy
+from treadle.runtime.array import empty_numpy, ready
 
 TILE = 1 << 14
 """Elements: a tile of this size stays in cache, whatever the orders of reading and writing."""
 
 SMALL = 1 << 18
 """Elements: arrays up to this size are copied at once."""
+
+
+LARGE = 1 << 16
+"""Bytes from which on a weight is worth a place of its own that no executor has to copy it to."""
+
+
+def in_place(array: np.ndarray) -> np.ndarray:
+    """Return an array that was made here where executors read it: row-major, large ones aligned.
+
+    A copy that was made together with an executor would stand beside the one that the graph holds:
+    all weights of a model twice.
+    """
+    made = row_major(array)
+    return ready(made) if made.nbytes >= LARGE else made
 
 
 def row_major(array: np.ndarray) -> np.ndarray:

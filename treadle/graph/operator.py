@@ -17,6 +17,7 @@ from treadle.graph.nodes import Call, Constant, Function, Node
 from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, Type
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule
 from treadle.te.tensor import Tensor
 
@@ -71,8 +72,10 @@ class Group:
     """What is known of the sizes where this schedule runs: one of the operator's `cases`."""
 
 
-ScheduleFn = Callable[[Group, Target], None]
-"""Applies schedule steps to `group.schedule`; one function is default schedule and template."""
+ScheduleFn = Callable[[Group, Target, Knobs], None]
+"""f(group, target, knobs) applies schedule steps to `group.schedule`.
+
+One function is default schedule and template: what it chooses, it asks `knobs` for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,8 +114,8 @@ class Operator(Generic[A]):
     compute(attrs, *tensors) -> te tensor or tensors (several: temporaries first, the result last;
       an operator with a tuple type returns exactly its fields).
     reference(attrs, *arrays) -> array or tuple of arrays, by NumPy: folding and tests use it.
-    schedule: by target family ("cpu"); absent for element-wise, injective and plain reductions,
-      which share the default schedules.
+    schedule: by target family ("cpu"), f(group, target, knobs); absent for element-wise, injective
+      and plain reductions, which share the default schedules.
     """
 
     name: str

@@ -18,11 +18,11 @@ from onnx.backend.base import Backend, BackendRep
 from treadle.build.compile import compile_model
 from treadle.errors import InputError, UnsupportedOperators, UsageError
 from treadle.frontend.importer import did_you_mean
+from treadle.frontend.onnx.core.sequence import arrays_of, flattened, structure_of_value
 from treadle.frontend.onnx.files import open_model
 from treadle.frontend.onnx.importer import import_onnx
 from treadle.frontend.onnx.node import RuntimeValueError
 from treadle.frontend.onnx.resolve import Resolver
-from treadle.frontend.onnx.sequence import arrays_of, flattened, structure_of_value
 from treadle.frontend.onnx.tensors import DTYPES
 from treadle.graph.types import Structure
 

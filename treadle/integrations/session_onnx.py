@@ -16,9 +16,9 @@ from treadle.build.compile import compile_model
 from treadle.build.executable import Executable, Size
 from treadle.errors import InternalError, ModelError, TypeMismatch, UnsupportedOperators, UsageError
 from treadle.frontend.importer import did_you_mean
+from treadle.frontend.onnx.core.sequence import arrays_of
 from treadle.frontend.onnx.files import open_model
 from treadle.frontend.onnx.importer import import_onnx
-from treadle.frontend.onnx.sequence import arrays_of
 from treadle.frontend.onnx.tensors import DTYPES
 from treadle.integrations.onnx_backend import TreadleRep
 from treadle.integrations.session_model import (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from treadle.dtype import INDEX
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, convert
-from treadle.loop.nodes import Allocate, Buffer, For, ForKind, Stmt, Store
+from treadle.loop.nodes import Allocate, Buffer, For, ForKind, Let, Stmt, Store
 
 ZERO = Const.of(0)
 
@@ -65,3 +65,13 @@ def declared(variables: Sequence[Buffer], body: Stmt) -> Stmt:
     for variable in reversed(variables):
         body = Allocate(variable, body)
     return body
+
+
+def let(value: ExprLike, body: Callable[[Var], Stmt], name: str = "v") -> Stmt:
+    """Return a statement in which `value`, computed once, has a name.
+
+    before: x[f(i)] = y[f(i)]        after: v = f(i); x[v] = y[v]
+    """
+    held = convert(value)
+    var = Var(name, held.dtype)
+    return Let(var, held, body(var))

@@ -34,7 +34,11 @@ class Nest:
     """Extents of inner axes of uneven splits whose case is decided."""
     guarded: frozenset[int] = frozenset()
     """Uneven splits that are guarded by a condition already."""
+    conditions: tuple[Expr, ...] = ()
+    """What holds of the elements that are stored: it may not hold around a barrier."""
     phase: Phase = "whole"
+    is_plain: bool = False
+    """The loops that are left run as loops, where an intrinsic was to do what they do."""
 
 
 @dataclass(frozen=True, slots=True)

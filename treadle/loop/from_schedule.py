@@ -44,6 +44,16 @@ from treadle.loop.memory import Memory
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
 from treadle.loop.prefetch import matters, prefetches
 from treadle.loop.regions import Box, Span, index_span, union
+from treadle.loop.tensorize import (
+    Elements,
+    check_tensorized,
+    intrinsic_at,
+    matched_elements,
+    step_points,
+    tensorize_error,
+)
+from treadle.loop.threads import Threads, fills_threads
+from treadle.te.intrinsics import Intrinsic
 from treadle.te.schedule import AxisNote, Schedule, Split, Stage, root_values
 from treadle.te.tensor import (
     ComputeOp,
@@ -116,10 +126,11 @@ class _Builder:
         """The axes along which a stage is being computed past the end of its tensor."""
         self.known = Simplifier(ranges_when(when, self.sizes))
         """What is known of the variables at the statement being built."""
-        self.threads: dict[str, Expr] = {}
-        """The extent of every hardware axis, by its tag."""
+        self.threads = Threads()
+        """The hardware axes of the kernel launch that is being built."""
         self.around: list[Iterating | Holding] = []
         """The loops and conditions it stands in."""
+        self.has_shared = any(s.scope == "shared" for s in schedule.stages)
         self.attached: dict[tuple[int, int], list[Stage]] = {}
         for stage in schedule.stages:
             if stage.attach.kind == "at":
@@ -132,6 +143,8 @@ class _Builder:
         """Return all stages with the buffers they share."""
         check_attached(self.schedule, self.bodies)
         live = [s for s in self.schedule.stages if id(s) in self.bodies]
+        for stage in live:
+            check_tensorized(stage)
         roots = [s for s in live if s.attach.kind == "root"]
         temporaries: list[Buffer] = []
         for stage in roots:
@@ -193,7 +206,7 @@ class _Builder:
 
     def _whole_stage(self, stage: Stage) -> Stmt:
         op = stage.op
-        self.threads = {}
+        self.threads = Threads()
         if isinstance(op, ExternOp):
             return self._extern(stage, op)
         if not isinstance(op, ComputeOp):
@@ -307,6 +320,9 @@ class _Builder:
         if k == len(leaves):
             return self._innermost(stage, nest)
         leaf = leaves[k]
+        intrinsic = None if nest.phase == "init" or nest.is_plain else intrinsic_at(stage, k)
+        if intrinsic is not None:
+            return self._step(stage, k, nest, intrinsic)
         if nest.phase == "init" and leaf.kind == "reduce":
             return self._open(stage, k + 1, nest)
         extent = self._simplify(stage.extents(nest.roots, nest.overrides)[leaf])
@@ -318,15 +334,18 @@ class _Builder:
     def _loop(self, stage: Stage, k: int, nest: Nest, leaf: IterVar, extent: Expr) -> Stmt:
         note = stage.notes.get(leaf)
         self._check_kind(stage, leaf, note, extent)
+        thread = note.thread.tag if note is not None and note.thread is not None else ""
+        if thread in self.threads.open:
+            var, _ = self.threads.open[thread]
+            return self._decide(stage, k, replace(nest, bound={**nest.bound, leaf: var}))
         var = Var(self.memory.unique(leaf.name))
-        with self._range(var, extent):
+        with self._range(var, extent), self.threads.opened(thread, var, extent):
             inside = replace(nest, bound={**nest.bound, leaf: var})
             ahead = prefetches(stage, note, inside, var, self.memory, self.known)
             needed = matters(stage, note, inside, self.known)
             body = self._branch(needed, lambda: seq(*ahead, self._decide(stage, k, inside)))
         if note is None:
             return For(var, extent, "serial", body)
-        thread = note.thread.tag if note.thread is not None else ""
         return For(var, extent, note.kind, body, thread, tuple(note.pragmas))
 
     def _check_kind(self, stage: Stage, leaf: IterVar, note: AxisNote | None, extent: Expr) -> None:
@@ -341,17 +360,8 @@ class _Builder:
                 at=f"stage {stage.name}",
                 hint=f"split it by a constant factor, and let the inner part be {note.kind}",
             )
-        if note.thread is None:
-            return
-        given = note.thread.extent
-        known = self.threads.setdefault(note.thread.tag, given if _is_extent(given) else extent)
-        if self._simplify(known) is not self._simplify(extent):
-            raise ScheduleError(
-                f"{note.thread.tag} is bound to {leaf.name} with {extent} iterations, and has "
-                f"{known} elsewhere",
-                at=f"stage {stage.name}",
-                hint="bind a hardware axis to loops of one extent: split the others to match",
-            )
+        if note.thread is not None:
+            self.threads.check(stage, leaf, note.thread, extent)
 
     @contextmanager
     def _range(self, var: Var, extent: Expr) -> Iterator[None]:
@@ -388,8 +398,14 @@ class _Builder:
                 continue
             settled = replace(nest, guarded=nest.guarded | {id(r)})
             if r.inner in values:
-                return self._guarded(stage, k, settled, values[r.parent] < whole)
-            if r.tail == "guard" or is_started(stage, r.inner, nest.bound):
+                inside = values[r.parent] < whole
+                if not self._is_shared_inside(stage, k):
+                    return self._guarded(stage, k, settled, inside)
+                nest = replace(settled, conditions=(*nest.conditions, self._simplify(inside)))
+                continue
+            waits = self.threads.differ(values[r.outer]) and self._is_shared_inside(stage)
+            waits = waits or fills_threads(stage, r.inner)
+            if r.tail == "guard" or waits or is_started(stage, r.inner, nest.bound):
                 continue
             return self._tail(stage, k, settled, r, values[r.outer], whole)
         return self._attach(stage, k, nest)
@@ -458,6 +474,8 @@ class _Builder:
         here = self.attached.get((id(stage), id(leaf)), [])
         if not here or nest.phase == "init":
             return self._open(stage, k + 1, nest)
+        if self._is_shared_inside(stage):
+            return self._with_producers(stage, k, nest, here)
         box = relax(stage, nest, self.known)
         unsure = [x.extent for a, x in box.items() if x.may_be_empty and a.kind == "data"]
         something = self._is_any(unsure)
@@ -518,7 +536,12 @@ class _Builder:
         for producer in reversed(self.schedule.stages):
             if id(producer) not in inside:
                 continue
-            boxes[id(producer)] = self._box_of(producer, boxes, stage, loops)
+            box = self._box_of(producer, boxes, stage, loops)
+            scope = _scope_or(producer, "local")
+            shared = self.threads.shared_box(box, scope, self.known)
+            boxes[id(producer)] = {
+                a: s if s is box[a] else self._clamped(s, a.extent) for a, s in shared.items()
+            }
         return boxes
 
     def _subtree(self, stage: Stage, k: int) -> set[int]:
@@ -529,6 +552,13 @@ class _Builder:
             found.add(id(producer))
             queue += [p for a in producer.leaf_iter_vars for p in self._at(producer, a)]
         return found
+
+    def _is_shared_inside(self, stage: Stage, k: int = 0) -> bool:
+        """True when threads wait for each other inside leaf `k` of a stage: all must be there."""
+        if not self.has_shared:
+            return False
+        inside = self._subtree(stage, k)
+        return any(s.scope == "shared" for s in self.schedule.stages if id(s) in inside)
 
     def _at(self, stage: Stage, axis: IterVar) -> list[Stage]:
         return self.attached.get((id(stage), id(axis)), [])
@@ -632,24 +662,68 @@ class _Builder:
             e = self._simplify(ex.minimum(e, extent))
         return e
 
+    # -- intrinsics ----------------------------------------------------------------------------
+
+    def _step(self, stage: Stage, k: int, nest: Nest, intrinsic: Intrinsic) -> Stmt:
+        """Return one step of an intrinsic in place of the loops from leaf `k` on."""
+        loops = stage.leaf_iter_vars[k:]
+        if any(self._at(stage, a) for a in loops):
+            problem = f"other stages are computed inside {loops[0].name}"
+            raise tensorize_error(stage, intrinsic.name, problem, "compute them further out")
+        extents = stage.extents(nest.roots, nest.overrides)
+        known = {a: self._simplify(e) for a, e in extents.items()}
+        points = step_points(stage, loops, intrinsic, known, nest.guarded)
+        if points is None:
+            return self._open(stage, k, replace(nest, is_plain=True))
+        places = [self._place(stage, replace(nest, bound={**nest.bound, **p})) for p in points]
+        args: Elements = {}
+        for number, at in enumerate(places):
+            body = self._within_ends(stage, at)[0]
+            found = matched_elements(stage, body, intrinsic)[number]
+            args |= {key: self._value(e, dict(at.items())) for key, e in found.items()}
+        values = [args[key] for key in sorted(args)]
+        inside = ex.all_of(nest.conditions)
+        return self._branch(inside, lambda: self._step_store(stage, places[0], intrinsic, values))
+
+    def _step_store(
+        self, stage: Stage, at: dict[IterVar, Expr], intrinsic: Intrinsic, args: list[Expr]
+    ) -> Stmt:
+        body, target = self.bodies[id(stage)][0], self.memory.buffers[id(stage), 0]
+        assert isinstance(body, Reduce)
+        indices = self._indices(stage, at)
+        current = ex.load(target, indices)
+        if intrinsic.accumulates:
+            return Store(target, indices, ex.apply(intrinsic, [current, *args]))
+        made = ex.apply(intrinsic, args)
+        return Store(target, indices, body.combiner.combine((current,), (made,))[0])
+
     # -- the innermost statement ---------------------------------------------------------------
 
     def _innermost(self, stage: Stage, nest: Nest) -> Stmt:
+        at = self._place(stage, nest)
+        inside = ex.all_of(nest.conditions)
+        return self._branch(inside, lambda: self._store(stage, at, nest.phase))
+
+    def _place(self, stage: Stage, nest: Nest) -> dict[IterVar, Expr]:
+        """Return the values of the root axes in an iteration of the loops."""
         extents = stage.extents(nest.roots, nest.overrides)
         values, _ = root_values(stage, nest.bound, extents)
-        at = {
+        return {
             a: self._simplify(nest.base[a] + values[a]) for a in stage.root_iter_vars if a in values
         }
-        return self._store(stage, at, nest.phase)
 
-    def _store(self, stage: Stage, at: dict[IterVar, Expr], phase: Phase) -> Stmt:
+    def _indices(self, stage: Stage, at: dict[IterVar, Expr]) -> tuple[Expr, ...]:
+        """Return where a stage stores its element."""
         op = stage.op
         assert isinstance(op, ComputeOp)
         offsets = self.memory.offsets.get(id(stage))
-        indices = tuple(
+        return tuple(
             at[a] if offsets is None else self._simplify(at[a] - offsets[d])
             for d, a in enumerate(op.axis)
         )
+
+    def _store(self, stage: Stage, at: dict[IterVar, Expr], phase: Phase) -> Stmt:
+        indices = self._indices(stage, at)
         bodies = self._within_ends(stage, at)
         targets = [self.memory.buffers[id(stage), i] for i in range(len(bodies))]
         mapping: dict[Expr, Expr] = dict(at.items())
@@ -746,10 +820,6 @@ class _Builder:
 
     def _simplify(self, e: Expr) -> Expr:
         return self.known.run(e)
-
-
-def _is_extent(e: Expr) -> bool:
-    return (int_value(e) or 0) >= 0
 
 
 def _grows_with(index: Expr, axis: Expr) -> bool:

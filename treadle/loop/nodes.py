@@ -8,7 +8,11 @@ The law of these nodes:
   are in elements. `Load` and `Store` address it by one index per dimension; a flat buffer has one.
 * `For` runs its body for each value of its variable in [0, extent), in order when "serial" or
   "unrolled", in any order or at once when "parallel" or "vectorized" (the writer of the schedule
-  promises that iterations are independent). A thread kind binds the variable to a hardware index.
+  promises that iterations are independent). A thread kind binds the variable to a hardware index:
+  all loops of one tag ("threadIdx.x") in a function have one extent and run over the same threads,
+  and a "parallel" or thread loop may not be inside of a loop of its own tag.
+* Memory that another thread of a block wrote may be read after a `Barrier` between the two; without
+  one, and before all threads have passed it, the order is undefined.
 * A store with a vector index writes its lanes; lanes that coincide are undefined.
 * A `Prefetch` changes no value: targets may leave it out; its place may be outside the buffer.
 """
@@ -16,6 +20,7 @@ The law of these nodes:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -95,13 +100,38 @@ class Allocate:
 
 
 @dataclass(slots=True, eq=False)
+class Let:
+    """`var` has the value of `value`, computed once, while `body` runs."""
+
+    var: Var
+    value: Expr
+    body: Stmt
+
+
+@dataclass(slots=True, eq=False)
+class Barrier:
+    """No thread of a block goes on before all have come here; then each sees what all wrote.
+
+    Every thread of the block must come to it: it stands under no condition and in no loop whose
+    extent differs between threads.
+    """
+
+
+@dataclass(slots=True, eq=False)
+class Evaluate:
+    """`value` is computed for what its calls do; its value is dropped."""
+
+    value: Expr
+
+
+@dataclass(slots=True, eq=False)
 class Seq:
     """Statements one after the other; an empty one does nothing."""
 
     stmts: tuple[Stmt, ...]
 
 
-Stmt: TypeAlias = For | Store | Prefetch | If | Allocate | Seq
+Stmt: TypeAlias = For | Store | Prefetch | If | Allocate | Let | Barrier | Evaluate | Seq
 
 
 @dataclass(slots=True, eq=False)
@@ -155,7 +185,7 @@ def sub_stmts(stmt: Stmt) -> tuple[Stmt, ...]:
     """Return the statements directly inside a statement."""
     if isinstance(stmt, Seq):
         return stmt.stmts
-    if isinstance(stmt, (For, Allocate)):
+    if isinstance(stmt, (For, Allocate, Let)):
         return (stmt.body,)
     if isinstance(stmt, If):
         return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
@@ -181,6 +211,8 @@ def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
         return stmt.indices
     if isinstance(stmt, If):
         return (stmt.cond,)
+    if isinstance(stmt, (Let, Evaluate)):
+        return (stmt.value,)
     return ()
 
 
@@ -214,8 +246,17 @@ def map_stmt(
             if orelse is not None and is_empty(orelse):
                 orelse = None
             fresh = If(exprs(s.cond), visit(s.then), orelse)
+        elif isinstance(s, Let):
+            body = visit(s.body)
+            if is_empty(body):
+                return body
+            fresh = Let(s.var, exprs(s.value), body)
         elif isinstance(s, Prefetch):
             fresh = Prefetch(s.buffer, tuple(exprs(i) for i in s.indices))
+        elif isinstance(s, Evaluate):
+            fresh = Evaluate(exprs(s.value))
+        elif isinstance(s, Barrier):
+            fresh = s
         else:
             fresh = Store(s.buffer, tuple(exprs(i) for i in s.indices), exprs(s.value))
         replaced = None if on_stmt is None else on_stmt(fresh)
@@ -256,6 +297,12 @@ def stmt_text(stmt: Stmt, indent: int = 0) -> str:
         return f"{pad}prefetch({stmt.buffer.name}[{', '.join(map(str, stmt.indices))}])"
     if isinstance(stmt, Allocate):
         return f"{pad}{stmt.buffer} = alloc({stmt.buffer.scope})\n{stmt_text(stmt.body, indent)}"
+    if isinstance(stmt, Let):
+        return f"{pad}{stmt.var} = {stmt.value}\n{stmt_text(stmt.body, indent)}"
+    if isinstance(stmt, Evaluate):
+        return f"{pad}{stmt.value}"
+    if isinstance(stmt, Barrier):
+        return f"{pad}barrier()"
     text = f"{pad}if {stmt.cond}:\n{stmt_text(stmt.then, indent + 1)}"
     if stmt.orelse is not None:
         text += f"\n{pad}else:\n{stmt_text(stmt.orelse, indent + 1)}"
@@ -273,7 +320,8 @@ def verify(func: PrimFunc) -> None:
 
     Raises:
         InternalError: an undefined variable or buffer is used, an index count is wrong, a stored
-            value has the wrong dtype, or a variable is bound twice.
+            value has the wrong dtype, a variable is bound twice, or a thread loop is inside of
+            one of its tag or has another extent than one of its tag elsewhere.
     """
     _Verifier(func).run()
 
@@ -283,6 +331,8 @@ class _Verifier:
         self.func = func
         self.vars: set[Var] = set(func.sizes)
         self.buffers: set[int] = {id(b) for b in func.params}
+        self.threads: dict[str, Expr] = {}
+        self.open_threads: set[str] = set()
 
     def run(self) -> None:
         self._stmt(self.func.body)
@@ -301,11 +351,10 @@ class _Verifier:
         for e in stmt_exprs(s):
             self._expr(e)
         if isinstance(s, For):
-            if s.var in self.vars:
-                self._fail(f"variable {s.var.name} is bound by two nested loops")
-            self.vars.add(s.var)
-            self._stmt(s.body)
-            self.vars.discard(s.var)
+            with self._thread(s):
+                self._bind(s.var, s.body)
+        elif isinstance(s, Let):
+            self._bind(s.var, s.body)
         elif isinstance(s, Allocate):
             self.buffers.add(id(s.buffer))
             self._stmt(s.body)
@@ -317,6 +366,26 @@ class _Verifier:
         else:
             for b in sub_stmts(s):
                 self._stmt(b)
+
+    def _bind(self, var: Var, body: Stmt) -> None:
+        if var in self.vars:
+            self._fail(f"variable {var.name} is bound twice, one inside of the other")
+        self.vars.add(var)
+        self._stmt(body)
+        self.vars.discard(var)
+
+    @contextmanager
+    def _thread(self, s: For) -> Iterator[None]:
+        if s.kind != "thread":
+            yield
+            return
+        if s.thread in self.open_threads:
+            self._fail(f"a loop over {s.thread} is inside of another one")
+        if self.threads.setdefault(s.thread, s.extent) is not s.extent:
+            self._fail(f"{s.thread} runs to {s.extent} here and {self.threads[s.thread]} elsewhere")
+        self.open_threads.add(s.thread)
+        yield
+        self.open_threads.discard(s.thread)
 
     def _store(self, s: Store) -> None:
         if id(s.buffer) not in self.buffers:

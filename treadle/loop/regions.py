@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
+from typing import Any
 
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.nodes import Const, Expr, int_value
+from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.te.tensor import IterVar
 
@@ -25,6 +27,7 @@ class Span:
 
 
 Box = dict[IterVar, Span]
+Spans = Mapping[Any, Span]  # of variables: a Mapping is invariant in the type of its keys
 
 
 class _Unknown(Exception):  # control flow inside this file
@@ -41,6 +44,20 @@ def index_span(index: Expr, box: Box, extent: Expr, known: Simplifier) -> Span:
     except _Unknown:
         return Span(Const.of(0), extent)
     return Span(known.run(low), known.run(high - low + 1))
+
+
+def swept(span: Span, over: Mapping[Var, Span], whole: Span, known: Simplifier) -> Span:
+    """Return what a span covers while the variables of `over` run: `whole` where none can tell.
+
+    before: [t * 4, t * 4 + 6), t in [0, 8)     after: [0, 34)
+    """
+    last = span.start + span.extent - 1
+    try:
+        low, _ = _bounds(known.run(span.start), over, known)
+        _, high = _bounds(known.run(last), over, known)
+    except _Unknown:
+        return whole
+    return Span(known.run(low), known.run(high - low + 1), may_be_empty=span.may_be_empty)
 
 
 def union(a: Span | None, b: Span, known: Simplifier) -> Span:
@@ -69,8 +86,8 @@ def _greatest(a: Expr, b: Expr, known: Simplifier) -> Expr:
     return a if truth else b
 
 
-def _bounds(e: Expr, box: Box, known: Simplifier) -> tuple[Expr, Expr]:
-    if not any(isinstance(n, IterVar) and n in box for n in ex.walk(e)):
+def _bounds(e: Expr, box: Spans, known: Simplifier) -> tuple[Expr, Expr]:
+    if not any(isinstance(n, Var) and n in box for n in ex.walk(e)):
         return e, e
     affine = decompose(e)
     low: Expr = Const.of(affine.const)
@@ -83,11 +100,11 @@ def _bounds(e: Expr, box: Box, known: Simplifier) -> tuple[Expr, Expr]:
     return known.run(low), known.run(high)
 
 
-def _atom_bounds(e: Expr, box: Box, known: Simplifier) -> tuple[Expr, Expr]:
-    if isinstance(e, IterVar) and e in box:
+def _atom_bounds(e: Expr, box: Spans, known: Simplifier) -> tuple[Expr, Expr]:
+    if isinstance(e, Var) and e in box:
         span = box[e]
         return span.start, known.run(span.start + span.extent - 1)
-    if not any(isinstance(n, IterVar) and n in box for n in ex.walk(e)):
+    if not any(isinstance(n, Var) and n in box for n in ex.walk(e)):
         return e, e
     if isinstance(e, ex.Select):
         a, b = _bounds(e.then, box, known), _bounds(e.other, box, known)
@@ -97,7 +114,7 @@ def _atom_bounds(e: Expr, box: Box, known: Simplifier) -> tuple[Expr, Expr]:
     raise _Unknown
 
 
-def _binary_bounds(e: ex.Binary, box: Box, known: Simplifier) -> tuple[Expr, Expr]:
+def _binary_bounds(e: ex.Binary, box: Spans, known: Simplifier) -> tuple[Expr, Expr]:
     if e.op in ("min", "max"):
         (a, b), (c, d) = _bounds(e.a, box, known), _bounds(e.b, box, known)
         pick = ex.minimum if e.op == "min" else ex.maximum
@@ -117,13 +134,13 @@ def _binary_bounds(e: ex.Binary, box: Box, known: Simplifier) -> tuple[Expr, Exp
     return Const.of(0), Const.of(divisor - 1)
 
 
-def _step(e: Expr, box: Box) -> int:
+def _step(e: Expr, box: Spans) -> int:
     """Return what every two values of `e` differ by a multiple of; 0 where it has one value."""
     found = 0
     for atom, factor in decompose(e).terms.items():
-        span = box.get(atom) if isinstance(atom, IterVar) else None
+        span = box.get(atom) if isinstance(atom, Var) else None
         if span is not None:
             found = gcd(found, 0 if int_value(span.extent) == 1 else factor * span.step)
-        elif any(isinstance(n, IterVar) and n in box for n in ex.walk(atom)):
+        elif any(isinstance(n, Var) and n in box for n in ex.walk(atom)):
             found = gcd(found, factor)
     return found

@@ -11,7 +11,19 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, For, If, Prefetch, PrimFunc, Stmt, Store
+from treadle.loop.nodes import (
+    Allocate,
+    Barrier,
+    Buffer,
+    Evaluate,
+    For,
+    If,
+    Let,
+    Prefetch,
+    PrimFunc,
+    Stmt,
+    Store,
+)
 
 MAX_LANES = 64
 """A wider vectorized loop becomes a loop over vectors of `WIDE_LANES`."""
@@ -79,7 +91,7 @@ def _first_lane(s: Stmt, var: Var, base: Expr) -> Stmt | None:
 
 def _is_vectorizable(body: Stmt, var: Var, *, masks: bool) -> bool:
     for s in lp.walk_stmts(body):
-        if isinstance(s, Allocate):
+        if isinstance(s, (Allocate, Let, Barrier, Evaluate)):
             return False
         if isinstance(s, For) and (s.kind == "parallel" or _uses(s.extent, var)):
             return False

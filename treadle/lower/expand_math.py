@@ -7,11 +7,12 @@ float64 with shorter polynomials and rounded once. float16 and bfloat16 go throu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from treadle.dtype import is_float, is_integer
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Binary, Call, Expr, call, cast, rewrite
+from treadle.expr.nodes import Binary, Call, Expr, Instruction, call, cast, rewrite
 from treadle.loop.nodes import PrimFunc, map_stmt
 from treadle.lower.math.circular import (
     acos_f64,
@@ -115,33 +116,38 @@ EXPANDED = frozenset({*_UNARY, *_BINARY, "rsqrt"})
 """The intrinsics that do not survive this pass."""
 
 
-def expand_math(func: PrimFunc, *, lookup_lanes: int = 0) -> PrimFunc:
+def expand_math(func: PrimFunc, *, lookups: Sequence[Instruction] = ()) -> PrimFunc:
     """Return the kernel with every intrinsic of EXPANDED written out.
 
-    `lookup_lanes`: how many constants one instruction of the target picks from, 0, 8 or 16.
+    `lookups`: the instructions of the target that pick one of so many words by an index, such as
+    `treadle.target.intrinsics.x86.vpermd_8`.
 
     exp(x)          ->  polynomial(x - n * ln(2)) * 2**n
     y * sigmoid(x)  ->  y / (1 + exp(-x))
     x * normal_cdf(x)  ->  max(x, 0) - abs(x) * normal_cdf(-abs(x))
     """
     memo: dict[Expr, Expr] = {}
-    rule = _Expansion(lookup_lanes)
+    rule = _Expansion(lookups)
     return func.with_body(map_stmt(func.body, lambda e: rewrite(e, rule, memo)))
 
 
-def expand_expr(e: Expr, *, lookup_lanes: int = 0) -> Expr:
+def expand_expr(e: Expr, *, lookups: Sequence[Instruction] = ()) -> Expr:
     """Return an expression with every intrinsic of EXPANDED written out."""
-    return rewrite(e, _Expansion(lookup_lanes))
+    return rewrite(e, _Expansion(lookups))
 
 
 class _Expansion:
     """The rule of the pass; it knows the sigmoids and the normal distributions it has written out,
     by what they are of."""
 
-    def __init__(self, lookup_lanes: int) -> None:
-        eight, sixteen = lookup_lanes >= 8, lookup_lanes >= 16
-        self.divisor = sigmoid_divisor_by_lookup_f32 if eight else sigmoid_divisor_f32
-        self.gelu = gelu_by_lookup_f32 if sixteen else gelu_f32
+    def __init__(self, lookups: Sequence[Instruction]) -> None:
+        by_size = {len(found.argument_types) - 1: found for found in lookups}
+        self.divisor: Callable[[Expr], Expr] = sigmoid_divisor_f32
+        self.gelu: Callable[[Expr], Expr] = gelu_f32
+        if 8 in by_size:
+            self.divisor = partial(sigmoid_divisor_by_lookup_f32, lookup=by_size[8])
+        if 16 in by_size:
+            self.gelu = partial(gelu_by_lookup_f32, lookup=by_size[16])
         self.sigmoids: dict[Expr, Expr] = {}
         self.normals: dict[Expr, Expr] = {}
 

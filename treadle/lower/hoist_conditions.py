@@ -10,10 +10,12 @@ with what they are for.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Expr, Var
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, For, If, Prefetch, PrimFunc, Seq, Stmt
+from treadle.loop.nodes import Allocate, For, If, Let, Prefetch, PrimFunc, Seq, Stmt
 
 _STAYING = ("parallel", "thread")
 
@@ -29,9 +31,9 @@ def _stmt(s: Stmt) -> Stmt:
         parts = [_stmt(p) for p in s.stmts]
         same = all(a is b for a, b in zip(parts, s.stmts, strict=True))
         return _with_hints(s if same else lp.seq(*parts))
-    if isinstance(s, Allocate):
+    if isinstance(s, (Allocate, Let)):
         body = _stmt(s.body)
-        return s if body is s.body else Allocate(s.buffer, body)
+        return s if body is s.body else replace(s, body=body)
     if isinstance(s, If):
         then, orelse = _stmt(s.then), None if s.orelse is None else _stmt(s.orelse)
         return s if then is s.then and orelse is s.orelse else If(s.cond, then, orelse)

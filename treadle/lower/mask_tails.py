@@ -22,7 +22,7 @@ from treadle.expr.bounds import Interval, assume
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store
+from treadle.loop.nodes import Allocate, Buffer, For, If, Let, PrimFunc, Seq, Stmt, Store
 from treadle.lower.expand_loops import MAX_LANES
 
 
@@ -67,6 +67,9 @@ class _Masker:
             if s.buffer.scope == "local":
                 self.local.add(id(s.buffer))
             return Allocate(s.buffer, self.statement(s.body, known))
+        if isinstance(s, Let):
+            inside = Simplifier({**known.ranges, s.var: known.bounds.of(s.value)})
+            return replace(s, body=self.statement(s.body, inside))
         if isinstance(s, If):
             then = self.statement(s.then, Simplifier(assume(known.ranges, s.cond)))
             outside = Simplifier(assume(known.ranges, s.cond, holds=False))

@@ -44,8 +44,8 @@ def _visit(s: Stmt, func: PrimFunc, around: Around) -> Stmt:
         return replace(s, body=_visit(s.body, func, (*around, Iterating(s.var, s.extent))))
     if isinstance(s, lp.Seq):
         return lp.seq(*(_visit(b, func, around) for b in s.stmts))
-    if isinstance(s, lp.Allocate):
-        return lp.Allocate(s.buffer, _visit(s.body, func, around))
+    if isinstance(s, (lp.Allocate, lp.Let)):
+        return replace(s, body=_visit(s.body, func, around))
     if isinstance(s, If):
         then = _visit(s.then, func, (*around, Holding(s.cond)))
         if s.orelse is None:
@@ -82,7 +82,7 @@ def _part(loop: For, low: int, high: int) -> Stmt:
 
 
 def _free(stmt: Stmt) -> list[Var]:
-    bound = {s.var for s in lp.walk_stmts(stmt) if isinstance(s, For)}
+    bound = {s.var for s in lp.walk_stmts(stmt) if isinstance(s, (For, lp.Let))}
     found: dict[Var, None] = {}
     for s in lp.walk_stmts(stmt):
         for e in lp.stmt_exprs(s):

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
+from treadle.expr.nodes import Instruction
 from treadle.loop.nodes import PrimFunc, func_text, verify
+from treadle.lower.expand_intrinsics import expand_intrinsics
 from treadle.lower.expand_loops import unroll_loops, vectorize_loops
 from treadle.lower.expand_math import expand_math
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.hoist_conditions import hoist_conditions
+from treadle.lower.insert_barriers import insert_barriers
 from treadle.lower.mask_tails import mask_tails
 from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
@@ -31,6 +34,8 @@ LOOPS = pipeline(
         ("partition_loops", partition_loops),
         # After it, so that the remainders of splits have bodies of their own already.
         ("specialize_guards", specialize_guards),
+        # When no more code is copied or moved: each access has its place.
+        ("insert_barriers", insert_barriers),
     ),
     verify=verify,
     text=func_text,
@@ -52,7 +57,9 @@ LOWER = pipeline(
         # Unrolled variables are constants now: offsets fold, conditions are decided.
         ("simplify_loops", simplify_loops),
         ("plan_workspace", plan_workspace),
-        # Last: what follows is arithmetic that every target has.
+        # Before expand_math, whose functions may stand in the meaning of an intrinsic.
+        ("expand_intrinsics", expand_intrinsics),
+        # Last: what follows is arithmetic that the target has.
         ("expand_math", expand_math),
     ),
     verify=verify,
@@ -61,20 +68,32 @@ LOWER = pipeline(
 """What targets take: flat buffers, serial and parallel loops, vector expressions."""
 
 
-@cache
-def lowering(lookup_lanes: int, least_masked: int = 0) -> Pipeline[PrimFunc]:
+def lowering(
+    least_masked: int = 0,
+    lookups: Sequence[Instruction] = (),
+    is_kept: Callable[[Instruction], bool] = lambda _: False,
+) -> Pipeline[PrimFunc]:
     """Return `LOWER` for a target.
 
-    One instruction of it picks from `lookup_lanes` constants; its vector loads and stores leave out
-    elements of `least_masked` bytes and more by a mask (0: none).
+    Its vector loads and stores leave out elements of `least_masked` bytes and more by a mask (0:
+    none). `lookups` are its instructions that pick a word by an index; `is_kept` tells whether its
+    back end writes an intrinsic.
     """
     bound: dict[str, Callable[[PrimFunc], PrimFunc]] = {
-        "expand_math": partial(expand_math, lookup_lanes=lookup_lanes),
+        "expand_intrinsics": partial(expand_intrinsics, is_kept=is_kept),
+        "expand_math": partial(expand_math, lookups=lookups),
         "mask_tails": partial(mask_tails, least_masked=least_masked),
         "vectorize_loops": partial(vectorize_loops, least_masked=least_masked),
     }
-    passes = (Pass(p.name, bound.get(p.name, p.run)) for p in LOWER.passes)
-    return replace(LOWER, passes=tuple(passes))
+    return _bound(LOWER, bound)
+
+
+def _bound(
+    whole: Pipeline[PrimFunc], bound: Mapping[str, Callable[[PrimFunc], PrimFunc]]
+) -> Pipeline[PrimFunc]:
+    """Return a list of passes with some of them made for a target."""
+    passes = (Pass(p.name, bound.get(p.name, p.run)) for p in whole.passes)
+    return replace(whole, passes=tuple(passes))
 
 
 C_SOURCE = pipeline(
@@ -83,9 +102,15 @@ C_SOURCE = pipeline(
         ("flatten_buffers", flatten_buffers),
         ("simplify_loops", simplify_loops),
         ("plan_workspace", plan_workspace),
+        ("expand_intrinsics", expand_intrinsics),
         ("expand_math", expand_math),
     ),
     verify=verify,
     text=func_text,
 )
 """What C source is printed from: loops that a C compiler vectorises and unrolls."""
+
+
+def c_source(is_kept: Callable[[Instruction], bool]) -> Pipeline[PrimFunc]:
+    """Return `C_SOURCE` for a target; `is_kept` tells which intrinsics are written as C text."""
+    return _bound(C_SOURCE, {"expand_intrinsics": partial(expand_intrinsics, is_kept=is_kept)})

@@ -11,10 +11,23 @@ from typing import cast
 
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import Interval, Ranges, assume
-from treadle.expr.nodes import Const, Expr
+from treadle.expr.nodes import Const, Expr, Var
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, For, If, Prefetch, PrimFunc, Seq, Stmt, Store, seq
+from treadle.loop.nodes import (
+    Allocate,
+    Barrier,
+    Evaluate,
+    For,
+    If,
+    Let,
+    Prefetch,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    seq,
+)
 
 
 def simplify_loops(func: PrimFunc) -> PrimFunc:
@@ -37,6 +50,12 @@ def _stmt(s: Stmt, known: Simplifier) -> Stmt:
         return body if lp.is_empty(body) else Allocate(s.buffer, body)
     if isinstance(s, If):
         return _if(s, known)
+    if isinstance(s, Let):
+        return _let(s, known)
+    if isinstance(s, Evaluate):
+        return Evaluate(known.run(s.value))
+    if isinstance(s, Barrier):
+        return s
     return _for(s, known)
 
 
@@ -54,6 +73,15 @@ def _if(s: If, known: Simplifier) -> Stmt:
     if lp.is_empty(then) and orelse is None:
         return seq()
     return If(cond, then, orelse)
+
+
+def _let(s: Let, known: Simplifier) -> Stmt:
+    value = known.run(s.value)
+    if isinstance(value, (Const, Var)):
+        return _stmt(lp.substitute(s.body, {s.var: value}), known)
+    inner = Simplifier({**known.ranges, s.var: known.bounds.of(value)})
+    body = _stmt(s.body, inner)
+    return body if lp.is_empty(body) else Let(s.var, value, body)
 
 
 def _for(s: For, known: Simplifier) -> Stmt:

@@ -11,13 +11,14 @@ after:  i = 0 with its guards   then   for i in range(1, 8): for k: s += x[i + k
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from treadle.dtype import INDEX
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, For, If, PrimFunc, Seq, Stmt
+from treadle.loop.nodes import Allocate, For, If, Let, PrimFunc, Seq, Stmt
 from treadle.lower.partition_loops import cut_loop, partition_loops, threshold
 
 _MOST_PARTS = 3
@@ -35,9 +36,9 @@ def _stmt(s: Stmt) -> Stmt:
     if isinstance(s, Seq):
         parts = [_stmt(p) for p in s.stmts]
         return s if all(a is b for a, b in zip(parts, s.stmts, strict=True)) else lp.seq(*parts)
-    if isinstance(s, Allocate):
+    if isinstance(s, (Allocate, Let)):
         body = _stmt(s.body)
-        return s if body is s.body else Allocate(s.buffer, body)
+        return s if body is s.body else replace(s, body=body)
     if isinstance(s, If):
         then, orelse = _stmt(s.then), None if s.orelse is None else _stmt(s.orelse)
         return s if then is s.then and orelse is s.orelse else If(s.cond, then, orelse)

@@ -23,6 +23,7 @@ from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import live_stages
 from treadle.target.base import Target
 from treadle.te import tensor as te
+from treadle.te.knobs import Knobs
 from treadle.te.tensor import Tensor
 
 Interpolation = Literal["nearest", "linear", "cubic"]
@@ -265,10 +266,10 @@ def _rules(a: GridSampleAttrs, result: Type, x: Type, grid: Type) -> Iterator[Si
     yield from equal([(tensor_type(grid).shape[0], tensor_type(x).shape[0])])
 
 
-def _schedule(group: Group, target: Target) -> None:
+def _schedule(group: Group, target: Target, knobs: Knobs) -> None:
     """Compute every stage once: coordinates and weights are shared by all channels."""
     for stage in live_stages(group.schedule):
-        schedule_stage(group.schedule, stage, target)
+        schedule_stage(group.schedule, stage, target, knobs)
 
 
 # The reference.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treadle.graph.arrays import in_place
 from treadle.graph.nodes import Constant, DeferredConstant
 from treadle.runtime.pages import release_pages
 
@@ -187,7 +188,7 @@ def pack_panels(w: np.ndarray, width: int) -> np.ndarray:
 
 def packed_constant(value: np.ndarray, like: Constant) -> Constant:
     """Return weights packed from those of `like`, whose pages in memory may go."""
-    made = Constant.of(value, origin=like.origin)
+    made = Constant.of(in_place(value), origin=like.origin)
     if not isinstance(like, DeferredConstant) and not np.may_share_memory(made.value, like.value):
         release_pages(like.value)
     return made

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import InternalError, ModelError
 from treadle.expr.nodes import int_value
+from treadle.graph.arrays import in_place
 from treadle.graph.nodes import (
     Call,
     Constant,
@@ -64,7 +65,8 @@ class ConstantFolder:
         size = _nbytes(call.type)
         if size is None or not self._is_affordable(call, size, sum(a.nbytes for a in arrays)):
             return None
-        return _as_node(_evaluate(call, arrays), call.type, call.origin)
+        value = _evaluate(call, arrays)
+        return _as_node(_settled(value, arrays), call.type, call.origin)
 
     def _is_affordable(self, call: Call, size: int, given: int) -> bool:
         if isinstance(call.op, Operator) and call.op.flops is not None:
@@ -123,7 +125,9 @@ def store_constants(function: Function) -> Function:
         if not isinstance(node, Constant):
             return None
         value = node.value
-        if value.flags.c_contiguous and not isinstance(node, DeferredConstant):
+        if isinstance(node, DeferredConstant):
+            value = in_place(value)
+        elif value.flags.c_contiguous:
             return None
         stored = Constant.of(value, origin=node.origin)
         release_pages(value)
@@ -176,6 +180,16 @@ def _evaluate(call: Call, arrays: list[np.ndarray]) -> Any:  # an array or a tup
             at=f"node {call.origin}" if call.origin else "",
             hint="its operands are constants of the model: check their values",
         ) from e
+
+
+def _settled(value: Any, operands: Sequence[np.ndarray]) -> Any:
+    """Return what was computed of operands, new arrays where executors read them in place."""
+    if isinstance(value, tuple):
+        return tuple(_settled(v, operands) for v in value)
+    is_new = isinstance(value, np.ndarray) and value.flags.c_contiguous
+    if not is_new or any(np.may_share_memory(value, operand) for operand in operands):
+        return value
+    return in_place(value)
 
 
 def _fail(*args: object) -> None:

@@ -14,8 +14,10 @@ from treadle.optimize.attention import fuse_attention
 from treadle.optimize.canonicalize import canonicalize, expand_tuples
 from treadle.optimize.fold import fold_empty, store_constants
 from treadle.optimize.fuse import fuse
+from treadle.optimize.halves import compute_halves_wide
 from treadle.optimize.layout import choose_layouts
 from treadle.optimize.methods.method import NO_CHOICES, Choices
+from treadle.optimize.quantised import multiply_quantised
 from treadle.optimize.resizes import convolve_before_resizing
 from treadle.optimize.verify import verify
 from treadle.passes import Pipeline, pipeline
@@ -40,8 +42,12 @@ def graph_pipeline(
         passes = [
             # No pass or schedule meets a call without work.
             ("fold_empty", fold_empty),
-            # First, so that all later passes see one form of everything.
+            # Before weights are folded into floats.
+            ("multiply_quantised", lambda f: multiply_quantised(f, target)),
+            # Early, so that all later passes see one form of everything.
             ("canonicalize", canonicalize),
+            # Before all that looks at the types of products.
+            ("compute_halves_wide", _compute_halves_wide),
             # After normalisations went into the weights, which are split here.
             ("convolve_before_resizing", convolve_before_resizing),
             # Before fusion: the packing of weights and the padding it makes take part in it.
@@ -56,6 +62,15 @@ def graph_pipeline(
             ("fuse", lambda f: fuse(f, fuse_pad=True)),
         ]
     return pipeline("optimize", passes, verify=verify, text=function_text, parse=_parse)
+
+
+def _compute_halves_wide(function: Function) -> Function:
+    """Return the function with products of 16-bit floats in float32, in the one form again.
+
+    Normalisations fold into float32 weights, which the rounding to 16 bits would spoil.
+    """
+    made = compute_halves_wide(function)
+    return function if made is function else canonicalize(made)
 
 
 def _parse(text: str, function: Function) -> Function:

@@ -28,10 +28,10 @@ from treadle.runtime.array import (
     ready,
 )
 from treadle.runtime.artifact_file import ArtifactFile
-from treadle.runtime.module import BenchmarkResult, measure
 from treadle.runtime.native_executor import ExecutorHandle, TensorInfo
 from treadle.runtime.pages import release_pages
 from treadle.runtime.streams import Streams
+from treadle.runtime.timing import BenchmarkResult, measure
 from treadle.settings import get as current_settings
 
 _SEED_STEP = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: far from any other seed

@@ -18,6 +18,7 @@ _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
     "floormod": lambda a, b: a % b,
     "min": min,
     "max": max,
+    "broadcast": lambda a, b: b if a == 1 else a,
 }
 
 

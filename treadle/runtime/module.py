@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules: compiled kernels that are called and timed with arrays."""
+"""Kernels in memory, called and timed with arrays, one by one or several in a module."""
 
 from __future__ import annotations
 
 import difflib
 import os
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,146 +16,22 @@ from treadle.runtime import native
 from treadle.runtime.array import (
     ArrayLike,
     Device,
+    NDArray,
     address_of,
+    array,
     as_numpy,
     describe,
     empty_numpy,
     ready,
 )
 from treadle.runtime.extents import Extent
+from treadle.runtime.fill import filled
+from treadle.runtime.signature import Param, Signature
+from treadle.runtime.timing import BenchmarkResult, measure, out_of_cache
 
-
-@dataclass(frozen=True)
-class Param:
-    """One buffer parameter of a kernel; a size is an int, the name of a symbol, or computed."""
-
-    name: str
-    dtype: str
-    shape: tuple[int | str | Extent, ...]
-    is_output: bool = False
-
-
-@dataclass(frozen=True)
-class KernelInfo:
-    """What a caller must know of a kernel.
-
-    `params` are its buffers in order (inputs, outputs); `symbols` the sizes it takes in `dims`, in
-    order; `workspace_bytes` the scratch memory it is given after the last buffer (0: none).
-    """
-
-    name: str
-    params: tuple[Param, ...]
-    workspace_bytes: int | Extent = 0
-    symbols: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        params = ", ".join(
-            f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]{' out' if p.is_output else ''}"
-            for p in self.params
-        )
-        return f"{self.name}({params})"
-
-    def __post_init__(self) -> None:
-        named = {size for p in self.params for size in p.shape if isinstance(size, str)}
-        for symbol in sorted(named - set(self.symbols)):
-            raise UsageError(f"kernel {self.name} does not list the size {symbol!r} it uses")
-        solved = {self.symbols[k] for k, _, _ in solving_order(self)}
-        for symbol in self.symbols:
-            if symbol not in named | solved:
-                raise UsageError(
-                    f"size {symbol!r} of kernel {self.name} is in no parameter's shape"
-                )
-
-
-def solving_order(info: KernelInfo) -> list[tuple[int, int, int]]:
-    """Return how sizes that stand in no shape by themselves follow from computed extents.
-
-    One (size, parameter, axis) per such size, each after those its extent is made of.
-    """
-    known = {info.symbols.index(s) for p in info.params for s in p.shape if isinstance(s, str)}
-    computed = [
-        (extent, place, axis)
-        for place, param in enumerate(info.params)
-        for axis, extent in enumerate(param.shape)
-        if isinstance(extent, Extent)
-    ]
-    order: list[tuple[int, int, int]] = []
-    found = True
-    while found:
-        found = False
-        for extent, place, axis in computed:
-            fresh = extent.sizes - known
-            if len(fresh) == 1 and extent.is_linear_in(min(fresh)):
-                order.append((min(fresh), place, axis))
-                known |= fresh
-                found = True
-    return order
-
-
-# ---- timing --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class BenchmarkResult:
-    """Seconds per call, one figure per repeat; prints as the summary table in milliseconds."""
-
-    results: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """Arithmetic mean in seconds."""
-        return statistics.fmean(self.results)
-
-    @property
-    def median(self) -> float:
-        """Median in seconds."""
-        return statistics.median(self.results)
-
-    @property
-    def min(self) -> float:
-        """Smallest in seconds."""
-        return min(self.results)
-
-    @property
-    def max(self) -> float:
-        """Largest in seconds."""
-        return max(self.results)
-
-    @property
-    def std(self) -> float:
-        """Standard deviation (of the population) in seconds."""
-        return statistics.pstdev(self.results)
-
-    def __str__(self) -> str:
-        names = ("mean (ms)", "median (ms)", "max (ms)", "min (ms)", "std (ms)")
-        values = (self.mean, self.median, self.max, self.min, self.std)
-        head = " ".join(f"{name:^12}" for name in names)
-        row = " ".join(f"{value * 1e3:^12.4f}" for value in values)
-        return f"Execution time summary:\n{head}\n{row}"
-
-
-def measure(
-    time: Callable[[int], float], number: int, repeat: int, min_repeat_ms: float
-) -> BenchmarkResult:
-    """Call `time(number) -> seconds` once to warm up, then `repeat` times.
-
-    `number` grows until one repeat takes `min_repeat_ms`.
-    """
-    if number < 1 or repeat < 1 or min_repeat_ms < 0:
-        raise UsageError(
-            f"number={number}, repeat={repeat}, min_repeat_ms={min_repeat_ms} cannot be measured",
-            hint="number and repeat are 1 or more, min_repeat_ms is 0 or more",
-        )
-    time(1)
-    results = []
-    for _ in range(repeat):
-        seconds = time(number)
-        while seconds * 1e3 < min_repeat_ms:
-            wanted = min_repeat_ms / max(seconds * 1e3 / number, 1e-6) + 1
-            number = int(max(min(wanted, number * 1000.0), number * 1.618 + 1))
-            seconds = time(number)
-        results.append(seconds / number)
-    return BenchmarkResult(tuple(results))
+Sizes = Mapping[str, int]
+"""Sizes of a kernel by name."""
+_NO_SIZES: Sizes = {}
 
 
 # ---- binding arguments ---------------------------------------------------------------------------
@@ -165,31 +40,33 @@ def measure(
 class _Binding:
     """Arguments checked and turned into addresses; keeps their memory alive."""
 
-    def __init__(self, info: KernelInfo, args: Sequence[ArrayLike]) -> None:
-        self._info = info
-        self._symbols: dict[str, tuple[int, str]] = {}
+    def __init__(self, signature: Signature, args: Sequence[ArrayLike], sizes: Sizes) -> None:
+        self._signature = signature
+        self._symbols: dict[str, tuple[int, str]] = {n: (v, "sizes") for n, v in sizes.items()}
         self._computed: list[tuple[Extent, int, str]] = []
         self.addresses: list[int] = []
         self._alive: list[np.ndarray] = []
         self._written_back: list[tuple[np.ndarray, np.ndarray]] = []
-        if len(args) != len(info.params):
-            names = ", ".join(param.name for param in info.params)
+        params = signature.params
+        if len(args) != len(params):
+            names = ", ".join(param.name for param in params)
             raise InputError(
-                f"{info.name} takes {len(info.params)} arguments but is given {len(args)}",
+                f"{signature.name} takes {len(params)} arguments but is given {len(args)}",
                 hint=f"its arguments are {names}",
             )
-        views = [self._viewed(param, arg) for param, arg in zip(info.params, args, strict=True)]
+        views = [self._viewed(param, arg) for param, arg in zip(params, args, strict=True)]
         self._solve(views)
+        self.dims = signature.dims({name: value for name, (value, _) in self._symbols.items()})
+        """The symbolic sizes in the kernel's order."""
         self._check_computed()
-        scratch = info.workspace_bytes
+        scratch = signature.workspace_bytes
         if scratch:
             nbytes = scratch if isinstance(scratch, int) else scratch.of(self.dims)
             self._keep(empty_numpy((nbytes,), "uint8"))
 
-    @property
-    def dims(self) -> list[int]:
-        """The symbolic sizes in the kernel's order."""
-        return [self._symbols[name][0] for name in self._info.symbols]
+    def memory(self) -> list[np.ndarray]:
+        """Return the bytes of every buffer that may be written to."""
+        return [v.reshape(-1).view(np.uint8) for v in self._alive if v.flags.writeable and v.size]
 
     def finish(self) -> None:
         """Copy results to outputs that could not be used in place."""
@@ -201,7 +78,7 @@ class _Binding:
         self.addresses.append(address_of(view))
 
     def _viewed(self, param: Param, arg: ArrayLike) -> np.ndarray:
-        what = f"argument {param.name!r} of {self._info.name}"
+        what = f"argument {param.name!r} of {self._signature.name}"
         view = as_numpy(arg, what)
         self._check(param, view, what)
         used = ready(view)
@@ -212,20 +89,22 @@ class _Binding:
 
     def _solve(self, views: Sequence[np.ndarray]) -> None:
         """Bind the sizes that only stand in computed extents."""
-        info = self._info
-        for size, place, axis in solving_order(info):
-            param, number = info.params[place], views[place].shape[axis]
+        signature = self._signature
+        symbols = signature.symbols
+        for size, place, axis in signature.solving_order():
+            if symbols[size] in self._symbols:
+                continue
+            param, number = signature.params[place], views[place].shape[axis]
             extent = param.shape[axis]
             assert isinstance(extent, Extent)
-            known = [self._symbols.get(s, (None, ""))[0] for s in info.symbols]
+            known = [self._symbols.get(s, (None, ""))[0] for s in symbols]
             value = extent.solved(size, known, number)
             if value is None:
                 raise InputError(
-                    f"argument {param.name!r} of {info.name} is {describe(views[place])} but its "
-                    f"dimension {axis} must be {extent} for a size {info.symbols[size]} of 0 or "
-                    "more"
+                    f"argument {param.name!r} of {signature.name} is {describe(views[place])} but "
+                    f"its dimension {axis} must be {extent} for a size {symbols[size]} of 0 or more"
                 )
-            self._symbols[info.symbols[size]] = (value, f"{param.name!r}")
+            self._symbols[symbols[size]] = (value, f"{param.name!r}")
 
     def _check_computed(self) -> None:
         for extent, number, found in self._computed:
@@ -234,14 +113,13 @@ class _Binding:
                 raise InputError(f"{found} must be {extent} = {wanted}")
 
     def _check(self, param: Param, view: np.ndarray, what: str) -> None:
-        expected = f"{param.dtype}[{', '.join(str(size) for size in param.shape)}]"
         if view.dtype != dtypes.to_numpy(param.dtype):
             raise InputError(
-                f"{what} is {describe(view)} but {expected} is expected",
+                f"{what} is {describe(view)} but {param} is expected",
                 hint=f"convert it with .astype({param.dtype!r})",
             )
         if view.ndim != len(param.shape):
-            raise InputError(f"{what} is {describe(view)} but {expected} is expected")
+            raise InputError(f"{what} is {describe(view)} but {param} is expected")
         for axis, (size, wanted) in enumerate(zip(view.shape, param.shape, strict=True)):
             self._check_size(param, axis, size, wanted, f"{what} is {describe(view)}")
         if param.is_output and not view.flags.writeable:
@@ -264,103 +142,131 @@ class _Binding:
             return
         value, source = self._symbols.setdefault(wanted, (size, f"{param.name!r}"))
         if size != value:
+            giver = source if source == "sizes" else f"argument {source}"
             raise InputError(
                 f"{found} but its dimension {axis} must be {wanted} = {value}, the size that "
-                f"argument {source} has given"
+                f"{giver} has given"
             )
 
 
-# ---- modules -------------------------------------------------------------------------------------
+# ---- kernels -------------------------------------------------------------------------------------
 
 
-class Kernel:
-    """One kernel of a module; call it with arrays, inputs first."""
+class LoadedKernel:
+    """Machine code of one kernel in memory; call it with arrays, inputs first."""
 
     def __init__(
         self,
-        info: KernelInfo,
+        signature: Signature,
         address: int,
         keep_alive: object,
         unfit: TreadleError | None = None,
     ) -> None:
-        """`unfit` says why the kernel cannot run on this machine; it has no address then."""
-        self.info = info
+        """`address` is its function, valid as long as `keep_alive` lives.
+
+        `unfit` says why the kernel cannot run on this machine; it has no address then.
+        """
+        self.signature = signature
         self._unfit = unfit
         self._address = address
         self._keep_alive = keep_alive
 
-    def _bind(self, args: Sequence[ArrayLike]) -> tuple[_Binding, native.KernelCall]:
+    @property
+    def name(self) -> str:
+        """Its symbol in the machine code."""
+        return self.signature.name
+
+    def __repr__(self) -> str:
+        return f"LoadedKernel({self.signature})"
+
+    def load(self) -> LoadedKernel:
+        """Return the kernel itself: it is in memory already."""
+        return self
+
+    def _bind(self, args: Sequence[ArrayLike], sizes: Sizes) -> tuple[_Binding, native.KernelCall]:
         if self._unfit is not None:
             raise self._unfit
-        binding = _Binding(self.info, args)
+        binding = _Binding(self.signature, args, sizes)
         kernel_env = native.env()
         return binding, native.KernelCall(
             self._address, kernel_env, binding.addresses, binding.dims
         )
 
-    def __call__(self, *args: ArrayLike) -> None:
+    def __call__(self, *args: ArrayLike, sizes: Sizes = _NO_SIZES) -> None:
         """Run the kernel; results are in the output arguments.
+
+        `sizes` are those that no argument's shape tells (`signature.hidden_sizes()`).
 
         Raises: InputError when an argument does not fit; TargetError when the kernel is made for
         another machine.
         """
-        binding, call = self._bind(args)
+        binding, call = self._bind(args, sizes)
         call.run()
         binding.finish()
 
-    def time_evaluator(
-        self, number: int = 10, repeat: int = 1, min_repeat_ms: float = 0
-    ) -> Callable[..., BenchmarkResult]:
-        """Return a function that takes the kernel's arguments and times it."""
+    def random_arguments(self, seed: int = 0, sizes: Sizes = _NO_SIZES) -> list[NDArray]:
+        """Return arguments to try the kernel on: inputs of random numbers, outputs of zeros.
 
-        def evaluate(*args: ArrayLike) -> BenchmarkResult:
-            binding, call = self._bind(args)
-            result = measure(call.time, number, repeat, min_repeat_ms)
+        Floats are normally distributed, integers are 0 or 1; the same seed gives the same numbers.
+        `sizes` says what the symbols of the signature are.
+
+        Raises: InputError when a size is missing or unknown.
+        """
+        random = np.random.default_rng(seed)
+        shaped = zip(self.signature.params, self.signature.shapes(sizes), strict=True)
+        return [
+            array(filled("zeros" if p.is_output else "random", p.dtype, shape, random))
+            for p, shape in shaped
+        ]
+
+    def time_evaluator(
+        self, number: int = 10, repeat: int = 1, min_repeat_ms: float = 0, *, flush: bool = False
+    ) -> Callable[..., BenchmarkResult]:
+        """Return a function that takes the kernel's arguments and times it.
+
+        Each of `repeat` figures is the mean of `number` calls in a row (more, until
+        `min_repeat_ms` have passed). With `flush` no cache holds the arguments when a call begins.
+        """
+
+        def evaluate(*args: ArrayLike, sizes: Sizes = _NO_SIZES) -> BenchmarkResult:
+            binding, call = self._bind(args, sizes)
+            timer = out_of_cache(call.time, binding.memory()) if flush else call.time
+            result = measure(timer, number, repeat, min_repeat_ms)
             binding.finish()
             return result
 
         return evaluate
 
 
-class Module:
-    """A set of kernels in loaded machine code."""
+# ---- modules -------------------------------------------------------------------------------------
 
-    def __init__(
-        self,
-        kernels: Mapping[str, KernelInfo],
-        addresses: Mapping[str, int],
-        keep_alive: object,
-        entry: str | None = None,
-        unfit: TreadleError | None = None,
-    ) -> None:
-        """`addresses` are the kernels' functions, valid as long as `keep_alive` lives.
 
-        `entry` is the kernel that runs when the module itself is called (default: the first).
-        `unfit` is what a call raises on a machine that cannot run the code.
-        """
+class TimedKernel(Protocol):
+    """What a module holds: a kernel that can be called and timed, loaded or not yet."""
+
+    def __call__(self, *args: ArrayLike, sizes: Sizes = _NO_SIZES) -> None:
+        """Run the kernel; results are in the output arguments."""
+
+    def time_evaluator(
+        self, number: int = 10, repeat: int = 1, min_repeat_ms: float = 0, *, flush: bool = False
+    ) -> Callable[..., BenchmarkResult]:
+        """Return a function that takes the kernel's arguments and times it."""
+
+
+K = TypeVar("K", bound=TimedKernel)
+
+
+class Module(Generic[K]):
+    """A set of kernels by name; called itself, it runs one of them."""
+
+    def __init__(self, kernels: Mapping[str, K], entry: str | None = None) -> None:
+        """`entry` is the kernel that runs when the module itself is called (default: the first)."""
         if not kernels:
             raise UsageError("a module needs at least one kernel")
-        self._kernels = {
-            name: Kernel(info, addresses[name], keep_alive, unfit) for name, info in kernels.items()
-        }
+        self._kernels = dict(kernels)
         self.entry = self[entry] if entry is not None else next(iter(self._kernels.values()))
 
-    @classmethod
-    def load(
-        cls,
-        code: str | os.PathLike[str] | bytes,
-        kernels: Mapping[str, KernelInfo],
-        entry: str | None = None,
-    ) -> Module:
-        """Load kernels from a shared object (a path, or its content).
-
-        Raises: ArtifactError when it is damaged, made for another machine, or lacks a kernel.
-        """
-        library = native.Library(code)
-        addresses = {name: library.kernel(info.name) for name, info in kernels.items()}
-        return cls(kernels, addresses, library, entry)
-
-    def __getitem__(self, name: str) -> Kernel:
+    def __getitem__(self, name: str) -> K:
         if name not in self._kernels:
             close = difflib.get_close_matches(name, self._kernels, 1)
             names = ", ".join(self._kernels)
@@ -374,9 +280,9 @@ class Module:
     def __len__(self) -> int:
         return len(self._kernels)
 
-    def __call__(self, *args: ArrayLike) -> None:
+    def __call__(self, *args: ArrayLike, sizes: Sizes = _NO_SIZES) -> None:
         """Run the entry kernel."""
-        self.entry(*args)
+        self.entry(*args, sizes=sizes)
 
     def time_evaluator(
         self,
@@ -385,12 +291,28 @@ class Module:
         number: int = 10,
         repeat: int = 1,
         min_repeat_ms: float = 0,
+        *,
+        flush: bool = False,
     ) -> Callable[..., BenchmarkResult]:
         """Return a function that takes a kernel's arguments and times it.
 
         Each of `repeat` figures is the mean of `number` calls in a row (more, until
-        `min_repeat_ms` have passed).
+        `min_repeat_ms` have passed). With `flush` no cache holds the arguments when a call begins.
         """
         if dev is not None and dev.kind != "cpu":
             raise UsageError(f"kernels on {dev} are not possible", hint="use treadle.cpu()")
-        return self[func_name].time_evaluator(number, repeat, min_repeat_ms)
+        return self[func_name].time_evaluator(number, repeat, min_repeat_ms, flush=flush)
+
+
+def loaded_kernels(
+    code: str | os.PathLike[str] | bytes | native.Library, signatures: Mapping[str, Signature]
+) -> dict[str, LoadedKernel]:
+    """Return the kernels of a shared object (a path, its content, or the library) by name.
+
+    Raises: ArtifactError when it is damaged, made for another machine, or lacks a kernel.
+    """
+    library = code if isinstance(code, native.Library) else native.Library(code)
+    return {
+        name: LoadedKernel(signature, library.kernel(signature.name), library)
+        for name, signature in signatures.items()
+    }

@@ -525,9 +525,12 @@ class KernelCall:
     __slots__ = ("_address", "_buffers", "_dims", "_env", "_native")
 
     def __init__(
-        self, address: int, kernel_env: Env, buffers: Sequence[int], dims: Sequence[int]
+        self, address: int, kernel_env: Env | None, buffers: Sequence[int], dims: Sequence[int]
     ) -> None:
-        """`buffers` are addresses; what they point to must outlive the call."""
+        """`buffers` are addresses; what they point to must outlive the call.
+
+        Without an environment the kernel runs its parallel loops in order.
+        """
         self._native = library()
         self._address = address
         self._env = kernel_env

@@ -49,20 +49,6 @@ class Target:
         return self.triple.partition("-")[0]
 
     @property
-    def lookup_lanes(self) -> int:
-        """How many 32-bit constants one instruction picks from by index, in every lane; 0: none."""
-        if self.architecture != "x86_64":
-            return 0
-        return 16 if self.has("avx512f") else 8 if self.has("avx2") else 0
-
-    @property
-    def pair_lanes(self) -> int:
-        """How many sums of two 16-bit products one instruction makes; 0: no such instruction."""
-        if self.architecture != "x86_64":
-            return 0
-        return 16 if self.has("avx512bw") else 8 if self.has("avx2") else 4
-
-    @property
     def least_masked(self) -> int:
         """Bytes of the least elements that vector loads and stores can mask out; 0: none."""
         if self.architecture not in ("x86_64", "i686", "i386"):

@@ -15,8 +15,9 @@ from functools import cache
 from pathlib import Path
 
 from treadle.errors import InternalError, ToolchainError
+from treadle.expr.nodes import Instruction
 from treadle.loop.nodes import PrimFunc
-from treadle.lower.pipeline import C_SOURCE
+from treadle.lower.pipeline import c_source
 from treadle.passes import Pipeline
 from treadle.runtime.native_build import zig_command
 from treadle.runtime.toolchain import find_compiler, is_native
@@ -27,6 +28,7 @@ from treadle.target.c_text import emit
 from treadle.target.cache import kernel_cache, object_cache_folder
 from treadle.target.host import usable_cores
 from treadle.target.jit import JitModule
+from treadle.te.intrinsics import Intrinsic
 
 JOB_SECONDS = 300.0
 """How long one kernel may compile."""
@@ -54,8 +56,10 @@ _X86_FEATURES = (
 
 
 def _lowering(target: Target) -> Pipeline[PrimFunc]:
-    del target
-    return C_SOURCE
+    def is_kept(instruction: Instruction) -> bool:
+        return isinstance(instruction, Intrinsic) and instruction.has_text(target.features)
+
+    return c_source(is_kept)
 
 
 def _machine_flags(target: Target) -> list[str]:

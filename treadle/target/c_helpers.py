@@ -314,11 +314,6 @@ static inline uint16_t td_f32_to_f16(float a) {
   }
   return (uint16_t)(r | (b & 0x80000000u) >> 16);
 }""",
-    "td_dot_pairs_i32": """
-/* The sum of the products of the signed 16-bit halves. */
-static inline int32_t td_dot_pairs_i32(int32_t a, int32_t b) {
-  return (int16_t)a * (int16_t)b + (a >> 16) * (b >> 16);
-}""",
     "td_f64_to_odd": """
 /* Rounded to float so that a second rounding gives what one would: inexact results are odd. */
 static inline float td_f64_to_odd(double a) {

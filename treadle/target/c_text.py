@@ -15,9 +15,12 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import Var
 from treadle.loop.nodes import (
     Allocate,
+    Barrier,
     Buffer,
+    Evaluate,
     For,
     If,
+    Let,
     Prefetch,
     PrimFunc,
     Seq,
@@ -26,7 +29,7 @@ from treadle.loop.nodes import (
     walk_stmts,
 )
 from treadle.target.base import Target
-from treadle.target.c_helpers import memory_c_type, source_of
+from treadle.target.c_helpers import c_type, memory_c_type, source_of
 from treadle.target.c_values import Lines, Values, bare
 from treadle.target.kernel_memory import local_size, shared_params, workspace_offset
 from treadle.target.llvm_builder import Machine
@@ -181,6 +184,13 @@ class _Function:
             self._allocate(s)
         elif isinstance(s, If):
             self._if(s)
+        elif isinstance(s, Let):
+            self._let(s)
+        elif isinstance(s, Evaluate):
+            [value] = self.values.statement(s.value)
+            self.lines.line(f"(void){value};")
+        elif isinstance(s, Barrier):
+            self._fail("a barrier between the threads of a block is in a CPU kernel")
         else:
             self._for(s)
 
@@ -188,6 +198,12 @@ class _Function:
         index, value = self.values.statement(s.indices[0], s.value)
         place = f"{self.values.buffer(s.buffer)}[{bare(index)}]"
         self.lines.line(f"{place} = {bare(value)};")
+
+    def _let(self, s: Let) -> None:
+        [value] = self.values.statement(s.value)
+        name = self.values.vars[s.var] = self.lines.fresh(symbol(s.var.name))
+        self.lines.line(f"const {c_type(s.var.dtype)} {name} = {bare(value)};")
+        self.statement(s.body)
 
     def _allocate(self, s: Allocate) -> None:
         buffer = s.buffer

@@ -17,12 +17,13 @@ import numpy as np
 from treadle.dtype import INDEX, bits, is_float, is_integer, is_unsigned
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
-from treadle.expr.nodes import Binary, Call, Cast, Const, Expr, Load, Select, Var
+from treadle.expr.nodes import Apply, Binary, Call, Cast, Const, Expr, Load, Select, Var
 from treadle.loop.nodes import Buffer
 from treadle.target.c_helpers import c_type, short_name
 from treadle.target.llvm_builder import float_bits
 from treadle.target.llvm_facts import Facts, buffer_of
 from treadle.target.llvm_ops import is_never_negative
+from treadle.te.intrinsics import Intrinsic
 
 _LONGEST_INLINE = 72
 """Characters of a subexpression that still stands inside another one."""
@@ -167,6 +168,8 @@ class Values:
             return self.convert(args[0], e.value.dtype, e.dtype)
         if isinstance(e, Call):
             return self._call(e, args)
+        if isinstance(e, Apply) and isinstance(e.instruction, Intrinsic):
+            return f"({e.instruction.c_text(args)})"
         raise InternalError(f"a vector reaches the C back end: {e}")
 
     def _load(self, e: Load, index: str) -> str:
@@ -269,8 +272,6 @@ class Values:
             return self._bitcast(dtype, e.dtype, args[0])
         if e.name == "not":
             return f"!{args[0]}"
-        if e.name == "dot_pairs":
-            return self.helper("td_dot_pairs_i32", *args)
         if e.name in ("popcount", "clz") or (e.name == "abs" and is_integer(dtype)):
             is_plain = e.name == "abs" and is_unsigned(dtype)
             return args[0] if is_plain else self.helper(f"td_{e.name}_{short_name(dtype)}", args[0])

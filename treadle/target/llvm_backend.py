@@ -4,19 +4,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 
+from treadle.expr.nodes import Instruction
 from treadle.loop.nodes import PrimFunc
 from treadle.lower.pipeline import lowering
 from treadle.passes import Pipeline
 from treadle.target import llvm, workers
 from treadle.target.backend import Backend, CompileError, OnDone
 from treadle.target.base import Target
+from treadle.target.intrinsics.x86 import LOOKUPS
 from treadle.target.jit import JitModule
 from treadle.target.llvm_ir import emit
+from treadle.te.intrinsics import Intrinsic
 
 
+@cache
 def _lowering(target: Target) -> Pipeline[PrimFunc]:
-    return lowering(target.lookup_lanes, target.least_masked)
+    def is_kept(instruction: Instruction) -> bool:
+        return isinstance(instruction, Intrinsic) and bool(instruction.forms_for(target.features))
+
+    return lowering(target.least_masked, tuple(filter(is_kept, LOOKUPS)), is_kept)
 
 
 def _check(text: str, target: Target) -> None:

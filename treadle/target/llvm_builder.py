@@ -91,8 +91,8 @@ class Machine:
     `fma`: fused multiply-add is an instruction; `rounding`: floor, ceil, trunc and rint are;
     `half_convert`, `half_arithmetic`: float16 conversions and arithmetic are; `nan_min`: one
     instruction gives the minimum that propagates NaN; `least_masked`: the bytes of the smallest
-    elements that vector loads and stores can leave out by a mask (0: none); `lookup_lanes`,
-    `loads_anywhere` and `pair_lanes`: see `Target`.
+    elements that vector loads and stores can leave out by a mask (0: none); `loads_anywhere`: see
+    `Target`; `features`: LLVM's names of what is on.
     """
 
     x86: bool
@@ -102,9 +102,8 @@ class Machine:
     half_arithmetic: bool
     nan_min: bool
     least_masked: int = 0
-    lookup_lanes: int = 0
     loads_anywhere: bool = False
-    pair_lanes: int = 0
+    features: frozenset[str] = frozenset()
 
     @staticmethod
     def of(target: Target) -> Machine:
@@ -114,17 +113,14 @@ class Machine:
         if architecture in ("x86_64", "i686", "i386"):
             half = bool(on & {"f16c", "avx512f"})
             rounding = "sse4.1" in on or "avx" in on
-            lanes = target.lookup_lanes
             halves = half, "avx512fp16" in on
-            facts = lanes, target.loads_anywhere
             known = True, "fma" in on, rounding, *halves, False
-            pairs = target.pair_lanes
-            return Machine(*known, target.least_masked, *facts, pair_lanes=pairs)
+            return Machine(*known, target.least_masked, target.loads_anywhere, on)
         if architecture in ("aarch64", "arm64"):
             halves = True, "fullfp16" in on
-            return Machine(False, True, True, *halves, True, loads_anywhere=target.loads_anywhere)
+            return Machine(False, True, True, *halves, True, 0, target.loads_anywhere, on)
         fused = architecture.startswith("riscv") and "f" in on
-        return Machine(False, fused or "vfp4" in on, False, False, False, False)
+        return Machine(False, fused or "vfp4" in on, False, False, False, False, features=on)
 
 
 @dataclass(slots=True)

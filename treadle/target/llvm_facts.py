@@ -7,7 +7,17 @@ from treadle.dtype import is_integer
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var
-from treadle.loop.nodes import Allocate, Buffer, For, Prefetch, Stmt, Store, stmt_exprs, walk_stmts
+from treadle.loop.nodes import (
+    Allocate,
+    Buffer,
+    For,
+    Let,
+    Prefetch,
+    Stmt,
+    Store,
+    stmt_exprs,
+    walk_stmts,
+)
 
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod", "div"})
 
@@ -102,7 +112,7 @@ def captures(stmt: Stmt) -> tuple[list[Buffer], list[Var]]:
     for s in walk_stmts(stmt):
         if isinstance(s, Allocate) and s.buffer.scope != "workspace":
             inner_buffers.add(id(s.buffer))
-        if isinstance(s, For):
+        if isinstance(s, (For, Let)):
             inner_vars.add(s.var)
         if isinstance(s, (Store, Prefetch)):
             buffers.setdefault(id(s.buffer), s.buffer)

@@ -16,9 +16,12 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import Var
 from treadle.loop.nodes import (
     Allocate,
+    Barrier,
     Buffer,
+    Evaluate,
     For,
     If,
+    Let,
     Prefetch,
     PrimFunc,
     Seq,
@@ -243,8 +246,22 @@ class _Function:
             self._allocate(s)
         elif isinstance(s, If):
             self._if(s)
+        elif isinstance(s, Let):
+            self._let(s)
+        elif isinstance(s, Evaluate):
+            self.values.value(s.value)
+        elif isinstance(s, Barrier):
+            raise InternalError(
+                "a barrier between the threads of a block is in a CPU kernel",
+                at=f"kernel {self.module.func.name}",
+            )
         else:
             self._for(s)
+
+    def _let(self, s: Let) -> None:
+        self.values.vars[s.var] = self.values.value(s.value)
+        with self.values.scope():
+            self.statement(s.body)
 
     def _allocate(self, s: Allocate) -> None:
         buffer = s.buffer

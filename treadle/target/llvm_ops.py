@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from struct import pack, unpack
+from collections.abc import Callable
 
 from treadle.dtype import bits, is_float, is_integer, is_signed, is_unsigned, max_value, min_value
 from treadle.errors import InternalError
@@ -19,6 +18,7 @@ from treadle.target.llvm_builder import (
     vector,
 )
 from treadle.target.llvm_floats import Floats
+from treadle.target.llvm_intrinsics import Intrinsics
 
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _FLOAT_OPS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -29,11 +29,6 @@ _BOOL_OPS = {
     "and": "and", "or": "or", "min": "and", "max": "or",
     "bitand": "and", "bitor": "or", "bitxor": "xor",
 }  # fmt: skip
-_WORDS = {"float32": "<f", "uint32": "<I"}
-_PICK = {8: "x86.avx2.permd", 16: "x86.avx512.permvar.si.512"}
-"""The intrinsics that pick lanes by index, by how many there are."""
-_DOT_PAIRS = {4: "x86.sse2.pmadd.wd", 8: "x86.avx2.pmadd.wd", 16: "x86.avx512.pmaddw.d.512"}
-"""The intrinsics that add products of neighbouring 16-bit lanes, by how many sums there are."""
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "roundeven"}
 
 
@@ -93,6 +88,7 @@ class Ops:
         self.b = builder
         self.machine = machine
         self.floats = Floats(builder, machine)
+        self.intrinsics = Intrinsics(builder, machine.features)
 
     def binary(self, e: Binary, a: str, b: str) -> str:
         """Return `a op b` for operands of the node's types."""
@@ -386,7 +382,6 @@ class Ops:
             "floor": self._round, "ceil": self._round, "trunc": self._round, "round": self._round,
             "fma": self._fma, "isnan": self._isnan, "isinf": self._isinf, "not": self._not,
             "popcount": self._count_bits, "clz": self._count_bits, "bitcast": self._bitcast,
-            "pick8": self._pick, "pick16": self._pick, "dot_pairs": self._dot_pairs,
         }  # fmt: skip
 
     def _float_call(self, e: Call, dtype: str, lanes: int, args: list[str]) -> str:
@@ -481,54 +476,3 @@ class Ops:
         if source == target:
             return args[0]
         return self.b.let(f"bitcast {source} {args[0]} to {target}")
-
-    def _dot_pairs(self, e: Call, dtype: str, lanes: int, args: list[str]) -> str:
-        """Multiply halves and add the two products, by one instruction where there is one."""
-        type_ = register_type(dtype, lanes)
-        if lanes <= self.machine.pair_lanes and lanes in _DOT_PAIRS:
-            halves = vector("i16", 2 * lanes)
-            parts = [(halves, self.b.let(f"bitcast {type_} {a} to {halves}")) for a in args]
-            return self.b.intrinsic(type_, _DOT_PAIRS[lanes], *parts)
-        half = splat_constant("16", "i32", lanes)
-        high = [self.b.let(f"ashr {type_} {a}, {half}") for a in args]
-        moved = [self.b.let(f"shl {type_} {a}, {half}") for a in args]
-        low = [self.b.let(f"ashr {type_} {a}, {half}") for a in moved]
-        products = [self.b.let(f"mul {type_} {', '.join(pair)}") for pair in (low, high)]
-        return self.b.let(f"add {type_} {', '.join(products)}")
-
-    def _pick(self, e: Call, dtype: str, lanes: int, args: list[str]) -> str:
-        """Return the constants that the low bits of every lane number."""
-        values = [scalar_const(v) for v in e.args[1:]]
-        words = [unpack("<I", pack(_WORDS[e.dtype], v))[0] for v in values]
-        found = self._picked(words, lanes, args[0])
-        source, result = vector("i32", lanes), register_type(e.dtype, lanes)
-        return found if source == result else self.b.let(f"bitcast {source} {found} to {result}")
-
-    def _picked(self, words: list[int], lanes: int, index: str) -> str:
-        count, most = len(words), self.machine.lookup_lanes
-        if count > most:
-            raise InternalError(f"a choice of {count} constants reaches a target that has {most}")
-        type_, width = vector("i32", lanes), min(most, max(count, 8 if lanes <= 8 else 16))
-        if lanes == 1:
-            table = ", ".join(f"i32 {w}" for w in words)
-            place = self.b.let(f"and i32 {index}, {count - 1}")
-            return self.b.let(f"extractelement <{count} x i32> <{table}>, i32 {place}")
-        whole = max(width, 1 << (lanes - 1).bit_length())
-        if lanes < whole:
-            index = self._lanes(type_, index, "poison", [k % lanes for k in range(whole)])
-            every = self._picked(words, whole, index)
-            return self._lanes(vector("i32", whole), every, "poison", range(lanes))
-        if lanes > width:
-            halves = (range(lanes // 2), range(lanes // 2, lanes))
-            low, high = (
-                self._picked(words, len(h), self._lanes(type_, index, "poison", h)) for h in halves
-            )
-            return self._lanes(vector("i32", lanes // 2), low, high, range(lanes))
-        table = ", ".join(f"i32 {words[k % count]}" for k in range(width))
-        return self.b.intrinsic(type_, _PICK[width], (type_, f"<{table}>"), (type_, index))
-
-    def _lanes(self, type_: str, a: str, b: str, picked: Iterable[int]) -> str:
-        """Return lanes of two vectors of a type, those of `b` numbered after those of `a`."""
-        indices = [f"i32 {k}" for k in picked]
-        mask = f"<{len(indices)} x i32> <{', '.join(indices)}>"
-        return self.b.let(f"shufflevector {type_} {a}, {type_} {b}, {mask}")

@@ -15,7 +15,19 @@ from contextlib import contextmanager
 from treadle.dtype import itemsize
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
-from treadle.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Ramp, Select, Var
+from treadle.expr.nodes import (
+    Apply,
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    Select,
+    Var,
+)
 from treadle.loop.nodes import Buffer, Prefetch, Store
 from treadle.target.llvm_builder import (
     Builder,
@@ -24,11 +36,14 @@ from treadle.target.llvm_builder import (
     element_type,
     memory_type,
     register_type,
+    scalar_constant,
     suffix,
     vector,
 )
 from treadle.target.llvm_facts import Facts, buffer_of, flat_size, linear_parts, scalar_of
-from treadle.target.llvm_ops import Ops
+from treadle.target.llvm_intrinsics import Vector
+from treadle.target.llvm_operands import Neighbours, Place, intrinsic_of
+from treadle.target.llvm_ops import Ops, scalar_const
 
 _LARGEST_SHUFFLED_STRIDE = 4
 
@@ -44,6 +59,7 @@ class Values:
         self.pointers: dict[int, str] = {}
         self.mask: tuple[str, int] | None = None
         self._known: dict[Expr, str] = {}
+        self._neighbours: dict[tuple[tuple[Expr, ...], bool], Neighbours] = {}
         self._masked: dict[Expr, str] = {}
         self._readers: dict[int, list[tuple[dict[Expr, str], Expr]]] = {}
         self._scopes: list[list[tuple[dict[Expr, str], Expr]]] = []
@@ -138,6 +154,10 @@ class Values:
         if isinstance(e, Load):
             parts = linear_parts(e.indices[0]) if e.lanes > 1 else None
             return e.indices if parts is None or not _is_strided(parts) else parts
+        if isinstance(e, Apply):
+            return self._registers_of(e)
+        if isinstance(e, Neighbours) and self.mask is None:
+            return e.children if e.place is None else (e.place.base,)
         if isinstance(e, Select) and self._branches(e):
             return () if scalar_of(e.cond) is not None else (e.cond,)
         return e.children
@@ -172,6 +192,70 @@ class Values:
 
     def _call(self, e: Call) -> str:
         return self.ops.call(e, [self._ready(a) for a in e.args])
+
+    def _registers_of(self, e: Apply) -> tuple[Expr, ...]:
+        """Return the operands of an intrinsic, elements of one lane together."""
+        record = intrinsic_of(e)
+        accumulator, groups = record.grouped(e.args)
+        operands = zip(record.operands, groups, strict=True)
+        found = [self._together(args, shared=o.shared) for o, args in operands]
+        return tuple(found) if accumulator is None else (accumulator, *found)
+
+    def _together(self, args: tuple[Expr, ...], *, shared: bool) -> Expr:
+        if len(args) == 1 and not shared:
+            return args[0]
+        if (args, shared) not in self._neighbours:
+            self._neighbours[args, shared] = Neighbours.of(args, shared=shared)
+        return self._neighbours[args, shared]
+
+    def _apply(self, e: Apply) -> str:
+        record = intrinsic_of(e)
+        per_lane = [0 if o.shared else o.count for o in record.operands]
+        per_lane = [1, *per_lane] if record.accumulates else per_lane
+        values = [
+            Vector(self._ready(operand), element_type(operand.dtype), operand.lanes, count)
+            for operand, count in zip(self._registers_of(e), per_lane, strict=True)
+        ]
+        return self.ops.intrinsics.call(record, e.lanes, values)
+
+    def _side_by_side(self, e: Neighbours) -> str:
+        """Return the elements of all lanes, those of a lane together."""
+        constants = [scalar_const(a) for a in e.args]
+        known = [scalar_constant(c, e.dtype) for c in constants if c is not None]
+        if len(known) == e.count:
+            element = element_type(e.dtype)
+            repeated = known * (e.lanes // e.count)
+            return f"<{', '.join(f'{element} {text}' for text in repeated)}>"
+        if e.place is not None and self.mask is None:
+            return self._load_together(e, e.place)
+        lanes = 1 if e.shared else e.lanes // e.count
+        element = element_type(e.dtype)
+        parts = [Vector(self._ready(a), element, a.lanes) for a in e.args]
+        made = self.ops.intrinsics
+        parts = [made.resized(p, lanes) for p in parts]
+        return made.interleaved(parts, lanes).text
+
+    def _load_together(self, e: Neighbours, place: Place) -> str:
+        """Load words of all elements of a lane; lanes one after the other by one load."""
+        buffer, lanes = place.buffer, e.lanes // e.count
+        element, align = memory_type(buffer.dtype), itemsize(buffer.dtype)
+        type_, word = vector(element, e.lanes), f"i{8 * align * e.count}"
+        base = self._ready(place.base)
+        if lanes == 1 or place.stride == e.count:
+            return self.b.let(f"load {type_}, ptr {self.address(buffer, base)}, align {align}")
+        if place.stride == 0:
+            raw = self.b.let(f"load {word}, ptr {self.address(buffer, base)}, align {align}")
+            words = self.b.splat(raw, word, lanes)
+        else:
+            index = self._ramp(ex.Ramp(place.base, Const.of(place.stride), lanes))
+            words = self.b.intrinsic(
+                vector(word, lanes),
+                f"masked.gather.{suffix(vector(word, lanes))}.v{lanes}p0",
+                (f"<{lanes} x ptr> align {align}", self._addresses(buffer, index, lanes)),
+                (vector("i1", lanes), "splat (i1 true)"),
+                (vector(word, lanes), "poison"),
+            )
+        return self.b.let(f"bitcast {vector(word, lanes)} {words} to {type_}")
 
     def _broadcast(self, e: Broadcast) -> str:
         if isinstance(e.value, Const):
@@ -507,6 +591,8 @@ _EMITTERS: dict[type[Expr], Callable[[Values, Expr], str]] = {
     Binary: Values._binary,  # type: ignore[dict-item]  # each takes its own node class
     Cast: Values._cast,  # type: ignore[dict-item]
     Call: Values._call,  # type: ignore[dict-item]
+    Apply: Values._apply,  # type: ignore[dict-item]
+    Neighbours: Values._side_by_side,  # type: ignore[dict-item]
     Select: Values._select,  # type: ignore[dict-item]
     Load: Values._load,  # type: ignore[dict-item]
     Ramp: Values._ramp,  # type: ignore[dict-item]

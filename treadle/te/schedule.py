@@ -16,6 +16,7 @@ from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.bounds import Interval, prove
 from treadle.expr.nodes import Const, Expr, ExprLike, convert, free_vars, int_value
+from treadle.te.intrinsics import Intrinsic, find_intrinsic
 from treadle.te.tensor import (
     ComputeOp,
     ExternOp,
@@ -118,9 +119,13 @@ class AxisNote:
     """Iterations matter only where an index is somewhere in a range (begin, end)."""
     lines: list[tuple[Tensor, tuple[Expr, ...], Expr]] = field(default_factory=list)
     """Cache lines to fetch, each where a condition holds."""
+    intrinsic: str = ""
+    """The name of the intrinsic that does what the loops from here on do."""
 
     def said(self) -> str:
         """Return in a word what was said of the axis."""
+        if self.intrinsic:
+            return "tensorized"
         if self.kind != "serial":
             return "bound" if self.kind == "thread" else self.kind
         if self.prefetches or self.lines:
@@ -308,6 +313,27 @@ class Stage:
         self._leaf(var, "pragma")
         self.notes.setdefault(var, AxisNote()).pragmas.append((pragma_type, pragma_value))
         self._say("pragma", var, pragma_type, pragma_value)
+
+    def tensorize(self, var: IterVar, intrinsic: Intrinsic | str) -> None:
+        """Let an intrinsic do what the loops from `var` inwards do; v0.8's name.
+
+        They are the reduction loops of one step of the intrinsic, innermost in the stage, with
+        its products as their body; `var` may also be the loop around them, which becomes its lanes.
+        Where the body is not the intrinsic's meaning, lowering raises ScheduleError and says what
+        stands there. The end of an uneven split that is shorter than a step stays loops.
+
+        before: for i in vectorized(16): for k in range(4): C[i] += int32(A[k]) * int32(B[i, k])
+        after:  for i in vectorized(16): C[i] = x86.vpdpbusd(C[i], A[0], ..., A[3], B[i, 0], ...)
+        """
+        self._leaf(var, "tensorize")
+        name = intrinsic if isinstance(intrinsic, str) else intrinsic.name
+        if find_intrinsic(name) is not intrinsic and not isinstance(intrinsic, str):
+            raise self._error(f"tensorize: {name} names another intrinsic", "register this one")
+        note = self.notes.setdefault(var, AxisNote())
+        note.intrinsic = name
+        if var.kind != "reduce":
+            note.kind = "vectorized"
+        self._say("tensorize", var, repr(name))
 
     def prefetch(self, tensor: Tensor, var: IterVar, offset: int) -> None:
         """In each iteration of `var`, fetch what the iteration `offset` later reads of `tensor`.

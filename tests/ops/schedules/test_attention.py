@@ -49,7 +49,7 @@ def test_values_across_memory_are_turned_once_for_few_heads(machine: str) -> Non
     (expected,) = interpret(function, given)
     result = np.zeros_like(expected)
     space = kernel.lowered.workspace_bytes
-    assert run(kernel.lowered, [*arrays, result], env=pool_of(2, []), workspace=space) == 0
+    run(kernel.lowered, [*arrays, result], env=pool_of(2, []), workspace=space)
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.ops.schedules.compiled import check
 from tests.targets import MACHINES
 from treadle.ops.schedules.plain_conv import conv_tile
+from treadle.te.knobs import Knobs
 
 PADS = {"pads_before": (1, 1), "pads_after": (1, 1)}
 
@@ -55,12 +56,12 @@ def test_transposed_groups_and_axes() -> None:
 def test_tiles_fit_the_registers(filters: int, rows: int, last: int, machine: str) -> None:
     target = MACHINES[machine]
     lanes = target.lanes(32)
-    tile = conv_tile((filters, rows, last), filters, lanes, target)
+    tile = conv_tile((filters, rows, last), filters, lanes, target, Knobs())
     columns = tile.height * tile.vectors
     assert tile.filters * columns + columns + 1 <= target.vector_registers
 
 
 def test_filters_of_two_groups_are_never_in_one_tile() -> None:
     for target in MACHINES.values():
-        tile = conv_tile((30, 28, 28), 10, target.lanes(), target)
+        tile = conv_tile((30, 28, 28), 10, target.lanes(), target, Knobs())
         assert 10 % tile.filters == 0

@@ -4,20 +4,13 @@
 from __future__ import annotations
 
 from treadle.frontend.importer import ConverterTable
-from treadle.frontend.onnx import (
+from treadle.frontend.onnx.core import (
     constants,
     conv,
     deform,
     einsum,
     elementwise,
     matmul,
-    microsoft,
-    microsoft_attention,
-    microsoft_fused,
-    microsoft_gqa,
-    microsoft_quantized,
-    microsoft_recurrent,
-    ml,
     movement,
     ngrams,
     norm,
@@ -34,21 +27,27 @@ from treadle.frontend.onnx import (
     signal,
     sort,
     training,
-    tree_tables,
-    trees,
     vision,
 )
+from treadle.frontend.onnx.microsoft import attention, fused, grouped_attention, transformer
+from treadle.frontend.onnx.microsoft import quantized as microsoft_quantized
+from treadle.frontend.onnx.microsoft import recurrent as microsoft_recurrent
+from treadle.frontend.onnx.ml import features, tree_tables, trees
 from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
-FAMILIES = (
-    constants, conv, deform, einsum, elementwise, matmul, microsoft,
-    microsoft_attention, microsoft_fused, microsoft_gqa, microsoft_quantized, microsoft_recurrent,
-    ml, movement, ngrams,
-    norm, pool, quantize, random_numbers, recurrent, reduce, resize, scatter, select, sequence,
-    shape, signal,
-    sort,
-    training, tree_tables, trees, vision,
+CORE = (
+    constants, conv, deform, einsum, elementwise, matmul, movement, ngrams, norm, pool, quantize,
+    random_numbers, recurrent, reduce, resize, scatter, select, sequence, shape, signal, sort,
+    training, vision,
 )  # fmt: skip
+
+MICROSOFT = (
+    attention, fused, grouped_attention, microsoft_quantized, microsoft_recurrent, transformer,
+)  # fmt: skip
+
+ML = (features, tree_tables, trees)
+
+FAMILIES = (*CORE, *MICROSOFT, *ML)
 
 
 def converters() -> ConverterTable[ConvertFn]:

@@ -14,7 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from treadle.errors import ModelError, UsageError
-from treadle.frontend.onnx.check import check_text
+from treadle.frontend.onnx.diagnostics import check_text
 from treadle.frontend.onnx.external import ExternalFiles
 from treadle.frontend.onnx.wire import split_weights
 

@@ -10,7 +10,7 @@ import onnx
 
 from treadle.errors import ModelError
 from treadle.expr.nodes import Var as SizeVar
-from treadle.frontend.onnx.check import usage
+from treadle.frontend.onnx.diagnostics import usage
 from treadle.frontend.onnx.resolve import domain_of
 from treadle.graph.nodes import Node
 

@@ -12,8 +12,18 @@ import onnx
 
 from treadle.errors import ModelError, UnsupportedOperators
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
-from treadle.frontend.onnx.alternatives import Alternatives
-from treadle.frontend.onnx.check import check_complete, check_form, fitting, placed, undefined
+from treadle.frontend.onnx.control.alternatives import Alternatives
+from treadle.frontend.onnx.control.runtime_control import (
+    LoopParameters,
+    Running,
+    anchored,
+    decided_sizes,
+    running_of,
+    visible,
+)
+from treadle.frontend.onnx.control.unrolled_loops import Repetition, repetition_of
+from treadle.frontend.onnx.core.sequence import input_of, leaves_of, structure_of
+from treadle.frontend.onnx.diagnostics import check_complete, check_form, fitting, placed, undefined
 from treadle.frontend.onnx.files import AnyModel, Source, open_model
 from treadle.frontend.onnx.frames import Frame, Use, bind, check_results
 from treadle.frontend.onnx.functions import (
@@ -24,7 +34,6 @@ from treadle.frontend.onnx.functions import (
 )
 from treadle.frontend.onnx.inputs import InputTypes, fixed_inputs
 from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
-from treadle.frontend.onnx.repeat import Repetition, repetition_of
 from treadle.frontend.onnx.resolve import (
     Branching,
     Conversion,
@@ -35,15 +44,6 @@ from treadle.frontend.onnx.resolve import (
     Resolver,
     domain_of,
 )
-from treadle.frontend.onnx.running import (
-    LoopParameters,
-    Running,
-    anchored,
-    decided_sizes,
-    running_of,
-    visible,
-)
-from treadle.frontend.onnx.sequence import input_of, leaves_of, structure_of
 from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
 from treadle.frontend.symbolic import fold_sizes, is_sizes
 from treadle.graph.nodes import Call, Constant, Function, Module, Node, Var

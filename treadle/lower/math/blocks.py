@@ -11,7 +11,17 @@ import math
 from collections.abc import Sequence
 from struct import pack, unpack
 
-from treadle.expr.nodes import Const, Expr, ExprLike, binary, call, convert, select
+from treadle.expr.nodes import (
+    Const,
+    Expr,
+    ExprLike,
+    Instruction,
+    apply,
+    binary,
+    call,
+    convert,
+    select,
+)
 
 INF = math.inf
 NAN = math.nan
@@ -121,19 +131,24 @@ def nearest(x: Expr, factor: float) -> tuple[Expr, Expr]:
     return shifted - magic, word(shifted)
 
 
-def picked(index: Expr, values: Sequence[float], dtype: str) -> Expr:
-    """Return the value that the low bits of a word number, of 8 or 16 values."""
-    constants = (Const.of(v, dtype) for v in values)
-    return call(f"pick{len(values)}", index, *constants, dtype=dtype)
+def picked(index: Expr, words: Sequence[int], lookup: Instruction) -> Expr:
+    """Return the word that the low bits of a word number, by an instruction for as many."""
+    return apply(lookup, [*(Const.of(w, "uint32") for w in words), index])
 
 
-def root_of_two(eighths: Expr) -> Expr:
+def picked_float(index: Expr, values: Sequence[float], lookup: Instruction) -> Expr:
+    """As `picked`, of float32 values."""
+    words = [unpack("<I", pack("<f", v))[0] for v in values]
+    return from_word(picked(index, words, lookup), "float32")
+
+
+def root_of_two(eighths: Expr, lookup: Instruction) -> Expr:
     """Return 2**(k / 8), rounded, for the signed number k in the low 12 bits of a word.
 
     For results that have a normal exponent; 2**128 is infinite. The constants are the bits of
     2**(k / 8) for k from 0 to 7, less k moved up to the exponent, where all of k is added.
     """
-    roots = picked(eighths, _ROOTS_OF_TWO, "uint32")
+    roots = picked(eighths, _ROOTS_OF_TWO, lookup)
     return from_word(roots + binary("shl", eighths, 20), "float32")
 
 

@@ -4,7 +4,7 @@ distribution: 2 to the power of a polynomial on its left side, which cancels not
 
 from __future__ import annotations
 
-from treadle.expr.nodes import Expr
+from treadle.expr.nodes import Expr, Instruction
 from treadle.lower.math.blocks import (
     absolute,
     at_least,
@@ -13,7 +13,7 @@ from treadle.lower.math.blocks import (
     nearest,
     negate,
     paired_polynomial,
-    picked,
+    picked_float,
     polynomial,
     round_scaled,
     where,
@@ -68,16 +68,17 @@ def gelu_f32(x: Expr) -> Expr:
     return fma(negate(size), left, at_least(x, 0.0))
 
 
-def gelu_by_lookup_f32(x: Expr) -> Expr:
+def gelu_by_lookup_f32(x: Expr, lookup: Instruction) -> Expr:
     """As `gelu_f32` with half the operations, where a machine looks up 16 constants.
 
     The share has an error of 6e-8, and of 1e-6 of it down to -4: from sixteen polynomials.
+    `lookup` picks one of sixteen words.
     """
     size = absolute(at_most(x, 6.1))
     t = at_most(size, 6.1)
     k, word = nearest(t, 1.0 / NORMAL_STEP_F32)
     r = fma(k, -NORMAL_STEP_F32, t)
-    *others, left = (picked(word, row, "float32") for row in NORMAL_TAIL_F32)
+    *others, left = (picked_float(word, row, lookup) for row in NORMAL_TAIL_F32)
     for coefficient in reversed(others):
         left = fma(left, r, coefficient)
     return fma(negate(size), left, at_least(x, 0.0))

@@ -7,7 +7,7 @@ subtracted in two parts; the first has so few bits that n times it is exact.
 
 from __future__ import annotations
 
-from treadle.expr.nodes import Expr
+from treadle.expr.nodes import Expr, Instruction
 from treadle.lower.math.blocks import (
     INF,
     LN2,
@@ -89,17 +89,17 @@ def sigmoid_divisor_f32(x: Expr) -> Expr:
     return fma(1.0 + grown, power, 1.0)
 
 
-def sigmoid_divisor_by_lookup_f32(x: Expr) -> Expr:
+def sigmoid_divisor_by_lookup_f32(x: Expr, lookup: Instruction) -> Expr:
     """Return 1 + e**-x with fewer operations, where a machine looks up eighths of powers of two.
 
     As `sigmoid_divisor_f32`, from n = round(-8 * x / ln 2), but it may grow with x by a rounding
-    error from one n to the next. Infinite below -88.68.
+    error from one n to the next. Infinite below -88.68. `lookup` picks one of eight words.
     """
     y = at_most(at_least(x, -88.75), 87.0)
     n, eighths = nearest(y, -8.0 / LN2)
     r = fma(n, LN2 / 8.0, y)  # e**-x = 2**(n / 8) * e**-r
     grown = fma(r * r, fma(r, -EXP_EIGHTH_F32[1], EXP_EIGHTH_F32[0]), negate(r))
-    return fma(1.0 + grown, root_of_two(eighths), 1.0)
+    return fma(1.0 + grown, root_of_two(eighths, lookup), 1.0)
 
 
 def tanh_f32(x: Expr) -> Expr:

@@ -18,20 +18,20 @@ from treadle.ops.lowered.conv_phased import phased_conv_nchwc
 from treadle.ops.lowered.conv_strassen import conv2d_strassen_nchwc, strassen_blocks_nchwc
 from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.lowered.dense_packed import dense_packed
+from treadle.ops.lowered.dot import conv_dot, dense_dot
 from treadle.ops.lowered.interleave_phases import interleave_phases
 from treadle.ops.lowered.matmul_blocks import dense_blocks
 from treadle.ops.lowered.matmul_strassen import dense_strassen, strassen_blocks
-from treadle.ops.lowered.pairs import conv_pairs, dense_pairs
 
 LOWERED = frozenset(
     {
         conv2d_nchwc,
         conv2d_strassen_nchwc,
         conv2d_winograd_nchwc,
-        conv_pairs,
+        conv_dot,
         dense_blocks,
+        dense_dot,
         dense_packed,
-        dense_pairs,
         dense_strassen,
         depthwise_conv2d_nchwc,
         grouped_conv2d_nchwc,

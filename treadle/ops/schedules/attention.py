@@ -13,7 +13,7 @@ the scores of so many keys that a block does not fit the caches are stored whole
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from treadle.expr import nodes as ex
 from treadle.expr.bounds import Bounds, Interval, ranges_when
@@ -33,8 +33,9 @@ from treadle.ops.schedules.stages import (
     size_of,
     turned_axis,
 )
-from treadle.ops.schedules.tiles import Tile, best_tile, tile_set_cycles
+from treadle.ops.schedules.tiles import Tile, tile_set_cycles, tiles_in_registers
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
@@ -102,24 +103,25 @@ def _most_keys(lanes: int, itemsize: int, target: Target) -> int:
     return max(1, most // 2)
 
 
-def schedule_attention(group: Group, target: Target) -> None:
+def schedule_attention(group: Group, target: Target, knobs: Knobs) -> None:
     """Compute a block of rows from queries to results, head by head."""
     parts = _parts_of(group)
     _inline(group, parts)
     axes = None if parts is None else _result_axes(parts)
-    vectors = 0 if parts is None or axes is None else _vectors_of(group, parts, axes, target)
+    most = 0 if parts is None or axes is None else _vectors_of(group, parts, axes, target)
     if parts is not None and axes is not None and _has_one_row(group, parts, axes):
-        _schedule_one_row(parts, axes, lanes_of(parts.product, target))
+        _schedule_one_row(parts, axes, lanes_of(parts.product, target), knobs)
         return
-    if parts is None or axes is None or not vectors:
+    if parts is None or axes is None or not most:
         for stage in live_stages(group.schedule):
-            schedule_stage(group.schedule, stage, target)
+            schedule_stage(group.schedule, stage, target, knobs)
         return
     lanes = lanes_of(parts.product, target)
     is_open = _is_open(parts)
-    nest = _place_result(group, parts, axes, vectors, target)
-    _place_softmax(parts, nest, lanes)
-    _place_scores(parts, nest, vectors, lanes, target)
+    vectors = knobs.option("block", most, range(1, most))
+    nest = _place_result(group, parts, axes, vectors, target, knobs)
+    _place_softmax(parts, nest, lanes, knobs)
+    _place_scores(parts, nest, vectors, lanes, target, knobs)
     if is_open:
         _round_up(parts)
 
@@ -137,20 +139,23 @@ def _has_one_row(group: Group, parts: _Parts, axes: _Axes) -> bool:
     return is_one and most is not None and most <= MOST_SCORES
 
 
-def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
+def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> None:
     """Lanes along what is summed, along keys and along columns: a vector of rows would be idle.
 
     parallel over heads: the products with a few keys at a time, their sums, masked and stored; the
     softmax; the sums of all columns side by side, divided and stored.
     """
     result = parts.result
-    strip, within = result.split(axes.columns, factor=_STRIP_VECTORS * lanes)
+    vectors = knobs.option("strip", _STRIP_VECTORS, (2, 4, 16))
+    strip, within = result.split(axes.columns, factor=vectors * lanes)
     vector, lane = result.split(within, factor=lanes)
     result.reorder(*axes.heads, axes.rows, strip, vector, lane)
     result.unroll(vector)
     result.vectorize(lane)
     if axes.heads:
-        result.parallel(result.fuse(*axes.heads))
+        heads = result.fuse(*axes.heads)
+        if knobs.flag("parallel", default=True):
+            result.parallel(heads)
     parts.product.compute_at(result, strip)
     _in_registers(parts.product, lanes)
     for stage in parts.softmax:
@@ -164,7 +169,7 @@ def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
         parts.queries.compute_at(result, axes.rows)
         _along(parts.queries, lanes)
     if parts.scores is not None:
-        _scores_of_one_row(parts, axes, lanes)
+        _scores_of_one_row(parts, axes, lanes, knobs)
 
 
 def _along(stage: Stage, lanes: int) -> None:
@@ -175,7 +180,7 @@ def _along(stage: Stage, lanes: int) -> None:
     stage.vectorize(lane)
 
 
-def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
+def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> None:
     """Compute scores of a few keys at a time, each from a vector of partial sums."""
     scores, sums = parts.scores, parts.sums
     assert scores is not None
@@ -183,7 +188,8 @@ def _scores_of_one_row(parts: _Parts, axes: _Axes, lanes: int) -> None:
     if sums is None:
         return
     *batch, key, row = compute_of(scores).axis
-    step, inner = scores.split(key, factor=_OPEN_TILE, tail="guard")
+    keys_of_tile = knobs.option("score_rows", _OPEN_TILE, (2, 4, 16))
+    step, inner = scores.split(key, factor=keys_of_tile, tail="guard")
     scores.reorder(*batch, step, inner, row)
     scores.unroll(inner)
     (depth,) = compute_of(sums).reduce_axis
@@ -342,12 +348,14 @@ def _is_small(values: Stage, keys: int) -> bool:
     return keys * known(compute_of(values).axis[-1]) * itemsize_of(values) <= _MOST_ON_STACK
 
 
-def _place_result(group: Group, parts: _Parts, axes: _Axes, vectors: int, target: Target) -> _Nest:
+def _place_result(
+    group: Group, parts: _Parts, axes: _Axes, vectors: int, target: Target, knobs: Knobs
+) -> _Nest:
     """Divide the result into heads, blocks of rows and register tiles of the last product."""
     result, is_open, lanes = parts.result, _is_open(parts), lanes_of(parts.product, target)
     most_keys = _range(compute_of(parts.product).reduce_axis[0], group).hi or 0
     columns = -(-known(axes.columns) // lanes) or 1
-    tile = _even_tile(vectors * lanes, columns, target, only=is_open)
+    tile = _even_tile("tile", vectors * lanes, columns, target, knobs, only=is_open)
     block, inside = result.split(axes.rows, factor=vectors * lanes)
     strip, within = result.split(axes.columns, factor=tile.vectors * lanes)
     step, row = result.split(inside, factor=tile.rows, tail="guard" if is_open else "cut")
@@ -358,7 +366,8 @@ def _place_result(group: Group, parts: _Parts, axes: _Axes, vectors: int, target
     result.vectorize(lane)
     heads = prod(known(a) or 1 for a in axes.heads)
     head: IterVar | None = None
-    if axes.heads and heads >= _TASKS_PER_CORE * target.cores:
+    by_head = heads >= _TASKS_PER_CORE * target.cores
+    if axes.heads and knobs.flag("by_head", default=by_head):
         task = head = result.fuse(*axes.heads)
     else:
         task = block = result.fuse(*axes.heads, block)
@@ -366,7 +375,7 @@ def _place_result(group: Group, parts: _Parts, axes: _Axes, vectors: int, target
     is_long = (
         size_of(compute_of(parts.result).shape) or PARALLEL_WORK
     ) * keys >= _PARALLEL_PRODUCTS
-    if is_open or is_long:
+    if knobs.flag("parallel", default=is_open or is_long):
         result.parallel(task)
     parts.product.compute_at(result, step)
     _in_registers(parts.product, lanes)
@@ -374,25 +383,26 @@ def _place_result(group: Group, parts: _Parts, axes: _Axes, vectors: int, target
         parts.values.compute_at(result, head)
         _pack(parts.values, lanes)
     elif parts.values is not None:
-        _values_of_all_heads(parts.values, lanes, target)
+        _values_of_all_heads(parts.values, lanes, target, knobs)
     return _Nest(result, head, block)
 
 
-def _values_of_all_heads(values: Stage, lanes: int, target: Target) -> None:
+def _values_of_all_heads(values: Stage, lanes: int, target: Target, knobs: Knobs) -> None:
     """Turn the values before all else where reads run across vectors; else read what is there."""
     is_turned = turned_axis(values, values.schedule, lanes) is not None
     if is_turned and size_of(compute_of(values).shape) is not None:
-        schedule_stage(values.schedule, values, target)
+        schedule_stage(values.schedule, values, target, knobs)
     else:
         values.compute_inline()
 
 
-def _even_tile(rows: int, vectors: int, target: Target, *, only: bool = False) -> Tile:
-    """Return the cheapest tile whose rows divide `rows`, or the cheapest of all if it is better.
+def _even_tile(
+    name: str, rows: int, vectors: int, target: Target, knobs: Knobs, *, only: bool = False
+) -> Tile:
+    """Return the tile of knob `name`; one whose rows do not divide `rows` costs more.
 
     `only` tiles that divide them, where it is said.
     """
-    best = best_tile(rows, vectors, target)
     even = [
         Tile(r, v)
         for v in range(1, min(vectors, 4) + 1)
@@ -400,10 +410,15 @@ def _even_tile(rows: int, vectors: int, target: Target, *, only: bool = False) -
         if rows % r == 0
     ]
 
-    def cost(tile: Tile) -> float:
-        return tile_set_cycles(rows, vectors, tile, 1) * (1.0 if tile in even else _UNEVEN)
+    def cost(tile: Tile) -> tuple[float, float]:
+        """Ties go to tiles without a rest, then to larger ones."""
+        cycles = tile_set_cycles(rows, vectors, tile, 1)
+        if tile in even:
+            return cycles, -inf
+        return round(cycles, 6) * _UNEVEN, -tile.rows * tile.vectors
 
-    return min(even if only else (*even, best), key=cost)
+    rest = [t for t in tiles_in_registers(rows, vectors, target) if t not in even]
+    return knobs.pick(name, even if only else (*even, *rest), cost=cost)
 
 
 def _in_registers(sums: Stage, lanes: int) -> None:
@@ -421,16 +436,17 @@ def _in_vectors(stage: Stage, lanes: int) -> None:
     stage.vectorize(lane)
 
 
-def _place_softmax(parts: _Parts, nest: _Nest, lanes: int) -> None:
+def _place_softmax(parts: _Parts, nest: _Nest, lanes: int, knobs: Knobs) -> None:
     """Run the softmax with the rows of a block as lanes; chains side by side in registers."""
     for stage in parts.softmax:
+        inner = knobs.within(stage.name)
         stage.compute_at(nest.result, nest.block)
         op = compute_of(stage)
         *outer, row = op.axis
         vector, lane = stage.split(row, factor=lanes)
         if is_reduction(stage):
             stage.reorder(*outer[:-1], *op.reduce_axis, *outer[-1:], vector, lane)
-            if len(outer) and known(outer[-1]) <= _CHAINS:
+            if outer and inner.flag("unroll", default=known(outer[-1]) <= _CHAINS):
                 stage.unroll(outer[-1])
             stage.unroll(vector)
         elif op.reduce_axis == ():
@@ -438,7 +454,9 @@ def _place_softmax(parts: _Parts, nest: _Nest, lanes: int) -> None:
         stage.vectorize(lane)
 
 
-def _place_scores(parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: Target) -> None:
+def _place_scores(
+    parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: Target, knobs: Knobs
+) -> None:
     """Compute the scores of a block a register tile at a time; pack its queries before."""
     if parts.scores is None:
         return
@@ -451,7 +469,7 @@ def _place_scores(parts: _Parts, nest: _Nest, vectors: int, lanes: int, target: 
         return
     is_open = _is_open(parts)
     count = known(key) or _OPEN_TILE
-    tile = _even_tile(count, vectors, target, only=is_open)
+    tile = _even_tile("score_tile", count, vectors, target, knobs, only=is_open)
     step, inner = scores.split(key, factor=tile.rows, tail="guard" if is_open else "cut")
     scores.reorder(*batch, step, inner, vector, lane)
     scores.unroll(inner)

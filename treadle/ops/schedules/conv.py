@@ -43,17 +43,18 @@ from treadle.ops.schedules.tiles import (
 )
 from treadle.ops.schedules.winograd import bytes_per_cycle
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 
-def schedule_conv2d_nchwc(group: Group, target: Target) -> None:
+def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     """Tile output channels and positions into registers; reduce; apply the tail; store.
 
     parallel over (n, channel tile, row): for each tile of positions: sums in registers over
     (ic, kh, kw, icb), two vectors of weights against a broadcast input, then the element-wise tail.
     """
-    total = _prepare(group, target)
+    total = _prepare(group, target, knobs)
     s = group.schedule
     result = s[group.outputs[0]]
     peel_border(result)
@@ -119,12 +120,12 @@ _WIDEST = 8
 has code of its own."""
 
 
-def schedule_phased_conv(group: Group, target: Target) -> None:
+def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
     """As `schedule_conv2d_nchwc`, the phases of the outputs one after the other.
 
     Tiles and rows are of one phase: the outputs of a tile lie a stride apart, whole vectors each.
     """
-    total = _prepare(group, target)
+    total = _prepare(group, target, knobs)
     s = group.schedule
     result = s[group.outputs[0]]
     peel_border(result)
@@ -422,13 +423,13 @@ _COSTLY_TAIL = 6
 """Registers that a transcendental function on the sums takes for its own."""
 
 
-def schedule_depthwise_nchwc(group: Group, target: Target) -> None:
+def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     """Sums of a row in registers, one register of channels after the other; see depthwise_tile.
 
     parallel over (n, channels, row): for each register of channels: for each tile of positions:
     sums over the window, then the element-wise tail.
     """
-    total = _prepare(group, target)
+    total = _prepare(group, target, knobs)
     s = group.schedule
     result = s[group.outputs[0]]
     peel_border(result)
@@ -492,7 +493,7 @@ def _taps_of(total: Stage) -> WindowTaps:
     raise AssertionError(f"{total.name} reads nothing along {column.name}")
 
 
-def _prepare(group: Group, target: Target) -> Stage:
+def _prepare(group: Group, target: Target, knobs: Knobs) -> Stage:
     """Inline the tail; return the stage of the sums, made one of its own if it is the result."""
     inline_moves(group)
     s = group.schedule
@@ -502,7 +503,7 @@ def _prepare(group: Group, target: Target) -> Stage:
         sums = s[s.cache_write(sums.op.outputs[0], "local")]
     for stage in live_stages(s):
         if stage is not sums and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     return sums
 
 

@@ -32,11 +32,12 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.ops.schedules.tiles import FROM_MEMORY, tile_cycles
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import Tensor, floormod
 
 
-def schedule_strassen_blocks_nchwc(group: Group, target: Target) -> None:
+def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     """Per tile of positions and of those half an image below: their largest magnitudes; then a
     vector of each of the four blocks is read once, for all seven sums."""
     s = group.schedule
@@ -58,7 +59,7 @@ def schedule_strassen_blocks_nchwc(group: Group, target: Target) -> None:
     by_lane.vectorize(lane)
 
 
-def schedule_conv_strassen(group: Group, target: Target) -> None:
+def schedule_conv_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     """See the module."""
     inline_moves(group)
     s = group.schedule
@@ -67,7 +68,7 @@ def schedule_conv_strassen(group: Group, target: Target) -> None:
     result = s[group.outputs[0]]
     for stage in live_stages(s):
         if stage not in (products, flat) and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     peel_border(result)
     n, oc, oh, ow, ob = axes_of(result)
     _, _, _, tile, rows, width = axes_of(products)

@@ -18,8 +18,10 @@ from treadle.ops.schedules.stages import (
     size_of,
     steps_in_memory,
     turned_axis,
+    vector_lengths,
 )
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
@@ -34,39 +36,42 @@ _STREAM = 1 << 18
 _STREAM_VECTORS = 128
 
 
-def schedule_default(group: Group, target: Target) -> None:
+def schedule_default(group: Group, target: Target, knobs: Knobs) -> None:
     """Inline what can be, vectorise along memory, spread the rest over the threads."""
-    if schedule_rows(group, target):
+    if schedule_rows(group, target, knobs):
         return
     for stage in live_stages(group.schedule):
-        schedule_stage(group.schedule, stage, target)
+        schedule_stage(group.schedule, stage, target, knobs)
 
 
-def schedule_stage(s: Schedule, stage: Stage, target: Target) -> None:
-    """Schedule one stage that is computed at root."""
+def schedule_stage(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
+    """Schedule one stage that is computed at root; its knobs are within its name."""
     if is_reduction(stage):
-        _reduction(s, stage, target)
+        _reduction(s, stage, target, knobs.within(stage.name))
     else:
-        injective(s, stage, target)
+        injective(s, stage, target, knobs)
 
 
-def injective(s: Schedule, stage: Stage, target: Target) -> None:
+def injective(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
     """One vectorised loop where reads are in order, else rows in parallel and the last axis wide.
 
     before: for i: for j: C[i, j] = f   ->   after: parallel for i.j.outer: C[ramp] = f
+
+    The knobs are within the name of the stage.
     """
     op = stage.op
     assert isinstance(op, ComputeOp)
     axes = list(op.axis)
     if not axes:
         return
+    knobs = knobs.within(stage.name)
     lanes = lanes_of(stage, target)
     turn = turned_axis(stage, s, lanes)
-    if turn is not None:
-        _turned(stage, turn, lanes)
+    if turn is not None and knobs.flag("transpose", default=True):
+        _turned(stage, turn, knobs)
         return
     joint = len(joint_axes(stage, s))
-    if _shares_rows(op, lanes, target):
+    if _shares_rows(op, lanes, target) and knobs.flag("by_core", default=True):
         axes = _by_rows_of_cores(stage, target)
         joint = min(joint, _IMAGE_AXES)
     if joint > 1:
@@ -75,14 +80,17 @@ def injective(s: Schedule, stage: Stage, target: Target) -> None:
     rows = [a for a in axes if a is not wide]
     total = size_of(op.shape)
     many = total is None or total >= PARALLEL_WORK
-    outer, inner = _strip(stage, wide, lanes)
+    outer, inner = _strip(stage, wide, lanes, knobs)
     if not rows:
-        if many and outer is not None:
+        if outer is not None and knobs.flag("parallel", default=many):
             stage.parallel(outer)
         return
     stage.reorder(*rows, *([outer] if outer is not None else []), inner)
-    fused = stage.fuse(*(rows[:-1] if _leaves_tasks(stage, rows[:-1], target) else rows))
-    if many:
+    if len(rows) > 1:
+        is_enough = _leaves_tasks(stage, rows[:-1], target)
+        rows = rows[:-1] if knobs.flag("inner_row", default=is_enough) else rows
+    fused = stage.fuse(*rows)
+    if knobs.flag("parallel", default=many):
         stage.parallel(fused)
 
 
@@ -118,7 +126,7 @@ def _leaves_tasks(stage: Stage, axes: list[IterVar], target: Target) -> bool:
     return bool(axes) and count >= _ROW_TASKS_PER_CORE * target.cores
 
 
-def _turned(stage: Stage, turn: Turn, lanes: int) -> None:
+def _turned(stage: Stage, turn: Turn, knobs: Knobs) -> None:
     """Tiles that are square, so that lowering reads and writes them by whole vectors.
 
     before: for i: for j: C[i, j] = A[j, i]
@@ -126,15 +134,16 @@ def _turned(stage: Stage, turn: Turn, lanes: int) -> None:
     """
     op = stage.op
     assert isinstance(op, ComputeOp)
-    outer, inner = stage.split(turn.axis, factor=turn.size)
-    last_outer, last_inner = stage.split(op.axis[-1], factor=turn.size)
+    size = knobs.option("square", turn.size, (n for n in (4, 8) if n < turn.size))
+    outer, inner = stage.split(turn.axis, factor=size)
+    last_outer, last_inner = stage.split(op.axis[-1], factor=size)
     rows = [a for a in op.axis[:-1] if a is not turn.axis]
     stage.reorder(*rows, outer, last_outer, inner, last_inner)
     stage.unroll(inner)
     stage.vectorize(last_inner)
     task = stage.fuse(*rows, outer)
     total = size_of(op.shape)
-    if total is None or total >= PARALLEL_WORK:
+    if knobs.flag("parallel", default=total is None or total >= PARALLEL_WORK):
         stage.parallel(task)
 
 
@@ -144,26 +153,27 @@ def _wide_axis(stage: Stage, axes: list[IterVar]) -> IterVar:
     return next((a for a in reversed(axes) if int_value(extents[a]) != 1), axes[-1])
 
 
-def _strip(stage: Stage, axis: IterVar, lanes: int) -> tuple[IterVar | None, IterVar]:
+def _strip(stage: Stage, axis: IterVar, lanes: int, knobs: Knobs) -> tuple[IterVar | None, IterVar]:
     extent = int_value(stage.extents()[axis])
     if extent is not None and extent <= 2 * lanes:
         stage.vectorize(axis)
         return None, axis
+    lanes = knobs.option("lanes", lanes, vector_lengths(lanes))
     outer, inner = stage.split(axis, factor=lanes)
     stage.vectorize(inner)
     return outer, inner
 
 
-def _reduction(s: Schedule, stage: Stage, target: Target) -> None:
+def _reduction(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
     op = stage.op
     assert isinstance(op, ComputeOp)
     lanes = lanes_of(stage, target)
     if op.axis and _walks_along(stage, op.axis[-1]) and known(op.axis[-1]) != 1:
-        _columns(s, stage, target, lanes)
+        _columns(s, stage, target, lanes, knobs)
     elif len(op.body) == 1 and op.reduce_axis and _walks_along(stage, op.reduce_axis[-1]):
-        _rows(s, stage, target, lanes)
+        _rows(s, stage, lanes, knobs)
     else:
-        _plain(stage)
+        _plain(stage, knobs)
 
 
 def _walks_along(stage: Stage, axis: IterVar) -> bool:
@@ -179,23 +189,24 @@ def _walks_along(stage: Stage, axis: IterVar) -> bool:
     return False
 
 
-def _columns(s: Schedule, stage: Stage, target: Target, lanes: int) -> None:
+def _columns(s: Schedule, stage: Stage, target: Target, lanes: int, knobs: Knobs) -> None:
     """Vectors along the last data axis, sums in a register; the reduction loops inside."""
     op = stage.op
     assert isinstance(op, ComputeOp)
     if len(op.body) > 1:
-        _plain(stage)
+        _plain(stage, knobs)
         return
     total = s.cache_write(op.output(0), "local")
     result = s[op]
     axes = list(result.op.axis)  # type: ignore[union-attr]  # cache_write leaves a compute
-    vectors = _strip_vectors(op, lanes, target)
+    usual = _strip_vectors(op, lanes, target)
+    vectors = knobs.option("strip", usual, [1 << k for k in range(_STREAM_VECTORS.bit_length())])
     outer, strip = result.split(axes[-1], factor=vectors * lanes)
     vector, lane = result.split(strip, factor=lanes)
     rows = [*axes[:-1], outer]
     result.reorder(*rows, vector, lane)
     place = result.fuse(*rows)
-    if (size_of(op.shape) or PARALLEL_WORK) * _turns(op) >= PARALLEL_WORK:
+    if knobs.flag("parallel", default=_is_much(op)):
         result.parallel(place)
     in_registers = vectors <= target.vector_registers // 2
     if in_registers:
@@ -218,6 +229,11 @@ def _strip_vectors(op: ComputeOp, lanes: int, target: Target) -> int:
     return vectors
 
 
+def _is_much(op: ComputeOp) -> bool:
+    """True for a reduction of so many elements that other threads are worth waking for."""
+    return (size_of(op.shape) or PARALLEL_WORK) * _turns(op) >= PARALLEL_WORK
+
+
 def _turns(op: ComputeOp) -> int:
     return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
 
@@ -233,13 +249,13 @@ def _vectors_inside(local: Stage, lanes: int, *, in_registers: bool) -> None:
     local.vectorize(lane)
 
 
-def _rows(s: Schedule, stage: Stage, target: Target, lanes: int) -> None:
+def _rows(s: Schedule, stage: Stage, lanes: int, knobs: Knobs) -> None:
     """Partial results in the lanes of a vector along the last reduction axis, then their sum."""
     op = stage.op
     assert isinstance(op, ComputeOp)
     last = op.reduce_axis[-1]
     if known(last) < 2 * lanes and int_value(last.extent) is not None:
-        _plain(stage)
+        _plain(stage, knobs)
         return
     _, inner = stage.split(last, factor=lanes)
     partial = s.rfactor(op.output(0), inner, factor_axis=len(op.axis))
@@ -249,16 +265,16 @@ def _rows(s: Schedule, stage: Stage, target: Target, lanes: int) -> None:
     lane = part.op.axis[-1]  # type: ignore[union-attr]
     if axes:
         place = result.fuse(*axes)
-        if (size_of(op.shape) or PARALLEL_WORK) * _turns(op) >= PARALLEL_WORK:
+        if knobs.flag("parallel", default=_is_much(op)):
             result.parallel(place)
         part.compute_at(result, place)
     part.reorder(*part.op.axis[:-1], *part.op.reduce_axis, lane)  # type: ignore[union-attr]
     part.vectorize(lane)
 
 
-def _plain(stage: Stage) -> None:
+def _plain(stage: Stage, knobs: Knobs) -> None:
     op = stage.op
     assert isinstance(op, ComputeOp)
     work = size_of(tuple(a.extent for a in (*op.axis, *op.reduce_axis)))
-    if op.axis and (work is None or work >= PARALLEL_WORK):
+    if op.axis and knobs.flag("parallel", default=work is None or work >= PARALLEL_WORK):
         stage.parallel(stage.fuse(*op.axis))

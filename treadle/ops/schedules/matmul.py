@@ -32,6 +32,7 @@ from treadle.ops.schedules.tiles import (
 )
 from treadle.ops.schedules.winograd import bytes_per_cycle
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv
 
@@ -48,7 +49,7 @@ _AHEAD = 1000
 """Cycles from the fetch of weights to their use: what memory takes to answer, and some more."""
 
 
-def schedule_dense_packed(group: Group, target: Target) -> None:
+def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     """Walk panels of weights outside and tiles of rows inside, so that a panel stays in cache.
 
     parallel over (panel, tile): sums of rows x vectors in registers over all of k, the tail, store.
@@ -58,11 +59,11 @@ def schedule_dense_packed(group: Group, target: Target) -> None:
     the weights do not: a core reads the rows it made before, and each of them once.
     """
     weights = group.anchor[0].op.input_tensors[-1]
-    width = int_value(weights.shape[-1])
-    sums = _prepared_sums(group, target)
+    width = known_size(weights)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
-    vectors = max(1, (width or lanes) // lanes)
+    vectors = max(1, width // lanes)
     *batch, m, _ = compute_of(result).axis
     row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
     matrices, rows = prod(map(known, batch)), known(m)
@@ -118,14 +119,14 @@ def _reading_cycles(sizes: tuple[int, int, int, int], dtype_bits: int, target: T
     return steps * columns * dtype_bits / 8 / (BUSY * bytes_per_cycle(target))
 
 
-def schedule_dense_blocks(group: Group, target: Target) -> None:
+def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     """Widen packed weights in registers, once for all rows of a tile.
 
     parallel over (strip of columns, tile): sums over blocks and their bytes in registers. Few rows
     take many columns, to have enough sums; the tile leaves registers to a weight, a scale and a
     zero per vector. Fetching the bytes ahead gains nothing.
     """
-    sums = _prepared_sums(group, target)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *batch, m, n = compute_of(result).axis
@@ -139,9 +140,9 @@ def schedule_dense_blocks(group: Group, target: Target) -> None:
     sums.unroll(compute_of(sums).reduce_axis[-1])
 
 
-def schedule_matmul(group: Group, target: Target) -> None:
+def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     """Tile rows and columns of both factors where they lie."""
-    sums = _prepared_sums(group, target)
+    sums = _prepared_sums(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *_, m, n = compute_of(result).axis
@@ -211,7 +212,7 @@ def _addends(result: Stage, sums: Stage) -> list[Tensor]:
     return list(found)
 
 
-def _prepared_sums(group: Group, target: Target) -> Stage:
+def _prepared_sums(group: Group, target: Target, knobs: Knobs) -> Stage:
     """Inline the tail, schedule what the product reads; return the sums, never the result."""
     s = group.schedule
     sums = _sums_of(group)[0]
@@ -220,7 +221,7 @@ def _prepared_sums(group: Group, target: Target) -> Stage:
         sums = s[s.cache_write(sums.op.outputs[0], "local")]
     for stage in live_stages(s):
         if stage is not sums and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     return sums
 
 
@@ -265,7 +266,7 @@ def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
     if not any(t is weights for t in op.input_tensors):
         return
     *batch, m, n = op.axis
-    (k,) = op.reduce_axis
+    k = op.reduce_axis[0]
     width, steps = known_size(weights), known(k)
     matrix: ex.Expr = ex.Const.of(0)
     for axis in batch:
@@ -280,12 +281,13 @@ def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
     if not steps or part > LINE_BYTES // itemsize_of(sums):
         return
     place = (ex.minimum(index, width // part) * steps + k) * part
-    sums.prefetch_at(weights, k, (floordiv(n, width) + 1, 0, place))
+    rest = (0,) * (len(weights.shape) - 3)  # steps side by side, of sums of small integers
+    sums.prefetch_at(weights, k, (floordiv(n, width) + 1, 0, place, *rest))
 
 
 def known_size(weights: Tensor) -> int:
     """Return the columns of a panel."""
-    return int_value(weights.shape[-1]) or 1
+    return int_value(weights.shape[2]) or 1
 
 
 def _feeds(stage: Stage, sums: Stage) -> bool:

@@ -24,13 +24,14 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import LOADS_PER_CYCLE, tile_cycles
 from treadle.ops.schedules.winograd import bytes_per_cycle
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp
 
 _MOST_VECTORS = 4
 
 
-def schedule_plain_conv(group: Group, target: Target) -> None:
+def schedule_plain_conv(group: Group, target: Target, knobs: Knobs) -> None:
     """Tile (oc, last axis) into registers; reduce over channels and taps; apply the tail; store.
 
     parallel over (n, channel tile, rows): for each strip of a row: sums in registers, the
@@ -41,11 +42,11 @@ def schedule_plain_conv(group: Group, target: Target) -> None:
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
     tail = next((x for x in s.readers(sums)), None)
     if tail is None or not _is_same_space(tail, sums):
-        _schedule_alone(group, sums, target)
+        _schedule_alone(group, sums, target, knobs)
         return
     result = s[group.outputs[0]]
-    _roots(group, (sums, result), target)
-    _compute_inside(result, sums, group, target)
+    _roots(group, (sums, result), target, knobs)
+    _compute_inside(result, sums, group, target, knobs)
 
 
 def _is_same_space(tail: Stage, sums: Stage) -> bool:
@@ -54,27 +55,28 @@ def _is_same_space(tail: Stage, sums: Stage) -> bool:
     return tail.is_output and shapes[0] == shapes[1] and len(tail.schedule.outputs) == 1
 
 
-def _schedule_alone(group: Group, sums: Stage, target: Target) -> None:
+def _schedule_alone(group: Group, sums: Stage, target: Target, knobs: Knobs) -> None:
     """The sums are a stage of their own; what reads them afterwards puts them in order."""
     s = group.schedule
     local = s[s.cache_write(sums.op.outputs[0], "local")]
-    _roots(group, (local, sums), target)
-    _compute_inside(sums, local, group, target)
+    _roots(group, (local, sums), target, knobs)
+    _compute_inside(sums, local, group, target, knobs)
 
 
-def _roots(group: Group, besides: tuple[Stage, ...], target: Target) -> None:
+def _roots(group: Group, besides: tuple[Stage, ...], target: Target, knobs: Knobs) -> None:
     for stage in live_stages(group.schedule):
         if not any(stage is b for b in besides):
-            injective(group.schedule, stage, target)
+            injective(group.schedule, stage, target, knobs)
 
 
-def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target) -> None:
+def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target, knobs: Knobs) -> None:
     op = result.op
     assert isinstance(op, ComputeOp)
     lanes = lanes_of(result, target)
     n, oc, *rows, last = op.axis
     height = known(rows[-1]) if rows else 1
-    tile = conv_tile((known(oc), height, known(last)), _filters(op, group), lanes, target)
+    extents = (known(oc), height, known(last))
+    tile = conv_tile(extents, _filters(op, group), lanes, target, knobs)
     oc_outer, oc_inner = result.split(oc, factor=tile.filters)
     outer, strip = result.split(last, factor=tile.vectors * lanes)
     vector, lane = result.split(strip, factor=lanes)
@@ -85,7 +87,8 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target) ->
         inside.insert(1, row_inner)
     result.reorder(n, oc_outer, *rows, outer, *inside, lane)
     fused = result.fuse(n, oc_outer, *rows)
-    if (size_of(op.shape) or PARALLEL_WORK) * _turns(sums) >= PARALLEL_WORK:
+    is_much = (size_of(op.shape) or PARALLEL_WORK) * _turns(sums) >= PARALLEL_WORK
+    if knobs.flag("parallel", default=is_much):
         result.parallel(fused)
     for axis in inside:
         result.unroll(axis)
@@ -115,7 +118,9 @@ class ConvTile:
     vectors: int
 
 
-def conv_tile(extents: tuple[int, int, int], filters: int, lanes: int, target: Target) -> ConvTile:
+def conv_tile(
+    extents: tuple[int, int, int], filters: int, lanes: int, target: Target, knobs: Knobs
+) -> ConvTile:
     """Return the tile with the fewest cycles; short rows are tiled several at a time.
 
     `extents` are the filters, rows and columns of the result (0 where symbolic); `filters` of them
@@ -123,15 +128,15 @@ def conv_tile(extents: tuple[int, int, int], filters: int, lanes: int, target: T
     """
     every, rows, last = extents
     vectors = max(1, -(-last // lanes)) if last else 2
-    candidates = (
+    candidates = [
         ConvTile(f, h, v)
         for v in range(1, min(vectors, _MOST_VECTORS) + 1)
         for h in (range(1, min(rows, _MOST_VECTORS // v) + 1) if v == vectors else (1,))
         for f in range(1, min(filters, (target.vector_registers - 1) // (v * h) - 1) + 1)
         if every == filters or filters % f == 0
-    )
+    ]
     whole = (filters, max(rows, 1), vectors)
-    return min(candidates, key=lambda t: _cost(t, whole), default=ConvTile(1, 1, 1))
+    return knobs.pick("tile", candidates or [ConvTile(1, 1, 1)], cost=lambda t: _cost(t, whole))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +167,7 @@ def plain_conv_cycles(shape: PlainConvShape, target: Target) -> float:
     """
     lanes = target.lanes(max(32, shape.dtype_bits))
     extents = (shape.filters, shape.rows, shape.columns)
-    tile = conv_tile(extents, shape.together, lanes, target)
+    tile = conv_tile(extents, shape.together, lanes, target, Knobs())
     whole = (shape.together, max(shape.rows, 1), max(1, -(-shape.columns // lanes)))
     gathered = lanes / LOADS_PER_CYCLE if shape.stride > 1 else 0.0
     strips = -(-whole[0] // tile.filters) * whole[1] * whole[2]

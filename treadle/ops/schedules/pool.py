@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective, schedule_default
@@ -15,8 +17,10 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     size_of,
+    vector_lengths,
 )
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp, IterVar
 
@@ -28,28 +32,28 @@ _TASKS_PER_CORE = 4
 """Channels are dealt out to the threads where there are this many, else rows."""
 
 
-def schedule_pool(group: Group, target: Target) -> None:
+def schedule_pool(group: Group, target: Target, knobs: Knobs) -> None:
     """Walk the rows of a channel (or block of channels); combine the taps in registers.
 
     Rows and strips where no tap needs a guard get a body of their own in lowering.
     """
     s = group.schedule
     if sum(is_reduction(x) for x in s.stages) != 1 or len(s.outputs) != 1:
-        schedule_default(group, target)
+        schedule_default(group, target, knobs)
         return
     inline_moves(group)
     sums = next(x for x in s.stages if is_reduction(x))
     result = s[group.outputs[0]]
     if not _has_same_shape(sums, result):
-        schedule_default(group, target)
+        schedule_default(group, target, knobs)
         return
     inline_tail(s, sums)
     if sums.is_output:
         sums = s[s.cache_write(sums.op.outputs[0], "local")]
     for stage in live_stages(s):
         if stage is not sums and stage is not result:
-            injective(s, stage, target)
-    _windows(result, sums, group, target)
+            injective(s, stage, target, knobs)
+    _windows(result, sums, group, target, knobs)
 
 
 def _has_same_shape(a: Stage, b: Stage) -> bool:
@@ -58,25 +62,27 @@ def _has_same_shape(a: Stage, b: Stage) -> bool:
     ]
 
 
-def _windows(result: Stage, sums: Stage, group: Group, target: Target) -> None:
+def _windows(result: Stage, sums: Stage, group: Group, target: Target, knobs: Knobs) -> None:
     op = result.op
     assert isinstance(op, ComputeOp)
     lanes = lanes_of(result, target)
-    lead, rows, strips = _loops(result, op, group, lanes)
+    lead, rows, strips = _loops(result, op, group, lanes, knobs)
     task = result.fuse(*lead)
     count = size_of(tuple(a.extent for a in op.axis[:2]))
     inside = [*rows, strips] if strips is not None else rows
-    if rows and count is not None and count < _TASKS_PER_CORE * target.cores:
+    few = count is not None and count < _TASKS_PER_CORE * target.cores
+    if rows and knobs.flag("by_row", default=few):
         task = result.fuse(task, *rows)
         inside = inside[len(rows) :]
-    if (size_of(op.shape) or PARALLEL_WORK) * _turns(sums) >= PARALLEL_WORK:
+    is_much = (size_of(op.shape) or PARALLEL_WORK) * _turns(sums) >= PARALLEL_WORK
+    if knobs.flag("parallel", default=is_much):
         result.parallel(task)
     sums.compute_at(result, inside[-1] if inside else task)
-    _combine_taps(sums)
+    _combine_taps(sums, knobs)
 
 
 def _loops(
-    result: Stage, op: ComputeOp, group: Group, lanes: int
+    result: Stage, op: ComputeOp, group: Group, lanes: int, knobs: Knobs
 ) -> tuple[list[IterVar], list[IterVar], IterVar | None]:
     """Make the inner loops; return leading axes, row axes and the loop over strips of a row."""
     blocked = getattr(group.attrs, "layout", "NC") == "NCc"
@@ -86,11 +92,11 @@ def _loops(
         if 0 < known(last) <= lanes:
             result.vectorize(last)
             return [n, c], rows, None
-        outer, lane = result.split(last, factor=lanes)
+        outer, lane = result.split(last, factor=knobs.option("lanes", lanes, vector_lengths(lanes)))
         result.vectorize(lane)
         return [n, c], rows, outer
     *rows, last, channel = spatial
-    outer, inner = result.split(last, factor=_STRIP)
+    outer, inner = result.split(last, factor=knobs.option("strip", _STRIP, (1, 2, 8)))
     result.unroll(inner)
     result.vectorize(channel)
     return [n, c], rows, outer
@@ -102,15 +108,23 @@ def _turns(sums: Stage) -> int:
     return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
 
 
-def _combine_taps(sums: Stage) -> None:
+def _axes_within(axes: Sequence[IterVar], most: int) -> int:
+    """Return how many of the first axes take `most` steps at most."""
+    taps = 1
+    for count, axis in enumerate(axes):
+        taps *= known(axis)
+        if taps > most:
+            return count
+    return len(axes)
+
+
+def _combine_taps(sums: Stage, knobs: Knobs) -> None:
     op = sums.op
     assert isinstance(op, ComputeOp)
     sums.reorder(*op.reduce_axis, *op.axis)
-    taps = 1
-    for axis in reversed(op.reduce_axis):
-        taps *= known(axis)
-        if taps > _MOST_TAPS:
-            break
+    axes = tuple(reversed(op.reduce_axis))
+    usual, most = (_axes_within(axes, limit) for limit in (_MOST_TAPS, 4 * _MOST_TAPS))
+    for axis in axes[: knobs.option("unrolled", usual, range(most + 1))]:
         sums.unroll(axis)
     for axis in op.axis[:-1]:
         sums.unroll(axis)

@@ -21,8 +21,10 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
     steps_in_memory,
+    vector_lengths,
 )
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
@@ -32,11 +34,13 @@ _FEW_ROWS = 4
 """Fewer rows than this many are only taken as the tasks of threads if they are short."""
 _FEW_TERMS = 8
 """So few terms are combined without a loop."""
+_MOST_TERMS = 64
+"""More terms are never written out."""
 _MOST_LANES = 1024
 """The most sums that are kept side by side while a row is read in order."""
 
 
-def schedule_rows(group: Group, target: Target) -> bool:
+def schedule_rows(group: Group, target: Target, knobs: Knobs) -> bool:
     """Compute everything of a row inside one parallel loop over rows; False if there are no rows.
 
     before: for i: max[i]; for i, j: exp[i, j]; for i: sum[i]; for i, j: y[i, j]
@@ -63,15 +67,15 @@ def schedule_rows(group: Group, target: Target) -> bool:
         _hoist(result, rows)
     else:
         wide = fused_wide(result, s, count)
-        _vectors(result, wide, lanes_of(result, target))
+        _vectors(result, wide, lanes_of(result, target), knobs.within(result.name))
         _hoist(result, rows)
     task = result.fuse(*rows)
-    if _work(live) >= PARALLEL_WORK:
+    if knobs.flag("parallel", default=_work(live) >= PARALLEL_WORK):
         result.parallel(task)
     for stage in live:
         if stage is not result:
             stage.compute_at(result, task)
-            _inside(stage, s, count, target)
+            _inside(stage, s, count, target, knobs.within(stage.name))
     return True
 
 
@@ -149,7 +153,7 @@ def _work(live: list[Stage]) -> int:
     return total
 
 
-def _inside(stage: Stage, s: Schedule, count: int, target: Target) -> None:
+def _inside(stage: Stage, s: Schedule, count: int, target: Target, knobs: Knobs) -> None:
     """Order and vectorise the loops of a stage that is computed for one row."""
     op = stage.op
     assert isinstance(op, ComputeOp)
@@ -157,18 +161,19 @@ def _inside(stage: Stage, s: Schedule, count: int, target: Target) -> None:
     if not is_reduction(stage):
         if inner:
             wide = fused_wide(stage, s, count)
-            _vectors(stage, wide, lanes_of(stage, target))
+            _vectors(stage, wide, lanes_of(stage, target), knobs)
             _hoist(stage, rows)
         return
-    if (size_of(tuple(a.extent for a in op.reduce_axis)) or _FEW_TERMS + 1) <= _FEW_TERMS:
+    terms = size_of(tuple(a.extent for a in op.reduce_axis)) or _MOST_TERMS + 1
+    if terms <= _MOST_TERMS and knobs.flag("unroll", default=terms <= _FEW_TERMS):
         for axis in op.reduce_axis:
             stage.unroll(axis)
     long = [a for a in inner if known(a) > 1]
     if not long:
         return
     last = long[-1]
-    if known(last) > _MOST_LANES:
-        lanes = lanes_of(stage, target)
+    lanes = lanes_of(stage, target)
+    if known(last) > _MOST_LANES or (known(last) > lanes and knobs.flag("strips", default=False)):
         outer, last = stage.split(last, factor=lanes)
         inner = [a for a in inner if a is not long[-1]] + [outer]
     else:
@@ -186,10 +191,11 @@ def fused_wide(stage: Stage, s: Schedule, start: int = 0) -> IterVar:
     return stage.fuse(*joint) if len(joint) > 1 else joint[0]
 
 
-def _vectors(stage: Stage, wide: IterVar, lanes: int) -> None:
+def _vectors(stage: Stage, wide: IterVar, lanes: int, knobs: Knobs) -> None:
     extent = int_value(stage.extents()[wide])
     if extent is not None and extent <= lanes:
         stage.vectorize(wide)
         return
+    lanes = knobs.option("lanes", lanes, vector_lengths(lanes))
     _, inner = stage.split(wide, factor=lanes)
     stage.vectorize(inner)

@@ -275,6 +275,11 @@ def lanes_of(stage: Stage, target: Target) -> int:
     return target.lanes(max(bits(dtype), 32))
 
 
+def vector_lengths(lanes: int) -> tuple[int, ...]:
+    """Return how many elements a loop may take at once instead of a vector of `lanes`."""
+    return tuple(n for n in (lanes // 2, 2 * lanes, 4 * lanes) if n)
+
+
 def by_register(stage: Stage, lanes: IterVar, target: Target) -> tuple[IterVar, IterVar]:
     """Split a block of channels into the registers it takes and the lanes of one of them.
 

@@ -28,11 +28,12 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.ops.schedules.tiles import FROM_MEMORY, best_rows, tile_cycles
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import IterVar, Tensor, floordiv, floormod
 
 
-def schedule_strassen_blocks(group: Group, target: Target) -> None:
+def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     """Per pair of rows: their largest magnitudes; then a vector of each of the four blocks is read
     once, for all seven sums."""
     s = group.schedule
@@ -57,7 +58,7 @@ def schedule_strassen_blocks(group: Group, target: Target) -> None:
     by_lane.vectorize(lane)
 
 
-def schedule_dense_strassen(group: Group, target: Target) -> None:
+def schedule_dense_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     """See the module."""
     inline_moves(group)
     s = group.schedule
@@ -67,7 +68,7 @@ def schedule_dense_strassen(group: Group, target: Target) -> None:
     lanes = lanes_of(result, target)
     for stage in live_stages(s):
         if stage is not products and not stage.is_output:
-            injective(s, stage, target)
+            injective(s, stage, target, knobs)
     place = _combine(result, products, group.attrs.half, lanes)
     _multiply(s, products, group.attrs.half, lanes, target)
     products.compute_at(result, place)

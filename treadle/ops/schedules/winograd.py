@@ -37,6 +37,7 @@ from treadle.ops.schedules.tiles import (
 )
 from treadle.target.base import Target
 from treadle.te import tensor as te
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar
 
@@ -243,7 +244,7 @@ def _weight_wait(
     return 0.0 if is_near or tiles <= registers.rows else size / NEAR_BYTES_PER_CYCLE
 
 
-def schedule_winograd(group: Group, target: Target) -> None:
+def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     """See the module: transform, multiply and transform back one group of tiles after the other."""
     inline_moves(group)
     s = group.schedule

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.fuzz import apart
+from tests.fuzz.oracles import Refused
+
+X = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+
+
+def _double() -> list[list[np.ndarray]]:
+    return apart.run_node(helper.make_node("Add", ["x", "x"], ["y"]), {"x": X}, 17)
+
+
+def test_a_death_of_the_oracles_is_a_refusal_and_the_next_question_is_answered() -> None:
+    _double()
+    apart._process().process.kill()
+    with pytest.raises(Refused, match="die or hang on Add"):
+        _double()
+    for found in _double():
+        np.testing.assert_array_equal(found[0], X + X)
+
+
+def test_oracles_that_do_not_end_are_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    _double()
+    monkeypatch.setattr(apart, "SECONDS", 0.0)
+    with pytest.raises(Refused, match="die or hang"):
+        _double()
+
+
+def test_sizes_that_no_memory_holds_are_a_refusal() -> None:
+    node = helper.make_node("Expand", ["x", "sizes"], ["y"])
+    sizes = np.array([1 << 20, 1 << 10, 2, 2])
+    with pytest.raises(Refused):
+        apart.run_node(node, {"x": X, "sizes": sizes}, 17)
+
+
+def test_a_reduction_of_bfloat16_is_rounded_once() -> None:
+    """onnx.reference rounds the exponentials, the sum and the logarithm."""
+    x = np.array([[-1.328125], [-1.453125], [-1.375], [-1.3515625]], ml_dtypes.bfloat16)
+    node = helper.make_node("ReduceLogSumExp", ["x", "axes"], ["y"])
+    (found,) = apart.run_node(node, {"x": x, "axes": np.zeros(0, np.int64)}, 21)[-1]
+    exact = np.log(np.sum(np.exp(x.astype(np.float64))))
+    assert found.dtype == ml_dtypes.bfloat16
+    assert float(found.ravel()[0]) == float(ml_dtypes.bfloat16(exact))
+
+
+def test_an_instance_normalization_of_nothing_has_a_result() -> None:
+    """onnxruntime's kernel divides by the number of elements and ends the process."""
+    node = helper.make_node("InstanceNormalization", ["x", "s", "b"], ["y"])
+    s = np.ones(3, np.float16)
+    inputs = {"x": np.zeros((1, 3, 6, 0), np.float16), "s": s, "b": s}
+    assert apart.run_node(node, inputs, 17)[0][0].shape == (1, 3, 6, 0)

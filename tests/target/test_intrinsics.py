@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library of intrinsics: every instruction computes what its record means."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.target.kernel import flat, native, run
+from tests.te_eval import evaluate
+from treadle.dtype import is_float, to_numpy
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import Const, Expr, Var
+from treadle.loop.nodes import For, PrimFunc, Store
+from treadle.target.backend import backend_of
+from treadle.target.base import Target
+from treadle.target.intrinsics import arm, x86
+from treadle.target.intrinsics.dots import DOTS, dot_for
+from treadle.target.parse import parse_target
+from treadle.te import tensor as te
+from treadle.te.intrinsics import Intrinsic, intrinsics
+from treadle.te.tensor import ComputeOp
+
+LIBRARY = [r for r in intrinsics() if r.name.startswith(("x86.", "arm."))]
+COUNT = 75
+
+
+def numbers(dtype: str, *shape: int) -> np.ndarray:
+    """Return numbers of all of a type's range, the extreme ones among them."""
+    chance = np.random.default_rng(sum(shape))
+    if is_float(dtype):
+        return chance.normal(size=shape).astype(to_numpy(dtype))
+    limits = np.iinfo(dtype)
+    made = chance.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
+    made[0], made[1] = limits.min, limits.max
+    return made
+
+
+def operands(record: Intrinsic) -> list[np.ndarray]:
+    """Return for every operand its elements in each of COUNT lanes: [COUNT, count]."""
+    made = [numbers(o.dtype, COUNT, o.count) for o in record.operands]
+    for array, operand in zip(made, record.operands, strict=True):
+        array[:] = array[3] if operand.shared else array
+    return made
+
+
+def meant(record: Intrinsic, arrays: list[np.ndarray], start: np.ndarray) -> np.ndarray:
+    """Return what the meaning gives, by the evaluator of tensor expressions."""
+    made = record.meaning(*record.placeholders)
+    assert isinstance(made, te.Tensor)
+    inputs = [
+        dict(zip(record.placeholders, rows, strict=True)) for rows in zip(*arrays, strict=True)
+    ]
+    lanes = np.array([evaluate([made], values)[0] for values in inputs])
+    return (start + lanes).astype(lanes.dtype) if record.accumulates else lanes
+
+
+def kernel(record: Intrinsic, lanes: int) -> PrimFunc:
+    """Return a kernel that applies an intrinsic to operands [COUNT, count], `lanes` at once."""
+    operands = [flat(o.name, o.dtype, COUNT * o.count) for o in record.operands]
+    start, out = (flat(n, record.result, COUNT) for n in ("start", "out"))
+    i = Var("i")
+    first = i * lanes
+
+    def read(source: object, count: int, k: int) -> Expr:
+        place = first * count + k
+        return ex.load(source, [place if lanes == 1 else ex.ramp(place, count, lanes)])  # type: ignore[arg-type]
+
+    args = [read(start, 1, 0)] if record.accumulates else []
+    for buffer, operand in zip(operands, record.operands, strict=True):
+        elements = [read(buffer, operand.count, k) for k in range(operand.count)]
+        args += (
+            [ex.load(buffer, [Const.of(k)]) for k in range(operand.count)]
+            if (operand.shared)
+            else elements
+        )
+    index: Expr = first if lanes == 1 else ex.ramp(first, 1, lanes)
+    body = For(i, Const.of(COUNT // lanes), "serial", Store(out, (index,), ex.apply(record, args)))
+    return PrimFunc("k", (*operands, start, out), (), body)
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 4, 5, 8, 15, 16, 25, 37])
+@pytest.mark.parametrize("record", LIBRARY, ids=lambda r: r.name)
+def test_an_instruction_computes_its_meaning(record: Intrinsic, lanes: int) -> None:
+    if not record.forms_for(native().features):
+        pytest.skip(f"this machine has no {record.name}")
+    arrays = operands(record)
+    start = numbers(record.result, COUNT)
+    got = np.zeros(COUNT, to_numpy(record.result))
+    assert run(kernel(record, lanes), [*arrays, start, got]) == 0
+    done = COUNT // lanes * lanes
+    wanted = meant(record, arrays, start)
+    if is_float(record.result):
+        np.testing.assert_allclose(got[:done], wanted[:done], rtol=1e-5, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(got[:done], wanted[:done])
+
+
+WRITTEN = {
+    "znver4": ("x86_64", {"x86.vpdpbusd": "vpdpbusd", "x86.vdpbf16ps": "vdpbf16ps"}),
+    "sapphirerapids": ("x86_64", {"x86.vpdpbusd": "vpdpbusd", "x86.vdpbf16ps": "vdpbf16ps"}),
+    "alderlake": ("x86_64", {"x86.vpdpbusd": "vpdpbusd", "x86.vpdpwssd": "vpdpwssd"}),
+    "haswell": ("x86_64", {"x86.pmaddwd": "vpmaddwd", "x86.vpermd.8": "vperm"}),
+    "x86-64": ("x86_64", {"x86.pmaddwd": "pmaddwd"}),
+    "neoverse-v1": (
+        "aarch64",
+        {"arm.sdot": "sdot", "arm.udot": "udot", "arm.usdot": "usdot", "arm.bfdot": "bfdot"},
+    ),
+    "neoverse-n1": ("aarch64", {"arm.sdot": "sdot"}),
+}
+
+
+def written(cpu: str) -> Target:
+    return parse_target(f"llvm -mtriple={WRITTEN[cpu][0]}-linux-gnu -mcpu={cpu}")
+
+
+def assembly(func: PrimFunc, target: Target) -> str:
+    backend = backend_of(target)
+    return backend.assembly({"k": backend.emit(func, target)}, target)["k"]
+
+
+@pytest.mark.parametrize("cpu", WRITTEN)
+def test_the_instruction_is_in_the_assembly(cpu: str) -> None:
+    by_name = {r.name: r for r in LIBRARY}
+    for name, instruction in WRITTEN[cpu][1].items():
+        text = assembly(kernel(by_name[name], 8), written(cpu))
+        assert f"\t{instruction}" in text, f"{name} on {cpu}"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "types", "expected"),
+    [
+        ("znver4", ("uint8", "int8"), x86.vpdpbusd),
+        ("alderlake", ("uint8", "int8"), x86.vpdpbusd),
+        ("haswell", ("uint8", "int8"), None),
+        ("haswell", ("int16", "int16"), x86.pmaddwd),
+        ("znver4", ("int16", "int16"), x86.vpdpwssd),
+        ("neoverse-v1", ("int8", "int8"), arm.sdot),
+        ("neoverse-v1", ("uint8", "int8"), arm.usdot),
+        ("neoverse-n1", ("uint8", "int8"), None),
+        ("neoverse-n1", ("bfloat16", "bfloat16"), None),
+    ],
+)
+def test_dot_products_by_target(
+    cpu: str, types: tuple[str, str], expected: Intrinsic | None
+) -> None:
+    assert dot_for(*types, written(cpu)) is expected
+
+
+def test_all_dot_products_are_known() -> None:
+    sums = [r for r in LIBRARY if len(r.operands) == 2 and not r.operands[0].shared]
+    assert {r.name for r in sums} == {r.name for r in DOTS}
+    assert all(isinstance(r.meaning(*r.placeholders).op, ComputeOp) for r in LIBRARY)  # type: ignore[attr-defined]

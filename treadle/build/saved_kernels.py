@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of an artifact: what each takes, so that it can be called and timed alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tarfile
+from collections.abc import Mapping, Sequence
+
+from treadle.build.kernel import Kernel
+from treadle.errors import ArtifactError, UsageError
+from treadle.runtime import native
+from treadle.runtime.artifact_file import ArtifactFile
+from treadle.runtime.module import LoadedKernel, loaded_kernels
+from treadle.runtime.signature import Json, Signature
+
+TABLE = "kernels"
+"""The entry of mod.json, and of the checksums in it."""
+
+
+def kernel_table(kernels: Sequence[Kernel]) -> Json:
+    """Return what kernels take, by name."""
+    return {k.name: k.signature.to_json() for k in kernels}
+
+
+def table_checksum(table: Mapping[str, object]) -> str:
+    """Return the hash that finds damage in a table."""
+    return native.hash64(json.dumps(table, separators=(",", ":"), sort_keys=True).encode())
+
+
+def load_kernels(file: ArtifactFile) -> list[LoadedKernel]:
+    """Return the kernels of an artifact that was loaded, and so fits this machine.
+
+    Raises: ArtifactError when it does not say what they take, or has changed since.
+    """
+    try:
+        manifest, code = _members(file)
+        signatures = _signatures(manifest)
+    except ArtifactError as error:
+        raise error.located(file.name) from None
+    except (OSError, ValueError, KeyError, TypeError, UsageError, tarfile.TarError) as error:
+        raise ArtifactError(
+            f"what the artifact says of its kernels cannot be read: {error!r}", at=file.name
+        ) from None
+    if hashlib.sha256(code).hexdigest() != manifest["hashes"]["mod.so"]:
+        raise ArtifactError("the artifact has changed since it was loaded", at=file.name)
+    return list(loaded_kernels(code, signatures).values()) if signatures else []
+
+
+def _members(file: ArtifactFile) -> tuple[dict[str, dict[str, object]], bytes]:
+    """Return the manifest and the machine code."""
+    with os.fdopen(os.dup(file.descriptor), "rb") as stream:
+        stream.seek(0)
+        with tarfile.open(fileobj=stream, mode="r:") as archive:
+            texts = [archive.extractfile(name) for name in ("mod.json", "mod.so")]
+            manifest, code = (b"" if text is None else text.read() for text in texts)
+    data = json.loads(manifest)
+    if not isinstance(data, dict):
+        raise TypeError("mod.json holds no object")
+    return data, code
+
+
+def _signatures(manifest: Mapping[str, Mapping[str, object]]) -> dict[str, Signature]:
+    table = manifest.get(TABLE)
+    if table is None:
+        raise ArtifactError(
+            "the artifact does not say what its kernels take: an older version has written it",
+            hint="compile the model again, or time it as a whole",
+        )
+    if table_checksum(table) != manifest["checksums"][TABLE]:
+        raise ArtifactError("the table of kernels (in mod.json) does not match its hash")
+    return {name: Signature.from_json(name, row) for name, row in table.items()}

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of the operators that onnxruntime's optimiser puts into transformers.
+
+Their meaning is that of onnxruntime's CPU kernels (domain com.microsoft).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from treadle.errors import ModelError
+from treadle.frontend.builders.basic import (
+    broadcast,
+    converted,
+    counted,
+    cut_columns,
+    dims_of,
+    in_float32,
+    known_width,
+    reshaped,
+    scalar_like,
+    transposed,
+)
+from treadle.frontend.onnx.core.indices import checked_indices
+from treadle.frontend.onnx.core.norm import centred_and_scaled, scaled_by_rms
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import product_of, tensor_type
+from treadle.ops import elementwise, matmul, movement
+from treadle.ops import reduce as reductions
+
+DOMAIN = "com.microsoft"
+
+
+@converter("Gelu", since=(1,), domain=DOMAIN)
+def gelu(node: OnnxNode) -> Node:
+    """Convert the exact Gaussian error linear unit."""
+    return elementwise.gelu(node.input(0))
+
+
+@converter("BiasGelu", since=(1,), domain=DOMAIN)
+def bias_gelu(node: OnnxNode) -> Node:
+    """Convert the exact Gaussian error linear unit of a sum."""
+    return elementwise.gelu(elementwise.add(node.input(0), node.input(1)))
+
+
+@converter("FastGelu", since=(1,), domain=DOMAIN)
+def fast_gelu(node: OnnxNode) -> Node:
+    """Convert the Gaussian error linear unit by tanh, of a sum where a bias is given."""
+    return elementwise.gelu(_plus(node.input(0), node.optional(1)), approximate="tanh")
+
+
+@converter("QuickGelu", since=(1,), domain=DOMAIN)
+def quick_gelu(node: OnnxNode) -> Node:
+    """Convert x * sigmoid(alpha * x)."""
+    x = node.input(0)
+    inner = elementwise.multiply(x, scalar_like(node.number("alpha", 1.702), x))
+    return elementwise.multiply(x, elementwise.sigmoid(inner))
+
+
+@converter("FusedMatMul", since=(1,), domain=DOMAIN)
+def fused_product(node: OnnxNode) -> Node:
+    """Convert alpha * A' B' of stacks of matrices."""
+    a = _turned(node.input(0), node.flag("transA"), node.flag("transBatchA"))
+    b = _turned(node.input(1), node.flag("transB"), node.flag("transBatchB"))
+    result: Node = matmul.matmul(a, b)
+    alpha = node.number("alpha", 1.0)
+    return result if alpha == 1.0 else elementwise.multiply(result, scalar_like(alpha, result))
+
+
+def _turned(x: Node, turn: bool, batch_inside: bool) -> Node:
+    """Return a stack of matrices; with `batch_inside` the first axis is that of the rows."""
+    ndim = len(dims_of(x))
+    if ndim < 2:
+        raise ModelError(f"FusedMatMul of {x.type} is not supported")
+    if batch_inside:
+        x = transposed(x, (*range(1, ndim - 1), 0, ndim - 1))
+    return transposed(x, (*range(ndim - 2), ndim - 1, ndim - 2)) if turn else x
+
+
+def _plus(x: Node, more: Node | None) -> Node:
+    return x if more is None else elementwise.add(x, more)
+
+
+@converter("SkipLayerNormalization", since=(1,), domain=DOMAIN)
+def skip_layer_normalization(node: OnnxNode) -> list[Node]:
+    """Convert a layer normalisation of input + skip + bias, and that sum."""
+    total = _plus(elementwise.add(node.input(0), node.input(1)), node.optional(4))
+    epsilon = node.number("epsilon", 1e-12)
+    normal, mean, inverse = _normalized(total, node.input(2), node.optional(3), epsilon)
+    return [normal, mean, inverse, total]
+
+
+def _normalized(
+    x: Node, scale: Node, shift: Node | None, epsilon: float
+) -> tuple[Node, Node, Node]:
+    wide, dtype = in_float32(x)
+    normal, mean, inverse = centred_and_scaled(wide, (len(dims_of(x)) - 1,), epsilon)
+    return _plus(elementwise.multiply(converted(normal, dtype), scale), shift), mean, inverse
+
+
+@converter("SkipSimplifiedLayerNormalization", since=(1,), domain=DOMAIN)
+def skip_rms_normalization(node: OnnxNode) -> list[Node]:
+    """Convert a division of input + skip + bias by its root mean square, and that sum."""
+    total = _plus(elementwise.add(node.input(0), node.input(1)), node.optional(3))
+    last = (len(dims_of(total)) - 1,)
+    normal, inverse = scaled_by_rms(total, last, node.number("epsilon", 1e-5))
+    return [elementwise.multiply(normal, node.input(2)), inverse, inverse, total]
+
+
+@converter("SimplifiedLayerNormalization", since=(1,))
+@converter("SimplifiedLayerNormalization", since=(1,), domain=DOMAIN)
+def rms_normalization(node: OnnxNode) -> list[Node]:
+    """Convert a division by the root mean square over the last axes."""
+    node.without_effect("stash_type")
+    ndim = node.type(0).ndim
+    axes = tuple(range(node.axis(node.integer("axis", -1), ndim), ndim))
+    normal, inverse = scaled_by_rms(node.input(0), axes, node.number("epsilon", 1e-5))
+    return [elementwise.multiply(normal, node.input(1)), inverse]
+
+
+@converter("EmbedLayerNormalization", since=(1,), domain=DOMAIN)
+def embed_layer_normalization(node: OnnxNode) -> list[Node]:
+    """Convert the sum of word, position and segment embeddings, normalised."""
+    node.without_effect("mask_index_type")
+    ids, words = node.input(0), node.input(2)
+    total: Node = movement.gather(words, checked_indices(node, words, ids, 0), axis=0)
+    batch, steps = node.dims(0)
+    positions = node.optional(8) or counted(steps)
+    places = checked_indices(node, node.input(3), positions, 0)
+    total = elementwise.add(total, movement.gather(node.input(3), places, axis=0))
+    if node.has_input(1) and node.has_input(4):
+        segments = checked_indices(node, node.input(4), node.input(1), 0)
+        total = elementwise.add(total, movement.gather(node.input(4), segments, axis=0))
+    epsilon = node.number("epsilon", 1e-12)
+    normal, _, _ = _normalized(total, node.input(5), node.optional(6), epsilon)
+    if node.has_input(7):
+        lengths: Node = reductions.sum_(converted(node.input(7), "int32"), axes=(1,))
+    else:
+        lengths = broadcast(Constant.of(np.zeros(1, "int32")), (batch,))
+    return [normal, lengths, total]
+
+
+@converter("RotaryEmbedding", since=(1,), domain=DOMAIN)
+def rotary_embedding(node: OnnxNode) -> Node:
+    """Convert a rotation of pairs of features by angles that follow from positions."""
+    node.without_effect("is_packed_batching")
+    if node.number("scale", 1.0) != 1.0:
+        raise ModelError("RotaryEmbedding with a scale is not supported")
+    x, cos, sin = node.input(0), node.input(2), node.input(3)
+    shape = dims_of(x)
+    width = node.integer("rotary_embedding_dim", 0) or 2 * known_width(cos)
+    heads = _heads_apart(node, x, width)
+    angles = [_at_positions(node, table, heads) for table in (cos, sin)]
+    interleaved = node.flag("interleaved")
+    turned = rotated(heads, angles[0], angles[1], width, interleaved)
+    if len(shape) == 4:
+        return turned
+    return reshaped(transposed(turned, (0, 2, 1, 3)), shape)
+
+
+def _heads_apart(node: OnnxNode, x: Node, width: int) -> Node:
+    """Return [batch, heads, steps, features] of an input that may have its heads side by side."""
+    shape, features = dims_of(x), known_width(x)
+    if len(shape) == 4:
+        return x
+    count = node.integer("num_heads", 0)
+    size = features // count if count else width
+    if len(shape) != 3 or features % size:
+        raise ModelError(f"heads of {size} features do not fit {x.type}")
+    return transposed(reshaped(x, (*shape[:2], features // size, size)), (0, 2, 1, 3))
+
+
+def _at_positions(node: OnnxNode, table: Node, heads: Node) -> Node:
+    """Return a table's rows at the positions of all steps: [batch, 1, steps, features / 2]."""
+    steps = dims_of(heads)[2]
+    positions = node.input(1)
+    if dims_of(positions) == (1,):
+        each = reshaped(counted(steps), (1, steps))
+        positions = elementwise.add(converted(positions, "int64"), each)
+    rows = movement.gather(table, checked_indices(node, table, positions, 0), axis=0)
+    return reshaped(rows, (dims_of(positions)[0], 1, steps, dims_of(table)[-1]))
+
+
+def rotated(x: Node, cos: Node, sin: Node, width: int, interleaved: bool) -> Node:
+    """Return x [..., size] whose first `width` features are turned, in pairs, by given angles."""
+    lead, size = dims_of(x)[:-1], known_width(x)
+    turning = cut_columns(x, 0, width)
+    half = width // 2
+    if interleaved:
+        pairs = reshaped(turning, (*lead, half, 2))
+        a, b = (reshaped(cut_columns(pairs, k, k + 1), (*lead, half)) for k in range(2))
+    else:
+        a, b = cut_columns(turning, 0, half), cut_columns(turning, half, width)
+    real = elementwise.subtract(elementwise.multiply(a, cos), elementwise.multiply(b, sin))
+    imaginary = elementwise.add(elementwise.multiply(a, sin), elementwise.multiply(b, cos))
+    if interleaved:
+        wide = [reshaped(v, (*lead, half, 1)) for v in (real, imaginary)]
+        result = reshaped(movement.concat(*wide, axis=len(lead) + 1), (*lead, width))
+    else:
+        result = movement.concat(real, imaginary, axis=len(lead))
+    if width == size:
+        return result
+    return movement.concat(result, cut_columns(x, width, size), axis=len(lead))
+
+
+def split_heads(x: Node, heads: int) -> Node:
+    """Return [batch, steps, heads * size] as [batch, heads, steps, size]."""
+    (batch, steps, _), width = dims_of(x), known_width(x)
+    if heads < 1 or width % heads:
+        raise ModelError(f"{heads} heads do not divide {width} features")
+    return transposed(reshaped(x, (batch, steps, heads, width // heads)), (0, 2, 1, 3))
+
+
+def join_heads(x: Node) -> Node:
+    """Return [batch, heads, steps, size] as [batch, steps, heads * size]."""
+    batch, heads, steps, size = dims_of(x)
+    return reshaped(transposed(x, (0, 2, 1, 3)), (batch, steps, product_of((heads, size))))
+
+
+def dtype_of_node(x: Node) -> str:
+    """Return the element type of a tensor."""
+    return tensor_type(x.type).dtype

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The converter of TreeEnsemble: all trees walked at once, one level of every tree per step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.errors import ModelError
+from treadle.frontend.builders.basic import broadcast, dims_of, reshaped, scalar_like
+from treadle.frontend.onnx.ml.features import DOMAIN, transformed
+from treadle.frontend.onnx.node import OnnxNode, converter
+from treadle.graph.nodes import Constant, Node
+from treadle.ops import elementwise, movement
+from treadle.ops import reduce as reductions
+
+_LEVELS = 64
+"""Trees may be this deep."""
+
+MEMBER = 6
+_COMPARE = (
+    elementwise.less_equal,
+    elementwise.less,
+    elementwise.greater_equal,
+    elementwise.greater,
+    elementwise.equal,
+    elementwise.not_equal,
+)
+"""The test of each mode; 6 tests for a member of a set."""
+
+_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Interior nodes and leaves as one list: leaves stand last and lead to themselves.
+
+    Raises: ModelError where an index is none of a node, or a feature none of `width`.
+    """
+
+    roots: np.ndarray
+    features: np.ndarray
+    splits: np.ndarray
+    modes: np.ndarray
+    yes: np.ndarray
+    no: np.ndarray
+    missing: np.ndarray
+    members: np.ndarray  # [nodes, largest set], NaN where sets are smaller
+    interior: int
+    width: int
+
+    def __post_init__(self) -> None:
+        count = self.yes.size
+        inside = all(
+            bool(np.all((v >= 0) & (v < bound)))
+            for v, bound in (
+                (self.yes, count),
+                (self.no, count),
+                (self.roots, count),
+                (self.features, max(self.width, 1)),
+                (self.modes, MEMBER + 1),
+            )
+        )
+        columns = (self.no, self.features, self.splits, self.modes, self.missing)
+        if not inside or any(c.size != count for c in columns):
+            raise ModelError("the nodes_* attributes describe no trees")
+
+
+@converter("TreeEnsemble", since=(5,), domain=DOMAIN)
+def tree_ensemble(node: OnnxNode) -> Node:
+    """Convert the sum, mean or extreme of the leaves that trees lead each row [n, features] to."""
+    node.without_effect("nodes_hitrates")
+    if node.type(0).ndim != 2:
+        raise ModelError(f"TreeEnsemble takes rows of features, not {node.type(0)}")
+    forest = _forest(node)
+    at = walked(forest, node.input(0))
+    post = node.integer("post_transform", 0)
+    if not 0 <= post < len(_TRANSFORMS):
+        raise ModelError(f"the post_transform of TreeEnsemble is {post}")
+    return transformed(_gathered(node, forest, at), _TRANSFORMS[post])
+
+
+def features_of(node: OnnxNode) -> int:
+    """Return how many features a row has. Raises ModelError where that is not known."""
+    width = node.dims(0)[1]
+    if not isinstance(width, int):
+        raise ModelError(f"{node.op} needs to know how many features {node.type(0)} has")
+    return width
+
+
+def walked(forest: Forest, x: Node) -> Node:
+    """Return the leaves [rows, trees] that the trees lead rows of features to."""
+    at: Node = Constant.of(forest.roots.reshape(1, -1))
+    at = broadcast(at, (dims_of(x)[0], forest.roots.size))
+    for _ in range(_depth(forest)):
+        at = _next(forest, x, at)
+    return at
+
+
+def _tensor(node: OnnxNode, name: str, dtype: str) -> np.ndarray:
+    value = node.tensor(name)
+    if value is None:
+        raise ModelError(f"TreeEnsemble lacks its attribute {name!r}")
+    return value.astype(dtype)
+
+
+def _integers(node: OnnxNode, name: str) -> np.ndarray:
+    return np.array(node.integers(name) or (), "int64")
+
+
+def _forest(node: OnnxNode) -> Forest:
+    dtype = node.type(0).dtype
+    modes, splits = _tensor(node, "nodes_modes", "int64"), _tensor(node, "nodes_splits", dtype)
+    leaves = _tensor(node, "leaf_weights", dtype).size
+    count = modes.size
+    own = count + np.arange(leaves)
+    ways = []
+    for side in ("true", "false"):
+        to = _integers(node, f"nodes_{side}nodeids")
+        is_leaf = _integers(node, f"nodes_{side}leafs")
+        if to.shape != modes.shape or is_leaf.shape != modes.shape:
+            raise ModelError("the nodes_* attributes of TreeEnsemble differ in length")
+        ways.append(np.concatenate([np.where(is_leaf != 0, count + to, to), own]))
+    features, roots = _integers(node, "nodes_featureids"), _integers(node, "tree_roots")
+    missing = _integers(node, "nodes_missing_value_tracks_true")
+    missing = missing if missing.size else np.zeros(count, "int64")
+    if {features.size, splits.size, missing.size} != {count}:
+        raise ModelError("the nodes_* attributes of TreeEnsemble differ in length")
+    return Forest(
+        roots=roots,
+        features=np.concatenate([features, np.zeros(leaves, "int64")]),
+        splits=np.concatenate([splits, np.zeros(leaves, splits.dtype)]),
+        modes=np.concatenate([modes, np.zeros(leaves, "int64")]),
+        yes=ways[0],
+        no=ways[1],
+        missing=np.concatenate([missing, np.zeros(leaves, "int64")]) != 0,
+        members=_members(node, modes, leaves),
+        interior=count,
+        width=features_of(node),
+    )
+
+
+def _members(node: OnnxNode, modes: np.ndarray, leaves: int) -> np.ndarray:
+    """Return the set of every node; sets are listed one after the other, a NaN after each."""
+    given = node.tensor("membership_values")
+    dtype = node.type(0).dtype
+    sets: list[list[float]] = [[]]
+    for value in () if given is None else given.tolist():
+        if np.isnan(value):
+            sets.append([])
+        else:
+            sets[-1].append(value)
+    owners = np.flatnonzero(modes == MEMBER)
+    sets = sets[: owners.size]
+    if len(sets) < owners.size:
+        raise ModelError("TreeEnsemble has fewer sets of members than nodes that test for one")
+    table = np.full((modes.size + leaves, max(map(len, sets), default=0)), np.nan, dtype)
+    for owner, values in zip(owners, sets, strict=True):
+        table[owner, : len(values)] = values
+    return table
+
+
+def _depth(forest: Forest) -> int:
+    """Return how many steps lead from the roots to leaves only."""
+    level = np.unique(forest.roots)
+    for depth in range(_LEVELS + 1):
+        level = level[level < forest.interior]
+        if not level.size:
+            return depth
+        level = np.unique(np.concatenate([forest.yes[level], forest.no[level]]))
+    raise ModelError(f"TreeEnsemble has trees of more than {_LEVELS} levels")
+
+
+def looked_up(table: np.ndarray, at: Node) -> Node:
+    """Return the rows of a table at the given places."""
+    return movement.gather(Constant.of(np.ascontiguousarray(table)), at, axis=0)
+
+
+def _next(forest: Forest, x: Node, at: Node) -> Node:
+    """Return where each tree goes from node `at` [rows, trees]."""
+    value: Node = movement.gather_elements(x, looked_up(forest.features, at), axis=1)
+    split = looked_up(forest.splits, at)
+    mode = looked_up(forest.modes, at)
+    goes: Node = elementwise.logical_and(elementwise.isnan(value), looked_up(forest.missing, at))
+    for kind in np.unique(forest.modes[: forest.interior]).tolist():
+        test = _COMPARE[kind](value, split) if kind < MEMBER else _is_member(forest, value, at)
+        applies = elementwise.equal(mode, Constant.of(kind, dt.INDEX))
+        goes = elementwise.logical_or(goes, elementwise.logical_and(test, applies))
+    return elementwise.where(goes, looked_up(forest.yes, at), looked_up(forest.no, at))
+
+
+def _is_member(forest: Forest, value: Node, at: Node) -> Node:
+    one = reshaped(value, (*dims_of(value), 1))
+    return reductions.max_(elementwise.equal(one, looked_up(forest.members, at)), axes=(2,))
+
+
+def _gathered(node: OnnxNode, forest: Forest, at: Node) -> Node:
+    """Return [rows, targets] from the leaf each tree ends in."""
+    targets = node.integer("n_targets", 1)
+    dtype = node.type(0).dtype
+    unused = np.zeros(forest.interior)
+    weights = np.concatenate([unused, _tensor(node, "leaf_weights", dtype)]).astype(dtype)
+    ids = np.concatenate([unused, _integers(node, "leaf_targetids")]).astype("int64")
+    shape = (*dims_of(at), 1)
+    weight = reshaped(looked_up(weights, at), shape)
+    target = reshaped(looked_up(ids, at), shape)
+    here = elementwise.equal(target, Constant.of(np.arange(targets)))
+    how = node.integer("aggregate_function", 1)
+    if how in (0, 1):
+        zero = scalar_like(0, weight)
+        total: Node = reductions.sum_(elementwise.where(here, weight, zero), axes=(1,))
+        if how == 1:
+            return total
+        return elementwise.divide(total, scalar_like(float(forest.roots.size), total))
+    if how not in (2, 3):
+        raise ModelError(f"the aggregate_function of TreeEnsemble is {how}")
+    limit = scalar_like(np.inf if how == 2 else -np.inf, weight)
+    reduction = reductions.min_ if how == 2 else reductions.max_
+    best: Node = reduction(elementwise.where(here, weight, limit), axes=(1,))
+    return elementwise.where(elementwise.equal(best, limit), scalar_like(0, best), best)

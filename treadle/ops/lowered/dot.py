@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of products of small integers, several at a time: `dense_dot` and `conv_dot`.
+
+Steps of the reduction that follow each other lie side by side in memory, so many as one instruction
+multiplies and adds: four bytes or two 16-bit integers. The sums are int32, exact as long as they
+fit, and wrap as sums of int32 factors do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from treadle.errors import TypeMismatch
+from treadle.expr.nodes import Expr, cast
+from treadle.graph.operator import Example, Fusion, Operator, register
+from treadle.graph.size_rules import SizeRule, equal
+from treadle.graph.types import Dim, TensorType, Type, tensor_type
+from treadle.ops.conv import ConvAttrs, conv_axes, infer_conv, padded, reference_conv, stages
+from treadle.ops.lowered.dense_packed import DensePackedAttrs
+from treadle.ops.numeric import dims_of
+from treadle.ops.schedules.dot import schedule_conv_dot, schedule_dense_dot
+from treadle.ops.window import kernel_axes, positions, whole_rules
+from treadle.te import tensor as te
+
+_STEPS = {"int8": 4, "uint8": 4, "int16": 2, "uint16": 2}
+"""Steps of a reduction in 32 bits of each type."""
+
+
+def steps_in_word(dtype: str) -> int:
+    """Return how many elements of a type are multiplied and added at once; 1: others."""
+    return _STEPS.get(dtype, 1)
+
+
+def grouped(x: np.ndarray, axis: int) -> np.ndarray:
+    """Return small integers with an axis cut in steps of a word, each step last: [..., steps].
+
+    An axis that is no multiple is filled up by zeros.
+    """
+    steps = steps_in_word(x.dtype.name)
+    rows = np.moveaxis(x, axis, -1)
+    rows = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, -rows.shape[-1] % steps)])
+    cut = rows.reshape(*rows.shape[:-1], rows.shape[-1] // steps, steps)
+    return np.ascontiguousarray(np.moveaxis(cut, -2, axis))
+
+
+def ungrouped(x: np.ndarray, axis: int) -> np.ndarray:
+    """Undo `grouped`, but for the zeros that filled up."""
+    rows = np.moveaxis(x, axis, -2)
+    return np.moveaxis(rows.reshape(*rows.shape[:-2], -1), -1, axis)
+
+
+def _check_small(a: TensorType, w: TensorType) -> int:
+    """Return the steps of a word. Raises TypeMismatch where the factors have none in common."""
+    steps = steps_in_word(a.dtype)
+    if steps == 1 or steps != steps_in_word(w.dtype):
+        raise TypeMismatch(f"{a} and {w} are not both of bytes or both of 16-bit integers")
+    if w.static_shape[-1] != steps:
+        raise TypeMismatch(f"the weights {w} have not {steps} steps side by side")
+    return steps
+
+
+def _product(a: Expr, b: Expr) -> Expr:
+    return cast(a, "int32") * cast(b, "int32")
+
+
+# dense_dot: [..., k] by panels of weights [n/nb, k / steps, nb, steps].
+
+
+def _infer_dense(attrs: DensePackedAttrs, a: Type, w: Type) -> TensorType:
+    x, panels = tensor_type(a), tensor_type(w)
+    if x.ndim < 1 or panels.ndim != 4:
+        raise TypeMismatch(f"{x} and {panels} are not [..., k] and [n/nb, k/steps, nb, steps]")
+    steps = _check_small(x, panels)
+    count, words, width, _ = panels.static_shape
+    if isinstance(x.shape[-1], int) and x.shape[-1] != words * steps:
+        raise TypeMismatch(f"{x} and {panels} do not multiply: not {words * steps} columns")
+    if not (count - 1) * width < attrs.n <= count * width:
+        raise TypeMismatch(f"{count} panels of {width} columns do not hold {attrs.n} columns")
+    return TensorType((*x.shape[:-1], attrs.n), "int32")
+
+
+def _dense_rules(attrs: DensePackedAttrs, result: Type, a: Type, w: Type) -> Iterator[SizeRule]:
+    _, words, _, steps = tensor_type(w).static_shape
+    return equal([(tensor_type(a).shape[-1], words * steps)])
+
+
+def _compute_dense(attrs: DensePackedAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
+    _, words, width, steps = w.shape
+    k, step = te.reduce_axis((0, words), "k"), te.reduce_axis((0, steps), "step")
+
+    def element(*i: Expr) -> Expr:
+        panel, lane = te.floordiv(i[-1], width), te.floormod(i[-1], width)
+        value = a[(*i[:-1], k * steps + step)]
+        return te.sum(_product(value, w[panel, k, lane, step]), axis=[k, step])
+
+    return [te.compute_one((*a.shape[:-1], attrs.n), element, name="dense")]
+
+
+def _reference_dense(attrs: DensePackedAttrs, a: np.ndarray, w: np.ndarray) -> np.ndarray:
+    panels = ungrouped(w, 1)
+    chunks, rows, width = panels.shape
+    matrix = panels.transpose(1, 0, 2).reshape(rows, chunks * width)[:, : attrs.n]
+    result: np.ndarray = np.matmul(a.astype("int32"), matrix.astype("int32"))
+    return result
+
+
+def _flops_dense(attrs: DensePackedAttrs, a: Type, w: Type) -> Dim:
+    return 2 * tensor_type(a).elements * attrs.n
+
+
+def _numbers(dtype: str, *shape: int) -> np.ndarray:
+    """Return random numbers of all of a type's range, the extreme ones among them."""
+    limits = np.iinfo(dtype)
+    made = np.random.default_rng(sum(shape)).integers(limits.min, limits.max + 1, shape)
+    made.reshape(-1)[:3] = (limits.min, limits.max, limits.min)
+    return made.astype(dtype)
+
+
+def _dense_example(
+    rows: tuple[int, ...], panels: tuple[int, int, int], n: int, types: tuple[str, str]
+) -> Example:
+    steps = steps_in_word(types[0])
+    shape, weights = (*rows, panels[1] * steps), (*panels, steps)
+    inputs = {0: _numbers(types[0], *shape), 1: _numbers(types[1], *weights)}
+    return Example((shape, weights), {"n": n}, types, inputs=inputs)
+
+
+_BYTES = ("uint8", "int8")
+_SHORTS = ("int16", "int16")
+
+dense_dot: Operator[DensePackedAttrs] = register(
+    Operator(
+        name="dense_dot",
+        infer=_infer_dense,
+        reference=_reference_dense,
+        compute=_compute_dense,
+        rules=_dense_rules,
+        attrs_type=DensePackedAttrs,
+        fusion=Fusion.ANCHOR,
+        schedule={"cpu": schedule_dense_dot},
+        flops=_flops_dense,
+        examples=(
+            _dense_example((4,), (2, 5, 8), 16, _SHORTS),
+            _dense_example((1,), (3, 16, 16), 41, _SHORTS),
+            _dense_example((2, 3), (1, 7, 16), 3, _SHORTS),
+            _dense_example((21,), (2, 9, 64), 100, _SHORTS),
+            _dense_example((4,), (2, 5, 16), 27, _BYTES),
+            _dense_example((1,), (2, 16, 64), 128, _BYTES),
+            _dense_example((2, 19), (2, 9, 32), 50, _BYTES),
+            _dense_example((5,), (1, 4, 16), 16, ("int8", "int8")),
+            _dense_example((5,), (1, 4, 16), 16, ("uint8", "uint8")),
+        ),
+    )
+)
+
+
+# conv_dot: [n, c / steps, *spatial, steps] by weights [oc, c / steps, *kernel, steps].
+
+
+def _without_steps(x: TensorType) -> TensorType:
+    return TensorType(x.shape[:-1], "int32")
+
+
+def _infer_conv_dot(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
+    data, weights = tensor_type(x), tensor_type(w)
+    steps = _check_small(data, weights)
+    if data.shape[-1] != steps:
+        raise TypeMismatch(f"the data {data} has not {steps} channels side by side")
+    if attrs.groups != 1:
+        raise TypeMismatch("a convolution of several channels in a word has one group")
+    return infer_conv(attrs, _without_steps(data), _without_steps(weights))
+
+
+def _conv_dot_rules(attrs: ConvAttrs, result: Type, x: Type, w: Type) -> Iterator[SizeRule]:
+    kernel = tensor_type(w).static_shape[2:-1]
+    return whole_rules(conv_axes(attrs, tensor_type(x).shape[2:-1], kernel))
+
+
+def _compute_conv_dot(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
+    filters, words, *kernel, steps = TensorType(w.shape, w.dtype).static_shape
+    axes = conv_axes(attrs, dims_of(x)[2:-1], kernel)
+    pad = padded(x, axes, trailing=1)
+    source = x if pad is None else pad
+    ic, step = te.reduce_axis((0, words), "ic"), te.reduce_axis((0, steps), "step")
+    window = kernel_axes(kernel)
+
+    def element(n: Expr, oc: Expr, *o: Expr) -> Expr:
+        value = source[(n, ic, *positions(axes, o, window), step)]
+        return te.sum(_product(value, w[(oc, ic, *window, step)]), axis=[ic, *window, step])
+
+    total = te.compute_one((x.shape[0], filters, *(a.out for a in axes)), element, name="conv")
+    return stages(pad, total, "int32")
+
+
+def _reference_conv_dot(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    data, weights = (ungrouped(part, 1).astype("int32") for part in (x, w))
+    return reference_conv(attrs, data, weights)
+
+
+def _flops_conv_dot(attrs: ConvAttrs, x: Type, w: Type) -> Dim:
+    out = _infer_conv_dot(attrs, x, w)
+    return 2 * out.elements * prod(tensor_type(w).static_shape[1:])
+
+
+def _conv_example(
+    x: tuple[int, ...], w: tuple[int, ...], types: tuple[str, str], **attrs: object
+) -> Example:
+    shapes = tuple((*shape, steps_in_word(types[0])) for shape in (x, w))
+    inputs = {k: _numbers(types[k], *shape) for k, shape in enumerate(shapes)}
+    return Example(shapes, attrs, types, inputs=inputs)
+
+
+def _conv_examples() -> Iterator[Example]:
+    for types in (_SHORTS, _BYTES):
+        same = {"pads_before": (1, 1), "pads_after": (1, 1)}
+        yield _conv_example((1, 3, 8, 9), (5, 3, 3, 3), types, **same)
+        yield _conv_example((2, 8, 7, 33), (9, 8, 1, 1), types)
+        yield _conv_example((1, 2, 20), (3, 2, 5), types, strides=(2,))
+        yield _conv_example((1, 2, 5, 6, 7), (3, 2, 3, 2, 3), types, dilations=(1, 2, 1))
+
+
+conv_dot: Operator[ConvAttrs] = register(
+    Operator(
+        name="conv_dot",
+        infer=_infer_conv_dot,
+        reference=_reference_conv_dot,
+        compute=_compute_conv_dot,
+        rules=_conv_dot_rules,
+        attrs_type=ConvAttrs,
+        fusion=Fusion.ANCHOR,
+        schedule={"cpu": schedule_conv_dot},
+        flops=_flops_conv_dot,
+        examples=tuple(_conv_examples()),
+    )
+)

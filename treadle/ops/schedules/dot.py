@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of sums of products of small integers: those of wider ones, with intrinsics inside."""
+
+from __future__ import annotations
+
+from treadle.expr.nodes import Cast
+from treadle.graph.operator import Group
+from treadle.ops.schedules.matmul import schedule_dense_packed
+from treadle.ops.schedules.plain_conv import schedule_plain_conv
+from treadle.ops.schedules.stages import compute_of
+from treadle.target.base import Target
+from treadle.target.intrinsics.dots import dot_for
+from treadle.te.knobs import Knobs
+from treadle.te.schedule import Stage
+from treadle.te.tensor import ComputeOp, Reduce
+
+
+def schedule_dense_dot(group: Group, target: Target, knobs: Knobs) -> None:
+    """As `schedule_dense_packed`; the steps of a word are one instruction where there is one."""
+    schedule_dense_packed(group, target, knobs)
+    _tensorize_steps(group, target)
+
+
+def schedule_conv_dot(group: Group, target: Target, knobs: Knobs) -> None:
+    """As `schedule_plain_conv`; the steps of a word are one instruction where there is one."""
+    schedule_plain_conv(group, target, knobs)
+    _tensorize_steps(group, target)
+
+
+def _tensorize_steps(group: Group, target: Target) -> None:
+    """Move the loop over the steps of a word inside the lanes and let an intrinsic do it."""
+    sums = _sums_of(group)
+    found = dot_for(*_factor_types(sums), target)
+    if found is None:
+        return
+    step = compute_of(sums).reduce_axis[-1]
+    sums.reorder(*(a for a in sums.leaf_iter_vars if a is not step), step)
+    sums.tensorize(step, found)
+
+
+def _factor_types(sums: Stage) -> tuple[str, str]:
+    """Return the types of the factors, before they are widened to the type of their product."""
+    body = compute_of(sums).body[0]
+    assert isinstance(body, Reduce)
+    a, b = (c.value if isinstance(c, Cast) else c for c in body.sources[0].children)
+    return a.dtype, b.dtype
+
+
+def _sums_of(group: Group) -> Stage:
+    """Return the stage that is summed."""
+    stages = group.schedule.stages
+    return next(s for s in stages if isinstance(s.op, ComputeOp) and s.op.reduce_axis)

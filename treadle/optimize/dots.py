@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of int32 factors that are small by value: which instruction sums several at once.
+
+Quantised models multiply bytes less their zero points: int32 by type, nine bits by value. Of the
+ways to multiply them, the first that the target has an instruction for is taken:
+
+1. bytes: the data as they are, the zero point taken off the sums. With data x - z and weights w,
+   sum((x - z) * w) = sum(x * w) - z * sum(w), and the last sum is known when compiled. Where the
+   instruction takes bytes of the other sign, x is moved by 128, and z with it.
+2. pairs: both factors as 16-bit integers.
+
+Both give the sums of int32 factors, bit by bit: additions wrap alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from treadle.dtype import is_integer, max_value, min_value
+from treadle.graph import nodes as g
+from treadle.graph.nodes import Call, Constant, Node
+from treadle.graph.types import tensor_type
+from treadle.ops import elementwise as ew
+from treadle.ops.conv import ConvAttrs
+from treadle.ops.lowered.dot import conv_dot, grouped, steps_in_word
+from treadle.ops.movement import broadcast_to, pad, reshape, slice_, transpose
+from treadle.optimize.channels import packed_constant
+from treadle.target.base import Target
+from treadle.target.intrinsics.dots import dot_for
+
+_BYTES = ("int8", "uint8")
+_MOVES = (reshape, transpose, slice_, broadcast_to)
+_DEPTH = 16
+"""How many operators back a value's range is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """Two factors as small integers: the int32 data are `data` less `zero`.
+
+    `zero` is a number, or a value of one element. `weights` are in the order of the int32 ones.
+    """
+
+    data: Node
+    zero: int | Node
+    weights: np.ndarray
+
+    @property
+    def method(self) -> str:
+        """What the method is called in explanations."""
+        return "bytes" if self.data_type in _BYTES else "pairs"
+
+    @property
+    def data_type(self) -> str:
+        """The element type of the data."""
+        return tensor_type(self.data.type).dtype
+
+    @property
+    def steps(self) -> int:
+        """How many steps of the reduction are multiplied at once."""
+        return steps_in_word(self.data_type)
+
+    def less_zero(self, total: Node, columns: np.ndarray, origin: str) -> Node:
+        """Return the sums of the data less their zero; `columns` are those of the weights."""
+        if isinstance(self.zero, int):
+            if self.zero == 0 or not columns.any():
+                return total
+            taken: Node = Constant.of((self.zero * columns).astype("int32"))
+        else:
+            sums = Constant.of(columns.astype("int32"))
+            taken = ew.multiply(reshape(self.zero, shape=(), origin=origin), sums, origin=origin)
+        return ew.subtract(total, taken, origin=origin)
+
+
+def small_factors(x: Node, w: Node, steps: int, target: Target) -> Factors | None:
+    """Return the factors of a sum of `steps` products as small integers; None: as they are."""
+    if steps < 2 or not isinstance(w, Constant) or tensor_type(x.type).dtype != "int32":
+        return None
+    limits = _range(w, _DEPTH)
+    if limits is None:
+        return None
+    if limits[0] >= -128 and limits[1] <= 127:
+        found = _byte_factors(x, w, target)
+        if found is not None:
+            return found
+    if dot_for("int16", "int16", target) is None:
+        return None
+    if not _is_small(limits) or not _is_small(_range(x, _DEPTH)):
+        return None
+    data = ew.cast(x, dtype="int16", origin=x.origin)
+    return Factors(data, 0, w.value.astype("int16"))
+
+
+def _byte_factors(x: Node, w: Constant, target: Target) -> Factors | None:
+    parts = _bytes_less_zero(x, _DEPTH)
+    if parts is None:
+        return None
+    data, zero = parts
+    dtype = tensor_type(data.type).dtype
+    other = _BYTES[dtype == "int8"]
+    weights = w.value.astype("int8")
+    if dot_for(dtype, "int8", target) is not None:
+        return Factors(data, zero, weights)
+    if dot_for(other, "int8", target) is None:
+        return None
+    flipped = ew.bitwise_xor(
+        ew.cast(data, dtype="uint8", origin=x.origin), Constant.of(128, "uint8"), origin=x.origin
+    )
+    moved = ew.cast(flipped, dtype=other, origin=x.origin)
+    by = 128 if dtype == "int8" else -128
+    if isinstance(zero, int):
+        return Factors(moved, zero + by, weights)
+    return Factors(moved, ew.add(zero, Constant.of(by, "int32"), origin=x.origin), weights)
+
+
+def _bytes_less_zero(x: Node, depth: int) -> tuple[Node, int | Node] | None:
+    """Return bytes and what is taken off them where an int32 value is made so."""
+    if not isinstance(x, Call) or not depth:
+        return None
+    if x.op is ew.cast:
+        is_byte = tensor_type(x.args[0].type).dtype in _BYTES
+        return (x.args[0], 0) if is_byte else None
+    if x.op in _MOVES:
+        inner = _bytes_less_zero(x.args[0], depth - 1)
+        if inner is None:
+            return None
+        return g.with_operands(x, [inner[0], *x.args[1:]]), inner[1]
+    if x.op is not ew.subtract:
+        return None
+    inner, zero = _bytes_less_zero(x.args[0], depth - 1), _one_number(x.args[1])
+    if inner is None or zero is None or inner[1] != 0 or x.type != x.args[0].type:
+        return None
+    return inner[0], zero
+
+
+def _one_number(x: Node) -> int | Node | None:
+    """Return a value of one element: the number where it is known; None for several."""
+    type_ = tensor_type(x.type)
+    if not type_.is_static or type_.size != 1:
+        return None
+    return int(x.value.reshape(-1)[0]) if isinstance(x, Constant) else x
+
+
+def in_whole_steps(x: Node, axis: int, extent: int, steps: int, origin: str) -> Node:
+    """Return data with zeros after an axis of `extent` up to a multiple of `steps`."""
+    missing = -extent % steps
+    if not missing:
+        return x
+    none = (0,) * tensor_type(x.type).ndim
+    after = tuple(missing if k == axis else 0 for k in range(len(none)))
+    return pad(x, before=none, after=after, origin=origin)
+
+
+def conv_factors(node: Call, x: Node, target: Target) -> Factors | None:
+    """Return the factors of a convolution of data `x` as small integers; None: as they are.
+
+    Zeros around the data are their zero point around bytes: it must be a byte that is known.
+    """
+    w, attrs = node.args[1], node.attrs
+    assert isinstance(attrs, ConvAttrs)
+    if attrs.groups != 1 or not isinstance(w, Constant):
+        return None
+    found = small_factors(x, w, w.value.shape[1], target)
+    if found is None or not any((*attrs.pads_before, *attrs.pads_after)) or found.zero == 0:
+        return found
+    low, high = (int(f(found.data_type)) for f in (min_value, max_value))
+    if isinstance(found.zero, int) and low <= found.zero <= high:
+        return found
+    return None
+
+
+def conv_of_steps(node: Call, factors: Factors) -> Node:
+    """Return the convolution `node` with several channels side by side."""
+    w, attrs, origin = node.args[1], node.attrs, node.origin
+    assert isinstance(w, Constant)
+    assert isinstance(attrs, ConvAttrs)
+    steps, channels = factors.steps, w.value.shape[1]
+    x = in_whole_steps(factors.data, 1, channels, steps, origin)
+    if factors.zero != 0 and any((*attrs.pads_before, *attrs.pads_after)):
+        x, attrs = _padded_by_zero(x, attrs, factors, origin)
+    n, c, *spatial = tensor_type(x.type).shape
+    ndim = len(spatial)
+    apart = reshape(x, shape=(n, c // steps, steps, *spatial), origin=origin)
+    perm = (0, 1, *range(3, 3 + ndim), 2)
+    data = transpose(apart, perm=perm, origin=origin)
+    weights = packed_constant(grouped(factors.weights, 1), w)
+    total = conv_dot.call(attrs, (data, weights), origin=origin)
+    columns = factors.weights.astype("int64").sum(axis=tuple(range(1, ndim + 2)))
+    return factors.less_zero(total, columns.reshape(-1, *(1,) * ndim), origin)
+
+
+def _padded_by_zero(
+    x: Node, attrs: ConvAttrs, factors: Factors, origin: str
+) -> tuple[Node, ConvAttrs]:
+    """Return data with their zero point around them, and a convolution that adds no zeros."""
+    rest = (0,) * (tensor_type(x.type).ndim - 2)
+    before, after = (attrs.pads_before or rest), (attrs.pads_after or rest)
+    around = pad(x, before=(0, 0, *before), after=(0, 0, *after), value=factors.zero, origin=origin)
+    return around, replace(attrs, pads_before=(), pads_after=())
+
+
+def _is_small(limits: tuple[int, int] | None) -> bool:
+    return limits is not None and limits[0] >= -(1 << 15) and limits[1] < 1 << 15
+
+
+def _range(x: Node, depth: int) -> tuple[int, int] | None:
+    """Return numbers between which all elements of an integer value are; None: not known."""
+    dtype = tensor_type(x.type).dtype
+    if not is_integer(dtype) or not depth:
+        return None
+    if isinstance(x, Constant):
+        values = np.asarray(x.value)
+        return (int(values.min()), int(values.max())) if values.size else (0, 0)
+    limits = int(min_value(dtype)), int(max_value(dtype))
+    found = _call_range(x, depth - 1) if isinstance(x, Call) else None
+    if found is None or found[0] < limits[0] or found[1] > limits[1]:
+        return limits
+    return found
+
+
+def _call_range(x: Call, depth: int) -> tuple[int, int] | None:
+    if x.op is ew.cast or x.op in _MOVES:
+        return _range(x.args[0], depth)
+    if x.op is not ew.subtract:
+        return None
+    a, b = (_range(arg, depth) for arg in x.args)
+    return None if a is None or b is None else (a[0] - b[1], a[1] - b[0])
