@@ -26,6 +26,7 @@ LAYERS = (
     ("optimize",),
     ("ops",),
     ("graph",),
+    ("cost",),
     ("target",),
     ("lower",),
     ("loop",),

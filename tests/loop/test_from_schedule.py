@@ -292,7 +292,7 @@ def test_past_the_end_of_panels_side_by_side_the_next_ones_are_fetched(
     assert skipped == "0" or re.search(rf"select\(\(31 < k\), {skipped}, 0\)", text)
 
 
-def test_a_line_is_fetched_at_the_first_values_of_the_axes_inside() -> None:
+def test_lines_of_panels_are_fetched_at_the_first_values_of_the_axes_inside() -> None:
     weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((40,), name="A")
     k = te.reduce_axis((0, 40), "k")
     c = te.compute((6, 16), lambda i, j: te.sum(weights[i, k, j] * data[k], axis=k), name="C")
@@ -300,12 +300,50 @@ def test_a_line_is_fetched_at_the_first_values_of_the_axes_inside() -> None:
     i, j = s[c].op.axis  # type: ignore[union-attr]
     outer, inner = s[c].split(i, factor=3)
     s[c].reorder(outer, k, inner, j)
-    s[c].prefetch_at(weights, k, (i + 3, 0, 4 * k))
+    s[c].prefetch_panel(weights, k, [i], step=3)
     text = str(treadle.lower(s, [weights, data, c]))
-    assert text.count("prefetch(W[((i.outer * 3) + 3), 0, (k * 4)])") == 1
+    lines = [f"prefetch(W[((i.outer * 3) + {p}), k, 0])" for p in (3, 4, 5)]
+    assert [text.count(line) for line in lines] == [1, 1, 1]
+    assert text.count("prefetch") == 3
 
 
-@pytest.mark.parametrize(("at", "lines"), [("outer", 1), ("inner", 0)])
+@pytest.mark.parametrize(
+    ("tiles", "place"),
+    [
+        (16, "((i.outer * 40) + k)"),  # a tile of sixteen: an element each
+        (4, "((i.outer * 160) + (k * 4))"),
+        (1, "(k * 16)"),
+        (None, "((min(i.outer, 8) * 80) + (k * 2))"),  # of any number: eight
+    ],
+)
+def test_tiles_share_a_panel_evenly(tiles: int | None, place: str) -> None:
+    rows = te.var("m") if tiles is None else tiles * 3
+    weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((rows, 40), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute(
+        (rows, 6, 16), lambda i, p, j: te.sum(weights[p, k, j] * data[i, k], axis=k), name="C"
+    )
+    s = te.create_schedule(c.op)
+    i, p, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, factor=3)
+    s[c].reorder(p, outer, k, inner, j)
+    s[c].prefetch_panel(weights, k, [p], tiles=[([i], 3)])
+    text = str(treadle.lower(s, [weights, data, c]))
+    assert f"prefetch(W[(p + 1), 0, {place}])" in text
+
+
+def test_what_is_not_made_of_panels_is_not_fetched() -> None:
+    weights, data = te.placeholder((40, 96), name="W"), te.placeholder((40,), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute((96,), lambda j: te.sum(weights[k, j] * data[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    outer, inner = s[c].split(c.op.axis[0], factor=16)
+    s[c].reorder(outer, k, inner)
+    s[c].prefetch_panel(weights, k, [c.op.axis[0]], step=16)
+    assert "prefetch" not in str(treadle.lower(s, [weights, data, c]))
+
+
+@pytest.mark.parametrize(("at", "lines"), [("outer", 4), ("inner", 0)])
 def test_lines_of_a_stage_that_is_complete_are_fetched_where_asked(at: str, lines: int) -> None:
     data = te.placeholder((32, 64), name="A")
     b = te.compute((32, 64), lambda i, j: data[i, j] + 1.0, name="B")
@@ -316,10 +354,11 @@ def test_lines_of_a_stage_that_is_complete_are_fetched_where_asked(at: str, line
     s[c].reorder(outer, inner, k)
     s[b].compute_at(s[c], outer if at == "outer" else inner)
     (i,) = s[c].op.axis  # type: ignore[union-attr]
-    s[c].prefetch_at(b, inner, (i + 1, 0), where=te.floormod(te.floordiv(i, 4), 3) == 1)
+    s[c].prefetch_panel(b, inner, [i], tiles=[([i], 4, 12)], once=True)
     text = str(treadle.lower(s, [data, c]))
-    assert text.count("prefetch(B[(i.inner + 1), 0])") == text.count("prefetch") == lines
-    assert text.count("% 3) == 1") == lines
+    found = [f"prefetch(B[(i.inner + 1), {column}])" in text for column in (0, 16, 32, 48)]
+    assert found == [lines > 0] * 4
+    assert text.count("prefetch") == text.count("if ((i.outer % 3) == 0):") == lines
 
 
 def rounded(n: te.Var) -> tuple[Schedule, Tensor, Tensor]:

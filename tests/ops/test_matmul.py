@@ -24,9 +24,11 @@ def f32(*shape: object) -> Var:
 @pytest.mark.parametrize("example", matmul.examples, ids=lambda e: f"{e.shapes}{e.dtypes}")
 def test_matmul_examples(example: Example) -> None:
     a, b = example_arrays(example)
-    result = check_operator(matmul, [a, b], {}, rtol=example.rtol, atol=1e-3)
-    if dt.from_numpy(a.dtype) in ("int32", "int8", "uint64"):
-        np.testing.assert_array_equal(result, np.matmul(a, b))
+    attrs = dict(example.attrs)
+    result = check_operator(matmul, [a, b], attrs, rtol=example.rtol, atol=1e-3)
+    if dt.is_integer(dt.from_numpy(a.dtype)):
+        wide = [x.astype(np.uint64 if x.dtype == np.uint64 else np.int64) for x in (a, b)]
+        np.testing.assert_array_equal(result, np.matmul(*wide).astype(result.dtype))
 
 
 @pytest.mark.parametrize("shapes", [((4, 5), (5, 3)), ((2, 1, 4, 5), (3, 5, 2))])

@@ -95,6 +95,30 @@ def test_products_of_bytes_keep_their_sums(target: Target, k: int, high: int, dt
     assert_same(before, choose_layouts(before, target))
 
 
+@pytest.mark.parametrize("target", [SSE, AVX2, AVX512, NEON, NEOVERSE_V1])
+@pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
+def test_factors_that_are_bytes_give_int32(target: Target, types: tuple[str, str]) -> None:
+    x = var("x", 5, 33, dtype=types[0])
+    limits = np.iinfo(types[1])
+    w = np.random.default_rng(0).integers(limits.min, limits.max, (33, 20), endpoint=True)
+    made = matmul(x, Constant.of(w.astype(types[1])))
+    assert tensor_type(made.type).dtype == "int32"
+    before = function(made, params=[x])
+    after = choose_layouts(before, target)
+    assert_same(before, after)
+    assert "matmul" not in operators(after.body)
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+@pytest.mark.parametrize("out", ["", "float32"])
+def test_factors_of_bfloat16_are_pairs_where_an_instruction_is(target: Target, out: str) -> None:
+    x, w = var("x", 5, 33, dtype="bfloat16"), Constant.of(data(33, 20, dtype="bfloat16"))
+    made = matmul(x, w, out_dtype=out)
+    after = choose_layouts(function(made, params=[x]), target)
+    assert tensor_type(after.body.type).dtype == (out or "bfloat16")
+    assert ("dense_dot" in operators(after.body)) == (target is AVX512)
+
+
 @pytest.mark.parametrize(
     ("k", "high", "dtype"), [(64, 40_000, "uint8"), (64, 255, "int32"), (64, 255, "uint16")]
 )

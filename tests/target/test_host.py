@@ -18,7 +18,7 @@ from treadle.runtime.module import Module
 from treadle.settings import use
 from treadle.target.cpus import architecture_of
 from treadle.target.host import Host, host, real_host, why_not_here
-from treadle.target.machine import CacheSizes, cache_sizes_of
+from treadle.target.machine_rows import machine_of
 from treadle.target.parse import parse_target
 
 BASELINE = {"x86_64": "x86-64", "aarch64": "generic", "riscv64": "generic-rv64"}[
@@ -41,7 +41,7 @@ def test_a_lesser_cpu_is_compiled_for_with_its_features_and_caches() -> None:
             real_host().triple,
             BASELINE,
             architecture.cpus[BASELINE],
-            cache_sizes_of(real_host().triple, BASELINE),
+            machine_of(real_host().triple, BASELINE),
         )
         assert target == parse_target(f"llvm -mcpu={BASELINE} -num-cores=2")
         assert target == parse_target("llvm -mcpu=native -num-cores=2")
@@ -70,7 +70,7 @@ def test_kernels_for_a_lesser_cpu_run() -> None:
 
 @pytest.mark.skipif(BASELINE != "x86-64", reason="names CPUs of x86")
 def test_a_greater_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    less = Host("x86_64-linux-gnu", "nehalem", frozenset({"sse", "sse2", "cmov"}), CacheSizes())
+    less = Host("x86_64-linux-gnu", "nehalem", frozenset({"sse", "sse2", "cmov"}))
     monkeypatch.setattr("treadle.target.host.real_host", lambda: less)
     with use(host_cpu="znver3"), pytest.raises(SettingError) as caught:
         parse_target("llvm")
@@ -99,7 +99,7 @@ def test_doctor_says_what_the_host_looks_like() -> None:
     )
     said = " ".join(done.stdout.split())
     assert f"looks like {BASELINE} (TREADLE_HOST_CPU)" in said
-    assert f"caches {cache_sizes_of(real_host().triple, BASELINE)} " in said
+    assert f"caches {machine_of(real_host().triple, BASELINE).sizes} " in said
     assert "targets x86_64 aarch64 riscv64" in said
 
 

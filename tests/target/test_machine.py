@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of CPU families: known names, sources, caches, and what schedules count of them."""
+"""The facts of machines: rows with known names and sources, caches, rates, what others share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 
 from treadle.target.cpus import architecture_of
 from treadle.target.host import real_host
-from treadle.target.machine import GENERIC, MACHINES, CacheSizes, cache_sizes_of, machine_of
+from treadle.target.machine import Cache, CacheSizes
+from treadle.target.machine_rows import FAMILIES, GENERIC, family_of, machine_of
 from treadle.target.parse import parse_target
 
 TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu")
@@ -23,18 +24,21 @@ def _as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_row_names_cpus_that_are_known_once_and_its_source() -> None:
     known = [architecture_of(triple) for triple in TRIPLES]
-    names = [cpu for machine in MACHINES for cpu in machine.cpus]
+    names = [cpu for family in FAMILIES for cpu in family.cpus]
     assert len(names) == len(set(names))
     assert all(any(a is not None and name in a.cpus for a in known) for name in names)
-    assert all(machine.source for machine in (*MACHINES, *GENERIC.values()))
+    for family in (*FAMILIES, *GENERIC.values()):
+        assert all((family.sources.units, family.sources.caches, family.sources.rates))
 
 
-def test_caches_grow_with_their_level() -> None:
-    for machine in (*MACHINES, *GENERIC.values()):
-        assert len(machine.caches) in (2, 3)
-        sizes = [cache.bytes for cache in machine.caches]
-        assert sizes == sorted(sizes), machine.name
-        assert machine.sizes.l1 < machine.sizes.l2 < machine.sizes.l3, machine.name
+def test_caches_grow_with_their_level_and_give_less_each_cycle() -> None:
+    for family in (*FAMILIES, *GENERIC.values()):
+        caches, sizes = family.machine.caches, family.machine.sizes
+        assert sizes.l1 < sizes.l2 < sizes.l3, family.name
+        rates = [cache.bytes_per_cycle for cache in caches]
+        assert rates == sorted(rates, reverse=True), family.name
+        assert rates[0] <= family.machine.loads_per_cycle * family.machine.load_bits / 8
+        assert family.machine.memory_bytes_per_cycle <= rates[-1], family.name
 
 
 @pytest.mark.parametrize(
@@ -52,8 +56,7 @@ def test_caches_grow_with_their_level() -> None:
 )
 def test_a_named_cpu_has_its_own_caches(triple: str, cpu: str, sizes: str) -> None:
     target = parse_target(f"llvm -mtriple={triple} -mcpu={cpu}")
-    found = CacheSizes(target.l1_bytes, target.l2_bytes, target.l3_bytes)
-    assert str(found) == sizes
+    assert str(target.machine.sizes) == sizes
     assert "-caches" not in str(target)
 
 
@@ -68,7 +71,7 @@ def test_a_cpu_named_here_has_the_same_caches_as_elsewhere(
     try:
         assert parse_target(f"llvm -mcpu={cpu}") == before
         here = parse_target("llvm")
-        assert str(CacheSizes(here.l1_bytes, here.l2_bytes, here.l3_bytes)) == "1K,2K,3"
+        assert str(here.machine.sizes) == "1K,2K,3"
         assert parse_target(str(here)) == here
     finally:
         real_host.cache_clear()
@@ -80,13 +83,35 @@ def test_levels_the_system_does_not_tell_are_those_of_the_cpu(
     monkeypatch.setattr("treadle.target.host.cache_bytes", lambda: {1: 16 << 10})
     real_host.cache_clear()
     try:
-        here, row = real_host(), cache_sizes_of(real_host().triple, real_host().cpu)
+        here, row = real_host(), machine_of(real_host().triple, real_host().cpu).sizes
     finally:
         real_host.cache_clear()
-    assert (here.caches.l1, here.caches.l2, here.caches.l3) == (16 << 10, row.l2, row.l3)
+    assert here.machine.sizes == CacheSizes(16 << 10, row.l2, row.l3)
 
 
 def test_an_unknown_architecture_has_no_row() -> None:
-    assert machine_of("sparc-linux", "v9") is None
-    assert cache_sizes_of("sparc-linux", "v9") == CacheSizes()
+    assert family_of("sparc-linux", "v9") is None
+    assert machine_of("sparc-linux", "v9") == GENERIC["x86"].machine
     assert str(CacheSizes(48 << 10, 2 << 20, 12345)) == "48K,2M,12345"
+
+
+def test_wider_vectors_take_as_many_times_as_long() -> None:
+    client = machine_of(TRIPLES[0], "icelake-client")
+    assert [client.fmas_per_cycle(bits) for bits in (128, 256, 512)] == [2, 2, 1]
+    assert [client.loads_of(bits) for bits in (256, 512)] == [2, 2]
+    assert [client.stores_of(bits) for bits in (256, 512)] == [2, 1]
+
+
+def test_dot_products_are_known_by_their_types() -> None:
+    zen5, haswell = (machine_of(TRIPLES[0], cpu) for cpu in ("znver5", "haswell"))
+    assert zen5.dot_rate("uint8", "int8") == 4
+    assert zen5.dot_rate("int8", "uint8") is None
+    assert haswell.dot_rate("bfloat16", "bfloat16") is None
+
+
+def test_a_part_of_a_shared_cache_grows_with_the_sizes() -> None:
+    a72 = machine_of(TRIPLES[1], "cortex-a72")
+    assert a72.caches[1] == Cache(1 << 20, a72.caches[1].bytes_per_cycle, 4)
+    larger = a72.with_sizes(CacheSizes(32 << 10, 512 << 10, 4 << 20))
+    assert larger.caches[1].bytes == 2 << 20
+    assert larger.sizes.l2 == 512 << 10

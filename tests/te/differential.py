@@ -19,6 +19,7 @@ import treadle
 from tests import loop_eval, te_eval
 from tests.te.fuzz import FACTORS, _Steps
 from tests.te.programs import SYMBOLS, Program, make_program, random_arrays
+from tests.te.round_trip import check_again
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import int_value
 from treadle.loop.from_schedule import schedule_to_func
@@ -31,6 +32,8 @@ SIZES = (0, 1, 1, 2, 3, 5, 7)
 LARGE = (11, 13, 16, 17)
 READABLE = [step for step in LOWER.passes if step.name != "expand_math"]
 """The passes whose result the interpreter runs."""
+WRITTEN_EVERY = 10
+"""Of so many programs one has its schedule written down and made again."""
 PLACES = 5
 """Tuples of sizes a program is run at."""
 
@@ -112,7 +115,7 @@ class Steps(_Steps):
                 stage.prefetch(tensor, axis, chance.randint(0, 9))
             else:
                 own = chance.choice(stage.op.axis)  # type: ignore[union-attr]
-                stage.prefetch_at(tensor, axis, [own + d for d in range(len(tensor.shape))])
+                self._panel(stage, tensor, axis, own)
 
 
 def random_steps(program: Program, seed: int) -> tuple[Schedule, Counter[str]]:
@@ -150,6 +153,8 @@ def check_program(seed: int, *, compiled: bool = False) -> Outcome:
         schedule, refused = random_steps(program, seed + 1)
         func = schedule_to_func(schedule, program.args, f"program_{seed}")
         made = stages(func)
+        if seed % WRITTEN_EVERY == 0:
+            check_again(schedule, program.args)
     except ScheduleError as error:
         return Outcome("refused", error.problem, refused)
     except Exception as error:  # what no user should see: it is the finding

@@ -446,4 +446,18 @@ class _Steps:
             elif roll < 0.38 and stage.op.input_tensors and stage.op.axis:
                 tensor = self.chance.choice(stage.op.input_tensors)
                 own = self.chance.choice(stage.op.axis)  # type: ignore[union-attr]
-                stage.prefetch_at(tensor, axis, [own + d for d in range(len(tensor.shape))])
+                self._panel(stage, tensor, axis, own)
+
+    def _panel(self, stage: Stage, tensor: Tensor, axis: te.IterVar, own: te.IterVar) -> None:
+        """Fetch ahead along an axis, some tiles of all that share it together."""
+        chance = self.chance
+        others = chance.sample(stage.op.axis, chance.randint(1, len(stage.op.axis)))
+        wrap = [chance.randint(1, 9)] if chance.random() < 0.5 else []
+        stage.prefetch_panel(
+            tensor,
+            axis,
+            [own, *(a for a in others if a is not own)],
+            step=chance.randint(1, 9),
+            tiles=[(others, chance.randint(1, 4), *wrap)] if chance.random() < 0.8 else [],
+            once=chance.random() < 0.3,
+        )

@@ -40,12 +40,13 @@ def test_every_primitive_is_drawn() -> None:
     for seed in range(400):
         schedule, _ = random_steps(make_program(seed), seed + 1)
         said.update(s.primitive for s in schedule.steps)
-        said.update(str(a) for s in schedule.steps for a in s.args if str(a).startswith("tail"))
-        said.update("nparts" for s in schedule.steps if str(s.args[-1:]).find("nparts") >= 0)
+        for step in schedule.steps:
+            said.update(a for a in step.args if a in ("shorten", "guard"))
+            said.update(["nparts"] if step.primitive == "split" and step.args[1] is None else [])
     wanted = {
         "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "pragma", "prefetch",
-        "prefetch_at", "peel", "round_up", "compute_at", "compute_inline", "cache_read",
-        "cache_write", "rfactor", "set_scope", "tail='shorten'", "tail='guard'", "nparts",
+        "prefetch_panel", "peel", "round_up", "compute_at", "compute_inline", "cache_read",
+        "cache_write", "rfactor", "set_scope", "shorten", "guard", "nparts",
     }  # fmt: skip
     assert wanted <= set(said), wanted - set(said)
 

@@ -10,11 +10,13 @@ import pytest
 
 import treadle
 from tests.conftest import Golden
+from tests.te.round_trip import check_again
 from tests.te.scripts import check, matrix_product
 from treadle import te
 from treadle.loop import nodes as lp
 from treadle.loop.from_schedule import schedule_to_func
 from treadle.te.schedule import Schedule
+from treadle.te.steps import Step
 from treadle.te.tensor import Tensor
 
 
@@ -79,6 +81,15 @@ def split_of_a_split() -> Example:
 def fuse() -> Example:
     e = simple()
     e.stage.fuse(e.i, e.j)
+    return e
+
+
+def fuse_by_name() -> Example:
+    e = product()
+    i, j, _ = e.stage.leaf_iter_vars
+    outer, inner = e.stage.split(j, nparts=2)
+    e.stage.reorder(i, outer, inner)
+    e.stage.parallel(e.stage.fuse(i, outer, inner, name="task"))
     return e
 
 
@@ -237,16 +248,80 @@ def skip_outside() -> Example:
     s = te.create_schedule(c.op)
     outer, inner = s[c].split(s[c].op.axis[0], factor=4)
     s[c].reorder(outer, k, inner)
-    s[c].skip_outside(k, s[c].op.axis[0] + k * 4, 4, 16)
+    s[c].skip_outside(k, inside, 0, 4, 16)
     return Example(s, [a, w, c])
 
 
-def prefetch_at() -> Example:
-    e = product(8, 40, 12)
-    b, k = e.args[1], e.stage.op.reduce_axis[0]
+def skip_past() -> Example:
+    """Twelve products of sixteen, the last four by zeros."""
+    a = te.placeholder((5, 12), name="A")
+    zeros = te.compute(
+        (5, 4, 4),
+        lambda i, b, c: te.if_then_else(b * 4 + c < 12, a[i, b * 4 + c], 0.0),
+        name="P",
+    )
+    b = te.reduce_axis((0, 4), "b")
+    k = te.reduce_axis((0, 4), "k")
+    c = te.compute((5,), lambda i: te.sum(zeros[i, b, k], axis=(b, k)), name="C")
+    s = te.create_schedule(c.op)
+    s[c].skip_past(k, (b, k), 12)
+    return Example(s, [a, c])
+
+
+def panels(columns: int = 40, width: int = 20) -> tuple[Example, Tensor]:
+    """A product with the columns of B in panels, each in one run."""
+    a = te.placeholder((8, 12), name="A")
+    b = te.placeholder((columns // width, 12, width), name="B")
+    k = te.reduce_axis((0, 12), "k")
+    c = te.compute(
+        (8, columns),
+        lambda i, j: te.sum(a[i, k] * b[j // width, k, j % width], axis=k),
+        name="C",
+    )
+    return Example(te.create_schedule(c.op), [a, b, c]), b
+
+
+def prefetch_panel() -> Example:
+    """Four tiles of two rows share the next panel: five elements each per step."""
+    e, b = panels()
+    (k,) = e.stage.op.reduce_axis
     outer, inner = e.stage.split(e.j, factor=20)
-    e.stage.reorder(e.i, outer, k, inner)
-    e.stage.prefetch_at(b, k, (2 * k, e.j + 20))
+    high, low = e.stage.split(e.i, factor=2)
+    e.stage.reorder(outer, high, k, low, inner)
+    e.stage.prefetch_panel(b, k, [e.j], step=20, tiles=[([e.i], 2)])
+    return e
+
+
+def prefetch_panels_side_by_side() -> Example:
+    """Two tiles share the three panels that a tile of the next three meets."""
+    a = te.placeholder((4, 8), name="A")
+    b = te.placeholder((6, 8, 16), name="B")
+    k = te.reduce_axis((0, 8), "k")
+    c = te.compute((4, 6, 16), lambda i, p, j: te.sum(a[i, k] * b[p, k, j], axis=k), name="C")
+    e = Example(te.create_schedule(c.op), [a, b, c])
+    i, p, j = c.op.axis
+    outer, inner = e.stage.split(p, factor=3)
+    high, low = e.stage.split(i, factor=2)
+    e.stage.reorder(outer, high, k, low, inner, j)
+    e.stage.prefetch_panel(b, k, [p], step=3, tiles=[([i], 2)])
+    return e
+
+
+def prefetch_panel_once() -> Example:
+    """Points follow one another, then the next columns: the first of those fetches A of a point."""
+    a = te.placeholder((3, 4, 2, 16), name="A")
+    b = te.placeholder((8, 16), name="B")
+    k = te.reduce_axis((0, 16), "k")
+    c = te.compute(
+        (3, 4, 2, 8),
+        lambda x, y, i, j: te.sum(a[x, y, i, k] * b[j, k], axis=k),
+        name="C",
+    )
+    e = Example(te.create_schedule(c.op), [a, b, c])
+    x, y, i, j = c.op.axis
+    outer, inner = e.stage.split(j, factor=4)
+    e.stage.reorder(outer, x, y, k, i, inner)
+    e.stage.prefetch_panel(a, k, [j, x, y], step=4, tiles=[([j], 4, 8)], once=True)
     return e
 
 
@@ -254,7 +329,8 @@ PRIMITIVES: list[Callable[[], Example]] = [
     split_by_factor, split_in_parts, split_of_a_split, fuse, fuse_and_split, reorder,
     reorder_inner_before_outer, tile, vectorize, unroll, parallel, pragma, peel, compute_at,
     compute_at_a_tile, compute_inline, compute_root, set_scope, cache_read, cache_write, rfactor,
-    rfactor_of_the_whole_axis, prefetch, prefetch_at, skip_outside,
+    rfactor_of_the_whole_axis, prefetch, prefetch_panel, prefetch_panels_side_by_side,
+    prefetch_panel_once, skip_outside, skip_past, fuse_by_name,
 ]  # fmt: skip
 
 
@@ -264,8 +340,9 @@ def test_primitive(make: Callable[[], Example], golden: Golden) -> None:
     plain = te.create_schedule([t.op for t in example.args if isinstance(t.op, te.ComputeOp)])
     before = treadle.lower(plain, example.args, name="before")
     after = treadle.lower(example.schedule, example.args, name="after")
-    text = f"{example.schedule.text()}\n\n{before}\n{after}"
+    text = f"{example.schedule.as_python()}\n\n{before}\n{after}"
     golden.check(f"schedule_{make.__name__}.txt", text)
+    check_again(example.schedule, example.args)
     check(example.schedule, example.args)
 
 
@@ -273,7 +350,8 @@ def test_bind_names_a_hardware_axis() -> None:
     e = simple()
     thread = te.thread_axis((0, 10), "blockIdx.x")
     e.stage.bind(e.i, thread)
-    assert e.schedule.text() == "s[C].bind(i, blockIdx.x)"
+    assert e.schedule.as_python().endswith('s[C].bind(i, te.thread_axis((0, 10), "blockIdx.x"))')
+    check_again(e.schedule, e.args)
     assert 'thread(10, "blockIdx.x")' in str(treadle.lower(e.schedule, e.args))
 
 
@@ -339,8 +417,8 @@ def inline_an_output(e: Example) -> None:
     e.stage.compute_inline()
 
 
-def an_output_at_a_loop(e: Example) -> None:
-    other, _ = chain()
+def at_a_stage_of_another_schedule(e: Example) -> None:
+    other = simple()
     e.stage.compute_at(other.stage, other.i)
 
 
@@ -382,24 +460,28 @@ def prefetch_of_what_is_not_read(e: Example) -> None:
 
 
 def skip_of_a_data_axis(e: Example) -> None:
-    e.stage.skip_outside(e.i, e.i, 0, 4)
-
-
-def skip_outside_of_nothing(e: Example) -> None:
-    e.stage.skip_outside(e.i, e.i, 4, 0)
+    e.stage.skip_outside(e.i, e.args[0], 0, 0, 4)
 
 
 def prefetch_of_now(e: Example) -> None:
     e.stage.prefetch(e.args[0], e.i, -1)
 
 
-def prefetch_at_one_place_of_two(e: Example) -> None:
-    e.stage.prefetch_at(e.args[0], e.i, (e.i,))
-
-
-def prefetch_at_a_foreign_axis(e: Example) -> None:
+def prefetch_panel_along_a_part(e: Example) -> None:
     outer, _ = e.stage.split(e.i, factor=2)
-    e.stage.prefetch_at(e.args[0], e.j, (outer, e.j))
+    e.stage.prefetch_panel(e.args[0], e.j, [outer])
+
+
+def prefetch_panel_along_nothing(e: Example) -> None:
+    e.stage.prefetch_panel(e.args[0], e.j, [])
+
+
+def prefetch_panel_of_no_step(e: Example) -> None:
+    e.stage.prefetch_panel(e.args[0], e.j, [e.i], step=0)
+
+
+def prefetch_panel_for_tiles_of_nothing(e: Example) -> None:
+    e.stage.prefetch_panel(e.args[0], e.j, [e.i], tiles=[([e.i], 0)])
 
 
 def split_after_vectorize(e: Example) -> None:
@@ -454,7 +536,8 @@ ERRORS: dict[Callable[[Example], None], str] = {
     peel_after_split: "peel of i must come before it is split\n  at    schedule of stage C",
     peel_a_loop: "i.outer is not a data axis of C\n  at    schedule of stage C",
     inline_an_output: "an output cannot be inlined\n  at    schedule of stage C",
-    an_output_at_a_loop: "an output is always computed at root\n  at    schedule of stage C",
+    at_a_stage_of_another_schedule: "compute_at: C is a stage of another schedule"
+    "\n  at    schedule of stage C",
     at_itself: "a stage cannot be computed at itself\n  at    schedule of stage C",
     an_input_at_a_loop: "compute_at: an input is not computed\n  at    schedule of stage A",
     inline_an_input: "compute_inline: an input is not computed\n  at    schedule of stage A",
@@ -471,12 +554,15 @@ ERRORS: dict[Callable[[Example], None], str] = {
     prefetch_of_what_is_not_read: "prefetch: C does not read C\n  at    schedule of stage C",
     skip_of_a_data_axis: "skip_outside: i is not an axis of a reduction\n"
     "  at    schedule of stage C",
-    skip_outside_of_nothing: "skip_outside needs begin <= end, not 4 and 0\n"
-    "  at    schedule of stage C",
     prefetch_of_now: "prefetch of A needs an offset of 0 or more\n  at    schedule of stage C",
-    prefetch_at_one_place_of_two: "prefetch_at: 1 indices for the 2 dimensions of A"
+    prefetch_panel_along_a_part: "prefetch_panel: i.outer is no axis of C"
     "\n  at    schedule of stage C",
-    prefetch_at_a_foreign_axis: "prefetch_at: i.outer is no axis of C\n  at    schedule of stage C",
+    prefetch_panel_along_nothing: "prefetch_panel of A names no axis along which tiles follow"
+    "\n  at    schedule of stage C",
+    prefetch_panel_of_no_step: "prefetch_panel of A: steps and tiles have a length of 1 or more"
+    "\n  at    schedule of stage C",
+    prefetch_panel_for_tiles_of_nothing: "prefetch_panel of A: steps and tiles have a length of 1 "
+    "or more\n  at    schedule of stage C",
     split_after_vectorize: "split: j is vectorized already, which its parts would not be"
     "\n  at    schedule of stage C\n  hint  split it first, then say so of one of its parts",
     fuse_after_prefetch: "fuse: j is where memory is fetched already, which its parts would not be"
@@ -510,6 +596,38 @@ def test_a_close_name_is_offered() -> None:
     foreign.name = "j.outr"
     with pytest.raises(treadle.ScheduleError, match=r"do you mean j\.outer\?"):
         example.stage.unroll(foreign)
+
+
+def test_an_output_is_computed_at_root() -> None:
+    e, b = chain()
+    with pytest.raises(treadle.ScheduleError) as caught:
+        e.stage.compute_at(e.schedule[b], b.op.axis[0])
+    assert str(caught.value) == (
+        "an output is always computed at root\n  at    schedule of stage C"
+    )
+
+
+SKIP_ERRORS: dict[str, Callable[[Example, te.IterVar], None]] = {
+    "skip_outside needs begin <= end, not 4 and 0": lambda e, k: e.stage.skip_outside(
+        k, e.args[0], 1, 4, 0
+    ),
+    "skip_outside: A has no dimension 2": lambda e, k: e.stage.skip_outside(k, e.args[0], 2, 0, 4),
+    "skip_outside: C reads C along dimension 0 nowhere": lambda e, k: e.stage.skip_outside(
+        k, e.args[2], 0, 0, 4
+    ),
+    "skip_past needs axes, and an end of 0 or more": lambda e, k: e.stage.skip_past(k, (k,), -1),
+    "skip_past: i.outer is no axis of C": lambda e, k: e.stage.skip_past(
+        k, e.stage.split(e.i, factor=2), 4
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", SKIP_ERRORS)
+def test_what_cannot_be_skipped(problem: str) -> None:
+    e = product()
+    with pytest.raises(treadle.ScheduleError) as caught:
+        SKIP_ERRORS[problem](e, e.stage.op.reduce_axis[0])
+    assert str(caught.value) == f"{problem}\n  at    schedule of stage C"
 
 
 REDUCTION_ERRORS = {
@@ -594,7 +712,8 @@ def test_a_schedule_is_data() -> None:
     assert repr(e.stage) == "stage(C, [i, j, k])"
     e.stage.tile(e.i, e.j, 2, 8)
     assert [s.primitive for s in e.schedule.steps] == ["split", "split", "reorder"]
-    assert str(e.schedule.steps[2]) == "s[C].reorder(i.outer, j.outer, i.inner, j.inner)"
+    assert str(e.schedule.steps[2]) == "stage 2: reorder((3, 5, 4, 6))"
+    assert hash(e.schedule.steps[2]) == hash(Step(2, "reorder", ((3, 5, 4, 6),)))
     assert e.args[2] in e.schedule
     assert te.placeholder((1,)) not in e.schedule
 

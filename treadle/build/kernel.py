@@ -160,10 +160,10 @@ class Kernel:
 
     @property
     def schedule(self) -> str:
-        """The schedule steps, one a line; of several cases one after the other."""
+        """The schedule steps as Python; of several cases one after the other."""
         if isinstance(self.work, PrimFunc):
             raise self._without("schedule")
-        return "\n\n".join(s.text() for s in self._scheduled[0])
+        return "\n\n".join(s.as_python() for s in self._scheduled[0])
 
     @cached_property
     def loops(self) -> PrimFunc:

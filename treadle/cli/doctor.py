@@ -125,7 +125,7 @@ _LINES: tuple[tuple[str, Callable[[], str]], ...] = (
     ("python", lambda: f"{platform.python_version()} · {sys.platform} {platform.machine()}"),
     ("cpu", cpu_text),
     ("features", _features),
-    ("caches", lambda: str(host().caches)),
+    ("caches", lambda: str(host().machine.sizes)),
     ("llvm", _llvm),
     ("runtime", lambda: f"native runtime {native.version()} ✓"),
     ("link", _link),

@@ -358,10 +358,9 @@ def _value(info: NodeArg, value: Any) -> Any:  # Any: what run() takes
 def _check_type(info: NodeArg, view: np.ndarray, value: object) -> None:
     if view.dtype == info.dtype:
         return
-    problem = f"input {info.name!r} is {describe(view)} but {_declared(info)} is expected"
-    if view.dtype.kind in "SU":
-        raise InputError(problem, hint="text is not computed with: give numbers")
-    raise InputError(problem, hint=conversion_hint(value, str(info.dtype)))
+    is_text = view.dtype.kind in "SU"
+    asks = "text is not computed with: give numbers"
+    raise _misfit(info, view, asks if is_text else conversion_hint(value, str(info.dtype)))
 
 
 def _from_list(info: NodeArg, value: Any) -> np.ndarray:
@@ -375,9 +374,13 @@ def _from_list(info: NodeArg, value: Any) -> np.ndarray:
 
 
 def _check_shape(info: NodeArg, view: np.ndarray) -> None:
-    expected = f"input {info.name!r} is {describe(view)} but {_declared(info)} is expected"
     if view.ndim != len(info.shape):
-        raise InputError(expected, hint=f"it has {view.ndim} dimensions, not {len(info.shape)}")
+        raise _misfit(info, view, f"it has {view.ndim} dimensions, not {len(info.shape)}")
     for axis, (size, wanted) in enumerate(zip(view.shape, info.shape, strict=True)):
         if isinstance(wanted, int) and size != wanted:
-            raise InputError(expected, hint=f"dimension {axis} is {size}, not {wanted}")
+            raise _misfit(info, view, f"dimension {axis} is {size}, not {wanted}")
+
+
+def _misfit(info: NodeArg, view: np.ndarray, hint: str) -> InputError:
+    problem = f"input {info.name!r} is {describe(view)} but {_declared(info)} is expected"
+    return InputError(problem, hint=hint)

@@ -13,7 +13,8 @@ from treadle.expr.bounds import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop.regions import Box, Span, index_span
-from treadle.te.schedule import Fuse, Split, Stage, root_values
+from treadle.te.loops import Fuse, Split, root_values
+from treadle.te.stage import Stage
 from treadle.te.tensor import IterVar
 
 Phase = Literal["whole", "init", "update"]

@@ -54,7 +54,9 @@ from treadle.loop.tensorize import (
 )
 from treadle.loop.threads import Threads, fills_threads
 from treadle.te.intrinsics import Intrinsic
-from treadle.te.schedule import AxisNote, Schedule, Split, Stage, root_values
+from treadle.te.loops import AxisNote, Split, root_values
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 from treadle.te.tensor import (
     ComputeOp,
     ExternOp,

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from itertools import product as cartesian
 from math import prod
 
 from treadle.dtype import itemsize
@@ -16,12 +18,16 @@ from treadle.loop.domains import ZERO, Nest, relax
 from treadle.loop.memory import Memory
 from treadle.loop.nodes import Buffer, For, If, Prefetch, Stmt
 from treadle.loop.regions import Box, Span, index_span
-from treadle.te.schedule import AxisNote, Stage, ceil_div
+from treadle.te.loops import AxisNote, Panel, Tiles, ceil_div, position, product
+from treadle.te.stage import Stage
+from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 LINE_BYTES = 64
 """What one prefetch brings; machines with longer lines get some twice."""
 MOST_LINES = 64
 """Prefetches of one iteration up to which they are written one after the other."""
+TILES_OF_MANY = 8
+"""Tiles that share a panel where it is not known how many: more would only fetch lines twice."""
 
 
 def matters(stage: Stage, note: AxisNote | None, nest: Nest, known: Simplifier) -> Expr:
@@ -43,32 +49,137 @@ def prefetches(
     known: Simplifier,
 ) -> list[Stmt]:
     """Return the hints that stand at the start of an iteration of loop `var`."""
-    if note is None or not (note.prefetches or note.lines) or nest.phase == "init":
+    if note is None or not (note.prefetches or note.panels) or nest.phase == "init":
         return []
     box = relax(stage, nest, known)
+    made = [h for panel in note.panels for h in _panel(stage, panel, box, memory, known)]
+    return made + _regions(stage, note, nest, box, var, memory, known)
+
+
+def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifier) -> list[Stmt]:
+    """Return the hints of `prefetch_panel`."""
+    source = memory.schedule[panel.tensor]
+    buffer = memory.buffers.get((id(source), panel.tensor.value_index))
+    is_made = source.attach.kind != "at" or id(source) in memory.computed
+    if buffer is None or not is_made or not buffer.shape:
+        return []
+    first: dict[Expr, Expr] = {axis: span.start for axis, span in box.items()}
+    start = memory.offsets.get(id(source), (ZERO,) * len(buffer.shape))
+    tile, count = _tile_number(panel.tiles)
+    made: list[Stmt] = []
+    for read in dict.fromkeys(memory.reads(stage, source)):
+        for place in _shares(stage, panel, read, tile, count, box, known):
+            at = (ex.substitute(i, first) - o for i, o in zip(place, start, strict=True))
+            made.append(Prefetch(buffer, tuple(known.run(i) for i in at)))
+    if not panel.once:
+        return made
+    needed = known.run(ex.substitute(ex.binary("eq", tile, 0), first))
+    if known.prove(needed) is False:
+        return []
+    return made if known.prove(needed) else [If(needed, line) for line in made]
+
+
+def _tile_number(groups: Sequence[Tiles]) -> tuple[Expr, int]:
+    """Return which of the tiles that read the same this is, and how many there are; 0: unknown."""
+    number: Expr = ZERO
+    count = 1
+    for group in groups:
+        at: Expr = position(group.axes)
+        extents = [int_value(a.extent) or 0 for a in group.axes]
+        length = prod(extents) if group.wrap is None else group.wrap
+        if group.wrap is not None:
+            at = at % group.wrap
+        several = -(-length // group.size)
+        number = number * max(1, several) + at // group.size
+        count *= several
+    return number, count
+
+
+def _shares(
+    stage: Stage,
+    panel: Panel,
+    read: Sequence[Expr],
+    tile: Expr,
+    count: int,
+    box: Box,
+    known: Simplifier,
+) -> list[tuple[Expr, ...]]:
+    """Return the places that one iteration of a tile fetches, for a read of this tile."""
+    op, shape = stage.op, panel.tensor.shape
+    assert isinstance(op, ComputeOp)
+    place = [ex.substitute(i, _advanced(panel.ahead, panel.step)) for i in read]
+    spans = [index_span(i, box, d, known) for i, d in zip(read, shape, strict=True)]
+    lines = range(0, int_value(spans[-1].extent) or 1, _line_elements(panel.tensor.dtype))
+    if panel.once:
+        offsets = [range(int_value(x.extent) or 1) for x in spans[:-1]]
+        return [_moved(place, each) for each in cartesian(*offsets, lines)]
+    inner = next((d for d, i in enumerate(read) if _uses(i, op.reduce_axis)), len(read) - 1)
+    outer = panel.ahead[0]
+    next_step: dict[Expr, Expr] = {outer: outer + panel.step}
+    apart = [int_value(known.run(ex.substitute(i, next_step) - i)) or 0 for i in read[:inner]]
+    side = next((d for d, n in enumerate(apart) if n > 1 and _uses(read[d], (outer,))), None)
+    if side is None and not any(_uses(i, panel.ahead) for i in read[:inner]):
+        return []  # not made of panels: what the next tile reads lies between what this one does
+    if side is None:
+        steps = [a for a in op.reduce_axis if int_value(box[a].extent) == 1]
+        return _part_of_run(panel.tensor, place[:inner], steps, tile, count)
+    share = -(-apart[side] // (count or TILES_OF_MANY))
+    chosen = [ex.minimum(tile * share + k, apart[side] - 1) for k in range(share)]
+    zeros = [ZERO] * (len(place) - 1)
     return [
-        *_single_lines(note, box, memory, known),
-        *_regions(stage, note, nest, box, var, memory, known),
+        _moved(place, (*zeros[:side], c, *zeros[side + 1 :], Const.of(line)))
+        for c in chosen
+        for line in lines
     ]
 
 
-def _single_lines(note: AxisNote, box: Box, memory: Memory, known: Simplifier) -> list[Stmt]:
-    """Return the hints of `prefetch_at`."""
-    first: dict[Expr, Expr] = {axis: span.start for axis, span in box.items()}
-    made: list[Stmt] = []
-    for tensor, indices, where in note.lines:
-        source = memory.schedule[tensor]
-        buffer = memory.buffers.get((id(source), tensor.value_index))
-        if buffer is None or (source.attach.kind == "at" and id(source) not in memory.computed):
-            continue
-        start = memory.offsets.get(id(source), (ZERO,) * len(indices))
-        at = (ex.substitute(i, first) - o for i, o in zip(indices, start, strict=True))
-        line = Prefetch(buffer, tuple(known.run(i) for i in at))
-        needed = known.run(ex.substitute(where, first))
-        holds = known.prove(needed)
-        if holds is not False:
-            made.append(line if holds else If(needed, line))
-    return made
+def _part_of_run(
+    tensor: Tensor, place: Sequence[Expr], axes: Sequence[IterVar], tile: Expr, count: int
+) -> list[tuple[Expr, ...]]:
+    """Return the part of the one run of memory that this iteration of this tile fetches.
+
+    `axes` are those of the reduction whose loops are open. None where it would be more than a line:
+    a panel is used about as fast as memory gives it then, and to fetch some steps ahead is enough.
+    """
+    elements = prod(int_value(d) or 0 for d in tensor.shape[len(place) :])
+    steps = prod(int_value(a.extent) or 0 for a in axes)
+    if not elements or not steps or not axes:
+        return []
+    width = elements // steps
+    part = -(-width // (count or TILES_OF_MANY))
+    if part > _line_elements(tensor.dtype):
+        return []
+    at = (ex.minimum(tile, width // part) * steps + position(axes)) * part
+    return [(*place, *[ZERO] * (tensor.ndim - len(place) - 1), at)]
+
+
+def _advanced(ahead: Sequence[IterVar], step: int) -> dict[Expr, Expr]:
+    """Return the axes of the next tile: after the end of the inner ones a step of the first."""
+    outer, *inner = ahead
+    if not inner:
+        return {outer: outer + step}
+    length = reduce(product, (a.extent for a in inner))
+    at = position(inner) + 1
+    is_past = at >= length
+    at = ex.select(is_past, 0, at)
+    later: dict[Expr, Expr] = {outer: outer + ex.select(is_past, step, 0)}
+    for k, axis in enumerate(inner):
+        rest = [a.extent for a in inner[k + 1 :]]
+        later[axis] = at // reduce(product, rest) if rest else at
+        at = at % reduce(product, rest) if rest else at
+    return later
+
+
+def _line_elements(dtype: str) -> int:
+    return max(1, LINE_BYTES // itemsize(dtype))
+
+
+def _uses(index: Expr, axes: Sequence[IterVar]) -> bool:
+    return any(n in axes for n in ex.walk(index))
+
+
+def _moved(place: Sequence[Expr], by: Sequence[int | Expr]) -> tuple[Expr, ...]:
+    return tuple(i + n for i, n in zip(place, by, strict=True))
 
 
 def _regions(
@@ -134,7 +245,7 @@ def _lines(
     known: Simplifier,
 ) -> Stmt:
     """Return loops that prefetch every cache line of a region of a buffer."""
-    steps = [1] * (len(spans) - 1) + [max(1, LINE_BYTES // itemsize(buffer.dtype))]
+    steps = [1] * (len(spans) - 1) + [_line_elements(buffer.dtype)]
     loops: list[tuple[Var, Expr]] = []
     at: list[Expr] = []
     for span, step in zip(spans, steps, strict=True):

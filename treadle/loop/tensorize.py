@@ -16,7 +16,8 @@ from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Call, Cast, Const, Expr, Load, Select, Var, int_value
 from treadle.te.intrinsics import Intrinsic, find_intrinsic
-from treadle.te.schedule import Split, Stage
+from treadle.te.loops import Split
+from treadle.te.stage import Stage
 from treadle.te.tensor import IterVar, Reduce
 
 _COMMUTATIVE = frozenset({"add", "mul", "min", "max", "bitand", "bitor", "bitxor", "and", "or"})

@@ -17,7 +17,8 @@ from treadle.expr.nodes import Const, Expr, Var, free_vars, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop.nodes import Scope
 from treadle.loop.regions import Box, Span, swept
-from treadle.te.schedule import Split, Stage
+from treadle.te.loops import Split
+from treadle.te.stage import Stage
 from treadle.te.tensor import IterVar
 
 _SHARING: Mapping[Scope, tuple[str, ...]] = {

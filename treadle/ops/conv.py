@@ -12,14 +12,21 @@ from math import prod
 
 import numpy as np
 
+from treadle.dtype import to_numpy
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
-from treadle.ops.accumulate import Product, narrowed, product, product_example
-from treadle.ops.numeric import dims_of, in_float64
+from treadle.ops.accumulate import (
+    narrowed,
+    product,
+    product_example,
+    reference_factors,
+    result_type,
+)
+from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.plain_conv import schedule_plain_conv
 from treadle.ops.window import (
     WindowAxis,
@@ -41,13 +48,17 @@ from treadle.te import tensor as te
 
 @dataclass(frozen=True, slots=True)
 class ConvAttrs(Attrs):
-    """How the window moves, one entry per spatial axis; empty means 1 (0 for pads) everywhere."""
+    """How the window moves, one entry per spatial axis; empty means 1 (0 for pads) everywhere.
+
+    `out_dtype` is the element type of the result; empty: that of the factors, int32 of bytes.
+    """
 
     strides: tuple[int, ...] = ()
     pads_before: tuple[int, ...] = ()
     pads_after: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
     groups: int = 1
+    out_dtype: str = ""
 
 
 def conv_axes(
@@ -59,10 +70,14 @@ def conv_axes(
     )
 
 
-def check_factors(x: TensorType, w: TensorType, x_ndim: int, w_ndim: int, layout: str) -> None:
-    """Raise TypeMismatch unless data and weights have these ranks and one numeric type."""
+def _check_ranks(x: TensorType, w: TensorType, x_ndim: int, w_ndim: int, layout: str) -> None:
     if x.ndim != x_ndim or w.ndim != w_ndim:
         raise TypeMismatch(f"the data {x} and weights {w} are not {layout}")
+
+
+def check_factors(x: TensorType, w: TensorType, x_ndim: int, w_ndim: int, layout: str) -> None:
+    """Raise TypeMismatch unless data and weights have these ranks and one numeric type."""
+    _check_ranks(x, w, x_ndim, w_ndim, layout)
     if x.dtype != w.dtype:
         raise TypeMismatch(f"the data {x} and weights {w} have different element types")
     if x.dtype == "bool":
@@ -89,7 +104,8 @@ def infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
     """Return the type of a convolution. Raises: TypeMismatch where the factors do not fit."""
     data, weights = tensor_type(x), tensor_type(w)
     rank = max(data.ndim, 3)
-    check_factors(data, weights, rank, rank, "[n, c, *spatial] and [oc, c/groups, *kernel]")
+    _check_ranks(data, weights, rank, rank, "[n, c, *spatial] and [oc, c/groups, *kernel]")
+    dtype = result_type(data.dtype, weights.dtype, attrs.out_dtype)
     filters, per_group, *kernel = weights.static_shape
     channels = known_extent(data, 1, "channels")
     check_groups(attrs.groups, channels, filters)
@@ -99,7 +115,7 @@ def infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
             f"the data {data} has {channels}"
         )
     axes = conv_axes(attrs, data.shape[2:], kernel)
-    return data.with_shape((data.shape[0], filters, *(a.out for a in axes)))
+    return TensorType((data.shape[0], filters, *(a.out for a in axes)), dtype)
 
 
 def conv_rules(attrs: ConvAttrs, result: Type, x: Type, w: Type) -> Iterator[SizeRule]:
@@ -121,10 +137,7 @@ def stages(pad: te.Tensor | None, total: te.Tensor, dtype: str) -> list[te.Tenso
     return rest if pad is None else [pad, *rest]
 
 
-def compute_conv(
-    attrs: ConvAttrs, x: te.Tensor, w: te.Tensor, product: Product = product
-) -> list[te.Tensor]:
-    """Return the stages of a convolution; `product` is what is summed of two elements."""
+def _compute_conv(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
     filters, per_group, *kernel = TensorType(w.shape, w.dtype).static_shape
     axes = conv_axes(attrs, dims_of(x)[2:], kernel)
     pad = padded(x, axes)
@@ -135,10 +148,11 @@ def compute_conv(
     def element(n: Expr, oc: Expr, *o: Expr) -> Expr:
         channel = input_channel(oc, ic, filters, attrs.groups, per_group)
         at = (n, channel, *positions(axes, o, taps))
-        return te.sum(product(source[at], w[(oc, ic, *taps)]), axis=[ic, *taps])
+        return te.sum(product(source[at], w[(oc, ic, *taps)], out), axis=[ic, *taps])
 
+    out = result_type(x.dtype, w.dtype, attrs.out_dtype)
     total = te.compute_one((x.shape[0], filters, *(a.out for a in axes)), element, name="conv")
-    return stages(pad, total, x.dtype)
+    return stages(pad, total, out)
 
 
 def input_channel(oc: Expr, ic: Expr, filters: int, groups: int, per_group: int) -> Expr:
@@ -153,14 +167,15 @@ def reference_conv(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray
     """Return the convolution of arrays: one matrix product per tap of the window."""
     axes = conv_axes(attrs, x.shape[2:], w.shape[2:])
     outputs = known(a.out for a in axes)
-    g = attrs.groups
-    data = pad_array(in_float64(x), 2, axes, 0)
-    weights = in_float64(w).reshape(g, w.shape[0] // g, *w.shape[1:])
+    g, out = attrs.groups, result_type(x.dtype.name, w.dtype.name, attrs.out_dtype)
+    factor, weights = reference_factors(x, w, out)
+    data = pad_array(factor, 2, axes, 0)
+    weights = weights.reshape(g, w.shape[0] // g, *w.shape[1:])
     result = np.zeros((x.shape[0], g, w.shape[0] // g, prod(outputs)), data.dtype)
     for tap, view in tap_views(data, axes, outputs):
         rows = np.ascontiguousarray(view).reshape(x.shape[0], g, w.shape[1], prod(outputs))
         result += _at_tap(weights, tap) @ rows
-    return result.reshape(x.shape[0], w.shape[0], *outputs).astype(x.dtype)
+    return result.reshape(x.shape[0], w.shape[0], *outputs).astype(to_numpy(out))
 
 
 def _at_tap(weights: np.ndarray, tap: tuple[int, ...]) -> np.ndarray:
@@ -196,6 +211,12 @@ def _conv_examples() -> tuple[Example, ...]:
         product_example(((1, 4, 6, 6), (4, 4, 3, 3)), same, f16, rtol=2e-3, atol=2e-3),
         product_example(((1, 4, 6, 6), (4, 4, 3, 3)), same, f64),
         product_example(((1, 4, 6, 6), (4, 4, 3, 3)), same, ("int32", "int32"), low=-9, high=9),
+        product_example(((1, 4, 6, 6), (4, 4, 3, 3)), same, ("int8", "int8"), low=-128, high=128),
+        product_example(((1, 4, 6, 6), (4, 4, 3, 3)), same, ("uint8", "int8"), low=0, high=120),
+        product_example(((1, 4, 6, 6), (4, 4, 3, 3)), {**same, "out_dtype": "float32"}, f16),
+        product_example(
+            ((1, 4, 6, 6), (4, 4, 3, 3)), {"out_dtype": "float32"}, ("bfloat16", "bfloat16")
+        ),
     )
 
 
@@ -209,7 +230,7 @@ conv: Operator[ConvAttrs] = register(
         name="conv",
         infer=infer_conv,
         reference=reference_conv,
-        compute=compute_conv,
+        compute=_compute_conv,
         rules=conv_rules,
         attrs_type=ConvAttrs,
         fusion=Fusion.ANCHOR,
@@ -233,6 +254,7 @@ class ConvTransposeAttrs(Attrs):
     dilations: tuple[int, ...] = ()
     groups: int = 1
     output_padding: tuple[int, ...] = ()
+    out_dtype: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,13 +374,14 @@ def transposed_axes(
 def _infer_conv_transpose(attrs: ConvTransposeAttrs, x: Type, w: Type) -> TensorType:
     data, weights = tensor_type(x), tensor_type(w)
     rank = max(data.ndim, 3)
-    check_factors(data, weights, rank, rank, "[n, c, *spatial] and [c, oc/groups, *kernel]")
+    _check_ranks(data, weights, rank, rank, "[n, c, *spatial] and [c, oc/groups, *kernel]")
+    dtype = result_type(data.dtype, weights.dtype, attrs.out_dtype)
     channels, per_group, *kernel = weights.static_shape
     check_groups(attrs.groups, channels, per_group * attrs.groups)
     if channels != known_extent(data, 1, "channels"):
         raise TypeMismatch(f"the weights {weights} and the data {data} differ in channels")
     axes = transposed_axes(attrs, data.shape[2:], kernel)
-    return data.with_shape((data.shape[0], per_group * attrs.groups, *(a.out for a in axes)))
+    return TensorType((data.shape[0], per_group * attrs.groups, *(a.out for a in axes)), dtype)
 
 
 def _spread_weights(w: te.Tensor, axes: Sequence[TransposedAxis]) -> te.Tensor | None:
@@ -404,16 +427,17 @@ def _compute_conv_transpose(
             (n, c, *(a.position(q, t) for a, q, t in zip(axes, step, taps, strict=True)))
         ]
         tap = [a.element(phase.get(k), t) for k, (a, t) in enumerate(zip(axes, taps, strict=True))]
-        return te.sum(product(value, weights[(c, own, *tap)]), axis=[ic, *taps])
+        return te.sum(product(value, weights[(c, own, *tap)], out), axis=[ic, *taps])
 
+    out = result_type(x.dtype, w.dtype, attrs.out_dtype)
     strides = [axes[k].stride for k in phased]
     shape = (x.shape[0], filters, *strides, *(a.steps for a in axes))
     name = "conv_transpose.phases" if phased else "conv_transpose"
     total = te.compute_one(shape, element, name=name)
     before = ([] if spread is None else [spread]) + ([] if pad is None else [pad])
     if not phased:
-        return before + narrowed(total, x.dtype, "conv_transpose_cast")
-    return [*before, total, _interleaved(total, axes, x.dtype)]
+        return before + narrowed(total, out, "conv_transpose_cast")
+    return [*before, total, _interleaved(total, axes, out)]
 
 
 def _interleaved(total: te.Tensor, axes: Sequence[TransposedAxis], dtype: str) -> te.Tensor:
@@ -433,8 +457,10 @@ def _reference_conv_transpose(
 ) -> np.ndarray:
     axes = transposed_axes(attrs, x.shape[2:], w.shape[2:])
     n, g, filters = x.shape[0], attrs.groups, w.shape[1]
-    data = in_float64(x).reshape(n, g, x.shape[1] // g, prod(x.shape[2:]))
-    weights = in_float64(w).reshape(g, w.shape[0] // g, *w.shape[1:])
+    out = result_type(x.dtype.name, w.dtype.name, attrs.out_dtype)
+    data, weights = reference_factors(x, w, out)
+    data = data.reshape(n, g, x.shape[1] // g, prod(x.shape[2:]))
+    weights = weights.reshape(g, w.shape[0] // g, *w.shape[1:])
     windows = [
         WindowAxis((s - 1) * a.stride + (a.kernel - 1) * a.dilation + 1, a.kernel, a.stride, 0, 0,
                    a.dilation)
@@ -447,7 +473,7 @@ def _reference_conv_transpose(
     before = [(0, 0), (0, 0), *((max(0, -a.before), max(0, a.more - a.after)) for a in axes)]
     starts = [max(0, a.before) for a in axes]
     kept = [slice(s, s + o) for s, o in zip(starts, known(a.out for a in axes), strict=True)]
-    return np.pad(full, before)[(slice(None), slice(None), *kept)].astype(x.dtype)
+    return np.pad(full, before)[(slice(None), slice(None), *kept)].astype(to_numpy(out))
 
 
 def _flops_conv_transpose(attrs: ConvTransposeAttrs, x: Type, w: Type) -> Dim:
@@ -479,6 +505,12 @@ conv_transpose: Operator[ConvTransposeAttrs] = register(
                 ((1, 2, 4, 5), (2, 3, 3, 2)), {"dilations": (2, 3), "pads_before": (1, 0)}
             ),
             product_example(((1, 4, 7), (4, 1, 3)), {"groups": 4, "pads_after": (1,)}),
+            product_example(
+                ((1, 3, 5, 6), (3, 4, 2, 2)), {"strides": (2, 2)}, ("uint8", "int8"), low=0, high=99
+            ),
+            product_example(
+                ((1, 3, 5, 6), (3, 4, 3, 3)), {"out_dtype": "float32"}, ("float16", "float16")
+            ),
             product_example(((1, 2, 3, 3, 2), (2, 2, 2, 2, 2)), {"strides": (1, 2, 2)}),
             product_example(
                 ((1, 4, 4, 4), (4, 4, 3, 3)),

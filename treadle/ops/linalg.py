@@ -16,7 +16,7 @@ from treadle.graph.types import Dim, Type, known_sizes, product_of
 from treadle.loop.build import ZERO, assign, counter, declared, loop, nest, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
 from treadle.ops.numeric import FLOATS, accumulator, check_elements, dims_of, in_float64
-from treadle.ops.schedules.stages import PARALLEL_WORK
+from treadle.ops.schedules.stages import MANY_ELEMENTS
 from treadle.te import tensor as te
 from treadle.te.tensor import Tensor
 
@@ -109,7 +109,7 @@ def _compute(a: Attrs, x: Tensor) -> list[Tensor]:
 
     def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         elimination = _Elimination(ins[0], outs[0], outs[1], n)
-        many = not isinstance(count, int) or (count * n**3 >= PARALLEL_WORK and count > 1)
+        many = not isinstance(count, int) or (count * n**3 >= MANY_ELEMENTS and count > 1)
         return loop(count, elimination.matrix, "b", "parallel" if many else "serial")
 
     made = te.extern([(count, n, n), (count,)], [flat], build, "eliminated", wide)

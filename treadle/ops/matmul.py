@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from treadle.dtype import to_numpy
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, ExprLike, int_value
 from treadle.graph.operator import Attrs, Fusion, Operator, register
@@ -18,8 +20,14 @@ from treadle.graph.types import (
     broadcast_shapes,
     tensor_type,
 )
-from treadle.ops.accumulate import narrowed, product, product_example
-from treadle.ops.numeric import dims_of, in_float64
+from treadle.ops.accumulate import (
+    narrowed,
+    product,
+    product_example,
+    reference_factors,
+    result_type,
+)
+from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.matmul import schedule_matmul
 from treadle.te import tensor as te
 
@@ -39,20 +47,27 @@ def check_inner(a: TensorType, b: TensorType, k: Dim) -> None:
         raise TypeMismatch(f"{a} and {b} do not multiply: {inner} columns against {k} rows")
 
 
-def _infer_matmul(attrs: Attrs, a: Type, b: Type) -> TensorType:
+@dataclass(frozen=True, slots=True)
+class MatmulAttrs(Attrs):
+    """`out_dtype`: the element type of the result; empty: that of the factors, int32 of bytes."""
+
+    out_dtype: str = ""
+
+
+def _infer_matmul(attrs: MatmulAttrs, a: Type, b: Type) -> TensorType:
     x, y = tensor_type(a), tensor_type(b)
     if x.ndim < 2 or y.ndim < 2:
         raise TypeMismatch(
             f"the factors {x} and {y} must have at least 2 dimensions",
             hint="reshape a vector into a matrix of one row or column",
         )
-    check_dtypes(x, y)
+    dtype = result_type(x.dtype, y.dtype, attrs.out_dtype)
     check_inner(x, y, y.shape[-2])
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    return x.with_shape((*batch, x.shape[-2], y.shape[-1]))
+    return TensorType((*batch, x.shape[-2], y.shape[-1]), dtype)
 
 
-def _matmul_rules(attrs: Attrs, result: Type, a: Type, b: Type) -> Iterator[SizeRule]:
+def _matmul_rules(attrs: MatmulAttrs, result: Type, a: Type, b: Type) -> Iterator[SizeRule]:
     x, y, batch = (tensor_type(t).shape for t in (a, b, result))
     yield from equal([(x[-1], y[-2])])
     for shape in (x, y):
@@ -66,7 +81,7 @@ def _batch_index(x: te.Tensor, batch: Sequence[Expr]) -> tuple[ExprLike, ...]:
     return tuple(0 if int_value(d) == 1 else i for d, i in zip(own, batch[skip:], strict=True))
 
 
-def _compute_matmul(attrs: Attrs, a: te.Tensor, b: te.Tensor) -> list[te.Tensor]:
+def _compute_matmul(attrs: MatmulAttrs, a: te.Tensor, b: te.Tensor) -> list[te.Tensor]:
     k = te.reduce_axis((0, a.shape[-1]), "k")
     batch = broadcast_shapes(dims_of(a)[:-2], dims_of(b)[:-2])
 
@@ -74,23 +89,25 @@ def _compute_matmul(attrs: Attrs, a: te.Tensor, b: te.Tensor) -> list[te.Tensor]
         lead, row, column = i[:-2], i[-2], i[-1]
         left = a[(*_batch_index(a, lead), row, k)]
         right = b[(*_batch_index(b, lead), k, column)]
-        return te.sum(product(left, right), axis=k)
+        return te.sum(product(left, right, out), axis=k)
 
+    out = result_type(a.dtype, b.dtype, attrs.out_dtype)
     total = te.compute_one((*batch, a.shape[-2], b.shape[-1]), element, name="matmul")
-    return narrowed(total, a.dtype, "matmul_cast")
+    return narrowed(total, out, "matmul_cast")
 
 
-def _reference_matmul(attrs: Attrs, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    result: np.ndarray = np.matmul(in_float64(a), in_float64(b))
-    return result.astype(a.dtype)
+def _reference_matmul(attrs: MatmulAttrs, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    out = result_type(a.dtype.name, b.dtype.name, attrs.out_dtype)
+    result: np.ndarray = np.matmul(*reference_factors(a, b, out))
+    return result.astype(to_numpy(out))
 
 
-def _flops_matmul(attrs: Attrs, a: Type, b: Type) -> Dim:
+def _flops_matmul(attrs: MatmulAttrs, a: Type, b: Type) -> Dim:
     out = _infer_matmul(attrs, a, b)
     return 2 * out.elements * tensor_type(a).shape[-1]
 
 
-matmul: Operator[Attrs] = register(
+matmul: Operator[MatmulAttrs] = register(
     Operator(
         name="matmul",
         schedule={"cpu": schedule_matmul},
@@ -98,6 +115,7 @@ matmul: Operator[Attrs] = register(
         reference=_reference_matmul,
         compute=_compute_matmul,
         rules=_matmul_rules,
+        attrs_type=MatmulAttrs,
         fusion=Fusion.ANCHOR,
         flops=_flops_matmul,
         examples=(
@@ -117,7 +135,15 @@ matmul: Operator[Attrs] = register(
                 ((3, 40), (40, 4)), dtypes=("bfloat16", "bfloat16"), rtol=8e-3, atol=8e-3
             ),
             product_example(((3, 5), (5, 4)), dtypes=("int32", "int32"), low=-9, high=9),
-            product_example(((3, 50), (50, 4)), dtypes=("int8", "int8"), low=-100, high=100),
+            product_example(((3, 50), (50, 4)), dtypes=("int8", "int8"), low=-128, high=128),
+            product_example(((3, 50), (50, 20)), dtypes=("uint8", "int8"), low=0, high=120),
+            product_example(((3, 50), (50, 20)), dtypes=("uint8", "uint8"), low=0, high=256),
+            product_example(((3, 50), (50, 4)), dtypes=("int16", "int16"), low=-9, high=9),
+            product_example(
+                ((3, 50), (50, 4)), {"out_dtype": "int32"}, ("int16", "int16"), low=-999, high=999
+            ),
+            product_example(((3, 40), (40, 4)), {"out_dtype": "float32"}, ("bfloat16", "bfloat16")),
+            product_example(((3, 40), (40, 4)), {"out_dtype": "float32"}, ("float16", "float16")),
             product_example(((3, 5), (5, 4)), dtypes=("uint64", "uint64"), low=0, high=9),
         ),
     )

@@ -769,11 +769,18 @@ def _infer_gather(a: AxisAttrs, data: Type, indices: Type) -> Type:
     return source.with_shape(source.shape[: a.axis] + at.shape + source.shape[a.axis + 1 :])
 
 
+_MOST_SHORT = (1 << 31) - 1
+
+
 def _position(index: Expr, extent: Dim) -> Expr:
-    """Return an index from data as a position: negative ones wrap, the rest is clamped."""
-    at = nodes.cast(index, dt.INDEX)
+    """Return an index from data as a position: negative ones wrap, the rest is clamped.
+
+    That is done in 32 bits where index and extent have no more: twice as many to a vector.
+    """
+    is_short = index.dtype == "int32" and isinstance(extent, int) and extent <= _MOST_SHORT
+    at = index if is_short else nodes.cast(index, dt.INDEX)
     at = nodes.select(at < 0, at + extent, at)
-    return te.max(te.min(at, extent - 1), 0)
+    return nodes.cast(te.max(te.min(at, extent - 1), 0), dt.INDEX)
 
 
 def _gather_rules(a: AxisAttrs, result: Type, data: Type, indices: Type) -> Iterator[SizeRule]:

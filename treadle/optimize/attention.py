@@ -67,6 +67,8 @@ class _Sizes:
 
 def _attention(call: Call, uses: Uses, target: Target) -> Node | None:
     weights, values = call.args
+    if call.type != tensor_type(values.type).with_shape(tensor_type(call.type).shape):
+        return None  # sums of halves as float32: attend gives what it is given
     turned_weights = swapped_operand(values)
     if turned_weights is not None and uses.is_single(values):
         made = _attended(call, turned_weights, _turned(weights), uses, target)
@@ -196,7 +198,7 @@ def _turned_step(step: Call, turned: dict[Node, Node]) -> Node:
         if factor is not None and isinstance(keys, Call):
             keys = next(a for a in keys.args if a is not factor)
             queries = multiply(queries, factor, origin=step.origin)
-        return matmul(_turned(keys), _turned(queries), origin=step.origin)
+        return matmul.call(step.attrs, (_turned(keys), _turned(queries)), origin=step.origin)
     assert isinstance(step.op, Operator)
     args = [turned[a] if a in turned else _turned(a) for a in step.args]
     return step.op.call(step.attrs, args, origin=step.origin)

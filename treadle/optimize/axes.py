@@ -114,7 +114,7 @@ def _sink_below_product(call: Call, uses: Uses) -> Node | None:
     before, after = ([s[:-2] for s in map(_shape, nodes) if s] for nodes in (values, call.args))
     if before[0] != before[1] or after[0] != after[1]:
         return None
-    made = matmul(*values, origin=call.origin)
+    made = matmul.call(call.attrs, values, origin=call.origin)
     return reshaped(made, tensor_type(call.type).shape, call.origin)
 
 

@@ -9,7 +9,8 @@ ways to multiply them, the first that the target has an instruction for is taken
    instruction takes bytes of the other sign, x is moved by 128, and z with it.
 2. pairs: both factors as 16-bit integers.
 
-Both give the sums of int32 factors, bit by bit: additions wrap alike.
+Both give the sums of int32 factors, bit by bit: additions wrap alike. Factors of bfloat16 are
+multiplied in pairs, too, where there is an instruction; the sums are float32.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from treadle.dtype import is_integer, max_value, min_value
+from treadle.dtype import bits, is_integer, is_signed, max_value, min_value
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import tensor_type
@@ -38,9 +39,9 @@ _DEPTH = 16
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """Two factors as small integers: the int32 data are `data` less `zero`.
+    """Two factors as small numbers: the data are `data` less `zero`.
 
-    `zero` is a number, or a value of one element. `weights` are in the order of the int32 ones.
+    `zero` is a number, or a value of one element. `weights` are in the order they had.
     """
 
     data: Node
@@ -62,11 +63,17 @@ class Factors:
         """How many steps of the reduction are multiplied at once."""
         return steps_in_word(self.data_type)
 
-    def less_zero(self, total: Node, columns: np.ndarray, origin: str) -> Node:
-        """Return the sums of the data less their zero; `columns` are those of the weights."""
+    def less_zero(self, total: Node, axes: tuple[int, ...], trailing: int, origin: str) -> Node:
+        """Return the sums of the data less their zero.
+
+        `axes` of the weights are those that are summed over; `trailing` axes of the sums come after
+        those that are left.
+        """
+        if self.zero == 0:
+            return total
+        columns = self.weights.sum(axis=axes, dtype="int64")
+        columns = columns.reshape(*columns.shape, *(1,) * trailing)
         if isinstance(self.zero, int):
-            if self.zero == 0 or not columns.any():
-                return total
             taken: Node = Constant.of((self.zero * columns).astype("int32"))
         else:
             sums = Constant.of(columns.astype("int32"))
@@ -75,8 +82,13 @@ class Factors:
 
 
 def small_factors(x: Node, w: Node, steps: int, target: Target) -> Factors | None:
-    """Return the factors of a sum of `steps` products as small integers; None: as they are."""
-    if steps < 2 or not isinstance(w, Constant) or tensor_type(x.type).dtype != "int32":
+    """Return the factors of a sum of `steps` products as small numbers; None: as they are."""
+    dtype = tensor_type(x.type).dtype
+    if steps < 2 or not isinstance(w, Constant):
+        return None
+    if dtype == "bfloat16" and dot_for(dtype, dtype, target) is not None:
+        return Factors(x, 0, w.value)
+    if not is_integer(dtype) or bits(dtype) > 32:
         return None
     limits = _range(w, _DEPTH)
     if limits is None:
@@ -116,18 +128,21 @@ def _byte_factors(x: Node, w: Constant, target: Target) -> Factors | None:
 
 
 def _bytes_less_zero(x: Node, depth: int) -> tuple[Node, int | Node] | None:
-    """Return bytes and what is taken off them where an int32 value is made so."""
+    """Return bytes and what is taken off them where an integer value is made so."""
+    if tensor_type(x.type).dtype in _BYTES:
+        return x, 0
     if not isinstance(x, Call) or not depth:
         return None
+    dtype, source = (tensor_type(n.type).dtype for n in (x, x.args[0]))
     if x.op is ew.cast:
-        is_byte = tensor_type(x.args[0].type).dtype in _BYTES
-        return (x.args[0], 0) if is_byte else None
+        keeps = is_signed(dtype) or not is_signed(source)
+        return (x.args[0], 0) if source in _BYTES and keeps else None
     if x.op in _MOVES:
         inner = _bytes_less_zero(x.args[0], depth - 1)
         if inner is None:
             return None
         return g.with_operands(x, [inner[0], *x.args[1:]]), inner[1]
-    if x.op is not ew.subtract:
+    if x.op is not ew.subtract or dtype != "int32":
         return None
     inner, zero = _bytes_less_zero(x.args[0], depth - 1), _one_number(x.args[1])
     if inner is None or zero is None or inner[1] != 0 or x.type != x.args[0].type:
@@ -187,8 +202,7 @@ def conv_of_steps(node: Call, factors: Factors) -> Node:
     data = transpose(apart, perm=perm, origin=origin)
     weights = packed_constant(grouped(factors.weights, 1), w)
     total = conv_dot.call(attrs, (data, weights), origin=origin)
-    columns = factors.weights.astype("int64").sum(axis=tuple(range(1, ndim + 2)))
-    return factors.less_zero(total, columns.reshape(-1, *(1,) * ndim), origin)
+    return factors.less_zero(total, tuple(range(1, ndim + 2)), ndim, origin)
 
 
 def _padded_by_zero(

@@ -36,7 +36,9 @@ def _flatten_product(call: Call, uses: Uses) -> Node | None:
         return None
     flat = reshaped(a, (product_of(rows.shape[:-1]), rows.shape[-1]), a.origin)
     return reshape(
-        matmul(flat, b, origin=call.origin), shape=tensor_type(call.type).shape, origin=call.origin
+        matmul.call(call.attrs, (flat, b), origin=call.origin),
+        shape=tensor_type(call.type).shape,
+        origin=call.origin,
     )
 
 

@@ -248,13 +248,21 @@ def empty_numpy(
 
     `spares` gives large memory of this size, which need not be fresh.
     """
-    kind = dtypes.to_numpy(dtype)
+    return placed_numpy(shape, dtypes.to_numpy(dtype), spares)[0]
+
+
+def placed_numpy(
+    shape: Sequence[int], kind: np.dtype, spares: native.Spares | None = None
+) -> tuple[np.ndarray, int]:
+    """Return an array as `empty_numpy` does, and its address."""
     size = math.prod(shape) * kind.itemsize
     if size > _SMALL:
         block = native.Block(size) if spares is None else spares.block()
-        return np.asarray(block).view(kind).reshape(shape)
+        return np.asarray(block).view(kind).reshape(shape), block.pointer
     memory = np.empty(size + native.ALIGNMENT, np.uint8)
-    return np.ndarray(shape, kind, memory, -native.address_in(memory) % native.ALIGNMENT)
+    address = native.address_in(memory)
+    offset = -address % native.ALIGNMENT
+    return np.ndarray(shape, kind, memory, offset), address + offset
 
 
 def _check_device(device: Device | None) -> None:

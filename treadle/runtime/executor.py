@@ -24,7 +24,7 @@ from treadle.runtime.array import (
     as_numpy,
     conversion_hint,
     describe,
-    empty_numpy,
+    placed_numpy,
     ready,
 )
 from treadle.runtime.artifact_file import ArtifactFile
@@ -69,10 +69,12 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     )
 
 
-def _taken(handle: ExecutorHandle, index: int, leftovers: native.Leftovers) -> NDArray:
-    info = handle.result(index)
-    memory = np.asarray(handle.take_output(index, info.nbytes, leftovers))
-    return NDArray(memory.view(dtypes.to_numpy(info.dtype)).reshape(info.shape))
+def _taken(
+    handle: ExecutorHandle, index: int, kind: np.dtype, leftovers: native.Leftovers
+) -> NDArray:
+    shape, nbytes = handle.result(index)
+    memory = np.asarray(handle.take_output(index, nbytes, leftovers))
+    return NDArray(memory.view(kind).reshape(shape))
 
 
 def aligned_constants(constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -116,6 +118,7 @@ class Executor:
         self._output_index = {info.name: i for i, info in enumerate(self.outputs)}
         self._set: dict[str, np.ndarray] = {}
         self._results: list[NDArray] | None = None
+        self._kinds = [dtypes.to_numpy(info.dtype) for info in self.outputs]
         self._spares = [native.Spares(max(0, info.nbytes)) for info in self.outputs]
         self._leftovers = [native.Leftovers() for _ in self.outputs]
         self.is_dynamic = handle.is_dynamic
@@ -255,7 +258,7 @@ class Executor:
             if (
                 type(value) is not np.ndarray
                 or value.dtype != kind
-                or value.shape != shape
+                or (value.shape != shape and not _fits(value.shape, shape))
                 or not value.flags.c_contiguous
             ):
                 return None
@@ -264,11 +267,12 @@ class Executor:
 
     # ---- runs ------------------------------------------------------------------------------------
 
-    def _outputs(self, outputs: Sequence[NDArray] | None) -> list[NDArray]:
-        if outputs is None:
-            made = zip(self.outputs, self._spares, strict=True)
-            return [NDArray(empty_numpy(i.shape, i.dtype, spares)) for i, spares in made]
-        return self._writable(outputs)
+    def _fresh(self) -> list[tuple[np.ndarray, int]]:
+        """Return memory for every output, as arrays with their addresses."""
+        return [
+            placed_numpy(info.shape, kind, spares)
+            for info, kind, spares in zip(self.outputs, self._kinds, self._spares, strict=True)
+        ]
 
     def _writable(self, outputs: Sequence[NDArray]) -> list[NDArray]:
         if len(outputs) != len(self.outputs):
@@ -314,9 +318,14 @@ class Executor:
     ) -> list[NDArray]:
         if self.is_dynamic:
             return self._run_shaped(handle, given, outputs)
-        results = self._outputs(outputs)
-        handle.run([address_of(view) for view in given], [array.pointer for array in results])
-        return results
+        places = [address_of(view) for view in given]
+        if outputs is not None:
+            arrays = self._writable(outputs)
+            handle.run(places, [array.pointer for array in arrays])
+            return arrays
+        made = self._fresh()
+        handle.run(places, [address for _, address in made])
+        return [NDArray(view) for view, _ in made]
 
     def _run_shaped(
         self,
@@ -330,15 +339,17 @@ class Executor:
                 if (held := leftovers.pop()) is not None:
                     handle.give_output(index, *held)
             handle.run_shaped(places, [None] * len(self.outputs))
-            return [_taken(handle, index, left) for index, left in enumerate(self._leftovers)]
+            made = zip(self._kinds, self._leftovers, strict=True)
+            return [_taken(handle, index, *pair) for index, pair in enumerate(made)]
         arrays = self._writable(outputs)
         handle.run_shaped(places, [(a.pointer, a.numpy().nbytes) for a in arrays])
-        made = [handle.result(index) for index in range(len(self.outputs))]
-        for info, array in zip(made, arrays, strict=True):
-            if info.shape != array.shape:
+        for index, (info, array) in enumerate(zip(self.outputs, arrays, strict=True)):
+            shape, nbytes = handle.result(index)
+            if shape != array.shape:
+                found = TensorInfo(info.name, info.dtype, shape, nbytes)
                 raise InputError(
                     f"the array for output {info.name!r} is {describe(array.numpy())} but the "
-                    f"result is {_text(info)}"
+                    f"result is {_text(found)}"
                 )
         return arrays
 
@@ -435,7 +446,11 @@ class Executor:
         """
         given = self._gather(inputs)
         with self._streams.held() as handle:
-            results = self._run_on(handle, given, None) if self.is_dynamic else self._outputs(None)
+            results = (
+                self._run_on(handle, given, None)
+                if self.is_dynamic
+                else [NDArray(view) for view, _ in self._fresh()]
+            )
             once = self._repeatable(handle, given, results)
 
             def time(runs: int) -> float:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import c_int64, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from treadle.errors import UsageError
@@ -56,9 +55,32 @@ def _tensor_info(info: CTensorInfo) -> TensorInfo:
 _VERIFY = 1  # TD_VERIFY
 
 
-@cache
-def _pointers(count: int) -> Any:  # Any: a ctypes type
-    return c_void_p * count
+class _ShapedArguments:
+    """What `td_run_shaped` takes for inputs of given ranks, filled anew for each run."""
+
+    def __init__(self, ranks: tuple[int, ...], outputs: int) -> None:
+        self._given = (CTensor * len(ranks))()
+        self._taken = (CBuffer * outputs)()
+        self._shapes = [(c_int64 * rank)() for rank in ranks]
+        self._tensors = list(self._given)  # the same memory: indexing makes an object each time
+        self._buffers = list(self._taken)
+        for tensor, shape, rank in zip(self._tensors, self._shapes, ranks, strict=True):
+            tensor.shape, tensor.ndim = ctypes.addressof(shape), rank
+
+    def filled(
+        self,
+        inputs: Sequence[tuple[int, tuple[int, ...]]],
+        outputs: Sequence[tuple[int, int] | None],
+    ) -> tuple[Any, Any]:  # Any: ctypes arrays
+        """Return the arguments for inputs (address, shape) and outputs (address, bytes) or None."""
+        for tensor, sizes, (address, shape) in zip(
+            self._tensors, self._shapes, inputs, strict=True
+        ):
+            tensor.data = address
+            sizes[:] = list(shape)
+        for buffer, place in zip(self._buffers, outputs, strict=True):
+            buffer.data, buffer.bytes = place or (None, 0)
+        return self._given, self._taken
 
 
 class ExecutorHandle:
@@ -67,6 +89,10 @@ class ExecutorHandle:
     def __init__(self, handle: int) -> None:
         self._native = library()
         self._handle: int | None = handle
+        self._error = Error()
+        self._info = CTensorInfo()
+        self._pointers: dict[tuple[int, int], tuple[Any, Any]] = {}  # Any: ctypes arrays
+        self._shaped: dict[tuple[tuple[int, ...], int], _ShapedArguments] = {}
 
     @classmethod
     def open_file(cls, descriptor: int, at: str, verify: bool = False) -> ExecutorHandle:
@@ -128,12 +154,17 @@ class ExecutorHandle:
             self.close()
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int | None]) -> None:
-        """Run the plan on buffers given by address (None: memory of the executor)."""
-        error = Error()
-        given = _pointers(len(inputs))(*inputs)
-        taken = _pointers(len(outputs))(*outputs)
-        if self._native.td_run(self._handle or self.handle, given, taken, error):
-            fail(error)
+        """Run the plan on buffers given by address (None: memory of the executor).
+
+        One thread at a time runs it: what is passed to C is kept for the next run.
+        """
+        counts = len(inputs), len(outputs)
+        if counts not in self._pointers:
+            self._pointers[counts] = (c_void_p * counts[0])(), (c_void_p * counts[1])()
+        given, taken = self._pointers[counts]
+        given[:], taken[:] = inputs, outputs
+        if self._native.td_run(self._handle or self.handle, given, taken, self._error):
+            fail(self._error)
 
     @property
     def is_dynamic(self) -> bool:
@@ -145,25 +176,23 @@ class ExecutorHandle:
         inputs: Sequence[tuple[int, tuple[int, ...]]],
         outputs: Sequence[tuple[int, int] | None],
     ) -> None:
-        """Run the plan on inputs (address, shape); outputs are (address, bytes) or None."""
-        error = Error()
-        shapes = [(c_int64 * len(shape))(*shape) for _, shape in inputs]
-        given = (CTensor * len(inputs))(
-            *(
-                CTensor(address, ctypes.addressof(sizes), len(sizes))
-                for (address, _), sizes in zip(inputs, shapes, strict=True)
-            )
-        )
-        taken = (CBuffer * len(outputs))(*(CBuffer(*(o or (None, 0))) for o in outputs))
-        if self._native.td_run_shaped(self.handle, given, taken, error):
-            fail(error)
+        """Run the plan on inputs (address, shape); outputs are (address, bytes) or None.
 
-    def result(self, index: int) -> TensorInfo:
-        """Describe an output as the last run made it."""
-        info, error = CTensorInfo(), Error()
-        if self._native.td_executor_result(self.handle, index, info, error):
-            fail(error)
-        return _tensor_info(info)
+        One thread at a time runs it, as with `run`.
+        """
+        key = tuple([len(shape) for _, shape in inputs]), len(outputs)
+        if key not in self._shaped:
+            self._shaped[key] = _ShapedArguments(*key)
+        given, taken = self._shaped[key].filled(inputs, outputs)
+        if self._native.td_run_shaped(self._handle or self.handle, given, taken, self._error):
+            fail(self._error)
+
+    def result(self, index: int) -> tuple[tuple[int, ...], int]:
+        """Return shape and bytes of an output as the last run made it."""
+        info = self._info
+        if self._native.td_executor_result(self.handle, index, info, self._error):
+            fail(self._error)
+        return tuple(info.shape[: info.ndim]), info.bytes
 
     def give_output(self, index: int, pointer: int, nbytes: int) -> None:
         """Let results of an output be made in memory that one of them had."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from treadle.target.cpus import architecture_of, implied_features
-from treadle.target.machine import CacheSizes, cache_sizes_of
+from treadle.target.machine import Machine
+from treadle.target.machine_options import options_of
+from treadle.target.machine_rows import GENERIC, machine_of
 
 Family = Literal["cpu", "gpu"]
 
@@ -17,10 +19,10 @@ class Target:
     """A machine to compile for.
 
     `kind` names the code generator ("llvm"), `family` the schedules. `features` are LLVM feature
-    names that are on. Sizes are bytes: of level 1, of one core's part of level 2, of the last level
-    of cache. `vector_bits` is the widest SIMD register that is worth
-    using, `vector_registers` how many of them there are. `cores` is how many threads the schedule
-    may count on (the number at run time may differ).
+    names that are on. `vector_bits` is the widest SIMD register that is worth using,
+    `vector_registers` how many of them there are. `cores` is how many threads the schedule may
+    count on (the number at run time may differ). `machine` says what the CPU and its memory are
+    built of; the formulas over it are in `treadle.cost`.
     """
 
     kind: str
@@ -31,9 +33,27 @@ class Target:
     vector_bits: int = 128
     vector_registers: int = 16
     cores: int = 1
-    l1_bytes: int = CacheSizes().l1
-    l2_bytes: int = CacheSizes().l2
-    l3_bytes: int = CacheSizes().l3
+    machine: Machine = GENERIC["x86"].machine
+
+    @property
+    def vector_bytes(self) -> int:
+        """The bytes of one vector register."""
+        return self.vector_bits // 8
+
+    @property
+    def l1_bytes(self) -> int:
+        """The bytes of the nearest cache."""
+        return self.machine.sizes.l1
+
+    @property
+    def l2_bytes(self) -> int:
+        """The bytes of one core's part of the second level of cache."""
+        return self.machine.sizes.l2
+
+    @property
+    def l3_bytes(self) -> int:
+        """The bytes of the last level of cache, which the cores share."""
+        return self.machine.sizes.l3
 
     def lanes(self, dtype_bits: int = 32) -> int:
         """Return how many elements of that many bits fill one vector register."""
@@ -90,6 +110,5 @@ class Target:
         words += [f"-mtriple={self.triple}"] if self.triple else []
         words += [f"-mcpu={self.cpu}"] if self.cpu else []
         words += [f"-mattr={','.join(changes)}"] if changes else []
-        caches = CacheSizes(self.l1_bytes, self.l2_bytes, self.l3_bytes)
-        words += [f"-caches={caches}"] if caches != cache_sizes_of(self.triple, self.cpu) else []
+        words += options_of(self.machine, machine_of(self.triple, self.cpu))
         return " ".join([*words, f"-num-cores={self.cores}"])

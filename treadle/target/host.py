@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from treadle.errors import SettingError, TargetError
 from treadle.settings import get
 from treadle.target.base import Target
 from treadle.target.cpus import architecture_of
-from treadle.target.machine import CacheSizes, cache_sizes_of
+from treadle.target.machine import CacheSizes, Machine
+from treadle.target.machine_rows import GENERIC, machine_of
 
 _CGROUP = Path("/sys/fs/cgroup/cpu.max")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -32,7 +33,7 @@ class Host:
     triple: str
     cpu: str
     features: frozenset[str]
-    caches: CacheSizes = field(default_factory=CacheSizes)
+    machine: Machine = GENERIC["x86"].machine
 
 
 def host() -> Host:
@@ -64,7 +65,7 @@ def real_host() -> Host:
     known = architecture.closure(f for f in flags if f in architecture.features)
     if architecture.name == "aarch64":
         known |= architecture.closure(("neon",))
-    return Host(triple, cpu, known, _cache_sizes(triple, cpu))
+    return Host(triple, cpu, known, _machine(triple, cpu))
 
 
 @cache
@@ -86,7 +87,7 @@ def _pretended(name: str) -> Host:
             + ", ".join(missing),
             hint="name a lesser CPU, or compile for that one with -mcpu",
         )
-    return Host(real.triple, name, known[name], cache_sizes_of(real.triple, name))
+    return Host(real.triple, name, known[name], machine_of(real.triple, name))
 
 
 def why_not_here(target: Target) -> TargetError | None:
@@ -126,10 +127,12 @@ def _cgroup_cores(path: Path) -> int | None:
     return math.ceil(int(quota) / int(period))
 
 
-def _cache_sizes(triple: str, cpu: str) -> CacheSizes:
-    """Return what the system says of the caches; of levels it does not tell, the CPU's row."""
-    told, row = cache_bytes(), cache_sizes_of(triple, cpu)
-    return CacheSizes(told.get(1, row.l1), told.get(2, row.l2), told.get(3, row.l3))
+def _machine(triple: str, cpu: str) -> Machine:
+    """Return the CPU's row with the sizes of caches that the system tells."""
+    told, row = cache_bytes(), machine_of(triple, cpu)
+    near, middle, last = row.caches
+    part = told.get(2, middle.bytes) // middle.shared_by
+    return row.with_sizes(CacheSizes(told.get(1, near.bytes), part, told.get(3, last.bytes)))
 
 
 def cache_bytes(root: Path = _CACHES) -> dict[int, int]:

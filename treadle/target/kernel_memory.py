@@ -8,8 +8,7 @@ from treadle.errors import InternalError
 from treadle.expr.nodes import Expr
 from treadle.loop.nodes import Buffer, PrimFunc
 from treadle.target.llvm_facts import flat_size
-
-_LARGEST_LOCAL = 1 << 20  # bytes of the stack
+from treadle.target.machine import STACK_BYTES
 
 
 def shared_params(func: PrimFunc) -> set[int]:
@@ -46,7 +45,7 @@ def local_size(func: PrimFunc, buffer: Buffer) -> int:
     Raises: InternalError where that is too large for the stack or not known.
     """
     size = flat_size(buffer)
-    if size is None or size * itemsize(buffer.dtype) > _LARGEST_LOCAL:
+    if size is None or size * itemsize(buffer.dtype) > STACK_BYTES:
         raise InternalError(
             f"local buffer {buffer} is too large for the stack or of unknown size",
             at=f"kernel {func.name}",

@@ -1,26 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a family of CPUs is built of, as far as its instruction set does not say it: its caches.
+"""What schedules count on of a machine: its units, its caches, what memory and threads cost.
 
-One row per family, with where its figures stand. Caches differ within a family where licensees or
-product lines choose them: a row then holds one common part, which its source names, and
-`-caches=` of a target string says better.
+The record alone; `treadle.target.machine_rows` has one for each family of CPUs, with sources, and
+`treadle.cost` the formulas over it. All times are cycles of one core.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from treadle.target.cpus import architecture_of
+from dataclasses import dataclass, replace
 
 K, M = 1 << 10, 1 << 20
+
+STACK_BYTES = 1 * M
+"""What one buffer of a kernel may take of a thread's stack, on every machine."""
+
+DotRate = tuple[str, str, float]
+"""Two element types, and how many of their products one lane of 32 bits adds up in the time of a
+multiply-add."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One data cache: its bytes, and how many cores share it."""
+    """A level of cache: bytes, what one core reads a cycle, how many cores share it.
+
+    The rate is what a core reads beside its arithmetic while the other cores read too, not the
+    width of the path.
+    """
 
     bytes: int
+    bytes_per_cycle: float
     shared_by: int = 1
+
+    @property
+    def part(self) -> int:
+        """The bytes of one core's part."""
+        return self.bytes // self.shared_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,207 +45,84 @@ class CacheSizes:
     last level holds what the cores share, and is counted whole.
     """
 
-    l1: int = 32 * K
-    l2: int = 512 * K
-    l3: int = 8 * M
+    l1: int
+    l2: int
+    l3: int
 
     def __str__(self) -> str:
         """Return the sizes as `-caches=` of a target string takes them: "32K,1M,32M"."""
-        return ",".join(map(_size_text, (self.l1, self.l2, self.l3)))
+        return ",".join(map(size_text, (self.l1, self.l2, self.l3)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A family of CPUs, under LLVM's names for its members."""
+    """The facts of a machine, all of one core unless said otherwise.
 
-    name: str
-    cpus: tuple[str, ...]
-    caches: tuple[Cache, ...]
-    """By level, the nearest first; two or three."""
-    source: str
+    `fma_units` multiply and add `fma_bits` each in a cycle, and a sum can be added to again after
+    `fma_latency` cycles. `loads_per_cycle` of `load_bits` and `stores_per_cycle` of `store_bits`
+    leave or enter the nearest cache; wider vectors take as many times as long. `iteration_cycles`
+    is what an iteration of an inner loop takes beyond its arithmetic. `caches` are levels 1 to 3;
+    where there are two, the last stands twice. `memory_bytes_per_cycle` is what a core reads from
+    memory while few others do, `memory_latency` how long a read takes to answer. `remote_...` are
+    of what another core has just written. `fork_cycles` pass until a loop has been handed to the
+    threads and the last of them is done. `dot_rates` are the types of instructions that sum
+    products of short elements.
+    """
+
+    fma_units: int
+    fma_bits: int
+    fma_latency: int
+    loads_per_cycle: int
+    load_bits: int
+    stores_per_cycle: int
+    store_bits: int
+    iteration_cycles: float
+    line_bytes: int
+    page_bytes: int
+    caches: tuple[Cache, Cache, Cache]
+    memory_bytes_per_cycle: float
+    memory_latency: int
+    remote_bytes_per_cycle: float
+    remote_latency: int
+    fork_cycles: int
+    dot_rates: tuple[DotRate, ...] = ()
 
     @property
     def sizes(self) -> CacheSizes:
         """The sizes of the caches as schedules count them."""
-        near, middle, last = self.caches[0], self.caches[1], self.caches[-1]
-        return CacheSizes(near.bytes, middle.bytes // middle.shared_by, last.bytes)
+        near, middle, last = self.caches
+        return CacheSizes(near.bytes, middle.part, last.bytes)
+
+    def with_sizes(self, sizes: CacheSizes) -> Machine:
+        """Return this machine with caches of other sizes, shared by as many cores."""
+        near, middle, last = self.caches
+        caches = (
+            replace(near, bytes=sizes.l1),
+            replace(middle, bytes=sizes.l2 * middle.shared_by),
+            replace(last, bytes=sizes.l3),
+        )
+        return replace(self, caches=caches)
+
+    def fmas_per_cycle(self, vector_bits: int) -> float:
+        """Return how many multiply-adds of vectors of so many bits a cycle has."""
+        return self.fma_units * min(1.0, self.fma_bits / vector_bits)
+
+    def loads_of(self, vector_bits: int) -> float:
+        """Return how many vectors of so many bits a core reads from its nearest cache a cycle."""
+        return self.loads_per_cycle * min(1.0, self.load_bits / vector_bits)
+
+    def stores_of(self, vector_bits: int) -> float:
+        """Return how many vectors of so many bits a core writes to its nearest cache a cycle."""
+        return self.stores_per_cycle * min(1.0, self.store_bits / vector_bits)
+
+    def dot_rate(self, a: str, b: str) -> float | None:
+        """Return how many products of elements of two types a 32-bit lane sums; None: it cannot."""
+        return next((rate for x, y, rate in self.dot_rates if (x, y) == (a, b)), None)
 
 
-_INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual (248966), cache parameters"
-_AMD = "AMD Software Optimization Guide for"
-
-MACHINES = (
-    Machine(
-        "Haswell",
-        ("haswell", "broadwell", "skylake"),
-        (Cache(32 * K), Cache(256 * K), Cache(8 * M, 4)),
-        f"{_INTEL} of Haswell; level 3 of the Core i7-4770",
-    ),
-    Machine(
-        "Skylake-SP",
-        ("skylake-avx512", "skx", "cascadelake", "cooperlake", "x86-64-v4"),
-        (Cache(32 * K), Cache(1 * M), Cache(28160 * K, 20)),
-        f"{_INTEL} of Skylake Server: 1.375 MB of level 3 a core; the Xeon Gold 6148",
-    ),
-    Machine(
-        "Ice Lake client",
-        ("icelake-client",),
-        (Cache(48 * K), Cache(512 * K), Cache(8 * M, 4)),
-        f"{_INTEL} of Ice Lake Client; level 3 of the Core i7-1065G7",
-    ),
-    Machine(
-        "Ice Lake",
-        ("icelake-server",),
-        (Cache(48 * K), Cache(1280 * K), Cache(60 * M, 40)),
-        f"{_INTEL} of Ice Lake Server: 1.5 MB of level 3 a core; the Xeon Platinum 8380",
-    ),
-    Machine(
-        "Tiger Lake",
-        ("tigerlake",),
-        (Cache(48 * K), Cache(1280 * K), Cache(12 * M, 4)),
-        "Intel, 11th Generation Core Processors Datasheet (631121), the Core i7-1165G7",
-    ),
-    Machine(
-        "Sapphire Rapids",
-        ("sapphirerapids",),
-        (Cache(48 * K), Cache(2 * M), Cache(105 * M, 56)),
-        f"{_INTEL} of Golden Cove servers; level 3 of the Xeon Platinum 8480+",
-    ),
-    Machine(
-        "Alder Lake",
-        ("alderlake",),
-        (Cache(48 * K), Cache(1280 * K), Cache(30 * M, 16)),
-        f"{_INTEL} of Golden Cove (its performance cores); level 3 of the Core i9-12900K",
-    ),
-    Machine(
-        "Zen",
-        ("znver1",),
-        (Cache(32 * K), Cache(512 * K), Cache(8 * M, 4)),
-        f"{_AMD} Family 17h Processors (55723)",
-    ),
-    Machine(
-        "Zen 2",
-        ("znver2",),
-        (Cache(32 * K), Cache(512 * K), Cache(16 * M, 4)),
-        f"{_AMD} Family 17h Models 30h and Greater (56305)",
-    ),
-    Machine(
-        "Zen 3",
-        ("znver3",),
-        (Cache(32 * K), Cache(512 * K), Cache(32 * M, 8)),
-        f"{_AMD} Family 19h Processors (56665)",
-    ),
-    Machine(
-        "Zen 4",
-        ("znver4",),
-        (Cache(32 * K), Cache(1 * M), Cache(32 * M, 8)),
-        f"{_AMD} the Zen4 Microarchitecture (57647)",
-    ),
-    Machine(
-        "Zen 5",
-        ("znver5",),
-        (Cache(48 * K), Cache(1 * M), Cache(32 * M, 8)),
-        f"{_AMD} the Zen5 Microarchitecture (58455)",
-    ),
-    Machine(
-        "Cortex-A53",
-        ("cortex-a53",),
-        (Cache(32 * K), Cache(512 * K, 4)),
-        "Arm Cortex-A53 Technical Reference Manual (DDI 0500); sizes of the BCM2837",
-    ),
-    Machine(
-        "Cortex-A55",
-        ("cortex-a55",),
-        (Cache(32 * K), Cache(128 * K), Cache(3 * M, 8)),
-        "Arm Cortex-A55 Technical Reference Manual (100442); sizes of the RK3588",
-    ),
-    Machine(
-        "Cortex-A72",
-        ("cortex-a72",),
-        (Cache(32 * K), Cache(1 * M, 4)),
-        "Arm Cortex-A72 Technical Reference Manual (100095); sizes of the BCM2711",
-    ),
-    Machine(
-        "Cortex-A76",
-        ("cortex-a76",),
-        (Cache(64 * K), Cache(512 * K), Cache(2 * M, 4)),
-        "Arm Cortex-A76 Technical Reference Manual (100798); sizes of the BCM2712",
-    ),
-    Machine(
-        "Cortex-X1",
-        ("cortex-x1",),
-        (Cache(64 * K), Cache(1 * M), Cache(4 * M, 8)),
-        "Arm Cortex-X1 Technical Reference Manual (101433); sizes of the Snapdragon 888",
-    ),
-    Machine(
-        "Neoverse N1",
-        ("neoverse-n1",),
-        (Cache(64 * K), Cache(1 * M), Cache(32 * M, 64)),
-        "Arm Neoverse N1 Technical Reference Manual (100616); sizes of the AWS Graviton2",
-    ),
-    Machine(
-        "Neoverse V1",
-        ("neoverse-v1",),
-        (Cache(64 * K), Cache(1 * M), Cache(32 * M, 64)),
-        "Arm Neoverse V1 Technical Reference Manual (101427); sizes of the AWS Graviton3",
-    ),
-    Machine(
-        "Neoverse V2",
-        ("neoverse-v2",),
-        (Cache(64 * K), Cache(2 * M), Cache(36 * M, 96)),
-        "Arm Neoverse V2 Technical Reference Manual (102375); sizes of the AWS Graviton4",
-    ),
-    Machine(
-        "Apple M1",
-        ("apple-m1",),
-        (Cache(128 * K), Cache(12 * M, 4)),
-        "hw.perflevel0.l1dcachesize and l2cachesize of sysctl: its performance cores",
-    ),
-)
-
-GENERIC = {
-    "x86": Machine(
-        "generic x86-64",
-        (),
-        (Cache(32 * K), Cache(512 * K), Cache(8 * M, 4)),
-        "chosen: of the rows above, as many have less as have more",
-    ),
-    "aarch64": Machine(
-        "generic AArch64",
-        (),
-        (Cache(32 * K), Cache(512 * K), Cache(8 * M, 4)),
-        "chosen: between the Cortex and the Neoverse cores",
-    ),
-    "riscv": Machine(
-        "generic RISC-V",
-        (),
-        (Cache(32 * K), Cache(2 * M, 4)),
-        "SiFive U74-MC Core Complex Manual; sizes of the JH7110",
-    ),
-}
-"""By architecture: for CPUs without a row."""
-
-_BY_CPU = {cpu: machine for machine in MACHINES for cpu in machine.cpus}
-
-
-def _size_text(size: int) -> str:
+def size_text(size: int) -> str:
+    """Return bytes as target strings write them: 1048576 as "1M"."""
     for unit, bytes_ in (("M", M), ("K", K)):
         if size % bytes_ == 0:
             return f"{size // bytes_}{unit}"
     return str(size)
-
-
-def machine_of(triple: str, cpu: str) -> Machine | None:
-    """Return the row of a CPU, its architecture's generic one; None for an unknown architecture."""
-    architecture = architecture_of(triple)
-    if architecture is None:
-        return None
-    return (
-        _BY_CPU[cpu] if cpu in architecture.cpus and cpu in _BY_CPU else GENERIC[architecture.name]
-    )
-
-
-def cache_sizes_of(triple: str, cpu: str) -> CacheSizes:
-    """Return what schedules count on for a CPU."""
-    machine = machine_of(triple, cpu)
-    return CacheSizes() if machine is None else machine.sizes

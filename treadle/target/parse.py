@@ -14,7 +14,9 @@ from treadle.target.backend import backend_kinds
 from treadle.target.base import Target
 from treadle.target.cpus import Architecture, architecture_names, architecture_of
 from treadle.target.host import host, usable_cores
-from treadle.target.machine import CacheSizes, cache_sizes_of
+from treadle.target.machine import Machine
+from treadle.target.machine_options import OPTIONS, with_options
+from treadle.target.machine_rows import machine_of
 
 _LATER = {
     "cuda": "GPU code generation", "nvptx": "GPU code generation", "rocm": "GPU code generation",
@@ -25,7 +27,7 @@ _SHOWN = 40
 """Names that a hint lists at most; all CPUs are listed."""
 
 _OPTIONS = (
-    *("mcpu", "mattr", "mtriple", "num-cores", "caches"),
+    *("mcpu", "mattr", "mtriple", "num-cores", *OPTIONS),
     *("keys", "device", "model", "libs", "tag"),
 )
 _FLAGS = {
@@ -40,16 +42,15 @@ _DEFAULT_CORES = 4
 _LOADABLE_HINT = "compile for Linux on x86_64, aarch64 or riscv64, as in -mtriple=aarch64-linux-gnu"
 _NOT_LOADABLE = re.compile(r"i[3-6]86|arm(v[4-8]\w*)?|thumb\w*|riscv32|wasm\d*")
 _SYSTEMS = ("linux", "darwin", "macos", "windows", "freebsd")
-_SIZE = re.compile(r"([1-9]\d{0,11})([KMG]?)")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse_target(text: str) -> Target:
     """Return the target a string describes.
 
     "llvm" alone is this machine with everything it has. A triple without a CPU is the baseline of
-    that architecture. A CPU that is named has the caches of its row in treadle.target.machine,
-    on every machine; `-caches=32K,1M,32M` says otherwise: the bytes of level 1, of one core's part
+    that architecture. A CPU that is named has the facts of its row in
+    treadle.target.machine_rows, on every machine; options named after the facts say otherwise
+    (treadle.target.machine_options): `-caches=32K,1M,32M` the bytes of level 1, of one core's part
     of level 2 and of the last level. `-keys`, `-device`, `-model`, `-libs` and `-tag` of TVM v0.8
     are accepted and have no effect.
 
@@ -64,7 +65,6 @@ def parse_target(text: str) -> Target:
     chosen.check(text)
     cores = _cores(options.get("num-cores"), is_host, text)
     bits, registers = chosen.vectors()
-    caches = _caches(options, triple, cpu, text)
     return Target(
         kind=kind,
         triple=triple,
@@ -73,9 +73,7 @@ def parse_target(text: str) -> Target:
         vector_bits=bits,
         vector_registers=registers,
         cores=cores,
-        l1_bytes=caches.l1,
-        l2_bytes=caches.l2,
-        l3_bytes=caches.l3,
+        machine=_machine(options, triple, cpu, text),
     )
 
 
@@ -195,20 +193,11 @@ def _baseline(architecture: Architecture) -> str:
     return {"x86": "x86-64", "riscv": "generic-rv64"}.get(architecture.name, "generic")
 
 
-def _caches(options: dict[str, str], triple: str, cpu: str, text: str) -> CacheSizes:
-    given = options.get("caches")
-    if given is None:
-        is_native = _named_cpu(options) == "native"
-        return host().caches if is_native else cache_sizes_of(triple, cpu)
-    sizes = [_SIZE.fullmatch(part) for part in given.split(",")]
-    bytes_ = [int(size[1]) * _UNITS[size[2]] for size in sizes if size]
-    if len(bytes_) != 3 or len(sizes) != 3:
-        raise TargetError(
-            f"-caches={given} is not the sizes of three levels of cache",
-            at=f"target {text!r}",
-            hint="write level 1, one core's part of level 2, the last level: -caches=32K,1M,32M",
-        )
-    return CacheSizes(*bytes_)
+def _machine(options: dict[str, str], triple: str, cpu: str, text: str) -> Machine:
+    """Return the facts of this machine or of the row of a CPU, as options change them."""
+    is_native = _named_cpu(options) == "native"
+    row = host().machine if is_native else machine_of(triple, cpu)
+    return with_options(row, options, f"target {text!r}")
 
 
 def _with_changes(

@@ -5,6 +5,7 @@ This package re-exports the language: `from treadle import te` is how users writ
 """
 
 from treadle.te.schedule import Schedule, Stage, create_schedule
+from treadle.te.steps import Step, steps_from_json
 from treadle.te.tensor import (
     ComputeOp,
     ExternOp,
@@ -67,11 +68,12 @@ from treadle.te.tensor import (
 )
 
 __all__ = [
-    "ComputeOp", "ExternOp", "IterVar", "PlaceholderOp", "Schedule", "Stage", "Tensor", "abs",
-    "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "ceil", "comm_reducer",
-    "compute", "const", "cos", "cosh", "create_schedule", "erf", "exp", "expm1", "extern",
-    "floor", "floordiv", "floormod", "fma", "fmod", "if_then_else", "isinf", "isnan", "log",
-    "log1p", "log2", "max", "max_value", "min", "min_value", "placeholder", "power", "prod",
-    "reduce_axis", "round", "rsqrt", "sigmoid", "sin", "sinh", "size_var", "sqrt", "sum", "tan",
-    "tanh", "thread_axis", "trunc", "truncdiv", "truncmod", "var",
+    "ComputeOp", "ExternOp", "IterVar", "PlaceholderOp", "Schedule", "Stage", "Step", "Tensor",
+    "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "ceil",
+    "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "erf", "exp", "expm1",
+    "extern", "floor", "floordiv", "floormod", "fma", "fmod", "if_then_else", "isinf", "isnan",
+    "log", "log1p", "log2", "max", "max_value", "min", "min_value", "placeholder", "power",
+    "prod", "reduce_axis", "round", "rsqrt", "sigmoid", "sin", "sinh", "size_var", "sqrt",
+    "steps_from_json", "sum", "tan", "tanh", "thread_axis", "trunc", "truncdiv", "truncmod",
+    "var",
 ]  # fmt: skip

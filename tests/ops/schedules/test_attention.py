@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from tests.ops.schedules.compiled import check, kernel_of
 from tests.target.kernel import native, pool_of, run
-from tests.targets import MACHINES
+from tests.targets import MACHINES, with_caches
 from treadle.build.kernel import Kernel
 from treadle.graph.interpret import run as interpret
 from treadle.graph.nodes import Function, Var
 from treadle.graph.types import TensorType
 from treadle.ops.attention import attend
 from treadle.ops.movement import transpose
-from treadle.ops.schedules.attention import MOST_SCORES, block_vectors
+from treadle.ops.schedules.attention import block_vectors, most_scores
 
 
 @pytest.mark.parametrize("keys", [1, 7, 8, 33, 130])
@@ -60,9 +58,9 @@ def test_chunks_do_not_change_the_result(chunks: int) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_blocks_get_smaller_as_rows_get_longer(machine: str) -> None:
-    target = replace(MACHINES[machine], l1_bytes=48 << 10, l2_bytes=1 << 20)
+    target = with_caches(MACHINES[machine], l1=48 << 10, l2=1 << 20)
     found = [block_vectors(keys, 16, 4, target) for keys in (64, 1024, 4096, 1 << 20)]
     assert found == sorted(found, reverse=True)
     assert found[0] > 0
     assert found[-1] == 0
-    assert all(v * 16 * n <= MOST_SCORES for v, n in zip(found, (64, 1024, 4096), strict=False))
+    assert all(v * 16 * n <= most_scores(4) for v, n in zip(found, (64, 1024, 4096), strict=False))

@@ -8,13 +8,14 @@ import pytest
 from tests.ops.schedules.compiled import check, kernel_of
 from tests.targets import AVX512 as TARGET
 from treadle.build.kernel import Kernel
+from treadle.cost.registers import Taps, WindowTile
 from treadle.graph.nodes import Function, Var
 from treadle.graph.operator import OPERATORS
 from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv import rows_per_band
-from treadle.ops.schedules.tiles import Taps, WindowTile, best_window_tile
+from treadle.ops.schedules.tiles import best_window_tile
 from treadle.te import schedule
 from treadle.te import tensor as te
 

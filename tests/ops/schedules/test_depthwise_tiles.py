@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.ops.schedules.depthwise_tiles import WindowTaps, depthwise_tile, registers_of
+from treadle.cost.depthwise import WindowTaps, registers_of
+from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.target.base import Target
 
 

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from tests.ops.schedules.compiled import check, kernel_of
 from tests.ops.test_operators import call_of, function_of, inputs_of
 from tests.target.kernel import native, pool_of, run
-from tests.targets import MACHINES
+from tests.targets import MACHINES, with_caches
 from treadle.build.kernel import Kernel
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
@@ -50,10 +48,10 @@ def test_sums_stay_in_registers(rows: int, machine: str) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_rows_beyond_the_last_cache_are_taken_in_blocks(machine: str) -> None:
-    small = {"l3_bytes": 64 << 10}
-    kernel, _ = dense(301, 96, 70, replace(MACHINES[machine], **small))
+    small = {"l3": 64 << 10}
+    kernel, _ = dense(301, 96, 70, with_caches(MACHINES[machine], **small))
     assert "split(i0, factor=" in kernel.schedule
-    kernel, (a, w) = dense(301, 96, 70, replace(native(), **small))
+    kernel, (a, w) = dense(301, 96, 70, with_caches(native(), **small))
     out = np.zeros((301, 70), np.float32)
     run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=0)
     matrix = w.transpose(1, 0, 2).reshape(96, -1)[:, :70]
@@ -65,10 +63,10 @@ def test_rows_beyond_the_last_cache_are_taken_in_blocks(machine: str) -> None:
 def test_rows_beyond_a_core_meet_weights_that_stay_in_it(
     rows: int, is_split: bool, machine: str
 ) -> None:
-    small = {"l2_bytes": 128 << 10, "l3_bytes": 32 << 20}
-    kernel, _ = dense(rows, 96, 70, replace(MACHINES[machine], **small))
-    assert ("split(i0.inner" in kernel.schedule) == is_split
-    kernel, (a, w) = dense(rows, 96, 70, replace(native(), **small))
+    small = {"l2": 128 << 10, "l3": 32 << 20}
+    kernel, _ = dense(rows, 96, 70, with_caches(MACHINES[machine], **small))
+    assert ("split(i0_inner" in kernel.schedule) == is_split
+    kernel, (a, w) = dense(rows, 96, 70, with_caches(native(), **small))
     out = np.zeros((rows, 70), np.float32)
     run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=0)
     matrix = w.transpose(1, 0, 2).reshape(96, -1)[:, :70]

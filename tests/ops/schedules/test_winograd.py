@@ -9,6 +9,7 @@ from tests.targets import AVX512 as TARGET
 from treadle.build.kernel import Kernel
 from treadle.graph.nodes import Function, Var
 from treadle.graph.types import TensorType
+from treadle.loop.nodes import For, Prefetch, sub_stmts, walk_stmts
 from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.schedules.winograd import Plan, WinogradShape, plan_winograd
 
@@ -43,9 +44,20 @@ def test_all_weights_of_a_tile_are_fetched_ahead(pixels: int, channels: int) -> 
     u = Var("u", TensorType((blocks, 6, 6, blocks, 16, 16), "float32"))
     call = conv2d_winograd_nchwc(x, u, tile=4, height=pixels, width=pixels)
     kernel = Kernel(Function((x, u), call, "winograd"), TARGET)
-    lines = kernel.schedule.count("prefetch_at")
-    others = kernel.schedule.count("prefetch") - lines
-    transformed = plan.registers.rows * plan.by_panel  # by the other cores
-    assert others == (passes == 1)
-    assert passes == 1 or (lines - transformed) * passes >= plan.registers.vectors
-    assert passes > 1 or lines == transformed
+    primitives = ("prefetch_panel(", "prefetch(", "once=True")
+    panels, steps_ahead, transformed = map(kernel.schedule.count, primitives)
+    assert transformed == plan.by_panel  # by the other cores
+    assert steps_ahead == (passes == 1)
+    assert panels - transformed == (passes > 1)
+    assert passes == 1 or lines_of(kernel, "u") * passes >= plan.registers.vectors
+
+
+def lines_of(kernel: Kernel, name: str) -> int:
+    """Return the lines of a buffer that one iteration of a loop fetches."""
+    counts = [
+        sum(isinstance(x, Prefetch) and x.buffer.name == name for x in sub_stmts(stmt.body))
+        for stmt in walk_stmts(kernel.loops.body)
+        if isinstance(stmt, For)
+    ]
+    assert len({n for n in counts if n}) == 1
+    return max(counts)

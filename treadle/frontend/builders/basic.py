@@ -40,6 +40,26 @@ def dims_of(x: Node) -> tuple[Dim, ...]:
     return tensor_type(x.type).shape
 
 
+def axis_from_front(axis: int, ndim: int, op: str) -> int:
+    """Return an axis of a rank-`ndim` tensor counted from the front; `op` is named in the error."""
+    if not -ndim <= axis < ndim:
+        raise ModelError(f"axis {axis} of {op} is outside a tensor of rank {ndim}")
+    return axis % ndim
+
+
+def axes_from_front(axes: Sequence[int], ndim: int, op: str) -> tuple[int, ...]:
+    """Return axes counted from the front. Raises ModelError for one given twice."""
+    found = tuple(axis_from_front(axis, ndim, op) for axis in axes)
+    if len(set(found)) != len(found):
+        raise ModelError(f"the axes {list(axes)} of {op} name one axis twice")
+    return found
+
+
+def element_type(x: Node) -> str:
+    """Return the element type of a tensor."""
+    return tensor_type(x.type).dtype
+
+
 def reshaped(x: Node, shape: Sequence[Dim]) -> Node:
     """Return `x` with another shape; itself where it has it, a view where it is constant."""
     target = tuple(as_dim(d) for d in shape)

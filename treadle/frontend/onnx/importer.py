@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from treadle.errors import ModelError, UnsupportedOperators
+from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
 from treadle.frontend.onnx.control.alternatives import Alternatives
 from treadle.frontend.onnx.control.runtime_control import (
@@ -257,14 +258,14 @@ class _Importer:
             converted = meaning.function(node)
         results = list(converted) if isinstance(converted, Sequence) else [converted]
         check_complete(node, results)
-        use.frame.sizes.update(node.measured)
+        use.frame.sizes.update(node.measured.values)
         self._notes.update(dict.fromkeys(node.notes))
         given = [i for i in use.inputs if i is not None]
         known = all(isinstance(i, Constant) for i in given)
         results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
         if all(isinstance(i, Constant) or is_sizes(i) for i in given):
             results = [fold_sizes(r) for r in results]
-        stamp_origin([*results, *node.measured.values()], given, use.origin)
+        stamp_origin([*results, *node.measured.values.values()], given, use.origin)
         return results
 
     def _node(
@@ -278,6 +279,7 @@ class _Importer:
             outputs=tuple(use.proto.output),
             attributes=attributes,
             external=self._source.external,
+            measured=MeasuredSizes(use.origin),
         )
 
     def _inline(self, function: onnx.FunctionProto, call: onnx.NodeProto, use: Use) -> Frame:

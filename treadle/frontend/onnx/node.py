@@ -11,11 +11,12 @@ import numpy as np
 import onnx
 
 from treadle.errors import ModelError
-from treadle.expr.nodes import Var as SizeVar
+from treadle.frontend.builders.basic import axes_from_front, axis_from_front
+from treadle.frontend.builders.dynamic_operands import MeasuredSizes, elements_of
 from treadle.frontend.importer import ConverterTable
 from treadle.frontend.onnx.external import ExternalFiles
 from treadle.frontend.onnx.tensors import sparse_to_array, to_array
-from treadle.frontend.symbolic import size_values
+from treadle.frontend.symbolic import is_sizes, size_values
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, TensorType, tensor_type
 
@@ -49,9 +50,9 @@ class OnnxNode:
     outputs: tuple[str, ...]
     attributes: Mapping[str, onnx.AttributeProto]
     external: ExternalFiles
-    read: set[str] = field(default_factory=set)
-    measured: dict[SizeVar, Node] = field(default_factory=dict)
+    measured: MeasuredSizes
     """Sizes that are the numbers of values computed at run time."""
+    read: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     """What the user should know of the conversion."""
 
@@ -98,14 +99,18 @@ class OnnxNode:
             return self.constant_ints(index, what)
         return tuple(values.reshape(-1))
 
+    def is_computed(self, *indices: int) -> bool:
+        """True when one of the inputs is given and only a run knows its value."""
+        given = [self.optional(k) for k in indices]
+        return any(v is not None and not isinstance(v, Constant) and not is_sizes(v) for v in given)
+
+    def elements(self, index: int) -> list[Node]:
+        """Return the elements of a list of integers (or of one number) as int64 scalars."""
+        return elements_of(self.input(index), f"input {index} of {self.op}")
+
     def measure(self, value: Node) -> Dim:
         """Return the symbolic size that is the number in an int64 scalar; a number if constant."""
-        if isinstance(value, Constant):
-            return int(value.value)
-        number = len(self.measured)
-        size = SizeVar(f"{self.origin}_{number}" if number else self.origin, "int64")
-        self.measured[size] = value
-        return size
+        return self.measured.measure(value)
 
     def wants(self, output: int) -> bool:
         """True when output `output` has a name, so somebody may use it."""
@@ -224,16 +229,11 @@ class OnnxNode:
 
     def axis(self, value: int, ndim: int) -> int:
         """Return an axis of a rank-`ndim` tensor counted from the front."""
-        if not -ndim <= value < ndim:
-            raise ModelError(f"axis {value} of {self.op} is outside a tensor of rank {ndim}")
-        return value % ndim
+        return axis_from_front(value, ndim, self.op)
 
     def axes(self, values: Sequence[int], ndim: int) -> tuple[int, ...]:
         """Return axes counted from the front. Raises ModelError for one given twice."""
-        found = tuple(self.axis(v, ndim) for v in values)
-        if len(set(found)) != len(found):
-            raise ModelError(f"the axes {list(values)} of {self.op} name one axis twice")
-        return found
+        return axes_from_front(values, ndim, self.op)
 
 
 def _text(value: bytes) -> str:

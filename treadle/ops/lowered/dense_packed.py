@@ -13,7 +13,7 @@ from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule, equal
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
-from treadle.ops.accumulate import Product, narrowed, product, product_example
+from treadle.ops.accumulate import narrowed, product, product_example
 from treadle.ops.matmul import check_dtypes, check_inner
 from treadle.ops.numeric import in_float64
 from treadle.ops.schedules.matmul import schedule_dense_packed
@@ -47,10 +47,7 @@ def dense_packed_rules(
     return equal([(tensor_type(a).shape[-1], tensor_type(w).shape[1])])
 
 
-def compute_dense_packed(
-    attrs: DensePackedAttrs, a: te.Tensor, w: te.Tensor, product: Product = product
-) -> list[te.Tensor]:
-    """Return the stages of a product with panels; `product` is what is summed of two elements."""
+def _compute_dense_packed(attrs: DensePackedAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
     _, rows, width = w.shape
     k = te.reduce_axis((0, rows), "k")
 
@@ -79,7 +76,7 @@ dense_packed: Operator[DensePackedAttrs] = register(
         schedule={"cpu": schedule_dense_packed},
         infer=infer_dense_packed,
         reference=_reference_dense_packed,
-        compute=compute_dense_packed,
+        compute=_compute_dense_packed,
         rules=dense_packed_rules,
         attrs_type=DensePackedAttrs,
         fusion=Fusion.ANCHOR,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of products of small integers, several at a time: `dense_dot` and `conv_dot`.
+"""Sums of products of small numbers, several at a time: `dense_dot` and `conv_dot`.
 
 Steps of the reduction that follow each other lie side by side in memory, so many as one instruction
-multiplies and adds: four bytes or two 16-bit integers. The sums are int32, exact as long as they
-fit, and wrap as sums of int32 factors do.
+multiplies and adds: four bytes, two 16-bit integers or two of bfloat16. Sums of integers are int32,
+exact as long as they fit, and wrap as sums of int32 factors do; those of bfloat16 are float32.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from math import prod
 
 import numpy as np
 
+from treadle.dtype import is_float, to_numpy
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast
 from treadle.graph.operator import Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule, equal
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
+from treadle.ops.accumulate import product_example, reference_factors
 from treadle.ops.conv import ConvAttrs, conv_axes, infer_conv, padded, reference_conv, stages
 from treadle.ops.lowered.dense_packed import DensePackedAttrs
 from treadle.ops.numeric import dims_of
@@ -25,7 +27,7 @@ from treadle.ops.schedules.dot import schedule_conv_dot, schedule_dense_dot
 from treadle.ops.window import kernel_axes, positions, whole_rules
 from treadle.te import tensor as te
 
-_STEPS = {"int8": 4, "uint8": 4, "int16": 2, "uint16": 2}
+_STEPS = {"int8": 4, "uint8": 4, "int16": 2, "uint16": 2, "bfloat16": 2}
 """Steps of a reduction in 32 bits of each type."""
 
 
@@ -35,7 +37,7 @@ def steps_in_word(dtype: str) -> int:
 
 
 def grouped(x: np.ndarray, axis: int) -> np.ndarray:
-    """Return small integers with an axis cut in steps of a word, each step last: [..., steps].
+    """Return small numbers with an axis cut in steps of a word, each step last: [..., steps].
 
     An axis that is no multiple is filled up by zeros.
     """
@@ -55,15 +57,21 @@ def ungrouped(x: np.ndarray, axis: int) -> np.ndarray:
 def _check_small(a: TensorType, w: TensorType) -> int:
     """Return the steps of a word. Raises TypeMismatch where the factors have none in common."""
     steps = steps_in_word(a.dtype)
-    if steps == 1 or steps != steps_in_word(w.dtype):
-        raise TypeMismatch(f"{a} and {w} are not both of bytes or both of 16-bit integers")
+    if steps == 1 or steps != steps_in_word(w.dtype) or is_float(a.dtype) != is_float(w.dtype):
+        raise TypeMismatch(f"{a} and {w} are not both of bytes, 16-bit integers or bfloat16")
     if w.static_shape[-1] != steps:
         raise TypeMismatch(f"the weights {w} have not {steps} steps side by side")
     return steps
 
 
+def _sum_type(dtype: str) -> str:
+    """Return the type that products of elements are summed in."""
+    return "float32" if is_float(dtype) else "int32"
+
+
 def _product(a: Expr, b: Expr) -> Expr:
-    return cast(a, "int32") * cast(b, "int32")
+    wide = _sum_type(a.dtype)
+    return cast(a, wide) * cast(b, wide)
 
 
 # dense_dot: [..., k] by panels of weights [n/nb, k / steps, nb, steps].
@@ -79,7 +87,7 @@ def _infer_dense(attrs: DensePackedAttrs, a: Type, w: Type) -> TensorType:
         raise TypeMismatch(f"{x} and {panels} do not multiply: not {words * steps} columns")
     if not (count - 1) * width < attrs.n <= count * width:
         raise TypeMismatch(f"{count} panels of {width} columns do not hold {attrs.n} columns")
-    return TensorType((*x.shape[:-1], attrs.n), "int32")
+    return TensorType((*x.shape[:-1], attrs.n), _sum_type(x.dtype))
 
 
 def _dense_rules(attrs: DensePackedAttrs, result: Type, a: Type, w: Type) -> Iterator[SizeRule]:
@@ -103,8 +111,9 @@ def _reference_dense(attrs: DensePackedAttrs, a: np.ndarray, w: np.ndarray) -> n
     panels = ungrouped(w, 1)
     chunks, rows, width = panels.shape
     matrix = panels.transpose(1, 0, 2).reshape(rows, chunks * width)[:, : attrs.n]
-    result: np.ndarray = np.matmul(a.astype("int32"), matrix.astype("int32"))
-    return result
+    wide = _sum_type(a.dtype.name)
+    result: np.ndarray = np.matmul(*reference_factors(a, matrix, wide))
+    return result.astype(wide)
 
 
 def _flops_dense(attrs: DensePackedAttrs, a: Type, w: Type) -> Dim:
@@ -112,7 +121,9 @@ def _flops_dense(attrs: DensePackedAttrs, a: Type, w: Type) -> Dim:
 
 
 def _numbers(dtype: str, *shape: int) -> np.ndarray:
-    """Return random numbers of all of a type's range, the extreme ones among them."""
+    """Return random numbers, of integers from all of the range, the extreme ones among them."""
+    if is_float(dtype):
+        return np.random.default_rng(sum(shape)).normal(size=shape).astype(to_numpy(dtype))
     limits = np.iinfo(dtype)
     made = np.random.default_rng(sum(shape)).integers(limits.min, limits.max + 1, shape)
     made.reshape(-1)[:3] = (limits.min, limits.max, limits.min)
@@ -125,7 +136,7 @@ def _dense_example(
     steps = steps_in_word(types[0])
     shape, weights = (*rows, panels[1] * steps), (*panels, steps)
     inputs = {0: _numbers(types[0], *shape), 1: _numbers(types[1], *weights)}
-    return Example((shape, weights), {"n": n}, types, inputs=inputs)
+    return product_example((shape, weights), {"n": n}, types, inputs=inputs)
 
 
 _BYTES = ("uint8", "int8")
@@ -152,6 +163,7 @@ dense_dot: Operator[DensePackedAttrs] = register(
             _dense_example((2, 19), (2, 9, 32), 50, _BYTES),
             _dense_example((5,), (1, 4, 16), 16, ("int8", "int8")),
             _dense_example((5,), (1, 4, 16), 16, ("uint8", "uint8")),
+            _dense_example((7,), (2, 40, 32), 50, ("bfloat16", "bfloat16")),
         ),
     )
 )
@@ -161,7 +173,7 @@ dense_dot: Operator[DensePackedAttrs] = register(
 
 
 def _without_steps(x: TensorType) -> TensorType:
-    return TensorType(x.shape[:-1], "int32")
+    return TensorType(x.shape[:-1], _sum_type(x.dtype))
 
 
 def _infer_conv_dot(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
@@ -192,11 +204,12 @@ def _compute_conv_dot(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.T
         return te.sum(_product(value, w[(oc, ic, *window, step)]), axis=[ic, *window, step])
 
     total = te.compute_one((x.shape[0], filters, *(a.out for a in axes)), element, name="conv")
-    return stages(pad, total, "int32")
+    return stages(pad, total, total.dtype)
 
 
 def _reference_conv_dot(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    data, weights = (ungrouped(part, 1).astype("int32") for part in (x, w))
+    wide = _sum_type(x.dtype.name)
+    data, weights = (ungrouped(part, 1).astype(wide) for part in (x, w))
     return reference_conv(attrs, data, weights)
 
 

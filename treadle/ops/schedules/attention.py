@@ -15,6 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf, prod
 
+from treadle.cost.forks import is_worth_forking
+from treadle.cost.memory import stack_bytes
+from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.bounds import Bounds, Interval, ranges_when
 from treadle.expr.nodes import Const, Expr, int_value
@@ -22,7 +25,6 @@ from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
     compute_of,
     is_reduction,
     is_step,
@@ -33,7 +35,7 @@ from treadle.ops.schedules.stages import (
     size_of,
     turned_axis,
 )
-from treadle.ops.schedules.tiles import Tile, tile_set_cycles, tiles_in_registers
+from treadle.ops.schedules.tiles import tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
@@ -41,22 +43,25 @@ from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 _MOST_VECTORS = 2
 """Vectors of rows in a block: more would not make the products any cheaper."""
-MOST_SCORES = 1 << 16
-"""Elements of a block of scores, which lies on the stack."""
+_BLOCKS = 4
+"""Blocks of a head that lie on the stack together: scores, their powers, queries, values."""
 _CHAINS = 4
 """So few stretches of a reduction are kept in registers together."""
-_PARALLEL_PRODUCTS = 1 << 17
-"""Products below which other threads are not woken."""
+_PASSES = 3
+"""What attention costs in products with the values: those, the scores, about as much softmax."""
 _UNEVEN = 1.1
 """What a remainder costs beyond its cycles: code of its own, and loops that are not the same."""
 _OPEN_TILE = 8
 """Keys of a register tile at most where their number is open: the last may be wasted in part."""
-_MOST_ON_STACK = 1 << 20
-"""Bytes of one buffer of a thread, where nothing else bounds it."""
 _STRIP_VECTORS = 8
 """Vectors of columns that one row sums side by side, so that none waits for the one before."""
 _TASKS_PER_CORE = 3
 """Fewer heads than this many per thread are shared out by blocks of rows."""
+
+
+def most_scores(itemsize: int) -> int:
+    """Return how many elements a block of scores has at most, which lies on the stack."""
+    return stack_bytes(_BLOCKS) // itemsize
 
 
 def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
@@ -67,7 +72,7 @@ def block_vectors(keys: int, lanes: int, itemsize: int, target: Target) -> int:
     """
     row = keys * itemsize * lanes
     inner, outer = target.l1_bytes // (2 * row), target.l2_bytes // (4 * row)
-    most = min(outer, MOST_SCORES // (keys * lanes), _MOST_VECTORS)
+    most = min(outer, most_scores(itemsize) // (keys * lanes), _MOST_VECTORS)
     return max(0, min(most, max(2, inner)))
 
 
@@ -80,9 +85,9 @@ def attention_cases(group: Group, target: Target) -> list[Expr]:
         return []
     itemsize = itemsize_of(product)
     cases = (
-        (rows <= 1, keys <= MOST_SCORES // 2),
+        (rows <= 1, keys <= most_scores(itemsize) // 2),
         (rows > lanes, keys <= _most_keys(lanes, itemsize, target)),
-        (Const.of(True, "bool"), keys <= _MOST_ON_STACK // (lanes * itemsize)),
+        (Const.of(True, "bool"), keys <= stack_bytes() // (lanes * itemsize)),
     )
     found = [[c for c in case if not isinstance(c, Const)] for case in cases]
     return [
@@ -97,7 +102,7 @@ def _most_keys(lanes: int, itemsize: int, target: Target) -> int:
 
     It is half of what the scores would leave room for: the values of a head lie in the cache, too.
     """
-    most = MOST_SCORES // lanes
+    most = most_scores(itemsize) // lanes
     while most > 1 and block_vectors(most, lanes, itemsize, target) < _MOST_VECTORS:
         most //= 2
     return max(1, most // 2)
@@ -136,7 +141,7 @@ def _has_one_row(group: Group, parts: _Parts, axes: _Axes) -> bool:
     """True for one row at most, and scores of it that fit the stack."""
     most = _range(compute_of(parts.product).reduce_axis[0], group).hi
     is_one = _is_open(parts) and _range(axes.rows, group).hi == 1
-    return is_one and most is not None and most <= MOST_SCORES
+    return is_one and most is not None and most <= most_scores(itemsize_of(parts.product))
 
 
 def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> None:
@@ -326,7 +331,7 @@ def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int
         return min(most, max(1, -(-(rows.hi or 0) // lanes)))
     if rows.lo is not None and rows.lo > lanes and most == _MOST_VECTORS:
         return most
-    return int(keys.hi * lanes * itemsize <= _MOST_ON_STACK)
+    return int(keys.hi * lanes * itemsize <= stack_bytes())
 
 
 def _range(axis: IterVar, group: Group) -> Interval:
@@ -345,7 +350,7 @@ class _Nest:
 
 def _is_small(values: Stage, keys: int) -> bool:
     """True where the values of one head lie on the stack."""
-    return keys * known(compute_of(values).axis[-1]) * itemsize_of(values) <= _MOST_ON_STACK
+    return keys * known(compute_of(values).axis[-1]) * itemsize_of(values) <= stack_bytes()
 
 
 def _place_result(
@@ -371,11 +376,8 @@ def _place_result(
         task = head = result.fuse(*axes.heads)
     else:
         task = block = result.fuse(*axes.heads, block)
-    keys = known(compute_of(parts.product).reduce_axis[0])
-    is_long = (
-        size_of(compute_of(parts.result).shape) or PARALLEL_WORK
-    ) * keys >= _PARALLEL_PRODUCTS
-    if knobs.flag("parallel", default=is_open or is_long):
+    is_long = is_open or _is_long(parts, lanes, target)
+    if knobs.flag("parallel", default=is_long):
         result.parallel(task)
     parts.product.compute_at(result, step)
     _in_registers(parts.product, lanes)
@@ -385,6 +387,15 @@ def _place_result(
     elif parts.values is not None:
         _values_of_all_heads(parts.values, lanes, target, knobs)
     return _Nest(result, head, block)
+
+
+def _is_long(parts: _Parts, lanes: int, target: Target) -> bool:
+    """True where all heads take long enough to be worth waking other threads."""
+    keys = compute_of(parts.product).reduce_axis[0].extent
+    products = size_of((*compute_of(parts.result).shape, keys))
+    if products is None:
+        return True
+    return is_worth_forking(fma_cycles(_PASSES * products / lanes, target), target)
 
 
 def _values_of_all_heads(values: Stage, lanes: int, target: Target, knobs: Knobs) -> None:
@@ -412,7 +423,7 @@ def _even_tile(
 
     def cost(tile: Tile) -> tuple[float, float]:
         """Ties go to tiles without a rest, then to larger ones."""
-        cycles = tile_set_cycles(rows, vectors, tile, 1)
+        cycles = tile_set_cycles(rows, vectors, tile, 1, target)
         if tile in even:
             return cycles, -inf
         return round(cycles, 6) * _UNEVEN, -tile.rows * tile.vectors

@@ -4,17 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
+from treadle.cost.depthwise import WindowTaps
+from treadle.cost.memory import (
+    level_cycles,
+    memory_bytes_per_cycle,
+    steps_to_cores,
+    steps_to_memory,
+)
+from treadle.cost.registers import Taps, WindowTile, image_cycles, tile_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
-from treadle.ops.schedules.depthwise_tiles import WindowTaps, depthwise_tile
+from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
@@ -30,18 +37,7 @@ from treadle.ops.schedules.stages import (
     size_of,
     skip_unused,
 )
-from treadle.ops.schedules.tiles import (
-    FROM_CACHE,
-    FROM_MEMORY,
-    Taps,
-    WindowTile,
-    best_window_tile,
-    image_cycles,
-    tile_cycles,
-    tiles_in_registers,
-    weight_cycles,
-)
-from treadle.ops.schedules.winograd import bytes_per_cycle
+from treadle.ops.schedules.tiles import best_window_tile, tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
@@ -83,7 +79,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
         _skip_zeros(total, taps)
     if unused:
         skip_unused(total, unused)
-    _fetch_ahead(total, tile, registers)
+    _fetch_ahead(total, tile, registers, target)
 
 
 def _run_tiles(
@@ -101,7 +97,7 @@ def _run_tiles(
     """
     result.reorder(*tasks, step, *tile, lanes)
     task = result.fuse(*tasks)
-    if is_long(total, lanes_of(result, target)):
+    if is_long(total, lanes_of(result, target), target):
         result.parallel(task)
     for axis in tile:
         result.unroll(axis)
@@ -149,7 +145,7 @@ def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
     tasks = (n, *deep, band, *phases, oc_outer, oh_outer)
     _run_tiles(total, result, tasks, ow_outer, (oc_inner, oh_inner, ow_inner), ocb, target)
     _register_sums(total, lead=lead)
-    _fetch_ahead(total, tile, registers)
+    _fetch_ahead(total, tile, registers, target)
 
 
 def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
@@ -196,49 +192,6 @@ def image_tile(
     return WindowTile(tile.wide, 1, tile.vectors)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedConvShape:
-    """The sizes of a convolution on channel blocks that its cycles depend on.
-
-    `images` of height x width results (depths count as images, a signal has a width of 1); `inputs`
-    channels are summed at `positions` of the window for each of the `vectors` blocks of `block`
-    output channels of each of the `groups`. With `taps` positions that meet padding are skipped.
-    """
-
-    images: int
-    height: int
-    width: int
-    inputs: int
-    positions: int
-    vectors: int
-    block: int
-    groups: int = 1
-    taps: tuple[Taps, Taps] | None = None
-
-
-def conv2d_nchwc_cycles(shape: BlockedConvShape, target: Target) -> float:
-    """Return the cycles of one core of `schedule_conv2d_nchwc`: of the tile that it takes.
-
-    Weights come from memory once: the first tile of every panel of them waits where its products
-    do not hide that.
-    """
-    registers = max(1, shape.block // target.lanes())
-    reduction = shape.inputs * shape.positions
-    tile = image_tile(
-        (shape.height, shape.width), shape.vectors, target, registers,
-        whole=shape.groups > 1, taps=shape.taps, reduction=reduction,
-    )  # fmt: skip
-    wait = weight_cycles(reduction, tile.vectors * registers, target)
-    image = (shape.height, shape.width, shape.vectors)
-    steps = image_cycles(image, tile, registers, shape.taps, wait)
-    cycles = shape.images * shape.inputs * steps * (1 if shape.taps else shape.positions)
-    weights = 4 * reduction * shape.vectors * shape.block
-    places = max(1, shape.images * shape.height * shape.width)
-    first = cycles * tile.high * tile.wide / places
-    reading = weights / bytes_per_cycle(target)
-    return shape.groups * (cycles + max(0.0, reading - first))
-
-
 def _tile_for_any_width(
     width: int, vectors: int, target: Target, registers: int, *, whole: bool
 ) -> WindowTile:
@@ -253,7 +206,7 @@ def _tile_for_any_width(
 
     def cycles(tile: WindowTile) -> float:
         images = ((1, w, vectors) for w in TYPICAL)
-        return sum(image_cycles(i, tile, registers) / i[1] for i in images)
+        return sum(image_cycles(i, tile, registers, target) / i[1] for i in images)
 
     return min(tiles, key=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
 
@@ -304,14 +257,13 @@ def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
     """Skip the taps of a tile that only meet padding."""
     op = total.op
     assert isinstance(op, ComputeOp)
-    rows, columns = _reads_of(total)[1].indices[2:4]
-    for axis, index, along in zip(op.reduce_axis[1:3], (rows, columns), taps, strict=True):
+    data = _reads_of(total)[1].source
+    assert isinstance(data, Tensor)
+    for dim, axis, along in zip((2, 3), op.reduce_axis[1:3], taps, strict=True):
         if axis in total.leaf_iter_vars and int_value(axis.extent) != 1:
-            total.skip_outside(axis, index, along.before, along.before + along.size)
+            total.skip_outside(axis, data, dim, along.before, along.before + along.size)
 
 
-NEAR = 0.25
-"""What a byte from the second level of cache costs, in bytes from further away."""
 _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
 
 
@@ -351,7 +303,8 @@ def rows_per_band(
 
     def cost(band: int) -> tuple[float, int]:
         far, near = target.l2_bytes // 2, target.l1_bytes * 3 // 4
-        return moved(band, far) + NEAR * moved(band, near) + foreign(band), -band
+        cycles = (moved(band, far) + foreign(band)) / memory_bytes_per_cycle(target)
+        return cycles + level_cycles(moved(band, near), 2, target), -band
 
     # A last tile that is not as high as the others must be found from the parallel loop alone.
     shared = range(2, min(rows, _MOST_BANDS) if oh % tile.high == 0 else 2)
@@ -373,7 +326,7 @@ def _register_sums(total: Stage, *, lead: int = 1) -> None:
     total.vectorize(ocb)
 
 
-def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
+def _fetch_ahead(total: Stage, tile: WindowTile, registers: int, target: Target) -> None:
     """Fetch what the sums read before they need it.
 
     Past the end of a tile's panels of weights stand those of the next tile.
@@ -382,7 +335,7 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     """
     op = total.op
     assert isinstance(op, ComputeOp)
-    step = tile_cycles(tile.high * tile.wide, tile.vectors * registers)
+    step = tile_cycles(tile.high * tile.wide, tile.vectors * registers, target)
     weights = next(
         load.source
         for load in ex.walk(op.body[0])
@@ -390,13 +343,13 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int) -> None:
     )
     assert isinstance(weights, Tensor)
     if _is_in_memory(total, weights):
-        total.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
+        total.prefetch(weights, op.reduce_axis[-1], ceil(steps_to_memory(step, target)))
     ic, *taps, icb = op.reduce_axis
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
     if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
         turn = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
-        total.prefetch(data, ic, ceil(FROM_CACHE / turn))
+        total.prefetch(data, ic, ceil(steps_to_cores(turn, target)))
 
 
 def _fetch_operands(total: Stage, result: Stage, step: IterVar, target: Target) -> None:
@@ -448,7 +401,7 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
         tasks = [n, band, oc, *deep, oh_outer]
     result.reorder(*tasks, register, ow_outer, oh_inner, ow_inner, ocb)
     task = result.fuse(*tasks)
-    if is_long(total, lanes_of(result, target)):
+    if is_long(total, lanes_of(result, target), target):
         result.parallel(task)
     result.unroll(oh_inner)
     result.unroll(ow_inner)

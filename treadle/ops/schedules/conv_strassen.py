@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from math import ceil
 
-from treadle.expr import nodes as ex
+from treadle.cost.memory import steps_to_memory
+from treadle.cost.registers import tile_cycles
 from treadle.graph.operator import Group
-from treadle.loop.prefetch import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     axes_of,
@@ -23,18 +23,16 @@ from treadle.ops.schedules.stages import (
     compute_of,
     inline_moves,
     inline_tail,
-    is_much,
-    itemsize_of,
+    is_shared,
     known,
     lanes_of,
     live_stages,
     peel_border,
+    size_of,
 )
-from treadle.ops.schedules.tiles import FROM_MEMORY, tile_cycles
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import Tensor, floormod
 
 
 def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
@@ -48,7 +46,7 @@ def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -
     blocks.unroll(p)
     blocks.vectorize(lane)
     place = blocks.fuse(n, t)
-    if is_much(blocks.op.outputs[0].shape):
+    if is_shared(size_of(blocks.op.outputs[0].shape), target):
         blocks.parallel(place)
     by_lane, *of_all = (s[t] for t in group.anchor[:-1])
     for stage in (by_lane, *of_all):
@@ -118,20 +116,6 @@ def _multiply(s: Schedule, products: Stage, tiles: int, target: Target) -> None:
     sums.unroll(vector)
     sums.vectorize(lane)
     weights = op.input_tensors[1]
-    step = tile_cycles(known(r), known(column) // lanes)
-    sums.prefetch(weights, op.reduce_axis[-1], ceil(FROM_MEMORY / step))
-    _fetch_next_panel(sums, weights, tiles)
-
-
-def _fetch_next_panel(sums: Stage, weights: Tensor, tiles: int) -> None:
-    """Fetch the panel of the next product evenly while the tiles of this one are computed."""
-    op = compute_of(sums)
-    p, _, pair, t, _, column = op.axis
-    ic, icb = op.reduce_axis
-    width, steps = known(column), known(ic) * known(icb)
-    part = -(-width // tiles)
-    if part * itemsize_of(sums) > LINE_BYTES:
-        return
-    k = ic * known(icb) + icb
-    place = (ex.minimum(floormod(t, tiles), width // part) * steps + k) * part
-    sums.prefetch_at(weights, icb, (pair, p + 1, 0, place))
+    step = tile_cycles(known(r), known(column) // lanes, target)
+    sums.prefetch(weights, op.reduce_axis[-1], ceil(steps_to_memory(step, target)))
+    sums.prefetch_panel(weights, op.reduce_axis[-1], [p], tiles=[([t], 1, tiles)])

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from treadle.cost.forks import least_elements
+from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.rows import schedule_rows
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
     Turn,
     is_reduction,
+    is_shared,
     joint_axes,
     known,
     lanes_of,
@@ -31,9 +33,9 @@ _IMAGE_AXES = 3
 """Height, width and lanes of an image in blocks of channels."""
 _ROW_TASKS_PER_CORE = 16
 """Of rows of vectors there are at least so many, or single vectors are dealt out."""
-_STREAM = 1 << 18
-"""Elements from which what is summed is not in cache: long runs of memory are read then."""
 _STREAM_VECTORS = 128
+"""Vectors of columns that are summed together where what is summed is not in a core's cache: long
+runs of memory are read then."""
 
 
 def schedule_default(group: Group, target: Target, knobs: Knobs) -> None:
@@ -68,7 +70,7 @@ def injective(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
     lanes = lanes_of(stage, target)
     turn = turned_axis(stage, s, lanes)
     if turn is not None and knobs.flag("transpose", default=True):
-        _turned(stage, turn, knobs)
+        _turned(stage, turn, target, knobs)
         return
     joint = len(joint_axes(stage, s))
     if _shares_rows(op, lanes, target) and knobs.flag("by_core", default=True):
@@ -79,7 +81,7 @@ def injective(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
     wide = _wide_axis(stage, axes)
     rows = [a for a in axes if a is not wide]
     total = size_of(op.shape)
-    many = total is None or total >= PARALLEL_WORK
+    many = is_shared(total, target)
     outer, inner = _strip(stage, wide, lanes, knobs)
     if not rows:
         if outer is not None and knobs.flag("parallel", default=many):
@@ -103,7 +105,7 @@ def _shares_rows(op: ComputeOp, lanes: int, target: Target) -> bool:
     if len(sizes) != 2 + _IMAGE_AXES or sizes[-1] % lanes or target.cores == 1:
         return False
     _, chunks, height, width, block = sizes
-    is_large = chunks * height * width * block >= PARALLEL_WORK
+    is_large = is_shared(chunks * height * width * block, target)
     return is_large and height % target.cores == 0 and height * width >= chunks * block
 
 
@@ -126,7 +128,7 @@ def _leaves_tasks(stage: Stage, axes: list[IterVar], target: Target) -> bool:
     return bool(axes) and count >= _ROW_TASKS_PER_CORE * target.cores
 
 
-def _turned(stage: Stage, turn: Turn, knobs: Knobs) -> None:
+def _turned(stage: Stage, turn: Turn, target: Target, knobs: Knobs) -> None:
     """Tiles that are square, so that lowering reads and writes them by whole vectors.
 
     before: for i: for j: C[i, j] = A[j, i]
@@ -142,8 +144,7 @@ def _turned(stage: Stage, turn: Turn, knobs: Knobs) -> None:
     stage.unroll(inner)
     stage.vectorize(last_inner)
     task = stage.fuse(*rows, outer)
-    total = size_of(op.shape)
-    if knobs.flag("parallel", default=total is None or total >= PARALLEL_WORK):
+    if knobs.flag("parallel", default=is_shared(size_of(op.shape), target)):
         stage.parallel(task)
 
 
@@ -171,9 +172,9 @@ def _reduction(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
     if op.axis and _walks_along(stage, op.axis[-1]) and known(op.axis[-1]) != 1:
         _columns(s, stage, target, lanes, knobs)
     elif len(op.body) == 1 and op.reduce_axis and _walks_along(stage, op.reduce_axis[-1]):
-        _rows(s, stage, lanes, knobs)
+        _rows(s, stage, target, knobs)
     else:
-        _plain(stage, knobs)
+        _plain(stage, target, knobs)
 
 
 def _walks_along(stage: Stage, axis: IterVar) -> bool:
@@ -194,7 +195,7 @@ def _columns(s: Schedule, stage: Stage, target: Target, lanes: int, knobs: Knobs
     op = stage.op
     assert isinstance(op, ComputeOp)
     if len(op.body) > 1:
-        _plain(stage, knobs)
+        _plain(stage, target, knobs)
         return
     total = s.cache_write(op.output(0), "local")
     result = s[op]
@@ -206,7 +207,7 @@ def _columns(s: Schedule, stage: Stage, target: Target, lanes: int, knobs: Knobs
     rows = [*axes[:-1], outer]
     result.reorder(*rows, vector, lane)
     place = result.fuse(*rows)
-    if knobs.flag("parallel", default=_is_much(op)):
+    if knobs.flag("parallel", default=is_shared(_work(op), target)):
         result.parallel(place)
     in_registers = vectors <= target.vector_registers // 2
     if in_registers:
@@ -222,20 +223,23 @@ def _strip_vectors(op: ComputeOp, lanes: int, target: Target) -> int:
     columns = -(-known(op.axis[-1]) // lanes)
     rows = size_of(tuple(a.extent for a in op.axis[:-1])) or 1
     vectors = max(1, target.vector_registers // 2)
-    if (size_of(op.shape) or 1) * _turns(op) >= _STREAM:
+    if _is_far(op, target):
         vectors = _STREAM_VECTORS
     while vectors > 1 and rows * (columns // vectors) < _TASKS_PER_CORE * target.cores:
         vectors //= 2
     return vectors
 
 
-def _is_much(op: ComputeOp) -> bool:
-    """True for a reduction of so many elements that other threads are worth waking for."""
-    return (size_of(op.shape) or PARALLEL_WORK) * _turns(op) >= PARALLEL_WORK
+def _is_far(op: ComputeOp, target: Target) -> bool:
+    """True where what is summed is more than one core's cache holds."""
+    terms = size_of(tuple(a.extent for a in op.reduce_axis)) or least_elements(target)
+    elements = (size_of(op.shape) or 1) * terms
+    return elements * itemsize(op.outputs[0].dtype) >= target.l2_bytes
 
 
-def _turns(op: ComputeOp) -> int:
-    return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
+def _work(op: ComputeOp) -> int | None:
+    """Return how many terms all reductions have, None where that is not known."""
+    return size_of(tuple(a.extent for a in (*op.axis, *op.reduce_axis)))
 
 
 def _vectors_inside(local: Stage, lanes: int, *, in_registers: bool) -> None:
@@ -249,13 +253,14 @@ def _vectors_inside(local: Stage, lanes: int, *, in_registers: bool) -> None:
     local.vectorize(lane)
 
 
-def _rows(s: Schedule, stage: Stage, lanes: int, knobs: Knobs) -> None:
+def _rows(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
     """Partial results in the lanes of a vector along the last reduction axis, then their sum."""
     op = stage.op
     assert isinstance(op, ComputeOp)
+    lanes = lanes_of(stage, target)
     last = op.reduce_axis[-1]
     if known(last) < 2 * lanes and int_value(last.extent) is not None:
-        _plain(stage, knobs)
+        _plain(stage, target, knobs)
         return
     _, inner = stage.split(last, factor=lanes)
     partial = s.rfactor(op.output(0), inner, factor_axis=len(op.axis))
@@ -265,16 +270,15 @@ def _rows(s: Schedule, stage: Stage, lanes: int, knobs: Knobs) -> None:
     lane = part.op.axis[-1]  # type: ignore[union-attr]
     if axes:
         place = result.fuse(*axes)
-        if knobs.flag("parallel", default=_is_much(op)):
+        if knobs.flag("parallel", default=is_shared(_work(op), target)):
             result.parallel(place)
         part.compute_at(result, place)
     part.reorder(*part.op.axis[:-1], *part.op.reduce_axis, lane)  # type: ignore[union-attr]
     part.vectorize(lane)
 
 
-def _plain(stage: Stage, knobs: Knobs) -> None:
+def _plain(stage: Stage, target: Target, knobs: Knobs) -> None:
     op = stage.op
     assert isinstance(op, ComputeOp)
-    work = size_of(tuple(a.extent for a in (*op.axis, *op.reduce_axis)))
-    if op.axis and knobs.flag("parallel", default=work is None or work >= PARALLEL_WORK):
+    if op.axis and knobs.flag("parallel", default=is_shared(_work(op), target)):
         stage.parallel(stage.fuse(*op.axis))

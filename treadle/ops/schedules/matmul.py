@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from math import prod
 
+from treadle.cost.memory import steps_to_memory
+from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
-from treadle.loop.prefetch import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
     compute_of,
     inline_moves,
     inline_tail,
@@ -22,31 +22,17 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import (
-    BUSY,
-    Tile,
-    best_rows,
-    best_tile,
-    tile_cycles,
-    tile_set_cycles,
-)
-from treadle.ops.schedules.winograd import bytes_per_cycle
+from treadle.ops.schedules.tiles import MOST_VECTORS, best_rows, best_tile
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor, floordiv
+from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 _PARALLEL_COLUMNS = 256
 """Results of a product below which other threads are not woken."""
-_TILES_OF_MANY = 8
-"""Tiles of a panel where it is not known how many there are: more only fetch lines twice."""
-_TYPICAL_ROWS = 128
-"""What an extent that only a run knows counts as in estimates."""
 _LEAST_BLOCK = 4
 """Blocks of rows are not taken smaller than this part of what fits, to divide them evenly: a rest
 of a rest would leave tiles of no known size."""
-_AHEAD = 1000
-"""Cycles from the fetch of weights to their use: what memory takes to answer, and some more."""
 
 
 def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
@@ -72,7 +58,7 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     block = None if is_joint else _row_block(sums, tile, target)
     _schedule(group, sums, tile, lanes, block, is_joint=is_joint)
     _fetch_ahead(sums, weights, tile, target)
-    _fetch_next_panel(sums, weights, tile)
+    _share_next_panel(sums, weights, tile)
 
 
 def packed_tile(matrices: int, rows: int, vectors: int, row_bytes: int, target: Target) -> Tile:
@@ -82,41 +68,6 @@ def packed_tile(matrices: int, rows: int, vectors: int, row_bytes: int, target: 
     """
     joint = _joint_rows(matrices, rows, best_rows(0, vectors, row_bytes, target))
     return Tile(joint or best_rows(rows, vectors, row_bytes, target), vectors)
-
-
-def dense_packed_cycles(
-    sizes: tuple[int, int, int, int], width: int, dtype_bits: int, target: Target
-) -> float:
-    """Return the cycles of one core of `schedule_dense_packed`.
-
-    `sizes` are matrices, rows of each (0 where not known), columns and steps; `width` are the
-    columns of a panel. Weights come from memory once, while products are computed.
-    """
-    matrices, rows, columns, steps = sizes
-    vectors = max(1, width // target.lanes(dtype_bits))
-    tile = packed_tile(matrices, rows, vectors, steps * dtype_bits // 8, target)
-    rows = rows or _TYPICAL_ROWS
-    if tile.rows > rows:  # of several matrices
-        matrices, rows = 1, matrices * rows
-    strips = -(-columns // target.lanes(dtype_bits))
-    products = matrices * steps * tile_set_cycles(rows, strips, tile, 1)
-    return max(products, _reading_cycles(sizes, dtype_bits, target))
-
-
-def matmul_cycles(sizes: tuple[int, int, int, int], dtype_bits: int, target: Target) -> float:
-    """Return the cycles of one core of `schedule_matmul`; `sizes` as for `dense_packed_cycles`."""
-    matrices, rows, columns, steps = sizes
-    lanes, steps = target.lanes(dtype_bits), steps or _TYPICAL_ROWS
-    strips = -(-(columns or _TYPICAL_ROWS) // lanes)
-    tile = _tile(rows, columns, lanes, target)
-    products = matrices * steps * tile_set_cycles(rows or _TYPICAL_ROWS, strips, tile, 1)
-    return max(products, _reading_cycles(sizes, dtype_bits, target))
-
-
-def _reading_cycles(sizes: tuple[int, int, int, int], dtype_bits: int, target: Target) -> float:
-    """Return the cycles in which the second factor is read from memory once."""
-    _, _, columns, steps = sizes
-    return steps * columns * dtype_bits / 8 / (BUSY * bytes_per_cycle(target))
 
 
 def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
@@ -146,7 +97,7 @@ def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *_, m, n = compute_of(result).axis
-    _schedule(group, sums, _tile(known(m), known(n), lanes, target), lanes, None)
+    _schedule(group, sums, matmul_tile(known(m), known(n), lanes, target), lanes, None)
 
 
 def _sums_of(group: Group) -> list[Stage]:
@@ -182,7 +133,7 @@ def _schedule(
     result.unroll(m_inner)
     result.unroll(n_vector)
     result.vectorize(n_lane)
-    if (size_of(op.shape) or PARALLEL_WORK) >= _PARALLEL_COLUMNS:
+    if (size_of(op.shape) or _PARALLEL_COLUMNS) >= _PARALLEL_COLUMNS:
         result.parallel(place)
     sums.compute_at(result, place)
     _register_sums(sums, lanes)
@@ -240,7 +191,7 @@ def _row_block(sums: Stage, tile: Tile, target: Target) -> int | None:
     even = [block for block in range(least, most + 1) if rows % block == 0]
 
     def cost(block: int) -> float:
-        cycles = tile_set_cycles(block, tile.vectors, tile, 1) / block
+        cycles = tile_set_cycles(block, tile.vectors, tile, 1, target) / block
         return round(cycles, 6)
 
     return min(reversed(even), key=cost, default=None)
@@ -250,39 +201,24 @@ def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> No
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
-    in_time = _AHEAD / tile_cycles(tile.rows, tile.vectors)
+    in_time = steps_to_memory(tile_cycles(tile.rows, tile.vectors, target), target)
     row_bytes = known_size(weights) * itemsize_of(sums)
     in_cache = target.l1_bytes // 2 // max(1, row_bytes)
     sums.prefetch(weights, op.reduce_axis[0], max(1, min(int(in_time), in_cache)))
 
 
-def _fetch_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
-    """Fetch the panel after this one evenly while the tiles of this one are computed.
-
-    A step fetches a part of a line. Where the tiles are too few for that, a panel is used about as
-    fast as memory gives it, and to fetch some steps ahead is enough.
-    """
+def _share_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
+    """Fetch the panel after this one evenly while the tiles of this one are computed."""
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
     *batch, m, n = op.axis
-    k = op.reduce_axis[0]
-    width, steps = known_size(weights), known(k)
-    matrix: ex.Expr = ex.Const.of(0)
-    for axis in batch:
-        matrix = matrix * axis.extent + axis
-    matrices, rows = prod(map(known, batch)), known(m)
-    if tile.rows > rows > 0:  # tiles of several matrices
-        tiles, index = -(-matrices * rows // tile.rows), floordiv(matrix * rows + m, tile.rows)
-    else:
-        high = -(-rows // tile.rows)
-        tiles, index = matrices * high, matrix * max(1, high) + floordiv(m, tile.rows)
-    part = -(-width // (tiles or _TILES_OF_MANY))
-    if not steps or part > LINE_BYTES // itemsize_of(sums):
-        return
-    place = (ex.minimum(index, width // part) * steps + k) * part
-    rest = (0,) * (len(weights.shape) - 3)  # steps side by side, of sums of small integers
-    sums.prefetch_at(weights, k, (floordiv(n, width) + 1, 0, place, *rest))
+    tiles: list[tuple[list[IterVar], int]] = [([m], tile.rows)]
+    if tile.rows > known(m) > 0:  # tiles of several matrices
+        tiles = [([*batch, m], tile.rows)]
+    elif batch:
+        tiles = [(batch, 1), *tiles]
+    sums.prefetch_panel(weights, op.reduce_axis[0], [n], step=known_size(weights), tiles=tiles)
 
 
 def known_size(weights: Tensor) -> int:
@@ -303,10 +239,11 @@ def _inline_tail(group: Group, sums: Stage) -> None:
             stage.compute_root()
 
 
-def _tile(rows: int, columns: int, lanes: int, target: Target) -> Tile:
+def matmul_tile(rows: int, columns: int, lanes: int, target: Target) -> Tile:
+    """Return the tile of rows x vectors in registers for a product of such sizes; 0: not known."""
     vectors = max(1, -(-columns // lanes))
-    if vectors % 4 == 0 or vectors > 8:
-        vectors = 4
+    if vectors % MOST_VECTORS == 0 or vectors > 2 * MOST_VECTORS:
+        vectors = MOST_VECTORS
     return best_tile(rows or 8, vectors, target)
 
 

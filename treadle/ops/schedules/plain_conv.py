@@ -10,25 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from treadle.cost.registers import tile_cycles
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
+    compute_of,
     inline_moves,
+    is_shared,
     known,
     lanes_of,
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import LOADS_PER_CYCLE, tile_cycles
-from treadle.ops.schedules.winograd import bytes_per_cycle
+from treadle.ops.schedules.tiles import MOST_VECTORS
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
 from treadle.te.tensor import ComputeOp
-
-_MOST_VECTORS = 4
 
 
 def schedule_plain_conv(group: Group, target: Target, knobs: Knobs) -> None:
@@ -87,8 +86,7 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target, kn
         inside.insert(1, row_inner)
     result.reorder(n, oc_outer, *rows, outer, *inside, lane)
     fused = result.fuse(n, oc_outer, *rows)
-    is_much = (size_of(op.shape) or PARALLEL_WORK) * _turns(sums) >= PARALLEL_WORK
-    if knobs.flag("parallel", default=is_much):
+    if knobs.flag("parallel", default=is_shared(_work(op, sums), target)):
         result.parallel(fused)
     for axis in inside:
         result.unroll(axis)
@@ -97,10 +95,9 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target, kn
     _register_sums(sums, lanes)
 
 
-def _turns(sums: Stage) -> int:
-    op = sums.op
-    assert isinstance(op, ComputeOp)
-    return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
+def _work(op: ComputeOp, sums: Stage) -> int | None:
+    """Return how many products all results take, None where that is not known."""
+    return size_of((*op.shape, *(a.extent for a in compute_of(sums).reduce_axis)))
 
 
 def _filters(op: ComputeOp, group: Group) -> int:
@@ -130,60 +127,24 @@ def conv_tile(
     vectors = max(1, -(-last // lanes)) if last else 2
     candidates = [
         ConvTile(f, h, v)
-        for v in range(1, min(vectors, _MOST_VECTORS) + 1)
-        for h in (range(1, min(rows, _MOST_VECTORS // v) + 1) if v == vectors else (1,))
+        for v in range(1, min(vectors, MOST_VECTORS) + 1)
+        for h in (range(1, min(rows, MOST_VECTORS // v) + 1) if v == vectors else (1,))
         for f in range(1, min(filters, (target.vector_registers - 1) // (v * h) - 1) + 1)
         if every == filters or filters % f == 0
     ]
     whole = (filters, max(rows, 1), vectors)
-    return knobs.pick("tile", candidates or [ConvTile(1, 1, 1)], cost=lambda t: _cost(t, whole))
+    choices = candidates or [ConvTile(1, 1, 1)]
+    return knobs.pick("tile", choices, cost=lambda t: conv_tile_cost(t, whole, target))
 
 
-@dataclass(frozen=True, slots=True)
-class PlainConvShape:
-    """The sizes of a convolution in the layout of the model that its cycles depend on.
-
-    `images` of rows x columns results (depths count as images, a signal is one row) of `filters`
-    output channels, of which `together` read the same `inputs` channels at `positions` of the
-    window. Along a row windows are `stride` apart.
-    """
-
-    images: int
-    rows: int
-    columns: int
-    filters: int
-    together: int
-    inputs: int
-    positions: int
-    stride: int = 1
-    dtype_bits: int = 32
-
-
-def plain_conv_cycles(shape: PlainConvShape, target: Target) -> float:
-    """Return the cycles of one core of `schedule_plain_conv`: of the tile that it takes.
-
-    Inputs a stride apart are gathered into a vector one by one. Weights come from memory once: the
-    first strip of a tile of filters waits where its products do not hide that.
-    """
-    lanes = target.lanes(max(32, shape.dtype_bits))
-    extents = (shape.filters, shape.rows, shape.columns)
-    tile = conv_tile(extents, shape.together, lanes, target, Knobs())
-    whole = (shape.together, max(shape.rows, 1), max(1, -(-shape.columns // lanes)))
-    gathered = lanes / LOADS_PER_CYCLE if shape.stride > 1 else 0.0
-    strips = -(-whole[0] // tile.filters) * whole[1] * whole[2]
-    groups, steps = shape.filters // shape.together, shape.inputs * shape.positions
-    cycles = shape.images * groups * steps * (_cost(tile, whole)[0] + strips * gathered)
-    first = cycles * tile.height * tile.vectors / max(1, shape.images * whole[1] * whole[2])
-    weights = shape.filters * steps * shape.dtype_bits / 8
-    return cycles + max(0.0, weights / bytes_per_cycle(target) - first)
-
-
-def _cost(tile: ConvTile, whole: tuple[int, int, int]) -> tuple[float, int]:
+def conv_tile_cost(
+    tile: ConvTile, whole: tuple[int, int, int], target: Target
+) -> tuple[float, int]:
     """Return the cycles of one reduction step over everything; bodies for remainders cost a bit."""
     sizes = (tile.filters, tile.height, tile.vectors)
     blocks = prod(-(-n // size) for n, size in zip(whole, sizes, strict=True))
     bodies = prod(2 if n % size else 1 for n, size in zip(whole, sizes, strict=True))
-    cycles = tile_cycles(tile.filters, tile.height * tile.vectors)
+    cycles = tile_cycles(tile.filters, tile.height * tile.vectors, target)
     return round(blocks * cycles * (0.98 + 0.02 * bodies), 6), -prod(sizes)
 
 

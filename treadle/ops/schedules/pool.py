@@ -9,10 +9,11 @@ from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective, schedule_default
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
+    compute_of,
     inline_moves,
     inline_tail,
     is_reduction,
+    is_shared,
     known,
     lanes_of,
     live_stages,
@@ -74,8 +75,7 @@ def _windows(result: Stage, sums: Stage, group: Group, target: Target, knobs: Kn
     if rows and knobs.flag("by_row", default=few):
         task = result.fuse(task, *rows)
         inside = inside[len(rows) :]
-    is_much = (size_of(op.shape) or PARALLEL_WORK) * _turns(sums) >= PARALLEL_WORK
-    if knobs.flag("parallel", default=is_much):
+    if knobs.flag("parallel", default=is_shared(_work(op, sums), target)):
         result.parallel(task)
     sums.compute_at(result, inside[-1] if inside else task)
     _combine_taps(sums, knobs)
@@ -102,10 +102,9 @@ def _loops(
     return [n, c], rows, outer
 
 
-def _turns(sums: Stage) -> int:
-    op = sums.op
-    assert isinstance(op, ComputeOp)
-    return size_of(tuple(a.extent for a in op.reduce_axis)) or PARALLEL_WORK
+def _work(op: ComputeOp, sums: Stage) -> int | None:
+    """Return how many elements all windows have, None where that is not known."""
+    return size_of((*op.shape, *(a.extent for a in compute_of(sums).reduce_axis)))
 
 
 def _axes_within(axes: Sequence[IterVar], most: int) -> int:

@@ -6,15 +6,17 @@ All stages of a row are computed together while it is in cache; rows are dealt o
 
 from __future__ import annotations
 
+from treadle.cost.forks import least_elements
+from treadle.cost.memory import stack_bytes
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.stages import (
-    PARALLEL_WORK,
     inline_moves,
     is_reduction,
     is_step,
+    itemsize_of,
     joint_axes,
     known,
     lanes_of,
@@ -28,8 +30,8 @@ from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
-_LARGEST_ROW = 1 << 16
-"""Elements of one stage that a row may keep on the stack."""
+_STAGES_OF_A_ROW = 4
+"""Stages of a row that the stack has room for, each of the largest size that is taken."""
 _FEW_ROWS = 4
 """Fewer rows than this many are only taken as the tasks of threads if they are short."""
 _FEW_TERMS = 8
@@ -70,7 +72,8 @@ def schedule_rows(group: Group, target: Target, knobs: Knobs) -> bool:
         _vectors(result, wide, lanes_of(result, target), knobs.within(result.name))
         _hoist(result, rows)
     task = result.fuse(*rows)
-    if knobs.flag("parallel", default=_work(live) >= PARALLEL_WORK):
+    least = least_elements(target)
+    if knobs.flag("parallel", default=_work(live, least) >= least):
         result.parallel(task)
     for stage in live:
         if stage is not result:
@@ -137,19 +140,23 @@ def _is_worth(live: list[Stage], result: Stage, count: int, target: Target) -> b
     rows = size_of(tuple(a.extent for a in op.axis[:count]))
     for stage in live:
         inside = size_of(stage.op.outputs[0].shape[count:])
-        if inside is None or (stage is not result and inside > _LARGEST_ROW):
+        if inside is None:
+            return False
+        if stage is not result and inside * itemsize_of(stage) > stack_bytes(_STAGES_OF_A_ROW):
             return False
     many = rows is None or rows >= _FEW_ROWS * target.cores
-    return many or _work(live) < PARALLEL_WORK * _FEW_ROWS
+    least = least_elements(target)
+    return many or _work(live, least) < least * _FEW_ROWS
 
 
-def _work(live: list[Stage]) -> int:
+def _work(live: list[Stage], unknown: int) -> int:
+    """Return how many elements the stages compute; one of unknown size counts as so many."""
     total = 0
     for stage in live:
         op = stage.op
         assert isinstance(op, ComputeOp)
         size = size_of(tuple(a.extent for a in (*op.axis, *op.reduce_axis)))
-        total += PARALLEL_WORK if size is None else size
+        total += unknown if size is None else size
     return total
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+from treadle.cost.forks import is_worth_forking, least_elements
+from treadle.cost.registers import fma_cycles
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
@@ -15,23 +17,25 @@ from treadle.expr.nodes import Const, Expr, ExprLike, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
-from treadle.ops.schedules.tiles import FMA_UNITS
 from treadle.target.base import Target
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
 
-PARALLEL_WORK = 16384
-"""Elements below which a stage is not worth waking other threads for."""
+MANY_ELEMENTS = 1 << 14
+"""Elements that are worth other threads where the machine is not known: where an operator that is
+written by hand says what it computes."""
 
 
 def is_much(extents: Iterable[ExprLike]) -> bool:
-    """True for as many elements as other threads are worth waking for; so is an unknown number."""
+    """True for `MANY_ELEMENTS`; so is an unknown number."""
     known = [int_value(d) for d in extents]
-    return None in known or prod(d for d in known if d is not None) >= PARALLEL_WORK
+    return None in known or prod(d for d in known if d is not None) >= MANY_ELEMENTS
 
 
-_THREAD_CYCLES = 12_000
-"""Cycles of arithmetic, some microseconds, from which a second thread wins what waking it costs."""
+def is_shared(elements: int | None, target: Target) -> bool:
+    """True for as many elements as other threads are worth waking for; None: an unknown number."""
+    return elements is None or elements >= least_elements(target)
+
 
 _LEAST_TURNED = 4
 """Smaller tiles are not worth turning in registers."""
@@ -261,12 +265,12 @@ def _inlined(stage: Stage, s: Schedule) -> tuple[Expr, ...]:
     return inline_bodies(s)[id(stage)]
 
 
-def is_long(sums: Stage, lanes: int) -> bool:
+def is_long(sums: Stage, lanes: int, target: Target) -> bool:
     """True when multiply-adds of `lanes` take long enough to be worth waking other threads."""
     op = sums.op
     assert isinstance(op, ComputeOp)
     products = size_of((*op.shape, *(a.extent for a in op.reduce_axis)))
-    return products is None or products >= _THREAD_CYCLES * FMA_UNITS * lanes
+    return products is None or is_worth_forking(fma_cycles(products / lanes, target), target)
 
 
 def lanes_of(stage: Stage, target: Target) -> int:
@@ -355,5 +359,4 @@ def skip_unused(sums: Stage, unused: int) -> None:
     op = compute_of(sums)
     chunk = next(a for a in op.reduce_axis if a.name == "ic")
     lane = op.reduce_axis[-1]
-    block = known(lane)
-    sums.skip_outside(lane, chunk * block + lane, 0, known(chunk) * block - unused)
+    sums.skip_past(lane, (chunk, lane), known(chunk) * known(lane) - unused)

@@ -10,27 +10,28 @@ from __future__ import annotations
 
 from math import ceil
 
-from treadle.expr import nodes as ex
+from treadle.cost.memory import steps_to_memory
+from treadle.cost.registers import tile_cycles
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
-from treadle.loop.prefetch import LINE_BYTES
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     axes_of,
     compute_of,
     inline_moves,
     inline_tail,
-    is_much,
+    is_shared,
     itemsize_of,
     known,
     lanes_of,
     live_stages,
+    size_of,
 )
-from treadle.ops.schedules.tiles import FROM_MEMORY, best_rows, tile_cycles
+from treadle.ops.schedules.tiles import best_rows
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import IterVar, Tensor, floordiv, floormod
+from treadle.te.tensor import IterVar
 
 
 def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None:
@@ -46,7 +47,7 @@ def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None
     blocks.unroll(p)
     blocks.vectorize(lane)
     place = blocks.fuse(*batch, row)
-    if is_much(blocks.op.outputs[0].shape):
+    if is_shared(size_of(blocks.op.outputs[0].shape), target):
         blocks.parallel(place)
     for stage in (by_lane, largest):
         stage.compute_at(blocks, place)
@@ -115,19 +116,5 @@ def _multiply(s: Schedule, products: Stage, half: int, lanes: int, target: Targe
     sums.unroll(vector)
     sums.vectorize(lane)
     weights = op.input_tensors[1]
-    sums.prefetch(weights, k, ceil(FROM_MEMORY / tile_cycles(rows, vectors)))
-    _fetch_next_panel(sums, weights, half, rows)
-
-
-def _fetch_next_panel(sums: Stage, weights: Tensor, half: int, high: int) -> None:
-    """Fetch the panel of the next product evenly while the tiles of this one are computed."""
-    op = compute_of(sums)
-    p, *_, row, pair, column = op.axis
-    (k,) = op.reduce_axis
-    width, tiles = known(column), -(-half // high)
-    part = -(-width // tiles)
-    if part * itemsize_of(sums) > LINE_BYTES:
-        return
-    tile = floordiv(floormod(row, half), high)
-    place = (ex.minimum(tile, width // part) * known(k) + k) * part
-    sums.prefetch_at(weights, k, (pair, p + 1, 0, place))
+    sums.prefetch(weights, k, ceil(steps_to_memory(tile_cycles(rows, vectors, target), target)))
+    sums.prefetch_panel(weights, k, [op.axis[0]], tiles=[([row], rows, half)])  # the next product

@@ -12,15 +12,25 @@ many weights   per group of tiles: V, made by all threads; parallel over panels:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, isqrt, sqrt
+from math import ceil, isqrt
 from typing import Any
 
-from treadle.expr import nodes as ex
-from treadle.expr.nodes import Const, int_value, select
+from treadle.cost.forks import fork_cycles, unevenness
+from treadle.cost.memory import (
+    level_cycles,
+    local_bytes,
+    memory_bytes_per_cycle,
+    remote_cycles,
+    shared_bytes_per_cycle,
+    steps_to_memory,
+)
+from treadle.cost.registers import Tile, fma_cycles, tile_cycles, tile_set_cycles
+from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
+    compute_of,
     inline_moves,
     known,
     lanes_of,
@@ -28,33 +38,16 @@ from treadle.ops.schedules.stages import (
     peel_border,
     skip_unused,
 )
-from treadle.ops.schedules.tiles import (
-    FROM_MEMORY,
-    Tile,
-    tile_cycles,
-    tile_set_cycles,
-    tiles_in_registers,
-)
+from treadle.ops.schedules.tiles import tiles_in_registers
 from treadle.target.base import Target
-from treadle.te import tensor as te
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import ComputeOp, IterVar
 
-LARGEST_LOCAL = 768 << 10
-"""Bytes of V or M a thread may keep on its stack."""
-BYTES_PER_CYCLE = 8.0
-"""What one core reads from memory, or from a cache all cores share: low, as all read at once."""
-FOREIGN_BYTES_PER_CYCLE = 6.0
-"""What one core reads of what another has made: they may share no cache."""
-NEAR_BYTES_PER_CYCLE = 22.0
-"""What one core reads from its second cache beside the multiplications."""
-CYCLES_PER_VECTOR = {3: 2.5, 4: 3.0, 5: 6.0, 6: 7.0}
-"""Of a transform, per vector of V or M, by points along an axis: more take more operations."""
+OPERATIONS = {3: 5, 4: 6, 5: 12, 6: 14}
+"""Of a transform, per vector of V or M, by points along an axis."""
 _SEEN_INPUTS, _SEEN_WEIGHTS = 0.25, 0.08
 """The shares of the time of reading again from a far cache that multiplications do not hide."""
-FORK_CYCLES = 3000.0
-"""To hand a loop to the threads and wait for the last of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +159,7 @@ def _fits(shape: WinogradShape, target: Target, group: tuple[int, int], *, by_pa
     """True when V, and the products of the widest panel, find room in the caches."""
     tiles = group[0] * group[1]
     products = 4 * shape.points * min(shape.outputs, 4 * shape.block) * tiles
-    local = min(target.l2_bytes // 2, LARGEST_LOCAL)
+    local = local_bytes(target)
     return (
         shape.v_bytes(tiles) <= (4 * target.l2_bytes if by_panel else local) and products <= local
     )
@@ -190,19 +183,23 @@ def _plan(
         work = _group_cycles(shape, target, tiles, groups, registers, width)
         jobs = ceil(shape.outputs / shape.block / registers.vectors) if by_panel else groups
         if shape.v_bytes(tiles) > target.l2_bytes:
-            work += _SEEN_INPUTS * groups * jobs * shape.v_bytes(tiles) / BYTES_PER_CYCLE
+            work += (
+                _SEEN_INPUTS * groups * jobs * shape.v_bytes(tiles) / shared_bytes_per_cycle(target)
+            )
         if by_panel:  # every core reads all of V, of which the others have made most
-            work += groups * (target.cores - 1) * shape.v_bytes(tiles) / FOREIGN_BYTES_PER_CYCLE
+            work += groups * (target.cores - 1) * remote_cycles(shape.v_bytes(tiles), target)
         forks = 2 * groups if by_panel else 1
-        share = ceil(jobs / target.cores) * target.cores / jobs
+        share = unevenness(jobs, target)
         if by_panel:  # the last panel may be narrower than the others
             share *= jobs * registers.vectors * shape.block / shape.outputs
-        return work * max(1.0, share) + forks * FORK_CYCLES
+        return work * max(1.0, share) + forks * fork_cycles(target)
+
+    vectors = shape.outputs // shape.block
 
     def rank(registers: Tile) -> tuple[float, bool, float, int]:
         """Ties (memory may decide) go to tiles without a rest, to fewer steps, to larger ones."""
         rest = tiles % registers.rows > 0
-        steps = tile_set_cycles(tiles, shape.outputs // shape.block, registers, width)
+        steps = tile_set_cycles(tiles, vectors, registers, width, target)
         return round(cycles(registers), 3), rest, steps, -registers.rows * registers.vectors
 
     best = min(choices, key=rank)
@@ -215,21 +212,15 @@ def _group_cycles(
     """Return the cycles of the products and transforms of all groups, and of waits for weights."""
     vectors = shape.outputs // shape.block
     wait = _weight_wait(shape, target, tiles, registers, width)
-    steps = tile_set_cycles(tiles, vectors, registers, width, wait)
+    steps = tile_set_cycles(tiles, vectors, registers, width, target, wait)
     products = shape.products * steps
     times = groups if shape.weight_bytes > target.l2_bytes // 2 else 1
-    speed = bytes_per_cycle(target) if times == 1 else BYTES_PER_CYCLE
+    speed = memory_bytes_per_cycle(target) if times == 1 else shared_bytes_per_cycle(target)
     waits = times * max(0.0, shape.weight_bytes / speed - products)
     if shape.weight_bytes > target.l2_bytes:
-        waits += _SEEN_WEIGHTS * (times - 1) * shape.weight_bytes / BYTES_PER_CYCLE
+        waits += _SEEN_WEIGHTS * (times - 1) * shape.weight_bytes / shared_bytes_per_cycle(target)
     touched = tiles * shape.points * (shape.inputs + shape.outputs) / shape.block * width
-    return groups * (products + touched * CYCLES_PER_VECTOR[shape.side]) + waits
-
-
-def bytes_per_cycle(target: Target) -> float:
-    """Return what each core reads from memory while all do: more cores have more of it, but less
-    than as many times as much."""
-    return BYTES_PER_CYCLE / sqrt(target.cores)
+    return groups * (products + fma_cycles(touched * OPERATIONS[shape.side], target)) + waits
 
 
 def _weight_wait(
@@ -239,9 +230,9 @@ def _weight_wait(
 
     0 where one pass takes them or the first cache holds those of a point.
     """
-    size = 4 * target.lanes()
+    size = target.vector_bytes
     is_near = shape.reduced * registers.vectors * width * size <= target.l1_bytes // 2
-    return 0.0 if is_near or tiles <= registers.rows else size / NEAR_BYTES_PER_CYCLE
+    return 0.0 if is_near or tiles <= registers.rows else level_cycles(size, 2, target)
 
 
 def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
@@ -266,7 +257,7 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
         skip_unused(sums, group.attrs.unused)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
     is_near = shape.v_bytes(plan.rows * plan.columns) <= target.l2_bytes * 3 // 4
-    _fetch_next(sums, plan, width, ceil(panels / target.cores) if is_near else 1)
+    _fetch_next(sums, plan, width, ceil(panels / target.cores) if is_near else 1, target)
     products.compute_at(result, at_panel)
     rows_out.compute_at(result, at_tile)
     _columns_first(rows_out, held=held)
@@ -390,14 +381,12 @@ def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:
 
 def _skip_odd_ends(sums: Stage, stride: int) -> None:
     """Skip the products of odd images at infinity, which are zeros."""
-    op = sums.op
-    assert isinstance(op, ComputeOp)
+    op = compute_of(sums)
     for point, phase in zip(op.axis[:2], op.reduce_axis[:2], strict=True):
-        is_last = te.floordiv(point, known(point) - 1)
-        sums.skip_outside(phase, phase + is_last * (stride - 1), 0, stride)
+        sums.skip_past(phase, (point, phase), (known(point) - 1) * stride + 1)
 
 
-def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int) -> None:
+def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int, target: Target) -> None:
     """Fetch what the sums read before they need it.
 
     Of weights one pass over the tiles of a group fetches those some steps ahead. Of several passes
@@ -405,38 +394,21 @@ def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int) -> None:
     Where all threads made V, those of the next point are fetched with every `panels`th panel of
     weights: from the other cores with the first of a thread, or always from a shared cache.
     """
-    op = sums.op
-    assert isinstance(op, ComputeOp)
+    op = compute_of(sums)
     v, weights = op.input_tensors
-    loads = [n for n in ex.walk(op.body[0]) if isinstance(n, ex.Load)]
-    read, data = (next(n for n in loads if n.source == t) for t in (weights, v))
     vectors, rows = plan.registers.vectors, plan.registers.rows
-    i, j, n, oc, t, ocb = op.axis
+    i, j, _, oc, t, _ = op.axis
     ic, icb = op.reduce_axis[-2:]
-    across = known(j)
-    point = i * across + j + 1
-    at_end = point >= known(i) * across
-    point = select(at_end, 0, point)
-    place = te.floordiv(point, across), te.floormod(point, across)
+    points = (oc, i, j)
     if plan.by_panel:
-        is_first = te.floormod(te.floordiv(oc, vectors), panels) == 0
-        for r in range(rows):
-            at = (*place, n, data.indices[3], t + r, Const.of(0))
-            sums.prefetch_at(v, ic, at, where=is_first)
-    passes = ceil(plan.rows * plan.columns / rows)
-    if passes == 1:
-        step = tile_cycles(rows, vectors * width)
-        sums.prefetch(weights, icb, ceil(FROM_MEMORY / step))
+        first = [([oc], vectors, vectors * panels)]
+        sums.prefetch_panel(v, ic, points, step=vectors, tiles=first, once=True)
+    if plan.rows * plan.columns <= rows:
+        step = tile_cycles(rows, vectors * width, target)
+        sums.prefetch(weights, icb, ceil(steps_to_memory(step, target)))
         return
-    share = ceil(vectors / passes)
-    turn = te.floormod(te.floordiv(t, rows), passes)
-    first = oc + select(at_end, vectors, 0)
-    lanes = known(ocb) // width
-    for k in range(share):
-        panel = first + te.min(turn * share + k, vectors - 1)
-        for r in range(width):
-            line = (panel, *place, read.indices[3], icb, Const.of(r * lanes))
-            sums.prefetch_at(weights, icb, line)
+    passes = [([t], rows, plan.rows * plan.columns)]
+    sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes)
 
 
 def _columns_first(rows_out: Stage, *, held: bool) -> None:

@@ -18,6 +18,7 @@ from treadle.optimize.methods.product_panels import product_panels
 from treadle.optimize.methods.product_plain import product_plain
 from treadle.optimize.methods.product_small import product_bytes, product_pairs
 from treadle.optimize.methods.product_strassen import product_strassen
+from treadle.optimize.methods.product_widened import product_widened
 from treadle.optimize.methods.transposed_by_phase import transposed_by_phase
 from treadle.optimize.methods.transposed_phases import transposed_phases
 from treadle.optimize.methods.transposed_plain import transposed_plain
@@ -26,7 +27,14 @@ BUILT_IN: tuple[Method[Any], ...] = (
     *(conv_bytes, conv_pairs, conv_depthwise, conv_scaled, conv_direct, conv_grouped),
     *(*conv_winograd, conv_strassen, conv_plain),
     *(transposed_phases, transposed_by_phase, transposed_plain),
-    *(product_bytes, product_pairs, product_panels, product_strassen, product_plain),
+    *(
+        product_bytes,
+        product_pairs,
+        product_panels,
+        product_widened,
+        product_strassen,
+        product_plain,
+    ),
 )
 
 for method in BUILT_IN:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from treadle.cost.depthwise import WindowTaps
 from treadle.dtype import bits
 from treadle.ops.conv import conv
 from treadle.ops.lowered.conv_nchwc import depthwise_conv2d_nchwc
-from treadle.ops.schedules.depthwise_tiles import WindowTaps, depthwise_cycles
+from treadle.ops.schedules.estimates import depthwise_nchwc_cycles
 from treadle.optimize.blocked import Blocked
 from treadle.optimize.channels import pack_depthwise, packed_constant
 from treadle.optimize.methods.convolution import ConvSite, padded, why_not_in_blocks
@@ -33,7 +34,7 @@ def _estimate(site: ConvSite) -> float:
     registers = site.values.order_of(site.x).chunks * max(
         1, site.block // site.target.lanes(bits(site.data.dtype))
     )
-    return site.packing_cycles() + images * registers * depthwise_cycles(
+    return site.packing_cycles() + images * registers * depthwise_nchwc_cycles(
         (rows, columns), taps, site.target
     )
 

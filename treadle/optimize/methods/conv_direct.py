@@ -10,14 +10,15 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
+from treadle.cost.registers import Taps
+from treadle.dtype import bits
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import known_sizes, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.movement import reshape
-from treadle.ops.schedules.conv import BlockedConvShape, conv2d_nchwc_cycles
-from treadle.ops.schedules.tiles import Taps
+from treadle.ops.schedules.estimates import BlockedConvShape, conv2d_nchwc_cycles
 from treadle.optimize.blocked import Blocked
 from treadle.optimize.channels import (
     ChannelOrder,
@@ -53,6 +54,7 @@ def direct_cycles(site: ConvSite) -> float:
         -(-site.filters // site.block),
         site.block,
         taps=skipped_taps(site),
+        dtype_bits=bits(site.data.dtype),
     )
     return cycles_of(shape, site.target)
 

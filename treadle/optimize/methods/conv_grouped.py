@@ -13,11 +13,12 @@ from math import prod
 
 import numpy as np
 
+from treadle.dtype import bits
 from treadle.graph.nodes import Constant
 from treadle.ops.conv import conv
 from treadle.ops.lowered.conv_grouped import grouped_conv2d_nchwc
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
-from treadle.ops.schedules.conv import BlockedConvShape
+from treadle.ops.schedules.estimates import BlockedConvShape
 from treadle.optimize.blocked import Blocked, element_offsets
 from treadle.optimize.channels import (
     ChannelOrder,
@@ -66,6 +67,7 @@ def _cycles(site: ConvSite, together: int) -> float:
         vectors=-(-outputs // site.block),
         block=site.block,
         groups=site.groups // together,
+        dtype_bits=bits(site.data.dtype),
     )
     return cycles_of(shape, site.target)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
+from treadle.cost.memory import level_cycles
 from treadle.dtype import itemsize
 from treadle.ops.conv import conv
-from treadle.ops.schedules.tiles import FAR_BYTES_PER_CYCLE
 from treadle.optimize.blocked import Blocked
 from treadle.optimize.methods.conv_direct import build_direct, direct_cycles, scaling_of
 from treadle.optimize.methods.convolution import ConvSite, move_cycles, why_not_in_blocks
@@ -29,9 +29,10 @@ def _applies(site: ConvSite) -> str | None:
 
 def _estimate(site: ConvSite) -> float:
     """The weights are scaled once more, the data is not: it is read and written once less."""
-    weights = 2 * site.data.static_shape[1] * site.filters * prod(site.kernel)
-    scaling = weights * itemsize(site.data.dtype) / FAR_BYTES_PER_CYCLE
-    return max(0.0, direct_cycles(site) + scaling - move_cycles(site.data, site.target))
+    weights = site.data.static_shape[1] * site.filters * prod(site.kernel)
+    scaling = level_cycles(2 * weights * itemsize(site.data.dtype), 3, site.target)
+    saved = move_cycles(site.data, site.target)
+    return max(0.0, direct_cycles(site) + scaling - saved)
 
 
 def _build(site: ConvSite) -> Blocked:

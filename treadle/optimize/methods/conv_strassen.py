@@ -15,6 +15,9 @@ from math import ceil
 
 import numpy as np
 
+from treadle.cost.forks import unevenness
+from treadle.cost.memory import level_cycles, local_bytes, memory_bytes_per_cycle, remote_cycles
+from treadle.cost.registers import tile_cycles
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import known_sizes
 from treadle.ops import elementwise as ew
@@ -25,12 +28,7 @@ from treadle.ops.lowered.conv_strassen import (
     tiles_of,
 )
 from treadle.ops.lowered.matmul_strassen import PRODUCTS
-from treadle.ops.schedules.tiles import BUSY, FAR_BYTES_PER_CYCLE, tile_cycles
-from treadle.ops.schedules.winograd import (
-    FOREIGN_BYTES_PER_CYCLE,
-    LARGEST_LOCAL,
-    bytes_per_cycle,
-)
+from treadle.ops.schedules.estimates import BUSY
 from treadle.optimize.blocked import Blocked
 from treadle.optimize.channels import GAP, ChannelOrder, pack_weights, packed_constant
 from treadle.optimize.methods.convolution import ConvSite, why_not_in_blocks
@@ -206,7 +204,7 @@ def _shared_sums(site: ConvSite, source: Blocked, plan: PointwisePlan) -> Node:
 def plan_pointwise(shape: PointwiseShape, target: Target) -> PointwisePlan | None:
     """Return the register tile of the fewest cycles; None where nothing fits a core's cache."""
     registers = max(1, shape.block // target.lanes())
-    local = min(target.l2_bytes // 2, LARGEST_LOCAL)
+    local = local_bytes(target)
     plans = [
         PointwisePlan(rows, blocks, band, _cycles(shape, rows, blocks, band, target))
         for band in sorted({ceil(shape.height / parts) for parts in range(1, MOST_PARTS + 1)})
@@ -246,19 +244,19 @@ def _cycles(shape: PointwiseShape, rows: int, blocks: int, band: int, target: Ta
     parts, of_part = tiles_of(shape.height, shape.width, rows, band)
     parts *= shape.batch
     pairs = ceil(shape.outputs / (2 * blocks))
-    step = tile_cycles(rows, blocks * registers)
+    step = tile_cycles(rows, blocks * registers, target)
     products = PRODUCTS * shape.steps / 2 * parts * of_part * pairs * step
     jobs = parts * pairs
-    products *= ceil(jobs / target.cores) * target.cores / jobs
+    products *= unevenness(jobs, target)
     sums_bytes = 2 * PRODUCTS * of_part * rows * shape.steps
     is_shared = parts % target.cores > 0
     weights = PRODUCTS * shape.steps * shape.columns
-    reading = weights / (BUSY * bytes_per_cycle(target)) * (1 if is_shared else target.cores)
-    reading += (parts - 1) * weights / FAR_BYTES_PER_CYCLE
+    reading = weights / (BUSY * memory_bytes_per_cycle(target)) * (1 if is_shared else target.cores)
+    reading += (parts - 1) * level_cycles(weights, 3, target)
     waits = reading / of_part
     if is_shared:  # a core reads what others made, again for every pair unless its cache holds it
         times = 1 if sums_bytes <= target.l2_bytes // 2 else ceil(pairs / target.cores)
-        waits += parts * (target.cores - 1) * times * sums_bytes / FOREIGN_BYTES_PER_CYCLE
+        waits += parts * (target.cores - 1) * times * remote_cycles(sums_bytes, target)
     touched = (4 + PRODUCTS) * parts * of_part * rows * shape.inputs / 2 * registers
     is_far = 4 * target.lanes() * touched > target.l3_bytes // 8
     sums = touched * (_FAR_SUM_CYCLES if is_far else SUM_CYCLES) + KERNEL_CYCLES

@@ -7,13 +7,13 @@ from dataclasses import fields, replace
 from functools import cached_property
 from math import prod
 
+from treadle.cost.memory import level_cycles
 from treadle.dtype import itemsize
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import TensorType, tensor_type
 from treadle.ops.conv import ConvAttrs, conv_axes
 from treadle.ops.lowered.conv_nchwc import BlockedConvAttrs
 from treadle.ops.movement import pad
-from treadle.ops.schedules.tiles import FAR_BYTES_PER_CYCLE
 from treadle.ops.window import WindowAxis
 from treadle.optimize.blocked import (
     IMAGES,
@@ -142,12 +142,13 @@ def move_cycles(type_: TensorType, target: Target) -> float:
     """Return the cycles in which a value is read and written again in another layout."""
     extents = [_known(d) for d in type_.shape[1:]]
     batch = type_.shape[0] if isinstance(type_.shape[0], int) else 1
-    return 2 * batch * prod(extents) * itemsize(type_.dtype) / FAR_BYTES_PER_CYCLE
+    return level_cycles(2 * batch * prod(extents) * itemsize(type_.dtype), 3, target)
 
 
 def why_not_in_blocks(site: ConvSite) -> str | None:
     """Return why a convolution cannot run on blocks of channels; None where it can."""
-    is_image = site.data.ndim in IMAGES and site.data.dtype in FLOATS
+    types = {site.data.dtype, site.weights.dtype, tensor_type(site.node.type).dtype}
+    is_image = site.data.ndim in IMAGES and len(types) == 1 and site.data.dtype in FLOATS
     if not isinstance(site.w, Constant) or not is_image:
         kinds = f"images of {' or '.join(FLOATS)} with weights known when compiled"
         return f"blocks of channels are for {kinds}"

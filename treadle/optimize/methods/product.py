@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from treadle.dtype import bits
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import tensor_type
+from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import PRODUCTS
+from treadle.ops.schedules.estimates import MatmulShape
 from treadle.ops.schedules.tiles import best_panel
 from treadle.optimize.blocked import Values
 from treadle.optimize.channels import pack_panels, packed_constant
@@ -28,20 +29,6 @@ KERNEL_CYCLES = 60_000.0
 def extra_bytes(steps: int, columns: int) -> int:
     """Return how much larger float32 weights of steps x columns are for Strassen's algorithm."""
     return (PRODUCTS - 4) * steps * columns
-
-
-@dataclass(frozen=True, slots=True)
-class ProductShape:
-    """`batch` matrices of rows x steps, times weights of steps x columns.
-
-    `sharing` products read the same matrices. Extents are 0 where they are not known.
-    """
-
-    batch: int
-    rows: int
-    columns: int
-    steps: int
-    sharing: int = 1
 
 
 class ProductSite(Site):
@@ -67,13 +54,18 @@ class ProductSite(Site):
         return self.data.size // max(1, self.data.static_shape[-1])
 
     @property
-    def shape(self) -> ProductShape:
+    def shape(self) -> MatmulShape:
         """The sizes of the product; matrices count as 1, rows and columns as 0 where unknown."""
         *batch, rows, columns = tensor_type(self.node.type).shape
         steps = tensor_type(self.node.args[1].type).shape[-2]
         m, n, k = (d if isinstance(d, int) else 0 for d in (rows, columns, steps))
         matrices = prod(d if isinstance(d, int) else 1 for d in batch)
-        return ProductShape(matrices, m, n, k, max(1, self.shared.readers[self.node.args[0]]))
+        return MatmulShape(matrices, m, n, k, bits(self.data.dtype))
+
+    @property
+    def sharing(self) -> int:
+        """How many products read the same values."""
+        return max(1, self.shared.readers[self.node.args[0]])
 
     def plain_values(self) -> Node:
         """Return the first factor in the new graph."""
@@ -85,6 +77,11 @@ class ProductSite(Site):
         return self.shared.once(
             (weights, width), lambda: packed_constant(pack_panels(weights.value, width), weights)
         )
+
+
+def as_type(x: Node, dtype: str, origin: str) -> Node:
+    """Return a value cast to an element type, itself where it has that."""
+    return x if tensor_type(x.type).dtype == dtype else ew.cast(x, dtype=dtype, origin=origin)
 
 
 def panel_width(rows: int, columns: int, steps: int, dtype: str, target: Target) -> int:

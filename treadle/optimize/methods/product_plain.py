@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from treadle.dtype import bits
 from treadle.graph.nodes import Node
 from treadle.ops.matmul import matmul
-from treadle.ops.schedules.matmul import matmul_cycles
+from treadle.ops.schedules.estimates import matmul_cycles
 from treadle.optimize.methods.method import Method, always
 from treadle.optimize.methods.product import ProductSite
 
@@ -16,9 +15,7 @@ the sets of a cache, that rows of the second factor far apart take."""
 
 
 def _estimate(site: ProductSite) -> float:
-    shape = site.shape
-    sizes = (shape.batch, shape.rows, shape.columns, shape.steps)
-    return matmul_cycles(sizes, bits(site.data.dtype), site.target)
+    return matmul_cycles(site.shape, site.target)
 
 
 def _build(site: ProductSite) -> Node:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of int32 values that are bytes or 16-bit numbers: several steps at a time, in panels."""
+"""Products of bytes or 16-bit numbers, by value or by type: several steps at a time, in panels."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from treadle.optimize.channels import pack_panels, packed_constant
 from treadle.optimize.dots import Factors, in_whole_steps, small_factors
 from treadle.optimize.methods.conv_small import why_not_small
 from treadle.optimize.methods.method import Method
-from treadle.optimize.methods.product import ProductSite, panel_width
-from treadle.optimize.methods.product_panels import panels_cycles, why_not_packed
+from treadle.optimize.methods.product import ProductSite, as_type, panel_width
+from treadle.optimize.methods.product_panels import panels_cycles, why_no_matrix
 
 
 def _factors(site: ProductSite, x: Node) -> Factors | None:
-    """Return the small factors of a product of `x`, which are int32 by type."""
+    """Return the small factors of a product of `x`, whatever their type."""
     return small_factors(x, site.weights, site.weights.value.shape[0], site.target)
 
 
 def _applies_by(name: str) -> Callable[[ProductSite], str | None]:
     def applies(site: ProductSite) -> str | None:
-        against = why_not_packed(site)
+        against = why_no_matrix(site)
         return against or why_not_small(_factors(site, site.node.args[0]), name)
 
     return applies
@@ -47,12 +47,13 @@ def _build(site: ProductSite) -> Node:
     assert found is not None
     k, n = found.weights.shape
     width = _width(site, -(-k // found.steps))
-    key = site.weights, width, found.data_type
+    key = site.weights, width, found.weights.dtype.name
     panels = site.shared.once(key, lambda: _panels(site, found, width))
     data = found.data
     x = in_whole_steps(data, tensor_type(data.type).ndim - 1, k, found.steps, site.origin)
     total = dense_dot(x, panels, n=n, origin=site.origin)
-    return found.less_zero(total, found.weights.sum(axis=0, dtype="int64"), site.origin)
+    made = found.less_zero(total, (0,), 0, site.origin)
+    return as_type(made, tensor_type(site.node.type).dtype, site.origin)
 
 
 def _panels(site: ProductSite, found: Factors, width: int) -> Constant:

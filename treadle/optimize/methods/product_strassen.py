@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from math import ceil
 
+from treadle.cost.memory import stack_bytes
+from treadle.cost.registers import Tile, tile_set_cycles
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import (
@@ -19,15 +21,14 @@ from treadle.ops.lowered.matmul_strassen import (
     strassen_blocks,
 )
 from treadle.ops.matmul import matmul
-from treadle.ops.schedules.tiles import BUSY, Tile, best_panel, best_rows, tile_set_cycles
-from treadle.ops.schedules.winograd import LARGEST_LOCAL, bytes_per_cycle
+from treadle.ops.schedules.estimates import MatmulShape, reading_cycles
+from treadle.ops.schedules.tiles import best_panel, best_rows
 from treadle.optimize.channels import packed_constant
 from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.product import (
     COMBINE_CYCLES,
     KERNEL_CYCLES,
     SUM_CYCLES,
-    ProductShape,
     ProductSite,
     extra_bytes,
 )
@@ -53,7 +54,7 @@ def _applies(site: ProductSite) -> str | None:
     if shape.steps % 2 or min(shape.rows, shape.columns, shape.steps) < 2:
         return "it is for even depths and matrices of some hundred rows"
     # The seven products of a pair of panels, which a thread keeps.
-    if 4 * PRODUCTS * half_of(shape.rows) * strassen_width(shape, site.target) > LARGEST_LOCAL:
+    if 4 * PRODUCTS * half_of(shape.rows) * strassen_width(shape, site.target) > 3 * stack_bytes(4):
         return "the products of a pair of panels do not fit a core's cache"
     return None if get().winograd else "it is switched off"
 
@@ -63,35 +64,38 @@ def half_of(rows: int) -> int:
     return ceil(rows / 2 / ceil(rows / _MOST_ROWS))
 
 
-def _row_bytes(shape: ProductShape) -> int:
+def _row_bytes(shape: MatmulShape) -> int:
     """Return how far apart the sums of neighbouring rows lie."""
     return 4 * PRODUCTS * (shape.steps // 2 + TRAILER)
 
 
-def strassen_width(shape: ProductShape, target: Target) -> int:
+def strassen_width(shape: MatmulShape, target: Target) -> int:
     """Return the columns of a panel."""
     lanes = target.lanes()
     vectors = ceil(shape.columns / 2 / lanes)
     return lanes * best_panel(half_of(shape.rows), vectors, _row_bytes(shape), target)
 
 
-def strassen_cycles(shape: ProductShape, target: Target) -> float:
-    """Return the cycles of one core for the products, the sums before and the sums after."""
+def strassen_cycles(shape: MatmulShape, sharing: int, target: Target) -> float:
+    """Return the cycles of one core for the products, the sums before and the sums after.
+
+    `sharing` products read the same values, and the same sums of them.
+    """
     lanes = target.lanes()
     half, wide = half_of(shape.rows), strassen_width(shape, target) // lanes
-    parts = shape.batch * ceil(shape.rows / (2 * half))
+    parts = shape.matrices * ceil(shape.rows / (2 * half))
     tile = Tile(best_rows(half, wide, _row_bytes(shape), target), wide)
     halves = ceil(shape.columns / (2 * lanes * wide)) * wide
-    products = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1)
-    reading = PRODUCTS * shape.steps * shape.columns / (BUSY * bytes_per_cycle(target))
+    products = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1, target)
+    reading = PRODUCTS / 4 * reading_cycles(shape, target)
     touched = (4 + PRODUCTS) * parts * half * shape.steps / 2 / lanes
-    sums = (touched * SUM_CYCLES + KERNEL_CYCLES) / shape.sharing
-    made = shape.batch * shape.rows * ceil(shape.columns / lanes) * COMBINE_CYCLES
+    sums = (touched * SUM_CYCLES + KERNEL_CYCLES) / sharing
+    made = shape.matrices * shape.rows * ceil(shape.columns / lanes) * COMBINE_CYCLES
     return max(products, reading) + sums + made
 
 
 def _estimate(site: ProductSite) -> float:
-    return strassen_cycles(site.shape, site.target)
+    return strassen_cycles(site.shape, site.sharing, site.target)
 
 
 def _key(site: ProductSite) -> tuple[str, Constant, int]:

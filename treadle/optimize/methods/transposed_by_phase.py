@@ -7,11 +7,12 @@ from math import prod
 
 import numpy as np
 
+from treadle.dtype import bits
 from treadle.graph.nodes import Node
 from treadle.ops.conv import conv_transpose
 from treadle.ops.lowered.conv_phased import phased_conv_nchwc
 from treadle.ops.movement import pad
-from treadle.ops.schedules.conv import BlockedConvShape
+from treadle.ops.schedules.estimates import BlockedConvShape
 from treadle.optimize.blocked import Blocked
 from treadle.optimize.channels import ChannelOrder, pack_weights, packed_constant
 from treadle.optimize.methods.conv_direct import cycles_of
@@ -34,6 +35,7 @@ def _estimate(site: TransposedSite) -> float:
         positions=taps,
         vectors=-(-site.filters // site.block),
         block=site.block,
+        dtype_bits=bits(site.data.dtype),
     )
     live = prod(site.weights.static_shape[2:]) / (count * taps)
     return site.packing_cycles() + count * live * cycles_of(shape, site.target)

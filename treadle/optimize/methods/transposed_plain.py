@@ -7,7 +7,7 @@ from math import prod
 
 from treadle.dtype import bits
 from treadle.ops.conv import conv_transpose
-from treadle.ops.schedules.plain_conv import PlainConvShape, plain_conv_cycles
+from treadle.ops.schedules.estimates import PlainConvShape, plain_conv_cycles
 from treadle.optimize.methods.convolution import (
     FLOATS,
     TYPICAL_EXTENT,

@@ -3,33 +3,27 @@
 
 from __future__ import annotations
 
-from math import ceil, prod
-
 import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import ModelError
-from treadle.expr.nodes import convert, int_value, maximum
-from treadle.frontend.builders.basic import broadcast, converted, counted, reshaped
-from treadle.frontend.onnx.core.dynamic_operands import (
-    elements,
-    filled_computed,
-    is_computed,
-    range_computed,
+from treadle.expr.nodes import int_value
+from treadle.frontend.builders.basic import converted, reshaped
+from treadle.frontend.builders.dynamic_operands import filled_at_run, range_at_run
+from treadle.frontend.builders.movement import cut
+from treadle.frontend.builders.ranges import (
+    check_size,
+    filled,
+    one_hot,
+    range_of_numbers,
+    range_of_sizes,
 )
-from treadle.frontend.onnx.core.movement import cut
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.frontend.symbolic import is_sizes, size_values
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, normal_size
+from treadle.graph.types import Dim
 from treadle.ops import elementwise, sizes
-
-BYTE_LIMIT = 64 << 20
-"""Tensors computed from numbers while importing may have this many bytes."""
-
-FILL_LIMIT = 1 << 30
-"""Tensors filled with one value (at run time) may have this many bytes."""
 
 
 @converter("Constant", since=(1, 9, 11, 12, 13, 19, 21, 23, 24, 25))
@@ -63,15 +57,9 @@ def _value(node: OnnxNode, kind: str) -> np.ndarray:
 @converter("ConstantOfShape", since=(9, 20, 21, 23, 24, 25))
 def constant_of_shape(node: OnnxNode) -> Node:
     """Convert a tensor filled with one value."""
-    if is_computed(node, 0):
-        return filled_computed(node, _fill(node))
-    shape = node.sizes(0, "shape")
-    known = tuple(d for d in shape if isinstance(d, int))
-    if any(d < 0 for d in known):
-        raise ModelError(f"the shape {list(shape)} has a negative dimension")
-    fill = _fill(node)
-    _check_size(known, fill.value.itemsize, FILL_LIMIT)
-    return broadcast(fill, shape)
+    if node.is_computed(0):
+        return filled_at_run(_fill(node), node.elements(0), node.measure)
+    return filled(_fill(node), node.sizes(0, "shape"))
 
 
 def _fill(node: OnnxNode) -> Constant:
@@ -86,23 +74,13 @@ def _fill(node: OnnxNode) -> Constant:
 def value_range(node: OnnxNode) -> Node:
     """Convert start, start + delta, … below limit, from constants."""
     node.without_effect("stash_type")
-    if is_computed(node, 0, 1, 2):
-        return range_computed(node)
+    if node.is_computed(0, 1, 2):
+        bounds = [reshaped(node.input(k), ()) for k in range(3)]
+        return range_at_run(bounds[0], bounds[1], bounds[2], node.measure)
     if any(is_sizes(node.input(k)) for k in range(3)):
         return _symbolic_range(node)
-    start, limit, delta = (
-        node.constant_scalar(k, w) for k, w in enumerate(("start", "limit", "delta"))
-    )
-    if delta == 0:
-        raise ModelError("the delta of Range is 0")
-    first, last, step = (_exact(v) for v in (start, limit, delta))
-    count = max(ceil((last - first) / step), 0)
-    _check_size((count,), start.itemsize)
-    if dt.is_float(start.dtype.name) and start.itemsize == 2:
-        values = first + np.arange(count, dtype="float32") * np.float32(step)
-    else:
-        values = start + np.arange(count).astype(start.dtype) * delta
-    return Constant.of(np.asarray(values).astype(start.dtype))
+    numbers = [node.constant_scalar(k, w) for k, w in enumerate(("start", "limit", "delta"))]
+    return range_of_numbers(numbers[0], numbers[1], numbers[2])
 
 
 def _symbolic_range(node: OnnxNode) -> Node:
@@ -113,13 +91,7 @@ def _symbolic_range(node: OnnxNode) -> Node:
     step = int_value(delta)
     if not step:
         raise ModelError(f"the delta of Range is {delta}, a known number other than 0 is needed")
-    span = convert(limit) - start if step > 0 else convert(start) - limit
-    size = normal_size(maximum((span + (abs(step) - 1)) // abs(step), 0))
-    return sizes.count(start=start, step=step, size=size, dtype=node.type(0).dtype)
-
-
-def _exact(value: np.ndarray) -> int | float:
-    return int(value) if value.dtype.kind in "iu" else float(value)
+    return range_of_sizes(start, limit, step, node.type(0).dtype)
 
 
 @converter("EyeLike", since=(9, 22))
@@ -135,34 +107,22 @@ def eye_like(node: OnnxNode) -> Node:
         beyond = elementwise.subtract(column, reshaped(row, (type_.shape[0], 1)))
         return converted(elementwise.equal(beyond, Constant.of(k, "int64")), dtype)
     shape = type_.static_shape
-    _check_size(shape, dt.itemsize(dtype))
+    check_size(shape, dt.itemsize(dtype))
     return Constant.of(np.eye(shape[0], shape[1], k=k, dtype="int8").astype(dt.to_numpy(dtype)))
 
 
 @converter("OneHot", since=(9, 11, 28))
-def one_hot(node: OnnxNode) -> Node:
+def convert_one_hot(node: OnnxNode) -> Node:
     """Convert indices to vectors with one "on" value; negative indices count from the end."""
-    indices, values = node.input(0), node.input(2)
-    depth = _depth(node)
-    ndim = node.type(0).ndim
-    axis = node.axis(node.integer("axis", -1), ndim + 1)
-    shape = node.dims(0)
-    spread = reshaped(converted(indices, "int64"), (*shape[:axis], 1, *shape[axis:]))
-    known = tuple(d for d in (*shape, depth) if isinstance(d, int))
-    _check_size(known, dt.itemsize(node.type(2).dtype))
-    wide = (depth, *(1,) * (ndim - axis))
-    from_front, from_end = reshaped(counted(depth), wide), reshaped(counted(depth, -depth), wide)
-    here = elementwise.logical_or(
-        elementwise.equal(spread, from_front), elementwise.equal(spread, from_end)
-    )
-    off, on = (_element(values, k) for k in (0, 1))
-    return elementwise.where(here, on, off)
+    values, depth = node.input(2), _depth(node)
+    axis = node.axis(node.integer("axis", -1), node.type(0).ndim + 1)
+    return one_hot(node.input(0), depth, _element(values, 0), _element(values, 1), axis)
 
 
 def _depth(node: OnnxNode) -> Dim:
     """Return how many classes there are: a number, or one that a run knows."""
-    if is_computed(node, 1):
-        return node.measure(elements(node, 1)[0])
+    if node.is_computed(1):
+        return node.measure(node.elements(1)[0])
     if _is_of_sizes(node.input(1)):
         return node.sizes(1, "depth")[0]
     depth = int(node.constant_scalar(1, "depth"))
@@ -177,8 +137,3 @@ def _is_of_sizes(value: Node) -> bool:
 
 def _element(values: Node, index: int) -> Node:
     return reshaped(cut(values, [(index, index + 1)], (1,), (0,)), ())
-
-
-def _check_size(shape: tuple[int, ...], itemsize: int, limit: int = BYTE_LIMIT) -> None:
-    if prod(shape) * itemsize > limit:
-        raise ModelError(f"a constant of shape {list(shape)} is larger than {limit >> 20} MB")

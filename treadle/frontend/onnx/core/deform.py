@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The converter of DeformConv: the taps of every window sampled where offsets move them to."""
+"""The converter of DeformConv: the elements of a window are sampled where offsets move them to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from treadle.frontend.builders.basic import (
     reshaped,
     transposed,
 )
-from treadle.frontend.onnx.core.window import Window, read_kernel, read_window
+from treadle.frontend.builders.windows import Window
+from treadle.frontend.onnx.core.window import read_window
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, as_dim, known_sizes, product_of, shapes_may_agree
@@ -25,20 +26,20 @@ from treadle.ops import elementwise, matmul, movement, vision
 
 @converter("DeformConv", since=(19, 22))
 def deformable_convolution(node: OnnxNode) -> Node:
-    """Convert a convolution whose taps are moved by offsets (Dai et al., 2017) and scaled (v2)."""
-    batch, channels, *spatial = node.dims(0)
+    """Convert a convolution whose positions offsets move (Dai et al., 2017) and a mask scales."""
+    batch, channels = node.dims(0)[:2]
     (channels,) = known_sizes((channels,))
-    results, depth, *taps = node.shape(1)
-    window = read_window(node, read_kernel(node, taps), spatial)
+    results, depth, *kernel = node.shape(1)
+    window = read_window(node, node.input(0), kernel)
     offset_groups, groups = node.integer("offset_group", 1), node.integer("group", 1)
     if min(offset_groups, groups) < 1 or channels % offset_groups or results % groups:
         raise ModelError(f"{groups} groups and {offset_groups} of offsets do not divide channels")
     if depth * groups != channels:
         raise ModelError(f"{node.type(1)} in {groups} groups does not fit {node.type(0)}")
     outer = _extents(node, window, offset_groups)
-    count = prod(taps)
+    count = prod(kernel)
     sampled = _sampled(node, window, offset_groups, outer)
-    # [batch * offset groups, channels per group, taps * outer[0], ...]
+    # [batch * offset groups, channels per group, positions * outer[0], ...]
     apart = (batch, offset_groups, channels // offset_groups, count, *outer)
     sampled = reshaped(sampled, apart)
     if node.has_input(4):
@@ -69,7 +70,7 @@ def _extents(node: OnnxNode, window: Window, offset_groups: int) -> tuple[Dim, .
 
 
 def _sampled(node: OnnxNode, window: Window, groups: int, outer: tuple[Dim, ...]) -> Node:
-    """Return what every tap of every window reads, linear between elements."""
+    """Return what every position of every window reads, linear between elements."""
     batch, channels, *spatial = node.dims(0)
     n, count = len(spatial), prod(window.kernel)
     wide = "float64" if node.type(0).dtype == "float64" else "float32"
@@ -83,14 +84,16 @@ def _sampled(node: OnnxNode, window: Window, groups: int, outer: tuple[Dim, ...]
 
 
 def _places(window: Window, outer: tuple[Dim, ...]) -> Node:
-    """Return [taps, axes, *outer]: the element each tap of each window reads without an offset."""
+    """Return [positions, axes, *outer]: the elements that windows read without an offset."""
     n = len(outer)
-    taps = np.stack(np.meshgrid(*map(np.arange, window.kernel), indexing="ij"), -1).reshape(-1, n)
-    shifts = taps * window.dilations - np.array(window.before)
+    positions = np.stack(np.meshgrid(*map(np.arange, window.kernel), indexing="ij"), -1).reshape(
+        -1, n
+    )
+    shifts = positions * window.dilations - np.array(window.known_pads[0])
     axes: list[Node] = []
     for k, size in enumerate(outer):
         starts: Node = elementwise.multiply(counted(size), Constant.of(window.strides[k]))
         starts = reshaped(starts, tuple(size if j == k else 1 for j in range(n)))
         shift = Constant.of(shifts[:, k].reshape(-1, 1, *(1,) * n))
-        axes.append(broadcast(elementwise.add(shift, starts), (len(taps), 1, *outer)))
+        axes.append(broadcast(elementwise.add(shift, starts), (len(positions), 1, *outer)))
     return movement.concat(*axes, axis=1)

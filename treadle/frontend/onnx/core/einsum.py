@@ -8,11 +8,18 @@ from functools import reduce
 from typing import TypeAlias
 
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import broadcast, dims_of, reshaped, shape_of, transposed
+from treadle.frontend.builders.basic import (
+    broadcast,
+    converted,
+    dims_of,
+    reshaped,
+    shape_of,
+    transposed,
+)
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.broadcasting import common_dim
 from treadle.graph.nodes import Node
-from treadle.graph.types import Dim, product_of
+from treadle.graph.types import Dim, product_of, tensor_type
 from treadle.ops import matmul, movement
 from treadle.ops import reduce as reductions
 
@@ -139,7 +146,8 @@ def _product(a: Term, b: Term, keep: set[str]) -> Term:
         zip(b[1], dims_of(b[0]), strict=True)
     )
     labels = (*batch, *rows, *columns)
-    return reshaped(matmul.matmul(left, right), [sizes[c] for c in labels]), labels
+    made = converted(matmul.matmul(left, right), tensor_type(a[0].type).dtype)  # of bytes, too
+    return reshaped(made, [sizes[c] for c in labels]), labels
 
 
 def _arranged(term: Term, *groups: Sequence[str]) -> Node:

@@ -8,6 +8,8 @@ from functools import reduce
 
 from treadle import dtype as dt
 from treadle.errors import ModelError
+from treadle.frontend.builders import activations
+from treadle.frontend.builders import elementwise as builders
 from treadle.frontend.builders.basic import (
     broadcast,
     converted,
@@ -15,6 +17,7 @@ from treadle.frontend.builders.basic import (
     reshaped,
     scalar_like,
 )
+from treadle.frontend.builders.elementwise import aligned_at, clipped, mean_of, shrunk
 from treadle.frontend.onnx.core.random_numbers import key_of, uniform
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
@@ -130,13 +133,8 @@ def _broadcast_legacy(node: OnnxNode) -> tuple[Node, Node]:
                 f"and {node.op}-{node.version} broadcasts only where `broadcast` is 1"
             )
         return a, b
-    left, right = node.shape(0), node.shape(1)
-    axis = node.integer("axis", len(left) - len(right))
-    axis += len(left) if axis < 0 else 0
-    trailing = len(left) - axis - len(right)
-    if axis < 0 or trailing < 0:
-        raise ModelError(f"the shape {list(right)} does not fit into {list(left)} at axis {axis}")
-    return a, reshaped(b, (*right, *(1,) * trailing))
+    axis = node.integer("axis", node.type(0).ndim - node.type(1).ndim)
+    return a, aligned_at(a, b, axis + node.type(0).ndim if axis < 0 else axis)
 
 
 def _variadic(op: Op) -> Callable[[OnnxNode], Node]:
@@ -151,21 +149,13 @@ def _variadic(op: Op) -> Callable[[OnnxNode], Node]:
 def mean(node: OnnxNode) -> Node:
     """Convert the mean of several tensors."""
     node.without_effect("consumed_inputs")
-    values = operands(*node.all_inputs())
-    total: Node = reduce(elementwise.add, values)
-    return elementwise.divide(total, scalar_like(len(values), total))
+    return mean_of(node.all_inputs())
 
 
 @converter("Pow", since=(1, 7, 12, 13, 15))
 def power(node: OnnxNode) -> Node:
     """Convert a power; the result has the base's type whatever the exponent's."""
-    base, exponent = _operands(node)
-    kind, other = node.type(0).dtype, node.type(1).dtype
-    if dt.is_integer(kind) and dt.is_float(other):
-        wide = "float64" if dt.bits(kind) == 64 else other
-        result = elementwise.power(converted(base, wide), converted(exponent, wide))
-        return converted(result, kind)
-    return elementwise.power(base, converted(exponent, kind))
+    return builders.power(*_operands(node))
 
 
 @converter("Mod", since=(10, 13, 28))
@@ -243,25 +233,13 @@ def thresholded_relu(node: OnnxNode) -> Node:
 @converter("Swish", since=(24,))
 def swish(node: OnnxNode) -> Node:
     """Convert x * sigmoid(alpha * x)."""
-    x, alpha = node.input(0), node.number("alpha", 1.0)
-    inner: Node = x if alpha == 1.0 else elementwise.multiply(x, scalar_like(alpha, x))
-    return elementwise.multiply(x, elementwise.sigmoid(inner))
+    return activations.swish(node.input(0), node.number("alpha", 1.0))
 
 
 @converter("Shrink", since=(9,))
 def shrink(node: OnnxNode) -> Node:
     """Convert x + bias below -lambd, x - bias above lambd, 0 between."""
-    x = node.input(0)
-    lambd, bias = node.number("lambd", 0.5), node.number("bias", 0.0)
-    wide, dtype = (x, node.type(0).dtype)
-    if not dt.is_float(dtype):
-        wide = converted(x, "float64" if dt.bits(dtype) > 32 else "float32")
-    above = elementwise.subtract(wide, scalar_like(bias, wide))
-    below = elementwise.add(wide, scalar_like(bias, wide))
-    is_above = elementwise.greater(wide, scalar_like(lambd, wide))
-    is_below = elementwise.less(wide, scalar_like(-lambd, wide))
-    rest = elementwise.where(is_above, above, scalar_like(0, wide))
-    return converted(elementwise.where(is_below, below, rest), dtype)
+    return shrunk(node.input(0), node.number("lambd", 0.5), node.number("bias", 0.0))
 
 
 @converter("PRelu", since=(1, 6, 7, 9, 16))
@@ -292,20 +270,7 @@ def clip_by_attributes(node: OnnxNode) -> Node:
 @converter("Clip", since=(11, 12, 13))
 def clip(node: OnnxNode) -> Node:
     """Convert a clip whose bounds are inputs; constant float bounds become attributes."""
-    x, low, high = node.input(0), node.optional(1), node.optional(2)
-    bounds = [b for b in (low, high) if b is not None]
-    if dt.is_float(node.type(0).dtype) and all(isinstance(b, Constant) for b in bounds):
-        return elementwise.clip(x, min=_bound(low), max=_bound(high))
-    result = x if low is None else elementwise.maximum(x, low)
-    return result if high is None else elementwise.minimum(result, high)
-
-
-def _bound(node: Node | None) -> float | None:
-    if not isinstance(node, Constant):
-        return None
-    if node.value.size != 1:
-        raise ModelError(f"a bound of Clip must be one number, not {node.type}")
-    return float(node.value.reshape(()))
+    return clipped(node.input(0), node.optional(1), node.optional(2))
 
 
 @converter("Cast", since=(1,))

@@ -5,94 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from treadle import dtype as dt
-from treadle.expr.nodes import int_value
-from treadle.frontend.builders.basic import checked, converted, dims_of
+from treadle.frontend.builders import reduce as builders
+from treadle.frontend.builders.reduce import Axes, Reduction
 from treadle.frontend.onnx.node import OnnxNode, converter
-from treadle.graph.nodes import Call, Node
-from treadle.graph.types import product_of, tensor_type
-from treadle.ops import cumulative, elementwise
-from treadle.ops import reduce as reductions
-
-Axes = tuple[int, ...]
-Reduction = Callable[[Node, Axes, bool], Node]
-
-
-def _plain(op: Callable[..., Call]) -> Reduction:
-    """Return a reduction by `op`; over no axes it is the identity."""
-    return lambda x, axes, keepdims: op(x, axes=axes, keepdims=keepdims) if axes else x
-
-
-_sum = _plain(reductions.sum_)
-
-
-def _square(x: Node) -> Node:
-    return elementwise.multiply(x, x)
-
-
-def _l1(x: Node, axes: Axes, keepdims: bool) -> Node:
-    return _sum(elementwise.abs(x), axes, keepdims)
-
-
-def _sum_square(x: Node, axes: Axes, keepdims: bool) -> Node:
-    return _sum(_square(x), axes, keepdims)
-
-
-def _l2(x: Node, axes: Axes, keepdims: bool) -> Node:
-    wide, dtype = _float(x)
-    return converted(elementwise.sqrt(_sum_square(wide, axes, keepdims)), dtype)
-
-
-def _log_sum(x: Node, axes: Axes, keepdims: bool) -> Node:
-    wide, dtype = _float(x)
-    total = _sum(wide, axes, keepdims)
-    return converted(elementwise.log(total), dtype)
-
-
-def _log_sum_exp(x: Node, axes: Axes, keepdims: bool) -> Node:
-    """Return log(sum(exp(x))) shifted by the maximum, so that nothing overflows."""
-    wide, dtype = _float(x)
-    if 0 in map(int_value, dims_of(x)):
-        total = _sum(elementwise.exp(wide), axes, keepdims)
-        return converted(elementwise.log(total), dtype)
-    peak = _plain(reductions.max_)(wide, axes, True)
-    finite = elementwise.clip(peak, min=-3.0e38, max=3.0e38)
-    shifted = elementwise.exp(elementwise.subtract(wide, finite))
-    total = elementwise.log(_sum(shifted, axes, keepdims))
-    shift = finite if keepdims else _sum(finite, axes, False)
-    return converted(elementwise.add(total, shift), dtype)
-
-
-def _float(x: Node) -> tuple[Node, str]:
-    """Return integers and halves as floats, and the type to go back to."""
-    dtype = tensor_type(x.type).dtype
-    if dt.is_float(dtype):
-        return (x, dtype) if dt.bits(dtype) > 16 else (converted(x, "float32"), dtype)
-    return converted(x, "float64" if dt.bits(dtype) > 32 else "float32"), dtype
-
-
-def _extreme(op: Callable[..., Call]) -> Reduction:
-    """Return a maximum or minimum that takes bool as 0 and 1."""
-
-    def reduce(x: Node, axes: Axes, keepdims: bool) -> Node:
-        if tensor_type(x.type).dtype != "bool":
-            return _plain(op)(x, axes, keepdims)
-        return converted(_plain(op)(converted(x, "uint8"), axes, keepdims), "bool")
-
-    return reduce
-
+from treadle.graph.nodes import Node
+from treadle.ops import cumulative
 
 REDUCTIONS: Mapping[str, tuple[Reduction, tuple[int, ...]]] = {
-    "ReduceL1": (_l1, (1, 11, 13, 18)),
-    "ReduceL2": (_l2, (1, 11, 13, 18)),
-    "ReduceLogSum": (_log_sum, (1, 11, 13, 18, 28)),
-    "ReduceLogSumExp": (_log_sum_exp, (1, 11, 13, 18, 28)),
-    "ReduceMax": (_extreme(reductions.max_), (1, 11, 12, 13, 18, 20)),
-    "ReduceMean": (_plain(reductions.mean), (1, 11, 13, 18)),
-    "ReduceMin": (_extreme(reductions.min_), (1, 11, 12, 13, 18, 20)),
-    "ReduceProd": (_plain(reductions.prod), (1, 11, 13, 18)),
-    "ReduceSum": (_plain(reductions.sum_), (1, 11, 13)),
-    "ReduceSumSquare": (_sum_square, (1, 11, 13, 18)),
+    "ReduceL1": (builders.sum_of_magnitudes, (1, 11, 13, 18)),
+    "ReduceL2": (builders.euclidean_norm, (1, 11, 13, 18)),
+    "ReduceLogSum": (builders.log_sum, (1, 11, 13, 18, 28)),
+    "ReduceLogSumExp": (builders.log_sum_exp, (1, 11, 13, 18, 28)),
+    "ReduceMax": (builders.largest, (1, 11, 12, 13, 18, 20)),
+    "ReduceMean": (builders.mean, (1, 11, 13, 18)),
+    "ReduceMin": (builders.smallest, (1, 11, 12, 13, 18, 20)),
+    "ReduceProd": (builders.product, (1, 11, 13, 18)),
+    "ReduceSum": (builders.total, (1, 11, 13)),
+    "ReduceSumSquare": (builders.sum_of_squares, (1, 11, 13, 18)),
 }
 
 _AXES_INPUT = {"ReduceSum": 13}
@@ -132,12 +61,10 @@ def _keeps_without_axes(node: OnnxNode) -> bool:
 @converter("ArgMax", "ArgMin", since=(1, 11, 12, 13))
 def extreme_index(node: OnnxNode) -> Node:
     """Convert the index of the largest or smallest element along an axis."""
-    op = reductions.argmax if node.op == "ArgMax" else reductions.argmin
-    axis, dims = node.axis(node.integer("axis", 0), node.type(0).ndim), node.dims(0)
-    others = product_of(dims[:axis] + dims[axis + 1 :])
-    return op(
-        checked(node.input(0), "filled", dims[axis], others, axis),
-        axis=axis,
+    return builders.extreme_index(
+        node.input(0),
+        node.axis(node.integer("axis", 0), node.type(0).ndim),
+        is_largest=node.op == "ArgMax",
         keepdims=node.flag("keepdims", True),
         select_last=node.flag("select_last_index") if node.version >= 12 else False,
     )

@@ -9,8 +9,8 @@ from treadle.dtype import to_numpy
 from treadle.errors import ModelError
 from treadle.expr.nodes import int_value
 from treadle.frontend.builders.basic import broadcast, dims_of, reshaped
-from treadle.frontend.onnx.core.indices import checked_indices
-from treadle.frontend.onnx.core.movement import padded
+from treadle.frontend.builders.indices import checked_indices
+from treadle.frontend.builders.movement import padded
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node
@@ -25,7 +25,7 @@ def scatter_elements(node: OnnxNode) -> Node:
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
     reduction = node.text("reduction", "none") if node.version >= 16 else "none"
     data = node.input(0)
-    indices = checked_indices(node, data, node.input(1), axis)
+    indices = checked_indices(data, node.input(1), axis, op=node.op)
     return scatter.scatter_elements(data, indices, node.input(2), axis=axis, reduction=reduction)
 
 
@@ -36,7 +36,7 @@ def scatter_nd(node: OnnxNode) -> Node:
     data, indices = node.input(0), node.input(1)
     depth = int_value(dims_of(indices)[-1]) if dims_of(indices) else None
     if depth and depth <= len(dims_of(data)):
-        indices = checked_indices(node, data, indices, 0, depth)
+        indices = checked_indices(data, indices, 0, depth, op=node.op)
     return scatter.scatter_nd(data, indices, node.input(2), reduction=reduction)
 
 
@@ -80,7 +80,7 @@ def max_unpool(node: OnnxNode) -> Node:
     natural = (*shape[:2], *inferred)
     count, size = product_of(shape), product_of(natural)
     zeros = broadcast(Constant.of(np.zeros(1, to_numpy(node.type(0).dtype))), (size,))
-    places = checked_indices(node, zeros, reshaped(node.input(1), (count,)), 0)
+    places = checked_indices(zeros, reshaped(node.input(1), (count,)), 0, op=node.op)
     flat = scatter.scatter_elements(zeros, places, reshaped(node.input(0), (count,)), axis=0)
     return _padded_to_output(node, reshaped(flat, natural), natural)
 

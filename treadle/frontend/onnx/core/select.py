@@ -8,7 +8,7 @@ import numpy as np
 from treadle.errors import ModelError
 from treadle.expr.nodes import convert, minimum
 from treadle.frontend.builders.basic import converted, reshaped
-from treadle.frontend.onnx.core.movement import cut
+from treadle.frontend.builders.movement import cut
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.interpret import evaluate
 from treadle.graph.nodes import Call, Constant, Function, Node, TupleItem

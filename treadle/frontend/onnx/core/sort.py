@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from treadle.errors import ModelError
-from treadle.frontend.onnx.core.dynamic_operands import elements, is_computed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Node, TupleItem
 from treadle.graph.types import Dim
@@ -30,6 +29,6 @@ def _wanted(node: OnnxNode) -> Dim:
     """Return how many elements are wanted: a number, or one that a run knows."""
     if node.version == 1:
         return node.integer("k")
-    if is_computed(node, 1):
-        return node.measure(elements(node, 1)[0])
+    if node.is_computed(1):
+        return node.measure(node.elements(1)[0])
     return node.sizes(1, "K")[0]

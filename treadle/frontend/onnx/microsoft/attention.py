@@ -5,12 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from math import sqrt
 
-import numpy as np
-
-from treadle.dtype import to_numpy
 from treadle.errors import ModelError
+from treadle.frontend.builders.attention import attended, join_heads, split_heads
 from treadle.frontend.builders.basic import (
     converted,
     counted,
@@ -18,19 +15,12 @@ from treadle.frontend.builders.basic import (
     dims_of,
     known_width,
     reshaped,
-    scalar_like,
-    transposed,
 )
-from treadle.frontend.onnx.microsoft.transformer import (
-    DOMAIN,
-    dtype_of_node,
-    join_heads,
-    split_heads,
-)
+from treadle.frontend.onnx.microsoft.transformer import DOMAIN
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import product_of, shapes_may_agree
-from treadle.ops import elementwise, matmul, movement, norm
+from treadle.ops import elementwise, matmul, movement
 
 
 @converter("Attention", since=(1,), domain=DOMAIN)
@@ -110,27 +100,11 @@ def _entry(x: Node, k: int) -> Node:
 def _attended(
     node: OnnxNode, q: Node, k: Node, v: Node, masks: list[Node], bias: Node | None
 ) -> Node:
-    """Return softmax(q k' * scale + masks + bias) v with the heads joined."""
-    scale = node.number("scale", 0.0) or 1.0 / sqrt(known_width(q))
-    scores: Node = matmul.matmul(q, transposed(k, (0, 1, 3, 2)))
-    scores = elementwise.multiply(scores, scalar_like(scale, scores))
-    if bias is not None:
-        scores = elementwise.add(scores, bias)
-    for mask in masks:
-        scores = elementwise.add(scores, converted(mask, dtype_of_node(scores)))
-    if node.flag("unidirectional"):
-        scores = _causal(scores)
-    return join_heads(matmul.matmul(norm.softmax(scores, axis=3), v))
-
-
-def _causal(scores: Node) -> Node:
-    """Put the smallest number where a key comes after its query."""
-    steps, total = dims_of(scores)[2:]
-    queries = reshaped(counted(steps, total - steps), (1, 1, steps, 1))
-    seen = elementwise.less_equal(reshaped(counted(total), (1, 1, 1, total)), queries)
-    dtype = dtype_of_node(scores)
-    lowest = float(np.finfo(to_numpy(dtype)).min) if dtype != "bfloat16" else -3e38
-    return elementwise.where(seen, scores, scalar_like(lowest, scores))
+    """Return attention as the attributes of a node say, with the heads joined."""
+    scale = node.number("scale", 0.0) or None
+    added = ([] if bias is None else [bias]) + masks
+    causal = node.flag("unidirectional")
+    return join_heads(attended(q, k, v, scale=scale, added=added, causal=causal))
 
 
 def _mask(node: OnnxNode, q: Node, k: Node, index: int) -> list[Node]:

@@ -17,9 +17,9 @@ from treadle.frontend.builders.basic import (
     reshaped,
     transposed,
 )
+from treadle.frontend.builders.norm import centred_and_scaled
 from treadle.frontend.onnx.core.conv import conv
 from treadle.frontend.onnx.core.matmul import gemm
-from treadle.frontend.onnx.core.norm import centred_and_scaled
 from treadle.frontend.onnx.core.vision import grid_sample
 from treadle.frontend.onnx.microsoft.transformer import DOMAIN, fused_product
 from treadle.frontend.onnx.node import ConvertFn, OnnxNode, converter

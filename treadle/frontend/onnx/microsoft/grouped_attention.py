@@ -12,25 +12,21 @@ import numpy as np
 from treadle.dtype import to_numpy
 from treadle.errors import ModelError
 from treadle.expr.nodes import convert, maximum
+from treadle.frontend.builders.attention import join_heads, rotated, split_heads
 from treadle.frontend.builders.basic import (
     broadcast,
     converted,
     counted,
     cut_columns,
     dims_of,
+    element_type,
     known_width,
     reshaped,
     scalar_like,
     transposed,
 )
-from treadle.frontend.onnx.core.indices import checked_indices
-from treadle.frontend.onnx.microsoft.transformer import (
-    DOMAIN,
-    dtype_of_node,
-    join_heads,
-    rotated,
-    split_heads,
-)
+from treadle.frontend.builders.movement import taken
+from treadle.frontend.onnx.microsoft.transformer import DOMAIN
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.symbolic import size_values, sizes_node
 from treadle.graph.nodes import Constant, Node
@@ -73,7 +69,7 @@ def group_query_attention(node: OnnxNode) -> list[Node]:
     q, k, v = _heads(node)
     times = _times(node, dims_of(q)[2], dims_of(k)[2])
     if node.flag("do_rotary"):
-        q, k = (_turned(node, x, times) for x in (q, k))
+        q, k = (_rotated(node, x, times) for x in (q, k))
     keys, values = (_present(node, x, 3 + i, times) for i, x in enumerate((k, v)))
     weights = _weights(node, q, keys, times)
     batch, heads, steps, _ = dims_of(q)
@@ -137,13 +133,12 @@ def _total(node: OnnxNode) -> Dim:
     return node.measure(converted(reshaped(node.input(6), ()), "int64"))
 
 
-def _turned(node: OnnxNode, x: Node, times: _Times) -> Node:
+def _rotated(node: OnnxNode, x: Node, times: _Times) -> Node:
     batch, _, steps, _ = dims_of(x)
     positions = node.optional(9) or times.positions()
     tables: list[Node] = []
     for k in (7, 8):
-        table = node.input(k)
-        rows: Node = movement.gather(table, checked_indices(node, table, positions, 0), axis=0)
+        rows = taken(node.input(k), positions, 0, node.op)
         half = dims_of(rows)[-1]
         rows = broadcast(rows, (batch, steps, half))
         tables.append(reshaped(rows, (batch, 1, steps, half)))
@@ -223,7 +218,7 @@ def _masked(node: OnnxNode, scores: Node, times: _Times) -> Node:
     if window > 0:
         first = elementwise.subtract(at, Constant.of(window, "int64"))
         seen = elementwise.logical_and(seen, elementwise.greater(keys, first))
-    dtype = dtype_of_node(scores)
+    dtype = element_type(scores)
     lowest = float(np.finfo(to_numpy(dtype)).min) if dtype != "bfloat16" else -3e38
     return elementwise.where(seen, scores, scalar_like(lowest, scores))
 

@@ -22,15 +22,19 @@ from treadle.frontend.builders.basic import (
     shape_of,
     transposed,
 )
-from treadle.frontend.onnx.core.indices import checked_indices
-from treadle.frontend.onnx.core.matmul import product
+from treadle.frontend.builders.matmul import product
+from treadle.frontend.builders.movement import taken
+from treadle.frontend.builders.quantize import (
+    centred,
+    dynamically_quantized_product,
+    limits,
+    per_column,
+    scaled_product,
+)
 from treadle.frontend.onnx.core.norm import softmax
 from treadle.frontend.onnx.core.pool import average_pool, global_average_pool
 from treadle.frontend.onnx.core.quantize import (
-    centred,
     dequantize_linear,
-    dynamic_quantize_linear,
-    limits,
     quantize_linear,
     quantized_convolution,
 )
@@ -168,46 +172,34 @@ def quantized_conv(node: OnnxNode) -> Node:
     return _results(quantized_convolution(node))[0]
 
 
-def _scaled_product(total: Node, scale: Node, bias: Node | None) -> Node:
-    """Return an int32 product as float32 by a scale (one, or one per column), with a bias."""
-    result = elementwise.multiply(converted(total, "float32"), scale)
-    return result if bias is None else elementwise.add(result, bias)
-
-
-def _per_column(scale: Node) -> Node:
-    """Return a scale that broadcasts along the last axis, whatever shape one value has."""
-    return reshaped(scale, ()) if int(np.prod(shape_of(scale), dtype=object)) == 1 else scale
+def _centred(node: OnnxNode, index: int, zero: int, axis: int) -> Node:
+    return centred(node.input(index), node.optional(zero), axis)
 
 
 @converter("MatMulIntegerToFloat", since=(1,), domain=DOMAIN)
 def integer_product_to_float(node: OnnxNode) -> Node:
     """Convert a product of 8-bit matrices, brought to float32."""
-    total = product(centred(node, 0, 4, -2), centred(node, 1, 5, -1))
-    scale = elementwise.multiply(_per_column(node.input(2)), _per_column(node.input(3)))
-    return _scaled_product(total, scale, node.optional(6))
+    total = product(_centred(node, 0, 4, -2), _centred(node, 1, 5, -1))
+    return scaled_product(total, (node.input(2), node.input(3)), node.optional(6))
 
 
 @converter("DynamicQuantizeMatMul", since=(1,), domain=DOMAIN)
-def dynamically_quantized_product(node: OnnxNode) -> Node:
+def dynamic_product(node: OnnxNode) -> Node:
     """Convert a product whose left side is quantised by its own range first."""
-    left = replace(node, inputs=(node.input(0),))
-    quantized, scale, zero = _results(dynamic_quantize_linear(left))
-    inner = replace(node, inputs=(quantized, node.input(1), zero, node.optional(3)))
-    total = product(centred(inner, 0, 2, -2), centred(inner, 1, 3, -1))
-    scale = elementwise.multiply(scale, _per_column(node.input(2)))
-    return _scaled_product(total, scale, node.optional(4))
+    x, weights, scale = (node.input(k) for k in range(3))
+    return dynamically_quantized_product(x, weights, scale, node.optional(3), node.optional(4))
 
 
 @converter("QGemm", since=(1,), domain=DOMAIN)
 def quantized_gemm(node: OnnxNode) -> Node:
     """Convert alpha * A' B' + C of 8-bit matrices, as float32 or quantised again."""
-    a, b = centred(node, 0, 2, -2), centred(node, 3, 5, 0 if node.flag("transB") else -1)
+    a, b = _centred(node, 0, 2, -2), _centred(node, 3, 5, 0 if node.flag("transB") else -1)
     a = transposed(a, (1, 0)) if node.flag("transA") else a
     b = transposed(b, (1, 0)) if node.flag("transB") else b
     total = product(a, b)
     if node.has_input(6):
         total = elementwise.add(total, node.input(6))
-    scale = elementwise.multiply(_per_column(node.input(1)), _per_column(node.input(4)))
+    scale = elementwise.multiply(per_column(node.input(1)), per_column(node.input(4)))
     alpha = Constant.of(node.number("alpha", 1.0), "float32")
     value = elementwise.multiply(converted(total, "float32"), elementwise.multiply(scale, alpha))
     return _output(node, value, 7) if node.has_input(7) else value
@@ -295,21 +287,20 @@ def gather_blocks(node: OnnxNode) -> Node:
     if node.axis(node.integer("quantize_axis", 1), ndim) != ndim - 1 or axis == ndim - 1:
         raise ModelError("GatherBlockQuantized that scales along another axis is not supported")
 
-    def taken(index: int) -> Node:
-        table = node.input(index)
-        return movement.gather(table, checked_indices(node, table, node.input(1), axis), axis=axis)
+    def rows(index: int) -> Node:
+        return taken(node.input(index), node.input(1), axis, node.op)
 
-    values = _unpacked(taken(0), bits) if packed else taken(0)
+    values = _unpacked(rows(0), bits) if packed else rows(0)
     width = known_width(values)
     dtype = node.type(2).dtype
     spread = Constant.of(np.arange(width) // size)
     steps = converted(values, dtype)
     if node.has_input(3):
-        zeros = _unpacked(taken(3), bits) if packed else taken(3)
+        zeros = _unpacked(rows(3), bits) if packed else rows(3)
         steps = elementwise.subtract(steps, converted(_along(zeros, spread), dtype))
     elif packed:
         steps = elementwise.subtract(steps, Constant.of(1 << (bits - 1), dtype))
-    return elementwise.multiply(steps, _along(taken(2), spread))
+    return elementwise.multiply(steps, _along(rows(2), spread))
 
 
 def _along(x: Node, places: Node) -> Node:

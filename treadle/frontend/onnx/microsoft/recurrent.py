@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from treadle.frontend.builders.basic import transposed
-from treadle.frontend.onnx.core.recurrent import Product, lstm_by_products, row_of
-from treadle.frontend.onnx.microsoft.quantized import dynamically_quantized_product
+from treadle.frontend.builders.quantize import dynamically_quantized_product
+from treadle.frontend.builders.recurrent import Product, row_of
+from treadle.frontend.onnx.core.recurrent import lstm_by_products
 from treadle.frontend.onnx.microsoft.transformer import DOMAIN
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Node
@@ -23,15 +24,9 @@ def dynamically_quantized_lstm(node: OnnxNode) -> list[Node]:
 
     def product(index: int, direction: int) -> Product:
         at = _SCALES[index]
-        weights = tuple(row_of(node.input(k), direction, 0) for k in (index, at, at + 1))
+        weights, scale, zero = (row_of(node.input(k), direction, 0) for k in (index, at, at + 1))
+        return lambda rows: dynamically_quantized_product(rows, weights, scale, zero)
 
-        def multiply(rows: Node) -> Node:
-            made = dynamically_quantized_product(replace(node, inputs=(rows, *weights)))
-            assert isinstance(made, Node)  # it has one result
-            return made
-
-        return multiply
-
-    turned = [transposed(node.input(k), (0, 2, 1)) for k in (_WEIGHTS, _RECURRENCE)]
-    plain = replace(node, inputs=(node.input(0), *turned, *node.inputs[3:8]))
+    columns = [transposed(node.input(k), (0, 2, 1)) for k in (_WEIGHTS, _RECURRENCE)]
+    plain = replace(node, inputs=(node.input(0), *columns, *node.inputs[3:8]))
     return lstm_by_products(plain, lambda d: (product(_WEIGHTS, d), product(_RECURRENCE, d)))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from treadle.errors import ModelError
+from treadle.frontend.builders.attention import rotated
 from treadle.frontend.builders.basic import (
     broadcast,
     converted,
     counted,
-    cut_columns,
     dims_of,
     in_float32,
     known_width,
@@ -21,12 +21,11 @@ from treadle.frontend.builders.basic import (
     scalar_like,
     transposed,
 )
-from treadle.frontend.onnx.core.indices import checked_indices
-from treadle.frontend.onnx.core.norm import centred_and_scaled, scaled_by_rms
+from treadle.frontend.builders.movement import taken
+from treadle.frontend.builders.norm import centred_and_scaled, scaled_by_rms
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import product_of, tensor_type
-from treadle.ops import elementwise, matmul, movement
+from treadle.ops import elementwise, matmul
 from treadle.ops import reduce as reductions
 
 DOMAIN = "com.microsoft"
@@ -61,21 +60,21 @@ def quick_gelu(node: OnnxNode) -> Node:
 @converter("FusedMatMul", since=(1,), domain=DOMAIN)
 def fused_product(node: OnnxNode) -> Node:
     """Convert alpha * A' B' of stacks of matrices."""
-    a = _turned(node.input(0), node.flag("transA"), node.flag("transBatchA"))
-    b = _turned(node.input(1), node.flag("transB"), node.flag("transBatchB"))
+    a = _arranged(node.input(0), node.flag("transA"), node.flag("transBatchA"))
+    b = _arranged(node.input(1), node.flag("transB"), node.flag("transBatchB"))
     result: Node = matmul.matmul(a, b)
     alpha = node.number("alpha", 1.0)
     return result if alpha == 1.0 else elementwise.multiply(result, scalar_like(alpha, result))
 
 
-def _turned(x: Node, turn: bool, batch_inside: bool) -> Node:
+def _arranged(x: Node, is_transposed: bool, batch_inside: bool) -> Node:
     """Return a stack of matrices; with `batch_inside` the first axis is that of the rows."""
     ndim = len(dims_of(x))
     if ndim < 2:
         raise ModelError(f"FusedMatMul of {x.type} is not supported")
     if batch_inside:
         x = transposed(x, (*range(1, ndim - 1), 0, ndim - 1))
-    return transposed(x, (*range(ndim - 2), ndim - 1, ndim - 2)) if turn else x
+    return transposed(x, (*range(ndim - 2), ndim - 1, ndim - 2)) if is_transposed else x
 
 
 def _plus(x: Node, more: Node | None) -> Node:
@@ -124,14 +123,13 @@ def embed_layer_normalization(node: OnnxNode) -> list[Node]:
     """Convert the sum of word, position and segment embeddings, normalised."""
     node.without_effect("mask_index_type")
     ids, words = node.input(0), node.input(2)
-    total: Node = movement.gather(words, checked_indices(node, words, ids, 0), axis=0)
+    total: Node = taken(words, ids, 0, node.op)
     batch, steps = node.dims(0)
     positions = node.optional(8) or counted(steps)
-    places = checked_indices(node, node.input(3), positions, 0)
-    total = elementwise.add(total, movement.gather(node.input(3), places, axis=0))
+    total = elementwise.add(total, taken(node.input(3), positions, 0, node.op))
     if node.has_input(1) and node.has_input(4):
-        segments = checked_indices(node, node.input(4), node.input(1), 0)
-        total = elementwise.add(total, movement.gather(node.input(4), segments, axis=0))
+        segments = taken(node.input(4), node.input(1), 0, node.op)
+        total = elementwise.add(total, segments)
     epsilon = node.number("epsilon", 1e-12)
     normal, _, _ = _normalized(total, node.input(5), node.optional(6), epsilon)
     if node.has_input(7):
@@ -153,10 +151,10 @@ def rotary_embedding(node: OnnxNode) -> Node:
     heads = _heads_apart(node, x, width)
     angles = [_at_positions(node, table, heads) for table in (cos, sin)]
     interleaved = node.flag("interleaved")
-    turned = rotated(heads, angles[0], angles[1], width, interleaved)
+    made = rotated(heads, angles[0], angles[1], width, interleaved)
     if len(shape) == 4:
-        return turned
-    return reshaped(transposed(turned, (0, 2, 1, 3)), shape)
+        return made
+    return reshaped(transposed(made, (0, 2, 1, 3)), shape)
 
 
 def _heads_apart(node: OnnxNode, x: Node, width: int) -> Node:
@@ -178,46 +176,5 @@ def _at_positions(node: OnnxNode, table: Node, heads: Node) -> Node:
     if dims_of(positions) == (1,):
         each = reshaped(counted(steps), (1, steps))
         positions = elementwise.add(converted(positions, "int64"), each)
-    rows = movement.gather(table, checked_indices(node, table, positions, 0), axis=0)
+    rows = taken(table, positions, 0, node.op)
     return reshaped(rows, (dims_of(positions)[0], 1, steps, dims_of(table)[-1]))
-
-
-def rotated(x: Node, cos: Node, sin: Node, width: int, interleaved: bool) -> Node:
-    """Return x [..., size] whose first `width` features are turned, in pairs, by given angles."""
-    lead, size = dims_of(x)[:-1], known_width(x)
-    turning = cut_columns(x, 0, width)
-    half = width // 2
-    if interleaved:
-        pairs = reshaped(turning, (*lead, half, 2))
-        a, b = (reshaped(cut_columns(pairs, k, k + 1), (*lead, half)) for k in range(2))
-    else:
-        a, b = cut_columns(turning, 0, half), cut_columns(turning, half, width)
-    real = elementwise.subtract(elementwise.multiply(a, cos), elementwise.multiply(b, sin))
-    imaginary = elementwise.add(elementwise.multiply(a, sin), elementwise.multiply(b, cos))
-    if interleaved:
-        wide = [reshaped(v, (*lead, half, 1)) for v in (real, imaginary)]
-        result = reshaped(movement.concat(*wide, axis=len(lead) + 1), (*lead, width))
-    else:
-        result = movement.concat(real, imaginary, axis=len(lead))
-    if width == size:
-        return result
-    return movement.concat(result, cut_columns(x, width, size), axis=len(lead))
-
-
-def split_heads(x: Node, heads: int) -> Node:
-    """Return [batch, steps, heads * size] as [batch, heads, steps, size]."""
-    (batch, steps, _), width = dims_of(x), known_width(x)
-    if heads < 1 or width % heads:
-        raise ModelError(f"{heads} heads do not divide {width} features")
-    return transposed(reshaped(x, (batch, steps, heads, width // heads)), (0, 2, 1, 3))
-
-
-def join_heads(x: Node) -> Node:
-    """Return [batch, heads, steps, size] as [batch, steps, heads * size]."""
-    batch, heads, steps, size = dims_of(x)
-    return reshaped(transposed(x, (0, 2, 1, 3)), (batch, steps, product_of((heads, size))))
-
-
-def dtype_of_node(x: Node) -> str:
-    """Return the element type of a tensor."""
-    return tensor_type(x.type).dtype

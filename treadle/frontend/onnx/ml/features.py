@@ -8,7 +8,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import converted, reshaped, scalar_like, shape_of
-from treadle.frontend.onnx.core.indices import checked_indices
+from treadle.frontend.builders.indices import checked_indices
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise, matmul, movement, norm
@@ -30,7 +30,7 @@ def feature_extractor(node: OnnxNode) -> Node:
     """Convert a choice of entries of the last axis."""
     ndim, count = node.type(0).ndim, int(np.prod(node.shape(1), dtype=object))
     data = node.input(0)
-    places = checked_indices(node, data, reshaped(node.input(1), (count,)), ndim - 1)
+    places = checked_indices(data, reshaped(node.input(1), (count,)), ndim - 1, op=node.op)
     taken: Node = movement.gather(data, places, axis=ndim - 1)
     return reshaped(taken, (1, count)) if ndim == 1 else taken
 

@@ -4,12 +4,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
-from treadle import dtype as dt
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import broadcast, dims_of, reshaped, scalar_like
+from treadle.frontend.builders.basic import (
+    broadcast,
+    converted,
+    dims_of,
+    reshaped,
+    scalar_like,
+)
 from treadle.frontend.onnx.ml.features import DOMAIN, transformed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
@@ -18,6 +24,9 @@ from treadle.ops import reduce as reductions
 
 _LEVELS = 64
 """Trees may be this deep."""
+
+INDEX = "int32"
+"""What numbers of nodes and features are kept as: twice as many to a vector as int64."""
 
 MEMBER = 6
 _COMPARE = (
@@ -92,7 +101,7 @@ def features_of(node: OnnxNode) -> int:
 
 def walked(forest: Forest, x: Node) -> Node:
     """Return the leaves [rows, trees] that the trees lead rows of features to."""
-    at: Node = Constant.of(forest.roots.reshape(1, -1))
+    at: Node = Constant.of(forest.roots.astype(INDEX).reshape(1, -1))
     at = broadcast(at, (dims_of(x)[0], forest.roots.size))
     for _ in range(_depth(forest)):
         at = _next(forest, x, at)
@@ -179,16 +188,36 @@ def looked_up(table: np.ndarray, at: Node) -> Node:
 
 
 def _next(forest: Forest, x: Node, at: Node) -> Node:
-    """Return where each tree goes from node `at` [rows, trees]."""
-    value: Node = movement.gather_elements(x, looked_up(forest.features, at), axis=1)
+    """Return where each tree goes from node `at` [rows, trees].
+
+    What all interior nodes share is not looked up: leaves lead to themselves either way.
+    """
+    value: Node = movement.gather_elements(x, looked_up(forest.features.astype(INDEX), at), axis=1)
+    goes = _passes(forest, value, at)
+    if forest.missing[: forest.interior].any():
+        tracks = looked_up(forest.missing.astype("int32"), at)
+        is_missing = elementwise.logical_and(elementwise.isnan(value), converted(tracks, "bool"))
+        goes = elementwise.logical_or(goes, is_missing)
+    yes, no = (looked_up(way.astype(INDEX), at) for way in (forest.yes, forest.no))
+    return elementwise.where(goes, yes, no)
+
+
+def _passes(forest: Forest, value: Node, at: Node) -> Node:
+    """Return whether each value passes the test of node `at` [rows, trees]."""
+    kinds = np.unique(forest.modes[: forest.interior]).tolist()
     split = looked_up(forest.splits, at)
-    mode = looked_up(forest.modes, at)
-    goes: Node = elementwise.logical_and(elementwise.isnan(value), looked_up(forest.missing, at))
-    for kind in np.unique(forest.modes[: forest.interior]).tolist():
-        test = _COMPARE[kind](value, split) if kind < MEMBER else _is_member(forest, value, at)
-        applies = elementwise.equal(mode, Constant.of(kind, dt.INDEX))
-        goes = elementwise.logical_or(goes, elementwise.logical_and(test, applies))
-    return elementwise.where(goes, looked_up(forest.yes, at), looked_up(forest.no, at))
+    tests = [
+        _COMPARE[kind](value, split) if kind < MEMBER else _is_member(forest, value, at)
+        for kind in kinds
+    ]
+    if len(kinds) == 1:
+        return tests[0]
+    mode = looked_up(forest.modes.astype("int32"), at)
+    applying = [
+        elementwise.logical_and(test, elementwise.equal(mode, Constant.of(kind, "int32")))
+        for kind, test in zip(kinds, tests, strict=True)
+    ]
+    return reduce(elementwise.logical_or, applying)
 
 
 def _is_member(forest: Forest, value: Node, at: Node) -> Node:

@@ -7,23 +7,24 @@ from collections.abc import Sequence
 
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import converted, dims_of
-from treadle.frontend.onnx.node import OnnxNode
 from treadle.frontend.symbolic import size_values
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, tensor_type
 from treadle.ops.index_checks import INDEX_TYPES, check_indices, outside
 
 
-def checked_indices(node: OnnxNode, data: Node, indices: Node, axis: int, count: int = 1) -> Node:
+def checked_indices(
+    data: Node, indices: Node, axis: int, count: int = 1, *, op: str = "the operator"
+) -> Node:
     """Return `indices` of `count` axes of `data` from `axis` on, checked; negative ones wrap.
 
-    Raises: ModelError when one that is known is outside of its axis.
+    Raises: ModelError, about `op`, when one that is known is outside of its axis.
     """
     extents = dims_of(data)[axis : axis + count]
     if tensor_type(indices.type).dtype not in INDEX_TYPES:
         indices = converted(indices, "int64")
     if isinstance(indices, Constant):
-        _check_known(node, data, indices, extents, axis)
+        _check_known(op, data, indices, extents, axis)
         if all(isinstance(e, int) for e in extents) or _are_ends(indices):
             return indices
     if size_values(indices) is not None and size_values(data) is not None:
@@ -31,13 +32,11 @@ def checked_indices(node: OnnxNode, data: Node, indices: Node, axis: int, count:
     return check_indices(indices, extents=tuple(extents), axis=axis)
 
 
-def _check_known(
-    node: OnnxNode, data: Node, indices: Constant, extents: Sequence[Dim], axis: int
-) -> None:
+def _check_known(op: str, data: Node, indices: Constant, extents: Sequence[Dim], axis: int) -> None:
     found = outside(tuple(extents), indices.value) if indices.value.size else None
     if found is not None:
         raise ModelError(
-            f"the index {found[0]} of {node.op} is outside axis {axis + found[1]} of {data.type}"
+            f"the index {found[0]} of {op} is outside axis {axis + found[1]} of {data.type}"
         )
 
 

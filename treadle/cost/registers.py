@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cycles of loops whose accumulators stay in registers.
+
+What bounds a loop of fused multiply-adds: the units that compute them, the latency of a chain of
+dependent sums, and the loads of broadcast values and of weight vectors. Whole loops are counted,
+remainders included, so a tile that divides its axis wins over one that leaves a thin rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.target.base import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """`rows` output positions times `vectors` output vectors held in registers."""
+
+    rows: int
+    vectors: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTile:
+    """`high` times `wide` output positions times `vectors` output vectors held in registers."""
+
+    high: int
+    wide: int
+    vectors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """`count` taps of a window along one axis, `gap` apart, over `size` places.
+
+    Position i of the window begins at place i * stride - before; other places hold zeros.
+    """
+
+    count: int
+    size: int
+    before: int
+    stride: int = 1
+    gap: int = 1
+
+    def live(self, first: int, positions: int) -> int:
+        """Return how many taps meet a place at any of `positions` positions from `first` on."""
+        low = first * self.stride - self.before
+        high = low + (positions - 1) * self.stride
+        return sum(high + k * self.gap >= 0 > low + k * self.gap - self.size
+                   for k in range(self.count))  # fmt: skip
+
+
+def fma_cycles(vectors: float, target: Target) -> float:
+    """Return the cycles of so many multiply-adds of whole vectors that do not wait for another."""
+    return vectors / target.machine.fmas_per_cycle(target.vector_bits)
+
+
+def load_cycles(vectors: float, target: Target) -> float:
+    """Return the cycles in which so many whole vectors are read from the nearest cache."""
+    return vectors / target.machine.loads_of(target.vector_bits)
+
+
+def tile_cycles(rows: int, vectors: int, target: Target) -> float:
+    """Return the cycles of one step of the reduction for a tile of rows times registers."""
+    machine, sums = target.machine, rows * vectors
+    compute = max(fma_cycles(sums, target), machine.fma_latency if sums else 0)
+    loads = rows / machine.loads_per_cycle + load_cycles(vectors, target)
+    return max(compute, loads) + machine.iteration_cycles
+
+
+def tile_set_cycles(
+    rows: int, vectors: int, tile: Tile, width: int, target: Target, wait: float = 0.0
+) -> float:
+    """Return the cycles of one reduction step over the whole output, remainders included.
+
+    A vector takes `width` registers; `wait`: cycles to read a vector of weights.
+    """
+    cycles = 0.0
+    for tile_rows, row_count in parts_of(rows, tile.rows):
+        for tile_vectors, vector_count in parts_of(vectors, tile.vectors):
+            held = tile_vectors * width
+            step = max(tile_cycles(tile_rows, held, target), held * wait)
+            cycles += step * row_count * vector_count
+    return cycles
+
+
+def image_cycles(
+    image: tuple[int, int, int],
+    tile: WindowTile,
+    registers: int,
+    target: Target,
+    taps: tuple[Taps, Taps] | None = None,
+    wait: float = 0.0,
+) -> float:
+    """Return the cycles of one reduction step over the whole output, remainders included.
+
+    With `taps`: of a step for each of them that does not meet zeros only. `wait`: cycles to read a
+    vector of weights.
+    """
+    cycles = 0.0
+    along = (None, None) if taps is None else taps
+    for high, high_count in _parts_with_taps(image[0], tile.high, along[0]):
+        for wide, wide_count in _parts_with_taps(image[1], tile.wide, along[1]):
+            for v, count in parts_of(image[2], tile.vectors):
+                held = v * registers
+                step = max(tile_cycles(high * wide, held, target), held * wait)
+                cycles += step * high_count * wide_count * count
+    return cycles
+
+
+def _parts_with_taps(extent: int, factor: int, taps: Taps | None) -> list[tuple[int, int]]:
+    """Return (size, count), every part counted once for each of its live taps."""
+    if taps is None:
+        return parts_of(extent, factor)
+    found: dict[int, int] = {}
+    for first in range(0, extent, factor):
+        size = min(factor, extent - first)
+        found[size] = found.get(size, 0) + taps.live(first, size)
+    return list(found.items())
+
+
+def parts_of(extent: int, factor: int) -> list[tuple[int, int]]:
+    """Return (size, count) of full tiles and of the remainder."""
+    full, rest = divmod(extent, factor)
+    return [(factor, full)] * (full > 0) + [(rest, 1)] * (rest > 0)

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builders of pools: over windows, with as many windows as wanted, over whole images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.errors import ModelError
+from treadle.expr.nodes import convert, maximum, minimum
+from treadle.frontend.builders.basic import broadcast, dims_of, scalar_like
+from treadle.frontend.builders.windows import Window, padded_where_symbolic, window_of
+from treadle.graph.nodes import Constant, Node, TupleItem
+from treadle.graph.types import Dim, known_sizes, normal_size, tensor_type
+from treadle.ops import elementwise, movement, pool
+from treadle.ops import reduce as reductions
+
+
+def max_pooled(x: Node, window: Window, *, ceil_mode: bool = False) -> Node:
+    """Return the largest element of every window of x [n, c, ...]; padding never is."""
+    low = float(dt.min_value(tensor_type(x.type).dtype))
+    data, inner = padded_where_symbolic(x, window, low)
+    return pool.max_pool.call(_attributes(data, inner, ceil_mode and data is x), [data])
+
+
+def max_pooled_with_indices(
+    x: Node, window: Window, *, ceil_mode: bool = False, column_major: bool = False
+) -> tuple[Node, Node]:
+    """Return the largest element of every window, and its position in the whole of x.
+
+    Raises: TypeMismatch when the padding depends on a symbolic size.
+    """
+    plain = _attributes(x, window, ceil_mode)
+    attrs = pool.MaxPoolIndicesAttrs(
+        plain.kernel,
+        plain.strides,
+        plain.pads_before,
+        plain.pads_after,
+        plain.dilations,
+        plain.out_sizes,
+        column_major,
+    )
+    both = pool.max_pool_indices.call(attrs, [x])
+    return TupleItem.of(both, 0), TupleItem.of(both, 1)
+
+
+def average_pooled(
+    x: Node, window: Window, *, ceil_mode: bool = False, count_include_pad: bool = False
+) -> Node:
+    """Return the mean of every window of x [n, c, ...], of its padding too if that counts."""
+    data, inner = padded_where_symbolic(x, window, 0.0)
+    if data is x:
+        return _mean(x, window, ceil_mode, count_include_pad)
+    means = _mean(data, inner, False, count_include_pad)
+    if count_include_pad:
+        return means
+    # The padding of each run is data here: the share of every window that is none divides again.
+    ones = broadcast(scalar_like(1.0, x), (1, 1, *dims_of(x)[2:]))
+    inside, _ = padded_where_symbolic(ones, window, 0.0)
+    return elementwise.divide(means, _mean(inside, inner, False, count_include_pad))
+
+
+def _mean(x: Node, window: Window, ceil_mode: bool, count_include_pad: bool) -> Node:
+    attrs = replace(_attributes(x, window, ceil_mode), count_include_pad=count_include_pad)
+    return pool.avg_pool.call(attrs, [x])
+
+
+def lp_pooled(x: Node, window: Window, p: float, *, ceil_mode: bool = False) -> Node:
+    """Return the p-norm of every window, as the root of a mean of powers."""
+    before, after = window.known_pads
+    sizes = known_sizes(_out_sizes(x, window, ceil_mode))
+    if sizes:  # in ceil mode: zeros up to the end of the last window
+        spans = zip(sizes, window.strides, window.extents, strict=True)
+        ends = [(count - 1) * stride + extent for count, stride, extent in spans]
+        starts = zip(known_sizes(dims_of(x)[2:]), before, strict=True)
+        after = tuple(max(e - d - b, 0) for e, (d, b) in zip(ends, starts, strict=True))
+    means = pool.avg_pool(
+        power(elementwise.abs(x), p),
+        kernel=window.kernel,
+        strides=window.strides,
+        pads_before=before,
+        pads_after=after,
+        dilations=window.dilations,
+        count_include_pad=True,
+    )
+    total = elementwise.multiply(means, scalar_like(prod(window.kernel), means))
+    return power(total, 1.0 / p)
+
+
+def global_average_pooled(x: Node) -> Node:
+    """Return the mean of every channel of x [n, c, ...] as [n, c, 1, ...]."""
+    return reductions.mean(x, axes=_spatial(x), keepdims=True)
+
+
+def global_max_pooled(x: Node) -> Node:
+    """Return the largest element of every channel of x [n, c, ...] as [n, c, 1, ...]."""
+    return reductions.max_(x, axes=_spatial(x), keepdims=True)
+
+
+def global_lp_pooled(x: Node, p: float) -> Node:
+    """Return the p-norm of every channel of x [n, c, ...] as [n, c, 1, ...]."""
+    powers = power(elementwise.abs(x), p)
+    return power(reductions.sum_(powers, axes=_spatial(x), keepdims=True), 1.0 / p)
+
+
+def power(x: Node, p: float) -> Node:
+    """Return x to the power of a number, by cheaper operators where there are any."""
+    if p == 1.0:
+        return x
+    if p == 2.0:
+        return elementwise.multiply(x, x)
+    return elementwise.sqrt(x) if p == 0.5 else elementwise.power(x, scalar_like(p, x))
+
+
+def _spatial(x: Node) -> tuple[int, ...]:
+    ndim = len(dims_of(x))
+    if ndim < 3:
+        raise ModelError(f"a pool takes data [n, c, ...], not {x.type}")
+    return tuple(range(2, ndim))
+
+
+def adaptive_average_pooled(x: Node, sizes: Sequence[int]) -> Node:
+    """Return x [n, c, ...] as the means of `sizes` windows per axis, which cover it evenly.
+
+    Of n windows over d elements, number k spans those from floor(k * d / n) to before
+    ceil((k + 1) * d / n), as PyTorch has it.
+    """
+    if all(size == 1 for size in sizes):
+        return global_average_pooled(x)
+    window = _even_window(x, sizes)
+    if window is not None:
+        return average_pooled(x, window)
+    for axis, size in enumerate(sizes, start=2):
+        places, inside = _adaptive_windows(known_sizes(dims_of(x)[axis : axis + 1])[0], size)
+        wide = (*places.shape, *(1,) * (len(dims_of(x)) - axis - 1))
+        rows: Node = movement.gather(x, Constant.of(places), axis=axis)
+        rows = elementwise.where(Constant.of(inside.reshape(wide)), rows, scalar_like(0, x))
+        total = reductions.sum_(rows, axes=(axis + 1,))
+        counts = Constant.of(inside.sum(1).reshape(size, *wide[2:]), tensor_type(x.type).dtype)
+        x = elementwise.divide(total, counts)
+    return x
+
+
+def adaptive_max_pooled(x: Node, sizes: Sequence[int]) -> Node:
+    """Return x [n, c, ...] as the maxima of `sizes` windows per axis, which cover it evenly."""
+    if all(size == 1 for size in sizes):
+        return global_max_pooled(x)
+    window = _even_window(x, sizes)
+    if window is not None:
+        return max_pooled(x, window)
+    for axis, size in enumerate(sizes, start=2):
+        places, _ = _adaptive_windows(known_sizes(dims_of(x)[axis : axis + 1])[0], size)
+        rows: Node = movement.gather(x, Constant.of(places), axis=axis)
+        x = reductions.max_(rows, axes=(axis + 1,))
+    return x
+
+
+def _even_window(x: Node, sizes: Sequence[int]) -> Window | None:
+    """Return the window of which there are `sizes` side by side; None where they overlap."""
+    spatial = dims_of(x)[2:]
+    if len(spatial) != len(sizes) or min(sizes, default=1) < 1:
+        raise ModelError(f"{list(sizes)} windows do not fit {x.type}")
+    if any(d % n for d, n in zip(known_sizes(spatial), sizes, strict=True)):
+        return None
+    kernel = [d // n for d, n in zip(known_sizes(spatial), sizes, strict=True)]
+    return window_of(kernel, strides=kernel) if all(kernel) else None
+
+
+def _adaptive_windows(extent: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return int64[count, most]: the elements of each window, the last repeated, and bool: which
+    are no repetitions."""
+    if extent < 1:
+        raise ModelError("an adaptive pool over no elements is not defined")
+    numbers = np.arange(count)
+    first, end = numbers * extent // count, -(-(numbers + 1) * extent // count)
+    places = first[:, None] + np.arange((end - first).max())
+    return np.minimum(places, end[:, None] - 1), places < end[:, None]
+
+
+def _attributes(x: Node, window: Window, ceil_mode: bool) -> pool.PoolAttrs:
+    """Return the attributes of a pool of `x`."""
+    before, after = window.known_pads
+    sizes = _out_sizes(x, window, ceil_mode)
+    return pool.PoolAttrs(window.kernel, window.strides, before, after, window.dilations, sizes)
+
+
+def _out_sizes(x: Node, window: Window, ceil_mode: bool) -> tuple[Dim, ...]:
+    """Return how many windows there are; empty where it is as many as fit.
+
+    In ceil mode the last window may hang over the padded end, but starts inside the data or the pad
+    before it.
+    """
+    if not ceil_mode:
+        return _overhanging(x, window)
+    sizes: list[Dim] = []
+    for k, d in enumerate(dims_of(x)[2:]):
+        stride, start = window.strides[k], convert(d) + window.before[k]
+        span = start + window.after[k] - window.extents[k]
+        count = minimum((span + (stride - 1)) // stride + 1, (start + (stride - 1)) // stride)
+        sizes.append(normal_size(maximum(count, 0)))
+    return tuple(sizes)
+
+
+def _overhanging(x: Node, window: Window) -> tuple[Dim, ...]:
+    """Return how many windows there are where one is larger than its padded axis; else empty.
+
+    ONNX's shape inference rounds the quotient towards zero: one window hangs over an axis that
+    lacks less than a stride, none is on one that lacks less than two.
+    """
+    sizes: list[Dim] = []
+    missing = False
+    for k, d in enumerate(dims_of(x)[2:]):
+        stride = window.strides[k]
+        span = d + window.before[k] + window.after[k] - window.extents[k]
+        lacks = isinstance(span, int) and span < 0
+        missing = missing or lacks
+        sizes.append(normal_size(1 - -span // stride if lacks else span // stride + 1))
+    if any(isinstance(d, int) and d < 0 for d in sizes):
+        raise ModelError(
+            f"a window of {list(window.extents)} does not fit into {x.type}",
+            hint="check the kernel's shape, dilations and pads",
+        )
+    return tuple(sizes) if missing else ()
