@@ -26,7 +26,7 @@ from treadle.ops.schedules.default import schedule_default
 from treadle.target.base import Target
 from treadle.te import tensor as te
 from treadle.te.knobs import DEFAULTS, Config, Knobs, Space
-from treadle.te.schedule import Schedule, create_schedule
+from treadle.te.schedule import create_schedule
 
 _RANK = {Fusion.ANCHOR: 3, Fusion.OPAQUE: 3, Fusion.REDUCE: 2}
 
@@ -75,8 +75,8 @@ def _dims_of(node: Node) -> list[object]:
 
 def lower_group(
     function: Function, target: Target, name: str, config: Config = DEFAULTS
-) -> tuple[list[Schedule], PrimFunc]:
-    """Return the schedules of a fused function, one per case, and its loop nest, called `name`.
+) -> tuple[list[Case], PrimFunc]:
+    """Return the cases of a fused function, scheduled, and its loop nest, called `name`.
 
     Raises: ConfigError where `config` does not fit the knobs of the schedule.
     """
@@ -89,7 +89,7 @@ def lower_group(
         func = cases_to_func(cases, name)
     func = without_stretching(func, _stretches(function))
     func.attrs["overwritable"] = overwritable(function)
-    return [c.schedule for c in cases], func
+    return cases, func
 
 
 def group_space(function: Function, target: Target, name: str) -> Space:

@@ -150,20 +150,30 @@ class Kernel:
         self.release()
 
     @cached_property
-    def _scheduled(self) -> tuple[list[Schedule], PrimFunc]:
+    def _scheduled(self) -> tuple[list[Scheduled], PrimFunc]:
         work = self.work
         if isinstance(work, Function):
-            return lower_group(work, self.target, self.name, self.config)
+            cases, func = lower_group(work, self.target, self.name, self.config)
+            return [Scheduled(c.schedule, c.args, self.name) for c in cases], func
         if isinstance(work, PrimFunc):
             return [], work
-        return [work.schedule], schedule_to_func(work.schedule, work.args, self.name)
+        return [work], schedule_to_func(work.schedule, work.args, self.name)
+
+    @property
+    def scheduled(self) -> list[Scheduled]:
+        """Its te schedules with what they take: to be edited, and made kernels of their own.
+
+        There is one for each case of symbolic sizes that has loops of its own; the last runs where
+        no condition holds.
+        """
+        if isinstance(self.work, PrimFunc):
+            raise self._without("schedule")
+        return self._scheduled[0]
 
     @property
     def schedule(self) -> str:
         """The schedule steps as Python; of several cases one after the other."""
-        if isinstance(self.work, PrimFunc):
-            raise self._without("schedule")
-        return "\n\n".join(s.as_python() for s in self._scheduled[0])
+        return "\n\n".join(s.schedule.as_python() for s in self.scheduled)
 
     @cached_property
     def loops(self) -> PrimFunc:

@@ -12,7 +12,7 @@ import difflib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from random import Random
 from typing import TypeAlias, TypeVar
 
@@ -150,12 +150,27 @@ Chooser = Callable[[Knob], int]
 
 
 @dataclass(slots=True)
+class _Pick:
+    """One choice as it was made; a Knob is made of it when somebody asks, which few do."""
+
+    options: Sequence[object]
+    costs: list[float]
+    best: int
+    chosen: int
+
+    def knob(self, name: str) -> Knob:
+        candidates = tuple(map(plain, self.options))
+        parts = _parts(self.options[0])
+        return Knob(name, candidates, tuple(self.costs), self.best, self.chosen, parts)
+
+
+@dataclass(slots=True)
 class _Record:
     """What all name spaces of one run of a template share."""
 
     config: dict[str, Value]
     choose: Chooser | None
-    made: dict[str, Knob] = field(default_factory=dict)
+    made: dict[str, _Pick] = field(default_factory=dict)
     spaces: dict[str, int] = field(default_factory=dict)
 
 
@@ -213,8 +228,8 @@ class Knobs:
 
     def _settle(self, name: str, options: Sequence[object], costs: list[float], best: int) -> int:
         """Record a knob; return the place of the candidate it takes."""
-        full, values = self._prefix + name, tuple(map(plain, options))
-        if not values:
+        full = self._prefix + name
+        if not options:
             raise ScheduleError(f"knob {full} has no candidates")
         if full in self._record.made:
             raise ScheduleError(
@@ -222,14 +237,17 @@ class Knobs:
                 hint="give each choice a name of its own, or ask for it in knobs.within(...)",
             )
         _check_name(full)
-        knob = Knob(full, values, tuple(costs), best, best, _parts(options[0]))
-        at = self._place(knob)
-        self._record.made[full] = replace(knob, chosen=at)
-        return at
+        plain(options[best])
+        pick = _Pick(options, costs, best, best)
+        if full in self._record.config:
+            pick.chosen = self._place(pick.knob(full))
+        elif self._record.choose is not None:
+            pick.chosen = self._record.choose(pick.knob(full))
+        self._record.made[full] = pick
+        return pick.chosen
 
     def _place(self, knob: Knob) -> int:
-        if knob.name not in self._record.config:
-            return knob.chosen if self._record.choose is None else self._record.choose(knob)
+        """Return the place among the candidates of the value in the configuration."""
         value = self._record.config[knob.name]
         for place, candidate in enumerate(knob.candidates):
             if _same(candidate, value):
@@ -242,7 +260,7 @@ class Knobs:
     @property
     def made(self) -> tuple[Knob, ...]:
         """The choices that were made so far, in order."""
-        return tuple(self._record.made.values())
+        return tuple(pick.knob(name) for name, pick in self._record.made.items())
 
     @property
     def config(self) -> Config:

@@ -18,6 +18,7 @@ from treadle.ops.schedules.conv import rows_per_band
 from treadle.ops.schedules.tiles import best_window_tile
 from treadle.te import schedule
 from treadle.te import tensor as te
+from treadle.te.knobs import Knobs
 
 
 def band_of(
@@ -29,7 +30,7 @@ def band_of(
     (total,) = conv2d_nchwc.compute(conv2d_nchwc.make_attrs({}), x, w)
     s = schedule.create_schedule(total.op)
     height = image[0] - kernel + 1
-    return rows_per_band(s[total], -(-height // tile.high), tile, TARGET)
+    return rows_per_band(s[total], -(-height // tile.high), tile, TARGET, Knobs())
 
 
 @pytest.mark.parametrize("height", [7, 12, 13, 56])

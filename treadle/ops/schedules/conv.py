@@ -25,6 +25,7 @@ from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
+    fetch_distance,
     inline_moves,
     inline_tail,
     is_costly,
@@ -37,7 +38,7 @@ from treadle.ops.schedules.stages import (
     size_of,
     skip_unused,
 )
-from treadle.ops.schedules.tiles import best_window_tile, tiles_in_registers
+from treadle.ops.schedules.tiles import pick_window_tile, tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
@@ -60,7 +61,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     taps = _taps(total, group.attrs)
     unused = getattr(group.attrs, "unused", 0)
     tile = image_tile(
-        (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers,
+        (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers, knobs,
         whole=groups > 1, taps=taps, reduction=_steps(total, unused),
     )  # fmt: skip
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
@@ -69,17 +70,18 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     tasks = [n, *deep, oc_outer, oh_outer]
     height = _inside(result, oh)
     if height != OPEN:
-        rows = rows_per_band(total, -(-height // tile.high), tile, target, groups=groups)
+        rows = rows_per_band(total, -(-height // tile.high), tile, target, knobs, groups=groups)
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, *deep, band, oc_outer, oh_outer]
-    _run_tiles(total, result, tasks, ow_outer, (oc_inner, oh_inner, ow_inner), ocb, target)
-    _fetch_operands(total, result, ow_outer, target)
+    tiles = (oc_inner, oh_inner, ow_inner)
+    _run_tiles(total, result, tasks, ow_outer, tiles, ocb, target, knobs)
+    _fetch_operands(total, result, ow_outer, target, knobs)
     _register_sums(total)
     if taps is not None:
         _skip_zeros(total, taps)
     if unused:
         skip_unused(total, unused)
-    _fetch_ahead(total, tile, registers, target)
+    _fetch_ahead(total, tile, registers, target, knobs)
 
 
 def _run_tiles(
@@ -90,6 +92,7 @@ def _run_tiles(
     tile: Sequence[IterVar],
     lanes: IterVar,
     target: Target,
+    knobs: Knobs,
 ) -> None:
     """Order the loops of the result: tasks for the threads, tiles, a tile written out in vectors.
 
@@ -97,7 +100,7 @@ def _run_tiles(
     """
     result.reorder(*tasks, step, *tile, lanes)
     task = result.fuse(*tasks)
-    if is_long(total, lanes_of(result, target), target):
+    if knobs.flag("parallel", default=is_long(total, lanes_of(result, target), target)):
         result.parallel(task)
     for axis in tile:
         result.unroll(axis)
@@ -135,17 +138,18 @@ def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
     *deep, oh, ow = (step for step, _ in parts)
     phases = [phase for _, phase in parts]
     registers = max(1, known(ocb) // lanes_of(result, target))
-    tile = image_tile((sizes[-2], sizes[-1]), known(oc), target, registers, whole=False)
+    tile = image_tile((sizes[-2], sizes[-1]), known(oc), target, registers, knobs, whole=False)
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     lead = 1 + len(group.attrs.strides)
-    rows = rows_per_band(total, -(-sizes[-2] // tile.high), tile, target, lead=lead)
+    rows = rows_per_band(total, -(-sizes[-2] // tile.high), tile, target, knobs, lead=lead)
     band, oh_outer = result.split(oh_outer, factor=rows)
     tasks = (n, *deep, band, *phases, oc_outer, oh_outer)
-    _run_tiles(total, result, tasks, ow_outer, (oc_inner, oh_inner, ow_inner), ocb, target)
+    tiles = (oc_inner, oh_inner, ow_inner)
+    _run_tiles(total, result, tasks, ow_outer, tiles, ocb, target, knobs)
     _register_sums(total, lead=lead)
-    _fetch_ahead(total, tile, registers, target)
+    _fetch_ahead(total, tile, registers, target, knobs)
 
 
 def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
@@ -162,23 +166,23 @@ def image_tile(
     vectors: int,
     target: Target,
     registers: int,
+    knobs: Knobs,
     *,
     whole: bool,
     taps: tuple[Taps, Taps] | None = None,
     reduction: int = 0,
 ) -> WindowTile:
-    """Return the register tile of an image of (height, width) results, either OPEN where unknown.
-
-    `vectors` of output channels read the same input; a tile of `whole` ones leaves no rest of them.
-    """
+    """Return knob "tile"; of an image of one column the positions of the column count as a row."""
     high, wide = image
-    if OPEN in image and wide != 1:
-        return _tile_for_any_width(wide, vectors, target, registers, whole=whole)
+    is_column = wide == 1 and (OPEN in image or taps is None)
     if OPEN in image:
-        tile = _tile_for_any_width(OPEN, vectors, target, registers, whole=whole)
-        return WindowTile(tile.wide, 1, tile.vectors)
-    if wide != 1 or taps is not None:
-        return best_window_tile(
+        width = OPEN if is_column else wide
+        tile = _tile_for_any_width(width, vectors, target, registers, knobs, whole=whole)
+    elif is_column:
+        tile = pick_window_tile(knobs, 1, high, vectors, target, registers=registers, whole=whole)
+    else:
+        tile = pick_window_tile(
+            knobs,
             high,
             wide,
             vectors,
@@ -188,16 +192,15 @@ def image_tile(
             taps=taps,
             reduction=reduction,
         )
-    tile = best_window_tile(1, high, vectors, target, registers=registers, whole=whole)
-    return WindowTile(tile.wide, 1, tile.vectors)
+    return WindowTile(tile.wide, 1, tile.vectors) if is_column else tile
 
 
 def _tile_for_any_width(
-    width: int, vectors: int, target: Target, registers: int, *, whole: bool
+    width: int, vectors: int, target: Target, registers: int, knobs: Knobs, *, whole: bool
 ) -> WindowTile:
     """Return the tile of one row that does best on a known width, or on typical ones."""
     if width != OPEN:
-        return best_window_tile(1, width, vectors, target, registers=registers, whole=whole)
+        return pick_window_tile(knobs, 1, width, vectors, target, registers=registers, whole=whole)
     tiles = [
         WindowTile(1, t.rows, t.vectors)
         for t in tiles_in_registers(_WIDEST, vectors, target, width=registers)
@@ -208,7 +211,7 @@ def _tile_for_any_width(
         images = ((1, w, vectors) for w in TYPICAL)
         return sum(image_cycles(i, tile, registers, target) / i[1] for i in images)
 
-    return min(tiles, key=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
+    return knobs.pick("tile", tiles, cost=lambda t: (round(cycles(t), 6), -t.wide * t.vectors))
 
 
 def _steps(total: Stage, unused: int) -> int:
@@ -268,9 +271,16 @@ _MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
 
 
 def rows_per_band(
-    total: Stage, rows: int, tile: WindowTile, target: Target, *, groups: int = 1, lead: int = 1
+    total: Stage,
+    rows: int,
+    tile: WindowTile,
+    target: Target,
+    knobs: Knobs,
+    *,
+    groups: int = 1,
+    lead: int = 1,
 ) -> int:
-    """Return how many tile rows of the image to finish for all channels before the next ones.
+    """Return knob "band": the tile rows of the image to finish for all channels before the next.
 
     A band's input is read once per tile of output channels, all weights once per band: what fits
     a cache costs nothing to read again from there. The band that moves least wins.
@@ -308,7 +318,8 @@ def rows_per_band(
 
     # A last tile that is not as high as the others must be found from the parallel loop alone.
     shared = range(2, min(rows, _MOST_BANDS) if oh % tile.high == 0 else 2)
-    return min((1, *(b for b in shared if rows % b == 0), rows), key=cost)
+    bands = dict.fromkeys((1, *(b for b in shared if rows % b == 0), rows))
+    return knobs.pick("band", bands, cost=cost)
 
 
 def _register_sums(total: Stage, *, lead: int = 1) -> None:
@@ -326,7 +337,9 @@ def _register_sums(total: Stage, *, lead: int = 1) -> None:
     total.vectorize(ocb)
 
 
-def _fetch_ahead(total: Stage, tile: WindowTile, registers: int, target: Target) -> None:
+def _fetch_ahead(
+    total: Stage, tile: WindowTile, registers: int, target: Target, knobs: Knobs
+) -> None:
     """Fetch what the sums read before they need it.
 
     Past the end of a tile's panels of weights stand those of the next tile.
@@ -343,16 +356,27 @@ def _fetch_ahead(total: Stage, tile: WindowTile, registers: int, target: Target)
     )
     assert isinstance(weights, Tensor)
     if _is_in_memory(total, weights):
-        total.prefetch(weights, op.reduce_axis[-1], ceil(steps_to_memory(step, target)))
+        usual = steps_to_memory(step, target)
+        _fetch(total, weights, op.reduce_axis[-1], "fetch_weights", usual, knobs)
     ic, *taps, icb = op.reduce_axis
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
     if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
         turn = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
-        total.prefetch(data, ic, ceil(steps_to_cores(turn, target)))
+        _fetch(total, data, ic, "fetch_data", steps_to_cores(turn, target), knobs)
 
 
-def _fetch_operands(total: Stage, result: Stage, step: IterVar, target: Target) -> None:
+def _fetch(
+    total: Stage, tensor: Tensor, axis: IterVar, name: str, usual: float, knobs: Knobs
+) -> None:
+    """Fetch a tensor some turns of an axis before its use: a knob, `usual` ones by default."""
+    if steps := fetch_distance(knobs, name, ceil(usual)):
+        total.prefetch(tensor, axis, steps)
+
+
+def _fetch_operands(
+    total: Stage, result: Stage, step: IterVar, target: Target, knobs: Knobs
+) -> None:
     """Fetch what the tail of a tile reads beside the sums while these are computed.
 
     That is far away where it is as large as the result and no core's own cache holds it.
@@ -360,11 +384,13 @@ def _fetch_operands(total: Stage, result: Stage, step: IterVar, target: Target) 
     op = total.op
     assert isinstance(op, ComputeOp)
     elements = size_of(op.shape)
-    if elements is None or elements * itemsize_of(total) <= target.l2_bytes // 2:
+    if elements is None:
         return
-    for source in result.inputs():
-        is_operand = source not in op.input_tensors and size_of(source.shape) == elements
-        if is_operand and _is_in_memory(result, source):
+    others = [t for t in result.inputs() if t not in op.input_tensors]
+    operands = [t for t in others if size_of(t.shape) == elements and _is_in_memory(result, t)]
+    is_far = elements * itemsize_of(total) > target.l2_bytes // 2
+    if operands and knobs.flag("fetch_operands", default=is_far):
+        for source in operands:
             result.prefetch(source, step, 0)
 
 
@@ -390,18 +416,18 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
     height, width = _inside(result, oh), _inside(result, ow)
     image = (1, width or _OPEN_ROW) if OPEN in (height, width) else (height, width)
     tail = _COSTLY_TAIL if any(is_costly(x) for x in s.stages) else 0
-    tile = depthwise_tile(image, _taps_of(total), target, tail=tail)
+    tile = depthwise_tile(knobs, image, _taps_of(total), target, tail=tail)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     register, ocb = by_register(result, ocb, target)
     tasks = [n, oc, *deep, oh_outer]
     if height != OPEN:
-        rows = _rows_of_a_core(result, oh, tile.high, target)
+        rows = _rows_of_a_core(result, oh, tile.high, target, knobs)
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, band, oc, *deep, oh_outer]
     result.reorder(*tasks, register, ow_outer, oh_inner, ow_inner, ocb)
     task = result.fuse(*tasks)
-    if is_long(total, lanes_of(result, target), target):
+    if knobs.flag("parallel", default=is_long(total, lanes_of(result, target), target)):
         result.parallel(task)
     result.unroll(oh_inner)
     result.unroll(ow_inner)
@@ -410,13 +436,16 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
     _window_sums(total, tile.unrolled)
 
 
-def _rows_of_a_core(result: Stage, oh: IterVar, high: int, target: Target) -> int:
-    """Return how many tile rows one core takes of all channels, as products before and after do.
+def _rows_of_a_core(result: Stage, oh: IterVar, high: int, target: Target, knobs: Knobs) -> int:
+    """Return knob "band": the tile rows that a core takes of all channels, as its neighbours do.
 
     Where rows are not dealt out evenly, the cores share the channels.
     """
     rows, rest = divmod(_inside(result, oh), high)
-    return rows // target.cores if rest == 0 and rows % target.cores == 0 else rows + (rest > 0)
+    every = rows + (rest > 0)
+    if rest or rows % target.cores:
+        return every
+    return knobs.option("band", rows // target.cores, (1, every))
 
 
 def _window_sums(total: Stage, unrolled: int) -> None:

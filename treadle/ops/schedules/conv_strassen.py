@@ -21,6 +21,7 @@ from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
     compute_of,
+    fetch_distance,
     inline_moves,
     inline_tail,
     is_shared,
@@ -46,7 +47,8 @@ def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -
     blocks.unroll(p)
     blocks.vectorize(lane)
     place = blocks.fuse(n, t)
-    if is_shared(size_of(blocks.op.outputs[0].shape), target):
+    size = size_of(blocks.op.outputs[0].shape)
+    if knobs.flag("parallel", default=is_shared(size, target)):
         blocks.parallel(place)
     by_lane, *of_all = (s[t] for t in group.anchor[:-1])
     for stage in (by_lane, *of_all):
@@ -81,7 +83,7 @@ def schedule_conv_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     flat.compute_at(result, place)
     of_part = known(tile) // known(axes_of(flat)[2])
     _combine(flat, of_part * known(rows), known(rows), panel, target)
-    _multiply(s, products, of_part, target)
+    _multiply(s, products, of_part, target, knobs)
     products.compute_at(result, place)
 
 
@@ -98,7 +100,7 @@ def _combine(flat: Stage, half: int, rows: int, panel: int, target: Target) -> N
     flat.vectorize(lane)
 
 
-def _multiply(s: Schedule, products: Stage, tiles: int, target: Target) -> None:
+def _multiply(s: Schedule, products: Stage, tiles: int, target: Target, knobs: Knobs) -> None:
     lanes = lanes_of(products, target)
     sums = s[s.cache_write(products.op.outputs[0], "local")]
     p, n, pair, t, r, column = axes_of(products)
@@ -117,5 +119,7 @@ def _multiply(s: Schedule, products: Stage, tiles: int, target: Target) -> None:
     sums.vectorize(lane)
     weights = op.input_tensors[1]
     step = tile_cycles(known(r), known(column) // lanes, target)
-    sums.prefetch(weights, op.reduce_axis[-1], ceil(steps_to_memory(step, target)))
-    sums.prefetch_panel(weights, op.reduce_axis[-1], [p], tiles=[([t], 1, tiles)])
+    if steps := fetch_distance(knobs, "fetch_weights", ceil(steps_to_memory(step, target))):
+        sums.prefetch(weights, op.reduce_axis[-1], steps)
+    if knobs.flag("fetch_panel", default=True):
+        sums.prefetch_panel(weights, op.reduce_axis[-1], [p], tiles=[([t], 1, tiles)])

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from treadle.cost.depthwise import DepthwiseTile, WindowTaps, depthwise_cycles, registers_of
 from treadle.ops.schedules.tiles import MOST_ROWS_HIGH
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 
 
 def depthwise_tile(
-    image: tuple[int, int], taps: WindowTaps, target: Target, *, tail: int = 0
+    knobs: Knobs, image: tuple[int, int], taps: WindowTaps, target: Target, *, tail: int = 0
 ) -> DepthwiseTile:
-    """Return the tile with the fewest cycles for an image of (height, width) positions.
+    """Return knob "tile": that with the fewest cycles for an image of (height, width) positions.
 
     The element-wise tail takes `tail` registers, which counts where the weights stay beside it.
 
@@ -27,14 +28,12 @@ def depthwise_tile(
         for t in _tiles(image, taps, target)
         if registers_of(t, taps) <= (whole if t.unrolled == len(taps.window) else room)
     ]
-    if not tiles:
-        return DepthwiseTile(1, 1, 0)
 
     def rank(tile: DepthwiseTile) -> tuple[float, bool, int, int]:
         rest = image[0] % tile.high > 0 or image[1] % tile.wide > 0
         return round(depthwise_cycles(image, tile, taps, target), 6), rest, tile.high, -tile.wide
 
-    return min(tiles, key=rank)
+    return knobs.pick("tile", tiles or [DepthwiseTile(1, 1, 0)], cost=rank)
 
 
 def _room(target: Target) -> int:

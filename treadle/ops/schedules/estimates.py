@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from treadle.cost.depthwise import WindowTaps, depthwise_cycles
 from treadle.cost.memory import memory_bytes_per_cycle, weight_cycles
-from treadle.cost.registers import Taps, image_cycles, load_cycles, tile_set_cycles
+from treadle.cost.registers import Taps, Tile, image_cycles, load_cycles, tile_set_cycles
 from treadle.ops.schedules.conv import image_tile
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
-from treadle.ops.schedules.matmul import matmul_tile, packed_tile
+from treadle.ops.schedules.matmul import joint_rows, matmul_tile
 from treadle.ops.schedules.plain_conv import conv_tile, conv_tile_cost
+from treadle.ops.schedules.tiles import best_rows
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 
@@ -55,7 +56,7 @@ def conv2d_nchwc_cycles(shape: BlockedConvShape, target: Target) -> float:
     registers = max(1, shape.block // target.lanes(shape.dtype_bits))
     reduction = shape.inputs * shape.positions
     tile = image_tile(
-        (shape.height, shape.width), shape.vectors, target, registers,
+        (shape.height, shape.width), shape.vectors, target, registers, Knobs(),
         whole=shape.groups > 1, taps=shape.taps, reduction=reduction,
     )  # fmt: skip
     wait = weight_cycles(reduction, tile.vectors * registers, target)
@@ -71,7 +72,7 @@ def conv2d_nchwc_cycles(shape: BlockedConvShape, target: Target) -> float:
 
 def depthwise_nchwc_cycles(image: tuple[int, int], taps: WindowTaps, target: Target) -> float:
     """Return the cycles of `schedule_depthwise_nchwc` for one register of channels."""
-    return depthwise_cycles(image, depthwise_tile(image, taps, target), taps, target)
+    return depthwise_cycles(image, depthwise_tile(Knobs(), image, taps, target), taps, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,9 @@ def dense_packed_cycles(shape: MatmulShape, width: int, target: Target) -> float
     lanes = target.lanes(shape.dtype_bits)
     row_bytes = shape.steps * shape.dtype_bits // 8
     vectors = max(1, width // lanes)
-    tile = packed_tile(shape.matrices, shape.rows, vectors, row_bytes, target)
+    most = best_rows(0, vectors, row_bytes, target)
+    joint = joint_rows(shape.matrices, shape.rows, most, Knobs())
+    tile = Tile(joint or best_rows(shape.rows, vectors, row_bytes, target), vectors)
     matrices, rows = shape.matrices, shape.rows or _TYPICAL_EXTENT
     if tile.rows > rows:  # of several matrices
         matrices, rows = 1, matrices * rows
@@ -141,7 +144,7 @@ def dense_packed_cycles(shape: MatmulShape, width: int, target: Target) -> float
 def matmul_cycles(shape: MatmulShape, target: Target) -> float:
     """Return the cycles of `schedule_matmul`."""
     lanes = target.lanes(shape.dtype_bits)
-    tile = matmul_tile(shape.rows, shape.columns, lanes, target)
+    tile = matmul_tile(shape.rows, shape.columns, lanes, target, Knobs())
     rows, columns, count = (d or _TYPICAL_EXTENT for d in (shape.rows, shape.columns, shape.steps))
     steps = tile_set_cycles(rows, -(-columns // lanes), tile, 1, target)
     return max(shape.matrices * count * steps, reading_cycles(shape, target))

@@ -14,6 +14,7 @@ from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     compute_of,
+    fetch_distance,
     inline_moves,
     inline_tail,
     itemsize_of,
@@ -22,7 +23,7 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import MOST_VECTORS, best_rows, best_tile
+from treadle.ops.schedules.tiles import MOST_VECTORS, best_rows, pick_rows, pick_tile
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Stage
@@ -52,22 +53,14 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     vectors = max(1, width // lanes)
     *batch, m, _ = compute_of(result).axis
     row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
-    matrices, rows = prod(map(known, batch)), known(m)
-    tile = packed_tile(matrices, rows, vectors, row_bytes, target)
-    is_joint = tile.rows > rows > 0
-    block = None if is_joint else _row_block(sums, tile, target)
-    _schedule(group, sums, tile, lanes, block, is_joint=is_joint)
-    _fetch_ahead(sums, weights, tile, target)
-    _share_next_panel(sums, weights, tile)
-
-
-def packed_tile(matrices: int, rows: int, vectors: int, row_bytes: int, target: Target) -> Tile:
-    """Return the tile of rows x vectors in registers for panels of `vectors`; 0 rows: not known.
-
-    It has the rows of several matrices where each has few.
-    """
-    joint = _joint_rows(matrices, rows, best_rows(0, vectors, row_bytes, target))
-    return Tile(joint or best_rows(rows, vectors, row_bytes, target), vectors)
+    matrices = prod(map(known, batch))
+    joint = joint_rows(matrices, known(m), best_rows(0, vectors, row_bytes, target), knobs)
+    tile = Tile(joint or pick_rows(knobs, known(m), vectors, row_bytes, target), vectors)
+    block = None if joint else _row_block(sums, tile, target, knobs)
+    _schedule(group, sums, tile, lanes, block, knobs, is_joint=joint > 0)
+    _fetch_ahead(sums, weights, tile, target, knobs)
+    if knobs.flag("fetch_panel", default=True):
+        _share_next_panel(sums, weights, tile)
 
 
 def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
@@ -82,13 +75,24 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     lanes = lanes_of(result, target)
     *batch, m, n = compute_of(result).axis
     rows = known(m)
-    vectors = min(-(-(known(n) or lanes) // lanes), 4 if 0 < rows <= 4 else 2)
+    columns = -(-(known(n) or lanes) // lanes)
+    usual = min(columns, 4 if 0 < rows <= 4 else 2)
+    vectors = knobs.option("vectors", usual, range(1, min(columns, 4) + 1))
     most = max(1, (target.vector_registers - 3 * vectors - 2) // vectors)
-    joint = _joint_rows(prod(map(known, batch)), rows, most)
-    tiles = -(-rows // most)
-    tile = Tile(joint or (-(-rows // tiles) if tiles else most), vectors)
-    _schedule(group, sums, tile, lanes, None, is_joint=joint > 0)
-    sums.unroll(compute_of(sums).reduce_axis[-1])
+    joint = joint_rows(prod(map(known, batch)), rows, most, knobs)
+    tile = Tile(joint or _even_rows(rows, most, knobs), vectors)
+    _schedule(group, sums, tile, lanes, None, knobs, is_joint=joint > 0)
+    if knobs.flag("unroll", default=True):
+        sums.unroll(compute_of(sums).reduce_axis[-1])
+
+
+def _even_rows(rows: int, most: int, knobs: Knobs) -> int:
+    """Return knob "rows": `most` in a tile, or so many less that as few tiles are alike."""
+
+    def tiles(high: int) -> tuple[float, int]:
+        return (-(-rows // high), high) if rows else (1 / high, 0)
+
+    return knobs.pick("rows", range(1, most + 1), cost=tiles)
 
 
 def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
@@ -97,7 +101,8 @@ def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *_, m, n = compute_of(result).axis
-    _schedule(group, sums, matmul_tile(known(m), known(n), lanes, target), lanes, None)
+    tile = matmul_tile(known(m), known(n), lanes, target, knobs)
+    _schedule(group, sums, tile, lanes, None, knobs)
 
 
 def _sums_of(group: Group) -> list[Stage]:
@@ -111,6 +116,7 @@ def _schedule(
     tile: Tile,
     lanes: int,
     block: int | None,
+    knobs: Knobs,
     *,
     is_joint: bool = False,
 ) -> None:
@@ -133,19 +139,26 @@ def _schedule(
     result.unroll(m_inner)
     result.unroll(n_vector)
     result.vectorize(n_lane)
-    if (size_of(op.shape) or _PARALLEL_COLUMNS) >= _PARALLEL_COLUMNS:
+    is_much = (size_of(op.shape) or _PARALLEL_COLUMNS) >= _PARALLEL_COLUMNS
+    if knobs.flag("parallel", default=is_much):
         result.parallel(place)
     sums.compute_at(result, place)
     _register_sums(sums, lanes)
-    for tensor in _addends(result, sums):
-        result.prefetch(tensor, place, 0)
+    addends = _addends(result, sums)
+    if addends and knobs.flag("fetch_operands", default=True):
+        for tensor in addends:
+            result.prefetch(tensor, place, 0)
 
 
-def _joint_rows(matrices: int, rows: int, most: int) -> int:
-    """Return the rows of a tile of several matrices where each has few rows; 0 for one by one."""
-    if matrices < 2 or not 0 < 2 * rows <= most:
+def joint_rows(matrices: int, rows: int, most: int, knobs: Knobs) -> int:
+    """Return the rows of a tile of several matrices where each has few rows; 0 for one by one.
+
+    Knob "matrices": as many as make the fewest tiles, of these the fewest, so that tiles are alike.
+    """
+    if matrices < 2 or not 0 < 2 * rows <= most or not knobs.flag("joint", default=True):
         return 0
-    return -(-matrices // -(-matrices // (most // rows))) * rows
+    counts = range(1, most // rows + 1)
+    return knobs.pick("matrices", counts, cost=lambda n: (-(-matrices // n), n)) * rows
 
 
 def _addends(result: Stage, sums: Stage) -> list[Tensor]:
@@ -176,8 +189,11 @@ def _prepared_sums(group: Group, target: Target, knobs: Knobs) -> Stage:
     return sums
 
 
-def _row_block(sums: Stage, tile: Tile, target: Target) -> int | None:
-    """Return how many rows stay in a cache while panels pass by; None for all of them."""
+def _row_block(sums: Stage, tile: Tile, target: Target, knobs: Knobs) -> int | None:
+    """Return how many rows stay in a cache while panels pass by; None for all of them.
+
+    Knob "block", where there is a choice.
+    """
     op = compute_of(sums)
     rows, columns, steps = known(op.axis[-2]), known(op.axis[-1]), known(op.reduce_axis[0])
     row_bytes = max(1, steps * itemsize_of(sums))
@@ -194,17 +210,19 @@ def _row_block(sums: Stage, tile: Tile, target: Target) -> int | None:
         cycles = tile_set_cycles(block, tile.vectors, tile, 1, target) / block
         return round(cycles, 6)
 
-    return min(reversed(even), key=cost, default=None)
+    return knobs.pick("block", reversed(even), cost=cost) if even else None
 
 
-def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target) -> None:
+def _fetch_ahead(sums: Stage, weights: Tensor, tile: Tile, target: Target, knobs: Knobs) -> None:
     op = compute_of(sums)
     if not any(t is weights for t in op.input_tensors):
         return
     in_time = steps_to_memory(tile_cycles(tile.rows, tile.vectors, target), target)
     row_bytes = known_size(weights) * itemsize_of(sums)
     in_cache = target.l1_bytes // 2 // max(1, row_bytes)
-    sums.prefetch(weights, op.reduce_axis[0], max(1, min(int(in_time), in_cache)))
+    steps = fetch_distance(knobs, "fetch_weights", max(1, min(int(in_time), in_cache)))
+    if steps:
+        sums.prefetch(weights, op.reduce_axis[0], steps)
 
 
 def _share_next_panel(sums: Stage, weights: Tensor, tile: Tile) -> None:
@@ -239,12 +257,12 @@ def _inline_tail(group: Group, sums: Stage) -> None:
             stage.compute_root()
 
 
-def matmul_tile(rows: int, columns: int, lanes: int, target: Target) -> Tile:
-    """Return the tile of rows x vectors in registers for a product of such sizes; 0: not known."""
+def matmul_tile(rows: int, columns: int, lanes: int, target: Target, knobs: Knobs) -> Tile:
+    """Return knob "tile": rows x vectors in registers for a product of such sizes; 0: unknown."""
     vectors = max(1, -(-columns // lanes))
     if vectors % MOST_VECTORS == 0 or vectors > 2 * MOST_VECTORS:
         vectors = MOST_VECTORS
-    return best_tile(rows or 8, vectors, target)
+    return pick_tile(knobs, rows or 8, vectors, target)
 
 
 def _register_sums(sums: Stage, lanes: int) -> None:

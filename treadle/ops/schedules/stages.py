@@ -18,6 +18,7 @@ from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
 from treadle.te.tensor import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
 
@@ -282,6 +283,11 @@ def lanes_of(stage: Stage, target: Target) -> int:
 def vector_lengths(lanes: int) -> tuple[int, ...]:
     """Return how many elements a loop may take at once instead of a vector of `lanes`."""
     return tuple(n for n in (lanes // 2, 2 * lanes, 4 * lanes) if n)
+
+
+def fetch_distance(knobs: Knobs, name: str, usual: int) -> int:
+    """Return a knob: how many steps before its use data is fetched; 0 where it is not."""
+    return knobs.option(name, usual, (0, max(1, usual // 2), 2 * usual))
 
 
 def by_register(stage: Stage, lanes: IterVar, target: Target) -> tuple[IterVar, IterVar]:

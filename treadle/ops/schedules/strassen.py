@@ -18,6 +18,7 @@ from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     axes_of,
     compute_of,
+    fetch_distance,
     inline_moves,
     inline_tail,
     is_shared,
@@ -27,7 +28,7 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
 )
-from treadle.ops.schedules.tiles import best_rows
+from treadle.ops.schedules.tiles import pick_rows
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
@@ -47,7 +48,8 @@ def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None
     blocks.unroll(p)
     blocks.vectorize(lane)
     place = blocks.fuse(*batch, row)
-    if is_shared(size_of(blocks.op.outputs[0].shape), target):
+    size = size_of(blocks.op.outputs[0].shape)
+    if knobs.flag("parallel", default=is_shared(size, target)):
         blocks.parallel(place)
     for stage in (by_lane, largest):
         stage.compute_at(blocks, place)
@@ -71,7 +73,7 @@ def schedule_dense_strassen(group: Group, target: Target, knobs: Knobs) -> None:
         if stage is not products and not stage.is_output:
             injective(s, stage, target, knobs)
     place = _combine(result, products, group.attrs.half, lanes)
-    _multiply(s, products, group.attrs.half, lanes, target)
+    _multiply(s, products, group.attrs.half, lanes, target, knobs)
     products.compute_at(result, place)
 
 
@@ -93,7 +95,9 @@ def _combine(result: Stage, products: Stage, half: int, lanes: int) -> IterVar:
     return place
 
 
-def _multiply(s: Schedule, products: Stage, half: int, lanes: int, target: Target) -> None:
+def _multiply(
+    s: Schedule, products: Stage, half: int, lanes: int, target: Target, knobs: Knobs
+) -> None:
     sums = s[s.cache_write(products.op.outputs[0], "local")]
     p, *batch, row, pair, column = axes_of(products)
     vectors = max(1, known(column) // lanes)
@@ -101,7 +105,7 @@ def _multiply(s: Schedule, products: Stage, half: int, lanes: int, target: Targe
     (k,) = op.reduce_axis
     *_, products_of_row, length = op.input_tensors[0].shape
     row_bytes = (int_value(products_of_row * length) or 1) * itemsize_of(sums)
-    rows = best_rows(half, vectors, row_bytes, target)
+    rows = pick_rows(knobs, half, vectors, row_bytes, target)
     row_outer, row_inner = products.split(row, factor=rows)
     vector, lane = products.split(column, factor=min(lanes, known(column)))
     products.reorder(p, *batch, pair, row_outer, row_inner, vector, lane)
@@ -116,5 +120,8 @@ def _multiply(s: Schedule, products: Stage, half: int, lanes: int, target: Targe
     sums.unroll(vector)
     sums.vectorize(lane)
     weights = op.input_tensors[1]
-    sums.prefetch(weights, k, ceil(steps_to_memory(tile_cycles(rows, vectors, target), target)))
-    sums.prefetch_panel(weights, k, [op.axis[0]], tiles=[([row], rows, half)])  # the next product
+    ahead = ceil(steps_to_memory(tile_cycles(rows, vectors, target), target))
+    if steps := fetch_distance(knobs, "fetch_weights", ahead):
+        sums.prefetch(weights, k, steps)
+    if knobs.flag("fetch_panel", default=True):  # of the next product
+        sums.prefetch_panel(weights, k, [op.axis[0]], tiles=[([row], rows, half)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from treadle.cost.memory import rows_side_by_side, weight_cycles
 from treadle.cost.registers import Taps, Tile, WindowTile, image_cycles, tile_set_cycles
 from treadle.target.base import Target
+from treadle.te.knobs import Knobs
 
 MOST_ROWS_HIGH = 4
 """Rows of an image that a tile covers at most."""
@@ -28,28 +29,39 @@ def tiles_in_registers(rows: int, vectors: int, target: Target, *, width: int = 
     return found
 
 
-def best_tile(rows: int, vectors: int, target: Target, *, width: int = 1) -> Tile:
-    """Return the tile with the fewest cycles for `rows` positions times `vectors` vectors."""
+def pick_tile(knobs: Knobs, rows: int, vectors: int, target: Target, *, width: int = 1) -> Tile:
+    """Return knob "tile": that with the fewest cycles for `rows` positions times `vectors` vectors.
+
+    Ties go to the larger tile.
+    """
 
     def rank(tile: Tile) -> tuple[float, int]:
         cycles = tile_set_cycles(rows, vectors, tile, width, target)
         return round(cycles, 6), -tile.rows * tile.vectors
 
-    return min(tiles_in_registers(rows, vectors, target, width=width), key=rank)
+    return knobs.pick("tile", tiles_in_registers(rows, vectors, target, width=width), cost=rank)
 
 
-def best_rows(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
-    """Return the rows of the tile with the fewest cycles for `rows` (0: many) times `vectors`.
+def pick_rows(knobs: Knobs, rows: int, vectors: int, row_bytes: int, target: Target) -> int:
+    """Return knob "rows": those of the tile with the fewest cycles for `rows` (0: many) positions.
 
-    Sums, weight vectors and one broadcast value fit the registers, and the lines read of rows that
-    lie `row_bytes` apart fit the first cache. Ties go to the larger tile.
+    Sums, `vectors` of weights and one broadcast value fit the registers, and the lines read of rows
+    that lie `row_bytes` apart fit the first cache. Ties go to the larger tile.
     """
     limit = max(1, (target.vector_registers - 1 - vectors) // vectors)
     limit = min(limit, rows_side_by_side(row_bytes, target))
-    if rows == 0:
-        return limit
-    choices = range(min(rows, limit), 0, -1)
-    return min(choices, key=lambda r: tile_set_cycles(rows, vectors, Tile(r, vectors), 1, target))
+    choices = range(min(rows or limit, limit), 0, -1)
+
+    def cycles(high: int) -> float:
+        whole = tile_set_cycles(rows or high, vectors, Tile(high, vectors), 1, target)
+        return whole / (1 if rows else high)
+
+    return knobs.pick("rows", choices, cost=cycles)
+
+
+def best_rows(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
+    """Return what `pick_rows` does by default."""
+    return pick_rows(Knobs(), rows, vectors, row_bytes, target)
 
 
 def best_panel(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
@@ -67,6 +79,35 @@ def best_panel(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
     return min(range(1, min(vectors, MOST_VECTORS) + 1), key=cycles)
 
 
+def pick_window_tile(
+    knobs: Knobs,
+    height: int,
+    width: int,
+    vectors: int,
+    target: Target,
+    *,
+    registers: int = 1,
+    whole: bool = False,
+    taps: tuple[Taps, Taps] | None = None,
+    reduction: int = 0,
+) -> WindowTile:
+    """Return knob "tile": that with the fewest cycles for an image of height x width positions.
+
+    A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. With `taps`
+    those that meet only zeros are skipped. The weights of a tile, `reduction` vectors for each of
+    its own, may come from far. Ties go to the flatter tile, then to the larger one.
+    """
+    image = (height, width, vectors)
+
+    def rank(tile: WindowTile) -> tuple[float, int, int]:
+        wait = weight_cycles(reduction, tile.vectors * registers, target)
+        cost = image_cycles(image, tile, registers, target, taps, wait)
+        return round(cost, 6), tile.high, -tile.wide * tile.vectors
+
+    tiles = window_tiles(image, target, registers, whole=whole)
+    return knobs.pick("tile", tiles, cost=rank)
+
+
 def best_window_tile(
     height: int,
     width: int,
@@ -78,23 +119,23 @@ def best_window_tile(
     taps: tuple[Taps, Taps] | None = None,
     reduction: int = 0,
 ) -> WindowTile:
-    """Return the tile with the fewest cycles for an image of height x width positions.
+    """Return what `pick_window_tile` does by default."""
+    return pick_window_tile(
+        Knobs(), height, width, vectors, target,
+        registers=registers, whole=whole, taps=taps, reduction=reduction,
+    )  # fmt: skip
 
-    A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. With `taps`
-    those that meet only zeros are skipped. The weights of a tile, `reduction` vectors for each of
-    its own, may come from far. Ties go to the flatter tile, then to the larger one.
-    """
-    best: tuple[tuple[float, int, int], WindowTile] | None = None
+
+def window_tiles(
+    image: tuple[int, int, int], target: Target, registers: int, *, whole: bool
+) -> list[WindowTile]:
+    """Return the tiles of height, width and vectors that fit the registers, one at least."""
+    height, width, vectors = image
+    found: list[WindowTile] = []
     for v in range(1, min(vectors, MOST_VECTORS) + 1):
         if whole and vectors % v:
             continue
         limit = (target.vector_registers - 1 - v * registers) // (v * registers)
-        wait = weight_cycles(reduction, v * registers, target)
         for h in range(1, min(height, MOST_ROWS_HIGH, max(limit, 1)) + 1):
-            for w in range(1, min(width, limit // h) + 1):
-                tile = WindowTile(h, w, v)
-                cost = image_cycles((height, width, vectors), tile, registers, target, taps, wait)
-                rank = (round(cost, 6), h, -w * v)
-                if best is None or rank < best[0]:
-                    best = rank, tile
-    return best[1] if best is not None else WindowTile(1, 1, 1)
+            found += [WindowTile(h, w, v) for w in range(1, min(width, limit // h) + 1)]
+    return found or [WindowTile(1, 1, 1)]

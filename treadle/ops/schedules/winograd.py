@@ -31,6 +31,7 @@ from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
     compute_of,
+    fetch_distance,
     inline_moves,
     known,
     lanes_of,
@@ -120,21 +121,41 @@ class Plan:
     cycles: float
 
 
-def plan_winograd(shape: WinogradShape, target: Target, *, width: int = 1) -> Plan:
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Tiles that are transformed together: `rows` of `columns`; whether threads share panels."""
+
+    rows: int
+    columns: int
+    by_panel: bool
+
+
+def plan_winograd(
+    shape: WinogradShape, target: Target, *, width: int = 1, knobs: Knobs | None = None
+) -> Plan:
     """Return the cheapest grouping and register tile; a vector takes `width` registers.
 
-    Groups divide the image evenly: a rest would double the code.
+    Groups divide the image evenly: a rest would double the code. Knobs "group" and "tile".
     """
+    asked = Knobs() if knobs is None else knobs
+
+    def cycles(group: Grouping) -> float:
+        return _plan(shape, target, group, Knobs(), width=width).cycles
+
+    group = asked.pick("group", _groupings(shape, target), cost=cycles)
+    return _plan(shape, target, group, asked, width=width)
+
+
+def _groupings(shape: WinogradShape, target: Target) -> list[Grouping]:
+    """Return what finds room in the caches, or the smallest group if nothing does."""
     groups = _groups(shape)
-    plans = [
-        _plan(shape, target, group, by_panel=by_panel, width=width)
+    found = [
+        Grouping(*group, by_panel)
         for group in groups
         for by_panel in (False, True)
         if _fits(shape, target, group, by_panel=by_panel)
     ]
-    if not plans:
-        return _plan(shape, target, groups[-1], by_panel=True, width=width)
-    return min(plans, key=lambda plan: plan.cycles)
+    return found or [Grouping(*groups[-1], True)]
 
 
 def _groups(shape: WinogradShape) -> list[tuple[int, int]]:
@@ -168,12 +189,12 @@ def _fits(shape: WinogradShape, target: Target, group: tuple[int, int], *, by_pa
 def _plan(
     shape: WinogradShape,
     target: Target,
-    group: tuple[int, int],
+    group: Grouping,
+    knobs: Knobs,
     *,
-    by_panel: bool,
     width: int,
 ) -> Plan:
-    tiles = group[0] * group[1]
+    tiles, by_panel = group.rows * group.columns, group.by_panel
     groups = shape.batch * shape.down * shape.across // tiles
     choices = tiles_in_registers(tiles, shape.vectors, target, width=width)
     if shape.groups > 1:  # channels of two groups read nothing in common
@@ -202,8 +223,8 @@ def _plan(
         steps = tile_set_cycles(tiles, vectors, registers, width, target)
         return round(cycles(registers), 3), rest, steps, -registers.rows * registers.vectors
 
-    best = min(choices, key=rank)
-    return Plan(*group, best, by_panel, cycles(best))
+    best = knobs.pick("tile", choices, cost=rank)
+    return Plan(group.rows, group.columns, best, by_panel, cycles(best))
 
 
 def _group_cycles(
@@ -243,10 +264,11 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     result = s[group.outputs[0]]
     width = _width(result, target)
     shape = _shape_of(group)
-    plan = plan_winograd(shape, target, width=width)
+    plan = plan_winograd(shape, target, width=width, knobs=knobs)
     peel_border(result)
     tail = [x for x in live_stages(s) if not x.is_output and x is not products]
-    held = _holds_a_tile(group.attrs.tile, group.attrs.points, target)
+    fits = _holds_a_tile(group.attrs.tile, group.attrs.points, target)
+    held = knobs.flag("rows_in_registers", default=fits)
     at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs, target, held=held)
     _input_transform(v, rows_in, plan, target, group.attrs.dilations[1])
     v.compute_at(result, at_group)
@@ -257,7 +279,8 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
         skip_unused(sums, group.attrs.unused)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
     is_near = shape.v_bytes(plan.rows * plan.columns) <= target.l2_bytes * 3 // 4
-    _fetch_next(sums, plan, width, ceil(panels / target.cores) if is_near else 1, target)
+    fetched = ceil(panels / target.cores) if is_near else 1
+    _fetch_next(sums, plan, width, fetched, target, knobs)
     products.compute_at(result, at_panel)
     rows_out.compute_at(result, at_tile)
     _columns_first(rows_out, held=held)
@@ -386,7 +409,9 @@ def _skip_odd_ends(sums: Stage, stride: int) -> None:
         sums.skip_past(phase, (point, phase), (known(point) - 1) * stride + 1)
 
 
-def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int, target: Target) -> None:
+def _fetch_next(
+    sums: Stage, plan: Plan, width: int, panels: int, target: Target, knobs: Knobs
+) -> None:
     """Fetch what the sums read before they need it.
 
     Of weights one pass over the tiles of a group fetches those some steps ahead. Of several passes
@@ -400,15 +425,17 @@ def _fetch_next(sums: Stage, plan: Plan, width: int, panels: int, target: Target
     i, j, _, oc, t, _ = op.axis
     ic, icb = op.reduce_axis[-2:]
     points = (oc, i, j)
-    if plan.by_panel:
+    if plan.by_panel and knobs.flag("fetch_inputs", default=True):
         first = [([oc], vectors, vectors * panels)]
         sums.prefetch_panel(v, ic, points, step=vectors, tiles=first, once=True)
     if plan.rows * plan.columns <= rows:
         step = tile_cycles(rows, vectors * width, target)
-        sums.prefetch(weights, icb, ceil(steps_to_memory(step, target)))
+        if steps := fetch_distance(knobs, "fetch_weights", ceil(steps_to_memory(step, target))):
+            sums.prefetch(weights, icb, steps)
         return
-    passes = [([t], rows, plan.rows * plan.columns)]
-    sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes)
+    if knobs.flag("fetch_next_weights", default=True):
+        passes = [([t], rows, plan.rows * plan.columns)]
+        sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes)
 
 
 def _columns_first(rows_out: Stage, *, held: bool) -> None:
