@@ -49,7 +49,8 @@ class Candidate:
 class Decision:
     """What a pass chose for a node of the user's model, and why, for `treadle explain`.
 
-    `candidates` are all that could be chosen, where the pass compared them by estimates.
+    `candidates` are all that could be chosen, where the pass compared them by estimates; `call` is
+    then the text by which a record names what it is chosen for.
     """
 
     origin: str
@@ -57,6 +58,7 @@ class Decision:
     choice: str
     reason: str
     candidates: tuple[Candidate, ...] = ()
+    call: str = ""
 
 
 _no_decisions: list[Decision] | None = None
@@ -112,12 +114,13 @@ def decided(
     choice: str,
     reason: str | Callable[[], str],
     candidates: tuple[Candidate, ...] = (),
+    call: str = "",
 ) -> None:
     """Record a decision where somebody collects them; a reason that costs time is a function."""
     made = _decisions.get()
     if made is not None:
         text = reason if isinstance(reason, str) else reason()
-        made.append(Decision(origin, topic, choice, text, candidates))
+        made.append(Decision(origin, topic, choice, text, candidates, call))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -79,16 +79,6 @@ One function is default schedule and template: what it chooses, it asks `knobs` 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Variant(Generic[A]):
-    """Another way to compute an operator, chosen where `when(attrs, types, target)` holds."""
-
-    name: str
-    compute: Callable[..., Sequence[Tensor] | Tensor]
-    schedule: Mapping[str, ScheduleFn]
-    when: Callable[[A, Sequence[Type], Target], bool]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Example:
     """One use of an operator, for tests and docs: input shapes (or arrays) and attributes.
 
@@ -125,7 +115,6 @@ class Operator(Generic[A]):
     attrs_type: type[Attrs] = Attrs
     fusion: Fusion = Fusion.OPAQUE
     schedule: Mapping[str, ScheduleFn] = field(default_factory=dict)
-    variants: tuple[Variant[A], ...] = ()
     cases: Callable[[Group, Target], Sequence[Expr]] | None = None
     """cases(group, target) -> conditions on open sizes: the kernel has a loop nest for each, made
     by `schedule` with `group.when`; the first that holds runs, another one if none does."""

@@ -131,7 +131,8 @@ def choose(site: S, choices: Choices = NO_CHOICES) -> Method[S]:
     """
     asked = [_ask(method, site) for method in METHODS.of(site.node.op)]  # type: ignore[arg-type]
     usable = sorted((a for a in asked if a.against is None), key=lambda a: a.rank)
-    wanted = choices.get(call_text(site.node)) if choices else None
+    call = call_text(site.node)
+    wanted = choices.get(call)
     if wanted is not None:
         usable = [_named(wanted, asked, site)]
     for answer in usable:
@@ -141,9 +142,9 @@ def choose(site: S, choices: Choices = NO_CHOICES) -> Method[S]:
         if wanted is not None:
             raise _does_not_apply(answer, site)
     else:
-        raise AssertionError(f"no method computes {call_text(site.node)}")
+        raise AssertionError(f"no method computes {call}")
     why = "a record asks for it" if wanted is not None else _why(asked)
-    decided(site.origin, "method", answer.method.name, why, _table(asked, answer, wanted))
+    decided(site.origin, "method", answer.method.name, why, _table(asked, answer, wanted), call)
     return answer.method
 
 

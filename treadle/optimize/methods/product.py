@@ -60,7 +60,8 @@ class ProductSite(Site):
         steps = tensor_type(self.node.args[1].type).shape[-2]
         m, n, k = (d if isinstance(d, int) else 0 for d in (rows, columns, steps))
         matrices = prod(d if isinstance(d, int) else 1 for d in batch)
-        return MatmulShape(matrices, m, n, k, bits(self.data.dtype))
+        # Shorter types are summed in 32 bits, and so many lanes are computed at once.
+        return MatmulShape(matrices, m, n, k, max(32, bits(self.data.dtype)))
 
     @property
     def sharing(self) -> int:
