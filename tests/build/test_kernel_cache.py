@@ -53,7 +53,8 @@ def test_edited_kernel_runs_but_is_not_kept(tmp_path: Path) -> None:
         with use(dump=tmp_path / "dump"):
             treadle.compile(MODEL, shapes=SHAPES)
         edited = tmp_path / "edited"
-        dumped = tmp_path / "dump" / "main" / "optimize" / "02_canonicalize.txt"
+        passes = tmp_path / "dump" / "main" / "optimize"
+        dumped = min(passes.glob("*_canonicalize.txt"))
         target = edited / dumped.relative_to(tmp_path / "dump")
         target.parent.mkdir(parents=True)
         text = dumped.read_text(encoding="utf-8")

@@ -78,6 +78,16 @@ def test_a_configuration_that_does_not_fit_names_the_kernel() -> None:
             assert str(caught.value).startswith(said.format(kernel.name))
 
 
+def test_the_schedules_of_a_kernel_become_kernels_of_their_own() -> None:
+    kernel = kernel_with({"rows": 8})
+    (made,) = kernel.scheduled
+    fresh = made.schedule.fresh().replay(made.schedule.steps)
+    again = Kernel(replace(made, schedule=fresh), kernel.target)
+    assert again.loop_text() == kernel.loop_text()
+    with pytest.raises(UsageError, match="has no schedule"):
+        _ = Kernel(kernel.lowered, kernel.target).scheduled
+
+
 def test_a_schedule_without_knobs_is_refused() -> None:
     old = replace(matmul, name="old", schedule={"cpu": lambda group, target: None})  # type: ignore[type-var, arg-type, misc]
     params = [var("x", 4, 4), var("y", 4, 4)]

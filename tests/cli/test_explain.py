@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -169,6 +171,11 @@ def test_explain_prints_the_knobs_of_a_kernel(
     found = json.loads(capsys.readouterr().out)
     assert (found["kernel"], found["config"]) == (kernel_name, {})
     assert found["origins"] == ["conv+relu"]
+    tile = next(k for k in found["knobs"] if k["name"] == "tile")
+    assert tile["parts"] == ["high", "wide", "vectors"]
+    assert tile["next_best"]["cost"] >= tile["cost"]
+    assert tile["next_best"] in tile["space"]
+    assert found["size"] == prod(k["candidates"] for k in found["knobs"])
     for knob in found["knobs"]:
         assert knob["candidates"] == len(knob["space"])
         assert knob["is_default"]
@@ -178,6 +185,7 @@ def test_explain_prints_the_knobs_of_a_kernel(
     out = capsys.readouterr().out
     assert f"kernel   {kernel_name}" in out
     assert "config   defaults" in out
+    assert re.search(r"tile \(high × wide × vectors\) +\d+ × \d+ × \d+ +[\d.]+ ", out)
 
 
 def test_explain_names_the_kernels_there_are(
@@ -197,7 +205,40 @@ def test_explain_shows_what_records_set(
     model: Path, kernel_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["explain", str(model), "--kernel", kernel_name]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    other = next(k["next_best"]["value"] for k in found["knobs"] if k["name"] == "tile")
+    record = {
+        "version": 1,
+        "kernel": kernel_name,
+        "target": found["target"],
+        "config": {"tile": other},
+    }
     path = tmp_path / "records.jsonl"
+    path.write_text(json.dumps(record))
+    assert main([*words, "--records", str(path), "--json"]) == 0
+    knobs = {k["name"]: k for k in json.loads(capsys.readouterr().out)["knobs"]}
+    assert (knobs["tile"]["value"], knobs["tile"]["is_default"]) == (other, False)
+    assert main([*words, "--records", str(path), "--space"]) == 0
+    out = capsys.readouterr().out
+    assert f"config   tile = {' × '.join(map(str, other))}" in out
+    assert "taken" in out
     path.write_text("{}\n")
     assert main([*words, "--records", str(path)]) == 2
     assert f"a record has no version\n  at    {path}, line 1" in capsys.readouterr().err
+
+
+def test_compile_says_once_which_record_does_not_fit(
+    model: Path, kernel_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(model), "--kernel", kernel_name, "--json"]) == 0
+    target = json.loads(capsys.readouterr().out)["target"]
+    record = {"version": 1, "kernel": kernel_name, "target": target, "config": {"tile": [99]}}
+    path, saved = tmp_path / "records.jsonl", tmp_path / "net.tar"
+    path.write_text(json.dumps(record))
+    assert main(["compile", str(model), "-o", str(saved), "--records", str(path)]) == 0
+    captured = capsys.readouterr()
+    said = f"the record of kernel {kernel_name} does not fit it, which runs by default: "
+    assert (captured.out + captured.err).count(said + "99 is no candidate of knob tile") == 1
+    assert main(["run", str(saved), "--records", str(path)]) == 2
+    assert f"--records cannot change {saved}" in capsys.readouterr().err

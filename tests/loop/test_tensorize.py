@@ -9,6 +9,7 @@ import pytest
 import treadle
 from tests.loop_eval import run
 from tests.targets import AVX512
+from tests.te.round_trip import again
 from treadle import te
 from treadle.loop.nodes import PrimFunc
 from treadle.target.backend import backend_of
@@ -131,7 +132,9 @@ def test_a_record_without_accumulator_is_added() -> None:
 def test_the_step_is_written_down() -> None:
     p = Product()
     p.s[p.c].tensorize(p.step, VPDPBUSD)
-    assert str(p.s.steps[-1]) == "s[C].tensorize(k.inner, 'x86.vpdpbusd')"
+    assert p.s.as_python().endswith('s[C].tensorize(k_inner, "x86.vpdpbusd")')
+    for made in again(p.s):
+        assert made.steps == p.s.steps
 
 
 def refusal(p: Product) -> str:

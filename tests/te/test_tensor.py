@@ -107,3 +107,17 @@ def test_an_empty_tensor_is_read_over_an_axis_that_may_be_empty() -> None:
     assert b.ndim == 1
     with pytest.raises(TypeMismatch, match=r"outside of A\[0\]"):
         te.compute((3,), lambda i: a[i] * 2.0, name="B")
+
+
+def test_axes_are_called_what_they_are_given() -> None:
+    a = te.placeholder((2, 3), name="A")
+    named = te.compute(a.shape, lambda *i: a[i] + 1.0, name="B", axes=("row", "column"))
+    assert [x.name for x in named.op.axis] == ["row", "column"]
+    assert [x.name for x in te.compute(a.shape, lambda i, *j: a[(i, *j)]).op.axis] == ["i", "i1"]
+    for axes in (("row",), ("row", "")):
+        with pytest.raises(treadle.TypeMismatch) as caught:
+            te.compute(a.shape, lambda *i: a[i], name="B", axes=axes)
+        assert str(caught.value) == (
+            f"the axes of a compute over 2 dimensions are {axes!r}"
+            '\n  hint  give one name per dimension: axes=("n", "oc", "oh", "ow")'
+        )

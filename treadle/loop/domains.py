@@ -14,8 +14,8 @@ from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop.regions import Box, Span, index_span
 from treadle.te.loops import Fuse, Split, root_values
+from treadle.te.operations import IterVar
 from treadle.te.stage import Stage
-from treadle.te.tensor import IterVar
 
 Phase = Literal["whole", "init", "update"]
 ZERO = Const.of(0)

@@ -55,9 +55,7 @@ from treadle.loop.tensorize import (
 from treadle.loop.threads import Threads, fills_threads
 from treadle.te.intrinsics import Intrinsic
 from treadle.te.loops import AxisNote, Split, root_values
-from treadle.te.schedule import Schedule
-from treadle.te.stage import Stage
-from treadle.te.tensor import (
+from treadle.te.operations import (
     ComputeOp,
     ExternOp,
     IterVar,
@@ -65,6 +63,8 @@ from treadle.te.tensor import (
     Reduce,
     Tensor,
 )
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 _MOST_CASES = 16
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Expr
 from treadle.loop.nodes import Buffer
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import Tensor
 
 
 @dataclass(slots=True)

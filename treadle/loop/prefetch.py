@@ -19,8 +19,8 @@ from treadle.loop.memory import Memory
 from treadle.loop.nodes import Buffer, For, If, Prefetch, Stmt
 from treadle.loop.regions import Box, Span, index_span
 from treadle.te.loops import AxisNote, Panel, Tiles, ceil_div, position, product
+from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.stage import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 LINE_BYTES = 64
 """What one prefetch brings; machines with longer lines get some twice."""

@@ -12,7 +12,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
-from treadle.te.tensor import IterVar
+from treadle.te.operations import IterVar
 
 
 @dataclass(frozen=True, slots=True, eq=False)

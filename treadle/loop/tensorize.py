@@ -17,8 +17,8 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Call, Cast, Const, Expr, Load, Select, Var, int_value
 from treadle.te.intrinsics import Intrinsic, find_intrinsic
 from treadle.te.loops import Split
+from treadle.te.operations import IterVar, Reduce
 from treadle.te.stage import Stage
-from treadle.te.tensor import IterVar, Reduce
 
 _COMMUTATIVE = frozenset({"add", "mul", "min", "max", "bitand", "bitor", "bitxor", "and", "or"})
 

@@ -18,8 +18,8 @@ from treadle.expr.simplify import Simplifier
 from treadle.loop.nodes import Scope
 from treadle.loop.regions import Box, Span, swept
 from treadle.te.loops import Split
+from treadle.te.operations import IterVar
 from treadle.te.stage import Stage
-from treadle.te.tensor import IterVar
 
 _SHARING: Mapping[Scope, tuple[str, ...]] = {
     "local": (),

@@ -11,6 +11,7 @@ from treadle.dtype import is_integer
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast
 from treadle.graph.operator import Example
+from treadle.ops.axis_names import axes_like
 from treadle.ops.numeric import accumulator, in_float64
 from treadle.te import tensor as te
 
@@ -65,7 +66,8 @@ def narrowed(total: te.Tensor, dtype: str, name: str) -> list[te.Tensor]:
     if total.dtype == dtype:
         return [total]
     shape = list(total.shape)
-    return [total, te.compute_one(shape, lambda *i: cast(total[i], dtype), name=name)]
+    names = axes_like(total.ndim, total)
+    return [total, te.compute_one(shape, lambda *i: cast(total[i], dtype), name=name, axes=names)]
 
 
 product_example = partial(Example, atol=1e-4)

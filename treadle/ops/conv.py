@@ -26,6 +26,7 @@ from treadle.ops.accumulate import (
     reference_factors,
     result_type,
 )
+from treadle.ops.axis_names import image_axes
 from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.plain_conv import schedule_plain_conv
 from treadle.ops.window import (
@@ -151,7 +152,8 @@ def _compute_conv(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tenso
         return te.sum(product(source[at], w[(oc, ic, *taps)], out), axis=[ic, *taps])
 
     out = result_type(x.dtype, w.dtype, attrs.out_dtype)
-    total = te.compute_one((x.shape[0], filters, *(a.out for a in axes)), element, name="conv")
+    shape, names = (x.shape[0], filters, *(a.out for a in axes)), image_axes(len(axes))
+    total = te.compute_one(shape, element, name="conv", axes=names)
     return stages(pad, total, out)
 
 
@@ -449,7 +451,8 @@ def _interleaved(total: te.Tensor, axes: Sequence[TransposedAxis], dtype: str) -
         return nodes.cast(total[(n, oc, *phases, *(q for _, q in parts))], dtype)
 
     shape = (*total.shape[:2], *(a.out for a in axes))
-    return te.compute_one(shape, element, name="conv_transpose")
+    names = image_axes(len(axes))
+    return te.compute_one(shape, element, name="conv_transpose", axes=names)
 
 
 def _reference_conv_transpose(

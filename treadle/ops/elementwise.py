@@ -20,6 +20,7 @@ from treadle.expr import nodes
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type, broadcast_shapes, may_agree
+from treadle.ops.axis_names import axes_like
 from treadle.ops.from_scalar import (
     NumpyFunction,
     broadcast_size,
@@ -374,7 +375,7 @@ cast: Operator[CastAttrs] = register(
         infer=_infer_cast,
         reference=lambda a, x: convert_elements(x, a.dtype),
         compute=lambda a, x: te.compute_one(
-            x.shape, lambda *i: nodes.cast(x[i], a.dtype), name="cast"
+            x.shape, lambda *i: nodes.cast(x[i], a.dtype), name="cast", axes=axes_like(x.ndim, x)
         ),
         attrs_type=CastAttrs,
         fusion=Fusion.ELEMENTWISE,

@@ -11,6 +11,7 @@ import numpy as np
 
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, broadcast_shapes, product_of
+from treadle.ops.axis_names import axes_like
 from treadle.ops.numeric import (
     FLOATS,
     NUMBERS,
@@ -39,7 +40,10 @@ def compute_of(name: str, scalar: Scalar) -> Callable[..., Tensor]:
     def compute(attrs: Attributes, *xs: Tensor) -> Tensor:
         shape = broadcast_shapes(*(dims_of(x) for x in xs))
         return te.compute_one(
-            shape, lambda *i: rounded(attrs, *(x[broadcast_index(x, i)] for x in xs)), name
+            shape,
+            lambda *i: rounded(attrs, *(x[broadcast_index(x, i)] for x in xs)),
+            name,
+            axes=axes_like(len(shape), *xs),
         )
 
     return compute
@@ -127,7 +131,9 @@ def float_test(
             name=name,
             infer=lambda a, x: check_elements(x, FLOATS).with_dtype("bool"),
             reference=function,
-            compute=lambda a, x: te.compute_one(x.shape, lambda *i: scalar(a, x[i]), name=name),
+            compute=lambda a, x: te.compute_one(
+                x.shape, lambda *i: scalar(a, x[i]), name=name, axes=axes_like(x.ndim, x)
+            ),
             attrs_type=attrs_type,
             fusion=Fusion.ELEMENTWISE,
             keeps_finite=True,

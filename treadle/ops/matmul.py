@@ -27,6 +27,7 @@ from treadle.ops.accumulate import (
     reference_factors,
     result_type,
 )
+from treadle.ops.axis_names import product_axes
 from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.matmul import schedule_matmul
 from treadle.te import tensor as te
@@ -92,7 +93,8 @@ def _compute_matmul(attrs: MatmulAttrs, a: te.Tensor, b: te.Tensor) -> list[te.T
         return te.sum(product(left, right, out), axis=k)
 
     out = result_type(a.dtype, b.dtype, attrs.out_dtype)
-    total = te.compute_one((*batch, a.shape[-2], b.shape[-1]), element, name="matmul")
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    total = te.compute_one(shape, element, name="matmul", axes=product_axes(len(shape)))
     return narrowed(total, out, "matmul_cast")
 
 

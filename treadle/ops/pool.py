@@ -26,6 +26,7 @@ from treadle.graph.types import (
     same_dim,
     tensor_type,
 )
+from treadle.ops.axis_names import image_axes
 from treadle.ops.numeric import accumulator, dims_of, in_float64
 from treadle.ops.schedules.pool import schedule_pool
 from treadle.ops.window import (
@@ -148,6 +149,12 @@ class _Windows:
         self.shape = _infer_pool(attrs, TensorType(x.shape, x.dtype)).shape
         self.taps = kernel_axes([a.kernel for a in self.axes])
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the axes of the result are called."""
+        is_blocked = len(self.shape) > 2 + len(self.axes)
+        return image_axes(len(self.axes), channels="c", block="cb" if is_blocked else "")
+
     def split(self, index: Sequence[Expr]) -> tuple[Sequence[Expr], Sequence[Expr], Sequence[Expr]]:
         """Return an index of the result as (leading, spatial, trailing) parts."""
         end = 2 + len(self.axes)
@@ -186,7 +193,7 @@ def _compute_max_pool(attrs: PoolAttrs, x: te.Tensor) -> te.Tensor:
     def element(*i: Expr) -> Expr:
         return te.max(windows.read(i, te.min_value(x.dtype)), axis=list(windows.taps))
 
-    return te.compute_one(windows.shape, element, name="max_pool")
+    return te.compute_one(windows.shape, element, name="max_pool", axes=windows.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +254,10 @@ def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> list[
 
         return te.min(windows.read(i, missing, one), axis=list(windows.taps))
 
-    return [values, te.compute_one(windows.shape, position, name="max_pool_indices")]
+    return [
+        values,
+        te.compute_one(windows.shape, position, name="max_pool_indices", axes=windows.names),
+    ]
 
 
 def _reference_max_pool_indices(
@@ -280,7 +290,7 @@ def _compute_avg_pool(attrs: PoolAttrs, x: te.Tensor) -> list[te.Tensor]:
         value = windows.read(i, te.const(0.0, x.dtype))
         return te.sum(cast(value, wide), axis=list(windows.taps))
 
-    total = te.compute_one(windows.shape, summed, name="pool_sum")
+    total = te.compute_one(windows.shape, summed, name="pool_sum", axes=windows.names)
 
     def mean(*i: Expr) -> Expr:
         _, outputs, _ = windows.split(i)
@@ -289,7 +299,7 @@ def _compute_avg_pool(attrs: PoolAttrs, x: te.Tensor) -> list[te.Tensor]:
             count = _times(count, _counted(axis, extent, o, attrs.count_include_pad))
         return cast(total[i] / cast(count, wide), x.dtype)
 
-    return [total, te.compute_one(windows.shape, mean, name="avg_pool")]
+    return [total, te.compute_one(windows.shape, mean, name="avg_pool", axes=windows.names)]
 
 
 def _times(a: Expr, b: Expr) -> Expr:

@@ -4,14 +4,11 @@
 This package re-exports the language: `from treadle import te` is how users write kernels.
 """
 
+from treadle.te.operations import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
+from treadle.te.reductions import comm_reducer, max, min, prod, sum
 from treadle.te.schedule import Schedule, Stage, create_schedule
 from treadle.te.steps import Step, steps_from_json
 from treadle.te.tensor import (
-    ComputeOp,
-    ExternOp,
-    IterVar,
-    PlaceholderOp,
-    Tensor,
     abs,
     acos,
     acosh,
@@ -22,7 +19,6 @@ from treadle.te.tensor import (
     atan,
     atanh,
     ceil,
-    comm_reducer,
     compute,
     const,
     cos,
@@ -42,13 +38,10 @@ from treadle.te.tensor import (
     log,
     log1p,
     log2,
-    max,
     max_value,
-    min,
     min_value,
     placeholder,
     power,
-    prod,
     reduce_axis,
     round,
     rsqrt,
@@ -57,7 +50,6 @@ from treadle.te.tensor import (
     sinh,
     size_var,
     sqrt,
-    sum,
     tan,
     tanh,
     thread_axis,

@@ -17,8 +17,8 @@ from treadle import dtype as dt
 from treadle.errors import TreadleError
 from treadle.expr.nodes import Const, Expr, ExprLike, convert
 from treadle.te.loops import Tiles
+from treadle.te.operations import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
 from treadle.te.steps import Plain
-from treadle.te.tensor import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
     from treadle.te.stage import Stage

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.te.loops import Scope, Split, root_values
+from treadle.te.operations import ComputeOp, IterVar, Reduce, Tensor
 from treadle.te.stage import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Reduce, Tensor
 
 
 def cache_write(stage: Stage, tensor: Tensor, scope: Scope) -> Tensor:

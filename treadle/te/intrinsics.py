@@ -19,7 +19,8 @@ from treadle.dtype import check_dtype
 from treadle.errors import ScheduleError, UsageError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, int_value
-from treadle.te.tensor import ComputeOp, IterVar, Reduce, Tensor, placeholder
+from treadle.te.operations import ComputeOp, IterVar, Reduce, Tensor
+from treadle.te.tensor import placeholder
 
 
 @dataclass(frozen=True, slots=True)

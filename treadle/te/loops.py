@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, int_value
-from treadle.te.tensor import IterVar, Tensor
+from treadle.te.operations import IterVar, Tensor
 
 if TYPE_CHECKING:
     from treadle.te.stage import Stage

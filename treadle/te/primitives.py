@@ -46,8 +46,8 @@ from treadle.te.loops import (
     Tiles,
     position,
 )
+from treadle.te.operations import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
 from treadle.te.stage import Stage
-from treadle.te.tensor import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
 
 # -- loop structure ---------------------------------------------------------------------------
 

@@ -17,12 +17,7 @@ from treadle.errors import ScheduleError, TreadleError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Expr, Var
 from treadle.te.loops import Scope
-from treadle.te.primitives import PRIMITIVES, REQUIRED, Parameter, is_same
-from treadle.te.script import python_script
-from treadle.te.size_text import Sizes
-from treadle.te.stage import Stage
-from treadle.te.steps import Step, steps_to_json
-from treadle.te.tensor import (
+from treadle.te.operations import (
     ComputeOp,
     ExternOp,
     IterVar,
@@ -30,6 +25,11 @@ from treadle.te.tensor import (
     PlaceholderOp,
     Tensor,
 )
+from treadle.te.primitives import PRIMITIVES, REQUIRED, Parameter, is_same
+from treadle.te.script import python_script
+from treadle.te.size_text import Sizes
+from treadle.te.stage import Stage
+from treadle.te.steps import Step, steps_to_json
 
 
 class Schedule:

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.primitives import PRIMITIVES, Parameter, is_same
 from treadle.te.size_text import Sizes, identifier
 from treadle.te.steps import Plain, Step
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
 
 if TYPE_CHECKING:
     from treadle.te.schedule import Schedule

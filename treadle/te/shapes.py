@@ -33,10 +33,12 @@ def _as_extent(dim: ExprLike, position: int, name: str) -> Expr:
     return nodes.cast(extent, dt.INDEX)
 
 
-def axis_names(fcompute: Callable[..., object], ndim: int) -> list[str]:
-    """Return the names of the arguments of a function of `ndim` indices.
+def axis_names(
+    fcompute: Callable[..., object], ndim: int, given: Sequence[str] | None = None
+) -> list[str]:
+    """Return the names `given`, else those of the arguments of a function of `ndim` indices.
 
-    Raises: TypeMismatch where it takes another number.
+    Raises: TypeMismatch where either is for another number.
     """
     names: list[str] = []
     for p in inspect.signature(fcompute).parameters.values():
@@ -49,4 +51,11 @@ def axis_names(fcompute: Callable[..., object], ndim: int) -> list[str]:
             f"the function of a compute over {ndim} dimensions takes {len(names)} arguments",
             hint="give one argument per dimension, or *i",
         )
-    return names
+    if given is None:
+        return names
+    if len(given) != ndim or not all(given):
+        raise TypeMismatch(
+            f"the axes of a compute over {ndim} dimensions are {given!r}",
+            hint='give one name per dimension: axes=("n", "oc", "oh", "ow")',
+        )
+    return list(given)

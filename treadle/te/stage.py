@@ -11,7 +11,7 @@ from treadle.errors import ScheduleError
 from treadle.expr.nodes import Expr, ExprLike, int_value
 from treadle.te.intrinsics import Intrinsic, find_intrinsic
 from treadle.te.loops import ROOT, AxisNote, Relation, Scope, Split, Tail, ceil_div, product
-from treadle.te.tensor import ComputeOp, IterVar, Operation, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Operation, Tensor
 
 if TYPE_CHECKING:
     from treadle.te.schedule import Schedule

@@ -1,277 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor expressions: placeholders, computes, reductions and the functions used inside them."""
+"""The language of tensor expressions in one namespace: what operators are written in.
+
+Tensors are declared here, and the functions used inside of them; `te.operations` has the classes,
+`te.reductions` the reductions.
+"""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, convert
+from treadle.te.operations import (
+    KEPT,
+    BuildFn,
+    Combiner,
+    ComputeOp,
+    ExternOp,
+    IterVar,
+    Operation,
+    PlaceholderOp,
+    Reduce,
+    Tensor,
+    read_tensors,
+)
 from treadle.te.reads import check_reads
+from treadle.te.reductions import comm_reducer, max, min, prod, sum
 from treadle.te.shapes import Shape, as_shape, axis_names
-
-AxisKind = Literal["data", "reduce", "thread"]
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class IterVar(Var):
-    """An axis: a variable that runs over [start, start + extent).
-
-    Kind "data" axes may run in any order and in parallel, "reduce" axes combine, "thread" axes
-    name a hardware index (`tag`, such as "blockIdx.x").
-    """
-
-    start: Expr = field(default_factory=lambda: Const.of(0))
-    extent: Expr = field(default_factory=lambda: Const.of(1))
-    kind: AxisKind = "data"
-    tag: str = ""
-
-    @property
-    def var(self) -> Var:
-        """The variable itself (an axis is its own variable)."""
-        return self
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Combiner:
-    """A commutative, associative combination of tuples, with its identity.
-
-    `results` are expressions over `lhs` and `rhs`, one per component. A combiner that `contracts`
-    adds float products by fma, rounded once: the exception that te.sum makes from the law of
-    `expr.nodes`, by which float arithmetic is done as written.
-    """
-
-    name: str
-    lhs: tuple[Var, ...]
-    rhs: tuple[Var, ...]
-    results: tuple[Expr, ...]
-    identity: tuple[Expr, ...]
-    contracts: bool = False
-
-    def combine(self, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
-        """Return the combination of two tuples of values."""
-        mapping: dict[Expr, Expr] = dict(zip(self.lhs + self.rhs, (*a, *b), strict=True))
-        return tuple(nodes.substitute(r, mapping) for r in self.results)
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Reduce(Expr):
-    """Component `index` of combining `sources` over `axes` where `condition` holds.
-
-    Starts from the combiner's identity; the order of combination is the order of the loops that
-    the schedule makes. May only stand at the top of a compute's body.
-    """
-
-    combiner: Combiner
-    sources: tuple[Expr, ...]
-    axes: tuple[IterVar, ...]
-    condition: Expr
-    index: int
-    dtype: str
-    lanes: int = 1
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (*self.sources, self.condition)
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        *sources, condition = children
-        return Reduce(self.combiner, tuple(sources), self.axes, condition, self.index, self.dtype)
-
-    def __str__(self) -> str:
-        axes = ", ".join(f"{a.name}: {a.extent}" for a in self.axes)
-        sources = ", ".join(map(str, self.sources))
-        where = "" if nodes.int_value(self.condition) is True else f", where={self.condition}"
-        return f"{self.combiner.name}({sources}, [{axes}]{where})"
-
-
-KEPT = "kept"
-"""The tag of an operation that default schedules do not inline: a step of a longer computation."""
-
-
-@dataclass(slots=True, eq=False)
-class PlaceholderOp:
-    """An input tensor."""
-
-    name: str
-    shape: tuple[Expr, ...]
-    dtype: str
-    _outputs: tuple[Tensor, ...] = ()
-
-    @property
-    def input_tensors(self) -> tuple[Tensor, ...]:
-        """The tensors this operation reads: none."""
-        return ()
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """The tensors this operation makes."""
-        if not self._outputs:
-            self._outputs = (Tensor(self, 0, self.shape, self.dtype),)
-        return self._outputs
-
-    def output(self, index: int) -> Tensor:
-        """Return output number `index`."""
-        return self.outputs[index]
-
-
-@dataclass(slots=True, eq=False)
-class ComputeOp:
-    """One or more tensors of one shape, each element given by an expression over `axis`."""
-
-    name: str
-    axis: tuple[IterVar, ...]
-    body: tuple[Expr, ...]
-    tag: str = ""
-    attrs: Mapping[str, object] = field(default_factory=dict)
-    _outputs: tuple[Tensor, ...] = ()
-    _inputs: tuple[Tensor, ...] | None = None
-
-    @property
-    def shape(self) -> tuple[Expr, ...]:
-        """The shape of every output."""
-        return tuple(a.extent for a in self.axis)
-
-    @property
-    def reduce_axis(self) -> tuple[IterVar, ...]:
-        """The reduction axes, in the order given to the reduction."""
-        first = self.body[0]
-        return first.axes if isinstance(first, Reduce) else ()
-
-    @property
-    def input_tensors(self) -> tuple[Tensor, ...]:
-        """The distinct tensors the body reads, in order of first use."""
-        if self._inputs is None:
-            self._inputs = read_tensors(self.body)
-        return self._inputs
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """The tensors this operation makes, one per body expression."""
-        if not self._outputs:
-            shape = self.shape
-            self._outputs = tuple(Tensor(self, i, shape, b.dtype) for i, b in enumerate(self.body))
-        return self._outputs
-
-    def output(self, index: int) -> Tensor:
-        """Return output number `index`."""
-        return self.outputs[index]
-
-
-BuildFn = Callable[[Sequence[Any], Sequence[Any]], Any]
-"""build(inputs, outputs) -> statement, over buffers of treadle.loop (a layer above this one)."""
-
-
-@dataclass(slots=True, eq=False)
-class ExternOp:
-    """Tensors made by a loop nest written by hand, for what no compute can say (a scatter, a sort).
-
-    It reads `inputs` whole and writes every element of its outputs. The order of its loops is part
-    of its meaning, so a schedule can neither move nor change it, nor inline what it reads.
-    """
-
-    name: str
-    inputs: tuple[Tensor, ...]
-    shapes: tuple[tuple[Expr, ...], ...]
-    dtypes: tuple[str, ...]
-    build: BuildFn
-    tag: str = ""
-    _outputs: tuple[Tensor, ...] = ()
-
-    @property
-    def input_tensors(self) -> tuple[Tensor, ...]:
-        """The distinct tensors this operation reads."""
-        return tuple(dict.fromkeys(self.inputs))
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """The tensors this operation makes."""
-        if not self._outputs:
-            kinds = enumerate(zip(self.shapes, self.dtypes, strict=True))
-            self._outputs = tuple(Tensor(self, i, shape, dtype) for i, (shape, dtype) in kinds)
-        return self._outputs
-
-    def output(self, index: int) -> Tensor:
-        """Return output number `index`."""
-        return self.outputs[index]
-
-
-Operation = PlaceholderOp | ComputeOp | ExternOp
-
-
-def read_tensors(body: Iterable[Expr]) -> tuple[Tensor, ...]:
-    """Return the distinct tensors that expressions read, in order of first use."""
-    found: dict[Tensor, None] = {}
-    for e in body:
-        for n in nodes.walk(e):
-            if isinstance(n, nodes.Load) and isinstance(n.source, Tensor):
-                found.setdefault(n.source)
-    return tuple(found)
-
-
-class Tensor:
-    """A value with a shape; `T[i, j]` reads an element inside a compute.
-
-    Two handles on the same output of one operation are equal.
-    """
-
-    __slots__ = ("dtype", "op", "shape", "value_index")
-
-    def __init__(
-        self, op: Operation, value_index: int, shape: tuple[Expr, ...], dtype: str
-    ) -> None:
-        self.op = op
-        self.value_index = value_index
-        self.shape = shape
-        self.dtype = dtype
-
-    @property
-    def name(self) -> str:
-        """The operation's name, with `.vK` for a further output."""
-        return self.op.name if self.value_index == 0 else f"{self.op.name}.v{self.value_index}"
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Tensor)
-            and self.op is other.op
-            and self.value_index == other.value_index
-        )
-
-    def __hash__(self) -> int:
-        return hash((id(self.op), self.value_index))
-
-    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Expr:
-        at = tuple(map(convert, indices if isinstance(indices, tuple) else (indices,)))
-        for index in at:
-            if not (dt.is_integer(index.dtype) or index.dtype == "bool"):
-                raise TypeMismatch(
-                    f"{self.name} is indexed by {index}, a {index.dtype}",
-                    hint='an index is an integer; convert it by .astype("int64")',
-                )
-        return nodes.load(self.op.output(self.value_index), at)
-
-    def __call__(self, *indices: ExprLike) -> Expr:
-        return self[indices]
-
-    def __iter__(self) -> Iterator[Expr]:
-        raise TypeError("a te.Tensor is not iterable; index it with all its axes: T[i, j]")
-
-    def __repr__(self) -> str:
-        shape = ", ".join(map(str, self.shape))
-        return f"Tensor(shape=[{shape}], op.name={self.op.name}, dtype={self.dtype})"
 
 
 def var(name: str = "n", dtype: str = dt.INDEX) -> Var:
@@ -318,19 +76,23 @@ def compute(
     name: str = "compute",
     tag: str = "",
     attrs: Mapping[str, object] | None = None,
+    *,
+    axes: Sequence[str] | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
     """Return the tensor whose element at (i, j, ...) is `fcompute(i, j, ...)`.
 
     `fcompute` may return a tuple: then a tuple of tensors of the same shape is made. A reduction
-    (te.sum, ...) may only be the whole body.
+    (te.sum, ...) may only be the whole body. The loops are called `axes`, one name per dimension;
+    if that is not given, as the arguments of `fcompute`.
 
     >>> C = te.compute((n, m), lambda i, j: A[i, j] + 1.0, name="C")
+    >>> C = te.compute(A.shape, lambda *i: A[i] + 1.0, name="C", axes=("n", "oc", "oh", "ow"))
+
+    Raises: TypeMismatch where `fcompute` or `axes` are for another number of dimensions.
     """
     dims = as_shape(shape, name)
-    axis = tuple(
-        IterVar(axis_name, extent=extent)
-        for axis_name, extent in zip(axis_names(fcompute, len(dims)), dims, strict=True)
-    )
+    names = axis_names(fcompute, len(dims), axes)
+    axis = tuple(IterVar(a, extent=extent) for a, extent in zip(names, dims, strict=True))
     result = fcompute(*axis)
     bodies = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     op = ComputeOp(name, axis, tuple(_check_body(convert(b), name) for b in bodies), tag)
@@ -344,9 +106,11 @@ def compute_one(
     fcompute: Callable[..., ExprLike],
     name: str = "compute",
     tag: str = "",
+    *,
+    axes: Sequence[str] | None = None,
 ) -> Tensor:
     """Return `compute` of a single-valued function, typed as one tensor."""
-    result = compute(shape, fcompute, name, tag)
+    result = compute(shape, fcompute, name, tag, axes=axes)
     assert isinstance(result, Tensor)
     return result
 
@@ -410,134 +174,6 @@ def _check_body(body: Expr, name: str) -> Expr:
                 hint="put the reduction in a compute of its own and read it from this one",
             )
     return body
-
-
-def _combiner(
-    name: str,
-    dtypes: Sequence[str],
-    fcombine: Callable[..., Any],
-    identity: Sequence[Expr],
-    *,
-    contracts: bool,
-) -> Combiner:
-    lhs = tuple(Var(f"x{i}", d) for i, d in enumerate(dtypes))
-    rhs = tuple(Var(f"y{i}", d) for i, d in enumerate(dtypes))
-    combined = (fcombine(lhs[0], rhs[0]),) if len(dtypes) == 1 else fcombine(lhs, rhs)
-    results = tuple(convert(r) for r in combined)
-    return Combiner(name, lhs, rhs, results, tuple(identity), contracts)
-
-
-def comm_reducer(
-    fcombine: Callable[..., Any],  # an expression, or a sequence of them
-    fidentity: Callable[..., Any],
-    name: str = "reduce",
-) -> Callable[..., Expr | tuple[Expr, ...]]:
-    """Return a reduction function made from a combination and its identity.
-
-    One value: `fcombine(x, y)`, `fidentity(dtype)`. Several: `fcombine(xs, ys)` returns a tuple and
-    `fidentity(*dtypes)` returns a tuple.
-    """
-    return _reducer(fcombine, fidentity, name)
-
-
-def _reducer(
-    fcombine: Callable[..., Any],
-    fidentity: Callable[..., Any],
-    name: str,
-    *,
-    contracts: bool = False,
-) -> Callable[..., Expr | tuple[Expr, ...]]:
-    def reducer(
-        expr: ExprLike | Sequence[ExprLike],
-        axis: IterVar | Sequence[IterVar],
-        where: ExprLike | None = None,
-    ) -> Expr | tuple[Expr, ...]:
-        several = isinstance(expr, Sequence)
-        sources = tuple(convert(e) for e in (expr if isinstance(expr, Sequence) else (expr,)))
-        axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-        for a in axes:
-            if not isinstance(a, IterVar) or a.kind != "reduce":
-                raise TypeMismatch(f"{a} is not a reduction axis", hint="make it by te.reduce_axis")
-        identity = fidentity(*(s.dtype for s in sources))
-        values = identity if several else (identity,)
-        combiner = _combiner(
-            name,
-            [s.dtype for s in sources],
-            fcombine,
-            [convert(v, s.dtype) for v, s in zip(values, sources, strict=True)],
-            contracts=contracts,
-        )
-        condition = Const.of(True, "bool") if where is None else convert(where)
-        made = tuple(
-            Reduce(combiner, sources, axes, condition, i, s.dtype) for i, s in enumerate(sources)
-        )
-        return made if several else made[0]
-
-    return reducer
-
-
-def _single(
-    name: str,
-    fcombine: Callable[[Expr, Expr], Expr],
-    fidentity: Callable[[str], object],
-    *,
-    note: str = "",
-    contracts: bool = False,
-) -> Callable[..., Expr]:
-    reducer = _reducer(fcombine, fidentity, name, contracts=contracts)
-
-    def reduce_(
-        expr: ExprLike, axis: IterVar | Sequence[IterVar], where: ExprLike | None = None
-    ) -> Expr:
-        result = reducer(expr, axis, where)
-        assert isinstance(result, Expr)
-        return result
-
-    reduce_.__name__ = name
-    what = f"Return the {name} of `expr` over reduction axes (where a condition holds)."
-    reduce_.__doc__ = f"{what}\n\n{note}" if note else what
-    return reduce_
-
-
-sum = _single(
-    "sum",
-    lambda x, y: x + y,
-    lambda t: Const.of(0, t),
-    note="""A sum of float32 or float64 products is accumulated by fma: each product is added
-unrounded. A reducer of your own, te.comm_reducer(lambda x, y: x + y, ...), rounds it first.""",
-    contracts=True,
-)
-prod = _single("prod", lambda x, y: x * y, lambda t: Const.of(1, t))
-_max_reduce = _single("max", nodes.maximum, lambda t: Const.of(dt.min_value(t), t))
-_min_reduce = _single("min", nodes.minimum, lambda t: Const.of(dt.max_value(t), t))
-
-
-def max(
-    expr: ExprLike,
-    axis: IterVar | Sequence[IterVar] | ExprLike,
-    where: ExprLike | None = None,
-) -> Expr:
-    """Return the maximum over reduction axes, or of two values: te.max(a, b)."""
-    if _is_axes(axis):
-        return _max_reduce(expr, axis, where)
-    return nodes.maximum(expr, axis)  # type: ignore[arg-type]
-
-
-def min(
-    expr: ExprLike,
-    axis: IterVar | Sequence[IterVar] | ExprLike,
-    where: ExprLike | None = None,
-) -> Expr:
-    """Return the minimum over reduction axes, or of two values: te.min(a, b)."""
-    if _is_axes(axis):
-        return _min_reduce(expr, axis, where)
-    return nodes.minimum(expr, axis)  # type: ignore[arg-type]
-
-
-def _is_axes(axis: object) -> bool:
-    if isinstance(axis, (tuple, list)):
-        return True
-    return isinstance(axis, IterVar) and axis.kind == "reduce"
 
 
 def if_then_else(cond: ExprLike, t: ExprLike, f: ExprLike) -> Expr:
@@ -618,3 +254,73 @@ def floormod(a: ExprLike, b: ExprLike) -> Expr:
 
 
 truncdiv, truncmod = nodes.truncdiv, nodes.truncmod
+
+__all__ = [
+    "KEPT",
+    "BuildFn",
+    "Combiner",
+    "ComputeOp",
+    "ExternOp",
+    "IterVar",
+    "Operation",
+    "PlaceholderOp",
+    "Reduce",
+    "Tensor",
+    "abs",
+    "acos",
+    "acosh",
+    "all",
+    "any",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "ceil",
+    "comm_reducer",
+    "compute",
+    "compute_one",
+    "const",
+    "cos",
+    "cosh",
+    "erf",
+    "exp",
+    "expm1",
+    "extern",
+    "floor",
+    "floordiv",
+    "floormod",
+    "fma",
+    "fmod",
+    "if_then_else",
+    "isinf",
+    "isnan",
+    "log",
+    "log1p",
+    "log2",
+    "max",
+    "max_value",
+    "min",
+    "min_value",
+    "normal_cdf",
+    "placeholder",
+    "power",
+    "prod",
+    "read_tensors",
+    "reduce_axis",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "size_var",
+    "softplus",
+    "sqrt",
+    "sum",
+    "tan",
+    "tanh",
+    "thread_axis",
+    "trunc",
+    "truncdiv",
+    "truncmod",
+    "var",
+]  # fmt: skip

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from treadle.expr.nodes import Expr
-from treadle.te.tensor import ComputeOp, ExternOp, Operation
+from treadle.te.operations import ComputeOp, ExternOp, Operation
 
 
 def operations_text(operations: Iterable[Operation]) -> str:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.ops.schedules.test_symbolic import OPEN, Dims
 from tests.ops.test_operators import (
     EXAMPLES,
     assert_close,
@@ -20,7 +22,10 @@ from tests.ops.test_operators import (
 )
 from tests.target.kernel import native, pool_of, run
 from treadle.build.kernel import Kernel
-from treadle.graph.operator import Example, Operator
+from treadle.expr.nodes import Var as ExprVar
+from treadle.graph.nodes import Var
+from treadle.graph.operator import OPERATORS, Example, Operator
+from treadle.graph.types import TensorType
 from treadle.te.knobs import DEFAULTS, Config
 
 
@@ -69,6 +74,52 @@ def test_each_knob_of_a_template_can_be_set(name: str) -> None:
     assert kernel.loop_text() == text  # all that is chosen, named
     for config in configs:
         check(op, example, config)
+
+
+def dynamic_kernel(name: str, shapes: Sequence[Dims], attrs: dict[str, Any], dtype: str) -> Kernel:
+    """Return an operator's kernel where the sizes that are named are those of a run."""
+    op = OPERATORS.get(name)
+    assert op is not None
+    symbols = {c: ExprVar(c) for c in "nsm"}
+    types = [TensorType(tuple(symbols.get(str(d), d) for d in s), dtype) for s in shapes]  # type: ignore[misc]
+    call = op(*(Var(f"x{k}", t) for k, t in enumerate(types)), **attrs)
+    return Kernel(function_of(call), native())
+
+
+ATTENTION: list[Dims] = [(2, "s", "n"), (2, "s", 24)]
+"""Scores [batch, keys, rows], values [batch, keys, columns]."""
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attrs", "dtype"),
+    [*OPEN, ("attend", ATTENTION, {}, "float32")],
+    ids=[f"{c[0]}-{c[1][0]}-{c[3]}" for c in OPEN] + ["attend"],
+)
+def test_configurations_hold_at_all_sizes(
+    name: str, shapes: list[Dims], attrs: dict[str, Any], dtype: str
+) -> None:
+    kernel = dynamic_kernel(name, shapes, attrs, dtype)
+    kernel.configure(kernel.space.sample(Random(name)))
+    op = OPERATORS.get(name)
+    assert op is not None
+    for sizes in ({"n": 2, "s": 17, "m": 16}, {"n": 1, "s": 61, "m": 5}, {"n": 40, "s": 9, "m": 1}):
+        rng = np.random.default_rng(sizes["s"])
+        extents = [[sizes.get(str(d), d) for d in s] for s in shapes]
+        arrays = [(1 + 9 * rng.random(e)).astype(dtype) for e in extents]  # type: ignore[arg-type]
+        expected = op.reference(op.make_attrs(attrs), *arrays)
+        output = np.zeros(expected.shape, expected.dtype)
+        kernel(*arrays, output, sizes={v.name: sizes[v.name] for v in kernel.sizes})
+        np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5, err_msg=str(sizes))
+
+
+def test_each_case_of_symbolic_sizes_has_knobs_of_its_own() -> None:
+    kernel = dynamic_kernel("attend", ATTENTION, {}, "float32")
+    names = [k.name for k in kernel.knobs]
+    assert {n.partition(".")[0] for n in names} == {"case1", "case2", "case3", "case4"}
+    before = [s.schedule.as_python() for s in kernel.scheduled]
+    kernel.configure(DEFAULTS.changed("case3.parallel", False))
+    after = [s.schedule.as_python() for s in kernel.scheduled]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False, True]
 
 
 @pytest.mark.slow

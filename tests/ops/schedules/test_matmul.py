@@ -50,7 +50,7 @@ def test_sums_stay_in_registers(rows: int, machine: str) -> None:
 def test_rows_beyond_the_last_cache_are_taken_in_blocks(machine: str) -> None:
     small = {"l3": 64 << 10}
     kernel, _ = dense(301, 96, 70, with_caches(MACHINES[machine], **small))
-    assert "split(i0, factor=" in kernel.schedule
+    assert "split(m, factor=" in kernel.schedule
     kernel, (a, w) = dense(301, 96, 70, with_caches(native(), **small))
     out = np.zeros((301, 70), np.float32)
     run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=0)
@@ -65,7 +65,7 @@ def test_rows_beyond_a_core_meet_weights_that_stay_in_it(
 ) -> None:
     small = {"l2": 128 << 10, "l3": 32 << 20}
     kernel, _ = dense(rows, 96, 70, with_caches(MACHINES[machine], **small))
-    assert ("split(i0_inner" in kernel.schedule) == is_split
+    assert ("split(m_inner" in kernel.schedule) == is_split
     kernel, (a, w) = dense(rows, 96, 70, with_caches(native(), **small))
     out = np.zeros((rows, 70), np.float32)
     run(kernel.lowered, [a, w, out], env=pool_of(3, []), workspace=0)
@@ -117,4 +117,4 @@ def test_matrices_of_few_rows_share_tiles(shape: tuple[int, ...], machine: str) 
     check("dense_packed", *operands(native()), n=70)
     target = MACHINES[machine]
     kernel = kernel_of(target, "dense_packed", *operands(target), n=70)
-    assert (".fuse(i0, i1" in kernel.schedule) == (shape != (1, 1))
+    assert ('name="row")' in kernel.schedule) == (shape != (1, 1))

@@ -12,6 +12,7 @@ from treadle.expr.nodes import Expr
 from treadle.graph.operator import Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import product, product_example
+from treadle.ops.axis_names import image_axes
 from treadle.ops.conv import (
     ConvAttrs,
     check_factors,
@@ -58,7 +59,8 @@ def _compute(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor, places: te.Tensor) ->
         return te.sum(product(value, w[oc, ic, kh, kw, ocb]), axis=[ic, kh, kw])
 
     shape = (x.shape[0], filters, *(a.out for a in axes), block)
-    total = te.compute_one(shape, element, name="grouped_conv2d_nchwc")
+    names = image_axes(len(axes), block="ocb")
+    total = te.compute_one(shape, element, name="grouped_conv2d_nchwc", axes=names)
     return stages(pad, total, x.dtype)
 
 

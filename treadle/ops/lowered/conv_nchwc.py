@@ -13,6 +13,7 @@ from treadle.expr.nodes import Expr
 from treadle.graph.operator import Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product, product_example
+from treadle.ops.axis_names import image_axes
 from treadle.ops.conv import (
     ConvAttrs,
     check_factors,
@@ -81,7 +82,8 @@ def _compute_conv2d_nchwc(attrs: BlockedConvAttrs, x: te.Tensor, w: te.Tensor) -
         return te.sum(product(value, w[(oc, ic, *taps, icb, ocb)]), axis=[ic, *taps, icb])
 
     shape = (x.shape[0], filters, *(a.out for a in axes), ob)
-    total = te.compute_one(shape, element, name="conv2d_nchwc")
+    names = image_axes(len(axes), block="ocb")
+    total = te.compute_one(shape, element, name="conv2d_nchwc", axes=names)
     return stages(pad, total, x.dtype)
 
 
@@ -178,7 +180,8 @@ def _compute_depthwise(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.
         return te.sum(product(value, w[(oc, *taps, ocb)]), axis=taps)
 
     shape = (x.shape[0], chunks, *(a.out for a in axes), block)
-    total = te.compute_one(shape, element, name="depthwise_conv2d_nchwc")
+    names = image_axes(len(axes), block="ocb")
+    total = te.compute_one(shape, element, name="depthwise_conv2d_nchwc", axes=names)
     return stages(pad, total, x.dtype)
 
 

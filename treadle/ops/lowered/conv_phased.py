@@ -27,6 +27,7 @@ from treadle.graph.types import (
     tensor_type,
 )
 from treadle.ops.accumulate import product, product_example
+from treadle.ops.axis_names import image_axes
 from treadle.ops.conv import ConvAttrs, check_factors, known_extent
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv import schedule_phased_conv
@@ -149,7 +150,8 @@ def _compute(attrs: PhasedConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tens
         return nodes.cast(total[(n, *phases, oc, *steps, ocb)], x.dtype)
 
     shape: list[ExprLike] = [x.shape[0], filters, *(a.size for a in axes), ob]
-    return [total, te.compute_one(shape, interleaved, name="phased_conv_nchwc")]
+    names = image_axes(len(axes), block="ocb")
+    return [total, te.compute_one(shape, interleaved, name="phased_conv_nchwc", axes=names)]
 
 
 def _reference(attrs: PhasedConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, select
 from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import product_example
+from treadle.ops.axis_names import image_axes
 from treadle.ops.lowered.matmul_strassen import (
     LEFT,
     MANTISSA,
@@ -269,7 +270,8 @@ def _compute(attrs: ConvStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.Te
         part, row = te.floordiv(y, attrs.band), te.floormod(y, attrs.band)
         return flat[b, o, part, row * attrs.width + x, lane]
 
-    result = te.compute_one(image, element, name="conv2d_strassen_nchwc")
+    names = image_axes(2, block="ocb")
+    result = te.compute_one(image, element, name="conv2d_strassen_nchwc", axes=names)
     return [seven, flat, result]
 
 

@@ -33,6 +33,7 @@ from treadle.expr.simplify import simplify
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, same_dim, tensor_type
 from treadle.ops.accumulate import product_example
+from treadle.ops.axis_names import image_axes
 from treadle.ops.conv import input_channel, known_extent
 from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd import schedule_winograd
@@ -317,7 +318,8 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
         rows = output_forms([low[image, o, p, r, q, j, obk] for j in range(a)], m)
         return element_at(rows, _place_in_tile(z, m, dw))
 
-    result = te.compute_one(made.shape, columns_out, name="conv2d_winograd_nchwc")
+    names = image_axes(len(made.shape) - 3, block="ocb")
+    result = te.compute_one(made.shape, columns_out, name="conv2d_winograd_nchwc", axes=names)
     return [high, v, mm, low, result]
 
 

@@ -14,6 +14,7 @@ from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule, equal
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import narrowed, product, product_example
+from treadle.ops.axis_names import product_axes
 from treadle.ops.matmul import check_dtypes, check_inner
 from treadle.ops.numeric import in_float64
 from treadle.ops.schedules.matmul import schedule_dense_packed
@@ -56,7 +57,8 @@ def _compute_dense_packed(attrs: DensePackedAttrs, a: te.Tensor, w: te.Tensor) -
         weight = w[te.floordiv(column, width), k, te.floormod(column, width)]
         return te.sum(product(a[(*i[:-1], k)], weight), axis=k)
 
-    total = te.compute_one((*a.shape[:-1], attrs.n), element, name="dense")
+    names = product_axes(a.ndim)
+    total = te.compute_one((*a.shape[:-1], attrs.n), element, name="dense", axes=names)
     return narrowed(total, a.dtype, "dense_cast")
 
 

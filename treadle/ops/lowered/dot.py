@@ -20,6 +20,7 @@ from treadle.graph.operator import Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule, equal
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import product_example, reference_factors
+from treadle.ops.axis_names import image_axes, product_axes
 from treadle.ops.conv import ConvAttrs, conv_axes, infer_conv, padded, reference_conv, stages
 from treadle.ops.lowered.dense_packed import DensePackedAttrs
 from treadle.ops.numeric import dims_of
@@ -104,7 +105,8 @@ def _compute_dense(attrs: DensePackedAttrs, a: te.Tensor, w: te.Tensor) -> list[
         value = a[(*i[:-1], k * steps + step)]
         return te.sum(_product(value, w[panel, k, lane, step]), axis=[k, step])
 
-    return [te.compute_one((*a.shape[:-1], attrs.n), element, name="dense")]
+    names = product_axes(a.ndim)
+    return [te.compute_one((*a.shape[:-1], attrs.n), element, name="dense", axes=names)]
 
 
 def _reference_dense(attrs: DensePackedAttrs, a: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -203,7 +205,8 @@ def _compute_conv_dot(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.T
         value = source[(n, ic, *positions(axes, o, window), step)]
         return te.sum(_product(value, w[(oc, ic, *window, step)]), axis=[ic, *window, step])
 
-    total = te.compute_one((x.shape[0], filters, *(a.out for a in axes)), element, name="conv")
+    shape, names = (x.shape[0], filters, *(a.out for a in axes)), image_axes(len(axes))
+    total = te.compute_one(shape, element, name="conv", axes=names)
     return stages(pad, total, total.dtype)
 
 

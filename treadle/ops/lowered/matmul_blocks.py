@@ -20,6 +20,7 @@ from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule, equal
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import narrowed
+from treadle.ops.axis_names import product_axes
 from treadle.ops.numeric import FLOATS, accumulator, broadcast_index, check_elements, in_float64
 from treadle.ops.schedules.matmul import schedule_dense_blocks
 from treadle.te import tensor as te
@@ -83,7 +84,8 @@ def _compute(
         weight = _difference(number, zero, wide) * cast(scales[panel, block, lane], wide)
         return te.sum(cast(value, wide) * weight, axis=(block, byte, place))
 
-    total = te.compute_one((*a.shape[:-1], attrs.n), element, name="dense")
+    names = product_axes(a.ndim)
+    total = te.compute_one((*a.shape[:-1], attrs.n), element, name="dense", axes=names)
     return narrowed(total, a.dtype, "dense_cast")
 
 

@@ -29,6 +29,7 @@ from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, maximum, 
 from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, product_of, tensor_type
 from treadle.ops.accumulate import product_example
+from treadle.ops.axis_names import product_axes
 from treadle.ops.numeric import element_at, in_float64
 from treadle.ops.schedules.strassen import schedule_dense_strassen, schedule_strassen_blocks
 from treadle.te import tensor as te
@@ -258,7 +259,9 @@ def _compute(attrs: DenseStrassenAttrs, a: te.Tensor, w: te.Tensor) -> list[te.T
         total = element_at([signed_sum(values, row.tolist()) for row in OUT], down * 2 + across)
         return total * a[(*b, part * half + row, down, steps)]
 
-    result = te.compute_one((*batch, attrs.m, attrs.n), element, name="dense_strassen")
+    names = product_axes(len(batch) + 2)
+    shape = (*batch, attrs.m, attrs.n)
+    result = te.compute_one(shape, element, name="dense_strassen", axes=names)
     return [seven, result]
 
 

@@ -158,7 +158,7 @@ def _schedule_one_row(parts: _Parts, axes: _Axes, lanes: int, knobs: Knobs) -> N
     result.unroll(vector)
     result.vectorize(lane)
     if axes.heads:
-        heads = result.fuse(*axes.heads)
+        heads = result.fuse(*axes.heads, name="head")
         if knobs.flag("parallel", default=True):
             result.parallel(heads)
     parts.product.compute_at(result, strip)
@@ -373,9 +373,9 @@ def _place_result(
     head: IterVar | None = None
     by_head = heads >= _TASKS_PER_CORE * target.cores
     if axes.heads and knobs.flag("by_head", default=by_head):
-        task = head = result.fuse(*axes.heads)
+        task = head = result.fuse(*axes.heads, name="head")
     else:
-        task = block = result.fuse(*axes.heads, block)
+        task = block = result.fuse(*axes.heads, block, name="task")
     is_long = is_open or _is_long(parts, lanes, target)
     if knobs.flag("parallel", default=is_long):
         result.parallel(task)

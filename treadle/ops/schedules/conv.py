@@ -25,6 +25,7 @@ from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
+    compute_of,
     fetch_distance,
     inline_moves,
     inline_tail,
@@ -80,7 +81,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     if taps is not None:
         _skip_zeros(total, taps)
     if unused:
-        skip_unused(total, unused)
+        skip_unused(total, compute_of(total).reduce_axis[0], unused)
     _fetch_ahead(total, tile, registers, target, knobs)
 
 
@@ -99,7 +100,7 @@ def _run_tiles(
     The sums of a tile are computed in `step`, the loop over the tiles of a task.
     """
     result.reorder(*tasks, step, *tile, lanes)
-    task = result.fuse(*tasks)
+    task = result.fuse(*tasks, name="task")
     if knobs.flag("parallel", default=is_long(total, lanes_of(result, target), target)):
         result.parallel(task)
     for axis in tile:
@@ -362,14 +363,14 @@ def _fetch_ahead(
     looks_up = len(op.input_tensors) > 2  # the channels of a group
     data = next(t for t in op.input_tensors if t is not weights)
     if not looks_up and _is_in_memory(total, data) and prod(known(a) for a in taps[-2:]) == 1:
-        turn = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
-        _fetch(total, data, ic, "fetch_data", steps_to_cores(turn, target), knobs)
+        iteration = step * max(1, known(icb)) * prod(known(a) for a in taps[:-2])
+        _fetch(total, data, ic, "fetch_data", steps_to_cores(iteration, target), knobs)
 
 
 def _fetch(
     total: Stage, tensor: Tensor, axis: IterVar, name: str, usual: float, knobs: Knobs
 ) -> None:
-    """Fetch a tensor some turns of an axis before its use: a knob, `usual` ones by default."""
+    """Fetch a tensor some iterations of an axis before its use: a knob, by default `usual`."""
     if steps := fetch_distance(knobs, name, ceil(usual)):
         total.prefetch(tensor, axis, steps)
 
@@ -426,7 +427,7 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, band, oc, *deep, oh_outer]
     result.reorder(*tasks, register, ow_outer, oh_inner, ow_inner, ocb)
-    task = result.fuse(*tasks)
+    task = result.fuse(*tasks, name="task")
     if knobs.flag("parallel", default=is_long(total, lanes_of(result, target), target)):
         result.parallel(task)
     result.unroll(oh_inner)

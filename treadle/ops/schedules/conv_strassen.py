@@ -46,7 +46,7 @@ def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -
     blocks.reorder(n, t, chunk, r, register, p, lane)
     blocks.unroll(p)
     blocks.vectorize(lane)
-    place = blocks.fuse(n, t)
+    place = blocks.fuse(n, t, name="task")
     size = size_of(blocks.op.outputs[0].shape)
     if knobs.flag("parallel", default=is_shared(size, target)):
         blocks.parallel(place)
@@ -78,7 +78,7 @@ def schedule_conv_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     register, lane = by_register(result, ob, target)
     result.reorder(n, part, pair, inner, row, ow, register, lane)
     result.vectorize(lane)
-    place = result.fuse(n, part, pair)
+    place = result.fuse(n, part, pair, name="task")
     result.parallel(place)
     flat.compute_at(result, place)
     of_part = known(tile) // known(axes_of(flat)[2])

@@ -91,7 +91,7 @@ def injective(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
     if len(rows) > 1:
         is_enough = _leaves_tasks(stage, rows[:-1], target)
         rows = rows[:-1] if knobs.flag("inner_row", default=is_enough) else rows
-    fused = stage.fuse(*rows)
+    fused = stage.fuse(*rows, name="task")
     if knobs.flag("parallel", default=many):
         stage.parallel(fused)
 
@@ -143,7 +143,7 @@ def _turned(stage: Stage, turn: Turn, target: Target, knobs: Knobs) -> None:
     stage.reorder(*rows, outer, last_outer, inner, last_inner)
     stage.unroll(inner)
     stage.vectorize(last_inner)
-    task = stage.fuse(*rows, outer)
+    task = stage.fuse(*rows, outer, name="task")
     if knobs.flag("parallel", default=is_shared(size_of(op.shape), target)):
         stage.parallel(task)
 
@@ -206,7 +206,7 @@ def _columns(s: Schedule, stage: Stage, target: Target, lanes: int, knobs: Knobs
     vector, lane = result.split(strip, factor=lanes)
     rows = [*axes[:-1], outer]
     result.reorder(*rows, vector, lane)
-    place = result.fuse(*rows)
+    place = result.fuse(*rows, name="task")
     if knobs.flag("parallel", default=is_shared(_work(op), target)):
         result.parallel(place)
     in_registers = vectors <= target.vector_registers // 2
@@ -269,7 +269,7 @@ def _rows(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
     part = s[partial]
     lane = part.op.axis[-1]  # type: ignore[union-attr]
     if axes:
-        place = result.fuse(*axes)
+        place = result.fuse(*axes, name="task")
         if knobs.flag("parallel", default=is_shared(_work(op), target)):
             result.parallel(place)
         part.compute_at(result, place)
@@ -281,4 +281,4 @@ def _plain(stage: Stage, target: Target, knobs: Knobs) -> None:
     op = stage.op
     assert isinstance(op, ComputeOp)
     if op.axis and knobs.flag("parallel", default=is_shared(_work(op), target)):
-        stage.parallel(stage.fuse(*op.axis))
+        stage.parallel(stage.fuse(*op.axis, name="task"))

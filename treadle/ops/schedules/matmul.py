@@ -126,7 +126,7 @@ def _schedule(
     *batch, m, n = op.axis
     blocks: list[IterVar] = []
     if is_joint:
-        m, batch = result.fuse(*batch, m), []
+        m, batch = result.fuse(*batch, m, name="row"), []
     if block is not None:
         outer, m = result.split(m, factor=block)
         blocks.append(outer)
@@ -135,7 +135,7 @@ def _schedule(
     n_vector, n_lane = result.split(n_inner, factor=lanes)
     order = (*blocks, n_outer, *batch, m_outer)
     result.reorder(*order, m_inner, n_vector, n_lane)
-    place = result.fuse(*order)
+    place = result.fuse(*order, name="task")
     result.unroll(m_inner)
     result.unroll(n_vector)
     result.vectorize(n_lane)

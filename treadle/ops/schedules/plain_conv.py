@@ -85,7 +85,7 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target, kn
         rows.append(row)
         inside.insert(1, row_inner)
     result.reorder(n, oc_outer, *rows, outer, *inside, lane)
-    fused = result.fuse(n, oc_outer, *rows)
+    fused = result.fuse(n, oc_outer, *rows, name="task")
     if knobs.flag("parallel", default=is_shared(_work(op, sums), target)):
         result.parallel(fused)
     for axis in inside:

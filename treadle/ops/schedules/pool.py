@@ -68,12 +68,12 @@ def _windows(result: Stage, sums: Stage, group: Group, target: Target, knobs: Kn
     assert isinstance(op, ComputeOp)
     lanes = lanes_of(result, target)
     lead, rows, strips = _loops(result, op, group, lanes, knobs)
-    task = result.fuse(*lead)
+    task = result.fuse(*lead, name="task")
     count = size_of(tuple(a.extent for a in op.axis[:2]))
     inside = [*rows, strips] if strips is not None else rows
     few = count is not None and count < _TASKS_PER_CORE * target.cores
     if rows and knobs.flag("by_row", default=few):
-        task = result.fuse(task, *rows)
+        task = result.fuse(task, *rows, name="task")
         inside = inside[len(rows) :]
     if knobs.flag("parallel", default=is_shared(_work(op, sums), target)):
         result.parallel(task)

@@ -71,7 +71,7 @@ def schedule_rows(group: Group, target: Target, knobs: Knobs) -> bool:
         wide = fused_wide(result, s, count)
         _vectors(result, wide, lanes_of(result, target), knobs.within(result.name))
         _hoist(result, rows)
-    task = result.fuse(*rows)
+    task = result.fuse(*rows, name="task")
     least = least_elements(target)
     if knobs.flag("parallel", default=_work(live, least) >= least):
         result.parallel(task)

@@ -360,9 +360,7 @@ def _limit(check: Expr, axes: tuple[IterVar, ...]) -> tuple[IterVar, int, Expr |
     return None if bound.terms else (found[0], bound.const + strict, None)
 
 
-def skip_unused(sums: Stage, unused: int) -> None:
-    """Skip the last input channels of sums over (..., blocks, ..., channels of a block)."""
-    op = compute_of(sums)
-    chunk = next(a for a in op.reduce_axis if a.name == "ic")
-    lane = op.reduce_axis[-1]
+def skip_unused(sums: Stage, chunk: IterVar, unused: int) -> None:
+    """Skip the last input channels of sums over `chunk`, the blocks, ..., channels of a block."""
+    lane = compute_of(sums).reduce_axis[-1]
     sums.skip_past(lane, (chunk, lane), known(chunk) * known(lane) - unused)

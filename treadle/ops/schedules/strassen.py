@@ -47,7 +47,7 @@ def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None
     blocks.reorder(*batch, row, outer, p, lane)
     blocks.unroll(p)
     blocks.vectorize(lane)
-    place = blocks.fuse(*batch, row)
+    place = blocks.fuse(*batch, row, name="task")
     size = size_of(blocks.op.outputs[0].shape)
     if knobs.flag("parallel", default=is_shared(size, target)):
         blocks.parallel(place)
@@ -90,7 +90,7 @@ def _combine(result: Stage, products: Stage, half: int, lanes: int) -> IterVar:
     for axis in (vector, down, across):
         result.unroll(axis)
     result.vectorize(lane)
-    place = result.fuse(part, pair, *batch)
+    place = result.fuse(part, pair, *batch, name="task")
     result.parallel(place)
     return place
 

@@ -276,7 +276,7 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     if group.attrs.stride > 1:
         _skip_odd_ends(sums, group.attrs.stride)
     if group.attrs.unused:
-        skip_unused(sums, group.attrs.unused)
+        skip_unused(sums, compute_of(sums).reduce_axis[-2], group.attrs.unused)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
     is_near = shape.v_bytes(plan.rows * plan.columns) <= target.l2_bytes * 3 // 4
     fetched = ceil(panels / target.cores) if is_near else 1
@@ -343,7 +343,7 @@ def _result_loops(
         result.unroll(r)
     result.unroll(c)
     result.vectorize(ocb)
-    group = result.fuse(*groups)
+    group = result.fuse(*groups, name="group")
     result.parallel(panel if plan.by_panel else group)
     return group, panel, register
 
@@ -374,7 +374,7 @@ def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int
     v.vectorize(icb)
     if plan.by_panel:
         v.set_scope("workspace")
-        v.parallel(v.fuse(n, down, ic))  # a core made the rows it reads here
+        v.parallel(v.fuse(n, down, ic, name="task"))  # a core made the rows it reads here
     rows.compute_at(v, register)
     i, n, ic, p, w, icb = axes_of(rows)
     rows.reorder(n, ic, p, w, i, icb)
