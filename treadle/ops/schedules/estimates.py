@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.cost.depthwise import WindowTaps, depthwise_cycles
-from treadle.cost.memory import memory_bytes_per_cycle, weight_cycles
+from treadle.cost.memory import memory_bytes_per_cycle, stream_cycles, weight_cycles
 from treadle.cost.registers import Taps, Tile, image_cycles, load_cycles, tile_set_cycles
 from treadle.ops.schedules.conv import image_tile
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
@@ -20,8 +20,6 @@ from treadle.ops.schedules.tiles import best_rows
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 
-BUSY = 0.85
-"""The share of its time that memory delivers weights while products are computed."""
 _TYPICAL_EXTENT = 128
 """What an extent of a matrix that only a run knows counts as."""
 
@@ -152,5 +150,4 @@ def matmul_cycles(shape: MatmulShape, target: Target) -> float:
 
 def reading_cycles(shape: MatmulShape, target: Target) -> float:
     """Return the cycles in which the second factor is read from memory once, beside products."""
-    size = shape.steps * shape.columns * shape.dtype_bits / 8
-    return size / (BUSY * memory_bytes_per_cycle(target))
+    return stream_cycles(shape.steps * shape.columns * shape.dtype_bits / 8, target)

@@ -16,8 +16,14 @@ from math import ceil
 import numpy as np
 
 from treadle.cost.forks import unevenness
-from treadle.cost.memory import level_cycles, local_bytes, memory_bytes_per_cycle, remote_cycles
+from treadle.cost.memory import level_cycles, local_bytes, remote_cycles, stream_cycles
 from treadle.cost.registers import tile_cycles
+from treadle.cost.strassen import (
+    combine_cycles,
+    place_cycles,
+    sum_cycles,
+    sums_kernel_cycles,
+)
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import known_sizes
 from treadle.ops import elementwise as ew
@@ -28,31 +34,23 @@ from treadle.ops.lowered.conv_strassen import (
     tiles_of,
 )
 from treadle.ops.lowered.matmul_strassen import PRODUCTS
-from treadle.ops.schedules.estimates import BUSY
 from treadle.optimize.blocked import Blocked
 from treadle.optimize.channels import GAP, ChannelOrder, pack_weights, packed_constant
 from treadle.optimize.methods.convolution import ConvSite, why_not_in_blocks
 from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.product import (
-    COMBINE_CYCLES,
-    KERNEL_CYCLES,
-    SUM_CYCLES,
     extra_bytes,
 )
 from treadle.optimize.methods.strassen_weights import are_rows_even, column_units, pack_strassen
 from treadle.settings import get
 from treadle.target.base import Target
 
-_FAR_SUM_CYCLES = 6.0
-"""As `SUM_CYCLES`, where they would take much of the last cache."""
 LEAST_VECTORS = 2
 """Registers of a panel: a narrower one would read the sums of the image too often."""
 MOST_PARTS = 8
 """Parts of an image at most: each reads all weights."""
 _WORTHWHILE = 0.97
 """The share of another method's cycles it may take: the estimate is on the other's side."""
-_PLACE_CYCLES = 2.0
-"""Per vector of the result: it is read again to go where it belongs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,17 +249,16 @@ def _cycles(shape: PointwiseShape, rows: int, blocks: int, band: int, target: Ta
     sums_bytes = 2 * PRODUCTS * of_part * rows * shape.steps
     is_shared = parts % target.cores > 0
     weights = PRODUCTS * shape.steps * shape.columns
-    reading = weights / (BUSY * memory_bytes_per_cycle(target)) * (1 if is_shared else target.cores)
+    reading = stream_cycles(weights, target) * (1 if is_shared else target.cores)
     reading += (parts - 1) * level_cycles(weights, 3, target)
     waits = reading / of_part
     if is_shared:  # a core reads what others made, again for every pair unless its cache holds it
         times = 1 if sums_bytes <= target.l2_bytes // 2 else ceil(pairs / target.cores)
         waits += parts * (target.cores - 1) * times * remote_cycles(sums_bytes, target)
     touched = (4 + PRODUCTS) * parts * of_part * rows * shape.inputs / 2 * registers
-    is_far = 4 * target.lanes() * touched > target.l3_bytes // 8
-    sums = touched * (_FAR_SUM_CYCLES if is_far else SUM_CYCLES) + KERNEL_CYCLES
+    sums = sum_cycles(touched, target, in_memory=True) + sums_kernel_cycles()
     made = shape.batch * shape.positions * shape.outputs * registers
-    return max(products, reading) + waits + sums + made * (COMBINE_CYCLES + _PLACE_CYCLES)
+    return max(products, reading) + waits + sums + combine_cycles(made) + place_cycles(made)
 
 
 conv_strassen = Method(

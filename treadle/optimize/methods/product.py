@@ -18,13 +18,6 @@ from treadle.optimize.methods.method import Site
 from treadle.optimize.methods.shared import Shared
 from treadle.target.base import Target
 
-SUM_CYCLES = 3.0
-"""Per vector read or written where blocks of the values are added for Strassen's algorithm."""
-COMBINE_CYCLES = 6.0
-"""Per vector of its result: products are stored, read, added."""
-KERNEL_CYCLES = 60_000.0
-"""What one more kernel costs: the threads meet once more, and read what the others wrote."""
-
 
 def extra_bytes(steps: int, columns: int) -> int:
     """Return how much larger float32 weights of steps x columns are for Strassen's algorithm."""

@@ -12,6 +12,7 @@ from math import ceil
 
 from treadle.cost.memory import stack_bytes
 from treadle.cost.registers import Tile, tile_set_cycles
+from treadle.cost.strassen import combine_cycles, sum_cycles, sums_kernel_cycles
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import (
@@ -26,9 +27,6 @@ from treadle.ops.schedules.tiles import best_panel, best_rows
 from treadle.optimize.channels import packed_constant
 from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.product import (
-    COMBINE_CYCLES,
-    KERNEL_CYCLES,
-    SUM_CYCLES,
     ProductSite,
     extra_bytes,
 )
@@ -89,9 +87,9 @@ def strassen_cycles(shape: MatmulShape, sharing: int, target: Target) -> float:
     products = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1, target)
     reading = PRODUCTS / 4 * reading_cycles(shape, target)
     touched = (4 + PRODUCTS) * parts * half * shape.steps / 2 / lanes
-    sums = (touched * SUM_CYCLES + KERNEL_CYCLES) / sharing
-    made = shape.matrices * shape.rows * ceil(shape.columns / lanes) * COMBINE_CYCLES
-    return max(products, reading) + sums + made
+    sums = (sum_cycles(touched, target) + sums_kernel_cycles()) / sharing
+    made = shape.matrices * shape.rows * ceil(shape.columns / lanes)
+    return max(products, reading) + sums + combine_cycles(made)
 
 
 def _estimate(site: ProductSite) -> float:
