@@ -61,7 +61,15 @@ def test_explain_says_what_became_of_every_node(
     assert fused["operators"][0] == "conv2d_nchwc"
     choices = {c["topic"]: c for c in fused["choices"]}
     assert choices["layout"]["choice"].startswith("NCHW")
-    assert choices["method"]["choice"] == "direct"
+    method = choices["method"]
+    assert method["choice"] == "direct"
+    assert method["call"].startswith("conv(float32[")
+    table = {c["name"]: c for c in method["candidates"]}
+    assert {"direct", "plain", "winograd-4", "strassen", "depthwise"} <= set(table)
+    assert table["direct"]["reason"] == ""
+    assert table["direct"]["cycles"] > 0
+    assert table["depthwise"]["cycles"] is None
+    assert all(c["reason"] for name, c in table.items() if name != "direct")
     assert "pool" in choices["ends"]["reason"]
     assert found["without_kernel"] == ["nothing", "flatten"]
 
@@ -70,7 +78,8 @@ def test_explain_prints_text(model: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["explain", str(model)]) == 0
     out = capsys.readouterr().out
     assert "nodes    conv, relu" in out
-    assert "method   direct: " in out
+    assert "method   direct: the least of the estimates" in out
+    assert "a channel has not one filter of its own" in out
     assert "2 nodes without a kernel" in out
 
 

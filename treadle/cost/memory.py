@@ -8,6 +8,8 @@ from math import gcd, sqrt
 from treadle.target.base import Target
 from treadle.target.machine import STACK_BYTES
 
+_BUSY = 0.85
+"""The share of its time that memory delivers weights while products are computed."""
 _MARGIN = 2
 """How many times as long as when it is idle memory may take to answer."""
 
@@ -23,6 +25,11 @@ def memory_bytes_per_cycle(target: Target) -> float:
 def shared_bytes_per_cycle(target: Target) -> float:
     """Return what a core reads from memory, or from the cache all cores share, again and again."""
     return target.machine.memory_bytes_per_cycle
+
+
+def stream_cycles(size: float, target: Target) -> float:
+    """Return the cycles in which a core reads `size` bytes from memory once, beside products."""
+    return size / (_BUSY * memory_bytes_per_cycle(target))
 
 
 def level_cycles(size: float, level: int, target: Target) -> float:
