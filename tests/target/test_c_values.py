@@ -15,7 +15,10 @@ from treadle.dtype import bits, is_float, to_numpy
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Const, Expr, Var
 from treadle.loop.nodes import For, If, PrimFunc, Store, seq
+from treadle.target.backend import backend_of
 from treadle.target.c_text import emit
+from treadle.te import tensor as te
+from treadle.te.intrinsics import Intrinsic, Operand
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -128,3 +131,25 @@ def test_text_of_a_guarded_loop() -> None:
         "  return 0;\n"
         "}\n"
     )
+
+
+def test_an_intrinsic_is_its_text_or_its_meaning() -> None:
+    def product(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+        return te.compute_one((), lambda: x[0] * y[0])
+
+    operands = (Operand("x", "int32"), Operand("y", "int32"))
+    written = Intrinsic("t.written", operands, product, c="{x} * {y} + 0")
+    meant = Intrinsic("t.meant", operands, product)
+    i = Var("i")
+    a, b, out = (flat(n, "int32", 8) for n in ("a", "b", "out"))
+    numbers = np.arange(8, dtype="int32")
+    for record, text in ((written, "a[i] * b[i] + 0"), (meant, "a[i] * b[i]")):
+        value = ex.apply(record, [ex.load(a, [i]), ex.load(b, [i])])
+        func = PrimFunc(
+            "k", (a, b, out), (), For(i, Const.of(8), "serial", Store(out, (i,), value))
+        )
+        lowered = backend_of(native_c()).lowering(native_c()).run(func)
+        assert text in backend_of(native_c()).emit(lowered, native_c())
+        got = np.zeros(8, "int32")
+        run(lowered, [numbers, numbers + 1, got], target=native_c())
+        np.testing.assert_array_equal(got, numbers * (numbers + 1))
