@@ -70,6 +70,10 @@ class TargetError(TreadleError):
     """A target string, CPU name or feature is not known."""
 
 
+class ChoiceError(TreadleError):
+    """A choice that was made beforehand, such as a record's, does not fit what it is given for."""
+
+
 class ToolchainError(TreadleError):
     """A linker or compiler is missing or fails."""
 

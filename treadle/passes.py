@@ -34,13 +34,31 @@ _LONGEST_MESSAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """What could have been chosen: its estimate in cycles of one core, None where it cannot be.
+
+    `reason` says why it was not; it is empty for what was chosen.
+    """
+
+    name: str
+    cycles: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
-    """What a pass chose for a node of the user's model, and why, for `treadle explain`."""
+    """What a pass chose for a node of the user's model, and why, for `treadle explain`.
+
+    `candidates` are all that could be chosen, where the pass compared them by estimates; `call` is
+    then the text by which a record names what it is chosen for.
+    """
 
     origin: str
     topic: str
     choice: str
     reason: str
+    candidates: tuple[Candidate, ...] = ()
+    call: str = ""
 
 
 _no_decisions: list[Decision] | None = None
@@ -90,12 +108,19 @@ def _read_override(path: Path) -> str | None:
     return path.read_text(encoding="utf-8")
 
 
-def decided(origin: str, topic: str, choice: str, reason: str | Callable[[], str]) -> None:
+def decided(
+    origin: str,
+    topic: str,
+    choice: str,
+    reason: str | Callable[[], str],
+    candidates: tuple[Candidate, ...] = (),
+    call: str = "",
+) -> None:
     """Record a decision where somebody collects them; a reason that costs time is a function."""
     made = _decisions.get()
     if made is not None:
         text = reason if isinstance(reason, str) else reason()
-        made.append(Decision(origin, topic, choice, text))
+        made.append(Decision(origin, topic, choice, text, candidates, call))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -61,7 +61,15 @@ def test_explain_says_what_became_of_every_node(
     assert fused["operators"][0] == "conv2d_nchwc"
     choices = {c["topic"]: c for c in fused["choices"]}
     assert choices["layout"]["choice"].startswith("NCHW")
-    assert choices["method"]["choice"] == "direct"
+    method = choices["method"]
+    assert method["choice"] == "direct"
+    assert method["call"].startswith("conv(float32[")
+    table = {c["name"]: c for c in method["candidates"]}
+    assert {"direct", "plain", "winograd-4", "strassen", "depthwise"} <= set(table)
+    assert table["direct"]["reason"] == ""
+    assert table["direct"]["cycles"] > 0
+    assert table["depthwise"]["cycles"] is None
+    assert all(c["reason"] for name, c in table.items() if name != "direct")
     assert "pool" in choices["ends"]["reason"]
     assert found["without_kernel"] == ["nothing", "flatten"]
 
@@ -70,7 +78,8 @@ def test_explain_prints_text(model: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["explain", str(model)]) == 0
     out = capsys.readouterr().out
     assert "nodes    conv, relu" in out
-    assert "method   direct: " in out
+    assert "method   direct: the least of the estimates" in out
+    assert "a channel has not one filter of its own" in out
     assert "2 nodes without a kernel" in out
 
 
@@ -231,5 +240,7 @@ def test_compile_says_once_which_record_does_not_fit(
     captured = capsys.readouterr()
     said = f"the record of kernel {kernel_name} does not fit it, which runs by default: "
     assert (captured.out + captured.err).count(said + "99 is no candidate of knob tile") == 1
+    assert main(["explain", str(model), "--kernel", kernel_name, "--records", str(path)]) == 0
+    assert f"note     {said}" in capsys.readouterr().out
     assert main(["run", str(saved), "--records", str(path)]) == 2
     assert f"--records cannot change {saved}" in capsys.readouterr().err

@@ -24,9 +24,10 @@ from treadle.ops.matmul import matmul
 from treadle.ops.movement import concat, gather, pad, reshape, slice_
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import mean
+from treadle.optimize.blocked import block_of
 from treadle.optimize.canonicalize import canonicalize
-from treadle.optimize.dense import panel_width
-from treadle.optimize.layout import block_of, choose_layouts
+from treadle.optimize.layout import choose_layouts
+from treadle.optimize.methods.product import panel_width
 from treadle.target.parse import parse_target
 
 

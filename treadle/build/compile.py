@@ -97,6 +97,7 @@ def compile_model(
     dynamic: bool = False,
     unchecked: bool = False,
     records: Records | str | os.PathLike[str] | None = None,
+    methods: Mapping[str, str] | None = None,
     report: Report | None = None,
 ) -> Executable:
     """Return a model compiled for `target`.
@@ -111,12 +112,14 @@ def compile_model(
     leaves out the check that indices that are data (`Gather`, `ScatterND`, ...) are inside of what
     they index: then those outside take the nearest element, or write nothing. `records`, or the
     file of that name, say how the schedules of some kernels are configured; the others are at
-    their defaults.
+    their defaults. `methods` names how some convolutions and products are computed, by the text of
+    the call (`treadle explain --json` has both); of the others the estimates decide.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
         TargetError: the target is not known.
         UsageError: an option is out of range, or `model` is none.
+        ChoiceError: a method in `methods` does not apply to its call.
         ConfigError: `records` names a file that holds other things than records.
 
     >>> exe = treadle.compile("resnet50.onnx")
@@ -133,7 +136,7 @@ def compile_model(
     check_limits(module)
     uses_winograd = get().winograd if winograd is None else winograd
     with use(winograd=uses_winograd):
-        return _compiled(module, machine, opt_level, unchecked, kept, notes)
+        return _compiled(module, machine, opt_level, unchecked, kept, notes, methods or {})
 
 
 def _compiled(
@@ -143,13 +146,15 @@ def _compiled(
     unchecked: bool,
     records: Records | None,
     report: Report,
+    methods: Mapping[str, str],
 ) -> Executable:
     """Return a graph compiled for a target; see `compile_model`."""
     checks = size_checks(module.main)
     refuse_broken(checks)
     with _Timer(report, "optimize"):
         settled = with_equal_sizes(module.main, (c.rule for c in checks))
-        main = optimize(drop_index_checks(settled) if unchecked else settled, target, opt_level)
+        checked = drop_index_checks(settled) if unchecked else settled
+        main = optimize(checked, target, opt_level, methods)
     say_graph("graph after all passes", main)
     kernels, calls = kernels_of(main, target)
     if records is not None:

@@ -16,7 +16,7 @@ from treadle.expr.nodes import Const, Expr, Var, all_of, free_vars
 from treadle.graph import nodes as g
 from treadle.graph.broadcasting import stretches
 from treadle.graph.nodes import Function, Node
-from treadle.graph.operator import Fusion, Group, Operator, ScheduleFn, Variant
+from treadle.graph.operator import Fusion, Group, Operator, ScheduleFn
 from treadle.graph.types import TensorType, tensor_type
 from treadle.loop import nodes as lp
 from treadle.loop.from_schedule import Case, cases_to_func
@@ -86,7 +86,7 @@ def lower_group(
         knobs = Knobs(config)
         cases = builder.scheduled(first, knobs)
         knobs.check_known()
-        func = cases_to_func(cases, name)
+        func = cases_to_func(cases, name, line_bytes=target.machine.line_bytes)
     func = without_stretching(func, _stretches(function))
     func.attrs["overwritable"] = overwritable(function)
     return cases, func
@@ -232,28 +232,18 @@ class _GroupBuilder:
         if isinstance(operator, Function):
             raise InternalError(f"function {operator.name} is called inside a fused group")
         args = [self.tensors[a][0] for a in node.args]
-        variant = self._variant(operator, node)
-        compute = operator.compute if variant is None else variant.compute
-        if compute is None:
+        if operator.compute is None:
             raise InternalError(f"operator {operator.name} has no compute")
-        made = compute(node.attrs, *args)
+        made = operator.compute(node.attrs, *args)
         stages = tuple(made) if isinstance(made, Sequence) else (made,)
         fields = node.type.fields if not isinstance(node.type, TensorType) else None
         self.tensors[node] = stages[-1:] if fields is None else stages[-len(fields) :]
-        self._consider(node, operator, variant, stages)
-
-    def _variant(self, operator: Operator[Any], node: g.Call) -> Variant[Any] | None:
-        types = [a.type for a in node.args]
-        for variant in operator.variants:
-            if variant.when(node.attrs, types, self.target):
-                return variant
-        return None
+        self._consider(node, operator, stages)
 
     def _consider(
         self,
         node: g.Call,
         operator: Operator[Any],
-        variant: Variant[Any] | None,
         stages: tuple[te.Tensor, ...],
     ) -> None:
         rank = _RANK.get(operator.fusion, 0)
@@ -263,8 +253,7 @@ class _GroupBuilder:
         if rank == 0 or rank < best:
             return
         self.anchor, self.anchor_stages = node, stages
-        schedules = operator.schedule if variant is None else variant.schedule
-        self.schedule = schedules.get(self.target.family, schedule_default)
+        self.schedule = operator.schedule.get(self.target.family, schedule_default)
         self.cases = operator.cases
 
 

@@ -57,8 +57,7 @@ def compiler_digest() -> str | None:
 
 def _code_of(operator: Operator[Any]) -> tuple[object, ...]:
     """Return what of a record decides the code of a kernel, comparable by identity."""
-    variants = tuple((v.compute, v.when, dict(v.schedule)) for v in operator.variants)
-    return operator.compute, operator.cases, dict(operator.schedule), variants
+    return operator.compute, operator.cases, dict(operator.schedule)
 
 
 _BUILT_IN = {operator: _code_of(operator) for operator in BUILT_IN}

@@ -12,7 +12,6 @@ import onnx
 
 from treadle.build.executable import Executable
 from treadle.build.group import build_group
-from treadle.build.kernel import Kernel
 from treadle.build.load import is_artifact
 from treadle.build.memory_plan import MemoryPlan, Step, StepKind
 from treadle.cli.arguments import add_compile_options, add_model
@@ -24,7 +23,7 @@ from treadle.frontend.importer import origin_of
 from treadle.frontend.onnx.files import open_model
 from treadle.graph.nodes import Call, Function, topological
 from treadle.graph.operator import Fusion, Operator
-from treadle.passes import Decision, recorded_decisions
+from treadle.passes import Candidate, Decision, recorded_decisions
 
 HELP = "say what was fused, which layout and kernel each node got, and why"
 
@@ -36,6 +35,8 @@ class Choice:
     topic: str
     choice: str
     reason: str
+    call: str = ""
+    candidates: tuple[Candidate, ...] = ()
 
 
 _NOT_A_KERNEL: dict[StepKind, Choice] = {
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     with recorded_decisions() as decisions:
         compiled = compile_file(arguments)
     if arguments.kernel is not None:
-        _explain_kernel(kernel_called(arguments.kernel, compiled.kernels), arguments)
+        _explain_kernel(compiled, arguments)
         return 0
     rows = explained(compiled, decisions)
     gone = without_kernel(_names(arguments.model), rows)
@@ -101,11 +102,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _explain_kernel(kernel: Kernel, arguments: argparse.Namespace) -> None:
+def _explain_kernel(compiled: Executable, arguments: argparse.Namespace) -> None:
+    kernel = kernel_called(arguments.kernel, compiled.kernels)
     if arguments.json:
-        print(json.dumps(knobs_json(kernel, is_space=arguments.space), indent=2))
+        found = knobs_json(kernel, compiled.notes, is_space=arguments.space)
+        print(json.dumps(found, indent=2))
     else:
-        print_knobs(kernel, is_space=arguments.space)
+        print_knobs(kernel, compiled.notes, is_space=arguments.space)
 
 
 def explained(compiled: Executable, decisions: Sequence[Decision]) -> list[Explained]:
@@ -148,7 +151,7 @@ def _row(
 def _choices(calls: Sequence[Call], decisions: Mapping[str, Sequence[Decision]]) -> list[Choice]:
     """Return what was decided for the anchors of a kernel, and why the kernel ends."""
     found = [
-        Choice(d.topic, d.choice, d.reason)
+        Choice(d.topic, d.choice, d.reason, d.call, d.candidates)
         for call in calls
         if isinstance(call.op, Operator) and call.op.fusion is Fusion.ANCHOR
         for d in decisions.get(call.origin, ())
@@ -185,6 +188,12 @@ def _json(compiled: Executable, rows: Sequence[Explained], gone: Sequence[str]) 
     }
 
 
+def candidate_text(candidate: Candidate) -> str:
+    """Return a line of the table of methods: name, thousands of cycles, why it was not chosen."""
+    cycles = "-" if candidate.cycles is None else f"{candidate.cycles / 1e3:.1f}"
+    return f"{candidate.name:<15} {cycles:>9} kcycles  {candidate.reason or 'chosen'}"
+
+
 def print_explanation(compiled: Executable, rows: Sequence[Explained], gone: Sequence[str]) -> None:
     """Print a paragraph per instruction, and which nodes have none."""
     out = console()
@@ -200,6 +209,8 @@ def print_explanation(compiled: Executable, rows: Sequence[Explained], gone: Seq
         for choice in row.choices:
             said = "" if choice.topic == "ends" else f"{choice.choice}: "
             print_row(out, choice.topic, said + choice.reason)
+            for candidate in choice.candidates:
+                print_row(out, "", candidate_text(candidate))
     if gone:
         out.print(f"\n{count_text(len(gone), 'node')} without a kernel")
         reason = "computed when compiled, without effect, or a view of memory: "

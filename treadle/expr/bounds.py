@@ -174,7 +174,6 @@ class Bounds:
     def __init__(self, ranges: Ranges, memo: dict[Expr, Interval] | None = None) -> None:
         self.facts = cast(Mapping[Expr, Interval], ranges)
         self.memo: dict[Expr, Interval] = {} if memo is None else memo
-        self._sums: dict[Expr, Affine] = {}
         self._relations: Relations | None = None
         self._is_relating = False
         self.has_relations = any(map(_is_relation, self.facts))
@@ -216,7 +215,7 @@ class Bounds:
             return found
         if isinstance(e, Binary) and e.op in ("min", "max"):
             return found.intersect(OF_BINARY[e.op](self.reach(e.a), self.reach(e.b)))
-        return found.intersect(self.of_sum(self.sum_of(e)))
+        return found.intersect(self.of_sum(decompose(e)))
 
     def of_sum(self, affine: Affine) -> Interval:
         """Return the interval of the exact value of a sum (which may not fit its dtype)."""
@@ -252,7 +251,7 @@ class Bounds:
     def _related(self) -> Relations:
         """Return the relations between atoms among the facts."""
         found = [
-            (self.sum_of(fact), span.lo, span.hi)
+            (decompose(fact), span.lo, span.hi)
             for fact, span in self.facts.items()
             if _is_relation(fact)
         ]
@@ -278,22 +277,15 @@ class Bounds:
         """True when the sum cannot wrap in its dtype."""
         return fits(self.plain_sum(affine), affine.dtype)
 
-    def sum_of(self, e: Expr) -> Affine:
-        """Return the affine form of an expression, remembered; it is shared: do not change it."""
-        found = self._sums.get(e)
-        if found is None:
-            found = self._sums[e] = decompose(e)
-        return found
-
     def _needs(self, e: Expr) -> Iterable[Expr]:
         """Return the nodes whose intervals `_evaluate` reads."""
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             if not is_integer(e.a.dtype):
                 return e.children if e.a.dtype == "bool" else ()
-            a, b = self.sum_of(e.a), self.sum_of(e.b)
+            a, b = decompose(e.a), decompose(e.b)
             return (e.a, e.b, *a.terms, *b.terms)
         if is_integer(e.dtype) and is_sum(e):
-            return self.sum_of(e).terms
+            return decompose(e).terms
         if not isinstance(e, Load) and (e.dtype == "bool" or is_integer(e.dtype)):
             return [c for c in e.children if c.dtype == "bool" or is_integer(c.dtype)]
         return ()
@@ -308,7 +300,7 @@ class Bounds:
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             return self._compare(e)
         is_number_sum = is_integer(e.dtype) and is_sum(e)
-        found = self.plain_sum(self.sum_of(e)) if is_number_sum else self._node(e)
+        found = self.plain_sum(decompose(e)) if is_number_sum else self._node(e)
         return found if fits(found, e.dtype) else dtype_interval(e.dtype)
 
     def _node(self, e: Expr) -> Interval:
@@ -356,7 +348,7 @@ class Bounds:
             if e.a.dtype != "bool":
                 return BOOL
             return truth(decide(e.op, subtract(self.memo[e.a], self.memo[e.b])))
-        a, b = self.sum_of(e.a), self.sum_of(e.b)
+        a, b = decompose(e.a), decompose(e.b)
         if not self.is_exact(a) or not self.is_exact(b):
             return truth(decide(e.op, subtract(self.memo[e.a], self.memo[e.b])))
         difference = a.plus(b, -1)

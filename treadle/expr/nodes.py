@@ -776,24 +776,26 @@ def substitute(
         return root
     if not all(isinstance(key, Var) for key in mapping):
         return rewrite(root, mapping.get, memo)
+    if leaves(root).isdisjoint(mapping):
+        return root
     done: dict[Expr, Expr] = {} if memo is None else memo
-    for var, value in mapping.items():
-        done[var] = value
+    done.update(mapping)
     stack = [root]
     while stack:
         node = stack[-1]
         if node in done:
             stack.pop()
-        elif leaves(node).isdisjoint(mapping):
+            continue
+        children, count = node.children, len(stack)
+        for child in children:
+            if child not in done:
+                if child.leaves_of.isdisjoint(mapping):
+                    done[child] = child
+                else:
+                    stack.append(child)
+        if len(stack) == count:
             stack.pop()
-            done[node] = node
-        else:
-            waiting = [c for c in node.children if c not in done]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            stack.pop()
-            done[node] = node.with_children(tuple([done[c] for c in node.children]))
+            done[node] = node.with_children(tuple([done[c] for c in children]))
     return done[root]
 
 

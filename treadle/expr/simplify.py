@@ -170,7 +170,7 @@ class Simplifier:
     def _operands(self, node: Expr) -> Iterable[Expr]:
         """Return what must be simplified before a node: its children, or the atoms of a sum."""
         if node.dtype == INDEX and is_sum(node):
-            return self._sum_of(node).terms
+            return decompose(node).terms
         return node.children
 
     def _under(self, cond: Expr, holds: bool) -> Simplifier | None:
@@ -193,9 +193,6 @@ class Simplifier:
         then = self.memo[node.then] if inside is None else inside.run(node.then)
         other = self.memo[node.other] if outside is None else outside.run(node.other)
         return self._rules(node.with_children((cond, then, other)))
-
-    def _sum_of(self, e: Expr) -> Affine:
-        return self.bounds.sum_of(e)
 
     def _node(self, node: Expr) -> Expr:
         """Return the simplified form of a node whose operands are in the memo."""
@@ -286,10 +283,10 @@ class Simplifier:
 
     def _sum(self, node: Expr) -> Expr:
         """Return a maximal sum in normal form; its atoms are simplified first."""
-        source = self._sum_of(node)
+        source = decompose(node)
         total = source.like({}, source.const)
         for atom, coef in source.terms.items():
-            total = total.plus(self._sum_of(self.memo.get(atom, atom)), coef)
+            total = total.plus(decompose(self.memo.get(atom, atom)), coef)
         return self._recombine(total).to_expr()
 
     def _recombine(self, s: Affine) -> Affine:
@@ -322,7 +319,7 @@ class Simplifier:
 
     def _partner(self, atom: Binary, divisor: int) -> tuple[Expr, int] | None:
         """Return (q, k) where the quotient that belongs to a remainder is k * q."""
-        quotient = self.division.quotient(self._sum_of(atom.a), divisor)
+        quotient = self.division.quotient(decompose(atom.a), divisor)
         if quotient.const or len(quotient.terms) != 1:
             return None
         ((partner, inner),) = quotient.terms.items()
@@ -330,7 +327,7 @@ class Simplifier:
 
     def _merge_symbolic(self, s: Affine, atom: Binary, coef: int) -> Affine | None:
         """x // n * n + x % n  ->  x: a remainder by 0 means nothing."""
-        x, n = self._sum_of(atom.a), self._sum_of(atom.b)
+        x, n = decompose(atom.a), decompose(atom.b)
         whole = product_of_sums(self.division.quotient_by_sum(x, n), n).times(coef)
         if not whole.terms or any(s.terms.get(a) != k for a, k in whole.terms.items()):
             return None
@@ -349,7 +346,7 @@ class Simplifier:
         have = s.terms.get(partner)
         if have is not None and have == coef * divisor * inner:
             rest = {a: c for a, c in s.terms.items() if a is not atom and a is not partner}
-            return s.like(rest, s.const).plus(self._sum_of(atom.a), coef)
+            return s.like(rest, s.const).plus(decompose(atom.a), coef)
         if inner != 1:
             return None
         for other, have in s.terms.items():
@@ -358,13 +355,13 @@ class Simplifier:
             outer = splat_value(other.b)
             if other.a is partner and outer is not None and outer > 0:
                 rest = {a: c for a, c in s.terms.items() if a is not atom and a is not other}
-                whole = self.division.remainder(self._sum_of(atom.a), divisor * outer)
+                whole = self.division.remainder(decompose(atom.a), divisor * outer)
                 return s.like(rest, s.const).plus(whole, coef)
         return None
 
     def _product(self, e: Binary) -> Expr | None:
         """Multiply out a product of short sums: (i + 1) * n  ->  i * n + n."""
-        a, b = self._sum_of(e.a), self._sum_of(e.b)
+        a, b = decompose(e.a), decompose(e.b)
         if (len(a.terms) + bool(a.const)) * (len(b.terms) + bool(b.const)) > _MAX_PRODUCT_TERMS:
             return None
         return product_of_sums(a, b).to_expr()
@@ -380,9 +377,9 @@ class Simplifier:
         if e.dtype != INDEX:
             return self._data_division(e)
         divisor = splat_value(e.b)
-        a = self._sum_of(e.a)
+        a = decompose(e.a)
         if divisor is None:
-            made = self.division.by_sum(cast(DivisionOp, op), a, self._sum_of(e.b))
+            made = self.division.by_sum(cast(DivisionOp, op), a, decompose(e.b))
             return None if made is None else made.to_expr()
         if divisor == 0:
             return None
@@ -419,7 +416,7 @@ class Simplifier:
     # ------------------------------------------------------------------ comparisons, min, max
 
     def _extreme(self, e: Binary) -> Expr | None:
-        a, b = self._sum_of(e.a), self._sum_of(e.b)
+        a, b = decompose(e.a), decompose(e.b)
         if not self.bounds.is_exact(a) or not self.bounds.is_exact(b):
             return None
         gap = self.bounds.of_sum(a.plus(b, -1))
@@ -436,7 +433,7 @@ class Simplifier:
             return None
         if e.op in ("gt", "ge"):
             return binary("lt" if e.op == "gt" else "le", e.b, e.a)
-        a, b = self._sum_of(e.a), self._sum_of(e.b)
+        a, b = decompose(e.a), decompose(e.b)
         if not self.bounds.is_exact(a) or not self.bounds.is_exact(b):
             return None
         difference = a.plus(b, -1)

@@ -79,16 +79,6 @@ One function is default schedule and template: what it chooses, it asks `knobs` 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Variant(Generic[A]):
-    """Another way to compute an operator, chosen where `when(attrs, types, target)` holds."""
-
-    name: str
-    compute: Callable[..., Sequence[Tensor] | Tensor]
-    schedule: Mapping[str, ScheduleFn]
-    when: Callable[[A, Sequence[Type], Target], bool]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Example:
     """One use of an operator, for tests and docs: input shapes (or arrays) and attributes.
 
@@ -125,7 +115,6 @@ class Operator(Generic[A]):
     attrs_type: type[Attrs] = Attrs
     fusion: Fusion = Fusion.OPAQUE
     schedule: Mapping[str, ScheduleFn] = field(default_factory=dict)
-    variants: tuple[Variant[A], ...] = ()
     cases: Callable[[Group, Target], Sequence[Expr]] | None = None
     """cases(group, target) -> conditions on open sizes: the kernel has a loop nest for each, made
     by `schedule` with `group.when`; the first that holds runs, another one if none does."""
@@ -140,6 +129,9 @@ class Operator(Generic[A]):
     binds: Callable[[A], tuple[Dim, ...]] | None = None
     """binds(attrs) -> the sizes that a call gives numbers: that in its last operand, or what its
     bodies decide."""
+    keeps_finite: bool = False
+    """Element-wise: True where finite elements give a finite one, whatever they are. Only then may
+    it run over padding lanes, which hold finite values of no meaning."""
     is_pure: bool = True
     """Calls with equal attributes and operands are equal; False for what each run draws."""
     control: Callable[..., Sequence[np.ndarray]] | None = None

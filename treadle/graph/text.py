@@ -59,6 +59,18 @@ def function_text(
     return _Printer(function, constants, origins).text()
 
 
+def call_text(call: Call) -> str:
+    """Return a call by what decides how it is computed: types of its operands, attributes.
+
+    "conv(float32[1, 3, 8, 8], const float32[4, 3, 3, 3], strides=(2, 2))": no values, no names of
+    the model's nodes, so that the same call of another model has the same text.
+    """
+    printer = _Printer(Function((), call), "elide", origins=False)
+    kinds = ("const " if isinstance(a, Constant) else "" for a in call.args)
+    parts = [f"{k}{printer.type_text(a.type)}" for k, a in zip(kinds, call.args, strict=True)]
+    return f"{printer.callee(call)}({', '.join([*parts, *printer.attribute_texts(call)])})"
+
+
 def listed_constants(function: Function) -> list[np.ndarray]:
     """Return the constants the text of `function` numbers: what `parse` needs back."""
     return [c.value for c in _listed(functions_of(function))]
@@ -126,12 +138,13 @@ class _Printer:
         return "\n".join([table, *bodies] if table else bodies)
 
     def _constant_line(self, constant: Constant, number: int) -> str:
-        head = f"const[{number}]: {self._type(constant.type)} sha {constant_digest(constant.value)}"
+        type_ = self.type_text(constant.type)
+        head = f"const[{number}]: {type_} sha {constant_digest(constant.value)}"
         return f"{head}{self._origin(constant.origin)}\n"
 
     def _function(self, function: Function, name: str) -> str:
         names: dict[Node, str] = {p: f"%{_quoted(p.name)}" for p in function.params}
-        params = ", ".join(f"{names[p]}: {self._type(p.type)}" for p in function.params)
+        params = ", ".join(f"{names[p]}: {self.type_text(p.type)}" for p in function.params)
         attrs = ", ".join(f"{k}={self._value(v)}" for k, v in function.attrs.items())
         lines = [f"fn {name}({params}){f' [{attrs}]' if attrs else ''} {{"]
         number = 0
@@ -160,13 +173,15 @@ class _Printer:
             return f"{names[node.value]}[{node.index}]{self._origin(node.origin)}"
         if not isinstance(node, Call):
             raise InternalError(f"a {type(node).__name__} is no statement")
-        parts = [names[a] for a in node.args]
-        if node.attrs is not None:
-            parts += [f"{k}={self._value(v)}" for k, v in _set_fields(node.attrs)]
-        call = f"{self._callee(node)}({', '.join(parts)})"
-        return f"{call} : {self._type(node.type)}{self._origin(node.origin)}"
+        parts = [*(names[a] for a in node.args), *self.attribute_texts(node)]
+        call = f"{self.callee(node)}({', '.join(parts)})"
+        return f"{call} : {self.type_text(node.type)}{self._origin(node.origin)}"
 
-    def _callee(self, call: Call) -> str:
+    def attribute_texts(self, call: Call) -> list[str]:
+        found = [] if call.attrs is None else _set_fields(call.attrs)
+        return [f"{name}={self._value(value)}" for name, value in found]
+
+    def callee(self, call: Call) -> str:
         if isinstance(call.op, Function):
             return self.function_names[call.op]
         return call.op.name
@@ -174,12 +189,12 @@ class _Printer:
     def _constant(self, node: Constant) -> str:
         if node in self.constants:
             return f"const[{self.constants[node]}]"
-        return f"{self._type(node.type)}{{{', '.join(map(str, _elements(node.value)))}}}"
+        return f"{self.type_text(node.type)}{{{', '.join(map(str, _elements(node.value)))}}}"
 
-    def _type(self, type_: Type) -> str:
+    def type_text(self, type_: Type) -> str:
         if isinstance(type_, TensorType):
             return f"{type_.dtype}[{', '.join(map(self._dim, type_.shape))}]"
-        return f"({', '.join(map(self._type, type_.fields))})"
+        return f"({', '.join(map(self.type_text, type_.fields))})"
 
     def _dim(self, dim: Dim) -> str:
         if not isinstance(dim, ex.Expr):

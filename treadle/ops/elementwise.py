@@ -54,6 +54,8 @@ def _math(
     function: Callable[[np.ndarray], Any],
     bounds: tuple[float, float] = (-4.0, 4.0),
     largest: float = math.inf,
+    *,
+    keeps_finite: bool = True,
 ) -> Operator[Any]:
     return unary(
         name,
@@ -61,6 +63,7 @@ def _math(
         lambda a, x: function(x),
         bounds=bounds,
         largest=largest,
+        keeps_finite=keeps_finite,
     )
 
 
@@ -75,25 +78,27 @@ _erfc = _vectorize(math.erfc)
 
 # Functions of one float.
 
-exp = _math("exp", te.exp, np.exp, (-20.0, 20.0))
-log = _math("log", te.log, np.log, (0.01, 20.0))
-sqrt = _math("sqrt", te.sqrt, np.sqrt, (0.0, 20.0))
-rsqrt = _math("rsqrt", te.rsqrt, lambda x: 1.0 / np.sqrt(x), (0.01, 20.0))
-reciprocal = _math("reciprocal", lambda x: 1.0 / x, lambda x: 1.0 / x, (0.1, 4.0))
+exp = _math("exp", te.exp, np.exp, (-20.0, 20.0), keeps_finite=False)
+log = _math("log", te.log, np.log, (0.01, 20.0), keeps_finite=False)
+sqrt = _math("sqrt", te.sqrt, np.sqrt, (0.0, 20.0), keeps_finite=False)
+rsqrt = _math("rsqrt", te.rsqrt, lambda x: 1.0 / np.sqrt(x), (0.01, 20.0), keeps_finite=False)
+reciprocal = _math(
+    "reciprocal", lambda x: 1.0 / x, lambda x: 1.0 / x, (0.1, 4.0), keeps_finite=False
+)
 sigmoid = _math("sigmoid", te.sigmoid, lambda x: 1.0 / (1.0 + np.exp(-x)), (-20.0, 20.0))
 tanh = _math("tanh", te.tanh, np.tanh)
 erf = _math("erf", te.erf, _erf)
 sin = _math("sin", te.sin, np.sin, (-30.0, 30.0), largest=1e5)
 cos = _math("cos", te.cos, np.cos, (-30.0, 30.0), largest=1e5)
 tan = _math("tan", te.tan, np.tan, (-1.5, 1.5), largest=1e5)
-asin = _math("asin", te.asin, np.arcsin, (-1.0, 1.0))
-acos = _math("acos", te.acos, np.arccos, (-1.0, 1.0))
+asin = _math("asin", te.asin, np.arcsin, (-1.0, 1.0), keeps_finite=False)
+acos = _math("acos", te.acos, np.arccos, (-1.0, 1.0), keeps_finite=False)
 atan = _math("atan", te.atan, np.arctan)
-sinh = _math("sinh", te.sinh, np.sinh)
-cosh = _math("cosh", te.cosh, np.cosh)
+sinh = _math("sinh", te.sinh, np.sinh, keeps_finite=False)
+cosh = _math("cosh", te.cosh, np.cosh, keeps_finite=False)
 asinh = _math("asinh", te.asinh, np.arcsinh)
-acosh = _math("acosh", te.acosh, np.arccosh, (1.0, 9.0))
-atanh = _math("atanh", te.atanh, np.arctanh, (-0.99, 0.99))
+acosh = _math("acosh", te.acosh, np.arccosh, (1.0, 9.0), keeps_finite=False)
+atanh = _math("atanh", te.atanh, np.arctanh, (-0.99, 0.99), keeps_finite=False)
 
 
 # Numbers: integers too.
@@ -374,6 +379,7 @@ cast: Operator[CastAttrs] = register(
         ),
         attrs_type=CastAttrs,
         fusion=Fusion.ELEMENTWISE,
+        keeps_finite=True,
         examples=(
             *(Example(((4, 5),), {"dtype": b}, (a,), -300, 300) for a, b in _CASTS),
             Example(((),), {"dtype": "int32"}),
@@ -480,10 +486,16 @@ def _numpy_mod(a: ModAttrs, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 add = pair("add", lambda a, x, y: x + y, lambda a, x, y: x + y)
 subtract = pair("subtract", lambda a, x, y: x - y, lambda a, x, y: x - y)
 multiply = pair("multiply", lambda a, x, y: x * y, lambda a, x, y: x * y)
-divide = pair("divide", _divide, _numpy_divide)
+divide = pair("divide", _divide, _numpy_divide, keeps_finite=False)
 """Integers truncate; an integer divided by zero is 0."""
 mod = pair(
-    "mod", _mod, _numpy_mod, attrs_type=ModAttrs, variety=({}, {"fmod": True}), bounds=(-9.0, 9.0)
+    "mod",
+    _mod,
+    _numpy_mod,
+    attrs_type=ModAttrs,
+    variety=({}, {"fmod": True}),
+    bounds=(-9.0, 9.0),
+    keeps_finite=False,
 )
 """The remainder of an integer by zero is 0."""
 minimum = pair("minimum", lambda a, x, y: te.min(x, y), lambda a, x, y: np.minimum(x, y))
@@ -606,6 +618,7 @@ prelu: Operator[Attrs] = register(
         reference=numpy_reference(lambda a, x, slope: np.where(x < 0, x * slope, x)),
         compute=compute_of("prelu", lambda a, x, slope: _select(x < 0, x * slope, x)),
         fusion=Fusion.BROADCAST,
+        keeps_finite=True,
         examples=(
             Example(((2, 3, 4, 5), (3, 1, 1))),
             Example(((2, 3), (1,))),
@@ -636,6 +649,7 @@ where: Operator[Attrs] = register(
             name="where",
         ),
         fusion=Fusion.BROADCAST,
+        keeps_finite=True,
         examples=(
             Example(((3, 4), (3, 4), (3, 4)), {}, ("bool", "float32", "float32")),
             Example(((4,), (3, 1), ()), {}, ("bool", "float32", "float32")),

@@ -90,11 +90,13 @@ def unary(
     bounds: tuple[float, float] = (-4.0, 4.0),
     largest: float = math.inf,
     check: Callable[[Any], None] = lambda attrs: None,
+    keeps_finite: bool = True,
 ) -> Operator[Any]:
     """Register and return an operator of one input that keeps shape and element type.
 
     `variety` are attribute values to test with, `bounds` the range of random inputs, `largest` the
-    size up to which results are exact; `check` raises TypeMismatch for impossible attributes.
+    size up to which results are exact; `check` raises TypeMismatch for impossible attributes;
+    `keeps_finite` see `Operator`.
     """
 
     def infer(attrs: Attributes, x: Type) -> Type:
@@ -109,6 +111,7 @@ def unary(
             compute=compute_of(name, scalar),
             attrs_type=attrs_type,
             fusion=Fusion.ELEMENTWISE,
+            keeps_finite=keeps_finite,
             examples=tuple(e for v in variety for e in unary_examples(allowed, bounds, v, largest)),
             flops=broadcast_size,
         )
@@ -133,6 +136,7 @@ def float_test(
             ),
             attrs_type=attrs_type,
             fusion=Fusion.ELEMENTWISE,
+            keeps_finite=True,
             examples=tuple(e for v in variety for e in unary_examples(FLOATS, (-1.0, 1.0), v)),
             flops=broadcast_size,
         )
@@ -172,6 +176,7 @@ def pair(
     attrs_type: type[Attrs] = Attrs,
     variety: tuple[dict[str, object], ...] = ({},),
     bounds: tuple[float, float] = (-4.0, 4.0),
+    keeps_finite: bool = True,
 ) -> Operator[Any]:
     """Register and return an operator of two inputs of one element type, broadcast.
 
@@ -194,6 +199,7 @@ def pair(
             compute=compute_of(name, scalar),
             attrs_type=attrs_type,
             fusion=Fusion.BROADCAST,
+            keeps_finite=keeps_finite,
             examples=tuple(e for v in variety for e in pair_examples(allowed, bounds, v)),
             flops=broadcast_size,
         )

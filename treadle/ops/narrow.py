@@ -271,6 +271,7 @@ narrow: Operator[NarrowAttrs] = register(
         compute=_narrow_compute,
         attrs_type=NarrowAttrs,
         fusion=Fusion.ELEMENTWISE,
+        keeps_finite=True,
         examples=tuple(_narrow_examples()),
         flops=broadcast_size,
     )

@@ -212,6 +212,7 @@ checked: Operator[CheckedAttrs] = register(
         rules=lambda a, result, x: iter((a.size_rule,)),
         attrs_type=CheckedAttrs,
         fusion=Fusion.ELEMENTWISE,
+        keeps_finite=True,
         examples=(
             Example(((2, 3),), {"rule": "within", "a": 2, "b": 3}),
             Example(((4,),), {"rule": "kept", "a": 4, "b": 0}, ("int8",), -9, 9),

@@ -16,20 +16,19 @@ multiplied in pairs, too, where there is an instruction; the sums are float32.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from treadle.dtype import bits, is_integer, is_signed, max_value, min_value
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, Node
-from treadle.graph.types import tensor_type
+from treadle.graph.types import known_sizes, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs
 from treadle.ops.lowered.dot import conv_dot, grouped, steps_in_word
 from treadle.ops.movement import broadcast_to, pad, reshape, slice_, transpose
 from treadle.optimize.channels import packed_constant
-from treadle.passes import decided
 from treadle.target.base import Target
 from treadle.target.intrinsics.dots import dot_for
 
@@ -49,7 +48,6 @@ class Factors:
     data: Node
     zero: int | Node
     weights: np.ndarray
-    why: str
 
     @property
     def method(self) -> str:
@@ -105,7 +103,7 @@ def small_factors(
     if steps < 2 or not isinstance(w, Constant):
         return None
     if dtype == "bfloat16" and dot_for(dtype, dtype, target) is not None:
-        return Factors(x, 0, w.value, "the target multiplies pairs of bfloat16")
+        return Factors(x, 0, w.value)
     if not is_integer(dtype) or bits(dtype) > 32:
         return None
     limits = _range(w, _DEPTH)
@@ -120,7 +118,7 @@ def small_factors(
     if not _is_small(limits) or not _is_small(_range(x, _DEPTH)):
         return None
     data = ew.cast(x, dtype="int16", origin=x.origin)
-    return Factors(data, 0, w.value.astype("int16"), "both factors are 16-bit numbers")
+    return Factors(data, 0, w.value.astype("int16"))
 
 
 def _byte_factors(x: Node, w: Constant, target: Target) -> Factors | None:
@@ -130,9 +128,9 @@ def _byte_factors(x: Node, w: Constant, target: Target) -> Factors | None:
     data, zero = parts
     dtype = tensor_type(data.type).dtype
     other = _BYTES[dtype == "int8"]
-    weights, why = w.value.astype("int8"), "data are bytes, weights signed ones"
+    weights = w.value.astype("int8")
     if dot_for(dtype, "int8", target) is not None:
-        return Factors(data, zero, weights, why)
+        return Factors(data, zero, weights)
     if dot_for(other, "int8", target) is None:
         return None
     flipped = ew.bitwise_xor(
@@ -141,8 +139,8 @@ def _byte_factors(x: Node, w: Constant, target: Target) -> Factors | None:
     moved = ew.cast(flipped, dtype=other, origin=x.origin)
     by = 128 if dtype == "int8" else -128
     if isinstance(zero, int):
-        return Factors(moved, zero + by, weights, why)
-    return Factors(moved, ew.add(zero, Constant.of(by, "int32"), origin=x.origin), weights, why)
+        return Factors(moved, zero + by, weights)
+    return Factors(moved, ew.add(zero, Constant.of(by, "int32"), origin=x.origin), weights)
 
 
 def _bytes_less_zero(x: Node, depth: int) -> tuple[Node, int | Node] | None:
@@ -205,19 +203,34 @@ def conv_of_steps(node: Call, factors: Factors) -> Node:
     w, attrs, origin = node.args[1], node.attrs, node.origin
     assert isinstance(w, Constant)
     assert isinstance(attrs, ConvAttrs)
-    decided(origin, "method", factors.method, factors.why)
     steps, channels = factors.steps, w.value.shape[1]
     x = in_whole_steps(factors.data, 1, channels, steps, origin)
     if factors.zero != 0 and any((*attrs.pads_before, *attrs.pads_after)):
         x, attrs = _padded_by_zero(x, attrs, factors, origin)
-    n, c, *spatial = tensor_type(x.type).shape
-    ndim = len(spatial)
-    apart = reshape(x, shape=(n, c // steps, steps, *spatial), origin=origin)
-    perm = (0, 1, *range(3, 3 + ndim), 2)
-    data = transpose(apart, perm=perm, origin=origin)
     weights = packed_constant(grouped(factors.weights, 1), w)
-    total = conv_dot.call(attrs, (data, weights), origin=origin)
+    ndim = weights.type.ndim - 3
+    how = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
+    words = _words(x, origin)
+    total = conv_dot(words, weights, **how, data=factors.data_type, origin=origin)
     return factors.less_zero(total, tuple(range(1, ndim + 2)), ndim, origin)
+
+
+def _words(x: Node, origin: str) -> Node:
+    """Return [n, c, *spatial] small integers as words of neighbouring channels, lowest first."""
+    dtype, (channels,) = tensor_type(x.type).dtype, known_sizes(tensor_type(x.type).shape[1:2])
+    steps, plain = steps_in_word(dtype), dtype if dtype.startswith("u") else f"u{dtype}"
+    made: Node | None = None
+    for k in range(steps):
+        at = {"begin": (k,), "end": (channels,), "strides": (steps,), "axes": (1,)}
+        part: Node = slice_(x, **at, origin=origin)
+        for wide in (plain, "uint32"):
+            part = ew.cast(part, dtype=wide, origin=origin)
+        if made is not None:
+            by = Constant.of(k * bits(dtype), "uint32")
+            part = ew.bitwise_or(made, ew.shift_left(part, by, origin=origin), origin=origin)
+        made = part
+    assert made is not None
+    return made
 
 
 def _padded_by_zero(

@@ -16,6 +16,7 @@ from treadle.optimize.fold import fold_empty, store_constants
 from treadle.optimize.fuse import fuse
 from treadle.optimize.halves import compute_halves_wide
 from treadle.optimize.layout import choose_layouts
+from treadle.optimize.methods.method import NO_CHOICES, Choices
 from treadle.optimize.quantised import multiply_quantised
 from treadle.optimize.resizes import convolve_before_resizing
 from treadle.optimize.verify import verify
@@ -23,7 +24,9 @@ from treadle.passes import Pipeline, pipeline
 from treadle.target.base import Target
 
 
-def graph_pipeline(target: Target, opt_level: int = 3) -> Pipeline[Function]:
+def graph_pipeline(
+    target: Target, opt_level: int = 3, choices: Choices = NO_CHOICES
+) -> Pipeline[Function]:
     """Return THE list of passes.
 
     Level 0 runs every operator as its own kernel, for debugging; 1 canonicalises and fuses.
@@ -48,7 +51,7 @@ def graph_pipeline(target: Target, opt_level: int = 3) -> Pipeline[Function]:
             # After normalisations went into the weights, which are split here.
             ("convolve_before_resizing", convolve_before_resizing),
             # Before fusion: the packing of weights and the padding it makes take part in it.
-            ("choose_layouts", lambda f: choose_layouts(f, target)),
+            ("choose_layouts", lambda f: choose_layouts(f, target, choices)),
             # What the layouts left next to each other: transforms that cancel, dead constants.
             ("canonicalize", canonicalize),
             # Before fusion, which takes products and softmaxes for kernels of their own.
@@ -90,15 +93,20 @@ def _with_bodies(function: Function, change: Callable[[Function], Function]) -> 
     return rewrite(function, rule)
 
 
-def optimize(function: Function, target: Target, opt_level: int = 3) -> Function:
+def optimize(
+    function: Function, target: Target, opt_level: int = 3, choices: Choices = NO_CHOICES
+) -> Function:
     """Return `function` as calls of fused functions, each of which becomes a kernel.
 
+    `choices` name methods of calls, by their `call_text`; the others are chosen by estimates.
+
     Raises:
+        ChoiceError: a method named in `choices` does not apply.
         ModelError: constants of the model cannot be evaluated.
         InternalError: a pass breaks the graph or changes the type of the result.
     """
-    whole = _with_bodies(function, lambda body: optimize(body, target, opt_level))
-    result = graph_pipeline(target, opt_level).run(whole, label=function.name or "main")
+    whole = _with_bodies(function, lambda body: optimize(body, target, opt_level, choices))
+    result = graph_pipeline(target, opt_level, choices).run(whole, label=function.name or "main")
     if result.type != function.type:
         raise InternalError(f"the passes turn a {function.type} into a {result.type}")
     return result

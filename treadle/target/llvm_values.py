@@ -158,6 +158,8 @@ class Values:
             return e.indices if parts is None or not _is_strided(parts) else parts
         if isinstance(e, Apply):
             return self._registers_of(e)
+        if isinstance(e, Neighbours) and e.word is not None:
+            return (e.word,)
         if isinstance(e, Neighbours) and self.mask is None:
             return e.children if e.place is None else (e.place.base,)
         if isinstance(e, Select) and self._branches(e):
@@ -228,6 +230,10 @@ class Values:
             element = element_type(e.dtype)
             repeated = known * (e.lanes // e.count)
             return f"<{', '.join(f'{element} {text}' for text in repeated)}>"
+        if e.word is not None:
+            source = register_type(e.word.dtype, e.word.lanes)
+            target = register_type(e.dtype, e.lanes)
+            return self.b.let(f"bitcast {source} {self._ready(e.word)} to {target}")
         if e.place is not None and self.mask is None:
             base, lanes = self._ready(e.place.base), e.lanes // e.count
             return self.words.load(e.place.buffer, base, e.place.stride, lanes, e.count)

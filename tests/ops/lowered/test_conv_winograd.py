@@ -27,7 +27,7 @@ from treadle.ops.lowered.conv_winograd import (
     padded_extent,
 )
 from treadle.ops.movement import pad
-from treadle.optimize.winograd import transform_weights
+from treadle.optimize.methods.winograd_weights import transform_weights
 from treadle.target.base import Target
 
 BOTH_WAYS = [(tile, taps) for tile in TILES for taps in (2, 3)]

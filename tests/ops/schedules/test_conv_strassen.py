@@ -13,8 +13,8 @@ from tests.targets import MACHINES
 from treadle.build.kernel import Kernel
 from treadle.graph.operator import OPERATORS, Example
 from treadle.ops.lowered.conv_strassen import tiles_of
-from treadle.optimize.conv_strassen import PointwiseShape, plan_pointwise
 from treadle.optimize.layout import block_of
+from treadle.optimize.methods.conv_strassen import PointwiseShape, plan_pointwise
 from treadle.target.llvm import spill_count
 
 

@@ -16,7 +16,7 @@ from treadle.graph.nodes import Var
 from treadle.graph.operator import OPERATORS, Example
 from treadle.graph.types import TensorType
 from treadle.ops.lowered.dense_packed import dense_packed
-from treadle.optimize.dense import panel_width
+from treadle.optimize.methods.product import panel_width
 from treadle.target.base import Target
 from treadle.target.llvm import spill_count
 

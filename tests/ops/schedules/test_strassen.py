@@ -9,7 +9,8 @@ import pytest
 from tests.ops.schedules.compiled import check, kernel_of
 from tests.targets import MACHINES
 from treadle.ops.lowered.matmul_strassen import PRODUCTS, TRAILER
-from treadle.optimize.strassen import ProductShape, strassen_width
+from treadle.ops.schedules.estimates import MatmulShape
+from treadle.optimize.methods.product_strassen import strassen_width
 from treadle.target.llvm import spill_count
 
 
@@ -22,8 +23,7 @@ def shapes(rows: int, steps: int, pairs: int, width: int) -> tuple[tuple[int, ..
 @pytest.mark.parametrize("rows", [128, 197])
 def test_sums_stay_in_registers(rows: int, machine: str) -> None:
     target = MACHINES[machine]
-    width = strassen_width(ProductShape(1, rows, 3072, 768), target)
-    assert width is not None
+    width = strassen_width(MatmulShape(1, rows, 3072, 768), target)
     how = {"m": rows, "n": 4 * width, "half": -(-rows // 2)}
     asm = kernel_of(target, "dense_strassen", *shapes(rows, 768, 2, width), **how).asm()
     assert "prefetch" in asm or "prfm" in asm

@@ -61,7 +61,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     groups = group.attrs.groups  # channels of two groups read nothing in common
     taps = _taps(total, group.attrs)
     unused = getattr(group.attrs, "unused", 0)
-    tile = _image_tile(
+    tile = image_tile(
         (_inside(result, oh), _inside(result, ow)), known(oc) // groups, target, registers, knobs,
         whole=groups > 1, taps=taps, reduction=_steps(total, unused),
     )  # fmt: skip
@@ -139,7 +139,7 @@ def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
     *deep, oh, ow = (step for step, _ in parts)
     phases = [phase for _, phase in parts]
     registers = max(1, known(ocb) // lanes_of(result, target))
-    tile = _image_tile((sizes[-2], sizes[-1]), known(oc), target, registers, knobs, whole=False)
+    tile = image_tile((sizes[-2], sizes[-1]), known(oc), target, registers, knobs, whole=False)
     oc_outer, oc_inner = result.split(oc, factor=tile.vectors)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
@@ -162,7 +162,7 @@ def _image_axes(result: Stage, *, flat: bool = False) -> tuple[IterVar, ...]:
     return (n, oc, one, *deep, ocb) if flat else (n, oc, *deep, one, ocb)
 
 
-def _image_tile(
+def image_tile(
     image: tuple[int, int],
     vectors: int,
     target: Target,
@@ -268,7 +268,8 @@ def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
             total.skip_outside(axis, data, dim, along.before, along.before + along.size)
 
 
-_MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
+_MOST_BANDS = 4096
+"""Sizes of a band that are looked at, whatever the image."""
 
 
 def rows_per_band(

@@ -53,7 +53,8 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     vectors = max(1, width // lanes)
     *batch, m, _ = compute_of(result).axis
     row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
-    joint = _joint_rows(batch, m, best_rows(0, vectors, row_bytes, target), knobs)
+    matrices = prod(map(known, batch))
+    joint = joint_rows(matrices, known(m), best_rows(0, vectors, row_bytes, target), knobs)
     tile = Tile(joint or pick_rows(knobs, known(m), vectors, row_bytes, target), vectors)
     block = None if joint else _row_block(sums, tile, target, knobs)
     _schedule(group, sums, tile, lanes, block, knobs, is_joint=joint > 0)
@@ -78,7 +79,7 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     usual = min(columns, 4 if 0 < rows <= 4 else 2)
     vectors = knobs.option("vectors", usual, range(1, min(columns, 4) + 1))
     most = max(1, (target.vector_registers - 3 * vectors - 2) // vectors)
-    joint = _joint_rows(batch, m, most, knobs)
+    joint = joint_rows(prod(map(known, batch)), rows, most, knobs)
     tile = Tile(joint or _even_rows(rows, most, knobs), vectors)
     _schedule(group, sums, tile, lanes, None, knobs, is_joint=joint > 0)
     if knobs.flag("unroll", default=True):
@@ -100,7 +101,7 @@ def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *_, m, n = compute_of(result).axis
-    tile = _tile(known(m), known(n), lanes, target, knobs)
+    tile = matmul_tile(known(m), known(n), lanes, target, knobs)
     _schedule(group, sums, tile, lanes, None, knobs)
 
 
@@ -149,12 +150,11 @@ def _schedule(
             result.prefetch(tensor, place, 0)
 
 
-def _joint_rows(batch: list[IterVar], m: IterVar, most: int, knobs: Knobs) -> int:
+def joint_rows(matrices: int, rows: int, most: int, knobs: Knobs) -> int:
     """Return the rows of a tile of several matrices where each has few rows; 0 for one by one.
 
     Knob "matrices": as many as make the fewest tiles, of these the fewest, so that tiles are alike.
     """
-    matrices, rows = prod(map(known, batch)), known(m)
     if matrices < 2 or not 0 < 2 * rows <= most or not knobs.flag("joint", default=True):
         return 0
     counts = range(1, most // rows + 1)
@@ -257,7 +257,8 @@ def _inline_tail(group: Group, sums: Stage) -> None:
             stage.compute_root()
 
 
-def _tile(rows: int, columns: int, lanes: int, target: Target, knobs: Knobs) -> Tile:
+def matmul_tile(rows: int, columns: int, lanes: int, target: Target, knobs: Knobs) -> Tile:
+    """Return knob "tile": rows x vectors in registers for a product of such sizes; 0: unknown."""
     vectors = max(1, -(-columns // lanes))
     if vectors % MOST_VECTORS == 0 or vectors > 2 * MOST_VECTORS:
         vectors = MOST_VECTORS

@@ -134,10 +134,12 @@ def conv_tile(
     ]
     whole = (filters, max(rows, 1), vectors)
     choices = candidates or [ConvTile(1, 1, 1)]
-    return knobs.pick("tile", choices, cost=lambda t: _cost(t, whole, target))
+    return knobs.pick("tile", choices, cost=lambda t: conv_tile_cost(t, whole, target))
 
 
-def _cost(tile: ConvTile, whole: tuple[int, int, int], target: Target) -> tuple[float, int]:
+def conv_tile_cost(
+    tile: ConvTile, whole: tuple[int, int, int], target: Target
+) -> tuple[float, int]:
     """Return the cycles of one reduction step over everything; bodies for remainders cost a bit."""
     sizes = (tile.filters, tile.height, tile.vectors)
     blocks = prod(-(-n // size) for n, size in zip(whole, sizes, strict=True))

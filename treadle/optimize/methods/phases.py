@@ -6,7 +6,7 @@ of the input with every stride-th tap, turned round (Shi et al., "Is the deconvo
 same as a convolutional layer?", 2016). Two ways to run them:
 
 - one after the other by the operator `phased_conv_nchwc`, each with the taps it has, written to
-  where its outputs lie (`in_turn`);
+  where its outputs lie (`by_phase`);
 - as one convolution with a stride product times the filters, as they read the same windows: taps
   that a phase does not have are zeros, and the operator `interleave_phases` puts the phases in
   order (`phases_of`). It fills blocks of channels where there are fewer filters.
@@ -19,6 +19,7 @@ from math import prod
 
 import numpy as np
 
+from treadle.graph.nodes import Call
 from treadle.graph.types import TensorType, known_sizes
 from treadle.ops.conv import ConvAttrs, ConvTransposeAttrs, TransposedAxis, transposed_axes
 from treadle.ops.lowered.conv_phased import PhasedConvAttrs, phased_axes
@@ -45,8 +46,8 @@ class Phases:
         split = full.reshape(*w.shape[:2], *(n for a in self.axes for n in (a.taps, a.stride)))
         rank = len(self.axes)
         taps, phases = range(2, 2 + 2 * rank, 2), range(3, 3 + 2 * rank, 2)
-        turned = np.flip(split, tuple(taps)).transpose(*phases, 1, 0, *taps)
-        return np.ascontiguousarray(turned.reshape(-1, w.shape[0], *(a.taps for a in self.axes)))
+        ordered = np.flip(split, tuple(taps)).transpose(*phases, 1, 0, *taps)
+        return np.ascontiguousarray(ordered.reshape(-1, w.shape[0], *(a.taps for a in self.axes)))
 
     def repeated(self, value: np.ndarray, rank: int) -> np.ndarray:
         """Return what broadcasts with [n, oc, *spatial] (`rank` axes) for every phase."""
@@ -55,6 +56,14 @@ class Phases:
         times = [1] * value.ndim
         times[1 - rank] = self.count
         return np.tile(value, times)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Phased:
+    """A value whose phases [n, phases * c, *steps] the call `made`, of the same graph, computes."""
+
+    made: Call
+    phases: Phases
 
 
 def phases_of(attrs: ConvTransposeAttrs, data: TensorType, weights: TensorType) -> Phases | str:
@@ -75,7 +84,7 @@ def phases_of(attrs: ConvTransposeAttrs, data: TensorType, weights: TensorType) 
 
 
 @dataclass(frozen=True, slots=True)
-class InTurn:
+class ByPhase:
     """The attributes of `phased_conv_nchwc`; zeros the input needs, negative: what to leave out."""
 
     axes: tuple[TransposedAxis, ...]
@@ -93,11 +102,11 @@ class InTurn:
         split = full.reshape(*w.shape[:2], *(n for a in self.axes for n in (a.taps, a.stride)))
         taps, phases = tuple(range(2, 2 + 2 * rank, 2)), tuple(range(3, 3 + 2 * rank, 2))
         shifts = [-shift for shift in self.conv.shifts]
-        turned = np.roll(np.flip(split, taps), shifts, phases)
-        return np.ascontiguousarray(turned.transpose(1, 0, *phases, *taps))
+        ordered = np.roll(np.flip(split, taps), shifts, phases)
+        return np.ascontiguousarray(ordered.transpose(1, 0, *phases, *taps))
 
 
-def in_turn(attrs: ConvTransposeAttrs, data: TensorType, weights: TensorType) -> InTurn:
+def by_phase(attrs: ConvTransposeAttrs, data: TensorType, weights: TensorType) -> ByPhase:
     """Return how a transposed convolution of one group runs phase by phase over static sizes."""
     axes = transposed_axes(attrs, data.static_shape[2:], weights.static_shape[2:])
     conv = PhasedConvAttrs(
@@ -110,4 +119,4 @@ def in_turn(attrs: ConvTransposeAttrs, data: TensorType, weights: TensorType) ->
     before = tuple((a.taps - 1) * a.step - a.first for a in axes)
     reach = (p.reach for p in phased_axes(conv))
     held = zip(reach, before, data.static_shape[2:], strict=True)
-    return InTurn(axes, conv, before, tuple(end - start - size for end, start, size in held))
+    return ByPhase(axes, conv, before, tuple(end - start - size for end, start, size in held))

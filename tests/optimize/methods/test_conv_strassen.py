@@ -10,22 +10,16 @@ import numpy as np
 import pytest
 
 from tests.optimize.cases import function, laid_out_for, var
+from tests.optimize.methods.asked import Asked, asked
 from tests.targets import AVX512 as TARGET
 from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Call, Constant, Module, Node, Var
-from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
-from treadle.ops.conv import ConvAttrs, conv
+from treadle.ops.conv import conv
 from treadle.ops.movement import pad
-from treadle.optimize.channels import ChannelOrder
-from treadle.optimize.conv_strassen import (
-    PointwiseShape,
-    PointwiseStrassen,
-    plan_pointwise,
-    pointwise_shape,
-)
-from treadle.optimize.strassen import Budget
+from treadle.optimize.methods import shared
+from treadle.optimize.methods.conv_strassen import PointwiseShape, plan_pointwise
 from treadle.settings import use
 
 LARGE = PointwiseShape(1, 32, 32, 48, 48, 16)
@@ -40,7 +34,7 @@ def weights(outputs: int, inputs: int) -> np.ndarray:
 @pytest.fixture
 def every_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let it run wherever it is possible."""
-    monkeypatch.setattr("treadle.optimize.conv_strassen.WORTHWHILE", 1e9)
+    monkeypatch.setattr("treadle.optimize.methods.conv_strassen._WORTHWHILE", 1e9)
 
 
 def laid_out(*outputs: Call, x: Var) -> Counter[str]:
@@ -99,50 +93,44 @@ def test_a_position_that_is_not_finite_spoils_no_other(value: float) -> None:
 # ---- where it is chosen --------------------------------------------------------------------------
 
 
-def maker_of(
-    shape: PointwiseShape, w: np.ndarray, budget: Budget | None = None
-) -> tuple[bool, str]:
-    """Return whether a convolution of such a shape runs so, and why."""
-    order = ChannelOrder.natural(shape.steps, shape.block)
-    x = var("x", shape.batch, shape.inputs, shape.height, shape.width, shape.block)
-    node = conv(var("y", 1, shape.steps, 1, 1), Constant.of(w))
-    chosen, why = PointwiseStrassen(TARGET, budget or Budget()).maker(
-        node, x, order, Constant.of(w)
+def asked_of(w: np.ndarray, height: int = 32, **attrs: object) -> Asked:
+    """Return what is said of a convolution of images of `height` x 32 with weights `w`."""
+    groups = attrs.get("groups", 1)
+    assert isinstance(groups, int)
+    return asked(
+        conv(var("x", 1, w.shape[1] * groups, height, 32), Constant.of(w), **attrs), TARGET
     )
-    return chosen is not None, why()
 
 
 def test_large_ones_run_by_it() -> None:
-    is_chosen, why = maker_of(LARGE, weights(768, 768))
-    assert is_chosen, why
-    assert "estimated" in why
+    assert asked_of(weights(768, 768)).choice == "strassen"
 
 
 @pytest.mark.parametrize(
-    "shape", [replace(LARGE, height=2), replace(LARGE, outputs=4), replace(LARGE, inputs=4)]
+    ("outputs", "inputs", "height"), [(768, 768, 2), (64, 768, 32), (768, 64, 32)]
 )
-def test_others_run_directly(shape: PointwiseShape) -> None:
-    is_chosen, why = maker_of(shape, weights(shape.outputs * 16, shape.steps))
-    assert not is_chosen
-    assert "estimated" in why
+def test_others_run_directly(outputs: int, inputs: int, height: int) -> None:
+    found = asked_of(weights(outputs, inputs), height)
+    assert found.choice == "direct"
+    assert found.candidates["strassen"].cycles is not None
+    assert found.against("strassen")
 
 
 def test_it_can_be_forbidden() -> None:
     with use(winograd=False):
-        is_chosen, why = maker_of(LARGE, weights(768, 768))
-    assert not is_chosen
-    assert "switched off" in why
+        assert asked_of(weights(768, 768)).against("strassen") == "it is switched off"
 
 
-def test_weights_grow_only_so_far_and_channels_must_be_even() -> None:
+def test_weights_grow_only_so_far_and_channels_must_be_even(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     w = weights(768, 768)
-    is_chosen, why = maker_of(LARGE, w, Budget(1 << 20))
-    assert not is_chosen
-    assert "grow too much" in why
     w[:, 9] *= 1e5
-    is_chosen, why = maker_of(LARGE, w)
-    assert not is_chosen
-    assert "lose digits" in why
+    assert "lose digits" in asked_of(w).against("strassen")
+    monkeypatch.setattr(shared, "MOST_BYTES", 1 << 20)
+    found = asked_of(weights(768, 768))
+    assert found.choice == "direct"
+    assert "grow too much" in found.against("strassen")
 
 
 def test_cores_take_parts_of_an_image() -> None:
@@ -153,18 +141,12 @@ def test_cores_take_parts_of_an_image() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attrs", "kernel", "channels"),
-    [
-        (ConvAttrs(), (3, 3), 64),
-        (ConvAttrs(pads_before=(1, 1)), (1, 1), 64),
-        (ConvAttrs(groups=2), (1, 1), 64),
-    ],
+    ("kernel", "attrs"),
+    [((3, 3), {}), ((1, 1), {"pads_before": (1, 1)}), ((1, 1), {"groups": 2})],
 )
-def test_what_it_is_not_for(attrs: ConvAttrs, kernel: tuple[int, int], channels: int) -> None:
-    order = ChannelOrder.natural(channels, 16)
-    image = TensorType((1, order.chunks, 9, 9, 16), "float32")
-    filters = TensorType((64, channels, *kernel), "float32")
-    assert pointwise_shape(attrs, image, filters, order) is None
+def test_what_it_is_not_for(kernel: tuple[int, int], attrs: dict[str, object]) -> None:
+    w = np.ones((64, 32, *kernel), np.float32)
+    assert asked_of(w, **attrs).against("strassen").startswith("it is for 1x1 convolutions")
 
 
 @pytest.mark.usefixtures("every_shape")

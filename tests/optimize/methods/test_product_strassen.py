@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.optimize.cases import function, laid_out_for, var
+from tests.optimize.methods.asked import Asked, asked
 from tests.targets import AVX2 as NARROW
 from tests.targets import AVX512 as TARGET
 from treadle.build.compile import compile_model
@@ -18,21 +18,15 @@ from treadle.graph.nodes import Call, Constant, Module, Var
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import dense_strassen, strassen_blocks
 from treadle.ops.matmul import matmul
-from treadle.optimize import dense
-from treadle.optimize.strassen import (
-    ProductShape,
-    are_rows_even,
-    column_units,
-    extra_bytes,
-    pack_strassen,
-    strassen_width,
-    why_strassen,
-)
+from treadle.optimize.methods import shared
+from treadle.optimize.methods.product import extra_bytes
+from treadle.optimize.methods.strassen_weights import are_rows_even, column_units, pack_strassen
 from treadle.settings import use
 from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
 
-LARGE = ProductShape(1, 128, 3072, 768)
+LARGE = (1, 128, 3072, 768)
+"""Matrices, rows, columns, steps."""
 RNG = np.random.default_rng(0)
 
 
@@ -107,44 +101,48 @@ def test_a_row_that_is_not_finite_spoils_no_other(value: float) -> None:
 # ---- where it is chosen --------------------------------------------------------------------------
 
 
+def asked_of(shape: tuple[int, int, int, int], w: np.ndarray | None = None) -> Asked:
+    matrices, rows, columns, steps = shape
+    x = var("x", matrices, rows, steps)
+    return asked(matmul(x, Constant.of(weights(steps, columns) if w is None else w)), TARGET)
+
+
 @pytest.mark.parametrize(
     "shape",
     [
         LARGE,
-        ProductShape(1, 128, 768, 3072),
-        ProductShape(1, 197, 2304, 768),
-        ProductShape(8, 128, 3072, 768),
-        ProductShape(1, 10_000, 1024, 1024),
-        ProductShape(1, 128, 768, 768, sharing=3),
-        replace(LARGE, rows=64),
+        (1, 128, 768, 3072),
+        (1, 197, 2304, 768),
+        (8, 128, 3072, 768),
+        (1, 10_000, 1024, 1024),
+        (1, 64, 3072, 768),
     ],
 )
-def test_large_products_run_by_it(shape: ProductShape) -> None:
-    width = strassen_width(shape, TARGET)
-    assert width is not None
+def test_large_products_run_by_it(shape: tuple[int, int, int, int]) -> None:
+    found = asked_of(shape)
+    assert found.choice == "strassen"
+    width = found.call_of(dense_strassen).args[1].type.static_shape[-1]  # type: ignore[union-attr]
     assert width % TARGET.lanes() == 0
 
 
 @pytest.mark.parametrize(
     "shape",
     [
-        replace(LARGE, steps=767),
-        replace(LARGE, rows=1),
-        replace(LARGE, rows=16),
-        replace(LARGE, rows=40),
-        ProductShape(1, 128, 64, 64),
-        ProductShape(1, 64, 256, 256),
+        (1, 128, 3072, 767),
+        (1, 1, 3072, 768),
+        (1, 16, 3072, 768),
+        (1, 40, 3072, 768),
+        (1, 128, 64, 64),
+        (1, 64, 256, 256),
     ],
 )
-def test_others_run_directly(shape: ProductShape) -> None:
-    assert strassen_width(shape, TARGET) is None
+def test_others_run_directly(shape: tuple[int, int, int, int]) -> None:
+    assert asked_of(shape).choice == "panels"
 
 
 def test_it_can_be_forbidden() -> None:
     with use(winograd=False):
-        assert strassen_width(LARGE, TARGET) is None
-        assert "switched off" in why_strassen(LARGE, TARGET)
-    assert strassen_width(LARGE, TARGET) is not None
+        assert asked_of(LARGE).against("strassen") == "it is switched off"
 
 
 def laid_out(*outputs: Call, x: Var) -> Counter[str]:
@@ -152,15 +150,14 @@ def laid_out(*outputs: Call, x: Var) -> Counter[str]:
 
 
 def test_products_of_the_same_values_share_their_sums() -> None:
-    x = var("x", 1, 128, 512)
-    made = laid_out(*(matmul(x, Constant.of(weights(512, 1024))) for _ in range(3)), x=x)
+    x = var("x", 1, 128, 768)
+    made = laid_out(*(matmul(x, Constant.of(weights(768, 768))) for _ in range(3)), x=x)
     assert made["strassen_blocks"] == 1
     assert made["dense_strassen"] == 3
 
 
 def test_weights_grow_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    shape = ProductShape(1, 128, 2048, 512)
-    monkeypatch.setattr(dense, "MOST_BYTES", extra_bytes(shape) * 5 // 2)
+    monkeypatch.setattr(shared, "MOST_BYTES", extra_bytes(512, 2048) * 5 // 2)
     x = var("x", 128, 512)
     made = laid_out(*(matmul(x, Constant.of(weights(512, 2048))) for _ in range(3)), x=x)
     assert made["dense_strassen"] == 2

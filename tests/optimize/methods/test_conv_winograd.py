@@ -9,6 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.optimize.cases import var
+from tests.optimize.methods.asked import Asked, asked
 from tests.targets import AVX512
 from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
@@ -17,18 +19,29 @@ from treadle.graph.text import function_text
 from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs, conv
+from treadle.ops.lowered.conv_winograd import WinogradAttrs, conv2d_winograd_nchwc
 from treadle.ops.pool import max_pool
-from treadle.optimize.winograd import transform_weights, winograd_in_groups, winograd_tile
+from treadle.optimize.methods.winograd_weights import transform_weights
 from treadle.settings import use
 
 TARGET = replace(AVX512, cores=1)
 SAME = ConvAttrs(pads_before=(1, 1), pads_after=(1, 1))
 
 
-def _tile(channels: int, filters: int, size: int, attrs: ConvAttrs = SAME, **more: str) -> object:
-    data = TensorType((1, channels, size, size), more.get("dtype", "float32"))
-    weights = TensorType((filters, channels // attrs.groups, 3, 3), data.dtype)
-    return winograd_tile(attrs, data, weights, 16, TARGET)
+def _asked(
+    channels: int, filters: int, size: int, attrs: ConvAttrs = SAME, dtype: str = "float32"
+) -> Asked:
+    x = var("x", 1, channels, size, size, dtype=dtype)
+    weights = np.ones((filters, channels // attrs.groups, 3, 3), dtype)
+    return asked(conv.call(attrs, (x, Constant.of(weights))), TARGET)
+
+
+def _tile(
+    channels: int, filters: int, size: int, attrs: ConvAttrs = SAME, dtype: str = "float32"
+) -> int | None:
+    """Return the tile with which a convolution is filtered, None where it is not."""
+    name, _, tile = _asked(channels, filters, size, attrs, dtype).choice.partition("-")
+    return int(tile) if name == "winograd" else None
 
 
 @pytest.mark.parametrize(("channels", "size"), [(64, 56), (128, 28), (64, 224), (256, 56)])
@@ -72,10 +85,13 @@ def test_other_types_and_an_empty_result_run_directly() -> None:
 
 
 def _in_groups(groups: int, width: int, size: int) -> tuple[int, int] | None:
-    data = TensorType((1, groups * width, size, size), "float32")
-    weights = TensorType((groups * width, width, 3, 3), "float32")
-    attrs = replace(SAME, groups=groups)
-    return winograd_in_groups(attrs, data, weights, max(1, 16 // width), 16, TARGET)
+    """Return how many groups are taken as one, and the tile; None where groups are not filtered."""
+    found = _asked(groups * width, groups * width, size, replace(SAME, groups=groups))
+    if not found.choice.startswith("winograd"):
+        return None
+    attrs = found.call_of(conv2d_winograd_nchwc).attrs
+    assert isinstance(attrs, WinogradAttrs)
+    return groups // attrs.groups, attrs.tile
 
 
 def test_groups_of_whole_blocks_run_in_tiles() -> None:

@@ -13,6 +13,7 @@ from tests.optimize.cases import assert_same, constant, function, var
 from tests.targets import AVX2 as NARROW
 from treadle.graph.nodes import Call, Constant, Node, topological
 from treadle.graph.operator import Operator
+from treadle.graph.text import call_text
 from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvTransposeAttrs, conv, conv_transpose
@@ -20,23 +21,25 @@ from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.lowered.interleave_phases import interleave_phases
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.layout import choose_layouts
-from treadle.optimize.phases import Phases, phases_of
+from treadle.optimize.methods.method import NO_CHOICES, Choices
+from treadle.optimize.methods.phases import Phases, phases_of
 
 
-def laid_out(made: Node, x: Node) -> list[Call]:
+def laid_out(made: Node, x: Node, choices: Choices = NO_CHOICES) -> list[Call]:
     """Return the calls after the pass in order; the meaning must be kept."""
     before = function(made, params=[x])  # type: ignore[list-item]
-    after = canonicalize(choose_layouts(canonicalize(before), NARROW))
+    after = canonicalize(choose_layouts(canonicalize(before), NARROW, choices))
     assert_same(before, after, rtol=1e-5)
     calls = [n for n in topological([after.body]) if isinstance(n, Call)]
     return [n for n in calls if isinstance(n.op, Operator)]
 
 
-def counted(made: Node, x: Node) -> Counter[str]:
-    return Counter(n.op.name for n in laid_out(made, x))
+def counted(made: Node, x: Node, choices: Choices = NO_CHOICES) -> Counter[str]:
+    return Counter(n.op.name for n in laid_out(made, x, choices))
 
 
-@pytest.mark.parametrize("filters", [8, 16, 3])
+@pytest.mark.parametrize("filters", [16, 3])
+@pytest.mark.parametrize("method", ["phases", "phase-by-phase"])
 @pytest.mark.parametrize(
     ("kernel", "attrs"),
     [
@@ -54,14 +57,15 @@ def counted(made: Node, x: Node) -> Counter[str]:
     ],
 )
 def test_phases_are_one_kernel(
-    kernel: tuple[int, int], attrs: dict[str, Any], filters: int
+    kernel: tuple[int, int], attrs: dict[str, Any], method: str, filters: int
 ) -> None:
     x = var("x", 2, 10, 5, 7)
-    found = counted(conv_transpose(x, constant(10, filters, *kernel), **attrs), x)
+    made = conv_transpose(x, constant(10, filters, *kernel), **attrs)
+    found = counted(made, x, {call_text(made): method})
+    together = ("conv", "conv2d_nchwc", "conv2d_winograd_nchwc", "conv2d_strassen_nchwc")
     assert found["conv_transpose"] == 0
-    ways = ("phased_conv_nchwc", "conv2d_nchwc", "conv2d_winograd_nchwc")
-    assert sum(found[way] for way in ways) == 1
-    assert found["phased_conv_nchwc"] == 1 or filters == 3
+    assert found["phased_conv_nchwc"] == (method == "phase-by-phase")
+    assert sum(found[name] for name in together) == (method == "phases")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How operators are computed: one file per method, and the choice between them."""

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions in the layout of the model: what every call can do."""
+
+from __future__ import annotations
+
+from math import prod
+
+from treadle.dtype import bits
+from treadle.ops.conv import conv
+from treadle.ops.schedules.estimates import PlainConvShape, plain_conv_cycles
+from treadle.optimize.methods.convolution import FLOATS, OUT_OF_BLOCKS, ConvSite
+from treadle.optimize.methods.method import Method, always
+
+
+def product_cycles(site: ConvSite) -> float:
+    """Return the cycles of the products alone."""
+    images, rows, columns = site.image
+    if len(site.kernel) == 1:  # the template has the only axis last
+        rows, columns = 1, rows
+    shape = PlainConvShape(
+        images,
+        rows,
+        columns,
+        site.filters,
+        site.filters // site.groups,
+        site.per_group,
+        prod(site.kernel),
+        site.window[-1].stride,
+        bits(site.data.dtype),
+    )
+    return plain_conv_cycles(shape, site.target)
+
+
+def _estimate(site: ConvSite) -> float:
+    layouts = site.unpacking_cycles() if site.data.dtype in FLOATS else 0.0
+    return product_cycles(site) + layouts
+
+
+conv_plain = Method(
+    "plain",
+    conv,
+    always,
+    _estimate,
+    ConvSite.as_in_model,
+    worthwhile=lambda site: OUT_OF_BLOCKS,
+)

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""1x1 convolutions by Strassen's algorithm, in blocks of channels.
+
+The estimate counts, as that of products of matrices does (`product_strassen.py`), the register
+tiles with their remainders, the vectors that sums and combination touch, and the weights from
+memory, of which the first of the tiles that share a panel waits for its part. The results and the
+seven products of a pair of panels must fit a core's cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+
+import numpy as np
+
+from treadle.cost.forks import unevenness
+from treadle.cost.memory import level_cycles, local_bytes, remote_cycles, stream_cycles
+from treadle.cost.registers import tile_cycles
+from treadle.cost.strassen import (
+    combine_cycles,
+    place_cycles,
+    sum_cycles,
+    sums_kernel_cycles,
+)
+from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import known_sizes
+from treadle.ops import elementwise as ew
+from treadle.ops.conv import conv
+from treadle.ops.lowered.conv_strassen import (
+    conv2d_strassen_nchwc,
+    strassen_blocks_nchwc,
+    tiles_of,
+)
+from treadle.ops.lowered.matmul_strassen import PRODUCTS
+from treadle.optimize.blocked import Blocked
+from treadle.optimize.channels import GAP, ChannelOrder, pack_weights, packed_constant
+from treadle.optimize.methods.convolution import ConvSite, why_not_in_blocks
+from treadle.optimize.methods.method import Method
+from treadle.optimize.methods.product import (
+    extra_bytes,
+)
+from treadle.optimize.methods.strassen_weights import are_rows_even, column_units, pack_strassen
+from treadle.settings import get
+from treadle.target.base import Target
+
+LEAST_VECTORS = 2
+"""Registers of a panel: a narrower one would read the sums of the image too often."""
+MOST_PARTS = 8
+"""Parts of an image at most: each reads all weights."""
+_WORTHWHILE = 0.97
+"""The share of another method's cycles it may take: the estimate is on the other's side."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointwiseShape:
+    """`batch` images of height x width results, from `inputs` to `outputs` blocks of channels.
+
+    There is an even number of `inputs`; the last may be zeros.
+    """
+
+    batch: int
+    height: int
+    width: int
+    inputs: int
+    outputs: int
+    block: int
+
+    @property
+    def positions(self) -> int:
+        """How many results a channel has."""
+        return self.height * self.width
+
+    @property
+    def steps(self) -> int:
+        """How many channels are summed."""
+        return self.inputs * self.block
+
+    @property
+    def columns(self) -> int:
+        """How many output channels there are, padding lanes included."""
+        return self.outputs * self.block
+
+
+@dataclass(frozen=True, slots=True)
+class PointwisePlan:
+    """`rows` positions times `blocks` of output channels in registers; parts of `band` rows.
+
+    `cycles`: what it all takes.
+    """
+
+    rows: int
+    blocks: int
+    band: int
+    cycles: float
+
+
+def _applies(site: ConvSite) -> str | None:
+    against = why_not_in_blocks(site)
+    if against is not None:
+        return against
+    if not _is_pointwise(site):
+        return "it is for 1x1 convolutions of known float32 images without groups and padding"
+    if not site.input_order.is_natural or site.input_order.block != site.block:
+        return "it is for whole blocks of channels in their order"
+    if _plan(site) is None:
+        return "no part of the image and its products fit a core's cache"
+    return None if get().winograd else "it is switched off"
+
+
+def _is_pointwise(site: ConvSite) -> bool:
+    return (
+        site.data.ndim == 4
+        and site.data.is_static
+        and site.data.dtype == "float32"
+        and site.groups == 1
+        and site.kernel == (1, 1)
+        and not any(a.is_padded for a in site.window)
+    )
+
+
+def _shape(site: ConvSite) -> PointwiseShape:
+    n, _, high, wide = site.data.static_shape
+    down, across = (a.stride for a in site.window)
+    order = site.input_order
+    chunks = order.chunks
+    return PointwiseShape(
+        n,
+        -(-high // down),
+        -(-wide // across),
+        chunks + chunks % 2,
+        ceil(site.filters / order.block),
+        order.block,
+    )
+
+
+def _plan(site: ConvSite) -> PointwisePlan | None:
+    return plan_pointwise(_shape(site), site.target)
+
+
+def _estimate(site: ConvSite) -> float:
+    plan = _plan(site)
+    assert plan is not None
+    return site.packing_cycles() + plan.cycles
+
+
+def _objects(site: ConvSite) -> str | None:
+    """Say why weights stay as they are although that is slower."""
+    shape, w = _shape(site), site.known_weights.value
+    if extra_bytes(shape.steps, shape.columns) > site.shared.spare_bytes:
+        return "the weights of the model would grow too much"
+    outputs = ChannelOrder.natural(site.filters, shape.block)
+    matrix = _matrix(w, site.input_order, outputs, shape.steps)
+    if not are_rows_even(matrix, site.input_order.channels):
+        return "channels of small weights would lose digits beside those of large ones"
+    return None
+
+
+def _build(site: ConvSite) -> Blocked:
+    shape, plan = _shape(site), _plan(site)
+    assert plan is not None
+    chosen = plan
+    site.shared.spare_bytes -= extra_bytes(shape.steps, shape.columns)
+    source = site.blocked_input()
+    order = ChannelOrder.natural(site.filters, site.block)
+
+    def make(order: ChannelOrder) -> Node:
+        return _made(site, source, order, shape, chosen)
+
+    return Blocked(make(order), order, make)
+
+
+def _made(
+    site: ConvSite, source: Blocked, order: ChannelOrder, shape: PointwiseShape, plan: PointwisePlan
+) -> Node:
+    sums = _shared_sums(site, source, plan)
+    matrix = _matrix(site.known_weights.value, source.order, order, shape.steps)
+    factors = _units(matrix, order)
+    width = plan.blocks * shape.block
+    packed = packed_constant(pack_strassen(matrix, width, factors), site.known_weights)
+    sizes = {"height": shape.height, "width": shape.width, "band": plan.band}
+    made = conv2d_strassen_nchwc(sums, packed, filters=order.chunks, **sizes, origin=site.origin)
+    if factors is None:
+        return made
+    units = Constant.of(factors.reshape(1, order.chunks, 1, 1, shape.block))
+    return ew.multiply(made, units, origin=site.origin)
+
+
+def _shared_sums(site: ConvSite, source: Blocked, plan: PointwisePlan) -> Node:
+    """Return the sums of blocks of an image, which its convolutions of the same tiles share."""
+    strides = known_sizes(a.stride for a in site.window)
+
+    def make() -> Node:
+        how = {"rows": plan.rows, "band": plan.band, "channels": source.order.channels}
+        return strassen_blocks_nchwc(source.node, **how, strides=strides, origin=site.origin)
+
+    return site.shared.once((source.node, plan.rows, plan.band, strides), make)
+
+
+@lru_cache(maxsize=4096)
+def plan_pointwise(shape: PointwiseShape, target: Target) -> PointwisePlan | None:
+    """Return the register tile of the fewest cycles; None where nothing fits a core's cache."""
+    registers = max(1, shape.block // target.lanes())
+    local = local_bytes(target)
+    plans = [
+        PointwisePlan(rows, blocks, band, _cycles(shape, rows, blocks, band, target))
+        for band in sorted({ceil(shape.height / parts) for parts in range(1, MOST_PARTS + 1)})
+        for blocks in range(max(1, LEAST_VECTORS // registers), max(1, 4 // registers) + 1)
+        for rows in range(1, (target.vector_registers - 1) // (blocks * registers))
+        if _local_bytes(shape, rows, blocks, band) <= local
+    ]
+    return min(plans, key=lambda plan: plan.cycles, default=None)
+
+
+def _matrix(w: np.ndarray, inputs: ChannelOrder, outputs: ChannelOrder, steps: int) -> np.ndarray:
+    """Return the weights of a 1x1 convolution as [steps, outputs], zeros below."""
+    blocks = pack_weights(w, inputs, outputs)[:, :, 0, 0]
+    matrix = blocks.transpose(1, 2, 0, 3).reshape(-1, len(outputs.places))
+    return np.pad(matrix, [(0, steps - len(matrix)), (0, 0)])
+
+
+def _units(matrix: np.ndarray, order: ChannelOrder) -> np.ndarray | None:
+    """Return by what results are multiplied, as `column_units`; 1 in the padding of an order."""
+    held = np.asarray(order.places) != GAP
+    units = column_units(matrix[:, held])
+    if units is None:
+        return None
+    whole = np.ones(len(held), units.dtype)
+    whole[held] = units
+    return whole
+
+
+def _local_bytes(shape: PointwiseShape, rows: int, blocks: int, band: int) -> int:
+    """Return what a thread keeps: seven products of half a part, and the results of the panels."""
+    _, tiles = tiles_of(shape.height, shape.width, rows, band)
+    return 4 * blocks * shape.block * (PRODUCTS * tiles * rows + 2 * band * shape.width)
+
+
+def _cycles(shape: PointwiseShape, rows: int, blocks: int, band: int, target: Target) -> float:
+    registers = max(1, shape.block // target.lanes())
+    parts, of_part = tiles_of(shape.height, shape.width, rows, band)
+    parts *= shape.batch
+    pairs = ceil(shape.outputs / (2 * blocks))
+    step = tile_cycles(rows, blocks * registers, target)
+    products = PRODUCTS * shape.steps / 2 * parts * of_part * pairs * step
+    jobs = parts * pairs
+    products *= unevenness(jobs, target)
+    sums_bytes = 2 * PRODUCTS * of_part * rows * shape.steps
+    is_shared = parts % target.cores > 0
+    weights = PRODUCTS * shape.steps * shape.columns
+    reading = stream_cycles(weights, target) * (1 if is_shared else target.cores)
+    reading += (parts - 1) * level_cycles(weights, 3, target)
+    waits = reading / of_part
+    if is_shared:  # a core reads what others made, again for every pair unless its cache holds it
+        times = 1 if sums_bytes <= target.l2_bytes // 2 else ceil(pairs / target.cores)
+        waits += parts * (target.cores - 1) * times * remote_cycles(sums_bytes, target)
+    touched = (4 + PRODUCTS) * parts * of_part * rows * shape.inputs / 2 * registers
+    sums = sum_cycles(touched, target, in_memory=True) + sums_kernel_cycles()
+    made = shape.batch * shape.positions * shape.outputs * registers
+    return max(products, reading) + waits + sums + combine_cycles(made) + place_cycles(made)
+
+
+conv_strassen = Method(
+    "strassen",
+    conv,
+    _applies,
+    _estimate,
+    _build,
+    worthwhile=lambda site: _WORTHWHILE,
+    objects=_objects,
+    knobs=("block", "rows of a tile", "blocks of a panel", "band"),
+    layout="NCHWc",
+)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""3x3 convolutions by Winograd's minimal filtering, a method per tile (2, 3 or 4 outputs square).
+
+The estimate is that of the plan by which the kernel runs (`ops/schedules/winograd.py`): the fused
+multiply-adds of its register tiles, remainders included; the vectors that the transforms touch; and
+that weights are read from memory once per run. There are up to four times as many weights, so it
+loses on small images with many channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+
+from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import known_sizes, tensor_type
+from treadle.ops.conv import conv
+from treadle.ops.lowered.conv_winograd import (
+    KERNEL,
+    TILES,
+    WinogradAttrs,
+    conv2d_winograd_nchwc,
+    padded_extent,
+    tiles_along,
+)
+from treadle.ops.schedules.winograd import WinogradShape, plan_winograd
+from treadle.optimize.blocked import Blocked, has_known_image
+from treadle.optimize.channels import (
+    ChannelOrder,
+    merge_groups,
+    pack_weights,
+    packed_constant,
+)
+from treadle.optimize.methods.convolution import ConvSite, padded, why_not_in_blocks
+from treadle.optimize.methods.method import Method
+from treadle.optimize.methods.winograd_weights import transform_weights
+from treadle.settings import get
+
+_WORTHWHILE = {1: {2: 1.0, 3: 0.9, 4: 0.9}, 2: {2: 1.0, 3: 0.95, 4: 0.95}}
+"""The share of another method's cycles that a tile may take, by stride: more must be gained for a
+larger rounding error, and for more weights."""
+
+_plan_of = lru_cache(maxsize=4096)(plan_winograd)
+
+
+def _applies(site: ConvSite) -> str | None:
+    against = why_not_in_blocks(site)
+    if against is not None:
+        return against
+    if site.data.dtype != "float32" or site.kernel[-2:] != (KERNEL, KERNEL):
+        return f"it is for float32 and windows of {KERNEL}x{KERNEL}"
+    if not has_known_image(site.data) or min(known_sizes(a.out for a in site.window)) < 1:
+        return "it is for images of known sizes"
+    against = _why_no_stride(site)
+    if against is None and not _groups_taken_as_one(site):
+        return "no number of groups has whole blocks of channels in their order"
+    return against or (None if get().winograd else "it is switched off")
+
+
+def _why_no_stride(site: ConvSite) -> str | None:
+    steps = tuple(a.stride for a in site.window[-2:])
+    if steps == (1, 1):
+        return None if site.data.ndim == 4 or site.groups == 1 else "groups are for images"
+    if steps != (2, 2) or site.data.ndim != 4 or _gaps(site) != (1, 1):
+        return "it is for strides of 1, or of 2 by 2 on images without dilation"
+    return None
+
+
+def _gaps(site: ConvSite) -> tuple[int, int]:
+    """Return how far apart the rows and the columns of a window are."""
+    high, wide = (a.dilation for a in site.window[-2:])
+    return high, wide
+
+
+def _stride(site: ConvSite) -> int:
+    return site.window[-1].stride
+
+
+def _groups_taken_as_one(site: ConvSite) -> list[int]:
+    """Return how many groups may be computed as one: all, or those that fill whole blocks."""
+    order, groups = site.input_order, site.groups
+    found = [groups] if order.block == site.block else []
+    if order != ChannelOrder.natural(site.per_group * groups, site.block):
+        return found
+    widths = site.per_group, site.filters // groups
+    return found + [
+        t
+        for t in range(1, groups)
+        if groups % t == 0 and all(w * t % site.block == 0 for w in widths)
+    ]
+
+
+def _shape(site: ConvSite, tile: int, together: int) -> WinogradShape:
+    groups, stride, gaps = site.groups // together, _stride(site), _gaps(site)
+    images, height, width = site.image
+    order = site.input_order
+    outputs = site.filters // groups
+    return WinogradShape(
+        tile,
+        tiles_along(height, tile, gaps[0]),
+        tiles_along(width, tile, gaps[1]),
+        len(order.places) * prod(site.kernel[:-2]) * stride**2,  # depths add products as channels
+        groups * (outputs + -outputs % site.block),
+        site.block,
+        images,
+        gaps,
+        stride,
+        order.unused if site.data.ndim == 4 and groups == 1 else 0,
+        groups,
+    )
+
+
+def _cheapest(site: ConvSite, tile: int) -> tuple[float, int]:
+    """Return the fewest cycles, and how many groups are taken as one for them."""
+    width = max(1, site.block // site.target.lanes())
+    return min(
+        (_plan_of(_shape(site, tile, t), site.target, width=width).cycles, t)
+        for t in _groups_taken_as_one(site)
+    )
+
+
+def _estimate_by(tile: int) -> Callable[[ConvSite], float]:
+    return lambda site: site.packing_cycles() + _cheapest(site, tile)[0]
+
+
+def _build_by(tile: int) -> Callable[[ConvSite], Blocked]:
+    return lambda site: _build(site, tile)
+
+
+def _worthwhile_by(tile: int) -> Callable[[ConvSite], float]:
+    return lambda site: _WORTHWHILE[_stride(site)][tile]
+
+
+def _build(site: ConvSite, tile: int) -> Blocked:
+    _, together = _cheapest(site, tile)
+    weights, groups = site.known_weights, site.groups // together
+    if together > 1:
+        merged = merge_groups(weights.value, site.groups, together)
+        weights = Constant.of(merged, origin=weights.origin)
+    how = replace(_attrs(site, tile), groups=groups)
+    source = site.blocked_input()
+    inputs = source.order
+    if groups > 1:
+        inputs = ChannelOrder.natural(weights.type.static_shape[1], site.block)
+    elif site.data.ndim == 4:
+        how = replace(how, unused=inputs.unused)
+    *deep, high, wide = site.window
+    ends = zip((high, wide), _pads_after(site, tile), strict=True)
+    window = (*deep, *(replace(axis, after=after) for axis, after in ends))
+    data, _ = padded(source.node, site.attrs, window, site.origin)
+
+    def make(order: ChannelOrder) -> Node:
+        packed = transform_weights(pack_weights(weights.value, inputs, order), tile, how.stride)
+        operands = (data, packed_constant(packed, weights))
+        return conv2d_winograd_nchwc.call(how, operands, origin=site.origin)
+
+    order = ChannelOrder.natural(site.filters, site.block)
+    return Blocked(make(order), order, make if groups == 1 else None)
+
+
+def _pads_after(site: ConvSite, tile: int) -> tuple[int, int]:
+    """Return the padding after rows and columns of the image filled up to whole tiles."""
+    gaps, stride = _gaps(site), _stride(site)
+    outputs = known_sizes(a.out for a in site.window[-2:])
+    sizes = known_sizes(tensor_type(site.x.type).shape[-2:])
+    high, wide = (
+        padded_extent(n, tile, gap, stride) - size - axis.before
+        for n, gap, size, axis in zip(outputs, gaps, sizes, site.window[-2:], strict=True)
+    )
+    return high, wide
+
+
+def _attrs(site: ConvSite, tile: int) -> WinogradAttrs:
+    """Return the attributes of the filtering that stands for the convolution."""
+    height, width = known_sizes(a.out for a in site.window[-2:])
+    gaps = _gaps(site)
+    if site.data.ndim == 4:
+        return WinogradAttrs(tile, height, width, dilations=gaps, stride=_stride(site))
+    deep = site.window[0]
+    return WinogradAttrs(tile, height, width, deep.stride, deep.dilation, gaps)
+
+
+conv_winograd = tuple(
+    (
+        Method(
+            f"winograd-{tile}",
+            conv,
+            _applies,
+            _estimate_by(tile),
+            _build_by(tile),
+            worthwhile=_worthwhile_by(tile),
+            knobs=("block", "groups taken as one"),
+            layout="NCHWc",
+        )
+    )
+    for tile in TILES
+)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A convolution as its methods see it, and what several of them share: padding, whole blocks."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import cached_property
+from math import prod
+
+from treadle.cost.memory import level_cycles
+from treadle.dtype import itemsize
+from treadle.graph.nodes import Call, Constant, Node
+from treadle.graph.types import TensorType, tensor_type
+from treadle.ops.conv import ConvAttrs, conv_axes
+from treadle.ops.lowered.conv_nchwc import BlockedConvAttrs
+from treadle.ops.movement import pad
+from treadle.ops.window import WindowAxis
+from treadle.optimize.blocked import (
+    IMAGES,
+    Blocked,
+    Values,
+    block_of,
+    channels_of,
+    has_known_image,
+    reshaped,
+)
+from treadle.optimize.channels import ChannelOrder
+from treadle.optimize.methods.method import Site
+from treadle.optimize.methods.shared import Shared
+from treadle.target.base import Target
+
+FLOATS = ("float32", "float64")
+OUT_OF_BLOCKS = 1 / 3
+"""The share of another method's cycles that one may take which does not run on blocks: estimates
+look at one call, while a call out of blocks costs its neighbours too, whose element-wise tails and
+paddings end at the change of layout, and whose channels can no longer be moved for nothing."""
+TYPICAL_EXTENT = 28
+"""What an extent that only a run knows counts as in estimates: that of an image amid a network."""
+
+
+class ConvSite(Site):
+    """A call of `conv`: data [n, c, *spatial] and weights [filters, c / groups, *kernel]."""
+
+    def __init__(self, node: Call, values: Values, shared: Shared) -> None:
+        super().__init__(node, values)
+        self.shared = shared
+        self.x, self.w = node.args
+        self.data, self.weights = tensor_type(self.x.type), tensor_type(self.w.type)
+        assert isinstance(node.attrs, ConvAttrs)
+        self.attrs = node.attrs
+
+    @property
+    def known_weights(self) -> Constant:
+        """The weights, which must be known when compiled."""
+        assert isinstance(self.w, Constant)
+        return self.w
+
+    @cached_property
+    def window(self) -> tuple[WindowAxis, ...]:
+        """How the window moves along every spatial axis, defaults filled in."""
+        return conv_axes(self.attrs, self.data.shape[2:], self.kernel)
+
+    @property
+    def groups(self) -> int:
+        """How many groups of channels there are that nothing in common is read of."""
+        return self.attrs.groups
+
+    @property
+    def filters(self) -> int:
+        """The number of output channels."""
+        return self.weights.static_shape[0]
+
+    @property
+    def per_group(self) -> int:
+        """The number of input channels of a group."""
+        return self.weights.static_shape[1]
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """The extents of the window."""
+        return self.weights.static_shape[2:]
+
+    @property
+    def block(self) -> int:
+        """How many channels lie next to each other in blocks."""
+        return block_of(self.target, self.data.dtype)
+
+    @cached_property
+    def image(self) -> tuple[int, int, int]:
+        """Return how many images there are, and rows and columns of results of each.
+
+        Depths count as images, signals as images of one column, what is not known as typical.
+        """
+        n, _, *sizes = tensor_type(self.node.type).shape
+        *deep, height, width = sizes if len(sizes) > 1 else (*sizes, 1)
+        depth = prod(_known(d) for d in deep)
+        return (n if isinstance(n, int) else 1) * depth, _known(height), _known(width)
+
+    @cached_property
+    def input_order(self) -> ChannelOrder:
+        """The order of the input's channels in blocks; of a few each is a block of its own."""
+        if self.has_few_channels:
+            return ChannelOrder.natural(channels_of(self.data), 1)
+        return self.values.order_of(self.x)
+
+    @property
+    def has_few_channels(self) -> bool:
+        """True for an image that need not be packed, as each of its channels can be a block."""
+        return channels_of(self.data) < self.block and not self.values.is_blocked(self.x)
+
+    def blocked_input(self) -> Blocked:
+        """Return the input in blocks, in `input_order`."""
+        if self.has_few_channels:
+            apart = reshaped(self.values.as_plain(self.x), (*self.data.shape, 1))
+            return Blocked(apart, self.input_order)
+        return self.values.as_blocked(self.x)
+
+    def packing_cycles(self) -> float:
+        """Return what a method that runs on blocks spends to have its input in them.
+
+        All convolutions that read it share the packed form.
+        """
+        if self.has_few_channels or self.x in self.values.blocked:
+            return 0.0
+        return move_cycles(self.data, self.target) / max(1, self.shared.readers[self.x])
+
+    def unpacking_cycles(self) -> float:
+        """Return what a method that does not run on blocks spends on layouts.
+
+        The input may have to leave its blocks; the result enters them, as what follows uses them.
+        """
+        leaves = self.values.is_blocked(self.x)
+        made = tensor_type(self.node.type)
+        return move_cycles(made, self.target) + leaves * move_cycles(self.data, self.target)
+
+
+def _known(size: object) -> int:
+    return size if isinstance(size, int) else TYPICAL_EXTENT
+
+
+def move_cycles(type_: TensorType, target: Target) -> float:
+    """Return the cycles in which a value is read and written again in another layout."""
+    extents = [_known(d) for d in type_.shape[1:]]
+    batch = type_.shape[0] if isinstance(type_.shape[0], int) else 1
+    return level_cycles(2 * batch * prod(extents) * itemsize(type_.dtype), 3, target)
+
+
+def why_not_in_blocks(site: ConvSite) -> str | None:
+    """Return why a convolution cannot run on blocks of channels; None where it can."""
+    types = {site.data.dtype, site.weights.dtype, tensor_type(site.node.type).dtype}
+    is_image = site.data.ndim in IMAGES and len(types) == 1 and site.data.dtype in FLOATS
+    if not isinstance(site.w, Constant) or not is_image:
+        kinds = f"images of {' or '.join(FLOATS)} with weights known when compiled"
+        return f"blocks of channels are for {kinds}"
+    if not isinstance(site.data.shape[1], int):
+        return "the number of channels is not known"
+    return None
+
+
+def why_not_in_groups(site: ConvSite) -> str | None:
+    """Return why groups cannot run apart from each other on blocks; None where they can."""
+    if site.data.ndim != 4 or not has_known_image(site.data):
+        return "groups are for images of known sizes"
+    return None
+
+
+def padded(
+    x: Node, attrs: ConvAttrs, window: tuple[WindowAxis, ...], origin: str
+) -> tuple[Node, ConvAttrs]:
+    """Return data in blocks with its padding as an operator of its own, and attributes without."""
+    before, after = tuple(a.before for a in window), tuple(a.after for a in window)
+    if not any((*before, *after)):
+        return x, attrs
+    none = (0,) * len(window)
+    made = pad(x, before=(0, 0, *before, 0), after=(0, 0, *after, 0), origin=origin)
+    return made, replace(attrs, pads_before=none, pads_after=none)
+
+
+def leaving_out(attrs: ConvAttrs, inputs: ChannelOrder) -> BlockedConvAttrs:
+    """Return the attributes of a convolution that skips the padding lanes that end its input."""
+    given = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
+    return BlockedConvAttrs(**given, unused=inputs.unused)

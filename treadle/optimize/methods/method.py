@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a method is: one of several ways to compute calls of an operator, and how one is chosen.
+
+All methods of the operator are asked about a call. Those that apply say how many cycles they take;
+the cheapest one is built, or the one that a record names. `treadle explain` prints what each said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Generic, TypeVar
+
+from treadle.errors import ChoiceError
+from treadle.graph.nodes import Call, Node, with_operands
+from treadle.graph.operator import Operator
+from treadle.graph.text import call_text
+from treadle.optimize.blocked import Blocked, Values
+from treadle.optimize.methods.phases import Phased
+from treadle.passes import Candidate, decided
+from treadle.target.base import Target
+
+Choices = Mapping[str, str]
+"""The methods that records ask for, by `call_text` of the calls."""
+
+NO_CHOICES: Choices = {}
+
+
+class Site:
+    """A call and what surrounds it: the target, and the values of the new graph.
+
+    `node` is the call in the graph that is rewritten; `values` has its operands' forms in the new
+    one. Subclasses add what the methods of one operator ask for.
+    """
+
+    def __init__(self, node: Call, values: Values) -> None:
+        self.node = node
+        self.values = values
+
+    @property
+    def target(self) -> Target:
+        """The machine that code is made for."""
+        return self.values.target
+
+    @property
+    def origin(self) -> str:
+        """The name of the model's node."""
+        return self.node.origin
+
+    def as_in_model(self) -> Node:
+        """Return the call itself in the new graph, on operands in the layout of the model."""
+        return with_operands(self.node, [self.values.as_plain(a) for a in self.node.args])
+
+
+S = TypeVar("S", bound=Site)
+
+
+def always(site: Site) -> str | None:
+    """Return that a method applies, whatever the call."""
+    return None
+
+
+def _any_gain(site: Site) -> float:
+    return 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Method(Generic[S]):
+    """One way to compute calls of an operator.
+
+    applies(site) -> None where it can compute the call; else a sentence for a person why not
+    estimate(site) -> cycles of one core for all the work; asked only where it applies
+    build(site) -> the result: a plain node, a value in channel blocks, or the phases of one
+    """
+
+    name: str
+    operator: Operator[Any]
+    applies: Callable[[S], str | None]
+    estimate: Callable[[S], float]
+    build: Callable[[S], Node | Blocked | Phased]
+    worthwhile: Callable[[S], float] = _any_gain
+    """worthwhile(site) -> the share of another method's cycles that it may take at most, below 1
+    where more must be gained than time: for larger rounding errors, for larger weights."""
+    objects: Callable[[S], str | None] = always
+    """As `applies`, of what takes long to find out (it looks at the weights): asked only of the
+    method that would be chosen."""
+    knobs: tuple[str, ...] = ()
+    """What it decides above the template of its kernel: sizes that layouts and packed weights
+    have."""
+    layout: str = "NCHW"
+    """"NCHWc" where it runs on blocks of channels."""
+
+
+class MethodTable:
+    """The methods by operator, in the order in which equal estimates win."""
+
+    def __init__(self) -> None:
+        self._by_operator: dict[Operator[Any], list[Method[Any]]] = {}
+
+    def register(self, method: Method[S]) -> Method[S]:
+        """Add a method and return it. One of the same name and operator is replaced."""
+        methods = self._by_operator.setdefault(method.operator, [])
+        for place, earlier in enumerate(methods):
+            if earlier.name == method.name:
+                methods[place] = method
+                return method
+        methods.append(method)
+        return method
+
+    def remove(self, method: Method[Any]) -> None:
+        """Take a method out again."""
+        self._by_operator[method.operator].remove(method)
+
+    def of(self, operator: Operator[Any]) -> Sequence[Method[Any]]:
+        """Return the methods that compute an operator."""
+        return tuple(self._by_operator.get(operator, ()))
+
+
+METHODS = MethodTable()
+register = METHODS.register
+
+
+def choose(site: S, choices: Choices = NO_CHOICES) -> Method[S]:
+    """Return the method that computes a call: the one a record names, else the cheapest.
+
+    The decision is recorded with what every method said.
+
+    Raises:
+        ChoiceError: a record names a method that there is not, or that does not apply.
+    """
+    asked = [_ask(method, site) for method in METHODS.of(site.node.op)]  # type: ignore[arg-type]
+    usable = sorted((a for a in asked if a.against is None), key=lambda a: a.rank)
+    call = call_text(site.node)
+    wanted = choices.get(call)
+    if wanted is not None:
+        usable = [_named(wanted, asked, site)]
+    for answer in usable:
+        answer.against = answer.method.objects(site)
+        if answer.against is None:
+            break
+        if wanted is not None:
+            raise _does_not_apply(answer, site)
+    else:
+        raise AssertionError(f"no method computes {call}")
+    why = "a record asks for it" if wanted is not None else _why(asked)
+    decided(site.origin, "method", answer.method.name, why, _table(asked, answer, wanted), call)
+    return answer.method
+
+
+def least_cycles(site: Site) -> float:
+    """Return the cycles of the cheapest method of a call, as `choose` compares them."""
+    answers = (_ask(method, site) for method in METHODS.of(site.node.op))  # type: ignore[arg-type]
+    return min((a for a in answers if a.against is None), key=lambda a: a.rank).cycles or 0.0
+
+
+@dataclass(slots=True)
+class _Answer(Generic[S]):
+    """What a method says of a call: what is against it, else its cycles."""
+
+    method: Method[S]
+    against: str | None
+    cycles: float | None = None
+    share: float = 1.0
+
+    @property
+    def rank(self) -> float:
+        """The cycles by which methods are compared."""
+        return (self.cycles or 0.0) / self.share
+
+
+def _ask(method: Method[S], site: S) -> _Answer[S]:
+    against = method.applies(site)
+    if against is not None:
+        return _Answer(method, against)
+    cycles = method.estimate(site)
+    return _Answer(method, None, cycles, method.worthwhile(site))
+
+
+def _named(wanted: str, asked: Sequence[_Answer[S]], site: S) -> _Answer[S]:
+    names = [a.method.name for a in asked]
+    if wanted not in names:
+        near = get_close_matches(wanted, names, 1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise ChoiceError(
+            f"no method {wanted!r} computes {site.node.op}",
+            at=f"node {site.origin}" if site.origin else call_text(site.node),
+            hint=f"{meant}there are {', '.join(names)}",
+        )
+    found = asked[names.index(wanted)]
+    if found.against is not None:
+        raise _does_not_apply(found, site)
+    return found
+
+
+def _does_not_apply(answer: _Answer[Any], site: Site) -> ChoiceError:
+    return ChoiceError(
+        f"the method {answer.method.name!r} does not apply: {answer.against}",
+        at=f"node {site.origin}" if site.origin else call_text(site.node),
+        hint="remove this record, or make it again for this model and target",
+    )
+
+
+def _why(asked: Sequence[_Answer[Any]]) -> str:
+    if sum(a.against is None for a in asked) == 1:
+        return "no other method applies"
+    return "the least of the estimates"
+
+
+def _table(
+    asked: Sequence[_Answer[S]], chosen: _Answer[S], wanted: str | None
+) -> tuple[Candidate, ...]:
+    return tuple(
+        Candidate(
+            a.method.name,
+            a.cycles,
+            "" if a is chosen else a.against or _why_it_lost(a, chosen, wanted),
+        )
+        for a in asked
+    )
+
+
+def _why_it_lost(answer: _Answer[Any], chosen: _Answer[Any], wanted: str | None) -> str:
+    if wanted is not None:
+        return "a record asks for another"
+    mine, least = answer.cycles or 0.0, chosen.cycles or 0.0
+    if mine < least:
+        gain = 1 - mine / least
+        return f"saves {gain:.1%}, and must save {1 - answer.share:.0%}"
+    if mine == least:
+        return "takes as long, and is asked later"
+    return f"takes {mine / max(least, 1.0):.2f} times as long"

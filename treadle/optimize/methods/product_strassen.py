@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with constant weights by Strassen's algorithm: seven products of halves, not eight.
+
+The estimate counts the fused multiply-adds of the register tiles, remainders included; the vectors
+that sums of blocks touch; the kernel that makes them, which products of the same values share; and
+that weights, 7/4 of the usual, are read from memory once.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from treadle.cost.memory import stack_bytes
+from treadle.cost.registers import Tile, tile_set_cycles
+from treadle.cost.strassen import combine_cycles, sum_cycles, sums_kernel_cycles
+from treadle.graph.nodes import Constant, Node
+from treadle.ops import elementwise as ew
+from treadle.ops.lowered.matmul_strassen import (
+    PRODUCTS,
+    TRAILER,
+    dense_strassen,
+    strassen_blocks,
+)
+from treadle.ops.matmul import matmul
+from treadle.ops.schedules.estimates import MatmulShape, reading_cycles
+from treadle.ops.schedules.tiles import best_panel, best_rows
+from treadle.optimize.channels import packed_constant
+from treadle.optimize.methods.method import Method
+from treadle.optimize.methods.product import (
+    ProductSite,
+    extra_bytes,
+)
+from treadle.optimize.methods.product_panels import why_not_packed
+from treadle.optimize.methods.strassen_weights import are_rows_even, column_units, pack_strassen
+from treadle.settings import get
+from treadle.target.base import Target
+
+_WORTHWHILE = 0.95
+"""The share of another method's cycles it may take: more must be gained for a larger rounding
+error and larger weights."""
+_MOST_ROWS = 768
+"""Rows of a part of the values: seven products of half of them stay in a core's cache."""
+
+
+def _applies(site: ProductSite) -> str | None:
+    against = why_not_packed(site)
+    if against is not None:
+        return against
+    if site.data.dtype != "float32" or not site.data.is_static:
+        return "it is for float32 values of known sizes"
+    shape = site.shape
+    if shape.steps % 2 or min(shape.rows, shape.columns, shape.steps) < 2:
+        return "it is for even depths and matrices of some hundred rows"
+    # The seven products of a pair of panels, which a thread keeps.
+    if 4 * PRODUCTS * half_of(shape.rows) * strassen_width(shape, site.target) > 3 * stack_bytes(4):
+        return "the products of a pair of panels do not fit a core's cache"
+    return None if get().winograd else "it is switched off"
+
+
+def half_of(rows: int) -> int:
+    """Return how many rows half a part of a matrix has; parts are about equally large."""
+    return ceil(rows / 2 / ceil(rows / _MOST_ROWS))
+
+
+def _row_bytes(shape: MatmulShape) -> int:
+    """Return how far apart the sums of neighbouring rows lie."""
+    return 4 * PRODUCTS * (shape.steps // 2 + TRAILER)
+
+
+def strassen_width(shape: MatmulShape, target: Target) -> int:
+    """Return the columns of a panel."""
+    lanes = target.lanes()
+    vectors = ceil(shape.columns / 2 / lanes)
+    return lanes * best_panel(half_of(shape.rows), vectors, _row_bytes(shape), target)
+
+
+def strassen_cycles(shape: MatmulShape, sharing: int, target: Target) -> float:
+    """Return the cycles of one core for the products, the sums before and the sums after.
+
+    `sharing` products read the same values, and the same sums of them.
+    """
+    lanes = target.lanes()
+    half, wide = half_of(shape.rows), strassen_width(shape, target) // lanes
+    parts = shape.matrices * ceil(shape.rows / (2 * half))
+    tile = Tile(best_rows(half, wide, _row_bytes(shape), target), wide)
+    halves = ceil(shape.columns / (2 * lanes * wide)) * wide
+    products = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1, target)
+    reading = PRODUCTS / 4 * reading_cycles(shape, target)
+    touched = (4 + PRODUCTS) * parts * half * shape.steps / 2 / lanes
+    sums = (sum_cycles(touched, target) + sums_kernel_cycles()) / sharing
+    made = shape.matrices * shape.rows * ceil(shape.columns / lanes)
+    return max(products, reading) + sums + combine_cycles(made)
+
+
+def _estimate(site: ProductSite) -> float:
+    return strassen_cycles(site.shape, site.sharing, site.target)
+
+
+def _key(site: ProductSite) -> tuple[str, Constant, int]:
+    return "strassen", site.weights, strassen_width(site.shape, site.target)
+
+
+def _objects(site: ProductSite) -> str | None:
+    """Say why weights stay as they are although that is slower."""
+    if site.shared.has(_key(site)):
+        return None
+    if extra_bytes(site.shape.steps, site.shape.columns) > site.shared.spare_bytes:
+        return "the weights of the model would grow too much"
+    if not are_rows_even(site.weights.value):
+        return "rows of small weights would lose digits beside rows of large ones"
+    return None
+
+
+def _build(site: ProductSite) -> Node:
+    values, shape = site.plain_values(), site.shape
+    half = half_of(shape.rows)
+    sums = site.shared.once(
+        ("sums", values), lambda: strassen_blocks(values, half=half, origin=site.origin)
+    )
+    panels, units = site.shared.once(_key(site), lambda: _packed(site))
+    sizes = {"m": shape.rows, "n": shape.columns, "half": half}
+    made = dense_strassen(sums, panels, **sizes, origin=site.origin)
+    return made if units is None else ew.multiply(made, units, origin=site.origin)
+
+
+def _packed(site: ProductSite) -> tuple[Constant, Constant | None]:
+    """Return the panels of weights, and by what results are multiplied."""
+    shape, weights = site.shape, site.weights
+    site.shared.spare_bytes -= extra_bytes(shape.steps, shape.columns)
+    factors = column_units(weights.value)
+    packed = pack_strassen(weights.value, strassen_width(shape, site.target), factors)
+    return packed_constant(packed, weights), None if factors is None else Constant.of(factors)
+
+
+product_strassen = Method(
+    "strassen",
+    matmul,
+    _applies,
+    _estimate,
+    _build,
+    worthwhile=lambda site: _WORTHWHILE,
+    objects=_objects,
+    knobs=("panel width",),
+    layout="weights in panels",
+)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of Strassen's algorithm, and which weights it keeps exact enough."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from treadle.ops.lowered.matmul_strassen import PRODUCTS, RIGHT
+
+MOST_SPREAD = 1024.0
+"""How much larger a row of weights may be than the one it is added to: values that the smaller one
+meets lose digits, unless many others are as large."""
+
+
+def pack_strassen(w: np.ndarray, width: int, units: np.ndarray | None = None) -> np.ndarray:
+    """Return weights [k, n], k even, as [ceil(n / (2 width)), 7, k / 2, width], rounded once.
+
+    `units` are what `column_units` says of them.
+    """
+    k, n = w.shape
+    factors = (
+        np.ones(n) if units is None else np.divide(1.0, units, where=units > 0, out=np.zeros(n))
+    )
+    pairs, steps = -(-n // (2 * width)), k // 2
+    made = np.empty((pairs, PRODUCTS, steps, width), w.dtype)
+    for pair, target in enumerate(made):
+        part = slice(pair * 2 * width, (pair + 1) * 2 * width)
+        columns = w[:, part].astype(np.float64) * factors[part]
+        whole = np.pad(columns, ((0, 0), (0, 2 * width - columns.shape[1])))
+        four = whole.reshape(2, steps, 2, width).transpose(0, 2, 1, 3).reshape(4, -1)
+        target[...] = (RIGHT @ four).reshape(target.shape)
+    return made
+
+
+def are_rows_even(w: np.ndarray, used: int | None = None) -> bool:
+    """True when rows of weights [k, n] are finite and about as large as those they are added to.
+
+    Rows from `used` on only meet zeros.
+    """
+    rows = np.array([np.max(np.abs(row)) for row in w])
+    upper, lower = rows.reshape(2, -1)
+    lower = np.where(np.arange(len(upper), len(rows)) < (used or len(rows)), lower, upper)
+    most, least = np.maximum(upper, lower), np.minimum(upper, lower)
+    return bool(np.all(np.isfinite(rows))) and bool(np.all(most <= MOST_SPREAD * least))
+
+
+def column_units(w: np.ndarray) -> np.ndarray | None:
+    """Return powers of two, float32[n], by which columns of weights [k, n] are to be divided.
+
+    Divided by them all columns are about equally large, and none loses digits when it is added to
+    another; a column of zeros has 0. None where they are as they should be.
+    """
+    largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
+    exponents = np.clip(np.frexp(largest)[1], -100, 100)
+    if np.ptp(exponents) <= 2 and np.all(largest > 0):
+        return None
+    return np.where(largest > 0, np.exp2(exponents), 0).astype(np.float32)
