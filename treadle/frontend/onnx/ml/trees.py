@@ -11,7 +11,6 @@ import numpy as np
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import (
     broadcast,
-    converted,
     dims_of,
     reshaped,
     scalar_like,
@@ -21,12 +20,19 @@ from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise, movement
 from treadle.ops import reduce as reductions
+from treadle.ops.bits import bitcast
 
 _LEVELS = 64
 """Trees may be this deep."""
 
 INDEX = "int32"
 """What numbers of nodes and features are kept as: twice as many to a vector as int64."""
+
+_WORDS = 4
+"""32-bit words of a node."""
+_FEATURES = 1 << 24
+"""How many features there may be: the bits of a node's first word above them are its flags."""
+_MODE_SHIFT = 25
 
 MEMBER = 6
 _COMPARE = (
@@ -103,8 +109,9 @@ def walked(forest: Forest, x: Node) -> Node:
     """Return the leaves [rows, trees] that the trees lead rows of features to."""
     at: Node = Constant.of(forest.roots.astype(INDEX).reshape(1, -1))
     at = broadcast(at, (dims_of(x)[0], forest.roots.size))
+    tables = _Tables(forest)
     for _ in range(_depth(forest)):
-        at = _next(forest, x, at)
+        at = _next(tables, x, at)
     return at
 
 
@@ -187,42 +194,84 @@ def looked_up(table: np.ndarray, at: Node) -> Node:
     return movement.gather(Constant.of(np.ascontiguousarray(table)), at, axis=0)
 
 
-def _next(forest: Forest, x: Node, at: Node) -> Node:
+class _Tables:
+    """What stands at each node, as constants that all steps of a walk share.
+
+    The words of a node lie side by side, so that it takes one cache line, not one per word: feature
+    and flags, the node for yes, the node for no, the bits of a float32 split.
+    """
+
+    def __init__(self, forest: Forest) -> None:
+        if forest.width > _FEATURES:
+            raise ModelError(f"trees over {forest.width} features: at most {_FEATURES} may be")
+        flags = forest.missing.astype(INDEX) * _FEATURES + (forest.modes << _MODE_SHIFT)
+        self._has_bits = forest.splits.dtype == np.float32
+        split = np.ascontiguousarray(forest.splits).view(INDEX) if self._has_bits else 0 * flags
+        columns = (flags + forest.features, forest.yes, forest.no, split)
+        words = np.stack([c.astype(INDEX) for c in columns], axis=1).reshape(-1)
+        self._words = Constant.of(words)
+        self._splits = Constant.of(np.ascontiguousarray(forest.splits))
+        self._members = Constant.of(np.ascontiguousarray(forest.members))
+        interior = slice(0, forest.interior)
+        self.modes: list[int] = np.unique(forest.modes[interior]).tolist()
+        self.tracks_missing = bool(forest.missing[interior].any())
+
+    def word(self, number: int, at: Node) -> Node:
+        start = elementwise.multiply(at, Constant.of(_WORDS, INDEX))
+        place = elementwise.add(start, Constant.of(number, INDEX))
+        return movement.gather(self._words, place, axis=0)
+
+    def feature(self, at: Node) -> Node:
+        return elementwise.bitwise_and(self.word(0, at), Constant.of(_FEATURES - 1, INDEX))
+
+    def split(self, at: Node) -> Node:
+        if self._has_bits:
+            return bitcast(self.word(3, at), dtype="float32")
+        return movement.gather(self._splits, at, axis=0)
+
+    def members(self, at: Node) -> Node:
+        return movement.gather(self._members, at, axis=0)
+
+    def is_missing_yes(self, at: Node) -> Node:
+        flag = elementwise.bitwise_and(self.word(0, at), Constant.of(_FEATURES, INDEX))
+        return elementwise.not_equal(flag, Constant.of(0, INDEX))
+
+    def has_mode(self, mode: int, at: Node) -> Node:
+        flags = elementwise.shift_right(self.word(0, at), Constant.of(_MODE_SHIFT, INDEX))
+        return elementwise.equal(flags, Constant.of(mode, INDEX))
+
+
+def _next(tables: _Tables, x: Node, at: Node) -> Node:
     """Return where each tree goes from node `at` [rows, trees].
 
     What all interior nodes share is not looked up: leaves lead to themselves either way.
     """
-    value: Node = movement.gather_elements(x, looked_up(forest.features.astype(INDEX), at), axis=1)
-    goes = _passes(forest, value, at)
-    if forest.missing[: forest.interior].any():
-        tracks = looked_up(forest.missing.astype("int32"), at)
-        is_missing = elementwise.logical_and(elementwise.isnan(value), converted(tracks, "bool"))
+    value: Node = movement.gather_elements(x, tables.feature(at), axis=1)
+    goes = _passes(tables, value, at)
+    if tables.tracks_missing:
+        is_missing = elementwise.logical_and(elementwise.isnan(value), tables.is_missing_yes(at))
         goes = elementwise.logical_or(goes, is_missing)
-    yes, no = (looked_up(way.astype(INDEX), at) for way in (forest.yes, forest.no))
-    return elementwise.where(goes, yes, no)
+    return elementwise.where(goes, tables.word(1, at), tables.word(2, at))
 
 
-def _passes(forest: Forest, value: Node, at: Node) -> Node:
+def _passes(tables: _Tables, value: Node, at: Node) -> Node:
     """Return whether each value passes the test of node `at` [rows, trees]."""
-    kinds = np.unique(forest.modes[: forest.interior]).tolist()
-    split = looked_up(forest.splits, at)
     tests = [
-        _COMPARE[kind](value, split) if kind < MEMBER else _is_member(forest, value, at)
-        for kind in kinds
+        _COMPARE[mode](value, tables.split(at)) if mode < MEMBER else _is_member(tables, value, at)
+        for mode in tables.modes
     ]
-    if len(kinds) == 1:
+    if len(tests) == 1:
         return tests[0]
-    mode = looked_up(forest.modes.astype("int32"), at)
     applying = [
-        elementwise.logical_and(test, elementwise.equal(mode, Constant.of(kind, "int32")))
-        for kind, test in zip(kinds, tests, strict=True)
+        elementwise.logical_and(test, tables.has_mode(mode, at))
+        for mode, test in zip(tables.modes, tests, strict=True)
     ]
     return reduce(elementwise.logical_or, applying)
 
 
-def _is_member(forest: Forest, value: Node, at: Node) -> Node:
+def _is_member(tables: _Tables, value: Node, at: Node) -> Node:
     one = reshaped(value, (*dims_of(value), 1))
-    return reductions.max_(elementwise.equal(one, looked_up(forest.members, at)), axes=(2,))
+    return reductions.max_(elementwise.equal(one, tables.members(at)), axes=(2,))
 
 
 def _gathered(node: OnnxNode, forest: Forest, at: Node) -> Node:
