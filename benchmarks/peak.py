@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from treadle.cli.peak import fma_gflops, lanes_of, read_gigabytes
+from treadle.cli.peak import fma_gflops, read_gigabytes
 from treadle.target.parse import parse_target
+from treadle.target.probes import lanes_of
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from benchmarks import compare, engines, machine, measure, networks
 from treadle.cli import peak
+from treadle.target import probes
 from treadle.target.parse import parse_target
 
 
@@ -122,8 +123,8 @@ def test_a_network_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
 def test_fma_kernel_computes_what_is_counted() -> None:
     target = parse_target("llvm")
     types = (ctypes.c_int64, ctypes.c_float, ctypes.c_float)
-    kernel = peak.compile_probe(peak.fma_kernel(target), ctypes.c_float, *types)
-    count = peak.lanes_of(target) * peak.chain_count(target)
+    kernel = peak.compile_probe(probes.fma_kernel(target), ctypes.c_float, *types)
+    count = probes.lanes_of(target) * probes.chain_count(target)
     value = 1.0
     for _ in range(5):
         value = value * 0.5 + 1.0
@@ -133,8 +134,8 @@ def test_fma_kernel_computes_what_is_counted() -> None:
 def test_read_kernel_reads_everything() -> None:
     target = parse_target("llvm")
     types = (ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-    kernel = peak.compile_probe(peak.read_kernel(target), ctypes.c_int32, *types)
-    block = peak.lanes_of(target) * peak.chain_count(target)
+    kernel = peak.compile_probe(probes.read_kernel(target), ctypes.c_int32, *types)
+    block = probes.lanes_of(target) * probes.chain_count(target)
     values = np.zeros(3 * block + 64, np.int32)
     start = -values.ctypes.data % 64 // 4
     used = values[start : start + 3 * block]

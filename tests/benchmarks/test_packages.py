@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import zipfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from benchmarks import packages
 from benchmarks.package_models import PACKAGES, File
 from benchmarks.packages import Row, arrays_of, examine, extracted, table_of
 
@@ -70,3 +72,24 @@ def test_cases_of_a_model_give_the_same_inputs() -> None:
     assert len(files) >= 30
     for file in files:
         assert all(set(case) == set(file.cases[0]) for case in file.cases)
+
+
+def test_where_a_peer_ends_the_process_the_other_is_still_timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def apart(package: object, file: object, arguments: object, *options: str) -> object:
+        return "ended with code -11" if "openvino" in options[-1] else {"treadle": 1.0}
+
+    monkeypatch.setattr(packages, "_apart", apart)
+    package = PACKAGES[0]
+    arguments = argparse.Namespace(cpu=True)
+    assert packages._times(package, package.files[0], arguments, 1) == {"treadle": 1.0}
+    assert "code -11" in capsys.readouterr().err
+
+
+def test_engines_take_turns_by_cpu_time() -> None:
+    calls: list[str] = []
+    runs = {name: lambda name=name: calls.append(name) or [] for name in ("treadle", "other")}
+    times = packages._cpu_turns(runs, 0.0)
+    assert all(len(found) >= 5 and min(found) > 0 for found in times.values())
+    assert calls.index("other") < len(calls) - 1 - calls[::-1].index("treadle")

@@ -142,7 +142,7 @@ def test_a_schedule_that_does_not_apply_is_an_internal_error(
     call = main.body
     with pytest.raises(treadle.InternalError) as caught:
         Kernel(call.op, parse_target("llvm")).loop_text()  # type: ignore[union-attr, arg-type]
-    assert "split of m needs a positive integer factor, got 0" in str(caught.value)
+    assert "split of i0 needs a positive integer factor, got 0" in str(caught.value)
     assert "the schedule of kernel" in str(caught.value)
 
 

@@ -240,5 +240,7 @@ def test_compile_says_once_which_record_does_not_fit(
     captured = capsys.readouterr()
     said = f"the record of kernel {kernel_name} does not fit it, which runs by default: "
     assert (captured.out + captured.err).count(said + "99 is no candidate of knob tile") == 1
+    assert main(["explain", str(model), "--kernel", kernel_name, "--records", str(path)]) == 0
+    assert f"note     {said}" in capsys.readouterr().out
     assert main(["run", str(saved), "--records", str(path)]) == 2
     assert f"--records cannot change {saved}" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import pytest
 
 from tests.targets import AVX2, AVX512, MACHINES, NEON, SSE
 from treadle.cli import peak
+from treadle.target import probes
 from treadle.target.base import Target
 from treadle.target.llvm import asm_text, spill_count
 from treadle.target.parse import parse_target
@@ -32,18 +33,18 @@ def loop_of(asm: str) -> list[str]:
 
 @pytest.mark.parametrize(("target", "count"), [(AVX512, 24), (AVX2, 12), (NEON, 24), (SSE, 12)])
 def test_there_are_as_many_chains_as_registers_hold(target: Target, count: int) -> None:
-    assert peak.chain_count(target) == count
+    assert probes.chain_count(target) == count
     assert count <= target.vector_registers - 2
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_loops_touch_no_stack(name: str) -> None:
     target = TARGETS[name]
-    for text in (peak.fma_kernel(target), peak.read_kernel(target)):
+    for text in (probes.fma_kernel(target), probes.read_kernel(target)):
         assert spill_count(asm_text(text)) == 0
-    loop = loop_of(asm_text(peak.fma_kernel(target)))
+    loop = loop_of(asm_text(probes.fma_kernel(target)))
     assert not [line for line in loop if re.search(r"\(%?[re]?sp\)|\[sp|call", line)]
-    assert sum(bool(PRODUCT.search(line)) for line in loop) == peak.chain_count(target)
+    assert sum(bool(PRODUCT.search(line)) for line in loop) == probes.chain_count(target)
 
 
 def test_a_level_that_holds_no_more_than_a_nearer_one_is_left_out(

@@ -9,7 +9,8 @@ import pytest
 
 from tests.expr.evaluate import integer
 from treadle.expr.affine import Affine, decompose
-from treadle.expr.bounds import FAR, Bounds, Interval, assume, interval, prove
+from treadle.expr.bounds import Bounds, assume, interval, prove
+from treadle.expr.intervals import FAR, Interval
 from treadle.expr.nodes import (
     Const,
     Expr,

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.expr.evaluate import Generator, evaluate
-from treadle.expr.bounds import Interval, Ranges, assume, interval
+from treadle.expr.bounds import Ranges, assume, interval
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Expr, ExprLike, Var, convert, maximum, minimum, truncmod
 from treadle.expr.simplify import Simplifier, simplify
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.expr.evaluate import Generator, evaluate
-from treadle.expr.bounds import Interval, interval
+from treadle.expr.bounds import interval
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import (
     Const,
     Expr,

@@ -292,6 +292,28 @@ def test_past_the_end_of_panels_side_by_side_the_next_ones_are_fetched(
     assert skipped == "0" or re.search(rf"select\(\(31 < k\), {skipped}, 0\)", text)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "shape", "lines", "index"),
+    [
+        ("float32", (40, 64), 4, "k + 8), (B.line * 16)"),
+        ("int8", (40, 128, 4), 8, "k + 8), (B.line * 16), 0"),  # rows of 4 bytes
+        ("float32", (40, 6, 2, 8), 6, "k + 8), B.line, 0, 0"),  # a line is a row of two axes
+        ("float32", (40, 6, 3), 6, "k + 8), B.line, 0"),  # rows that no line is made up of
+    ],
+)
+def test_every_line_is_fetched_once_however_short_the_rows_are(
+    dtype: str, shape: tuple[int, ...], lines: int, index: str
+) -> None:
+    b, k = te.placeholder(shape, dtype, name="B"), te.reduce_axis((0, shape[0]), "k")
+    c = te.compute(shape[1:], lambda *i: te.sum(b[(k, *i)].astype("int32"), axis=k), name="C")
+    s = te.create_schedule(c.op)
+    s[c].reorder(k, *s[c].op.axis)  # type: ignore[union-attr]
+    s[c].prefetch(b, k, 8)
+    text = str(treadle.lower(s, [b, c]))
+    assert f"B.line in unrolled({lines})" in text
+    assert f"prefetch(B[({index}])" in text
+
+
 def test_lines_of_panels_are_fetched_at_the_first_values_of_the_axes_inside() -> None:
     weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((40,), name="A")
     k = te.reduce_axis((0, 40), "k")

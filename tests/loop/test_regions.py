@@ -10,7 +10,7 @@ import pytest
 
 from tests.expr.evaluate import evaluate
 from treadle import te
-from treadle.expr.bounds import Interval
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, binary, maximum, minimum, select
 from treadle.expr.simplify import Simplifier
 from treadle.loop.regions import Span, index_span, union

@@ -129,7 +129,7 @@ def test_a_record_without_accumulator_is_added() -> None:
     assert "= (C[m, ((n.outer * 16) + n.inner_1)] + x86.pmaddwd(A[" in text
 
 
-def test_the_step_is_written_down() -> None:
+def test_the_step_is_data() -> None:
     p = Product()
     p.s[p.c].tensorize(p.step, VPDPBUSD)
     assert p.s.as_python().endswith('s[C].tensorize(k_inner, "x86.vpdpbusd")')

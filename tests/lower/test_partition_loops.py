@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Golden
 from tests.lower.nests import I, J, K, N, copy, count, func, has_if, loop, same
-from treadle.expr.bounds import Interval
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, binary, minimum
 from treadle.loop.nodes import If, PrimFunc
 from treadle.lower.partition_loops import partition_loops, threshold, thresholds

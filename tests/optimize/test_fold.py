@@ -156,3 +156,14 @@ def test_open_sizes_beside_an_empty_one_stay() -> None:
     rows = var("rows", n, 0)
     before = function(exp(rows), params=[rows])
     assert _calls(fold_empty(before)) == ["exp"]
+
+
+def test_equal_calls_of_large_weights_give_one_constant() -> None:
+    """A product at every step of a loop that was written out turns its weights round each time."""
+    w = constant(600, 500)
+    steps = [matmul(var(f"x{k}", 2, 500), transpose(w, perm=(1, 0))) for k in range(3)]
+    other = matmul(var("y", 2, 600), transpose(w, perm=(0, 1)))
+    after = fold_constants(function(*steps, other, params=[a.args[0] for a in (*steps, other)]))
+    products = [n for n in topological([after.body]) if isinstance(n, Call)]
+    assert len({n.args[1] for n in products[:3]}) == 1
+    assert products[3].args[1] is not products[0].args[1]

@@ -12,6 +12,7 @@ from treadle.frontend.onnx.importer import import_onnx
 from treadle.graph.nodes import Call, Constant, Function, Node, Var, topological
 from treadle.graph.types import tensor_type
 from treadle.ops import elementwise as ew
+from treadle.ops.conv import conv
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import reshape, transpose
 from treadle.optimize.canonicalize import canonicalize
@@ -113,3 +114,35 @@ def test_small_weights_of_a_model_are_still_bytes_when_passes_see_them() -> None
     after = multiply_quantised(main, PAIRS)
     assert types(after) == {"int32"}
     assert_same(main, after, rtol=1e-6)
+
+
+def convolved(x: Var, w: Node, **attrs: object) -> tuple[Function, Function]:
+    """Return a convolution of dequantised data by weights, before and after the pass."""
+    before = function(ew.relu(conv(dequantised(x, 0.1, 7), w, **attrs)), params=[x])
+    after = multiply_quantised(before, PAIRS)
+    assert_same(before, after, rtol=1e-5)
+    return before, after
+
+
+def conv_types(f: Function) -> set[str]:
+    calls = [n for n in topological([f.body]) if isinstance(n, Call) and n.op is conv]
+    return {tensor_type(n.type).dtype for n in calls}
+
+
+@pytest.mark.parametrize("scale", [0.02, scales(6, 1, 1, 1), scales(1)])
+@pytest.mark.parametrize("channels", [2, 5])
+def test_convolutions_with_one_scale_and_one_per_filter(
+    scale: float | Constant, channels: int
+) -> None:
+    x = var("x", 2, channels, 8, 9, dtype="uint8")
+    w = dequantised(constant(6, channels, 3, 3, dtype="int8"), scale)
+    _, after = convolved(x, w, pads_before=(1, 1), pads_after=(1, 1), strides=(2, 1))
+    assert conv_types(after) == {"int32"}
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(1, 1), (4, 4), (4, 2)])
+def test_convolutions_that_stay_in_floats(channels: int, groups: int) -> None:
+    x = var("x", 2, channels, 8, 9, dtype="uint8")
+    w = dequantised(constant(4, channels // groups, 3, 3, dtype="int8"), 0.5)
+    before, after = convolved(x, w, groups=groups)
+    assert after is before

@@ -86,7 +86,7 @@ def lower_group(
         knobs = Knobs(config)
         cases = builder.scheduled(first, knobs)
         knobs.check_known()
-        func = cases_to_func(cases, name)
+        func = cases_to_func(cases, name, line_bytes=target.machine.line_bytes)
     func = without_stretching(func, _stretches(function))
     func.attrs["overwritable"] = overwritable(function)
     return cases, func

@@ -157,7 +157,9 @@ class Kernel:
             return [Scheduled(c.schedule, c.args, self.name) for c in cases], func
         if isinstance(work, PrimFunc):
             return [], work
-        return [work], schedule_to_func(work.schedule, work.args, self.name)
+        line = self.target.machine.line_bytes
+        func = schedule_to_func(work.schedule, work.args, self.name, line_bytes=line)
+        return [work], func
 
     @property
     def scheduled(self) -> list[Scheduled]:

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`treadle doctor`: what this machine can do, in about ten lines."""
+"""`treadle doctor`: what this machine can do, in about ten lines, or measured in full."""
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from treadle.build.kernel_cache import cache_folders
-from treadle.cli.machine import cpu_text, package_version, treadle_version
+from treadle.cli.machine import cpu_name, cpu_text, package_version, treadle_version
+from treadle.cli.measure import measure_machine
 from treadle.cli.text import console, print_row, size_text
-from treadle.errors import SettingError, ToolchainError, TreadleError
+from treadle.errors import SettingError, ToolchainError, TreadleError, UsageError
 from treadle.runtime import native
 from treadle.runtime.elf.link import MACHINE_NAMES
 from treadle.runtime.toolchain import find_linkers, own_machine
@@ -21,6 +24,8 @@ from treadle.settings import get
 from treadle.target.cache import obstacles
 from treadle.target.cpus import architecture_names, architecture_of
 from treadle.target.host import host
+from treadle.target.machine_file import save_machine
+from treadle.target.machine_options import FACTS
 
 HELP = "say what this machine can do"
 
@@ -32,12 +37,25 @@ _EXTRAS = {"onnxruntime": "bench", "torch": "torch", "ziglang": "cross"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """This command has no options of its own."""
+    """Declare the options of this command."""
+    parser.add_argument(
+        "--measure", action="store_true", help="measure the facts of this machine (ten seconds)"
+    )
+    parser.add_argument(
+        "--save",
+        type=Path,
+        metavar="FILE",
+        help='write them to a file that the target "llvm -machine=FILE" reads',
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one line per fact; end with 1 where something that is needed is missing."""
-    del arguments
+    if arguments.save is not None and not arguments.measure:
+        raise UsageError("--save writes what --measure finds", hint="add --measure")
+    if arguments.measure:
+        _measure(arguments.save)
+        return 0
     out = console()
     problems = []
     for label, describe in _LINES:
@@ -51,6 +69,27 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     print_row(out, "result", "✓ all good")
     return 0
+
+
+def _measure(path: Path | None) -> None:
+    """Print the facts of this machine as they are measured, beside those of its row."""
+    out = console()
+    print_row(out, "cpu", cpu_text())
+    found = measure_machine()
+    print_row(out, "clock", f"{found.gigahertz:.2f} GHz")
+    print_row(out, "facts", "as options of a target, and what is counted on without them")
+    row = host().machine
+    for fact in FACTS:
+        value, usual = (fact.write(fact.get(machine)) for machine in (found.machine, row))
+        differs = "" if value == usual else f"   (without: {usual})"
+        out.print(f"  -{fact.option}={value}{differs}")
+    if found.left_out:
+        print_row(out, "left out", found.left_out)
+    if path is not None:
+        source = f"treadle doctor --measure on {cpu_name()}, {datetime.date.today().isoformat()}"
+        save_machine(path, found.machine, cpu_name(), source)
+        option = shlex.quote(f"-machine={path}")
+        print_row(out, "saved", f'{path} · use it as --target "llvm {option}"')
 
 
 def _features() -> str:

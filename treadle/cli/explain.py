@@ -12,7 +12,6 @@ import onnx
 
 from treadle.build.executable import Executable
 from treadle.build.group import build_group
-from treadle.build.kernel import Kernel
 from treadle.build.load import is_artifact
 from treadle.build.memory_plan import MemoryPlan, Step, StepKind
 from treadle.cli.arguments import add_compile_options, add_model
@@ -92,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     with recorded_decisions() as decisions:
         compiled = compile_file(arguments)
     if arguments.kernel is not None:
-        _explain_kernel(kernel_called(arguments.kernel, compiled.kernels), arguments)
+        _explain_kernel(compiled, arguments)
         return 0
     rows = explained(compiled, decisions)
     gone = without_kernel(_names(arguments.model), rows)
@@ -103,11 +102,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _explain_kernel(kernel: Kernel, arguments: argparse.Namespace) -> None:
+def _explain_kernel(compiled: Executable, arguments: argparse.Namespace) -> None:
+    kernel = kernel_called(arguments.kernel, compiled.kernels)
     if arguments.json:
-        print(json.dumps(knobs_json(kernel, is_space=arguments.space), indent=2))
+        found = knobs_json(kernel, compiled.notes, is_space=arguments.space)
+        print(json.dumps(found, indent=2))
     else:
-        print_knobs(kernel, is_space=arguments.space)
+        print_knobs(kernel, compiled.notes, is_space=arguments.space)
 
 
 def explained(compiled: Executable, decisions: Sequence[Decision]) -> list[Explained]:

@@ -29,11 +29,15 @@ def kernel_called(name: str, kernels: Sequence[Kernel]) -> Kernel:
     raise UsageError(said, hint=f"name one, for example {', '.join(close[:3])}")
 
 
-def knobs_json(kernel: Kernel, *, is_space: bool) -> object:
-    """Return the knobs of a kernel as plain data; with all candidates where the space is wanted."""
+def knobs_json(kernel: Kernel, notes: Sequence[str], *, is_space: bool) -> object:
+    """Return the knobs of a kernel as plain data; with all candidates where the space is wanted.
+
+    `notes` are those of the compilation, such as which record does not fit.
+    """
     return {
         "kernel": kernel.name,
         "target": str(kernel.target),
+        "notes": list(notes),
         "origins": sorted(set(kernel.origins)),
         "config": kernel.config.to_json(),
         "size": kernel.space.size,
@@ -62,11 +66,13 @@ def _candidate_json(knob: Knob, place: int) -> dict[str, object]:
     return {"value": knob.candidates[place], "cost": cost}
 
 
-def print_knobs(kernel: Kernel, *, is_space: bool) -> None:
+def print_knobs(kernel: Kernel, notes: Sequence[str], *, is_space: bool) -> None:
     """Print a line per knob: its value and the next best, what the model says of each."""
     out = console()
     print_row(out, "kernel", kernel.name)
     print_row(out, "target", str(kernel.target))
+    for note in notes:
+        print_row(out, "note", note)
     print_row(out, "nodes", ", ".join(dict.fromkeys(o for o in kernel.origins if o)) or "(unnamed)")
     knobs = kernel.knobs
     size = f"{count_text(kernel.space.size, 'configuration')} of {count_text(len(knobs), 'knob')}"

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what the machine can do at most: float32 FMAs per second, and bytes read per second.
-
-The kernels are a few lines of LLVM IR at the target's widest vectors; the schedules of Treadle are
-not involved, so that its kernels can be held against these figures.
-"""
+"""Measures what the machine can do at most: float32 FMAs per second, and bytes read per second."""
 
 from __future__ import annotations
 
@@ -11,13 +7,13 @@ import ctypes
 import mmap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from treadle.target.base import Target
-from treadle.target.jit import JitModule
-from treadle.target.llvm import compile_ir
+from treadle.target.backend import LoadedCode, backend_of
 from treadle.target.parse import parse_target
+from treadle.target.probes import PROBE_KIND, chain_count, fma_kernel, lanes_of, read_kernel
 
 ROUNDS = 40
 """Short rounds, of which the best counts: other work on the machine spoils only some."""
@@ -42,147 +38,21 @@ class CacheLevel:
     gigabytes: float
 
 
-def chain_count(target: Target) -> int:
-    """Return how many independent accumulators to use: 12 of 16 registers, 24 of 32.
-
-    More than latency x ports of today's CPUs; the registers that are left hold the operands.
-    """
-    return target.vector_registers * 3 // 4
-
-
-def lanes_of(target: Target) -> int:
-    """Return how many float32 values a vector holds; 1 where there are no vectors."""
-    has_none = target.architecture == "riscv64" and not target.has("zve64d")
-    return 1 if has_none else target.lanes()
-
-
-def fma_kernel(target: Target) -> str:
-    """Return float kernel(i64 loops, float a, float b): a multiply-add per chain and loop.
-
-    Where the target has no such instruction it multiplies and adds.
-    """
-    lanes = lanes_of(target)
-    vector = f"<{lanes} x float>"
-    chains = range(chain_count(target))
-    phis = [f"  %x{i} = phi {vector} [ %b.v, %entry ], [ %y{i}, %loop ]" for i in chains]
-    fma = f"call {vector} @llvm.fmuladd.v{lanes}f32"
-    steps = [f"  %y{i} = {fma}({vector} %x{i}, {vector} %a.v, {vector} %b.v)" for i in chains]
-    return "\n".join(
-        [
-            f'target triple = "{target.triple}"',
-            f"declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})",
-            f"declare float @llvm.vector.reduce.fadd.v{lanes}f32(float, {vector})",
-            "define float @kernel(i64 %n, float %a, float %b) #0 {",
-            "entry:",
-            *_splat("a", lanes),
-            *_splat("b", lanes),
-            "  br label %loop",
-            "loop:",
-            "  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]",
-            *phis,
-            *steps,
-            "  %i.next = add i64 %i, 1",
-            "  %more = icmp ult i64 %i.next, %n",
-            "  br i1 %more, label %loop, label %done",
-            "done:",
-            *_total("y", "fadd", vector, len(chains)),
-            f"  %sum = call reassoc float @llvm.vector.reduce.fadd.v{lanes}f32("
-            f"float 0.0, {vector} %t{len(chains) - 1})",
-            "  ret float %sum",
-            "}",
-            _attributes(target),
-        ]
-    )
-
-
-def read_kernel(target: Target) -> str:
-    """Return i32 kernel(i64 passes, i64 blocks, ptr): reads a vector per chain and block."""
-    lanes = lanes_of(target)
-    vector = f"<{lanes} x i32>"
-    chains = range(chain_count(target))
-    heads = [
-        f"  %h{i} = phi {vector} [ zeroinitializer, %entry ], [ %y{i}, %next ]" for i in chains
-    ]
-    phis = [f"  %x{i} = phi {vector} [ %h{i}, %pass ], [ %y{i}, %loop ]" for i in chains]
-    return "\n".join(
-        [
-            f'target triple = "{target.triple}"',
-            f"declare i32 @llvm.vector.reduce.xor.v{lanes}i32({vector})",
-            "define i32 @kernel(i64 %passes, i64 %n, ptr %data) #0 {",
-            "entry:",
-            "  br label %pass",
-            "pass:",
-            "  %k = phi i64 [ 0, %entry ], [ %k.next, %next ]",
-            *heads,
-            "  br label %loop",
-            "loop:",
-            "  %i = phi i64 [ 0, %pass ], [ %i.next, %loop ]",
-            *phis,
-            f"  %base = mul i64 %i, {len(chains)}",
-            *(line for i in chains for line in _read_step(i, lanes)),
-            "  %i.next = add i64 %i, 1",
-            "  %more = icmp ult i64 %i.next, %n",
-            "  br i1 %more, label %loop, label %next",
-            "next:",
-            "  %k.next = add i64 %k, 1",
-            "  %again = icmp ult i64 %k.next, %passes",
-            "  br i1 %again, label %pass, label %done",
-            "done:",
-            *_total("y", "xor", vector, len(chains)),
-            f"  %sum = call i32 @llvm.vector.reduce.xor.v{lanes}i32({vector} %t{len(chains) - 1})",
-            "  ret i32 %sum",
-            "}",
-            _attributes(target),
-        ]
-    )
-
-
-def _read_step(chain: int, lanes: int) -> list[str]:
-    """Return what one chain does in a loop: it reads a vector and keeps what it has seen of all."""
-    vector = f"<{lanes} x i32>"
-    return [
-        f"  %o{chain} = add i64 %base, {chain}",
-        f"  %p{chain} = getelementptr {vector}, ptr %data, i64 %o{chain}",
-        f"  %v{chain} = load {vector}, ptr %p{chain}, align {4 * lanes}",
-        f"  %y{chain} = xor {vector} %x{chain}, %v{chain}",
-    ]
-
-
-def _attributes(target: Target) -> str:
-    words = [f'"target-cpu"="{target.cpu}"', f'"prefer-vector-width"="{target.vector_bits}"']
-    features = target.feature_string()
-    words += [f'"target-features"="{features}"'] if features else []
-    return f"attributes #0 = {{ {' '.join(words)} }}"
-
-
-def _splat(name: str, lanes: int) -> list[str]:
-    vector = f"<{lanes} x float>"
-    return [
-        f"  %{name}.0 = insertelement {vector} poison, float %{name}, i32 0",
-        f"  %{name}.v = shufflevector {vector} %{name}.0, {vector} poison, "
-        f"<{lanes} x i32> zeroinitializer",
-    ]
-
-
-def _total(prefix: str, operation: str, vector: str, count: int) -> list[str]:
-    first = f"  %t1 = {operation} {vector} %{prefix}0, %{prefix}1"
-    rest = [f"  %t{i} = {operation} {vector} %t{i - 1}, %{prefix}{i}" for i in range(2, count)]
-    return [first, *rest]
-
-
 @dataclass(frozen=True)
 class Probe:
-    """A compiled loop that meets one limit, and the module that keeps its code alive."""
+    """A compiled loop that meets one limit, and the code that is freed with it."""
 
-    module: JitModule
+    code: LoadedCode
     call: Callable[..., object]
 
 
 def compile_probe(text: str, result: type, *arguments: type) -> Probe:
-    """Compile IR with one function "kernel", which this machine must be able to run."""
-    module = JitModule([compile_ir(text)])
+    """Compile a text of treadle.target.probes, which this machine must be able to run."""
+    backend = backend_of(PROBE_KIND)
+    objects = backend.compile([("kernel", text)], parse_target(PROBE_KIND), None)
+    code = backend.load(objects.values())
     signature = ctypes.CFUNCTYPE(result, *arguments)
-    return Probe(module, signature(module.address("kernel")))
+    return Probe(code, signature(code.address("kernel")))
 
 
 def fastest_round(threads: int, work: Work, rounds: int = ROUNDS) -> float:
@@ -228,19 +98,28 @@ def read_gigabytes(threads: int, each: int | None = None) -> float:
     block = 4 * lanes_of(target) * chain_count(target)
     blocks = max(1, (each or READ_BYTES // threads) // block)
     passes = 1 if each is None else max(1, CACHE_PASSES_BYTES // (blocks * block))
-    share = -(-blocks * block // 4096) * 4096  # whole pages for each thread
-    with mmap.mmap(-1, share * threads) as memory:
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        for offset in range(0, len(memory), 4096):
-            memory[offset] = 1
-        view = (ctypes.c_char * len(memory)).from_buffer(memory)
-        address = ctypes.addressof(view)
+    page = target.machine.page_bytes
+    share = -(-blocks * block // page) * page  # whole pages for each thread
+    with pages(share * threads) as address:
         seconds = fastest_round(
             threads, lambda i: probe.call(passes, blocks, address + i * share), READ_ROUNDS
         )
-        del view  # the map cannot be closed while it is exported
     return 1e-9 * passes * blocks * block * threads / seconds
+
+
+@contextmanager
+def pages(size: int) -> Iterator[int]:
+    """Give the address of so many bytes of memory, large pages if there are any."""
+    with mmap.mmap(-1, size) as memory:
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        for offset in range(0, len(memory), mmap.PAGESIZE):
+            memory[offset] = 1
+        view = (ctypes.c_char * len(memory)).from_buffer(memory)
+        try:
+            yield ctypes.addressof(view)
+        finally:
+            del view  # the map cannot be closed while it is exported
 
 
 def cache_levels(threads: int) -> tuple[CacheLevel, ...]:

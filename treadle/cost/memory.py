@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from math import ceil, gcd, sqrt
+from math import gcd, sqrt
 
 from treadle.target.base import Target
 from treadle.target.machine import STACK_BYTES
@@ -11,7 +11,7 @@ from treadle.target.machine import STACK_BYTES
 _BUSY = 0.85
 """The share of its time that memory delivers weights while products are computed."""
 _MARGIN = 2
-"""A fetch is asked for this many times its latency ahead: under load memory answers later."""
+"""How many times as long as when it is idle memory may take to answer."""
 
 
 def memory_bytes_per_cycle(target: Target) -> float:
@@ -85,9 +85,3 @@ def local_bytes(target: Target) -> int:
 def stack_bytes(buffers: int = 1) -> int:
     """Return the bytes of each of so many buffers that a kernel holds on the stack together."""
     return STACK_BYTES // buffers
-
-
-def panel_part(columns: int, parts: int, itemsize: int, target: Target) -> int | None:
-    """Return how many columns of a row each of `parts` tiles fetches; None for more than a line."""
-    part = ceil(columns / parts)
-    return part if part * itemsize <= target.machine.line_bytes else None

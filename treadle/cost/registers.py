@@ -8,7 +8,9 @@ remainders included, so a tile that divides its axis wins over one that leaves a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from treadle.target.base import Target
 
@@ -109,7 +111,8 @@ def image_cycles(
     return cycles
 
 
-def _parts_with_taps(extent: int, factor: int, taps: Taps | None) -> list[tuple[int, int]]:
+@lru_cache(maxsize=1 << 10)
+def _parts_with_taps(extent: int, factor: int, taps: Taps | None) -> Sequence[tuple[int, int]]:
     """Return (size, count), every part counted once for each of its live taps."""
     if taps is None:
         return parts_of(extent, factor)

@@ -18,6 +18,7 @@ class Affine:
 
     Atoms are nodes that are not sums: variables, quotients, products of variables, ... In a vector
     (lanes > 1) scalar atoms stand for their broadcast and `ramp(0, s, lanes)` for lane * s.
+    Sums are shared: only who has just made one may change it.
     """
 
     terms: dict[Expr, int] = field(default_factory=dict)
@@ -45,6 +46,11 @@ class Affine:
         if factor == 0:
             return self.like({}, 0)
         return self.like({a: c * factor for a, c in self.terms.items()}, self.const * factor)
+
+    def without(self, atom: Expr) -> tuple[int, Affine]:
+        """Return the coefficient of an atom, 0 where it is none, and the sum of all else."""
+        rest = {a: c for a, c in self.terms.items() if a is not atom}
+        return self.terms.get(atom, 0), self.like(rest, self.const)
 
     @property
     def value(self) -> int | None:
@@ -126,64 +132,90 @@ def _ordered(terms: dict[Expr, int]) -> list[tuple[Expr, int]]:
     return sorted(terms.items(), key=key)
 
 
-def brief_text(e: Expr, depth: int = 6) -> str:
-    """Return the text of an expression cut off below `depth`: a stable key for ordering."""
+_TEXT_DEPTH = 6
+
+
+def brief_text(e: Expr) -> str:
+    """Return the text of an expression cut off six levels below: a stable key for ordering."""
+    try:
+        return e.text_of
+    except AttributeError:
+        e.text_of = _brief_text(e, _TEXT_DEPTH)
+        return e.text_of
+
+
+def _brief_text(e: Expr, depth: int) -> str:
     children = e.children
     if not children:
         return str(e)
     if depth == 0:
         return "..."
     head = getattr(e, "op", None) or getattr(e, "name", None) or type(e).__name__
-    inner = ", ".join(brief_text(c, depth - 1) for c in children)
+    inner = ", ".join(_brief_text(c, depth - 1) for c in children)
     return f"{head}({inner})"
 
 
 def decompose(e: Expr) -> Affine:
-    """Return an integer expression as a sum of coefficient * atom.
+    """Return an integer expression as a sum of coefficient * atom, which nobody may change.
 
     i * 8 + (j - 2) * 4  ->  Affine({i: 8, j: 4}, -8)
     """
-    terms: dict[Expr, int] = {}
-    result = Affine(terms, 0, e.dtype, e.lanes)
+    try:
+        return e.sum_of  # type: ignore[return-value]  # set below
+    except AttributeError:
+        pass
     if not is_integer(e.dtype):
-        terms[e] = 1
-        return result
-    coefs = {e: 1}
-    for node, parts in reversed(_sum_nodes(e).items()):
-        coef = coefs[node]
-        if parts is None:
-            if coef:
-                terms[node] = coef
-        elif isinstance(node, Const):
-            result.const += coef * int(node.value)
-        else:
-            for part, factor in parts:
-                coefs[part] = coefs.get(part, 0) + coef * factor
-    return result
+        return Affine({e: 1}, 0, e.dtype, e.lanes)
+    stack = [e]
+    while stack:
+        node = stack[-1]
+        parts = _sum_parts(node)
+        if parts is None or hasattr(node, "sum_of"):
+            stack.pop()
+            continue
+        waiting = [p for p, _ in parts if not hasattr(p, "sum_of") and is_sum(p)]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        node.sum_of = _combined(node, parts)
+    return _sum_of(e)
+
+
+def _sum_of(e: Expr) -> Affine:
+    """Return the sum that is known of a node; itself where it is an atom."""
+    found = getattr(e, "sum_of", None)
+    return found if isinstance(found, Affine) else Affine({e: 1}, 0, e.dtype, e.lanes)
+
+
+def _combined(node: Expr, parts: Parts) -> Affine:
+    """Return the sum of parts times their factors; terms of the last part come last."""
+    if not parts:
+        assert isinstance(node, Const)
+        return Affine({}, int(node.value), node.dtype, node.lanes)
+    *others, (part, factor) = parts
+    last = _sum_of(part)
+    terms, const = _scaled_terms(last.terms, factor), last.const * factor
+    for part, factor in reversed(others):
+        inner = _sum_of(part)
+        const += inner.const * factor
+        more = inner.terms
+        joined = {a: c * factor for a, c in more.items() if a not in terms}
+        for atom, coef in terms.items():
+            total = coef + more.get(atom, 0) * factor
+            if total:
+                joined[atom] = total
+        terms = joined
+    return Affine(terms, const, node.dtype, node.lanes)
+
+
+def _scaled_terms(terms: dict[Expr, int], factor: int) -> dict[Expr, int]:
+    if factor == 1:
+        return terms
+    return {a: c * factor for a, c in terms.items()} if factor else {}
 
 
 Parts: TypeAlias = tuple[tuple[Expr, int], ...]
-
-
-def _sum_nodes(e: Expr) -> dict[Expr, Parts | None]:
-    """Return the nodes of the sum `e` down to its atoms with their summands, users last."""
-    parts = _sum_parts(e)
-    if not parts:
-        return {e: parts}
-    order: dict[Expr, Parts | None] = {}
-    stack: list[tuple[Expr, Parts | None, bool]] = [(e, parts, False)]
-    while stack:
-        node, parts, ready = stack.pop()
-        if node in order:
-            continue
-        if ready or not parts:
-            order[node] = parts
-            continue
-        stack.append((node, parts, True))
-        for part, _ in parts:
-            if part not in order:
-                stack.append((part, _sum_parts(part), False))
-    return order
 
 
 def _sum_parts(e: Expr) -> Parts | None:
@@ -219,7 +251,7 @@ def splat_value(e: Expr) -> int | None:
 
 
 def _ramp_parts(e: Ramp) -> Parts | None:
-    if is_lane_ramp(e) and (e.stride is Const.of(1, e.dtype) or not is_sum(e.stride)):
+    if _is_ramp_atom(e):
         return None
     stride = decompose(e.stride)
     lanes = [(_lane_ramp(s, e), c) for s, c in stride.terms.items()]
@@ -232,9 +264,22 @@ def _lane_ramp(stride: Expr, like: Ramp) -> Expr:
     return ramp(Const.of(0, like.dtype), stride, like.lanes)
 
 
+def _is_ramp_atom(e: Ramp) -> bool:
+    if not is_lane_ramp(e):
+        return False
+    stride = e.stride
+    return stride.value == 1 if isinstance(stride, Const) else not is_sum(stride)
+
+
 def is_sum(e: Expr) -> bool:
     """True when `decompose` looks inside the node: sums, multiples, constants, most ramps."""
-    return _sum_parts(e) is not None
+    if isinstance(e, Binary):
+        if e.op == "mul":
+            return splat_value(e.b) is not None or splat_value(e.a) is not None
+        return e.op == "add" or e.op == "sub"
+    if isinstance(e, Ramp):
+        return not _is_ramp_atom(e)
+    return isinstance(e, (Const, Broadcast))
 
 
 def monomial(x: Expr, y: Expr, like: Affine) -> Affine:

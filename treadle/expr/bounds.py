@@ -9,12 +9,29 @@ falls back to the range of the type wherever arithmetic could wrap. Values witho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, cast
 
-from treadle.dtype import INDEX, bits, is_integer, max_value, min_value
+from treadle.dtype import INDEX, bits, is_integer
 from treadle.expr.affine import Affine, decompose, is_sum
+from treadle.expr.intervals import (
+    ANY,
+    BOOL,
+    FAR,
+    OF_BINARY,
+    TRUE,
+    ZERO,
+    Interval,
+    absolute,
+    add,
+    decide,
+    dtype_interval,
+    excludes_zero,
+    fits,
+    multiply,
+    subtract,
+    truth,
+)
 from treadle.expr.nodes import (
     COMPARE_OPS,
     Binary,
@@ -33,94 +50,8 @@ from treadle.expr.nodes import (
 )
 from treadle.expr.relations import Relations, has_extreme
 
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The integers from `lo` to `hi`, both included; None is no bound on that side."""
-
-    lo: int | None = None
-    hi: int | None = None
-
-    def __str__(self) -> str:
-        return (
-            f"[{'-inf' if self.lo is None else self.lo}, {'inf' if self.hi is None else self.hi}]"
-        )
-
-    @property
-    def value(self) -> int | None:
-        """The only element, or None where there are more."""
-        return self.lo if self.lo == self.hi else None
-
-    def contains(self, other: Interval) -> bool:
-        """True when every element of `other` is in this interval."""
-        above = self.lo is None or (other.lo is not None and other.lo >= self.lo)
-        below = self.hi is None or (other.hi is not None and other.hi <= self.hi)
-        return above and below
-
-    def intersect(self, other: Interval) -> Interval:
-        """Return the elements of both (one of them where they are disjoint: dead code)."""
-        lo, hi = _largest(self.lo, other.lo), _smallest(self.hi, other.hi)
-        return self if lo is not None and hi is not None and lo > hi else Interval(lo, hi)
-
-    def union(self, other: Interval) -> Interval:
-        """Return the smallest interval with the elements of both."""
-        lo = None if self.lo is None or other.lo is None else min(self.lo, other.lo)
-        hi = None if self.hi is None or other.hi is None else max(self.hi, other.hi)
-        return Interval(lo, hi)
-
-    def shift(self, by: int) -> Interval:
-        """Return the interval of x + by."""
-        return Interval(
-            None if self.lo is None else self.lo + by,
-            None if self.hi is None else self.hi + by,
-        )
-
-    def scale(self, by: int) -> Interval:
-        """Return the interval of x * by."""
-        lo = None if self.lo is None else self.lo * by
-        hi = None if self.hi is None else self.hi * by
-        if by == 0:
-            return _ZERO
-        return Interval(lo, hi) if by > 0 else Interval(hi, lo)
-
-
 Ranges: TypeAlias = Mapping[Var, Interval]
 """Known bounds of variables. Bounds of other nodes are honoured too (facts from conditions)."""
-
-FAR = 1 << 48
-"""No index, extent or address reaches this far. As the bound of a value that has none of its own
-(a slice that ends at 2**63 - 1) such a number says nothing, and it would make sums seem to wrap."""
-
-ANY = Interval()
-_ZERO = Interval(0, 0)
-_BOOL = Interval(0, 1)
-_TRUE = Interval(1, 1)
-
-
-def _largest(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else max(a, b)
-
-
-def _smallest(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else min(a, b)
-
-
-def dtype_interval(dtype: str) -> Interval:
-    """Return the values an integer or bool type can hold (no bounds for floats)."""
-    if dtype == "bool":
-        return _BOOL
-    if not is_integer(dtype):
-        return ANY
-    return Interval(int(min_value(dtype)), int(max_value(dtype)))
-
-
-def fits(value: Interval, dtype: str) -> bool:
-    """True when values in the interval are exact in `dtype` (an index without bound fits)."""
-    limit = dtype_interval(dtype)
-    if dtype != INDEX:
-        return limit.contains(value)
-    low = value.lo is None or limit.lo is None or value.lo >= limit.lo
-    return low and (value.hi is None or limit.hi is None or value.hi <= limit.hi)
 
 
 def interval(e: Expr, ranges: Ranges, memo: dict[Expr, Interval] | None = None) -> Interval:
@@ -243,7 +174,6 @@ class Bounds:
     def __init__(self, ranges: Ranges, memo: dict[Expr, Interval] | None = None) -> None:
         self.facts = cast(Mapping[Expr, Interval], ranges)
         self.memo: dict[Expr, Interval] = {} if memo is None else memo
-        self._sums: dict[Expr, Affine] = {}
         self._relations: Relations | None = None
         self._is_relating = False
         self.has_relations = any(map(_is_relation, self.facts))
@@ -256,8 +186,9 @@ class Bounds:
     def of(self, e: Expr) -> Interval:
         """Return the interval of an expression."""
         memo = self.memo
-        if e in memo:
-            return memo[e]
+        known = memo.get(e)
+        if known is not None:
+            return known
         stack = [e]
         while stack:
             node = stack[-1]
@@ -283,8 +214,8 @@ class Bounds:
         if e.dtype != INDEX or e.lanes != 1:
             return found
         if isinstance(e, Binary) and e.op in ("min", "max"):
-            return found.intersect(_BINARY[e.op](self.reach(e.a), self.reach(e.b)))
-        return found.intersect(self.of_sum(self.sum_of(e)))
+            return found.intersect(OF_BINARY[e.op](self.reach(e.a), self.reach(e.b)))
+        return found.intersect(self.of_sum(decompose(e)))
 
     def of_sum(self, affine: Affine) -> Interval:
         """Return the interval of the exact value of a sum (which may not fit its dtype)."""
@@ -320,7 +251,7 @@ class Bounds:
     def _related(self) -> Relations:
         """Return the relations between atoms among the facts."""
         found = [
-            (self.sum_of(fact), span.lo, span.hi)
+            (decompose(fact), span.lo, span.hi)
             for fact, span in self.facts.items()
             if _is_relation(fact)
         ]
@@ -335,31 +266,26 @@ class Bounds:
         lo: int | None = affine.const
         hi: int | None = affine.const
         for atom, coef in affine.terms.items():
-            part = self.of(atom).scale(coef)
-            lo = None if lo is None or part.lo is None else lo + part.lo
-            hi = None if hi is None or part.hi is None else hi + part.hi
+            low, high = self.of(atom)
+            if coef < 0:
+                low, high = high, low
+            lo = None if lo is None or low is None else lo + low * coef
+            hi = None if hi is None or high is None else hi + high * coef
         return Interval(lo, hi)
 
     def is_exact(self, affine: Affine) -> bool:
         """True when the sum cannot wrap in its dtype."""
         return fits(self.plain_sum(affine), affine.dtype)
 
-    def sum_of(self, e: Expr) -> Affine:
-        """Return the affine form of an expression, remembered; it is shared: do not change it."""
-        found = self._sums.get(e)
-        if found is None:
-            found = self._sums[e] = decompose(e)
-        return found
-
     def _needs(self, e: Expr) -> Iterable[Expr]:
         """Return the nodes whose intervals `_evaluate` reads."""
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             if not is_integer(e.a.dtype):
                 return e.children if e.a.dtype == "bool" else ()
-            a, b = self.sum_of(e.a), self.sum_of(e.b)
+            a, b = decompose(e.a), decompose(e.b)
             return (e.a, e.b, *a.terms, *b.terms)
         if is_integer(e.dtype) and is_sum(e):
-            return self.sum_of(e).terms
+            return decompose(e).terms
         if not isinstance(e, Load) and (e.dtype == "bool" or is_integer(e.dtype)):
             return [c for c in e.children if c.dtype == "bool" or is_integer(c.dtype)]
         return ()
@@ -374,14 +300,14 @@ class Bounds:
         if isinstance(e, Binary) and e.op in COMPARE_OPS:
             return self._compare(e)
         is_number_sum = is_integer(e.dtype) and is_sum(e)
-        found = self.plain_sum(self.sum_of(e)) if is_number_sum else self._node(e)
+        found = self.plain_sum(decompose(e)) if is_number_sum else self._node(e)
         return found if fits(found, e.dtype) else dtype_interval(e.dtype)
 
     def _node(self, e: Expr) -> Interval:
         """Return the interval of a node that is not a sum from those of its operands."""
         memo = self.memo
         if isinstance(e, Binary):
-            rule = _BINARY.get(e.op)
+            rule = OF_BINARY.get(e.op)
             return rule(memo[e.a], memo[e.b]) if rule else dtype_interval(e.dtype)
         if isinstance(e, Select):
             cond = memo[e.cond]
@@ -393,8 +319,8 @@ class Bounds:
         if isinstance(e, Broadcast):
             return memo[e.value]
         if isinstance(e, Ramp):
-            lanes = _multiply(memo[e.stride], Interval(0, e.lanes - 1))
-            return _add(memo[e.base], lanes)
+            lanes = multiply(memo[e.stride], Interval(0, e.lanes - 1))
+            return add(memo[e.base], lanes)
         return self._call(e) if isinstance(e, Call) else dtype_interval(e.dtype)
 
     def _cast(self, e: Cast) -> Interval:
@@ -404,9 +330,9 @@ class Bounds:
         found = self.memo[e.value]
         if e.dtype != "bool":
             return found
-        if found == _ZERO:
-            return _ZERO
-        return _TRUE if _excludes_zero(found) else _BOOL
+        if found == ZERO:
+            return ZERO
+        return TRUE if excludes_zero(found) else BOOL
 
     def _call(self, e: Call) -> Interval:
         if e.name in ("popcount", "clz"):
@@ -414,21 +340,21 @@ class Bounds:
         if e.name == "not":
             return self.memo[e.args[0]].scale(-1).shift(1)
         if e.name == "abs" and is_integer(e.dtype):
-            return _absolute(self.memo[e.args[0]])
+            return absolute(self.memo[e.args[0]])
         return dtype_interval(e.dtype)
 
     def _compare(self, e: Binary) -> Interval:
         if not is_integer(e.a.dtype):
             if e.a.dtype != "bool":
-                return _BOOL
-            return _truth(_decide(e.op, _subtract(self.memo[e.a], self.memo[e.b])))
-        a, b = self.sum_of(e.a), self.sum_of(e.b)
+                return BOOL
+            return truth(decide(e.op, subtract(self.memo[e.a], self.memo[e.b])))
+        a, b = decompose(e.a), decompose(e.b)
         if not self.is_exact(a) or not self.is_exact(b):
-            return _truth(_decide(e.op, _subtract(self.memo[e.a], self.memo[e.b])))
+            return truth(decide(e.op, subtract(self.memo[e.a], self.memo[e.b])))
         difference = a.plus(b, -1)
         if e.op in ("eq", "ne") and _never_zero(difference):
-            return _truth(e.op == "ne")
-        return _truth(_decide(e.op, self.of_sum(difference)))
+            return truth(e.op == "ne")
+        return truth(decide(e.op, self.of_sum(difference)))
 
 
 def _is_relation(fact: Expr) -> bool:
@@ -439,188 +365,3 @@ def _is_relation(fact: Expr) -> bool:
 def _never_zero(sum_: Affine) -> bool:
     divisor = math.gcd(*sum_.terms.values())
     return divisor > 1 and sum_.const % divisor != 0
-
-
-def _truth(known: bool | None) -> Interval:
-    return _BOOL if known is None else _TRUE if known else _ZERO
-
-
-def _decide(op: str, d: Interval) -> bool | None:
-    """Return the truth of `d op 0`."""
-    if op in ("ge", "gt", "ne"):
-        opposite = _decide({"ge": "lt", "gt": "le", "ne": "eq"}[op], d)
-        return None if opposite is None else not opposite
-    if op == "eq":
-        return True if d.value == 0 else False if _excludes_zero(d) else None
-    limit = -1 if op == "lt" else 0
-    if d.hi is not None and d.hi <= limit:
-        return True
-    return False if d.lo is not None and d.lo > limit else None
-
-
-def _excludes_zero(a: Interval) -> bool:
-    return (a.lo is not None and a.lo > 0) or (a.hi is not None and a.hi < 0)
-
-
-def _add(a: Interval, b: Interval) -> Interval:
-    lo = None if a.lo is None or b.lo is None else a.lo + b.lo
-    return Interval(lo, None if a.hi is None or b.hi is None else a.hi + b.hi)
-
-
-def _subtract(a: Interval, b: Interval) -> Interval:
-    return _add(a, b.scale(-1))
-
-
-def _multiply(a: Interval, b: Interval) -> Interval:
-    """x * y, bounded on the sides where no infinite corner takes part."""
-    if a == _ZERO or b == _ZERO:
-        return _ZERO
-    corners: list[int] = []
-    below = above = False  # is there a corner at -inf, +inf
-    for x, x_sign in ((a.lo, -1), (a.hi, 1)):
-        for y, y_sign in ((b.lo, -1), (b.hi, 1)):
-            if x is not None and y is not None:
-                corners.append(x * y)
-                continue
-            sign = (x_sign if x is None else _sign(x)) * (y_sign if y is None else _sign(y))
-            below, above = below or sign < 0, above or sign > 0
-            if not sign:
-                corners.append(0)
-    lo = None if below or not corners else min(corners)
-    return Interval(lo, None if above or not corners else max(corners))
-
-
-def _sign(x: int) -> int:
-    return (x > 0) - (x < 0)
-
-
-def _largest_size(a: Interval) -> int | None:
-    return None if a.lo is None or a.hi is None else max(abs(a.lo), abs(a.hi))
-
-
-def _absolute(a: Interval) -> Interval:
-    if a.lo is not None and a.lo >= 0:
-        return a
-    if a.hi is not None and a.hi <= 0:
-        return a.scale(-1)
-    return Interval(0, _largest_size(a))
-
-
-def _positive(b: Interval) -> tuple[int, int | None] | None:
-    """Return the bounds of a divisor that is never negative (and never 0: that is undefined)."""
-    if b.lo is None or b.lo < 0 or b.hi == 0:
-        return None
-    return max(b.lo, 1), b.hi
-
-
-def _floordiv(a: Interval, b: Interval) -> Interval:
-    divisor = _positive(b)
-    if divisor is None:
-        flipped = _positive(b.scale(-1))
-        if flipped is not None:
-            return _floordiv(a.scale(-1), b.scale(-1))
-        size = _largest_size(a)
-        return ANY if size is None else Interval(-size, size)
-    small, large = divisor
-    lo = a.lo
-    if lo is not None:
-        far = small if lo < 0 else large
-        lo = 0 if far is None else lo // far
-    hi = a.hi
-    if hi is not None:
-        far = small if hi >= 0 else large
-        hi = -1 if far is None else hi // far
-    return Interval(lo, hi)
-
-
-def _floormod(a: Interval, b: Interval) -> Interval:
-    divisor = _positive(b)
-    if divisor is None:
-        low = None if b.lo is None else min(b.lo + 1, 0)
-        return Interval(low, None if b.hi is None else max(b.hi - 1, 0))
-    small, large = divisor
-    if a.lo is not None and a.hi is not None and a.lo // small == a.hi // small:
-        if small == large:
-            return Interval(a.lo % small, a.hi % small)
-        if a.lo // small == 0:
-            return a
-    hi = None if large is None else large - 1
-    return Interval(0, hi if a.lo is None or a.lo < 0 else _smallest(hi, a.hi))
-
-
-def _truncdiv(a: Interval, b: Interval) -> Interval:
-    if a.lo is not None and a.lo >= 0 and _positive(b):
-        return _floordiv(a, b)
-    size = _largest_size(a)
-    return ANY if size is None else Interval(-size, size)
-
-
-def _truncmod(a: Interval, b: Interval) -> Interval:
-    if a.lo is not None and a.lo >= 0 and _positive(b):
-        return _floormod(a, b)
-    most = _largest_size(b)
-    limit = None if most is None else max(most - 1, 0)
-    below = 0 if a.lo is not None and a.lo >= 0 else None
-    above = 0 if a.hi is not None and a.hi <= 0 else None
-    lo = below if below is not None else _largest(a.lo, None if limit is None else -limit)
-    return Interval(lo, above if above is not None else _smallest(a.hi, limit))
-
-
-def _minimum(a: Interval, b: Interval) -> Interval:
-    lo = None if a.lo is None or b.lo is None else min(a.lo, b.lo)
-    hi = _smallest(a.hi, b.hi)
-    is_far = hi is not None and hi >= FAR and (a.hi is None or b.hi is None)
-    return Interval(lo, None if is_far else hi)
-
-
-def _maximum(a: Interval, b: Interval) -> Interval:
-    hi = None if a.hi is None or b.hi is None else max(a.hi, b.hi)
-    lo = _largest(a.lo, b.lo)
-    is_far = lo is not None and lo <= -FAR and (a.lo is None or b.lo is None)
-    return Interval(None if is_far else lo, hi)
-
-
-def _bitand(a: Interval, b: Interval) -> Interval:
-    tops = [x.hi for x in (a, b) if x.lo is not None and x.lo >= 0]
-    if not tops:
-        return ANY
-    known = [t for t in tops if t is not None]
-    return Interval(0, min(known) if known else None)
-
-
-def _bitor(a: Interval, b: Interval) -> Interval:
-    if a.lo is None or b.lo is None or a.lo < 0 or b.lo < 0:
-        return ANY
-    if a.hi is None or b.hi is None:
-        return Interval(0, None)
-    return Interval(0, (1 << max(a.hi, b.hi).bit_length()) - 1)
-
-
-def _shift_left(a: Interval, b: Interval) -> Interval:
-    if b.lo is None or b.hi is None or b.lo < 0 or b.hi > 63:
-        return ANY
-    return _multiply(a, Interval(1 << b.lo, 1 << b.hi))
-
-
-def _shift_right(a: Interval, b: Interval) -> Interval:
-    if b.lo is None or b.hi is None or b.lo < 0 or b.hi > 63:
-        return ANY
-    return _floordiv(a, Interval(1 << b.lo, 1 << b.hi))
-
-
-_BINARY: Mapping[str, Callable[[Interval, Interval], Interval]] = {
-    "mul": _multiply,
-    "floordiv": _floordiv,
-    "floormod": _floormod,
-    "truncdiv": _truncdiv,
-    "truncmod": _truncmod,
-    "min": _minimum,
-    "max": _maximum,
-    "bitand": _bitand,
-    "bitor": _bitor,
-    "bitxor": _bitor,
-    "shl": _shift_left,
-    "shr": _shift_right,
-    "and": _minimum,
-    "or": _maximum,
-}

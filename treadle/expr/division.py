@@ -14,7 +14,8 @@ from treadle.expr.affine import (
     product_of_sums,
     splat_value,
 )
-from treadle.expr.bounds import Bounds, Interval, Ranges, fits
+from treadle.expr.bounds import Bounds, Ranges
+from treadle.expr.intervals import Interval, fits
 from treadle.expr.nodes import Binary, BinaryOp, Expr, binary
 
 _MAX_DIVISOR = 1 << 62
@@ -61,11 +62,11 @@ class Division:
             return None
         if atom.op == "floordiv" and inner * c < _MAX_DIVISOR:
             # (x // d + r) // c -> (x + r * d) // (d * c)
-            top = self.bounds.sum_of(atom.a).plus(rest.like({}, rest.const * inner))
+            top = decompose(atom.a).plus(rest.like({}, rest.const * inner))
             return self.quotient(top, inner * c) if self.bounds.is_exact(top) else None
         if atom.op == "floormod" and inner % c == 0 and rest.const == 0:
             # x % (c * d) // c -> x // c % d
-            return self.remainder(self.quotient(self.bounds.sum_of(atom.a), c), inner // c)
+            return self.remainder(self.quotient(decompose(atom.a), c), inner // c)
         return None
 
     def _small_part(self, n: Affine, c: int) -> tuple[Affine, Affine, int] | None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from treadle.dtype import INDEX
 from treadle.expr import nodes as ex
 from treadle.expr.affine import Affine, decompose
-from treadle.expr.bounds import Interval, Ranges, assume
+from treadle.expr.bounds import Ranges, assume
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 

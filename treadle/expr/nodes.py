@@ -22,8 +22,8 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from weakref import ref
 
 from treadle.dtype import INDEX, bits, check_dtype, is_float, is_integer, is_signed
 from treadle.errors import TypeMismatch
@@ -87,11 +87,20 @@ class Instruction(Protocol):
 
 
 class Expr:
-    """Base of all expression nodes; arithmetic on nodes builds nodes."""
+    """Base of all expression nodes; arithmetic on nodes builds nodes.
 
-    __slots__ = ("__weakref__",)
+    The slots that end in `_of` hold what was found out of a node once, for as long as it lives:
+    `leaves` and the modules `affine` and `simplify` fill them, nobody else looks at them.
+    """
+
+    __slots__ = ("__weakref__", "is_lazy_of", "leaves_of", "simple_of", "sum_of", "text_of")
     dtype: str
     lanes: int
+    leaves_of: frozenset[object]
+    is_lazy_of: bool
+    simple_of: dict[object, Expr | None]
+    sum_of: object
+    text_of: str
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -215,14 +224,42 @@ ExprLike: TypeAlias = Expr | int | float | bool
 E_ = TypeVar("E_", bound=Expr)
 
 _INDEX_LIMIT = 1 << 63
-_TABLE: WeakValueDictionary[tuple[object, ...], Expr] = WeakValueDictionary()
 
 
-def _intern(key: tuple[object, ...], make: Callable[[], E_]) -> E_:
-    found = _TABLE.get(key)
-    if found is None:
-        found = _TABLE.setdefault(key, make())
-    return found  # type: ignore[return-value]  # a key starts with its class
+class _Entry(ref):  # type: ignore[type-arg]  # generic only for type checkers
+    """A node of the table, which leaves it when nobody else holds it."""
+
+    __slots__ = ("key",)
+    key: tuple[object, ...]
+
+
+_TABLE: dict[tuple[object, ...], _Entry] = {}
+"""The nodes that exist, by what they are made of."""
+
+
+def _forget(entry: _Entry) -> None:
+    if _TABLE.get(entry.key) is entry:
+        del _TABLE[entry.key]
+
+
+def _known(key: tuple[object, ...]) -> Any:  # Any: the class that the key starts with
+    """Return the node of a key, None where there is none."""
+    entry = _TABLE.get(key)
+    return None if entry is None else entry()
+
+
+def _intern(key: tuple[object, ...], made: E_) -> E_:
+    """Make a node that does not exist yet the one of its key."""
+    entry = _Entry(made, _forget)
+    entry.key = key
+    while True:
+        kept = _TABLE.setdefault(key, entry)
+        if kept is entry:
+            return made
+        other = kept()
+        if other is not None:  # another thread was faster
+            return other  # type: ignore[no-any-return]  # a key starts with its class
+        _forget(kept)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -250,8 +287,9 @@ class Const(Expr):
         """Return the constant `value` as `dtype`; integers wrap, floats round to the type."""
         if dtype != INDEX or type(value) is not int or not -_INDEX_LIMIT <= value < _INDEX_LIMIT:
             value = _normalise(value, check_dtype(dtype))
-        tag = struct.pack("<d", value) if isinstance(value, float) else value
-        return _intern((Const, dtype, tag), lambda: Const(value, dtype))
+        key = (Const, dtype, struct.pack("<d", value) if isinstance(value, float) else value)
+        found = _known(key)
+        return _intern(key, Const(value, dtype)) if found is None else found
 
     def __str__(self) -> str:
         if self.dtype == INDEX or self.dtype == "bool":
@@ -419,7 +457,7 @@ class Load(Expr):
         return self.indices
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return load(self.source, children)
+        return _load(self.source, children)
 
     def __str__(self) -> str:
         return f"{self.source.name}[{', '.join(map(str, self.indices))}]"
@@ -486,7 +524,8 @@ def match(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
     A Python number takes the other's dtype; of two integer types the wider wins; an integer meets
     a float as that float; a scalar is broadcast to the lanes of a vector.
     """
-    a, b = _match_literals(a, b)
+    if not isinstance(a, Expr) or not isinstance(b, Expr):
+        a, b = _match_literals(a, b)
     if a.dtype != b.dtype:
         dtype = _common_dtype(a.dtype, b.dtype)
         a, b = cast(a, dtype), cast(b, dtype)
@@ -528,8 +567,13 @@ def _common_dtype(a: str, b: str) -> str:
 def _binary(op: BinaryOp, a: Expr, b: Expr) -> Binary:
     if a.lanes != b.lanes:
         a, b = broadcast(a, b.lanes), broadcast(b, a.lanes)
+    key = (Binary, op, a, b)
+    entry = _TABLE.get(key)
+    found = None if entry is None else entry()
+    if found is not None:
+        return found  # type: ignore[no-any-return]  # a key starts with its class
     dtype = "bool" if op in COMPARE_OPS or op in LOGIC_OPS else a.dtype
-    return _intern((Binary, op, a, b), lambda: Binary(op, a, b, dtype, a.lanes))
+    return _intern(key, Binary(op, a, b, dtype, a.lanes))
 
 
 def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
@@ -596,7 +640,8 @@ def select(cond: ExprLike, then: ExprLike, other: ExprLike, *, lazy: bool = Fals
     if test.lanes == 1 and lanes > 1 and not lazy:
         test = broadcast(test, lanes)
     key = (Select, lazy, test, x, y)
-    return _intern(key, lambda: Select(test, x, y, lazy, x.dtype, lanes))
+    found = _known(key)
+    return _intern(key, Select(test, x, y, lazy, x.dtype, lanes)) if found is None else found
 
 
 def cast(value: ExprLike, dtype: str) -> Expr:
@@ -606,7 +651,9 @@ def cast(value: ExprLike, dtype: str) -> Expr:
         return x
     if isinstance(x, Const) and not (isinstance(x.value, float) and not is_float(dtype)):
         return Const.of(x.value, dtype)
-    return _intern((Cast, dtype, x), lambda: Cast(x, dtype, x.lanes))
+    key = (Cast, dtype, x)
+    found = _known(key)
+    return _intern(key, Cast(x, dtype, x.lanes)) if found is None else found
 
 
 def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
@@ -620,7 +667,9 @@ def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
     if name in ("isnan", "isinf", "not"):
         dtype = "bool"
     result = dtype or first.dtype
-    return _intern((Call, name, result, nodes), lambda: Call(name, nodes, result, lanes))
+    key = (Call, name, result, nodes)
+    found = _known(key)
+    return _intern(key, Call(name, nodes, result, lanes)) if found is None else found
 
 
 def apply(instruction: Instruction, args: Sequence[ExprLike]) -> Expr:
@@ -638,7 +687,10 @@ def apply(instruction: Instruction, args: Sequence[ExprLike]) -> Expr:
     lanes = max((n.lanes for n in nodes), default=1)
     nodes = tuple(broadcast(n, lanes) for n in nodes)
     key = (Apply, id(instruction), nodes)
-    return _intern(key, lambda: Apply(instruction, nodes, instruction.result, lanes))
+    found = _known(key)
+    if found is not None:
+        return found  # type: ignore[no-any-return]  # a key starts with its class
+    return _intern(key, Apply(instruction, nodes, instruction.result, lanes))
 
 
 def load(source: Source, indices: Iterable[ExprLike]) -> Expr:
@@ -648,16 +700,24 @@ def load(source: Source, indices: Iterable[ExprLike]) -> Expr:
         raise TypeMismatch(
             f"{source.name} has {len(source.shape)} dimensions, indexed with {len(at)}"
         )
-    at = tuple(cast(i, INDEX) for i in at)
-    lanes = max((i.lanes for i in at), default=1)
+    return _load(source, tuple(cast(i, INDEX) for i in at))
+
+
+def _load(source: Source, at: tuple[Expr, ...]) -> Load:
     key = (Load, id(source), at)
-    return _intern(key, lambda: Load(source, at, source.dtype, lanes))
+    found: Load | None = _known(key)
+    if found is not None:
+        return found
+    lanes = max([i.lanes for i in at], default=1)
+    return _intern(key, Load(source, at, source.dtype, lanes))
 
 
 def ramp(base: ExprLike, stride: ExprLike, lanes: int) -> Expr:
     """Return the vector base + stride * [0, lanes)."""
     b, s = convert(base), convert(stride)
-    return _intern((Ramp, lanes, b, s), lambda: Ramp(b, s, lanes, b.dtype))
+    key = (Ramp, lanes, b, s)
+    found = _known(key)
+    return _intern(key, Ramp(b, s, lanes, b.dtype)) if found is None else found
 
 
 def broadcast(value: ExprLike, lanes: int) -> Expr:
@@ -667,7 +727,9 @@ def broadcast(value: ExprLike, lanes: int) -> Expr:
         return x
     if x.lanes != 1:
         raise TypeMismatch(f"a vector of {x.lanes} lanes cannot become one of {lanes}: {x}")
-    return _intern((Broadcast, lanes, x), lambda: Broadcast(x, lanes, x.dtype))
+    key = (Broadcast, lanes, x)
+    found = _known(key)
+    return _intern(key, Broadcast(x, lanes, x.dtype)) if found is None else found
 
 
 def rewrite(
@@ -703,11 +765,75 @@ def rewrite(
     return done[root]
 
 
-def substitute(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
-    """Return `root` with every node that is a key of `mapping` replaced by its value."""
+def substitute(
+    root: Expr, mapping: Mapping[Expr, Expr], memo: dict[Expr, Expr] | None = None
+) -> Expr:
+    """Return `root` with every node that is a key of `mapping` replaced by its value.
+
+    `memo` may be shared between calls with the same mapping.
+    """
     if not mapping:
         return root
-    return rewrite(root, mapping.get)
+    if not all(isinstance(key, Var) for key in mapping):
+        return rewrite(root, mapping.get, memo)
+    if leaves(root).isdisjoint(mapping):
+        return root
+    done: dict[Expr, Expr] = {} if memo is None else memo
+    done.update(mapping)
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        children, count = node.children, len(stack)
+        for child in children:
+            if child not in done:
+                if child.leaves_of.isdisjoint(mapping):
+                    done[child] = child
+                else:
+                    stack.append(child)
+        if len(stack) == count:
+            stack.pop()
+            done[node] = node.with_children(tuple([done[c] for c in children]))
+    return done[root]
+
+
+_NOTHING: frozenset[object] = frozenset()
+
+
+def leaves(root: Expr) -> frozenset[object]:
+    """Return the variables of an expression and the sources that it loads from."""
+    try:
+        return root.leaves_of
+    except AttributeError:
+        pass
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        waiting = [c for c in node.children if not hasattr(c, "leaves_of")]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        found, lazy = _NOTHING, isinstance(node, Select) and node.lazy
+        for child in node.children:
+            inner = child.leaves_of
+            if not inner <= found:
+                found = inner if found <= inner else found | inner
+            lazy = lazy or child.is_lazy_of
+        if isinstance(node, Var):
+            found = frozenset((node,))
+        elif isinstance(node, Load):
+            found |= {node.source}
+        node.leaves_of, node.is_lazy_of = found, lazy
+    return root.leaves_of
+
+
+def has_lazy_select(root: Expr) -> bool:
+    """True where only a part of an expression may be evaluated."""
+    leaves(root)
+    return root.is_lazy_of
 
 
 def walk(root: Expr) -> list[Expr]:
@@ -729,6 +855,16 @@ def walk(root: Expr) -> list[Expr]:
 def free_vars(root: Expr) -> list[Var]:
     """Return the distinct variables of an expression in order of first evaluation."""
     return [n for n in walk(root) if isinstance(n, Var)]
+
+
+def uses(root: Expr, leaf: object) -> bool:
+    """True where an expression has a variable in it, or loads from a source."""
+    return leaf in leaves(root)
+
+
+def reads_memory(root: Expr) -> bool:
+    """True where an expression loads from any source."""
+    return not all(isinstance(leaf, Var) for leaf in leaves(root))
 
 
 def int_value(e: ExprLike) -> int | None:

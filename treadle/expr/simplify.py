@@ -19,16 +19,11 @@ from treadle.expr.affine import (
     product_of_sums,
     splat_value,
 )
-from treadle.expr.bounds import (
-    Bounds,
-    Interval,
-    Ranges,
-    assume,
-    prove,
-)
+from treadle.expr.bounds import Bounds, Ranges, assume, prove
 from treadle.expr.casts import shorten_cast
 from treadle.expr.division import Division, DivisionOp
 from treadle.expr.fold import fold_binary, fold_call
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import (
     COMPARE_OPS,
     LOGIC_OPS,
@@ -46,6 +41,7 @@ from treadle.expr.nodes import (
     broadcast,
     call,
     int_value,
+    leaves,
 )
 from treadle.expr.rules import apply_rules
 
@@ -74,6 +70,8 @@ class Simplifier:
         self.bounds = Bounds(ranges)
         self.division = Division(self.bounds)
         self.memo: dict[Expr, Expr] = {}
+        self._scope = _scope_of(self.bounds)
+        self._partners: dict[Expr, tuple[Expr, int] | None] = {}
         self._contexts = contexts
         self._branches: dict[tuple[Expr, bool], Simplifier | None] = {}
 
@@ -90,10 +88,16 @@ class Simplifier:
     def run(self, e: Expr) -> Expr:
         """Return the simplified expression."""
         memo = self.memo
+        if e in memo:
+            return memo[e]
+        keys: dict[Expr, object] = {}
         stack = [e]
         while stack:
             node = stack[-1]
             if node in memo:
+                stack.pop()
+                continue
+            if node not in keys and self._is_remembered(node, keys):
                 stack.pop()
                 continue
             waiting = []
@@ -110,7 +114,41 @@ class Simplifier:
             result = self._node(node)
             memo[node] = result
             memo.setdefault(result, result)
+            self._remember(node, keys[node], result)
         return memo[e]
+
+    def _is_remembered(self, node: Expr, keys: dict[Expr, object]) -> bool:
+        """True where a node was simplified before under the same bounds of all that is in it.
+
+        Its result is in the memo then; else `keys` says under what to remember it, None where
+        more decides it than that: relations, or how many conditions were looked at before.
+        """
+        keys[node] = None
+        if self._scope is None or isinstance(node, (Var, Const)):
+            return False
+        inside = leaves(node)
+        if node.is_lazy_of:
+            return False
+        facts = self.bounds.facts
+        key = keys[node] = (tuple([facts.get(v) for v in inside]), self._scope)  # type: ignore[call-overload]
+        try:
+            found = node.simple_of[key]
+        except (AttributeError, KeyError):
+            return False
+        result = node if found is None else found
+        self.memo[node] = result
+        self.memo.setdefault(result, result)
+        return True
+
+    def _remember(self, node: Expr, key: object, result: Expr) -> None:
+        """Keep a result with its node; `None` for the node itself, which must not hold itself."""
+        if key is None:
+            return
+        kept = None if result is node else result
+        try:
+            node.simple_of[key] = kept
+        except AttributeError:
+            node.simple_of = {key: kept}
 
     def prove(self, cond: Expr) -> bool | None:
         """Return True or False where the condition is certain under the ranges, else None."""
@@ -132,7 +170,7 @@ class Simplifier:
     def _operands(self, node: Expr) -> Iterable[Expr]:
         """Return what must be simplified before a node: its children, or the atoms of a sum."""
         if node.dtype == INDEX and is_sum(node):
-            return self._sum_of(node).terms
+            return decompose(node).terms
         return node.children
 
     def _under(self, cond: Expr, holds: bool) -> Simplifier | None:
@@ -155,9 +193,6 @@ class Simplifier:
         then = self.memo[node.then] if inside is None else inside.run(node.then)
         other = self.memo[node.other] if outside is None else outside.run(node.other)
         return self._rules(node.with_children((cond, then, other)))
-
-    def _sum_of(self, e: Expr) -> Affine:
-        return self.bounds.sum_of(e)
 
     def _node(self, node: Expr) -> Expr:
         """Return the simplified form of a node whose operands are in the memo."""
@@ -248,10 +283,10 @@ class Simplifier:
 
     def _sum(self, node: Expr) -> Expr:
         """Return a maximal sum in normal form; its atoms are simplified first."""
-        source = self._sum_of(node)
+        source = decompose(node)
         total = source.like({}, source.const)
         for atom, coef in source.terms.items():
-            total = total.plus(self._sum_of(self.memo.get(atom, atom)), coef)
+            total = total.plus(decompose(self.memo.get(atom, atom)), coef)
         return self._recombine(total).to_expr()
 
     def _recombine(self, s: Affine) -> Affine:
@@ -277,15 +312,22 @@ class Simplifier:
             return self._merge_symbolic(s, atom, coef)
         if divisor <= 0:
             return None
-        quotient = self.division.quotient(self._sum_of(atom.a), divisor)
+        if atom not in self._partners:
+            self._partners[atom] = self._partner(atom, divisor)
+        partner = self._partners[atom]
+        return None if partner is None else self._merge_pair(s, atom, coef, *partner, divisor)
+
+    def _partner(self, atom: Binary, divisor: int) -> tuple[Expr, int] | None:
+        """Return (q, k) where the quotient that belongs to a remainder is k * q."""
+        quotient = self.division.quotient(decompose(atom.a), divisor)
         if quotient.const or len(quotient.terms) != 1:
             return None
-        (partner, inner), *_ = quotient.terms.items()
-        return self._merge_pair(s, atom, coef, partner, inner, divisor)
+        ((partner, inner),) = quotient.terms.items()
+        return partner, inner
 
     def _merge_symbolic(self, s: Affine, atom: Binary, coef: int) -> Affine | None:
         """x // n * n + x % n  ->  x: a remainder by 0 means nothing."""
-        x, n = self._sum_of(atom.a), self._sum_of(atom.b)
+        x, n = decompose(atom.a), decompose(atom.b)
         whole = product_of_sums(self.division.quotient_by_sum(x, n), n).times(coef)
         if not whole.terms or any(s.terms.get(a) != k for a, k in whole.terms.items()):
             return None
@@ -304,7 +346,7 @@ class Simplifier:
         have = s.terms.get(partner)
         if have is not None and have == coef * divisor * inner:
             rest = {a: c for a, c in s.terms.items() if a is not atom and a is not partner}
-            return s.like(rest, s.const).plus(self._sum_of(atom.a), coef)
+            return s.like(rest, s.const).plus(decompose(atom.a), coef)
         if inner != 1:
             return None
         for other, have in s.terms.items():
@@ -313,13 +355,13 @@ class Simplifier:
             outer = splat_value(other.b)
             if other.a is partner and outer is not None and outer > 0:
                 rest = {a: c for a, c in s.terms.items() if a is not atom and a is not other}
-                whole = self.division.remainder(self._sum_of(atom.a), divisor * outer)
+                whole = self.division.remainder(decompose(atom.a), divisor * outer)
                 return s.like(rest, s.const).plus(whole, coef)
         return None
 
     def _product(self, e: Binary) -> Expr | None:
         """Multiply out a product of short sums: (i + 1) * n  ->  i * n + n."""
-        a, b = self._sum_of(e.a), self._sum_of(e.b)
+        a, b = decompose(e.a), decompose(e.b)
         if (len(a.terms) + bool(a.const)) * (len(b.terms) + bool(b.const)) > _MAX_PRODUCT_TERMS:
             return None
         return product_of_sums(a, b).to_expr()
@@ -335,9 +377,9 @@ class Simplifier:
         if e.dtype != INDEX:
             return self._data_division(e)
         divisor = splat_value(e.b)
-        a = self._sum_of(e.a)
+        a = decompose(e.a)
         if divisor is None:
-            made = self.division.by_sum(cast(DivisionOp, op), a, self._sum_of(e.b))
+            made = self.division.by_sum(cast(DivisionOp, op), a, decompose(e.b))
             return None if made is None else made.to_expr()
         if divisor == 0:
             return None
@@ -374,7 +416,7 @@ class Simplifier:
     # ------------------------------------------------------------------ comparisons, min, max
 
     def _extreme(self, e: Binary) -> Expr | None:
-        a, b = self._sum_of(e.a), self._sum_of(e.b)
+        a, b = decompose(e.a), decompose(e.b)
         if not self.bounds.is_exact(a) or not self.bounds.is_exact(b):
             return None
         gap = self.bounds.of_sum(a.plus(b, -1))
@@ -391,7 +433,7 @@ class Simplifier:
             return None
         if e.op in ("gt", "ge"):
             return binary("lt" if e.op == "gt" else "le", e.b, e.a)
-        a, b = self._sum_of(e.a), self._sum_of(e.b)
+        a, b = decompose(e.a), decompose(e.b)
         if not self.bounds.is_exact(a) or not self.bounds.is_exact(b):
             return None
         difference = a.plus(b, -1)
@@ -440,6 +482,16 @@ class Simplifier:
             values = tuple(cast(Broadcast, p).value for p in parts)
             return broadcast(self._rules(e.with_children(values)), e.lanes)
         return apply_rules(e)
+
+
+_Scope = tuple[tuple[Expr, Interval], ...]
+
+
+def _scope_of(bounds: Bounds) -> _Scope | None:
+    """Return what is known of other nodes than variables; None where relations are among it."""
+    if bounds.has_relations:
+        return None
+    return tuple([fact for fact in bounds.facts.items() if not isinstance(fact[0], Var)])
 
 
 def _is_constant(e: Expr) -> bool:

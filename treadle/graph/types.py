@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from treadle.dtype import check_dtype, itemsize
 from treadle.errors import TypeMismatch
-from treadle.expr.bounds import FAR, Interval, prove
+from treadle.expr.bounds import prove
+from treadle.expr.intervals import FAR, Interval
 from treadle.expr.nodes import Binary, Expr, Var, free_vars, int_value
 from treadle.expr.simplify import simplify
 

@@ -8,7 +8,43 @@ from collections.abc import Mapping
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import Expr
 from treadle.loop.bodies import read_by
-from treadle.te.schedule import Schedule, Stage
+from treadle.te.operations import IterVar
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
+
+
+class Attached:
+    """Which stages are computed at which loops."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self._at: dict[tuple[int, int], list[Stage]] = {}
+        self._has_shared = any(s.scope == "shared" for s in schedule.stages)
+        for stage in schedule.stages:
+            if stage.attach.kind == "at":
+                key = (id(stage.attach.stage), id(stage.attach.axis))
+                self._at.setdefault(key, []).append(stage)
+
+    def at(self, stage: Stage, axis: IterVar) -> list[Stage]:
+        """Return the stages that are computed at a loop."""
+        return self._at.get((id(stage), id(axis)), [])
+
+    def inside(self, stage: Stage, k: int) -> set[int]:
+        """Return the ids of the stages that are computed inside leaf `k` of a stage."""
+        found: set[int] = set()
+        queue = [p for a in stage.leaf_iter_vars[k:] for p in self.at(stage, a)]
+        while queue:
+            producer = queue.pop()
+            found.add(id(producer))
+            queue += [p for a in producer.leaf_iter_vars for p in self.at(producer, a)]
+        return found
+
+    def is_shared_inside(self, stage: Stage, k: int = 0) -> bool:
+        """True when threads wait for each other inside leaf `k` of a stage: all must be there."""
+        if not self._has_shared:
+            return False
+        inside = self.inside(stage, k)
+        return any(s.scope == "shared" for s in self.schedule.stages if id(s) in inside)
 
 
 def check_attached(schedule: Schedule, bodies: Mapping[int, tuple[Expr, ...]]) -> None:

@@ -9,7 +9,7 @@ from math import gcd
 from typing import Literal
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop.regions import Box, Span, index_span

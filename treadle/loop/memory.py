@@ -6,9 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from treadle.dtype import itemsize
+from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
-from treadle.expr.nodes import Expr
-from treadle.loop.nodes import Buffer
+from treadle.expr.nodes import Const, Expr, int_value
+from treadle.expr.simplify import Simplifier
+from treadle.loop.nodes import Buffer, Scope
+from treadle.loop.regions import Box
 from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule, Stage
 
@@ -20,6 +24,8 @@ class Memory:
     schedule: Schedule
     bodies: dict[int, tuple[Expr, ...]]
     """The elements of every stage that is computed, by its id."""
+    line_bytes: int
+    """The bytes that one prefetch brings."""
     buffers: dict[tuple[int, int], Buffer] = field(default_factory=dict)
     """The buffer of every output (stage id, index)."""
     offsets: dict[int, tuple[Expr, ...]] = field(default_factory=dict)
@@ -34,6 +40,10 @@ class Memory:
         self.names[name] = count + 1
         return name if count == 0 else f"{name}_{count}"
 
+    def line_of(self, dtype: str) -> int:
+        """Return how many elements of a type one prefetch brings."""
+        return max(1, self.line_bytes // itemsize(dtype))
+
     def reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
         """Yield the indices at which one stage reads another."""
         for body in self.bodies[id(reader)]:
@@ -42,3 +52,48 @@ class Memory:
                     continue
                 if self.schedule[n.source] is producer:
                     yield n.indices
+
+    def root_buffers(self, stage: Stage) -> list[Buffer]:
+        """Make the buffers of a stage that is computed whole, but for arguments; return them."""
+        made = []
+        for tensor in stage.op.outputs:
+            key = (id(stage), tensor.value_index)
+            if key not in self.buffers:
+                name = self.unique(tensor.name)
+                scope = scope_or(stage, "workspace")
+                if scope == "local" and any(int_value(d) is None for d in tensor.shape):
+                    scope = "workspace"
+                buffer = Buffer(name, tensor.dtype, tuple(tensor.shape), scope)
+                self.buffers[key] = buffer
+                made.append(buffer)
+        return made
+
+    def local_buffers(self, stage: Stage, box: Box, known: Simplifier) -> list[Buffer]:
+        """Make and return the buffers of a stage of which a part is computed at a loop.
+
+        Raises: ScheduleError where the part has no constant bound.
+        """
+        shape = []
+        for axis, span in box.items():
+            high = known.bounds.reach(span.extent).hi
+            if high is None:
+                raise ScheduleError(
+                    f"the part of {stage.name} needed here has no constant bound along "
+                    f"{axis.name}: {span.extent}",
+                    at=f"stage {stage.name}",
+                    hint="compute it further out, or at root",
+                )
+            shape.append(Const.of(max(high, 1)))
+        self.offsets[id(stage)] = tuple(s.start for s in box.values())
+        made = []
+        for tensor in stage.op.outputs:
+            name = self.unique(tensor.name)
+            buffer = Buffer(name, tensor.dtype, tuple(shape), scope_or(stage, "local"))
+            self.buffers[id(stage), tensor.value_index] = buffer
+            made.append(buffer)
+        return made
+
+
+def scope_or(stage: Stage, default: Scope) -> Scope:
+    """Return the memory a stage asks for; `default` where it does not say."""
+    return default if stage.scope == "" or stage.scope == "global" else stage.scope

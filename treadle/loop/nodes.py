@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from treadle.errors import InternalError
@@ -216,6 +216,23 @@ def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     return ()
 
 
+def map_children(stmt: Stmt, visit: Callable[[Stmt], Stmt]) -> Stmt:
+    """Return `stmt` with `visit` of the statements directly inside it: a step of a top-down pass.
+
+    Where none of them changes it is `stmt` itself.
+    """
+    children = sub_stmts(stmt)
+    fresh = [visit(child) for child in children]
+    if all(a is b for a, b in zip(fresh, children, strict=True)):
+        return stmt
+    if isinstance(stmt, Seq):
+        return seq(*fresh)
+    if isinstance(stmt, If):
+        return If(stmt.cond, fresh[0], fresh[1] if len(fresh) == 2 else None)
+    assert isinstance(stmt, (For, Allocate, Let))
+    return replace(stmt, body=fresh[0])
+
+
 def map_stmt(
     stmt: Stmt,
     on_expr: Callable[[Expr], Expr] | None = None,
@@ -268,7 +285,7 @@ def map_stmt(
 def substitute(stmt: Stmt, mapping: dict[Expr, Expr]) -> Stmt:
     """Return `stmt` with expressions replaced by `mapping` everywhere."""
     memo: dict[Expr, Expr] = {}
-    return map_stmt(stmt, lambda e: ex.rewrite(e, mapping.get, memo))
+    return map_stmt(stmt, lambda e: ex.substitute(e, mapping, memo))
 
 
 _KIND_WORD = {
@@ -329,8 +346,8 @@ def verify(func: PrimFunc) -> None:
 class _Verifier:
     def __init__(self, func: PrimFunc) -> None:
         self.func = func
-        self.vars: set[Var] = set(func.sizes)
-        self.buffers: set[int] = {id(b) for b in func.params}
+        self.known: set[object] = {*func.sizes, *func.params}
+        """The variables and buffers that exist where a statement stands."""
         self.threads: dict[str, Expr] = {}
         self.open_threads: set[str] = set()
 
@@ -341,10 +358,12 @@ class _Verifier:
         raise InternalError(f"{problem}", at=f"kernel {self.func.name}")
 
     def _expr(self, e: Expr) -> None:
+        if ex.leaves(e) <= self.known:
+            return
         for n in ex.walk(e):
-            if isinstance(n, Var) and n not in self.vars:
+            if isinstance(n, Var) and n not in self.known:
                 self._fail(f"variable {n.name} is used outside the loop that defines it")
-            if isinstance(n, ex.Load) and id(n.source) not in self.buffers:
+            if isinstance(n, ex.Load) and n.source not in self.known:
                 self._fail(f"buffer {n.source.name} is read where it does not exist")
 
     def _stmt(self, s: Stmt) -> None:
@@ -356,9 +375,9 @@ class _Verifier:
         elif isinstance(s, Let):
             self._bind(s.var, s.body)
         elif isinstance(s, Allocate):
-            self.buffers.add(id(s.buffer))
+            self.known.add(s.buffer)
             self._stmt(s.body)
-            self.buffers.discard(id(s.buffer))
+            self.known.discard(s.buffer)
         elif isinstance(s, Store):
             self._store(s)
         elif isinstance(s, Prefetch):
@@ -368,11 +387,11 @@ class _Verifier:
                 self._stmt(b)
 
     def _bind(self, var: Var, body: Stmt) -> None:
-        if var in self.vars:
+        if var in self.known:
             self._fail(f"variable {var.name} is bound twice, one inside of the other")
-        self.vars.add(var)
+        self.known.add(var)
         self._stmt(body)
-        self.vars.discard(var)
+        self.known.discard(var)
 
     @contextmanager
     def _thread(self, s: For) -> Iterator[None]:
@@ -388,7 +407,7 @@ class _Verifier:
         self.open_threads.discard(s.thread)
 
     def _store(self, s: Store) -> None:
-        if id(s.buffer) not in self.buffers:
+        if s.buffer not in self.known:
             self._fail(f"buffer {s.buffer.name} is written where it does not exist")
         if len(s.indices) != len(s.buffer.shape):
             self._fail(f"{s.buffer.name} is written with {len(s.indices)} indices")
@@ -396,7 +415,7 @@ class _Verifier:
             self._fail(f"a {s.value.dtype} value is stored in {s.buffer}")
 
     def _prefetch(self, s: Prefetch) -> None:
-        if id(s.buffer) not in self.buffers:
+        if s.buffer not in self.known:
             self._fail(f"buffer {s.buffer.name} is prefetched where it does not exist")
         if len(s.indices) != len(s.buffer.shape):
             self._fail(f"{s.buffer.name} is prefetched with {len(s.indices)} indices")

@@ -8,9 +8,8 @@ from functools import reduce
 from itertools import product as cartesian
 from math import prod
 
-from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import FAR
+from treadle.expr.intervals import FAR
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -22,8 +21,6 @@ from treadle.te.loops import AxisNote, Panel, Tiles, ceil_div, position, product
 from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.stage import Stage
 
-LINE_BYTES = 64
-"""What one prefetch brings; machines with longer lines get some twice."""
 MOST_LINES = 64
 """Prefetches of one iteration up to which they are written one after the other."""
 TILES_OF_MANY = 8
@@ -68,7 +65,7 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
     tile, count = _tile_number(panel.tiles)
     made: list[Stmt] = []
     for read in dict.fromkeys(memory.reads(stage, source)):
-        for place in _shares(stage, panel, read, tile, count, box, known):
+        for place in _shares(stage, panel, read, tile, count, box, memory, known):
             at = (ex.substitute(i, first) - o for i, o in zip(place, start, strict=True))
             made.append(Prefetch(buffer, tuple(known.run(i) for i in at)))
     if not panel.once:
@@ -102,6 +99,7 @@ def _shares(
     tile: Expr,
     count: int,
     box: Box,
+    memory: Memory,
     known: Simplifier,
 ) -> list[tuple[Expr, ...]]:
     """Return the places that one iteration of a tile fetches, for a read of this tile."""
@@ -109,7 +107,7 @@ def _shares(
     assert isinstance(op, ComputeOp)
     place = [ex.substitute(i, _advanced(panel.ahead, panel.step)) for i in read]
     spans = [index_span(i, box, d, known) for i, d in zip(read, shape, strict=True)]
-    lines = range(0, int_value(spans[-1].extent) or 1, _line_elements(panel.tensor.dtype))
+    lines = range(0, int_value(spans[-1].extent) or 1, memory.line_of(panel.tensor.dtype))
     if panel.once:
         offsets = [range(int_value(x.extent) or 1) for x in spans[:-1]]
         return [_moved(place, each) for each in cartesian(*offsets, lines)]
@@ -122,7 +120,8 @@ def _shares(
         return []  # not made of panels: what the next tile reads lies between what this one does
     if side is None:
         steps = [a for a in op.reduce_axis if int_value(box[a].extent) == 1]
-        return _part_of_run(panel.tensor, place[:inner], steps, tile, count)
+        line = memory.line_of(panel.tensor.dtype)
+        return _part_of_run(panel.tensor, place[:inner], steps, tile, count, line)
     share = -(-apart[side] // (count or TILES_OF_MANY))
     chosen = [ex.minimum(tile * share + k, apart[side] - 1) for k in range(share)]
     zeros = [ZERO] * (len(place) - 1)
@@ -134,12 +133,17 @@ def _shares(
 
 
 def _part_of_run(
-    tensor: Tensor, place: Sequence[Expr], axes: Sequence[IterVar], tile: Expr, count: int
+    tensor: Tensor,
+    place: Sequence[Expr],
+    axes: Sequence[IterVar],
+    tile: Expr,
+    count: int,
+    line: int,
 ) -> list[tuple[Expr, ...]]:
     """Return the part of the one run of memory that this iteration of this tile fetches.
 
-    `axes` are those of the reduction whose loops are open. None where it would be more than a line:
-    a panel is used about as fast as memory gives it then, and to fetch some steps ahead is enough.
+    `axes` are those of the reduction whose loops are open. None where that is more than a `line`:
+    a panel is used about as fast as memory gives it then, and fetching some steps ahead is enough.
     """
     elements = prod(int_value(d) or 0 for d in tensor.shape[len(place) :])
     steps = prod(int_value(a.extent) or 0 for a in axes)
@@ -147,7 +151,7 @@ def _part_of_run(
         return []
     width = elements // steps
     part = -(-width // (count or TILES_OF_MANY))
-    if part > _line_elements(tensor.dtype):
+    if part > line:
         return []
     at = (ex.minimum(tile, width // part) * steps + position(axes)) * part
     return [(*place, *[ZERO] * (tensor.ndim - len(place) - 1), at)]
@@ -168,10 +172,6 @@ def _advanced(ahead: Sequence[IterVar], step: int) -> dict[Expr, Expr]:
         later[axis] = at // reduce(product, rest) if rest else at
         at = at % reduce(product, rest) if rest else at
     return later
-
-
-def _line_elements(dtype: str) -> int:
-    return max(1, LINE_BYTES // itemsize(dtype))
 
 
 def _uses(index: Expr, axes: Sequence[IterVar]) -> bool:
@@ -236,6 +236,21 @@ def _next_panels(
     return moved
 
 
+def _steps_of_lines(line: int, buffer: Buffer, spans: Sequence[Span]) -> list[int]:
+    """Return how far apart lines of so many elements are along every dimension of a region.
+
+    Where rows are read whole and are shorter than a line, a line holds several of them.
+    """
+    steps, room = [1] * len(spans), line
+    for d in reversed(range(len(spans))):
+        steps[d] = max(1, room)
+        whole = int_value(buffer.shape[d])
+        if whole is None or int_value(spans[d].extent) != whole or room % max(whole, 1):
+            break
+        room //= whole
+    return steps
+
+
 def _lines(
     name: str,
     buffer: Buffer,
@@ -245,7 +260,7 @@ def _lines(
     known: Simplifier,
 ) -> Stmt:
     """Return loops that prefetch every cache line of a region of a buffer."""
-    steps = [1] * (len(spans) - 1) + [_line_elements(buffer.dtype)]
+    steps = _steps_of_lines(memory.line_of(buffer.dtype), buffer, spans)
     loops: list[tuple[Var, Expr]] = []
     at: list[Expr] = []
     for span, step in zip(spans, steps, strict=True):

@@ -93,11 +93,11 @@ def _is_vectorizable(body: Stmt, var: Var, *, masks: bool) -> bool:
     for s in lp.walk_stmts(body):
         if isinstance(s, (Allocate, Let, Barrier, Evaluate)):
             return False
-        if isinstance(s, For) and (s.kind == "parallel" or _uses(s.extent, var)):
+        if isinstance(s, For) and (s.kind == "parallel" or ex.uses(s.extent, var)):
             return False
-        if isinstance(s, If) and _uses(s.cond, var) and not (masks and _is_masked_store(s)):
+        if isinstance(s, If) and ex.uses(s.cond, var) and not (masks and _is_masked_store(s)):
             return False
-        if isinstance(s, Store) and not _uses(s.indices[0], var):
+        if isinstance(s, Store) and not ex.uses(s.indices[0], var):
             return False
         if any(n.lanes > 1 for e in lp.stmt_exprs(s) for n in ex.walk(e)):
             return False
@@ -106,10 +106,6 @@ def _is_vectorizable(body: Stmt, var: Var, *, masks: bool) -> bool:
 
 def _is_masked_store(s: If) -> bool:
     return isinstance(s.then, Store) and s.orelse is None
-
-
-def _uses(e: Expr, var: Var) -> bool:
-    return any(n is var for n in ex.walk(e))
 
 
 def unroll_loops(func: PrimFunc) -> PrimFunc:

@@ -10,12 +10,10 @@ with what they are for.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Expr, Var
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, For, If, Let, Prefetch, PrimFunc, Seq, Stmt
+from treadle.loop.nodes import For, If, Prefetch, PrimFunc, Seq, Stmt
 
 _STAYING = ("parallel", "thread")
 
@@ -27,20 +25,10 @@ def hoist_conditions(func: PrimFunc) -> PrimFunc:
 
 
 def _stmt(s: Stmt) -> Stmt:
+    fresh = lp.map_children(s, _stmt)
     if isinstance(s, Seq):
-        parts = [_stmt(p) for p in s.stmts]
-        same = all(a is b for a, b in zip(parts, s.stmts, strict=True))
-        return _with_hints(s if same else lp.seq(*parts))
-    if isinstance(s, (Allocate, Let)):
-        body = _stmt(s.body)
-        return s if body is s.body else replace(s, body=body)
-    if isinstance(s, If):
-        then, orelse = _stmt(s.then), None if s.orelse is None else _stmt(s.orelse)
-        return s if then is s.then and orelse is s.orelse else If(s.cond, then, orelse)
-    if isinstance(s, For):
-        body = _stmt(s.body)
-        return _loop(s if body is s.body else _with_body(s, body))
-    return s
+        return _with_hints(fresh)
+    return _loop(fresh) if isinstance(fresh, For) and isinstance(s, For) else fresh
 
 
 def _with_hints(s: Stmt) -> Stmt:
@@ -78,4 +66,4 @@ def _with_body(loop: For, body: Stmt) -> For:
 
 def _is_free_of(cond: Expr, var: Var) -> bool:
     """True where a condition is the same in every turn: it reads no memory a turn might write."""
-    return not any(n is var or isinstance(n, ex.Load) for n in ex.walk(cond))
+    return not ex.uses(cond, var) and not ex.reads_memory(cond)

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, assume
+from treadle.expr.bounds import assume
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -93,7 +94,7 @@ class _Masker:
         if most is None or not 1 < most <= MAX_LANES:
             return None
         if int_value(extent) is not None:
-            if not any(isinstance(s, If) and _uses(s.cond, loop.var) for s in _all(loop.body)):
+            if not any(isinstance(s, If) and ex.uses(s.cond, loop.var) for s in _all(loop.body)):
                 return None
             guard: Expr | None = None
             count = most
@@ -116,17 +117,17 @@ class _Masker:
             made = [p for p in parts if p is not None]
             return lp.seq(*made) if len(made) == len(parts) else None
         if isinstance(s, If) and s.orelse is None:
-            if not _uses(s.cond, lanes.var):
+            if not ex.uses(s.cond, lanes.var):
                 then = self._masked(s.then, guard, lanes)
                 return None if then is None else If(s.cond, then)
-            if any(isinstance(n, ex.Load) for n in ex.walk(s.cond)):
+            if ex.reads_memory(s.cond):
                 return None
             both = s.cond if guard is None else ex.all_of([guard, s.cond])
             return self._masked(s.then, both, lanes)
         if (
             isinstance(s, For)
             and s.kind in ("serial", "unrolled")
-            and not _uses(s.extent, lanes.var)
+            and not ex.uses(s.extent, lanes.var)
         ):
             body = self._masked(s.body, guard, lanes)
             return None if body is None else replace(s, body=body)
@@ -150,7 +151,7 @@ class _Masker:
 
         What is the same in all lanes is there: the first of them is on.
         """
-        if not isinstance(e, ex.Load) or not any(_uses(i, lanes.var) for i in e.indices):
+        if not isinstance(e, ex.Load) or not any(ex.uses(i, lanes.var) for i in e.indices):
             return None
         source = e.source
         is_local = isinstance(source, Buffer) and id(source) in self.local
@@ -161,7 +162,9 @@ class _Masker:
 
     def _is_maskable(self, s: Store, lanes: _Lanes) -> bool:
         """True for a store of its own in each lane, of elements that the target masks."""
-        if not any(_uses(i, lanes.var) for i in s.indices) or itemsize(s.buffer.dtype) < self.least:
+        if not any(ex.uses(i, lanes.var) for i in s.indices):
+            return False
+        if itemsize(s.buffer.dtype) < self.least:
             return False
         return all(
             n.lanes == 1 and (not isinstance(n, ex.Load) or itemsize(n.dtype) >= self.least)
@@ -175,10 +178,10 @@ class _Masker:
         A loop that runs has its first lane inside the row.
         """
         *outer, last = indices
-        if buffer.strides is not None or any(_uses(i, lanes.var) for i in outer):
+        if buffer.strides is not None or any(ex.uses(i, lanes.var) for i in outer):
             return False
-        at = decompose(lanes.known.run(last))
-        if at.terms.pop(lanes.var, 0) != 1 or any(_uses(a, lanes.var) for a in at.terms):
+        step, at = decompose(lanes.known.run(last)).without(lanes.var)
+        if step != 1 or any(ex.uses(a, lanes.var) for a in at.terms):
             return False
         size, first = int_value(buffer.shape[-1]), lanes.known.bounds.of_sum(at)
         if size is None or first.lo is None or first.lo < 0 or first.hi is None or first.hi > size:
@@ -194,10 +197,6 @@ _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 def _may_trap(e: Expr) -> bool:
     """True where lanes that are off must not be computed: a division by 0 traps."""
     return any(isinstance(n, ex.Binary) and n.op in _DIVISIONS for n in ex.walk(e))
-
-
-def _uses(e: Expr, var: Var) -> bool:
-    return any(n is var for n in ex.walk(e))
 
 
 def _all(s: Stmt) -> list[Stmt]:

@@ -13,18 +13,18 @@ after:  for i in range(8): for j in vectorized(16): f(i, j)   then   for j in ve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Bounds, Interval
+from treadle.expr.bounds import Bounds
 from treadle.expr.facts import Around, Facts, Holding, Iterating
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt
-from treadle.lower.simplify_loops import simplify_loops
+from treadle.lower.simplify_loops import simplify_inside, simplify_loops
 
 _MAX_PARTS = 4
 _CUTTABLE = ("serial", "unrolled", "vectorized")
@@ -41,17 +41,16 @@ def _visit(s: Stmt, func: PrimFunc, around: Around) -> Stmt:
         parts = _cut(s, func, around) if s.kind in _CUTTABLE else None
         if parts is not None:
             return lp.seq(*(_visit(p, func, around) for p in parts))
-        return replace(s, body=_visit(s.body, func, (*around, Iterating(s.var, s.extent))))
-    if isinstance(s, lp.Seq):
-        return lp.seq(*(_visit(b, func, around) for b in s.stmts))
-    if isinstance(s, (lp.Allocate, lp.Let)):
-        return replace(s, body=_visit(s.body, func, around))
+    return lp.map_children(s, lambda inner: _visit(inner, func, around_inner(s, inner, around)))
+
+
+def around_inner(s: Stmt, inner: Stmt, around: Around) -> Around:
+    """Return the loops and conditions around a statement that stands directly inside `s`."""
+    if isinstance(s, For):
+        return (*around, Iterating(s.var, s.extent))
     if isinstance(s, If):
-        then = _visit(s.then, func, (*around, Holding(s.cond)))
-        if s.orelse is None:
-            return If(s.cond, then)
-        return If(s.cond, then, _visit(s.orelse, func, (*around, Holding(s.cond, holds=False))))
-    return s
+        return (*around, Holding(s.cond, holds=inner is s.then))
+    return around
 
 
 def _cut(loop: For, func: PrimFunc, around: Around) -> list[Stmt] | None:
@@ -61,33 +60,26 @@ def _cut(loop: For, func: PrimFunc, around: Around) -> list[Stmt] | None:
     inner = _inner_ranges(loop.body)
     found = (t for c in _conditions(loop.body) for t in thresholds(c, loop.var, inner))
     cuts = sorted({t for t in found if 0 < t < n})
-    return None if len(cuts) >= _MAX_PARTS else cut_loop(loop, cuts)
+    return None if len(cuts) >= _MAX_PARTS else cut_loop(loop, cuts, func.sizes, around)
 
 
-def cut_loop(loop: For, cuts: list[int]) -> list[Stmt] | None:
-    """Return the parts of a loop of known extent cut before the given turns; None for no cut."""
+def cut_loop(loop: For, cuts: list[int], sizes: Sequence[Var], around: Around) -> list[Stmt] | None:
+    """Return the parts of a loop of known extent cut before the given iterations.
+
+    What the cuts decide inside of the parts is decided. None where nothing is cut.
+    """
     n = int_value(loop.extent)
     if not cuts or n is None:
         return None
-    return [_part(loop, low, high) for low, high in pairwise([0, *cuts, n])]
+    parts = [_part(loop, low, high) for low, high in pairwise([0, *cuts, n])]
+    return [simplify_inside(part, sizes, around) for part in parts]
 
 
 def _part(loop: For, low: int, high: int) -> Stmt:
     var = Var(loop.var.name)
     value = var + low if low else var
     body = lp.substitute(loop.body, {loop.var: value})
-    part = For(var, Const.of(high - low), loop.kind, body, loop.thread, loop.pragmas)
-    decided = simplify_loops(PrimFunc("part", (), tuple(_free(part)), part))
-    return decided.body
-
-
-def _free(stmt: Stmt) -> list[Var]:
-    bound = {s.var for s in lp.walk_stmts(stmt) if isinstance(s, (For, lp.Let))}
-    found: dict[Var, None] = {}
-    for s in lp.walk_stmts(stmt):
-        for e in lp.stmt_exprs(s):
-            found.update((v, None) for v in ex.free_vars(e) if v not in bound)
-    return list(found)
+    return For(var, Const.of(high - low), loop.kind, body, loop.thread, loop.pragmas)
 
 
 def _cut_symbolic(loop: For, func: PrimFunc, around: Around) -> list[Stmt] | None:
@@ -116,9 +108,8 @@ def _full_tiles(cond: Expr, var: Var) -> Expr | None:
     if not isinstance(cond, ex.Binary) or cond.op not in ("le", "lt", "ge", "gt"):
         return None
     left, right = (cond.a, cond.b) if cond.op in ("le", "lt") else (cond.b, cond.a)
-    affine = decompose(left - right)
-    factor = affine.terms.pop(var, 0)
-    if factor <= 0 or any(var in ex.walk(atom) for atom in affine.terms):
+    factor, affine = decompose(left - right).without(var)
+    if factor <= 0 or any(ex.uses(atom, var) for atom in affine.terms):
         return None
     if cond.op in ("lt", "gt"):
         affine.const += 1
@@ -176,8 +167,7 @@ def thresholds(cond: Expr, var: Var, inner: Mapping[Var, Interval]) -> list[int]
     """
     if not isinstance(cond, ex.Binary) or cond.op not in ("lt", "le", "gt", "ge"):
         return []
-    affine = decompose(cond.a - cond.b)
-    factor = affine.terms.pop(var, 0)
+    factor, affine = decompose(cond.a - cond.b).without(var)
     if factor == 0 or not all(isinstance(a, Var) and a in inner for a in affine.terms):
         return []
     rest = Bounds(inner).of_sum(affine)

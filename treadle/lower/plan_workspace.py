@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -119,7 +119,7 @@ def _mentions(stmt: Stmt, buffer: Buffer) -> bool:
         if isinstance(s, (Store, Prefetch)) and s.buffer is buffer:
             return True
         for e in lp.stmt_exprs(s):
-            if any(isinstance(n, ex.Load) and n.source is buffer for n in ex.walk(e)):
+            if ex.uses(e, buffer):
                 return True
     return False
 

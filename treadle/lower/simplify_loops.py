@@ -6,11 +6,13 @@ before: for i in range(1): if i < 4: A[i * 1] = x   ->   after: A[0] = x
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, Ranges, assume
+from treadle.expr.bounds import Ranges, assume
+from treadle.expr.facts import Around, Iterating
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
@@ -32,8 +34,23 @@ from treadle.loop.nodes import (
 
 def simplify_loops(func: PrimFunc) -> PrimFunc:
     """Return `func` with simplified expressions, without empty or single-turn loops."""
-    known = Simplifier({v: Interval(0, None) for v in func.sizes})
-    return func.with_body(_stmt(func.body, known))
+    return func.with_body(_stmt(func.body, scope_of(func.sizes)))
+
+
+def simplify_inside(stmt: Stmt, sizes: Sequence[Var], around: Around) -> Stmt:
+    """Return a statement simplified as it stands inside loops and conditions."""
+    return _stmt(stmt, scope_of(sizes, around))
+
+
+def scope_of(sizes: Sequence[Var], around: Around = ()) -> Simplifier:
+    """Return what is known inside loops and conditions of a function with these sizes."""
+    known = Simplifier({v: Interval(0, None) for v in sizes})
+    for entry in around:
+        if isinstance(entry, Iterating):
+            known = known.in_loop(entry.var, entry.extent)
+        else:
+            known = _assuming(known, entry.cond, holds=entry.holds)
+    return known
 
 
 def _stmt(s: Stmt, known: Simplifier) -> Stmt:

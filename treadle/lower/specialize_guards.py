@@ -10,16 +10,17 @@ after:  i = 0 with its guards   then   for i in range(1, 8): for k: s += x[i + k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from treadle.dtype import INDEX
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
+from treadle.expr.facts import Around, Holding, Iterating
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, For, If, Let, PrimFunc, Seq, Stmt
-from treadle.lower.partition_loops import cut_loop, partition_loops, threshold
+from treadle.loop.nodes import For, If, PrimFunc, Stmt
+from treadle.lower.partition_loops import around_inner, cut_loop, partition_loops, threshold
 
 _MOST_PARTS = 3
 _MOST_GUARDS = 8
@@ -28,47 +29,51 @@ _TRUE = Const.of(True, "bool")
 
 def specialize_guards(func: PrimFunc) -> PrimFunc:
     """Return `func` with loops cut, and bodies of parallel loops doubled, at their guards."""
-    body = _stmt(func.body)
+    body = _Guards(func.sizes).stmt(func.body, ())
     return func if body is func.body else partition_loops(func.with_body(body))
 
 
-def _stmt(s: Stmt) -> Stmt:
-    if isinstance(s, Seq):
-        parts = [_stmt(p) for p in s.stmts]
-        return s if all(a is b for a, b in zip(parts, s.stmts, strict=True)) else lp.seq(*parts)
-    if isinstance(s, (Allocate, Let)):
-        body = _stmt(s.body)
-        return s if body is s.body else replace(s, body=body)
-    if isinstance(s, If):
-        then, orelse = _stmt(s.then), None if s.orelse is None else _stmt(s.orelse)
-        return s if then is s.then and orelse is s.orelse else If(s.cond, then, orelse)
-    if isinstance(s, For):
-        return _for(s)
-    return s
+class _Guards:
+    def __init__(self, sizes: Sequence[Var]) -> None:
+        self.sizes = sizes
 
+    def stmt(self, s: Stmt, around: Around) -> Stmt:
+        return self._for(s, around) if isinstance(s, For) else self._inside(s, around)
 
-def _for(loop: For) -> Stmt:
-    guards = _guards(loop.body)
-    if not guards:
-        return loop
-    inner = _inner_ranges(loop.body)
-    if loop.kind == "parallel":
-        return _ask_once(loop, guards, inner)
-    if loop.kind == "serial":
-        parts = cut_loop(loop, _cuts(loop, guards, inner))
-        if parts is not None:
-            return lp.seq(*(_inside(p) for p in parts))
-    return _inside(loop)
+    def _inside(self, s: Stmt, around: Around) -> Stmt:
+        """Go on with the statements inside one that needs no more cuts."""
+        return lp.map_children(s, lambda inner: self.stmt(inner, around_inner(s, inner, around)))
 
+    def _for(self, loop: For, around: Around) -> Stmt:
+        guards = _guards(loop.body)
+        if not guards:
+            return loop
+        inner = _inner_ranges(loop.body)
+        if loop.kind == "parallel":
+            return self._ask_once(loop, guards, inner, around)
+        if loop.kind == "serial":
+            parts = cut_loop(loop, _cuts(loop, guards, inner), self.sizes, around)
+            if parts is not None:
+                return lp.seq(*(self._inside(p, around) for p in parts))
+        return self._inside(loop, around)
 
-def _inside(part: Stmt) -> Stmt:
-    """Go on with the loops inside a loop that needs no more cuts."""
-    if not isinstance(part, For):
-        return _stmt(part)
-    body = _stmt(part.body)
-    if body is part.body:
-        return part
-    return For(part.var, part.extent, part.kind, body, part.thread, part.pragmas)
+    def _ask_once(
+        self, loop: For, guards: list[Expr], inner: Mapping[Var, int | None], around: Around
+    ) -> Stmt:
+        """Test per iteration whether all guards that depend on it hold everywhere inside."""
+        asked: dict[Expr, Expr] = {}
+        for guard in guards:
+            fixed = _extreme(guard, inner, at_worst=True, besides=loop.var)
+            if fixed is not None:
+                asked[guard] = fixed
+        if not asked:
+            return self._inside(loop, around)
+        within = (*around, Iterating(loop.var, loop.extent))
+        cond = ex.all_of(list(dict.fromkeys(asked.values())))
+        known = lp.substitute(loop.body, dict.fromkeys(asked, _TRUE))
+        free = self.stmt(known, (*within, Holding(cond)))
+        guarded = self.stmt(loop.body, (*within, Holding(cond, holds=False)))
+        return replace(loop, body=If(cond, free, guarded))
 
 
 def _guards(body: Stmt) -> list[Expr]:
@@ -88,7 +93,7 @@ def _is_of_indices(cond: Expr) -> bool:
     """True for a comparison of indices: it can be asked anywhere, and reads no memory."""
     if not isinstance(cond, ex.Binary) or cond.a.dtype != INDEX:
         return False
-    return not any(isinstance(n, ex.Load) for n in ex.walk(cond))
+    return not ex.reads_memory(cond)
 
 
 def _inner_ranges(body: Stmt) -> dict[Var, int | None]:
@@ -131,22 +136,8 @@ def _extreme(
                 return None
             is_low = (factor > 0) == (guard.op in ("gt", "ge"))
             values[atom] = Const.of(0 if is_low == at_worst else last)
-        elif any(isinstance(v, Var) and v in inner for v in ex.walk(atom)):
+        elif not ex.leaves(atom).isdisjoint(inner):
             return None
-    if not any(n is besides for atom in terms for n in ex.walk(atom)):
+    if not any(ex.uses(atom, besides) for atom in terms):
         return None
     return ex.substitute(guard, values)
-
-
-def _ask_once(loop: For, guards: list[Expr], inner: Mapping[Var, int | None]) -> Stmt:
-    """Test per iteration whether all guards that depend on it hold everywhere inside."""
-    asked: dict[Expr, Expr] = {}
-    for guard in guards:
-        fixed = _extreme(guard, inner, at_worst=True, besides=loop.var)
-        if fixed is not None:
-            asked[guard] = fixed
-    if not asked:
-        return _inside(loop)
-    free = _stmt(lp.substitute(loop.body, dict.fromkeys(asked, _TRUE)))
-    body = If(ex.all_of(list(dict.fromkeys(asked.values()))), free, _stmt(loop.body))
-    return For(loop.var, loop.extent, loop.kind, body, loop.thread, loop.pragmas)

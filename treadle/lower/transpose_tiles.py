@@ -45,7 +45,7 @@ def _tile(rows: For) -> Stmt | None:
     at = simplify(store.indices[0], {})
     if _factor(at, columns.var) != 1 or _factor(at, rows.var) == 0 or _is_guarded(store.value):
         return None
-    if any(isinstance(e, ex.Load) and e.source is store.buffer for e in ex.walk(store.value)):
+    if ex.uses(store.value, store.buffer):
         return None
     loads = [e for e in ex.walk(store.value) if _runs_across(e, rows.var, columns.var)]
     return _turned(rows, columns, store, loads, n) if loads else None
@@ -77,7 +77,7 @@ def _runs_across(e: Expr, row: Var, column: Var) -> bool:
 def _factor(index: Expr, var: Var) -> int | None:
     """Return the coefficient of a variable in a sum; None where it is hidden in other terms."""
     terms = decompose(index).terms
-    if any(atom is not var and var in ex.walk(atom) for atom in terms):
+    if any(atom is not var and ex.uses(atom, var) for atom in terms):
         return None
     return terms.get(var, 0)
 

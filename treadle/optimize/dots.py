@@ -15,14 +15,15 @@ multiplied in pairs, too, where there is an instruction; the sums are float32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from treadle.dtype import bits, is_integer, is_signed, max_value, min_value
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, Node
-from treadle.graph.types import tensor_type
+from treadle.graph.types import known_sizes, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs
 from treadle.ops.lowered.dot import conv_dot, grouped, steps_in_word
@@ -54,6 +55,12 @@ class Factors:
         return "bytes" if self.data_type in _BYTES else "pairs"
 
     @property
+    def is_zero_known(self) -> bool:
+        """True where the data can stand for their zero, as around images."""
+        low, high = (int(f(self.data_type)) for f in (min_value, max_value))
+        return isinstance(self.zero, int) and low <= self.zero <= high
+
+    @property
     def data_type(self) -> str:
         """The element type of the data."""
         return tensor_type(self.data.type).dtype
@@ -81,8 +88,17 @@ class Factors:
         return ew.subtract(total, taken, origin=origin)
 
 
-def small_factors(x: Node, w: Node, steps: int, target: Target) -> Factors | None:
-    """Return the factors of a sum of `steps` products as small numbers; None: as they are."""
+def small_factors(
+    x: Node,
+    w: Node,
+    steps: int,
+    target: Target,
+    fits: Callable[[Factors], bool] = lambda _: True,
+) -> Factors | None:
+    """Return the factors of a sum of `steps` products as small numbers; None: as they are.
+
+    `fits` tells whether factors of bytes can be used.
+    """
     dtype = tensor_type(x.type).dtype
     if steps < 2 or not isinstance(w, Constant):
         return None
@@ -95,7 +111,7 @@ def small_factors(x: Node, w: Node, steps: int, target: Target) -> Factors | Non
         return None
     if limits[0] >= -128 and limits[1] <= 127:
         found = _byte_factors(x, w, target)
-        if found is not None:
+        if found is not None and fits(found):
             return found
     if dot_for("int16", "int16", target) is None:
         return None
@@ -169,21 +185,17 @@ def in_whole_steps(x: Node, axis: int, extent: int, steps: int, origin: str) -> 
 
 
 def conv_factors(node: Call, x: Node, target: Target) -> Factors | None:
-    """Return the factors of a convolution of data `x` as small integers; None: as they are.
-
-    Zeros around the data are their zero point around bytes: it must be a byte that is known.
-    """
+    """Return the factors of a convolution of data `x` as small integers; None: as they are."""
     w, attrs = node.args[1], node.attrs
     assert isinstance(attrs, ConvAttrs)
     if attrs.groups != 1 or not isinstance(w, Constant):
         return None
-    found = small_factors(x, w, w.value.shape[1], target)
-    if found is None or not any((*attrs.pads_before, *attrs.pads_after)) or found.zero == 0:
-        return found
-    low, high = (int(f(found.data_type)) for f in (min_value, max_value))
-    if isinstance(found.zero, int) and low <= found.zero <= high:
-        return found
-    return None
+    has_pads = any((*attrs.pads_before, *attrs.pads_after))
+
+    def fits(factors: Factors) -> bool:
+        return not has_pads or factors.is_zero_known
+
+    return small_factors(x, w, w.value.shape[1], target, fits)
 
 
 def conv_of_steps(node: Call, factors: Factors) -> Node:
@@ -195,14 +207,30 @@ def conv_of_steps(node: Call, factors: Factors) -> Node:
     x = in_whole_steps(factors.data, 1, channels, steps, origin)
     if factors.zero != 0 and any((*attrs.pads_before, *attrs.pads_after)):
         x, attrs = _padded_by_zero(x, attrs, factors, origin)
-    n, c, *spatial = tensor_type(x.type).shape
-    ndim = len(spatial)
-    apart = reshape(x, shape=(n, c // steps, steps, *spatial), origin=origin)
-    perm = (0, 1, *range(3, 3 + ndim), 2)
-    data = transpose(apart, perm=perm, origin=origin)
     weights = packed_constant(grouped(factors.weights, 1), w)
-    total = conv_dot.call(attrs, (data, weights), origin=origin)
+    ndim = weights.type.ndim - 3
+    how = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
+    words = _words(x, origin)
+    total = conv_dot(words, weights, **how, data=factors.data_type, origin=origin)
     return factors.less_zero(total, tuple(range(1, ndim + 2)), ndim, origin)
+
+
+def _words(x: Node, origin: str) -> Node:
+    """Return [n, c, *spatial] small integers as words of neighbouring channels, lowest first."""
+    dtype, (channels,) = tensor_type(x.type).dtype, known_sizes(tensor_type(x.type).shape[1:2])
+    steps, plain = steps_in_word(dtype), dtype if dtype.startswith("u") else f"u{dtype}"
+    made: Node | None = None
+    for k in range(steps):
+        at = {"begin": (k,), "end": (channels,), "strides": (steps,), "axes": (1,)}
+        part: Node = slice_(x, **at, origin=origin)
+        for wide in (plain, "uint32"):
+            part = ew.cast(part, dtype=wide, origin=origin)
+        if made is not None:
+            by = Constant.of(k * bits(dtype), "uint32")
+            part = ew.bitwise_or(made, ew.shift_left(part, by, origin=origin), origin=origin)
+        made = part
+    assert made is not None
+    return made
 
 
 def _padded_by_zero(

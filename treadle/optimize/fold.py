@@ -35,6 +35,9 @@ TOTAL_LIMIT = 512 << 20
 FLOPS_LIMIT = 4 << 30
 """Floating point operations: the dearest call that is folded."""
 
+KEPT_LIMIT = 1 << 20
+"""Bytes: results up to this size are kept for equal calls although they take memory."""
+
 EQUAL_LIMIT = 16
 """Elements: constants up to this size are compared by value, larger ones by identity."""
 
@@ -43,11 +46,13 @@ class ConstantFolder:
     """The rule `operator(constants) -> constant`, by the operators' NumPy references.
 
     Limits keep a small hostile model from growing without bound. A call over a limit stays in the
-    graph and runs on the device.
+    graph and runs on the device. Equal calls give the same constant, not equal ones: weights that
+    a network reads at every step are packed once, however often it turns them round.
     """
 
     def __init__(self) -> None:
         self.grown = 0
+        self._known: dict[tuple[object, ...], Node] = {}
 
     def __call__(self, call: Call, uses: object = None) -> Node | None:
         """Return the value of a call whose operands are constants, None for any other call.
@@ -61,6 +66,15 @@ class ConstantFolder:
             return _nothing(call)
         if not all(isinstance(a, Constant) for a in call.args):
             return None
+        key = _value_key(call)
+        if key is not None and key in self._known:
+            return self._known[key]
+        made = self._folded(call)
+        if key is not None and isinstance(made, Constant) and _is_cheap_to_keep(made, call):
+            self._known[key] = made
+        return made
+
+    def _folded(self, call: Call) -> Node | None:
         arrays = [a.value for a in call.args if isinstance(a, Constant)]
         size = _nbytes(call.type)
         if size is None or not self._is_affordable(call, size, sum(a.nbytes for a in arrays)):
@@ -79,6 +93,15 @@ class ConstantFolder:
             return False
         self.grown += size
         return True
+
+
+def _is_cheap_to_keep(made: Constant, call: Call) -> bool:
+    """True for small values, and for those that lie in the memory of what they are made of."""
+    if made.type.nbytes <= KEPT_LIMIT:
+        return True
+    return any(
+        isinstance(a, Constant) and np.may_share_memory(made.value, a.value) for a in call.args
+    )
 
 
 def is_empty(node: Node) -> bool:

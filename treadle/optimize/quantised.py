@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multiply quantised matrices as the integers they are.
+"""Multiply quantised matrices, and convolve quantised images, as the integers they are.
 
 Quantised models say in floats what they mean in integers: bytes less a zero point, times a scale.
 The sum of a product's integers is exact and several fit into one instruction, so the scales are
 multiplied afterwards:
 
     matmul((a - z) * s, (b - y) * t)  ->  matmul(a - z, b - y) * (s * t)
+    conv((a - z) * s, (b - y) * t)    ->  conv(a - z, b - y) * (s * t)
 
-`a` and `b` are bytes, `b` is known, `s` is one number and `t` one or one per column. This goes
-before constants are folded: `(b - y) * t` is one then.
+`a` and `b` are bytes, `b` is known, `s` is one number and `t` one or one per column or filter.
+Convolutions of one channel in each group have nothing to multiply together and stay as they are.
+This goes before constants are folded: `(b - y) * t` is one then.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, Function, Node
+from treadle.graph.operator import Operator
 from treadle.graph.types import same_dim, tensor_type
+from treadle.ops.conv import ConvAttrs, conv
 from treadle.ops.elementwise import cast, multiply, subtract
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import reshape, transpose
@@ -43,7 +48,9 @@ def multiply_quantised(function: Function, target: Target) -> Function:
         known[node] = isinstance(node, Constant) or (
             isinstance(node, Call) and bool(node.args) and all(known[a] for a in node.args)
         )
-        if not isinstance(node, Call) or node.op is not matmul or not known[node.args[1]]:
+        if not isinstance(node, Call) or node.op not in (matmul, conv):
+            return None
+        if not known[node.args[1]]:
             return None
         made = None if known[node.args[0]] else _integer_product(node)
         if made is not None:
@@ -66,19 +73,31 @@ class _Dequantised:
         return tensor_type(self.scale.type).size == 1
 
 
+def _steps(node: Call) -> int:
+    """Return how many products are summed for an element, those of several channels; 0: unknown."""
+    weights = tensor_type(node.args[1].type)
+    if node.op is matmul:
+        steps = weights.shape[-2]
+        return steps if isinstance(steps, int) else 0
+    assert isinstance(node.attrs, ConvAttrs)
+    is_dense = weights.is_static and node.attrs.groups == 1 and weights.shape[1] != 1
+    return prod(weights.static_shape[1:]) if is_dense else 0
+
+
 def _integer_product(node: Call) -> Node | None:
-    steps = tensor_type(node.args[1].type).shape[-2:][0]
-    if not isinstance(steps, int) or not 1 < steps <= _MOST_STEPS:
+    if not 1 < _steps(node) <= _MOST_STEPS:
         return None
     data, weights = (_dequantised(a) for a in node.args)
     if data is None or weights is None or not data.has_one_scale:
         return None
-    scale = _per_column(weights)
+    scale = _per_column(weights) if node.op is matmul else _per_filter(weights)
     if scale is None:
         return None
     reason = "both factors are bytes less zero points"
     decided(node.origin, "method", "integers", reason)
-    total = matmul.call(node.attrs, (data.integers, weights.integers), origin=node.origin)
+    operator = node.op
+    assert isinstance(operator, Operator)
+    total = operator.call(node.attrs, (data.integers, weights.integers), origin=node.origin)
     one = reshape(data.scale, shape=(), origin=node.origin)
     scales = multiply(one, scale, origin=node.origin)
     return multiply(cast(total, dtype="float32", origin=node.origin), scales, origin=node.origin)
@@ -92,6 +111,18 @@ def _per_column(weights: _Dequantised) -> Node | None:
     columns = tensor_type(weights.integers.type).shape[-1]
     is_row = same_dim(shape[-1], columns) and all(same_dim(d, 1) for d in shape[:-1])
     return reshape(weights.scale, shape=(columns,)) if is_row else None
+
+
+def _per_filter(weights: _Dequantised) -> Node | None:
+    """Return the scale of weights [oc, c, *kernel] as one of the channels; None: it has none."""
+    if weights.has_one_scale:
+        return reshape(weights.scale, shape=())
+    full = tensor_type(weights.integers.type).shape
+    shape = tensor_type(weights.scale.type).shape
+    is_column = len(shape) == len(full) and same_dim(shape[0], full[0])
+    if not is_column or not all(same_dim(d, 1) for d in shape[1:]):
+        return None
+    return reshape(weights.scale, shape=(full[0], *(1,) * (len(full) - 2)))
 
 
 def _dequantised(x: Node) -> _Dequantised | None:

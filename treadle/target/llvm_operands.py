@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.dtype import itemsize
+from treadle.dtype import bits, is_integer, itemsize
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.nodes import Apply, Broadcast, Expr, Load
+from treadle.expr.nodes import Apply, Binary, Broadcast, Cast, Expr, Load
 from treadle.loop.nodes import Buffer
 from treadle.target.llvm_facts import buffer_of, linear_parts
 from treadle.te.intrinsics import Intrinsic
@@ -42,23 +42,25 @@ class Neighbours(Expr):
     """The elements that an intrinsic takes of one operand, those of a lane together.
 
     `lanes` counts elements, those of all lanes. A `shared` operand has the same in every lane, and
-    they stand here once. `place` says where to load them from, None where they are not in memory
-    like that.
+    they stand here once. `place` says where to load them from, `word` is the integer whose parts
+    they are, from the lowest bits on; None where they are neither.
     """
 
     args: tuple[Expr, ...]
     dtype: str
     lanes: int
     shared: bool
-    place: Place | None
+    place: Place | None = None
+    word: Expr | None = None
 
     @staticmethod
     def of(args: tuple[Expr, ...], *, shared: bool) -> Neighbours:
         """Return the elements, given one vector or scalar for each of a lane."""
         first = args[0]
         if shared:
-            return Neighbours(args, first.dtype, len(args), True, None)
-        return Neighbours(args, first.dtype, len(args) * first.lanes, False, _place_of(args))
+            return Neighbours(args, first.dtype, len(args), True)
+        lanes = len(args) * first.lanes
+        return Neighbours(args, first.dtype, lanes, False, _place_of(args), _word_of(args))
 
     @property
     def count(self) -> int:
@@ -71,6 +73,28 @@ class Neighbours(Expr):
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.args))})"
+
+
+def _word_of(args: Sequence[Expr]) -> Expr | None:
+    """Return the integer of which the args are all parts, the lowest first."""
+    width = bits(args[0].dtype)
+    word = _shifted(args[0])[0]
+    if word is None or bits(word.dtype) != width * len(args):
+        return None
+    found = [_shifted(e) for e in args]
+    is_whole = all(w is word and by == k * width for k, (w, by) in enumerate(found))
+    return word if is_whole else None
+
+
+def _shifted(e: Expr) -> tuple[Expr | None, int]:
+    """Return the integer of which `e` is a part, and where the part begins."""
+    if not isinstance(e, Cast) or not is_integer(e.dtype) or not is_integer(e.value.dtype):
+        return None, 0
+    inner = e.value
+    if not isinstance(inner, Binary) or inner.op != "shr":
+        return inner, 0
+    by = ex.int_value(inner.b.value if isinstance(inner.b, Broadcast) else inner.b)
+    return (inner, 0) if by is None else (inner.a, by)
 
 
 def _place_of(args: Sequence[Expr]) -> Place | None:

@@ -42,8 +42,9 @@ from treadle.target.llvm_builder import (
 )
 from treadle.target.llvm_facts import Facts, buffer_of, flat_size, linear_parts, scalar_of
 from treadle.target.llvm_intrinsics import Vector
-from treadle.target.llvm_operands import Neighbours, Place, intrinsic_of
+from treadle.target.llvm_operands import Neighbours, intrinsic_of
 from treadle.target.llvm_ops import Ops, scalar_const
+from treadle.target.llvm_words import WordLoads
 
 _LARGEST_SHUFFLED_STRIDE = 4
 
@@ -54,6 +55,7 @@ class Values:
     def __init__(self, builder: Builder, machine: Machine, facts: Facts) -> None:
         self.b = builder
         self.ops = Ops(builder, machine)
+        self.words = WordLoads(builder, self.pointer)
         self.facts = facts
         self.vars: dict[Var, str] = {}
         self.pointers: dict[int, str] = {}
@@ -156,6 +158,8 @@ class Values:
             return e.indices if parts is None or not _is_strided(parts) else parts
         if isinstance(e, Apply):
             return self._registers_of(e)
+        if isinstance(e, Neighbours) and e.word is not None:
+            return (e.word,)
         if isinstance(e, Neighbours) and self.mask is None:
             return e.children if e.place is None else (e.place.base,)
         if isinstance(e, Select) and self._branches(e):
@@ -226,36 +230,19 @@ class Values:
             element = element_type(e.dtype)
             repeated = known * (e.lanes // e.count)
             return f"<{', '.join(f'{element} {text}' for text in repeated)}>"
+        if e.word is not None:
+            source = register_type(e.word.dtype, e.word.lanes)
+            target = register_type(e.dtype, e.lanes)
+            return self.b.let(f"bitcast {source} {self._ready(e.word)} to {target}")
         if e.place is not None and self.mask is None:
-            return self._load_together(e, e.place)
+            base, lanes = self._ready(e.place.base), e.lanes // e.count
+            return self.words.load(e.place.buffer, base, e.place.stride, lanes, e.count)
         lanes = 1 if e.shared else e.lanes // e.count
         element = element_type(e.dtype)
         parts = [Vector(self._ready(a), element, a.lanes) for a in e.args]
         made = self.ops.intrinsics
         parts = [made.resized(p, lanes) for p in parts]
         return made.interleaved(parts, lanes).text
-
-    def _load_together(self, e: Neighbours, place: Place) -> str:
-        """Load words of all elements of a lane; lanes one after the other by one load."""
-        buffer, lanes = place.buffer, e.lanes // e.count
-        element, align = memory_type(buffer.dtype), itemsize(buffer.dtype)
-        type_, word = vector(element, e.lanes), f"i{8 * align * e.count}"
-        base = self._ready(place.base)
-        if lanes == 1 or place.stride == e.count:
-            return self.b.let(f"load {type_}, ptr {self.address(buffer, base)}, align {align}")
-        if place.stride == 0:
-            raw = self.b.let(f"load {word}, ptr {self.address(buffer, base)}, align {align}")
-            words = self.b.splat(raw, word, lanes)
-        else:
-            index = self._ramp(ex.Ramp(place.base, Const.of(place.stride), lanes))
-            words = self.b.intrinsic(
-                vector(word, lanes),
-                f"masked.gather.{suffix(vector(word, lanes))}.v{lanes}p0",
-                (f"<{lanes} x ptr> align {align}", self._addresses(buffer, index, lanes)),
-                (vector("i1", lanes), "splat (i1 true)"),
-                (vector(word, lanes), "poison"),
-            )
-        return self.b.let(f"bitcast {vector(word, lanes)} {words} to {type_}")
 
     def _broadcast(self, e: Broadcast) -> str:
         if isinstance(e.value, Const):

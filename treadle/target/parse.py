@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from treadle.errors import TargetError
 from treadle.target.backend import backend_kinds
@@ -15,6 +16,7 @@ from treadle.target.base import Target
 from treadle.target.cpus import Architecture, architecture_names, architecture_of
 from treadle.target.host import host, usable_cores
 from treadle.target.machine import Machine
+from treadle.target.machine_file import read_machine
 from treadle.target.machine_options import OPTIONS, with_options
 from treadle.target.machine_rows import machine_of
 
@@ -27,7 +29,7 @@ _SHOWN = 40
 """Names that a hint lists at most; all CPUs are listed."""
 
 _OPTIONS = (
-    *("mcpu", "mattr", "mtriple", "num-cores", *OPTIONS),
+    *("mcpu", "mattr", "mtriple", "num-cores", "machine", *OPTIONS),
     *("keys", "device", "model", "libs", "tag"),
 )
 _FLAGS = {
@@ -51,7 +53,8 @@ def parse_target(text: str) -> Target:
     that architecture. A CPU that is named has the facts of its row in
     treadle.target.machine_rows, on every machine; options named after the facts say otherwise
     (treadle.target.machine_options): `-caches=32K,1M,32M` the bytes of level 1, of one core's part
-    of level 2 and of the last level. `-keys`, `-device`, `-model`, `-libs` and `-tag` of TVM v0.8
+    of level 2 and of the last level; `-machine=FILE` takes those that `treadle doctor --measure`
+    has saved. `-keys`, `-device`, `-model`, `-libs` and `-tag` of TVM v0.8
     are accepted and have no effect.
 
     Raises: TargetError for an unknown kind, option, triple, CPU or feature, and for a machine that
@@ -197,6 +200,8 @@ def _machine(options: dict[str, str], triple: str, cpu: str, text: str) -> Machi
     """Return the facts of this machine or of the row of a CPU, as options change them."""
     is_native = _named_cpu(options) == "native"
     row = host().machine if is_native else machine_of(triple, cpu)
+    if "machine" in options:
+        row = read_machine(Path(options["machine"]).expanduser(), row)
     return with_options(row, options, f"target {text!r}")
 
 

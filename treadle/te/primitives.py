@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Interval, prove
+from treadle.expr.bounds import prove
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, free_vars, int_value
 from treadle.te.arguments import (
     AXES,

@@ -9,7 +9,8 @@ from typing import Protocol
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Bounds, Interval, Ranges, assume, prove
+from treadle.expr.bounds import Bounds, Ranges, assume, prove
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var
 
 
@@ -39,6 +40,8 @@ def check_reads(name: str, axes: Sequence[Axis], body: Iterable[Expr]) -> None:
     bounds = Bounds(ranges)
     for read in _unguarded_reads(body):
         for d, (index, extent) in enumerate(zip(read.indices, read.source.shape, strict=True)):
+            if _is_axis_of(index, axes, extent):
+                continue
             reached = _reached(index, axes)
             if reached is None or (may_be_empty and nodes.int_value(extent) == 0):
                 continue
@@ -65,6 +68,14 @@ def _unguarded_reads(body: Iterable[Expr]) -> Iterator[nodes.Load]:
             yield e
         is_choice = isinstance(e, nodes.Select) and e.lazy
         queue += e.children[:1] if is_choice else e.children
+
+
+def _is_axis_of(index: Expr, axes: Sequence[Axis], extent: Expr) -> bool:
+    """True for an axis that begins at 0 and is as long as what it runs over."""
+    for axis in axes:
+        if axis.var is index:
+            return nodes.int_value(axis.start) == 0 and axis.extent is extent
+    return False
 
 
 def _reached(index: Expr, axes: Sequence[Axis]) -> tuple[Expr, Expr] | None:

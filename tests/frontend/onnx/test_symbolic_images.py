@@ -146,6 +146,7 @@ PADS = np.array([0, 0, 1, 2, 0, 0, 3, 1])
         ("AveragePool", {}, {**WINDOW, "pads": [1, 1, 1, 1]}),
         ("LpPool", {}, WINDOW),
         ("MaxPool", {}, {"kernel_shape": [3, 2], "auto_pad": "SAME_UPPER"}),
+        ("AveragePool", {}, {"kernel_shape": [3, 2], "auto_pad": "SAME_UPPER", "ceil_mode": 1}),
         ("Conv", {"w": FILTERS[:, :3]}, {"auto_pad": "SAME_LOWER"}),
         ("ConvTranspose", {"w": FILTERS}, {"strides": [2, 2], "output_padding": [1, 1]}),
         ("Pad", {"pads": PADS}, {"mode": "reflect"}),

@@ -71,8 +71,8 @@ class _Sizes:
 
     def for_(self, dims: Sequence[Sequence[Dim | None]]) -> tuple[Dim, ...]:
         """Return a size for every extent that is None, from left to right."""
-        open_ = sum(d is None for row in dims for d in row)
-        return tuple(SizeVar(f"{self.origin}_{k}", "int64") for k in range(open_))
+        missing = sum(d is None for row in dims for d in row)
+        return tuple(SizeVar(f"{self.origin}_{k}", "int64") for k in range(missing))
 
 
 def branch(

@@ -79,8 +79,8 @@ def window_for_output(
 def image_of_blocks(x: Node, image: Sequence[int], window: Window) -> Node:
     """Return the sum of overlapping blocks [n, c * elements, blocks] as an image [n, c, *image].
 
-    It is a transposed convolution whose kernels spread the elements of a block (NumPy's and
-    PyTorch's `fold`, the adjoint of cutting an image into windows).
+    It is a transposed convolution whose kernels spread the elements of a block: what PyTorch calls
+    `fold`, the adjoint of cutting an image into windows.
     """
     n = len(image)
     before, after = window.known_pads

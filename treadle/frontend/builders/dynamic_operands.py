@@ -54,12 +54,18 @@ class AxisRange:
     """Every `step`-th position of an axis from `start` to before `end`.
 
     Positions below 0 count from the end of the axis; what lies outside of it is left out.
+
+    Raises: ModelError for a step of 0.
     """
 
     axis: int
     start: Amount
     end: Amount
     step: int = 1
+
+    def __post_init__(self) -> None:
+        if self.step == 0:
+            raise ModelError("the step of a slice is 0")
 
 
 def _number(value: Amount) -> Node:

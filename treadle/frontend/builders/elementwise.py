@@ -59,7 +59,7 @@ def _bound(value: Node | None) -> float | None:
     if not isinstance(value, Constant):
         return None
     if value.value.size != 1:
-        raise ModelError(f"a bound of Clip must be one number, not {value.type}")
+        raise ModelError(f"a bound of a clip must be one number, not {value.type}")
     return float(value.value.reshape(()))
 
 

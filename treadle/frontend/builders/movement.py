@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from treadle.errors import ModelError
-from treadle.expr.bounds import FAR
+from treadle.expr.intervals import FAR
 from treadle.expr.nodes import convert, int_value, maximum, minimum
 from treadle.frontend.builders.basic import (
     broadcast,
@@ -43,7 +43,7 @@ def equal_parts(extent: Dim, count: int, *, uneven: bool) -> tuple[Dim, ...]:
     Raises: ModelError when equal parts do not add up to the axis.
     """
     if count < 1:
-        raise ModelError(f"num_outputs is {count}, at least 1 is needed")
+        raise ModelError(f"a split into {count} parts is none, at least 1 is needed")
     if isinstance(extent, int) and extent % count and not uneven:
         raise ModelError(f"{extent} elements do not split into {count} equal parts")
     if not uneven:
@@ -81,11 +81,8 @@ def _split_symbolic(x: Node, axis: int, sections: Sequence[Dim]) -> list[Node]:
 def sliced(x: Node, ranges: Sequence[AxisRange]) -> Node:
     """Return a slice whose bounds are known or symbolic; itself where that is everything.
 
-    Raises: ModelError for a step of 0, or a bound of which it is not known which end it counts
-    from.
+    Raises: ModelError for a bound of which it is not known which end it counts from.
     """
-    if any(part.step == 0 for part in ranges):
-        raise ModelError("a step of Slice is 0")
     shape = dims_of(x)
     fixed: list[tuple[int, int]] = []
     for part in ranges:

@@ -171,7 +171,7 @@ def standardized(x: Node, axes: Sequence[int], epsilon: float = 1e-9) -> Node:
 def divided_by_norm(x: Node, axis: int, p: int) -> Node:
     """Return x over its 1-norm or 2-norm along an axis; a norm of 0 gives 0."""
     if p not in (1, 2):
-        raise ModelError(f"the p of LpNormalization is {p}, not 1 or 2")
+        raise ModelError(f"the order of a norm is {p}, not 1 or 2")
     if p == 1:
         size: Node = reductions.sum_(elementwise.abs(x), axes=(axis,), keepdims=True)
     else:

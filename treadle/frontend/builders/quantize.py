@@ -38,7 +38,7 @@ def quantized(
     Scale and zero point broadcast against `x`: see `along_axis` and `per_block`.
     """
     if dtype not in (*INTEGERS, *narrow.NARROW_INTEGERS, *narrow.FORMATS):
-        raise ModelError(f"QuantizeLinear to {dtype} is not supported")
+        raise ModelError(f"quantising to {dtype} is not supported")
     steps: Node = elementwise.divide(converted(x, "float32"), converted(scale, "float32"))
     if dtype not in narrow.FORMATS:
         steps = elementwise.round(steps)

@@ -26,7 +26,7 @@ FILL_LIMIT = 1 << 30
 def range_of_numbers(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> Constant:
     """Return start, start + delta, ... before `limit`: numbers of rank 0 and of one type."""
     if delta == 0:
-        raise ModelError("the delta of Range is 0")
+        raise ModelError("the step of a range is 0")
     first, last, step = (_exact(v) for v in (start, limit, delta))
     count = max(ceil((last - first) / step), 0)
     check_size((count,), start.itemsize)
@@ -44,7 +44,7 @@ def _exact(value: np.ndarray) -> int | float:
 def range_of_sizes(start: Dim, limit: Dim, step: int, dtype: str = "int64") -> Node:
     """Return start, start + step, ... before `limit`, where the bounds may be symbolic sizes."""
     if step == 0:
-        raise ModelError("the delta of Range is 0")
+        raise ModelError("the step of a range is 0")
     span = convert(limit) - start if step > 0 else convert(start) - limit
     size = normal_size(maximum((span + (abs(step) - 1)) // abs(step), 0))
     return sizes.count(start=start, step=step, size=size, dtype=dtype)

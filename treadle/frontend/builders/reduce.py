@@ -26,8 +26,13 @@ def _plain(op: Callable[..., Call]) -> Reduction:
 
 
 total: Reduction = _plain(reductions.sum_)
+"""The sum."""
+
 mean: Reduction = _plain(reductions.mean)
+"""The mean."""
+
 product: Reduction = _plain(reductions.prod)
+"""The product."""
 
 
 def sum_of_magnitudes(x: Node, axes: Axes, keepdims: bool) -> Node:
@@ -85,7 +90,10 @@ def _extreme(op: Callable[..., Call]) -> Reduction:
 
 
 largest: Reduction = _extreme(reductions.max_)
+"""The largest element; of truth values whether any is true."""
+
 smallest: Reduction = _extreme(reductions.min_)
+"""The smallest element; of truth values whether all are true."""
 
 
 def extreme_index(

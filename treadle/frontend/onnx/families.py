@@ -8,7 +8,6 @@ from treadle.frontend.onnx.core import (
     constants,
     conv,
     deform,
-    einsum,
     elementwise,
     matmul,
     movement,
@@ -36,7 +35,7 @@ from treadle.frontend.onnx.ml import features, tree_tables, trees
 from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 CORE = (
-    constants, conv, deform, einsum, elementwise, matmul, movement, ngrams, norm, pool, quantize,
+    constants, conv, deform, elementwise, matmul, movement, ngrams, norm, pool, quantize,
     random_numbers, recurrent, reduce, resize, scatter, select, sequence, shape, signal, sort,
     training, vision,
 )  # fmt: skip

@@ -56,7 +56,7 @@ REPETITION_LIMIT = 50_000
 
 UNROLLED_NODES = 3_000
 """More than this many nodes are a loop of the plan, where its body is one: each takes some 2 ms to
-compile, and the time that an iteration costs of its own is nothing beside as many nodes."""
+compile, and the time that an iteration costs of its own is nothing compared with as many nodes."""
 
 MOST_TYPES = 12
 """How many types of a node's inputs a message lists."""
@@ -91,7 +91,7 @@ def import_onnx(
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _Iteration:
     """The loop that a frame is one iteration of, and its node."""
 
     repetition: Repetition
@@ -358,19 +358,19 @@ class _Importer:
             self._run_loop(use, running_of(node, attributes))
             return
         own = self._initializers(repetition.body, {})
-        self._turn(_Turn(repetition, use, own, lambda: running_of(node, attributes)))
+        self._iterate(_Iteration(repetition, use, own, lambda: running_of(node, attributes)))
 
-    def _finish_turn(self, frame: Frame, turn: _Turn) -> None:
-        turn.use.frame.sizes.update(frame.sizes)
-        self._next_turn(frame, turn)
+    def _finish_iteration(self, frame: Frame, iteration: _Iteration) -> None:
+        iteration.use.frame.sizes.update(frame.sizes)
+        self._next_iteration(frame, iteration)
 
-    def _next_turn(self, frame: Frame, turn: _Turn) -> None:
+    def _next_iteration(self, frame: Frame, iteration: _Iteration) -> None:
         try:
-            turn.repetition.take([frame.values[r] for r in frame.results])
+            iteration.repetition.take([frame.values[r] for r in frame.results])
         except RuntimeValueError:
-            self._run_loop(turn.use, turn.at_run_time())
+            self._run_loop(iteration.use, iteration.at_run_time())
             return
-        self._turn(turn)
+        self._iterate(iteration)
 
     def _run_loop(
         self, use: Use, running: Running, otherwise: Callable[[], None] | None = None
@@ -409,47 +409,47 @@ class _Importer:
 
         start()
 
-    def _turn(self, turn: _Turn) -> None:
+    def _iterate(self, iteration: _Iteration) -> None:
         """Start the next iteration of a loop, or hand its results to the node it stands for."""
-        use, body = turn.use, turn.repetition.body
-        given = turn.repetition.inputs()
+        use, body = iteration.use, iteration.repetition.body
+        given = iteration.repetition.inputs()
         if given is None:
-            results = turn.repetition.outputs()
+            results = iteration.repetition.outputs()
             results = [self._folder.fold(r) if _is_constant_call(r) else r for r in results]
             self.bind_results(use, results)
             return
         self._repeated += max(len(body.node), 1)
         # What comes to more in the end is not unrolled up to the limit first.
-        whole = max(self._repeated, turn.repetition.certain * max(len(body.node), 1))
-        if whole > REPETITION_LIMIT and not turn.repetition.is_batched:
+        whole = max(self._repeated, iteration.repetition.certain * max(len(body.node), 1))
+        if whole > REPETITION_LIMIT and not iteration.repetition.is_batched:
             self._repeated = 0
-            self._run_loop(use, turn.at_run_time())
+            self._run_loop(use, iteration.at_run_time())
             return
-        if whole > UNROLLED_NODES and turn.may_run and not turn.repetition.is_batched:
-            self._try_loop(turn, given)
+        if whole > UNROLLED_NODES and iteration.may_run and not iteration.repetition.is_batched:
+            self._try_loop(iteration, given)
             return
-        self._unroll(turn, given)
+        self._unroll(iteration, given)
 
-    def _try_loop(self, turn: _Turn, given: Sequence[Node]) -> None:
+    def _try_loop(self, iteration: _Iteration, given: Sequence[Node]) -> None:
         """Make a loop one of the plan; where its body cannot be one, go on to unroll it."""
         before, self._repeated = self._repeated, 0
 
         def otherwise() -> None:
             self._repeated = before
-            self._unroll(replace(turn, may_run=False), given)
+            self._unroll(replace(iteration, may_run=False), given)
 
         try:
-            self._run_loop(turn.use, turn.at_run_time(), otherwise)
+            self._run_loop(iteration.use, iteration.at_run_time(), otherwise)
         except ModelError:
             otherwise()
 
-    def _unroll(self, turn: _Turn, given: Sequence[Node]) -> None:
+    def _unroll(self, iteration: _Iteration, given: Sequence[Node]) -> None:
         """Convert one iteration of a loop; the others follow it."""
-        use, body = turn.use, turn.repetition.body
+        use, body = iteration.use, iteration.repetition.body
         self._check_budget(use)
-        own = {**turn.own, **dict(zip((i.name for i in body.input), given, strict=False))}
-        frame = self._body_frame(use, body, own, str(turn.repetition.done))
-        frame.after = lambda f: self._finish_turn(f, turn)
+        own = {**iteration.own, **dict(zip((i.name for i in body.input), given, strict=False))}
+        frame = self._body_frame(use, body, own, str(iteration.repetition.done))
+        frame.after = lambda f: self._finish_iteration(f, iteration)
         self._stack.append(frame)
 
     def _body_frame(

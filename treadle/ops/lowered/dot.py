@@ -9,11 +9,12 @@ exact as long as they fit, and wrap as sums of int32 factors do; those of bfloat
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from treadle.dtype import is_float, to_numpy
+from treadle.dtype import bits, is_float, to_numpy
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast
 from treadle.graph.operator import Example, Fusion, Operator, register
@@ -171,52 +172,65 @@ dense_dot: Operator[DensePackedAttrs] = register(
 )
 
 
-# conv_dot: [n, c / steps, *spatial, steps] by weights [oc, c / steps, *kernel, steps].
+# conv_dot: words [n, c / steps, *spatial] by weights [oc, c / steps, *kernel, steps].
 
 
-def _without_steps(x: TensorType) -> TensorType:
-    return TensorType(x.shape[:-1], _sum_type(x.dtype))
+@dataclass(frozen=True, slots=True)
+class ConvDotAttrs(ConvAttrs):
+    """As `ConvAttrs`; a word of 32 bits holds channels of type `data`, the lowest bits first."""
+
+    data: str = "uint8"
 
 
-def _infer_conv_dot(attrs: ConvAttrs, x: Type, w: Type) -> TensorType:
-    data, weights = tensor_type(x), tensor_type(w)
-    steps = _check_small(data, weights)
-    if data.shape[-1] != steps:
-        raise TypeMismatch(f"the data {data} has not {steps} channels side by side")
+def _conv_dot_steps(attrs: ConvDotAttrs, data: TensorType, weights: TensorType) -> int:
+    """Return the channels of a word. Raises: TypeMismatch where the factors do not fit."""
+    steps = steps_in_word(attrs.data)
+    if data.dtype != "uint32" or is_float(attrs.data) or steps == 1:
+        raise TypeMismatch(f"{data} are not words of {attrs.data} numbers in uint32")
+    if steps_in_word(weights.dtype) != steps or weights.static_shape[-1] != steps:
+        raise TypeMismatch(f"the weights {weights} have not {steps} channels side by side")
     if attrs.groups != 1:
         raise TypeMismatch("a convolution of several channels in a word has one group")
-    return infer_conv(attrs, _without_steps(data), _without_steps(weights))
+    return steps
 
 
-def _conv_dot_rules(attrs: ConvAttrs, result: Type, x: Type, w: Type) -> Iterator[SizeRule]:
+def _infer_conv_dot(attrs: ConvDotAttrs, x: Type, w: Type) -> TensorType:
+    data, weights = tensor_type(x), tensor_type(w)
+    _conv_dot_steps(attrs, data, weights)
+    plain = TensorType(weights.shape[:-1], "int32")
+    return infer_conv(attrs, data.with_dtype("int32"), plain)
+
+
+def _conv_dot_rules(attrs: ConvDotAttrs, result: Type, x: Type, w: Type) -> Iterator[SizeRule]:
     kernel = tensor_type(w).static_shape[2:-1]
-    return whole_rules(conv_axes(attrs, tensor_type(x).shape[2:-1], kernel))
+    return whole_rules(conv_axes(attrs, tensor_type(x).shape[2:], kernel))
 
 
-def _compute_conv_dot(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
+def _compute_conv_dot(attrs: ConvDotAttrs, x: te.Tensor, w: te.Tensor) -> list[te.Tensor]:
     filters, words, *kernel, steps = TensorType(w.shape, w.dtype).static_shape
-    axes = conv_axes(attrs, dims_of(x)[2:-1], kernel)
-    pad = padded(x, axes, trailing=1)
+    axes = conv_axes(attrs, dims_of(x)[2:], kernel)
+    pad = padded(x, axes)
     source = x if pad is None else pad
     ic, step = te.reduce_axis((0, words), "ic"), te.reduce_axis((0, steps), "step")
     window = kernel_axes(kernel)
 
     def element(n: Expr, oc: Expr, *o: Expr) -> Expr:
-        value = source[(n, ic, *positions(axes, o, window), step)]
+        word = source[(n, ic, *positions(axes, o, window))]
+        value = cast(word >> cast(step * bits(attrs.data), word.dtype), attrs.data)
         return te.sum(_product(value, w[(oc, ic, *window, step)]), axis=[ic, *window, step])
 
     shape, names = (x.shape[0], filters, *(a.out for a in axes)), image_axes(len(axes))
     total = te.compute_one(shape, element, name="conv", axes=names)
-    return stages(pad, total, total.dtype)
+    return stages(pad, total, "int32")
 
 
-def _reference_conv_dot(attrs: ConvAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    wide = _sum_type(x.dtype.name)
-    data, weights = (ungrouped(part, 1).astype(wide) for part in (x, w))
+def _reference_conv_dot(attrs: ConvDotAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    parts = np.ascontiguousarray(x)[..., None].view(attrs.data)
+    data, weights = (ungrouped(part, 1).astype("int32") for part in (parts, w))
     return reference_conv(attrs, data, weights)
 
 
-def _flops_conv_dot(attrs: ConvAttrs, x: Type, w: Type) -> Dim:
+def _flops_conv_dot(attrs: ConvDotAttrs, x: Type, w: Type) -> Dim:
     out = _infer_conv_dot(attrs, x, w)
     return 2 * out.elements * prod(tensor_type(w).static_shape[1:])
 
@@ -224,9 +238,11 @@ def _flops_conv_dot(attrs: ConvAttrs, x: Type, w: Type) -> Dim:
 def _conv_example(
     x: tuple[int, ...], w: tuple[int, ...], types: tuple[str, str], **attrs: object
 ) -> Example:
-    shapes = tuple((*shape, steps_in_word(types[0])) for shape in (x, w))
-    inputs = {k: _numbers(types[k], *shape) for k, shape in enumerate(shapes)}
-    return Example(shapes, attrs, types, inputs=inputs)
+    steps = steps_in_word(types[0])
+    words = _numbers(types[0], *x, steps).view("uint32").reshape(x)
+    inputs = {0: words, 1: _numbers(types[1], *w, steps)}
+    given = {"data": types[0], **attrs}
+    return Example((x, (*w, steps)), given, ("uint32", types[1]), inputs=inputs)
 
 
 def _conv_examples() -> Iterator[Example]:
@@ -238,14 +254,14 @@ def _conv_examples() -> Iterator[Example]:
         yield _conv_example((1, 2, 5, 6, 7), (3, 2, 3, 2, 3), types, dilations=(1, 2, 1))
 
 
-conv_dot: Operator[ConvAttrs] = register(
+conv_dot: Operator[ConvDotAttrs] = register(
     Operator(
         name="conv_dot",
         infer=_infer_conv_dot,
         reference=_reference_conv_dot,
         compute=_compute_conv_dot,
         rules=_conv_dot_rules,
-        attrs_type=ConvAttrs,
+        attrs_type=ConvDotAttrs,
         fusion=Fusion.ANCHOR,
         schedule={"cpu": schedule_conv_dot},
         flops=_flops_conv_dot,

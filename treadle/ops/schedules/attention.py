@@ -19,7 +19,8 @@ from treadle.cost.forks import is_worth_forking
 from treadle.cost.memory import stack_bytes
 from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
-from treadle.expr.bounds import Bounds, Interval, ranges_when
+from treadle.expr.bounds import Bounds, ranges_when
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies

@@ -268,7 +268,8 @@ def _skip_zeros(total: Stage, taps: tuple[Taps, Taps]) -> None:
             total.skip_outside(axis, data, dim, along.before, along.before + along.size)
 
 
-_MOST_BANDS = 4096  # sizes of a band that are looked at, whatever the image
+_MOST_BANDS = 4096
+"""Sizes of a band that are looked at, whatever the image."""
 
 
 def rows_per_band(

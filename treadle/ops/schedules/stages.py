@@ -12,7 +12,8 @@ from treadle.cost.registers import fma_cycles
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import Interval, prove
+from treadle.expr.bounds import prove
+from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
@@ -346,11 +347,11 @@ def _limit(check: Expr, axes: tuple[IterVar, ...]) -> tuple[IterVar, int, Expr |
     """
     if not isinstance(check, ex.Binary) or check.op not in ("ge", "gt", "lt", "le"):
         return None
-    affine = decompose(check.a - check.b)
-    found = [a for a in axes if any(a in ex.walk(t) for t in affine.terms)]
-    if len(found) != 1 or abs(affine.terms.get(found[0], 0)) != 1:
+    whole = decompose(check.a - check.b)
+    found = [a for a in axes if any(ex.uses(t, a) for t in whole.terms)]
+    if len(found) != 1 or abs(whole.terms.get(found[0], 0)) != 1:
         return None
-    sign = affine.terms.pop(found[0])
+    sign, affine = whole.without(found[0])
     # sign * axis + rest (>=, >, <, <=) 0
     above = (check.op in ("ge", "gt")) == (sign == 1)
     bound = affine.times(-sign)

@@ -39,7 +39,7 @@ from treadle.ops.schedules.stages import (
     peel_border,
     skip_unused,
 )
-from treadle.ops.schedules.tiles import tiles_in_registers
+from treadle.ops.schedules.tiles import MOST_VECTORS, tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.schedule import Schedule, Stage
@@ -57,7 +57,7 @@ class WinogradShape:
 
     Tiles of `gaps` phases interleave, down and across. A `stride` takes the image apart into
     several, whose channels all count as `inputs`; the last `unused` of each are not multiplied.
-    Channels are those of all `groups`.
+    Channels are those of all `groups`. An element has `itemsize` bytes.
     """
 
     tile: int
@@ -71,6 +71,7 @@ class WinogradShape:
     stride: int = 1
     unused: int = 0
     groups: int = 1
+    itemsize: int = 4
 
     @property
     def side(self) -> int:
@@ -103,11 +104,11 @@ class WinogradShape:
     @property
     def weight_bytes(self) -> int:
         """The transformed weights."""
-        return 4 * self.points * self.reduced * self.outputs
+        return self.itemsize * self.points * self.reduced * self.outputs
 
     def v_bytes(self, tiles: int) -> int:
         """The transformed inputs of some tiles."""
-        return 4 * self.points * self.inputs * tiles
+        return self.itemsize * self.points * self.inputs * tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,8 @@ def _divisors(n: int) -> list[int]:
 def _fits(shape: WinogradShape, target: Target, group: tuple[int, int], *, by_panel: bool) -> bool:
     """True when V, and the products of the widest panel, find room in the caches."""
     tiles = group[0] * group[1]
-    products = 4 * shape.points * min(shape.outputs, 4 * shape.block) * tiles
+    widest = min(shape.outputs, MOST_VECTORS * shape.block)
+    products = shape.itemsize * shape.points * widest * tiles
     local = local_bytes(target)
     return (
         shape.v_bytes(tiles) <= (4 * target.l2_bytes if by_panel else local) and products <= local

@@ -263,11 +263,11 @@ class RunningScan:
         ends = zip(made[first:], self._ends.output_axes, self._ends.outputs_turned, strict=True)
         return [*made[:first], *(self._collected(*end) for end in ends)]
 
-    def _collected(self, rows: Node, axis: int, turned: int) -> Node:
+    def _collected(self, rows: Node, axis: int, backwards: int) -> Node:
         """Return rows along the first axis as the node has them."""
         whole = reshaped(rows, (self._steps, *dims_of(rows)[1:]))
         ndim = len(dims_of(whole))
-        if turned:
+        if backwards:
             last = normal_size(self._steps - 1)
             whole = sizes.cut(whole, begin=(last,), sizes=(self._steps,), strides=(-1,), axes=(0,))
         order = list(range(1, ndim))

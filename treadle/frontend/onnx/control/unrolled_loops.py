@@ -172,8 +172,8 @@ class _Scan:
         """Return the last states, then the collected values stacked along their axes."""
         declared = self.body.output[len(self._states) :]
         stacked = [
-            _stacked(r[::-1] if turned else r, axis, d)
-            for r, axis, turned, d in zip(
+            _stacked(r[::-1] if backwards else r, axis, d)
+            for r, axis, backwards, d in zip(
                 self._rows,
                 self._ends.output_axes,
                 self._ends.outputs_turned,
@@ -197,11 +197,11 @@ class _BatchedScan:
         count = node.integer("num_scan_inputs")
         values = [node.input(k) for k in range(1, len(node.inputs))]
         _check_body(node, body, len(values))
-        turned = node.integers("directions") or (0,) * count
+        backwards = node.integers("directions") or (0,) * count
         first = len(values) - count
         self._starts = [_slices(v, 0, 0) for v in values[:first]]
         self._slices = [
-            [_slices(row, 0, turned[k]) for row in _slices(v, 0, 0)]
+            [_slices(row, 0, backwards[k]) for row in _slices(v, 0, 0)]
             for k, v in enumerate(values[first:])
         ]
         self._batch = _common_length(node, self._slices)
@@ -277,8 +277,8 @@ def _common_length(node: OnnxNode, values: Sequence[Sequence[object]]) -> int:
     return lengths.pop()
 
 
-def _slices(x: Node, axis: int, turned: int) -> list[Node]:
-    """Return the slices of `x` along an axis, which they lose; from the end when `turned`.
+def _slices(x: Node, axis: int, backwards: int) -> list[Node]:
+    """Return the slices of `x` along an axis, which they lose; from the end when `backwards`.
 
     They are the parts of one split, so that every iteration reads a whole value of its own and
     the kernels of all iterations are the same.
@@ -292,7 +292,7 @@ def _slices(x: Node, axis: int, turned: int) -> list[Node]:
     else:
         parts = movement.split(x, sections=(1,) * count, axis=axis)
         made = [reshaped(TupleItem.of(parts, k), rest) for k in range(count)]
-    return made[::-1] if turned else made
+    return made[::-1] if backwards else made
 
 
 def _stacked(rows: Sequence[Node], axis: int, declared: onnx.ValueInfoProto) -> Node:

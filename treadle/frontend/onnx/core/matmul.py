@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters of matrix products."""
+"""Converters of matrix products and of sums of products in index notation."""
 
 from __future__ import annotations
 
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import transposed
+from treadle.frontend.builders.einsum import einsum
 from treadle.frontend.builders.matmul import general_product, product
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Node
@@ -35,3 +36,9 @@ def gemm(node: OnnxNode) -> Node:
     b = transposed(b, (1, 0)) if node.flag("transB") else b
     alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
     return general_product(a, b, node.optional(2), alpha=alpha, beta=beta)
+
+
+@converter("Einsum", since=(12, 28))
+def sum_of_products(node: OnnxNode) -> Node:
+    """Convert a sum of products written in index notation."""
+    return einsum(node.text("equation"), node.all_inputs())

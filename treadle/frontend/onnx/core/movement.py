@@ -128,8 +128,6 @@ def _ranges(
             f"Slice has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and "
             f"{len(steps)} steps"
         )
-    if 0 in steps:
-        raise ModelError("a step of Slice is 0")
     at = node.axes(axes, node.type(0).ndim)
     return [AxisRange(*part) for part in zip(at, starts, ends, steps, strict=True)]
 

@@ -144,14 +144,14 @@ def _halves(x: Node) -> tuple[Node, Node]:
 def _channels_last(convert: ConvertFn) -> ConvertFn:
     """Return a converter for data [n, ..., c] from one for data [n, c, ...]."""
 
-    def turned(node: OnnxNode) -> Node:
+    def convert_transposed(node: OnnxNode) -> Node:
         ndim = node.type(0).ndim
         order = (0, ndim - 1, *range(1, ndim - 1))
         x = transposed(node.input(0), order)
         made = _first(convert(replace(node, inputs=(x, *node.inputs[1:]))))
         return transposed(made, (0, *range(2, ndim), 1))
 
-    return turned
+    return convert_transposed
 
 
 @converter("NhwcConv", since=(1,), domain=DOMAIN)

@@ -128,12 +128,12 @@ def quantized_average_pool(node: OnnxNode) -> Node:
 
 
 def _channels_first(node: OnnxNode, x: Node, convert: ConvertFn) -> Node:
-    """Apply a converter to data [n, c, ...], turned around where the node has [n, ..., c]."""
+    """Apply a converter to data [n, c, ...], transposed where the node has [n, ..., c]."""
     ndim = len(dims_of(x))
     if not node.flag("channels_last"):
         return _results(convert(replace(node, inputs=(x,))))[0]
-    turned = transposed(x, (0, ndim - 1, *range(1, ndim - 1)))
-    made = _results(convert(replace(node, inputs=(turned,))))[0]
+    first = transposed(x, (0, ndim - 1, *range(1, ndim - 1)))
+    made = _results(convert(replace(node, inputs=(first,))))[0]
     return transposed(made, (0, *range(2, ndim), 1))
 
 

@@ -118,7 +118,7 @@ def _opened(node: OnnxNode) -> tuple[Forest, dict[_Place, int], Node]:
     if splits.size != modes.size or missing.size != modes.size:
         raise ModelError(f"the nodes_* attributes of {node.op} differ in length")
 
-    def turned(to: np.ndarray) -> np.ndarray:
+    def renumbered(to: np.ndarray) -> np.ndarray:
         found = [
             place if modes[k] < 0 else order.get((int(trees[k]), int(to[k])), -1)
             for place, k in enumerate(leaves_last)
@@ -132,8 +132,8 @@ def _opened(node: OnnxNode) -> tuple[Forest, dict[_Place, int], Node]:
         features=np.where(modes < 0, 0, features)[leaves_last],
         splits=splits[leaves_last].astype(dtype),
         modes=np.maximum(modes, 0)[leaves_last],
-        yes=turned(yes),
-        no=turned(no),
+        yes=renumbered(yes),
+        no=renumbered(no),
         missing=(missing != 0)[leaves_last],
         members=np.empty((modes.size, 0), "float32"),
         interior=interior,

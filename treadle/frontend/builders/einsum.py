@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converter of Einsum: pairs of operands become matrix products, in the order they are written."""
+"""Builder of sums of products in index notation: matrix products of pairs, in their order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from treadle.frontend.builders.basic import (
     shape_of,
     transposed,
 )
-from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.broadcasting import common_dim
 from treadle.graph.nodes import Node
 from treadle.graph.types import Dim, product_of, tensor_type
@@ -29,11 +28,12 @@ Term: TypeAlias = tuple[Node, tuple[str, ...]]
 _ELLIPSIS = "..."
 
 
-@converter("Einsum", since=(12, 28))
-def einsum(node: OnnxNode) -> Node:
-    """Convert a sum of products written in index notation."""
-    values = node.all_inputs()
-    equation = node.text("equation").replace(" ", "")
+def einsum(equation: str, values: Sequence[Node]) -> Node:
+    """Return a sum of products as NumPy's einsum writes it, "ij,jk->ik".
+
+    Raises: ModelError when the equation does not fit the values.
+    """
+    equation = equation.replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(values):
@@ -54,10 +54,10 @@ def _labels(term: str, ndim: int) -> tuple[str, ...]:
     before, dots, after = term.partition(_ELLIPSIS)
     named = before + after
     if not all(c.isalpha() for c in named) or (not dots and len(named) != ndim):
-        raise ModelError(f"the term {term!r} of Einsum does not label {ndim} axes")
+        raise ModelError(f"the term {term!r} of the equation does not label {ndim} axes")
     hidden = ndim - len(named)
     if hidden < 0:
-        raise ModelError(f"the term {term!r} of Einsum has more labels than {ndim} axes")
+        raise ModelError(f"the term {term!r} of the equation has more labels than {ndim} axes")
     return (*before, *(str(k) for k in reversed(range(hidden))), *after)
 
 
@@ -72,7 +72,7 @@ def _output(text: str, terms: Sequence[Term]) -> list[str]:
     known = {label for _, own in terms for label in own}
     wrong = [label for label in labels if label not in known]
     if wrong or len(set(labels)) != len(labels):
-        raise ModelError(f"the result {text!r} of Einsum repeats or does not know a label")
+        raise ModelError(f"the result {text!r} of the equation repeats or does not know a label")
     return labels
 
 
@@ -98,7 +98,7 @@ def _diagonal_of(value: Node, labels: tuple[str, ...], first: int, second: int) 
     n = shape[first]
     if n != shape[second]:
         raise ModelError(
-            f"the label {labels[first]!r} of Einsum has the sizes {n} and {shape[second]}"
+            f"the label {labels[first]!r} of the equation has the sizes {n} and {shape[second]}"
         )
     lead = [shape[k] for k in rest]
     flat = reshaped(transposed(value, (*rest, first, second)), (*lead, n * n))
@@ -116,7 +116,7 @@ def _same_sizes(terms: Sequence[Term], result: Sequence[str]) -> list[Term]:
             whole = common_dim(sizes.setdefault(label, d), d)
             if whole is None:
                 raise ModelError(
-                    f"the label {label!r} of Einsum has the sizes {sizes[label]} and {d}"
+                    f"the label {label!r} of the equation has the sizes {sizes[label]} and {d}"
                 )
             sizes[label] = whole
     return [(broadcast(v, [sizes[c] for c in labels]), labels) for v, labels in terms]

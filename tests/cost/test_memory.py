@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What reading costs, what fits together, how early to fetch: by the facts of the target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.targets import AVX2, AVX512, with_caches
+from treadle.cost.memory import (
+    level_cycles,
+    local_bytes,
+    memory_bytes_per_cycle,
+    remote_cycles,
+    rows_side_by_side,
+    stack_bytes,
+    steps_to_cores,
+    steps_to_memory,
+    weight_cycles,
+)
+from treadle.target.parse import parse_target
+
+pytestmark = pytest.mark.tiny
+
+M1 = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=apple-m1")
+
+
+def test_cores_have_more_of_memory_together_and_less_each() -> None:
+    alone, four = (memory_bytes_per_cycle(replace(AVX512, cores=n)) for n in (1, 4))
+    assert alone == AVX512.machine.memory_bytes_per_cycle == 2 * four
+
+
+def test_reading_takes_as_long_as_the_level_gives() -> None:
+    machine = AVX512.machine
+    assert level_cycles(660, 2, AVX512) == 660 / machine.caches[1].bytes_per_cycle
+    assert remote_cycles(660, AVX512) == 660 / machine.remote_bytes_per_cycle
+
+
+def test_weights_cost_where_they_leave_the_second_cache() -> None:
+    assert weight_cycles(64, 2, AVX512) == 0
+    assert weight_cycles(8192, 2, AVX512) == level_cycles(64, 3, AVX512)
+    assert weight_cycles(8192, 2, AVX2) == 0  # half as many bytes
+    assert weight_cycles(8193, 2, AVX2) == level_cycles(32, 3, AVX2)
+    assert weight_cycles(8192, 2, with_caches(AVX512, l2=8 << 20)) == 0
+
+
+def test_far_memory_is_asked_earlier() -> None:
+    far = replace(AVX512, machine=replace(AVX512.machine, memory_latency=1000, remote_latency=50))
+    assert steps_to_memory(10, far) == 200
+    assert steps_to_cores(10, far) == 10
+
+
+def test_rows_share_sets_by_their_place_in_a_page() -> None:
+    """48 KiB of 4 KiB pages: 12 ways, of which 8 are used; 128 KiB of 16 KiB pages: 5 of 8."""
+    target = with_caches(AVX512, l1=48 << 10)
+    assert rows_side_by_side(4096, target) == 8
+    assert rows_side_by_side(4096 + 64, target) == 8 * 64
+    assert rows_side_by_side(16 << 10, M1) == 5
+    assert rows_side_by_side(4096, M1) == 5 * 4
+    assert rows_side_by_side((16 << 10) + 128, M1) == 5 * 128
+
+
+def test_buffers_of_a_thread_fit_its_cache_and_the_stack() -> None:
+    assert local_bytes(with_caches(AVX512, l2=1 << 20)) == 512 << 10
+    assert local_bytes(with_caches(AVX512, l2=8 << 20)) == 768 << 10
+    assert 4 * stack_bytes(4) == stack_bytes()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cycles of register tiles: what bounds them on machines with other units."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.targets import AVX2, AVX512, NEON
+from treadle.cost.depthwise import DepthwiseTile, WindowTaps, depthwise_cycles
+from treadle.cost.registers import (
+    Taps,
+    Tile,
+    WindowTile,
+    fma_cycles,
+    image_cycles,
+    load_cycles,
+    parts_of,
+    tile_cycles,
+    tile_set_cycles,
+)
+from treadle.target.base import Target
+
+pytestmark = pytest.mark.tiny
+
+
+def changed(target: Target, **facts: float) -> Target:
+    return replace(target, machine=replace(target.machine, **facts))  # type: ignore[arg-type]
+
+
+def test_a_large_tile_is_bound_by_its_units() -> None:
+    assert tile_cycles(6, 4, AVX512) == 24 / 2 + 1
+    assert tile_cycles(6, 4, changed(AVX512, fma_bits=256)) == 24 + 1
+    assert tile_cycles(6, 4, changed(AVX512, fma_units=4)) == 24 / 4 + 1
+
+
+def test_a_small_tile_waits_for_its_sums() -> None:
+    assert tile_cycles(2, 1, AVX512) == AVX512.machine.fma_latency + 1
+    assert tile_cycles(2, 1, changed(AVX512, fma_latency=9)) == 10
+    assert tile_cycles(0, 0, AVX512) == 1
+
+
+def test_a_thin_tile_is_bound_by_loads() -> None:
+    """Broadcast values are loaded one by one, whatever the vectors are; vectors are as wide."""
+    slow = changed(AVX512, loads_per_cycle=1)
+    assert tile_cycles(14, 1, slow) == 15 + 1
+    halves = changed(AVX512, load_bits=256)
+    assert tile_cycles(14, 1, halves) == 14 / 2 + 1 + 1
+    assert tile_cycles(14, 1, changed(AVX512, iteration_cycles=2.5)) == 7.5 + 2.5
+
+
+def test_narrow_vectors_take_a_whole_unit() -> None:
+    assert [fma_cycles(8, target) for target in (AVX512, AVX2, NEON)] == [4, 4, 4]
+    assert load_cycles(8, changed(AVX2, load_bits=128)) == 8
+
+
+def test_remainders_are_tiles_of_their_own() -> None:
+    assert parts_of(17, 6) == [(6, 2), (5, 1)]
+    assert parts_of(3, 6) == [(3, 1)]
+    whole, rest = tile_cycles(6, 2, AVX512), tile_cycles(5, 2, AVX512)
+    assert tile_set_cycles(17, 2, Tile(6, 2), 1, AVX512) == 2 * whole + rest
+    assert tile_set_cycles(6, 2, Tile(6, 2), 1, AVX512, wait=50.0) == 100
+
+
+def test_taps_that_meet_padding_only_are_not_counted() -> None:
+    taps = Taps(3, 4, 1)
+    assert [taps.live(i, 1) for i in range(4)] == [2, 3, 3, 2]
+    tile = WindowTile(1, 1, 1)
+    all_taps = 9 * image_cycles((4, 4, 1), tile, 1, AVX512)
+    assert image_cycles((4, 4, 1), tile, 1, AVX512, (taps, taps)) == all_taps * 100 / 144
+
+
+def test_depthwise_tiles_take_longer_on_narrow_units() -> None:
+    tile, window = DepthwiseTile(1, 6, 1), WindowTaps((3, 3))
+    usual = depthwise_cycles((14, 14), tile, window, AVX512)
+    narrow = changed(AVX512, fma_bits=128, load_bits=128)
+    assert usual < depthwise_cycles((14, 14), tile, window, narrow) < 4 * usual

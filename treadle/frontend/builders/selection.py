@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builders of selections whose size depends on data: what is not zero, distinct, or best."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from treadle.expr.nodes import convert, minimum
+from treadle.frontend.builders.basic import dims_of
+from treadle.frontend.builders.dynamic_operands import Measure
+from treadle.frontend.builders.movement import cut
+from treadle.graph.interpret import evaluate
+from treadle.graph.nodes import Call, Constant, Function, Node, TupleItem
+from treadle.graph.types import Dim, normal_size, product_of, same_dim
+from treadle.ops import movement, select, sizes
+from treadle.ops.unique import unique
+
+
+class Selection:
+    """The results of an operator that fills the largest result there may be and counts.
+
+    Its last result is the count. It gets one symbolic size for all it selects, or a number where
+    everything is known.
+    """
+
+    def __init__(self, call: Call, measure: Measure) -> None:
+        self._call = call
+        self._last = len(call.type.fields) - 1  # type: ignore[union-attr]  # a tuple type
+        self._known = self._values()
+        self.size: Dim = measure(self.whole(self._last))
+
+    def _values(self) -> list[np.ndarray] | None:
+        if not all(isinstance(a, Constant) for a in self._call.args):
+            return None
+        values = evaluate(Function((), self._call), [])
+        return [np.asarray(v) for v in values]
+
+    def whole(self, index: int) -> Node:
+        """Return result `index` as it is."""
+        if self._known is not None:
+            return Constant.of(self._known[index])
+        return TupleItem.of(self._call, index)
+
+    def first(self, index: int) -> Node:
+        """Return the selected ones of result `index`, along its first axis."""
+        if self._known is not None:
+            assert isinstance(self.size, int)
+            return Constant.of(self._known[index][: self.size])
+        return select.prefix(self.whole(index), size=self.size)
+
+
+def nonzero(x: Node, measure: Measure) -> Node:
+    """Return int64[rank, count]: the coordinates of what is not zero, one row per axis."""
+    found = Selection(select.nonzero(x), measure)
+    return select.unravel_index(found.first(0), shape=dims_of(x))
+
+
+def flat(x: Node) -> Node:
+    """Return `x` as a vector."""
+    return movement.reshape(x, shape=(product_of(dims_of(x)),))
+
+
+def compressed(x: Node, condition: Node, axis: int, measure: Measure) -> Node:
+    """Return the slices along an axis for which a vector of conditions holds."""
+    kept = Selection(select.nonzero(_at_most(condition, dims_of(x)[axis])), measure)
+    return movement.gather(x, kept.first(0), axis=axis)
+
+
+def _at_most(vector: Node, count: Dim) -> Node:
+    """Return the first elements of a vector: the rest of a condition decides about nothing."""
+    (length,) = dims_of(vector)
+    wanted = normal_size(minimum(convert(length), count))
+    if same_dim(wanted, length):
+        return vector
+    if isinstance(wanted, int) and isinstance(length, int):
+        return cut(vector, [(0, wanted)], (1,), (0,))
+    return sizes.cut(vector, begin=(0,), sizes=(wanted,), strides=(1,), axes=(0,))
+
+
+def distinct(
+    x: Node, axis: int, measure: Measure, *, ascending: bool
+) -> tuple[Node, Node, Node, Node]:
+    """Return the distinct slices along an axis, in ascending order or that of their first places.
+
+    With them their first places, the number of each slice of `x` among them, and how often they
+    are.
+    """
+    found = Selection(unique(x, axis=axis, ascending=ascending), measure)
+    first = found.first(0)
+    return movement.gather(x, first, axis=axis), first, found.whole(1), found.first(2)

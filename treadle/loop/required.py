@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a stage must provide where it is computed: spans of reads, kept inside of tensors."""
+
+from __future__ import annotations
+
+from treadle.errors import ScheduleError
+from treadle.expr import nodes as ex
+from treadle.expr.affine import decompose
+from treadle.expr.bounds import prove
+from treadle.expr.intervals import Interval
+from treadle.expr.nodes import Const, Expr, Var, int_value
+from treadle.expr.simplify import Simplifier
+from treadle.loop.domains import bounded
+from treadle.loop.regions import Box, Span, index_span
+from treadle.te.loops import AxisNote
+from treadle.te.operations import ComputeOp, IterVar
+from treadle.te.stage import Stage
+
+
+def check_rounded(reader: Stage, producer: Stage, d: int, index: Expr) -> None:
+    """What is read past the end must be made past the end."""
+    assert isinstance(producer.op, ComputeOp)
+    if not any(a in reader.rounded for a in ex.walk(index)):
+        return
+    if index in reader.rounded and producer.op.axis[d] in producer.rounded:
+        return
+    raise ScheduleError(
+        f"stage {reader.name} is rounded up, but {producer.name}, which it reads, is not",
+        at=f"stage {producer.name}",
+        hint=f"round up {producer.op.axis[d].name} of {producer.name}, too",
+    )
+
+
+def whole_tile(span: Span, known: Simplifier) -> Span:
+    """Return a span with the most elements it ever has."""
+    high = known.bounds.reach(span.extent).hi
+    return span if high is None else Span(span.start, Const.of(high))
+
+
+def reductions(stage: Stage, known: Simplifier) -> Box:
+    """Return the whole of every reduction axis: a stage computed inside runs all of them."""
+    op = stage.op
+    axes = op.reduce_axis if isinstance(op, ComputeOp) else ()
+    return {a: Span(a.start, known.run(a.extent)) for a in axes}
+
+
+def read_span(reader: Stage, index: Expr, box: Box, extent: Expr, known: Simplifier) -> Span:
+    """Return what a read covers of a dimension while the axes of `box` run over their spans."""
+    span = index_span(index, box, extent, known)
+    return span if _stays_inside(reader, index, extent, known) else clamped(span, extent, known)
+
+
+def _stays_inside(reader: Stage, index: Expr, extent: Expr, known: Simplifier) -> bool:
+    """True when no point of the reader's whole domain reads outside [0, extent)."""
+    if isinstance(index, IterVar):
+        same = known.run(index.extent) is known.run(extent)
+        return int_value(index.start) == 0 and same
+    ranges: dict[Var, Interval] = dict(known.ranges)
+    last: dict[Expr, Expr] = {}
+    for axis in reader.root_iter_vars:
+        begin, end = reader.peeled.get(axis, (axis.start, axis.start + axis.extent))
+        low, high = known.bounds.of(begin).lo, known.bounds.of(end - 1).hi
+        ranges[axis] = Interval(low, high)
+        if high is None:
+            last[axis] = end - 1
+    if prove(index >= 0, ranges) is not True:
+        return False
+    if prove(index < extent, ranges) is True:
+        return True
+    # An index that only grows with axes of symbolic ends is largest at all of their ends.
+    if not all(_grows_with(index, axis) for axis in last):
+        return False
+    return prove(ex.substitute(index, last) < extent, ranges) is True
+
+
+def clamped(span: Span, extent: Expr, known: Simplifier) -> Span:
+    """Return the part of a span that exists; an empty one still starts and ends inside."""
+    last = known.run(span.start + span.extent)
+    start, end = _within(span.start, extent, known), _within(last, extent, known)
+    if start is span.start and end is last:
+        return span
+    return Span(start, bounded(known.run(end - start), span.extent, known))
+
+
+def _within(e: Expr, extent: Expr, known: Simplifier) -> Expr:
+    """Return `e`, limited to [0, extent]."""
+    if known.prove(e >= 0) is not True:
+        e = known.run(ex.maximum(e, 0))
+    if known.prove(e <= extent) is not True:
+        e = known.run(ex.minimum(e, extent))
+    return e
+
+
+def _grows_with(index: Expr, axis: Expr) -> bool:
+    """True when an index is a multiple of an axis, above 0, and terms without it, or lacks it."""
+    terms = dict(decompose(index).terms)
+    factor = terms.pop(axis, 1)
+    return factor > 0 and not any(ex.uses(t, axis) for t in terms)
+
+
+def least(a: Expr, b: Expr, known: Simplifier) -> Expr:
+    """Return the smaller of two sizes."""
+    return a if known.prove(a <= b) else known.run(ex.minimum(a, b))
+
+
+def greatest(a: Expr, b: Expr, known: Simplifier) -> Expr:
+    """Return the larger of two sizes."""
+    return a if known.prove(a >= b) else known.run(ex.maximum(a, b))
+
+
+def inside_border(body: Expr, box: Box, known: Simplifier) -> Expr:
+    """Return an element without the tests that all of a box passes: it is not the border.
+
+    Bounds of single axes cannot show that where the box ends at a symbolic size.
+    """
+    if not isinstance(body, ex.Select) or not body.lazy:
+        return body
+    left = [c for c in ex.conjuncts(body.cond) if not _passes(c, box, known)]
+    return ex.select(ex.all_of(left), body.then, body.other, lazy=True) if left else body.then
+
+
+def _passes(cond: Expr, box: Box, known: Simplifier) -> bool:
+    """True when a comparison holds at the corner of a box where it holds least."""
+    if not isinstance(cond, ex.Binary) or cond.op not in ("lt", "le", "gt", "ge"):
+        return False
+    corner: dict[Expr, Expr] = {}
+    for atom, factor in decompose(cond.a - cond.b).terms.items():
+        span = box.get(atom) if isinstance(atom, IterVar) else None
+        if span is not None:
+            is_low = (factor > 0) == (cond.op in ("gt", "ge"))
+            corner[atom] = span.start if is_low else span.start + span.extent - 1
+    at_worst = known.run(ex.substitute(cond, corner))
+    axes = {v for v in ex.free_vars(at_worst) if isinstance(v, IterVar)}
+    return not axes and known.prove(at_worst) is True
+
+
+def check_kind(
+    stage: Stage, leaf: IterVar, note: AxisNote, extent: Expr, known: Simplifier
+) -> None:
+    """Refuse vectors and unrolled code of any length.
+
+    Raises: ScheduleError.
+    """
+    most = known.bounds.reach(extent).hi
+    if note.kind in ("vectorized", "unrolled") and most is None:
+        raise ScheduleError(
+            f"{leaf.name} cannot be {note.kind}: it has no constant bound, its extent is {extent}",
+            at=f"stage {stage.name}",
+            hint=f"split it by a constant factor, and let the inner part be {note.kind}",
+        )
