@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from treadle.target.base import Target
 
-_SUM_CYCLES, _FAR_SUM_CYCLES = 3.0, 6.0
+_SUM_CYCLES = 3.0
+"""Per vector read or written where blocks of values are added."""
+_FAR_SUM_CYCLES = 6.0
+"""The same, where they would take much of the last cache."""
 _COMBINE_CYCLES = 6.0
+"""Per vector of results: products are stored, read, added."""
 _PLACE_CYCLES = 2.0
+"""Per vector of results that is read again to go where it belongs."""
 _KERNEL_CYCLES = 60_000.0
+"""Of one more kernel: the threads meet once more, and read what the others wrote."""
 
 
 def sum_cycles(vectors: float, target: Target, *, in_memory: bool = False) -> float:
