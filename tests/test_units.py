@@ -31,9 +31,12 @@ LARGE = 1000
 
 SHARES = {
     "ops/schedules/attention.py": {"_UNEVEN"},
-    "optimize/conv_strassen.py": {"WORTHWHILE"},
-    "optimize/strassen.py": {"WORTHWHILE", "MOST_SPREAD"},
-    "optimize/winograd.py": {"WORTHWHILE"},
+    "optimize/methods/conv_strassen.py": {"_WORTHWHILE"},
+    "optimize/methods/conv_winograd.py": {"_WORTHWHILE"},
+    "optimize/methods/convolution.py": {"OUT_OF_BLOCKS"},
+    "optimize/methods/product_plain.py": {"_WORTHWHILE"},
+    "optimize/methods/product_strassen.py": {"_WORTHWHILE"},
+    "optimize/methods/strassen_weights.py": {"MOST_SPREAD"},
 }
 """Parts of cycles, and of magnitudes: numbers without a unit."""
 COUNTS = {
@@ -47,7 +50,7 @@ COUNTS = {
 LIMITS = {
     "optimize/affine.py": {"DEFERRED_FROM"},
     "optimize/fold.py": {"GROWTH_LIMIT", "TOTAL_LIMIT", "KEPT_LIMIT", "FLOPS_LIMIT"},
-    "optimize/strassen.py": {"MOST_BYTES"},
+    "optimize/methods/shared.py": {"MOST_BYTES"},
     "build/limits.py": {"LARGEST_VALUE", "LONGEST_NAME"},
     "build/records.py": {"_LONGEST_LINE"},
 }
@@ -60,8 +63,9 @@ FORMATS = {
 }
 """What files and the contract of kernels (`treadle.h`) fix."""
 ESTIMATES = {
-    "optimize/conv_strassen.py": {"_FAR_SUM_CYCLES", "_PLACE_CYCLES"},
-    "optimize/strassen.py": {"SUM_CYCLES", "COMBINE_CYCLES", "KERNEL_CYCLES"},
+    "cost/strassen.py": {
+        *("_SUM_CYCLES", "_FAR_SUM_CYCLES", "_COMBINE_CYCLES", "_PLACE_CYCLES", "_KERNEL_CYCLES"),
+    },
 }
 """Cycles of Strassen's algorithm that are still those of one machine: to be made of its facts."""
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 from treadle.target.base import Target
 
 _SUM_CYCLES, _FAR_SUM_CYCLES = 3.0, 6.0
+"""Per vector read or written where blocks are added: from near caches, and from far ones."""
 _COMBINE_CYCLES = 6.0
+"""Per vector of the result: products are stored, read, added."""
 _PLACE_CYCLES = 2.0
+"""Per vector of the result: it is read again to go where it belongs."""
 _KERNEL_CYCLES = 60_000.0
+"""Of one more kernel."""
 
 
 def sum_cycles(vectors: float, target: Target, *, in_memory: bool = False) -> float:
