@@ -188,6 +188,17 @@ def test_explain_prints_the_knobs_of_a_kernel(
     assert re.search(r"tile \(high × wide × vectors\) +\d+ × \d+ × \d+ +[\d.]+ ", out)
 
 
+def test_explain_takes_the_number_of_a_kernel(
+    model: Path, kernel_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(model)]) == 0
+    line = next(x for x in capsys.readouterr().out.splitlines() if x.endswith(f"  {kernel_name}"))
+    assert main(["explain", str(model), "--kernel", line.split()[0]]) == 0
+    assert f"kernel   {kernel_name}" in capsys.readouterr().out
+    assert main(["explain", str(model), "--kernel", "99"]) == 2
+    assert "error: there is no kernel 99\n" in capsys.readouterr().err
+
+
 def test_explain_names_the_kernels_there_are(
     model: Path, kernel_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kernel",
         metavar="NAME",
         help="say what the schedule of this kernel chose, from how much, and what its cost model "
-        "says; the beginning of a name is enough",
+        "says; the beginning of a name is enough, or its number in the list",
     )
     parser.add_argument(
         "--space", action="store_true", help="with --kernel: list all that could be chosen"
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     with recorded_decisions() as decisions:
         compiled = compile_file(arguments)
     if arguments.kernel is not None:
-        _explain_kernel(compiled, arguments)
+        _explain_kernel(compiled, decisions, arguments)
         return 0
     rows = explained(compiled, decisions)
     gone = without_kernel(_names(arguments.model), rows)
@@ -102,8 +102,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _explain_kernel(compiled: Executable, arguments: argparse.Namespace) -> None:
-    kernel = kernel_called(arguments.kernel, compiled.kernels)
+def _explain_kernel(
+    compiled: Executable, decisions: Sequence[Decision], arguments: argparse.Namespace
+) -> None:
+    name = str(arguments.kernel)
+    if name.isdecimal():
+        rows = explained(compiled, decisions)
+        name = rows[int(name)].kernel if int(name) < len(rows) else name
+    kernel = kernel_called(name, compiled.kernels)
     if arguments.json:
         found = knobs_json(kernel, compiled.notes, is_space=arguments.space)
         print(json.dumps(found, indent=2))
@@ -190,8 +196,8 @@ def _json(compiled: Executable, rows: Sequence[Explained], gone: Sequence[str]) 
 
 def candidate_text(candidate: Candidate) -> str:
     """Return a line of the table of methods: name, thousands of cycles, why it was not chosen."""
-    cycles = "-" if candidate.cycles is None else f"{candidate.cycles / 1e3:.1f}"
-    return f"{candidate.name:<15} {cycles:>9} kcycles  {candidate.reason or 'chosen'}"
+    cycles = "" if candidate.cycles is None else f"{candidate.cycles / 1e3:.1f} kcycles"
+    return f"{candidate.name:<15} {cycles:>17}  {candidate.reason or 'chosen'}"
 
 
 def print_explanation(compiled: Executable, rows: Sequence[Explained], gone: Sequence[str]) -> None:
