@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import treadle
-from treadle.build import compile as compiling
+from treadle.build.kernel import Kernel
 from treadle.errors import InputError, ModelError, TreadleError, UsageError
 from treadle.integrations import inference_session as session_module
 from treadle.integrations import session_onnx
@@ -244,7 +244,7 @@ def test_other_sizes_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_second_start_finds_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     first = InferenceSession(MODELS["named"])
-    monkeypatch.setattr(compiling, "backend_of", None)
+    monkeypatch.setattr(Kernel, "source", None)
     assert_same(InferenceSession(MODELS["named"]).run(None, {"x": X}), first.run(None, {"x": X}))
 
 
