@@ -83,10 +83,12 @@ class Values:
         return x in self.blocked and x not in self.plain
 
     def as_plain(self, x: Node) -> Node:
-        """Return a value in the layout of the model."""
+        """Return a value in the layout of the model; what a method has just made is in it."""
         if x not in self.plain and is_enlarged(x):
             assert isinstance(x, Call)
             self.plain[x] = resized(x, self.as_plain(x.args[0]))
+        elif x not in self.plain and x not in self.blocked:
+            self.plain[x] = x
         elif x not in self.plain:
             self.plain[x] = unpacked(self.blocked[x], tensor_type(x.type), x.origin)
         return self.plain[x]
@@ -100,7 +102,7 @@ class Values:
                 self.blocked[x] = grown
         if x not in self.blocked:
             order = self.order_of(x)
-            packed = pack_nchwc(self.plain[x], block=order.block, origin=x.origin)
+            packed = pack_nchwc(self.as_plain(x), block=order.block, origin=x.origin)
             self.blocked[x] = Blocked(packed, order)
         return self.blocked[x]
 

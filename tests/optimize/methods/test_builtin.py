@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import treadle
 from tests.optimize.cases import assert_same, constant, data, function, var
 from tests.optimize.methods.asked import asked
 from tests.targets import AVX2, AVX512, NEON
 from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
-from treadle.graph.nodes import Call, Constant, Module
+from treadle.graph.nodes import Call, Constant, Function, Module, Var
 from treadle.graph.text import call_text
-from treadle.graph.types import tensor_type
+from treadle.graph.types import TensorType, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv, conv_transpose
 from treadle.ops.matmul import matmul
@@ -194,3 +195,14 @@ def test_a_compiled_model_runs_by_the_methods_it_is_given() -> None:
         made = compile_model(Module(f), methods={call_text(call): method})
         assert any(kernel in k.name for k in made.kernels)
         np.testing.assert_allclose(np.asarray(made.run([value])[0]), wanted, atol=1e-3)
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_weights_that_a_method_has_made_are_in_the_layout_of_the_model(ndim: int) -> None:
+    x = Var("x", TensorType((2, 3, *(9,) * ndim), "float32"))
+    weights = np.random.default_rng(0).normal(size=(3, 2, *(3,) * ndim)).astype(np.float32)
+    given = np.random.default_rng(1).normal(size=(2, 3, *(9,) * ndim)).astype(np.float32)
+    body = conv_transpose(x, Constant.of(weights))
+    expected = conv_transpose.reference(body.attrs, given, weights)
+    (found,) = treadle.compile(Module(Function((x,), body, "main"), ("y",)))(given)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-4, atol=1e-5)
