@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuning: tasks, spaces of candidates, search, measurement, records."""
