@@ -195,7 +195,9 @@ class Simplifier:
         """Return the simplifier for where a condition holds (or not), None if it tells nothing."""
         key = (cond, holds)
         if key not in self._branches:
-            narrowed = assume(self.ranges, cond, holds=holds) if self._contexts else self.ranges
+            narrowed = self.ranges
+            if self._contexts:
+                narrowed = assume(self.ranges, cond, holds=holds, bounds=self.bounds)
             fresh = narrowed is not self.ranges
             self._contexts -= fresh
             share = self._contexts // 4
@@ -278,9 +280,11 @@ class Simplifier:
 
     def _logic(self, e: Binary) -> Expr | None:
         """Drop a side that the other decides: i < 4 and i < 8  ->  i < 4."""
+        if self._scope is not None and leaves(e.a).isdisjoint(leaves(e.b)):
+            return None
         holds = e.op == "and"  # the other side matters only where this one is `holds`
         for side, rest in ((e.a, e.b), (e.b, e.a)):
-            ranges = assume(self.ranges, side, holds=holds)
+            ranges = assume(self.ranges, side, holds=holds, bounds=self.bounds)
             known = None if ranges is self.ranges else prove(rest, ranges)
             if known is not None:
                 return side if known is holds else Const.of(not holds, "bool")

@@ -130,6 +130,7 @@ class Walk:
 
 def _assuming(known: Simplifier, cond: Expr, *, holds: bool) -> Simplifier:
     """Return what is known where a condition holds or does not: of its parts, and of itself."""
-    facts = dict(cast(Mapping[Expr, Interval], assume(known.ranges, cond, holds=holds)))
+    ranges = assume(known.ranges, cond, holds=holds, bounds=known.bounds)
+    facts = dict(cast(Mapping[Expr, Interval], ranges))
     facts[cond] = Interval(int(holds), int(holds))
     return Simplifier(cast(Ranges, facts))
