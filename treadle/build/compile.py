@@ -225,19 +225,20 @@ def _name_apart(kernels: Sequence[Kernel]) -> None:
 
 
 def _configure(kernels: Sequence[Kernel], records: Records, report: Report) -> None:
-    """Give kernels the configurations kept for them; say of which it does not fit any more."""
+    """Give kernels the choices kept for them; say of which it does not fit any more."""
     for kernel in kernels:
-        config = records.get(kernel.name, kernel.target)
-        if config is None:
+        record = records.best(kernel.name, kernel.target)
+        if record is None:
             continue
-        kernel.configure(config)
+        kernel.configure(record.choice)
         try:
-            _ = kernel.knobs
+            kernel.check_choice()
         except ConfigError as error:
             kernel.configure(DEFAULTS)
+            where = f" ({record.at})" if record.at else ""
             report.notes.append(
-                f"the record of kernel {kernel.name} does not fit it, which runs by default: "
-                f"{error.problem}"
+                f"the record{where} of kernel {kernel.name} does not fit it, which runs by "
+                f"default: {error.problem}"
             )
 
 
@@ -267,7 +268,7 @@ def _build(kernels: Sequence[Kernel], report: Report) -> None:
     """Make the code of every kernel; what the cache holds is not even lowered."""
     keys: dict[str, str | None] = {}
     for k in kernels:
-        keys[k.name] = kernel_key(k.name, k.content, k.function, k.target, k.config)
+        keys[k.name] = kernel_key(k.name, k.content, k.function, k.target, k.choice)
         k.object = load_kernel(keys[k.name])
     missing = [k for k in kernels if k.object is None]
     report.cached = done = len(kernels) - len(missing)
