@@ -18,7 +18,6 @@ from treadle.te.tensor import Tensor
 
 HALVES = ("float16", "bfloat16")
 FLOATS = tuple(n for n in dt.NAMES if dt.is_float(n))
-UNSIGNED = tuple(n for n in dt.NAMES if dt.is_unsigned(n))
 INTEGERS = tuple(n for n in dt.NAMES if dt.is_integer(n))
 NUMBERS = INTEGERS + FLOATS
 BOOL = ("bool",)

@@ -17,7 +17,6 @@ from treadle.graph.types import (
     Dim,
     TensorType,
     as_dim,
-    broadcast_shapes,
     known_sizes,
     normal_size,
     tensor_type,
@@ -161,8 +160,3 @@ def in_float32(x: Node) -> tuple[Node, str]:
     dtype = tensor_type(x.type).dtype
     wide = converted(x, "float32") if dt.is_float(dtype) and dt.bits(dtype) == 16 else x
     return wide, dtype
-
-
-def broadcast_all(values: Sequence[Node]) -> tuple[Dim, ...]:
-    """Return the shape that all `values` broadcast to."""
-    return broadcast_shapes(*(dims_of(v) for v in values))
