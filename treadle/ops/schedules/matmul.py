@@ -22,6 +22,7 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     size_of,
+    split_accumulators,
 )
 from treadle.ops.schedules.tiles import MOST_VECTORS, best_rows, pick_rows, pick_tile
 from treadle.target.base import Target
@@ -143,7 +144,7 @@ def _schedule(
     if knobs.flag("parallel", default=is_much):
         result.parallel(place)
     sums.compute_at(result, place)
-    _register_sums(sums, lanes)
+    split_accumulators(sums, lanes)
     addends = _addends(result, sums)
     if addends and knobs.flag("fetch_operands", default=True):
         for tensor in addends:
@@ -263,13 +264,3 @@ def matmul_tile(rows: int, columns: int, lanes: int, target: Target, knobs: Knob
     if vectors % MOST_VECTORS == 0 or vectors > 2 * MOST_VECTORS:
         vectors = MOST_VECTORS
     return pick_tile(knobs, rows or 8, vectors, target)
-
-
-def _register_sums(sums: Stage, lanes: int) -> None:
-    op = compute_of(sums)
-    *rows, n = op.axis
-    vector, lane = sums.split(n, factor=lanes)
-    sums.reorder(*op.reduce_axis, *rows, vector, lane)
-    for axis in (*rows, vector):
-        sums.unroll(axis)
-    sums.vectorize(lane)

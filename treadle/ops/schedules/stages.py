@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -58,6 +58,23 @@ def compute_of(stage: Stage) -> ComputeOp:
 def axes_of(stage: Stage) -> tuple[IterVar, ...]:
     """Return the axes of what a stage computes."""
     return compute_of(stage).axis
+
+
+def unroll_accumulators(total: Stage, axes: Sequence[IterVar]) -> None:
+    """Keep a tile of accumulators in registers: the reduction outside, `axes` within it.
+
+    The last of `axes`, which are all of the stage's, becomes a vector; the others are unrolled.
+    """
+    total.reorder(*compute_of(total).reduce_axis, *axes)
+    for axis in axes[:-1]:
+        total.unroll(axis)
+    total.vectorize(axes[-1])
+
+
+def split_accumulators(total: Stage, lanes: int) -> None:
+    """Keep a tile of accumulators in registers, its last axis as vectors of `lanes`."""
+    *outside, last = axes_of(total)
+    unroll_accumulators(total, (*outside, *total.split(last, factor=lanes)))
 
 
 def is_reduction(stage: Stage) -> bool:
