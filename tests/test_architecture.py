@@ -33,7 +33,7 @@ LAYERS = (
     ("te",),
     ("expr", "rpc"),
     ("passes", "runtime"),
-    ("dtype", "settings"),
+    ("dtype", "files", "settings"),
     ("errors",),
 )
 """Each line may import the lines below it; names on one line do not import each other."""

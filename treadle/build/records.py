@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from treadle.build.artifact import replacing
 from treadle.errors import ConfigError, UsageError
+from treadle.files import replacing
 from treadle.target.base import Target
 from treadle.te.knobs import Config
 
