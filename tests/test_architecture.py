@@ -217,6 +217,18 @@ def test_sub_packages_hold_a_docstring_only() -> None:
         assert len(body) == 1, f"{path} holds more than its docstring"
 
 
+def test_only_packages_that_collect_names_list_them() -> None:
+    """`__all__` is what lets a module give names it does not define: import the defining module."""
+    lists = [
+        str(path.relative_to(ROOT))
+        for path in modules()
+        if path.name != "__init__.py"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Name) and node.id == "__all__"
+    ]
+    assert not lists
+
+
 def test_imports_are_absolute() -> None:
     relative = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

@@ -34,8 +34,8 @@ from treadle.target.base import Target
 from treadle.target.host import why_not_here
 from treadle.target.names import symbol
 from treadle.te.knobs import DEFAULTS, Config, Knob, Space
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor
 from treadle.te.text import operations_text
 
 _NO_SIZES: Mapping[str, int] = {}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike, cast, load
@@ -29,8 +30,7 @@ from treadle.loop.nodes import Buffer, If, Stmt, seq
 from treadle.ops.merge_sort import MergeSort
 from treadle.ops.numeric import ANY, HALVES, check_axis, check_elements, dims_of
 from treadle.ops.schedules.stages import is_much
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 _FEW = 1024
 """Up to this many elements are kept in order while the row is walked; for more it is sorted."""

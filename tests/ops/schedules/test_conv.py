@@ -7,6 +7,7 @@ import pytest
 
 from tests.ops.schedules.compiled import check, kernel_of
 from tests.targets import AVX512 as TARGET
+from treadle import te
 from treadle.build.kernel import Kernel
 from treadle.cost.registers import Taps, WindowTile
 from treadle.graph.nodes import Function, Var
@@ -17,7 +18,6 @@ from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv import rows_per_band
 from treadle.ops.schedules.tiles import pick_window_tile
 from treadle.te import schedule
-from treadle.te import tensor as te
 from treadle.te.knobs import Knobs
 
 

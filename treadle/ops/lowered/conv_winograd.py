@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.expr.simplify import simplify
@@ -38,7 +39,6 @@ from treadle.ops.conv import input_channel, known_extent
 from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd import schedule_winograd
 from treadle.ops.window import WindowAxis, known, tap_views
-from treadle.te import tensor as te
 
 KERNEL = 3
 TILES = (2, 3, 4)

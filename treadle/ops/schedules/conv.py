@@ -43,8 +43,8 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import pick_window_tile, tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.stage import Stage
 
 
 def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:

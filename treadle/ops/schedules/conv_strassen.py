@@ -33,7 +33,8 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 
 def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -> None:

@@ -24,8 +24,9 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 _TASKS_PER_CORE = 2
 """Fewer and larger strips of columns are not made than this many per thread."""

@@ -27,8 +27,8 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import MOST_VECTORS, best_rows, pick_rows, pick_tile
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.stage import Stage
 
 _PARALLEL_COLUMNS = 256
 """Results of a product below which other threads are not woken."""

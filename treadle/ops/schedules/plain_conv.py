@@ -27,8 +27,8 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import MOST_VECTORS
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp
+from treadle.te.operations import ComputeOp
+from treadle.te.stage import Stage
 
 
 def schedule_plain_conv(group: Group, target: Target, knobs: Knobs) -> None:

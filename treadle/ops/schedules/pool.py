@@ -22,8 +22,8 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar
+from treadle.te.operations import ComputeOp, IterVar
+from treadle.te.stage import Stage
 
 _MOST_TAPS = 16
 """Taps of a window that are unrolled altogether."""

@@ -20,8 +20,9 @@ from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
+from treadle.te.operations import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 MANY_ELEMENTS = 1 << 14
 """Elements that are worth other threads where the machine is not known: where an operator that is

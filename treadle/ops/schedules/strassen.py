@@ -31,8 +31,9 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import pick_rows
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import IterVar
+from treadle.te.operations import IterVar
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 
 def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None:
