@@ -20,9 +20,10 @@ from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
-from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
+    apart_from_result,
     axes_of,
     by_register,
     compute_of,
@@ -34,7 +35,6 @@ from treadle.ops.schedules.stages import (
     itemsize_of,
     known,
     lanes_of,
-    live_stages,
     peel_border,
     size_of,
     skip_unused,
@@ -479,11 +479,8 @@ def _prepare(group: Group, target: Target, knobs: Knobs) -> Stage:
     s = group.schedule
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
     inline_tail(s, sums)
-    if sums.is_output:
-        sums = s[s.cache_write(sums.op.outputs[0], "local")]
-    for stage in live_stages(s):
-        if stage is not sums and not stage.is_output:
-            injective(s, stage, target, knobs)
+    sums = apart_from_result(s, sums)
+    schedule_operands(s, (sums,), target, knobs)
     return sums
 
 

@@ -11,8 +11,9 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
-from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.stages import (
+    apart_from_result,
     compute_of,
     fetch_distance,
     inline_moves,
@@ -20,7 +21,6 @@ from treadle.ops.schedules.stages import (
     itemsize_of,
     known,
     lanes_of,
-    live_stages,
     size_of,
     split_accumulators,
 )
@@ -182,11 +182,8 @@ def _prepared_sums(group: Group, target: Target, knobs: Knobs) -> Stage:
     s = group.schedule
     sums = _sums_of(group)[0]
     _inline_tail(group, sums)
-    if sums.is_output:
-        sums = s[s.cache_write(sums.op.outputs[0], "local")]
-    for stage in live_stages(s):
-        if stage is not sums and not stage.is_output:
-            injective(s, stage, target, knobs)
+    sums = apart_from_result(s, sums)
+    schedule_operands(s, (sums,), target, knobs)
     return sums
 
 

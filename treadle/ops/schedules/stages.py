@@ -61,6 +61,11 @@ def axes_of(stage: Stage) -> tuple[IterVar, ...]:
     return compute_of(stage).axis
 
 
+def apart_from_result(s: Schedule, total: Stage) -> Stage:
+    """Return the stage of the accumulators: one of its own where `total` is a result itself."""
+    return s[s.cache_write(total.op.outputs[0], "local")] if total.is_output else total
+
+
 def unroll_accumulators(total: Stage, axes: Sequence[IterVar]) -> None:
     """Keep a tile of accumulators in registers: the reduction outside, `axes` within it.
 
