@@ -30,8 +30,10 @@ TILES_OF_MANY = 8
 def matters(stage: Stage, note: AxisNote | None, nest: Nest, known: Simplifier) -> Expr:
     """Return when an iteration of the loop just opened does anything at all."""
     checks: list[Expr] = []
-    for index, begin, end in note.ranges if note is not None else ():
-        span = index_span(index, relax(stage, nest, known), Const.of(end), known)
+    ranges = note.ranges if note is not None else ()
+    box = relax(stage, nest, known) if ranges else {}
+    for index, begin, end in ranges:
+        span = index_span(index, box, Const.of(end), known)
         last = span.start + span.extent
         checks += [known.run(span.start < end), known.run(last > begin)]
     return ex.all_of(checks)
