@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from treadle.build.artifact import replacing
 from treadle.errors import ConfigError, ScheduleError, UsageError
+from treadle.files import replacing
 from treadle.target.base import Target
 from treadle.te.choice import Choice, Script
 from treadle.te.knobs import Config

@@ -803,7 +803,10 @@ _NOTHING: frozenset[object] = frozenset()
 
 
 def leaves(root: Expr) -> frozenset[object]:
-    """Return the variables of an expression and the sources that it loads from."""
+    """Return the variables of an expression and the sources that it loads from.
+
+    It notes on every node, too, whether there is a lazy `Select` in it: `is_lazy_of`.
+    """
     try:
         return root.leaves_of
     except AttributeError:
@@ -828,12 +831,6 @@ def leaves(root: Expr) -> frozenset[object]:
             found |= {node.source}
         node.leaves_of, node.is_lazy_of = found, lazy
     return root.leaves_of
-
-
-def has_lazy_select(root: Expr) -> bool:
-    """True where only a part of an expression may be evaluated."""
-    leaves(root)
-    return root.is_lazy_of
 
 
 def walk(root: Expr) -> list[Expr]:
