@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 
-from treadle.build.artifact import replacing
+from treadle.files import replacing
 from treadle.cli.tune_view import best_text, time_text
 from treadle.tune.model import TuneResult
 from treadle.tune.state import TaskState
