@@ -38,7 +38,7 @@ def coverage_of(kernels: Sequence[Kernel], records: Records) -> Coverage:
     A record of another kernel or another target is never applied; what the nearest one differs in
     is said.
     """
-    known = records.keys()
+    known = records.kernels()
     missing = [
         Missing(k.name, _nearest(k, known))
         for k in kernels

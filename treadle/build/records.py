@@ -151,7 +151,7 @@ class Records:
         """Return what was measured of a kernel, failures included, in order."""
         return list(self._trials.get((kernel, str(target)), ()))
 
-    def keys(self) -> list[tuple[str, str]]:
+    def kernels(self) -> list[tuple[str, str]]:
         """Return the kernels and targets there are records of."""
         return list(dict.fromkeys((*self._trials, *self._decided)))
 

@@ -51,7 +51,7 @@ def _list(arguments: argparse.Namespace) -> None:
     """A row per kernel and target."""
     records = Records.read(arguments.files[0])
     rows = []
-    for kernel, target in records.keys():
+    for kernel, target in records.kernels():
         trials = records.trials(kernel, target)
         best = records.best(kernel, target)
         failed = sum(bool(t.error) for t in trials)
@@ -74,7 +74,7 @@ def _best(arguments: argparse.Namespace) -> None:
     """The choice of each kernel."""
     records = Records.read(arguments.files[0])
     rows = []
-    for key in records.keys():
+    for key in records.kernels():
         best = records.best(*key)
         if best is not None:
             rows.append((best.kernel, time_text(best.time), str(best.choice)))
@@ -96,7 +96,7 @@ def _prune(arguments: argparse.Namespace) -> None:
         raise UsageError("--keep is a number of trials", hint="0 keeps decisions alone")
     records = Records.read(arguments.files[0])
     kept: list[Record] = []
-    for kernel, target in records.keys():
+    for kernel, target in records.kernels():
         trials = [t for t in records.trials(kernel, target) if t.seconds]
         kept += sorted(trials, key=lambda t: t.time)[: arguments.keep]
     kept += [r for r in records if not r.is_trial]

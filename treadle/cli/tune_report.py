@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 
-from treadle.files import replacing
 from treadle.cli.tune_view import best_text, time_text
+from treadle.files import replacing
 from treadle.tune.model import TuneResult
 from treadle.tune.state import TaskState
 
