@@ -44,7 +44,7 @@ COUNTS = {
     "ops/schedules/rows.py": {"_MOST_LANES"},
     "ops/schedules/stages.py": {"MANY_ELEMENTS"},
     "optimize/quantised.py": {"_MOST_STEPS"},
-    "lower/expand_loops.py": {"MAX_UNROLLED"},
+    "lower/unroll_loops.py": {"MAX_UNROLLED"},
 }
 """Of candidates, lanes, elements, terms and statements."""
 LIMITS = {

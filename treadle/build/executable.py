@@ -13,6 +13,7 @@ from typing import NoReturn
 from treadle.build.kernel import Kernel
 from treadle.build.memory_plan import MemoryPlan
 from treadle.build.saved_kernels import load_kernels
+from treadle.files import check_writable, replacing
 from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
 from treadle.runtime.array import ArrayLike, NDArray
@@ -297,8 +298,6 @@ class LoadedExecutable(Runnable):
             UsageError: the folder does not exist. ArtifactError: the file it was loaded from has
             been written to since.
         """
-        from treadle.build.artifact import check_writable, replacing
-
         target = Path(path)
         check_writable(target)
         with replacing(target) as file:

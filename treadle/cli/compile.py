@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from treadle.build.artifact import check_writable, replacing
 from treadle.build.executable import Executable
 from treadle.build.kernel import Kernel
 from treadle.build.weights import added_weight_bytes
@@ -27,6 +26,7 @@ from treadle.cli.text import (
     type_text,
 )
 from treadle.errors import InputError, UsageError
+from treadle.files import check_writable, replacing
 from treadle.runtime.toolchain import check_linkable
 from treadle.target.backend import backend_kinds, backend_of
 from treadle.target.base import Target

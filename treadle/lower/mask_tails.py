@@ -24,7 +24,7 @@ from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, Let, PrimFunc, Seq, Stmt, Store
-from treadle.lower.expand_loops import MAX_LANES
+from treadle.lower.vectorize_loops import MAX_LANES
 
 
 def mask_tails(func: PrimFunc, *, least_masked: int = 0) -> PrimFunc:

@@ -82,7 +82,7 @@ def _guards(body: Stmt) -> list[Expr]:
     for s in lp.walk_stmts(body):
         if isinstance(s, If):
             found.update((c, None) for c in ex.conjuncts(s.cond) if _is_of_indices(c))
-        for e in lp.stmt_exprs(s):
+        for e in filter(ex.has_lazy_select, lp.stmt_exprs(s)):
             for n in ex.walk(e):
                 if isinstance(n, ex.Select) and n.lazy:
                     found.update((c, None) for c in ex.conjuncts(n.cond) if _is_of_indices(c))
