@@ -232,8 +232,8 @@ def _correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float | None
     finite = np.isfinite(a) & np.isfinite(b)
     if finite.sum() < _LEAST_ROWS or np.ptp(a[finite]) == 0.0 or np.ptp(b[finite]) == 0.0:
         return None
-    ranks = [np.argsort(np.argsort(x[finite], kind="stable")) for x in (a, b)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    first, second = (np.argsort(np.argsort(x[finite], kind="stable")) for x in (a, b))
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 class _Scale:

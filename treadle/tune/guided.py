@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from treadle.tune.cost_model import Scorer
 from treadle.tune.history import Candidate, History
 
+_NOISE = 0.2
+"""The scale of the chance added to scores, in deviations: equally good ones take turns."""
+
 
 class _Guide(Generic[Candidate]):
     """The score of candidates by all that was measured, and the best unmeasured ones seen."""
@@ -39,9 +42,12 @@ class _Guide(Generic[Candidate]):
 
     def wishes(self, count: int, chance: float) -> list[Candidate]:
         """Return the best new ones, so many that a share of `count` is left to chance."""
+        random = self._history.random
         fresh = [c for c in self._found if not self._history.is_seen(c)]
-        kept = sum(self._history.random.random(count) >= chance)
-        return sorted(fresh, key=self._found.__getitem__, reverse=True)[: int(kept)]
+        scores = np.array([self._found[c] for c in fresh])
+        order = np.argsort(-(scores + random.gumbel(scale=_NOISE, size=len(fresh))), kind="stable")
+        kept = int((random.random(count) >= chance).sum())
+        return [fresh[i] for i in order[:kept].tolist()]
 
 
 class Evolutionary(Generic[Candidate]):

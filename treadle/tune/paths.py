@@ -330,6 +330,9 @@ def nearest(value: Value, candidates: Sequence[Value]) -> int:
 
     A text is as near to all others; of equally near ones it is the first.
     """
+    for place, candidate in enumerate(candidates):
+        if candidate == value and repr(candidate) == repr(value):  # 1 is not yes
+            return place
     return min(range(len(candidates)), key=lambda place: _gap(value, candidates[place]))
 
 
