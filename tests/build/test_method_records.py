@@ -13,6 +13,7 @@ import treadle
 from tests.optimize.cases import constant, function, var
 from treadle.build.compile import Report
 from treadle.build.records import Records, read_lines
+from treadle.cli.main import main
 from treadle.errors import ConfigError
 from treadle.graph.nodes import Call, Module
 from treadle.graph.text import call_text
@@ -135,3 +136,25 @@ def test_a_line_that_is_no_record_is_named(
         Records.read(path)
     assert caught.value.problem.startswith(said)
     assert caught.value.at == f"{path}, line 1"
+
+
+def test_joining_and_pruning_files_keeps_methods(tmp_path: Path) -> None:
+    files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl", "both.jsonl")]
+    for path, call in zip(files, ("conv(a)", "conv(b)"), strict=False):
+        records = Records()
+        records.put_method(call, HOST, "direct")
+        records.write(path)
+    assert main(["records", "merge", *files[:2], "-o", files[2]]) == 0
+    assert main(["records", "prune", files[2]]) == 0
+    assert list(Records.read(files[2]).methods(HOST)) == ["conv(a)", "conv(b)"]
+
+
+def test_methods_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, records = tmp_path / "a.jsonl", Records()
+    records.put_method("conv(a)", HOST, "direct")
+    records.write(path)
+    for verb, said in (("list", "yes"), ("best", "method direct")):
+        assert main(["records", verb, str(path)]) == 0
+        printed = capsys.readouterr().out
+        assert "conv(a)" in printed
+        assert said in printed

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.ops.oracle import run_onnx_node, te_result
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Var as Symbol
@@ -16,7 +17,6 @@ from treadle.graph.nodes import Call, Var
 from treadle.graph.operator import Operator
 from treadle.graph.types import Dim, TensorType, as_dim
 from treadle.ops import movement as m
-from treadle.te import tensor as te
 
 
 def variable(*shape: object, dtype: str = "float32") -> Var:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.ops.oracle import run_onnx_node, te_result
 from tests.te_eval import evaluate
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Var as Symbol
@@ -17,7 +18,6 @@ from treadle.graph.nodes import Call, Var
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType
 from treadle.ops import reduce as r
-from treadle.te import tensor as te
 
 ONNX = {
     "ReduceSum": r.sum_,

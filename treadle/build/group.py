@@ -10,6 +10,7 @@ from inspect import signature
 from typing import Any
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.build.in_place import overwritable
 from treadle.errors import ConfigError, InternalError, ScheduleError, TreadleError
 from treadle.expr.nodes import Const, Expr, Var, all_of, free_vars
@@ -24,7 +25,6 @@ from treadle.loop.nodes import PrimFunc
 from treadle.ops.movement import broadcast_to
 from treadle.ops.schedules.default import schedule_default
 from treadle.target.base import Target
-from treadle.te import tensor as te
 from treadle.te.choice import Choice, Script
 from treadle.te.knobs import DEFAULTS, Knobs, Space
 from treadle.te.schedule import create_schedule

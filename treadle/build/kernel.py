@@ -36,8 +36,8 @@ from treadle.target.host import why_not_here
 from treadle.target.names import symbol
 from treadle.te.choice import Choice, Script
 from treadle.te.knobs import DEFAULTS, Knob, Space
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor
 from treadle.te.text import operations_text
 
 _NO_SIZES: Mapping[str, int] = {}

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 
 from treadle.errors import ConfigError
 
+VERSION = 1
+"""Of the lines of records; a reader refuses what it does not know."""
+
 _NEEDED = ("version", "call", "method", "target")
 _LONGEST_NAME = 60
 
@@ -35,9 +38,14 @@ class MethodRecord:
         """Call and target: what a method is named for."""
         return self.call, self.target
 
-    def line(self, version: int) -> bytes:
+    @property
+    def is_trial(self) -> bool:
+        """False: it decides."""
+        return False
+
+    def line(self) -> bytes:
         """Return its line, the end included."""
-        values = (version, self.call, self.method, self.target)
+        values = (VERSION, self.call, self.method, self.target)
         found = dict(zip(_NEEDED, values, strict=True))
         return json.dumps(found, ensure_ascii=False).encode() + b"\n"
 

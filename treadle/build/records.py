@@ -26,22 +26,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from treadle.build.artifact import replacing
-from treadle.build.method_records import MethodRecord, method_record, names_a_method
+from treadle.build.method_records import VERSION, MethodRecord, method_record, names_a_method
 from treadle.errors import ConfigError, ScheduleError, UsageError
+from treadle.files import replacing
 from treadle.target.base import Target
 from treadle.te.choice import Choice, Script
 from treadle.te.knobs import Config
-
-VERSION = 1
-"""Of the lines; a reader refuses what it does not know."""
 
 _NEEDED = ("version", "kernel", "target")
 _OPTIONAL = ("seconds", "error", "chosen", "space", "point", "compiler", "options")
 _CHOICES = ("config", "steps")
 _LONGEST_LINE = 1 << 20
 _LONGEST_NAME = 60
-_MOST_SECONDS = 10_000
+_MOST_FIGURES = 10_000
 _HINT = "records are what `treadle tune` and Records.write make; see docs/how-to/tune.md"
 
 
@@ -164,15 +161,19 @@ class Records:
         """Return what was measured of a kernel, failures included, in order."""
         return list(self._trials.get((kernel, str(target)), ()))
 
-    def keys(self) -> list[tuple[str, str]]:
+    def kernels(self) -> list[tuple[str, str]]:
         """Return the kernels and targets there are records of."""
         return list(dict.fromkeys((*self._trials, *self._decided)))
 
-    def __iter__(self) -> Iterator[Record]:
-        """Yield what is kept of kernels."""
+    def method_records(self) -> list[MethodRecord]:
+        """Return what is decided on methods, for all targets."""
+        return list(self._methods.values())
+
+    def __iter__(self) -> Iterator[Record | MethodRecord]:
         for trials in self._trials.values():
             yield from trials
         yield from self._decided.values()
+        yield from self._methods.values()
 
     def __len__(self) -> int:
         return len(self._decided) + len(self._methods) + sum(map(len, self._trials.values()))
@@ -185,8 +186,6 @@ class Records:
         with replacing(Path(path)) as file:
             for record in self:
                 file.write(record.line())
-            for method in self._methods.values():
-                file.write(method.line(VERSION))
 
 
 def read_lines(path: str | os.PathLike[str], start: int = 0) -> Iterator[Record]:
@@ -311,7 +310,7 @@ def _choice(data: dict[str, object]) -> Choice:
 
 
 def _seconds(data: object) -> tuple[float, ...]:
-    is_list = isinstance(data, list) and len(data) <= _MOST_SECONDS
+    is_list = isinstance(data, list) and len(data) <= _MOST_FIGURES
     if not is_list or not all(_is_time(value) for value in data):  # type: ignore[attr-defined]  # is_list
         raise ConfigError("the seconds of a record are no list of times", hint=_HINT)
     return tuple(map(float, data))  # type: ignore[call-overload]  # it has been checked

@@ -803,7 +803,10 @@ _NOTHING: frozenset[object] = frozenset()
 
 
 def leaves(root: Expr) -> frozenset[object]:
-    """Return the variables of an expression and the sources that it loads from."""
+    """Return the variables of an expression and the sources that it loads from.
+
+    It notes on every node, too, whether there is a lazy `Select` in it: `is_lazy_of`.
+    """
     try:
         return root.leaves_of
     except AttributeError:

@@ -18,8 +18,8 @@ from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, Type
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor
 
 
 class Fusion(Enum):

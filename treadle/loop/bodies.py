@@ -8,7 +8,8 @@ from collections.abc import Callable
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Expr
 from treadle.te.operations import ComputeOp, ExternOp, Reduce, Tensor, read_tensors
-from treadle.te.schedule import Schedule, Stage
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 
 def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:

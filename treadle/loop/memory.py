@@ -14,7 +14,8 @@ from treadle.expr.simplify import Simplifier
 from treadle.loop.nodes import Buffer, Scope
 from treadle.loop.regions import Box
 from treadle.te.operations import Tensor
-from treadle.te.schedule import Schedule, Stage
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from treadle.passes import Pass, Pipeline, pipeline
 LOOPS = pipeline(
     "loops",
     (
-        # Constants and single-turn loops first: partitioning then sees bare conditions.
+        # Constants and loops of one iteration first: partitioning then sees bare conditions.
         ("simplify_loops", simplify_loops),
         # Before loops are cut: what does not change in a loop is no reason to cut it.
         ("hoist_conditions", hoist_conditions),

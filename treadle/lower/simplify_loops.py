@@ -34,7 +34,7 @@ from treadle.loop.nodes import (
 
 
 def simplify_loops(func: PrimFunc) -> PrimFunc:
-    """Return `func` with simplified expressions, without empty or single-turn loops."""
+    """Return `func` with simplified expressions, without empty or loops of one iteration."""
     return func.with_body(Walk().stmt(func.body, scope_of(func.sizes)))
 
 

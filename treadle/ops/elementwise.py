@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr
@@ -45,7 +46,6 @@ from treadle.ops.numeric import (
     half_examples,
     numpy_reference,
 )
-from treadle.te import tensor as te
 
 
 def _math(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle import te
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, broadcast_shapes, product_of
 from treadle.ops.axis_names import axes_like
@@ -26,8 +27,7 @@ from treadle.ops.numeric import (
     numpy_reference,
     rounded_once,
 )
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 NumpyFunction = Callable[..., Any]
 """function(attrs, *arrays) -> array; floats come as float64."""

@@ -14,13 +14,13 @@ from typing import Generic, Literal, TypeVar, get_args
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, any_of, cast, convert, maximum, minimum, select
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule, filled
 from treadle.graph.types import Dim, TensorType, Type, normal_size, same_dim, tensor_type
 from treadle.ops.numeric import accumulator, dims_of
-from treadle.te import tensor as te
 
 Mode = Literal["nearest", "linear", "cubic"]
 CoordinateMode = Literal[

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike, int_value
@@ -44,8 +45,7 @@ from treadle.ops.numeric import (
     check_same_elements,
     dims_of,
 )
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 
 @dataclass(frozen=True, slots=True)

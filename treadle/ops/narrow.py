@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, call, cast, select
@@ -21,8 +22,7 @@ from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Type
 from treadle.ops.from_scalar import broadcast_size
 from treadle.ops.numeric import SPECIAL_FLOATS, check_elements
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 
 class _Format(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
@@ -32,8 +33,7 @@ from treadle.ops.numeric import (
     half_examples,
     in_float64,
 )
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 Read = Callable[..., Expr]
 """read(*indices) -> element: a tensor, or a formula over tensors."""

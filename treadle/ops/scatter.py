@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, cast, convert, load
@@ -40,8 +41,7 @@ from treadle.ops.numeric import (
     check_same_elements,
 )
 from treadle.ops.schedules.stages import is_much
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 

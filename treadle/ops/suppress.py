@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, ExprLike, int_value, load, maximum, minimum
 from treadle.graph.operator import Attrs, Example, Operator, register
@@ -19,8 +20,7 @@ from treadle.loop.nodes import Buffer, If, Stmt, seq
 from treadle.ops.merge_sort import MergeSort
 from treadle.ops.numeric import dims_of
 from treadle.ops.select import SCALAR, product
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 F32 = "float32"
 

@@ -11,6 +11,7 @@ from typing import Literal, TypeVar, get_args
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value
@@ -22,9 +23,8 @@ from treadle.ops.numeric import ANY, FLOATS, accumulator, check_elements, dims_o
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import live_stages
 from treadle.target.base import Target
-from treadle.te import tensor as te
 from treadle.te.knobs import Knobs
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 Interpolation = Literal["nearest", "linear", "cubic"]
 PaddingMode = Literal["zeros", "border", "reflection"]

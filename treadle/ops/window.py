@@ -9,12 +9,12 @@ from itertools import product
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, convert, minimum
 from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, TensorType, normal_size
 from treadle.ops.numeric import dims_of
-from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)

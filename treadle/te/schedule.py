@@ -268,6 +268,3 @@ def create_schedule(ops: Operation | Tensor | Sequence[Operation | Tensor]) -> S
     """Return the default schedule of operations: every stage at root, loops as declared."""
     items = ops if isinstance(ops, Sequence) else [ops]
     return Schedule([o.op if isinstance(o, Tensor) else o for o in items])
-
-
-__all__ = ["Schedule", "Stage", "create_schedule"]

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, maximum, minimum, select
 from treadle.graph.operator import Attrs, Fusion, Operator, register
@@ -32,7 +33,6 @@ from treadle.ops.accumulate import product_example
 from treadle.ops.axis_names import product_axes
 from treadle.ops.numeric import element_at, in_float64
 from treadle.ops.schedules.strassen import schedule_dense_strassen, schedule_strassen_blocks
-from treadle.te import tensor as te
 
 LEFT = np.array(
     [[1, 0, 0, 1], [0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 1],

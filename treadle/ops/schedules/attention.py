@@ -39,8 +39,8 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.stage import Stage
 
 _MOST_VECTORS = 2
 """Vectors of rows in a block: more would not make the products any cheaper."""

@@ -20,9 +20,10 @@ from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, int_value
 from treadle.expr.simplify import simplify
 from treadle.graph.operator import Group
-from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
+    apart_from_result,
     axes_of,
     by_register,
     compute_of,
@@ -34,16 +35,16 @@ from treadle.ops.schedules.stages import (
     itemsize_of,
     known,
     lanes_of,
-    live_stages,
     peel_border,
     size_of,
     skip_unused,
+    unroll_accumulators,
 )
 from treadle.ops.schedules.tiles import pick_window_tile, tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.stage import Stage
 
 
 def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
@@ -77,7 +78,7 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     tiles = (oc_inner, oh_inner, ow_inner)
     _run_tiles(total, result, tasks, ow_outer, tiles, ocb, target, knobs)
     _fetch_operands(total, result, ow_outer, target, knobs)
-    _register_sums(total)
+    _register_accumulators(total)
     if taps is not None:
         _skip_zeros(total, taps)
     if unused:
@@ -149,7 +150,7 @@ def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
     tasks = (n, *deep, band, *phases, oc_outer, oh_outer)
     tiles = (oc_inner, oh_inner, ow_inner)
     _run_tiles(total, result, tasks, ow_outer, tiles, ocb, target, knobs)
-    _register_sums(total, lead=lead)
+    _register_accumulators(total, lead=lead)
     _fetch_ahead(total, tile, registers, target, knobs)
 
 
@@ -324,19 +325,14 @@ def rows_per_band(
     return knobs.pick("band", bands, cost=cost)
 
 
-def _register_sums(total: Stage, *, lead: int = 1) -> None:
-    """Order the loops of the sums: reduction outside, positions, then vectors.
+def _register_accumulators(total: Stage, *, lead: int = 1) -> None:
+    """Order the loops of the accumulators: reduction outside, positions, then vectors.
 
-    One broadcast input value meets all weight vectors before the next is loaded: so only the sums,
-    the weights and one value are live.
+    One broadcast input value meets all weight vectors before the next is loaded: so only the
+    accumulators, the weights and one value are live.
     """
-    op = total.op
-    assert isinstance(op, ComputeOp)
-    first, (oc, *deep, ocb) = op.axis[:lead], op.axis[lead:]
-    total.reorder(*op.reduce_axis, *first, *deep, oc, ocb)
-    for axis in (*first, *deep, oc):
-        total.unroll(axis)
-    total.vectorize(ocb)
+    first, (oc, *deep, lane) = axes_of(total)[:lead], axes_of(total)[lead:]
+    unroll_accumulators(total, (*first, *deep, oc, lane))
 
 
 def _fetch_ahead(
@@ -483,11 +479,8 @@ def _prepare(group: Group, target: Target, knobs: Knobs) -> Stage:
     s = group.schedule
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
     inline_tail(s, sums)
-    if sums.is_output:
-        sums = s[s.cache_write(sums.op.outputs[0], "local")]
-    for stage in live_stages(s):
-        if stage is not sums and not stage.is_output:
-            injective(s, stage, target, knobs)
+    sums = apart_from_result(s, sums)
+    schedule_operands(s, (sums,), target, knobs)
     return sums
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.cost.forks import least_elements
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
@@ -24,8 +26,9 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 _TASKS_PER_CORE = 2
 """Fewer and larger strips of columns are not made than this many per thread."""
@@ -52,6 +55,13 @@ def schedule_stage(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> N
         _reduction(s, stage, target, knobs.within(stage.name))
     else:
         injective(s, stage, target, knobs)
+
+
+def schedule_operands(s: Schedule, without: Sequence[Stage], target: Target, knobs: Knobs) -> None:
+    """Schedule what an anchor reads: every stage at root but the results and those of `without`."""
+    for stage in live_stages(s):
+        if stage not in without and not stage.is_output:
+            injective(s, stage, target, knobs)
 
 
 def injective(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:

@@ -11,8 +11,9 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
-from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.stages import (
+    apart_from_result,
     compute_of,
     fetch_distance,
     inline_moves,
@@ -20,14 +21,14 @@ from treadle.ops.schedules.stages import (
     itemsize_of,
     known,
     lanes_of,
-    live_stages,
     size_of,
+    split_accumulators,
 )
 from treadle.ops.schedules.tiles import MOST_VECTORS, best_rows, pick_rows, pick_tile
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.stage import Stage
 
 _PARALLEL_COLUMNS = 256
 """Results of a product below which other threads are not woken."""
@@ -143,7 +144,7 @@ def _schedule(
     if knobs.flag("parallel", default=is_much):
         result.parallel(place)
     sums.compute_at(result, place)
-    _register_sums(sums, lanes)
+    split_accumulators(sums, lanes)
     addends = _addends(result, sums)
     if addends and knobs.flag("fetch_operands", default=True):
         for tensor in addends:
@@ -181,11 +182,8 @@ def _prepared_sums(group: Group, target: Target, knobs: Knobs) -> Stage:
     s = group.schedule
     sums = _sums_of(group)[0]
     _inline_tail(group, sums)
-    if sums.is_output:
-        sums = s[s.cache_write(sums.op.outputs[0], "local")]
-    for stage in live_stages(s):
-        if stage is not sums and not stage.is_output:
-            injective(s, stage, target, knobs)
+    sums = apart_from_result(s, sums)
+    schedule_operands(s, (sums,), target, knobs)
     return sums
 
 
@@ -263,13 +261,3 @@ def matmul_tile(rows: int, columns: int, lanes: int, target: Target, knobs: Knob
     if vectors % MOST_VECTORS == 0 or vectors > 2 * MOST_VECTORS:
         vectors = MOST_VECTORS
     return pick_tile(knobs, rows or 8, vectors, target)
-
-
-def _register_sums(sums: Stage, lanes: int) -> None:
-    op = compute_of(sums)
-    *rows, n = op.axis
-    vector, lane = sums.split(n, factor=lanes)
-    sums.reorder(*op.reduce_axis, *rows, vector, lane)
-    for axis in (*rows, vector):
-        sums.unroll(axis)
-    sums.vectorize(lane)

@@ -27,8 +27,9 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 _STAGES_OF_A_ROW = 4
 """Stages of a row that the stack has room for, each of the largest size that is taken."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -20,8 +20,9 @@ from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
+from treadle.te.operations import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 MANY_ELEMENTS = 1 << 14
 """Elements that are worth other threads where the machine is not known: where an operator that is
@@ -58,6 +59,28 @@ def compute_of(stage: Stage) -> ComputeOp:
 def axes_of(stage: Stage) -> tuple[IterVar, ...]:
     """Return the axes of what a stage computes."""
     return compute_of(stage).axis
+
+
+def apart_from_result(s: Schedule, total: Stage) -> Stage:
+    """Return the stage of the accumulators: one of its own where `total` is a result itself."""
+    return s[s.cache_write(total.op.outputs[0], "local")] if total.is_output else total
+
+
+def unroll_accumulators(total: Stage, axes: Sequence[IterVar]) -> None:
+    """Keep a tile of accumulators in registers: the reduction outside, `axes` within it.
+
+    The last of `axes`, which are all of the stage's, becomes a vector; the others are unrolled.
+    """
+    total.reorder(*compute_of(total).reduce_axis, *axes)
+    for axis in axes[:-1]:
+        total.unroll(axis)
+    total.vectorize(axes[-1])
+
+
+def split_accumulators(total: Stage, lanes: int) -> None:
+    """Keep a tile of accumulators in registers, its last axis as vectors of `lanes`."""
+    *outside, last = axes_of(total)
+    unroll_accumulators(total, (*outside, *total.split(last, factor=lanes)))
 
 
 def is_reduction(stage: Stage) -> bool:

@@ -108,24 +108,6 @@ def pick_window_tile(
     return knobs.pick("tile", tiles, cost=rank)
 
 
-def best_window_tile(
-    height: int,
-    width: int,
-    vectors: int,
-    target: Target,
-    *,
-    registers: int = 1,
-    whole: bool = False,
-    taps: tuple[Taps, Taps] | None = None,
-    reduction: int = 0,
-) -> WindowTile:
-    """Return what `pick_window_tile` does by default."""
-    return pick_window_tile(
-        Knobs(), height, width, vectors, target,
-        registers=registers, whole=whole, taps=taps, reduction=reduction,
-    )  # fmt: skip
-
-
 def window_tiles(
     image: tuple[int, int, int], target: Target, registers: int, *, whole: bool
 ) -> list[WindowTile]:

@@ -42,8 +42,9 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import MOST_VECTORS, tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, IterVar
+from treadle.te.operations import ComputeOp, IterVar
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 OPERATIONS = {3: 5, 4: 6, 5: 12, 6: 14}
 """Of a transform, per vector of V or M, by points along an axis."""

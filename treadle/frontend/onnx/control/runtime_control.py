@@ -15,10 +15,8 @@ from treadle.frontend.builders.basic import converted, dims_of, reshaped, transp
 from treadle.frontend.builders.closure import (
     anchored,
     branch,
-    decided_sizes,
     reached,
     repeat,
-    visible,
 )
 from treadle.frontend.onnx.control.unrolled_loops import ScanEnds
 from treadle.frontend.onnx.core.sequence import form_of, grouped, tensors_of
@@ -31,17 +29,6 @@ from treadle.ops import elementwise, movement, sizes
 from treadle.ops.control import CONDITION, COUNT, RefuseAttrs, refuse
 
 _NO_LIMIT = int(np.iinfo(np.int64).max)
-
-__all__ = [
-    "LoopParameters",
-    "Running",
-    "anchored",
-    "branched",
-    "decided_sizes",
-    "refused",
-    "running_of",
-    "visible",
-]
 
 
 def branched(
