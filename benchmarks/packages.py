@@ -144,7 +144,7 @@ def _departure(model: Path, executable: Runnable, inputs: Arrays) -> str:
     """Return how the results of a run are wrong, "" where they are not."""
     import onnxruntime
 
-    from treadle.cli.agreement import agreement
+    from treadle.build.agreement import agreement
     from treadle.cli.exact import verdicts
     from treadle.runtime.array import array
 

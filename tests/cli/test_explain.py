@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from treadle.build.executable import Executable
-from treadle.cli.agreement import agreement
+from treadle.build.agreement import agreement
 from treadle.cli.main import main
 
 

@@ -26,7 +26,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Literal
 
 import numpy as np
@@ -65,7 +65,8 @@ def call_text(call: Call) -> str:
     "conv(float32[1, 3, 8, 8], const float32[4, 3, 3, 3], strides=(2, 2))": no values, no names of
     the model's nodes, so that the same call of another model has the same text.
     """
-    printer = _Printer(Function((), call), "elide", origins=False)
+    alone = replace(call, args=tuple(Var("", a.type) for a in call.args))
+    printer = _Printer(Function((), alone), "elide", origins=False)
     kinds = ("const " if isinstance(a, Constant) else "" for a in call.args)
     parts = [f"{k}{printer.type_text(a.type)}" for k, a in zip(kinds, call.args, strict=True)]
     return f"{printer.callee(call)}({', '.join([*parts, *printer.attribute_texts(call)])})"
