@@ -90,7 +90,7 @@ class SketchSpace:
         drawn = list(dict.fromkeys(self.sample(_START_SAMPLES, random)))
         best = self._ranked(drawn)[:_STARTS]
         for _ in range(_STARTS):
-            near = [p for parent in best for p in self.mutate([parent] * _STARTS, random)]
+            near = self.mutate([parent for parent in best for _ in range(_STARTS)], random)
             best = self._ranked([*best, *near])[:_STARTS]
         return best
 

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from treadle.cost.forks import fork_cycles
+from treadle.cost.loops import room_in, row_cycles
 from treadle.cost.memory import local_bytes
 from treadle.target.base import Target
 from treadle.tune.sketch_nest import Floats64, Nest
 from treadle.tune.sketch_plans import Simple, Sketch, Tiled, vector_read
 from treadle.tune.sketch_slots import Ints
 from treadle.tune.sketch_tile_cost import (
-    CACHE_PART,
-    TASK_CYCLES,
     PlanCosts,
     Values,
     choice,
@@ -157,7 +156,7 @@ def _simple_costs(
     ops = max(1, nest.operations) * nest.points * 0.5
     full = target.lanes(int(8 * nest.itemsize)) if nest.itemsize else 1
     speed = np.clip(wide, 1, full) if not plan.is_reduction else np.ones(count)
-    compute = ops / np.maximum(speed, 1) + tasks * np.where(rows == 0, 1.0, TASK_CYCLES / 5)
+    compute = ops / np.maximum(speed, 1) + tasks * np.where(rows == 0, 1.0, row_cycles(target))
     vector = next((a for a in reversed(range(nest.data)) if nest.extents[a] > 1), 0)
     size = nest.size * nest.itemsize
     for read in nest.reads:
@@ -179,7 +178,7 @@ def _simple_costs(
 def _beyond(size: float, target: Target) -> list[float]:
     """Return what of `size` bytes comes from beyond each level of cache, read once."""
     caches = (target.l1_bytes, target.l2_bytes, target.l3_bytes)
-    return [size if size > cache * CACHE_PART else 0.0 for cache in caches]
+    return [size if size > room_in(cache) else 0.0 for cache in caches]
 
 
 def _memory_cycles(traffic: Floats64, target: Target) -> Floats64:

@@ -57,13 +57,14 @@ class Read:
         reach = self._reach(tiles)
         if not len(reach):
             return np.full(tiles.shape[1], float(line_bytes))
-        row = reach[-1] * self.itemsize
-        outer = len(reach) - 1
-        while outer > 0 and np.all(reach[outer] >= self.shape[outer]):
-            outer -= 1
-            row = row * reach[outer]
-        touched: Floats64 = np.ceil(row / line_bytes) * line_bytes
-        return _product(reach[:outer]) * touched
+        run, rows = reach[-1].copy(), np.ones(tiles.shape[1])
+        is_whole = run >= self.shape[-1]
+        for extent, whole in zip(reach[-2::-1], self.shape[-2::-1], strict=True):
+            run = np.where(is_whole, run * extent, run)
+            rows = np.where(is_whole, rows, rows * extent)
+            is_whole &= extent >= whole
+        touched: Floats64 = np.ceil(run * self.itemsize / line_bytes) * line_bytes
+        return rows * touched
 
     def _reach(self, tiles: Floats64) -> Floats64:
         if not self.shape:

@@ -74,7 +74,7 @@ def _matched(
             places.append(-1)
             continue
         begin, end = inside.get(axis, (0, axis.extent))
-        if begin + offset != 0 or int_value(end - begin) != extent:
+        if begin + offset != 0 or (int_value(end) or 0) - begin != extent:
             return None
         places.append(axes.index(axis))
     used = {p for p in places if p >= 0}

@@ -12,18 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treadle.cost.loops import room_in, run_cycles, tile_start_cycles
 from treadle.cost.memory import local_bytes
 from treadle.target.base import Target
 from treadle.tune.sketch_nest import Floats64, Nest, Read
 from treadle.tune.sketch_plans import MOST_STATEMENTS, Plan, Tiled, vector_read
 from treadle.tune.sketch_slots import Ints
 
-CACHE_PART = 0.6
-"""The part of a cache that tiles have before others evict them."""
-TASK_CYCLES = 50.0
-"""What a task takes to begin."""
-_RUN_CYCLES = 8.0
-"""What a loop over a reduction takes to begin and to end."""
 _SECOND_ROOF = 0.3
 """The part of the lower roofs that is not hidden under the highest."""
 
@@ -124,7 +119,7 @@ def tiled_costs(plan: Tiled, values: Values, count: int, target: Target) -> Plan
     register_tiles = np.prod(np.ceil(np.array(nest.extents)[: nest.data, None]
                                      / register[: nest.data]), axis=0)  # fmt: skip
     overhead = np.where(unroll == 2, 1 / inner, 1.0) * target.machine.iteration_cycles
-    per_tile = terms * (step + overhead) + runs * (sums * move + _RUN_CYCLES)
+    per_tile = terms * (step + overhead) + runs * (sums * move + run_cycles(target))
     compute = register_tiles * per_tile
     at = choice(values, plan.stage, "at", plan.levels.outer - 1, count)
     pack = {n: choice(values, plan.stage, f"pack{n}", 0, count) > 0 for n in plan.packable}
@@ -134,7 +129,7 @@ def tiled_costs(plan: Tiled, values: Values, count: int, target: Target) -> Plan
     highest = np.max(roofs, axis=0)
     tasks = _tasks(plan, values, loops, count)
     cycles = highest + _SECOND_ROOF * (np.sum(roofs, axis=0) - highest) + packed
-    cycles = cycles + np.prod(loops[0], axis=0) * TASK_CYCLES
+    cycles = cycles + np.prod(loops[0], axis=0) * tile_start_cycles(target)
     statements, is_small = _statements(plan, tiles, sums, inner, unroll)
     held = np.take_along_axis(
         np.prod(tiles[1 : plan.levels.outer + 1, : nest.data], axis=1), at[None, :], axis=0
@@ -223,7 +218,7 @@ def _traffic(
         reloads = np.stack([_reloads(plan, read, loops, order, b) for b in range(levels)])
         moved = prints[number] * reloads
         for c, cache in enumerate(caches):
-            fits = footprints + results <= cache * CACHE_PART
+            fits = footprints + results <= room_in(cache)
             first = np.argmax(fits, axis=0)
             passed = np.take_along_axis(moved, first[None, :], axis=0)[0]
             found[c] += np.where((first == 0) & fits[0], 0.0, passed)
