@@ -10,6 +10,7 @@ from __future__ import annotations
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
+from treadle.expr.traversal import rewrite, uses, walk
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import (
     Allocate,
@@ -72,7 +73,7 @@ def _lanes(body: Stmt, var: Var, base: Expr, lanes: int) -> Stmt:
     memo: dict[Expr, Expr] = {}
 
     def on_expr(e: Expr) -> Expr:
-        return ex.rewrite(e, lambda n: value if n is var else None, memo)
+        return rewrite(e, lambda n: value if n is var else None, memo)
 
     def on_stmt(s: Stmt) -> Stmt | None:
         if not isinstance(s, Store):
@@ -93,13 +94,13 @@ def _is_vectorizable(body: Stmt, var: Var, *, masks: bool) -> bool:
     for s in lp.walk_stmts(body):
         if isinstance(s, (Allocate, Let, Barrier, Evaluate)):
             return False
-        if isinstance(s, For) and (s.kind == "parallel" or ex.uses(s.extent, var)):
+        if isinstance(s, For) and (s.kind == "parallel" or uses(s.extent, var)):
             return False
-        if isinstance(s, If) and ex.uses(s.cond, var) and not (masks and _is_masked_store(s)):
+        if isinstance(s, If) and uses(s.cond, var) and not (masks and _is_masked_store(s)):
             return False
-        if isinstance(s, Store) and not ex.uses(s.indices[0], var):
+        if isinstance(s, Store) and not uses(s.indices[0], var):
             return False
-        if any(n.lanes > 1 for e in lp.stmt_exprs(s) for n in ex.walk(e)):
+        if any(n.lanes > 1 for e in lp.stmt_exprs(s) for n in walk(e)):
             return False
     return True
 
@@ -161,4 +162,4 @@ def _fresh_loops(stmt: Stmt) -> Stmt:
         return None
 
     memo: dict[Expr, Expr] = {}
-    return lp.map_stmt(stmt, lambda e: ex.rewrite(e, on_load, memo), on_stmt)
+    return lp.map_stmt(stmt, lambda e: rewrite(e, on_load, memo), on_stmt)

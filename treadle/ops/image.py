@@ -16,7 +16,8 @@ import numpy as np
 from treadle import dtype as dt
 from treadle import te
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Const, Expr, any_of, cast, convert, maximum, minimum, select
+from treadle.expr.conditions import any_of
+from treadle.expr.nodes import Const, Expr, cast, convert, maximum, minimum, select
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule, filled
 from treadle.graph.types import Dim, TensorType, Type, normal_size, same_dim, tensor_type

@@ -7,6 +7,8 @@ from treadle.dtype import is_integer
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var
+from treadle.expr.traversal import walk
+from treadle.expr.vocabulary import BinaryOp
 from treadle.loop.nodes import (
     Allocate,
     Buffer,
@@ -50,7 +52,7 @@ class Facts:
     def has_hazard(self, e: Expr) -> bool:
         """True when evaluating `e` needlessly could trap: it loads, or divides integers."""
         if e not in self._hazards:
-            for node in ex.walk(e):
+            for node in walk(e):
                 if node not in self._hazards:
                     known = any(self._hazards[c] for c in node.children)
                     self._hazards[node] = known or _is_hazard(node)
@@ -59,7 +61,7 @@ class Facts:
     def reads(self, e: Expr) -> frozenset[int]:
         """Return the ids of the buffers that `e` reads."""
         if e not in self._reads:
-            for node in ex.walk(e):
+            for node in walk(e):
                 if node not in self._reads:
                     self._reads[node] = self._node_reads(node)
         return self._reads[e]
@@ -117,7 +119,7 @@ def captures(stmt: Stmt) -> tuple[list[Buffer], list[Var]]:
         if isinstance(s, (Store, Prefetch)):
             buffers.setdefault(id(s.buffer), s.buffer)
         for root in stmt_exprs(s):
-            for node in ex.walk(root) if root not in seen else ():
+            for node in walk(root) if root not in seen else ():
                 if isinstance(node, Load):
                     source = buffer_of(node.source)
                     buffers.setdefault(id(source), source)
@@ -148,7 +150,7 @@ def linear_parts(index: Expr) -> tuple[Expr, Expr] | None:
     return _fold(index.op, a[0], b[0]), _fold(index.op, a[1], b[1])
 
 
-def _fold(op: ex.BinaryOp, a: Expr, b: Expr) -> Expr:
+def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr:
     x, y = ex.int_value(a), ex.int_value(b)
     if x is not None and y is not None:
         return Const.of(x + y if op == "add" else x - y if op == "sub" else x * y)
