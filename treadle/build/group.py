@@ -24,7 +24,7 @@ from treadle.graph.types import TensorType, tensor_type
 from treadle.loop import nodes as lp
 from treadle.loop.from_schedule import Case, cases_to_func
 from treadle.loop.nodes import PrimFunc
-from treadle.ops.movement import broadcast_to
+from treadle.ops.reshaping import broadcast_to
 from treadle.ops.schedules.default import schedule_default
 from treadle.target.base import Target
 from treadle.te.choice import Choice, Script
