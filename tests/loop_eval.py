@@ -68,7 +68,7 @@ class _Machine:
         if isinstance(s, lp.Allocate):
             return self._allocate(s)
         if isinstance(s, lp.Prefetch):
-            return self._seq([])
+            return self._prefetch(s)
         if isinstance(s, lp.Let):
             return self._let(s)
         if isinstance(s, lp.Evaluate):
@@ -99,6 +99,16 @@ class _Machine:
                 frame[var] = i
                 body(frame)
             frame.pop(var, None)
+
+        return execute
+
+    def _prefetch(self, s: lp.Prefetch) -> Run:
+        """A hint changes nothing, but its address is computed: it must have one."""
+        indices = [self.expr(i) for i in s.indices]
+
+        def execute(frame: Frame) -> None:
+            for index in indices:
+                index(frame, 0)
 
         return execute
 

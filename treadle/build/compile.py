@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from treadle.build.coverage import Coverage, coverage_of
 from treadle.build.executable import Executable
 from treadle.build.group import function_sizes
 from treadle.build.kernel import Kernel, compile_kernels
@@ -45,7 +46,8 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 @dataclass(slots=True)
 class Report:
-    """What happened while compiling: seconds per stage, notes, kernels found in the cache.
+    """What happened while compiling: seconds per stage, notes, kernels found in the cache, and
+    where there are records, which kernels they are of.
 
     `on_progress(stage, done, total)` is called as stages start and kernels finish.
     """
@@ -53,6 +55,7 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     cached: int = 0
+    coverage: Coverage | None = None
     on_progress: Callable[[str, int, int], None] | None = None
 
     def progress(self, stage: str, done: int = 0, total: int = 0) -> None:
@@ -154,6 +157,7 @@ def compile_model(
         nodes=sum(isinstance(n, g.Call) for n in g.topological([module.main.body])),
         seconds=report.seconds,
         notes=tuple(report.notes),
+        coverage=report.coverage,
     )
 
 
@@ -260,6 +264,7 @@ def _name_apart(kernels: Sequence[Kernel]) -> None:
 
 def _configure(kernels: Sequence[Kernel], records: Records, report: Report) -> None:
     """Give kernels the choices kept for them; say of which it does not fit any more."""
+    report.coverage = coverage_of(kernels, records)
     for kernel in kernels:
         record = records.best(kernel.name, kernel.target)
         if record is None:

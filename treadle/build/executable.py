@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
+from treadle.build.coverage import Coverage
 from treadle.build.kernel import Kernel
 from treadle.build.memory_plan import MemoryPlan
 from treadle.build.saved_kernels import load_kernels
@@ -163,7 +164,8 @@ class Executable(Runnable):
     """A model compiled in this process.
 
     `kernels` shows every kernel at every stage, calls and times it alone; `memory` where values
-    live; `seconds` the time per compile stage; `nodes` how many calls the model had before fusion.
+    live; `seconds` the time per compile stage; `nodes` how many calls the model had before fusion;
+    `coverage` which kernels the records are of, where it was compiled with records.
     """
 
     module: Module
@@ -174,6 +176,7 @@ class Executable(Runnable):
     nodes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    coverage: Coverage | None = None
     _executor: Executor | None = None
 
     @property

@@ -39,7 +39,7 @@ _OPTIONAL = ("seconds", "error", "chosen", "space", "point", "compiler", "option
 _CHOICES = ("config", "steps")
 _LONGEST_LINE = 1 << 20
 _LONGEST_NAME = 60
-_MOST_SECONDS = 10_000
+_MOST_FIGURES = 10_000
 _HINT = "records are what `treadle tune` and Records.write make; see docs/how-to/tune.md"
 
 
@@ -151,7 +151,7 @@ class Records:
         """Return what was measured of a kernel, failures included, in order."""
         return list(self._trials.get((kernel, str(target)), ()))
 
-    def keys(self) -> list[tuple[str, str]]:
+    def kernels(self) -> list[tuple[str, str]]:
         """Return the kernels and targets there are records of."""
         return list(dict.fromkeys((*self._trials, *self._decided)))
 
@@ -289,7 +289,7 @@ def _choice(data: dict[str, object]) -> Choice:
 
 
 def _seconds(data: object) -> tuple[float, ...]:
-    is_list = isinstance(data, list) and len(data) <= _MOST_SECONDS
+    is_list = isinstance(data, list) and len(data) <= _MOST_FIGURES
     if not is_list or not all(_is_time(value) for value in data):  # type: ignore[attr-defined]  # is_list
         raise ConfigError("the seconds of a record are no list of times", hint=_HINT)
     return tuple(map(float, data))  # type: ignore[call-overload]  # it has been checked

@@ -109,6 +109,12 @@ def leaves(root: Expr) -> frozenset[object]:
     return root.leaves_of
 
 
+def has_lazy_select(root: Expr) -> bool:
+    """True where only a part of an expression may be evaluated."""
+    leaves(root)
+    return root.is_lazy_of
+
+
 def walk(root: Expr) -> list[Expr]:
     """Return every distinct node below and including `root`, operands before users."""
     seen: dict[Expr, None] = {}

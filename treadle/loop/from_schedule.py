@@ -471,6 +471,8 @@ class _Builder:
             if id(reader) not in self.bodies:
                 continue
             read_past = self.past_end.get(id(reader), set())
+            box: Box = {}
+            seen: set[tuple[int, Expr]] = set()
             for indices in self.memory.reads(reader, producer):
                 past_end |= {a for a, i in zip(op.axis, indices, strict=True) if i in read_past}
                 if id(reader) not in boxes:
@@ -480,9 +482,12 @@ class _Builder:
                         at=f"stage {producer.name}",
                         hint="compute it at a loop that encloses all its readers, or at root",
                     )
+                box = box or {**reductions(reader, self.known), **boxes[id(reader)]}
                 for d, index in enumerate(indices):
+                    if (d, index) in seen:
+                        continue
+                    seen.add((d, index))
                     check_rounded(reader, producer, d, index)
-                    box = {**reductions(reader, self.known), **boxes[id(reader)]}
                     span = read_span(reader, index, box, op.axis[d].extent, self.known)
                     if reader is opened:
                         span = loops.narrowed(span, index, op.axis[d].extent)

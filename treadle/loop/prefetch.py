@@ -13,7 +13,7 @@ from treadle.expr.conditions import all_of
 from treadle.expr.intervals import FAR
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
-from treadle.expr.traversal import substitute, walk
+from treadle.expr.traversal import reads_memory, rewrite, substitute, walk
 from treadle.loop import nodes as lp
 from treadle.loop.domains import ZERO, Nest, relax
 from treadle.loop.memory import Memory
@@ -28,12 +28,16 @@ MOST_LINES = 64
 TILES_OF_MANY = 8
 """Tiles that share a panel where it is not known how many: more would only fetch lines twice."""
 
+_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
+
 
 def matters(stage: Stage, note: AxisNote | None, nest: Nest, known: Simplifier) -> Expr:
     """Return when an iteration of the loop just opened does anything at all."""
     checks: list[Expr] = []
-    for index, begin, end in note.ranges if note is not None else ():
-        span = index_span(index, relax(stage, nest, known), Const.of(end), known)
+    ranges = note.ranges if note is not None else ()
+    box = relax(stage, nest, known) if ranges else {}
+    for index, begin, end in ranges:
+        span = index_span(index, box, Const.of(end), known)
         last = span.start + span.extent
         checks += [known.run(span.start < end), known.run(last > begin)]
     return all_of(checks)
@@ -67,15 +71,31 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
     tile, count = _tile_number(panel.tiles)
     made: list[Stmt] = []
     for read in dict.fromkeys(memory.reads(stage, source)):
+        if any(map(reads_memory, read)):  # past the end nothing says where the next tile reads
+            continue
         for place in _shares(stage, panel, read, tile, count, box, memory, known):
             at = (substitute(i, first) - o for i, o in zip(place, start, strict=True))
-            made.append(Prefetch(buffer, tuple(known.run(i) for i in at)))
+            made.append(Prefetch(buffer, tuple(_defined(known.run(i), known) for i in at)))
     if not panel.once:
         return made
     needed = known.run(substitute(ex.binary("eq", tile, 0), first))
     if known.prove(needed) is False:
         return []
     return made if known.prove(needed) else [If(needed, line) for line in made]
+
+
+def _defined(index: Expr, known: Simplifier) -> Expr:
+    """Return an index that has a value also where loops inside have no iterations.
+
+    A read by n stands in loops that run only where n is not 0; the hint for it stands outside.
+    """
+
+    def guarded(e: Expr) -> Expr | None:
+        if not isinstance(e, ex.Binary) or e.op not in _DIVISIONS or known.prove(e.b > 0):
+            return None
+        return ex.binary(e.op, e.a, ex.maximum(e.b, 1))
+
+    return rewrite(index, guarded)
 
 
 def _tile_number(groups: Sequence[Tiles]) -> tuple[Expr, int]:
@@ -266,7 +286,7 @@ def _lines(
     loops: list[tuple[Var, Expr]] = []
     at: list[Expr] = []
     for span, step in zip(spans, steps, strict=True):
-        index = substitute(span.start, later)
+        index = _defined(substitute(span.start, later), known)
         high = known.bounds.reach(span.extent).hi
         extent = span.extent if high is None or high >= FAR else Const.of(high)
         turns = ceil_div(extent, Const.of(step))

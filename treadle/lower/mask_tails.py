@@ -26,7 +26,7 @@ from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import reads_memory, rewrite, uses, walk
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, Let, PrimFunc, Seq, Stmt, Store
-from treadle.lower.expand_loops import MAX_LANES
+from treadle.lower.vectorize_loops import MAX_LANES
 
 
 def mask_tails(func: PrimFunc, *, least_masked: int = 0) -> PrimFunc:

@@ -10,7 +10,6 @@ from functools import partial
 from treadle.expr.references import Instruction
 from treadle.loop.nodes import PrimFunc, func_text, verify
 from treadle.lower.expand_intrinsics import expand_intrinsics
-from treadle.lower.expand_loops import unroll_loops, vectorize_loops
 from treadle.lower.expand_math import expand_math
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.hoist_conditions import hoist_conditions
@@ -21,6 +20,8 @@ from treadle.lower.plan_workspace import plan_workspace
 from treadle.lower.simplify_loops import simplify_loops
 from treadle.lower.specialize_guards import specialize_guards
 from treadle.lower.transpose_tiles import transpose_tiles
+from treadle.lower.unroll_loops import unroll_loops
+from treadle.lower.vectorize_loops import vectorize_loops
 from treadle.passes import Pass, Pipeline, pipeline
 
 LOOPS = pipeline(
@@ -53,9 +54,8 @@ LOWER = pipeline(
         ("transpose_tiles", transpose_tiles),
         # Before unrolling: vector statements are copied, not rebuilt, by it.
         ("vectorize_loops", vectorize_loops),
+        # Simplifies too: unrolled variables are constants, offsets fold, conditions are decided.
         ("unroll_loops", unroll_loops),
-        # Unrolled variables are constants now: offsets fold, conditions are decided.
-        ("simplify_loops", simplify_loops),
         ("plan_workspace", plan_workspace),
         # Before expand_math, whose functions may stand in the meaning of an intrinsic.
         ("expand_intrinsics", expand_intrinsics),

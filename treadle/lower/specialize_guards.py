@@ -19,7 +19,7 @@ from treadle.expr.affine import decompose
 from treadle.expr.conditions import all_of, conjuncts
 from treadle.expr.facts import Around, Holding, Iterating
 from treadle.expr.nodes import Const, Expr, Var, int_value
-from treadle.expr.traversal import leaves, reads_memory, substitute, uses, walk
+from treadle.expr.traversal import has_lazy_select, leaves, reads_memory, substitute, uses, walk
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt
 from treadle.lower.partition_loops import around_inner, cut_loop, partition_loops, threshold
@@ -84,7 +84,7 @@ def _guards(body: Stmt) -> list[Expr]:
     for s in lp.walk_stmts(body):
         if isinstance(s, If):
             found.update((c, None) for c in conjuncts(s.cond) if _is_of_indices(c))
-        for e in lp.stmt_exprs(s):
+        for e in filter(has_lazy_select, lp.stmt_exprs(s)):
             for n in walk(e):
                 if isinstance(n, ex.Select) and n.lazy:
                     found.update((c, None) for c in conjuncts(n.cond) if _is_of_indices(c))

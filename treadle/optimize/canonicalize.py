@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bring a graph into one form per meaning: constants folded, weights scaled, moves merged.
 
-The rules stand in tables, one per module (see the imports). They are exact, up to the rounding of weights scaled at compile time
-instead of results at run time, and of normalisations and activations that were written in steps.
+The rules stand in tables, one per module (see the imports). They are exact, up to the rounding of
+weights scaled at compile time instead of results at run time, and of normalisations and activations
+that were written in steps.
 """
 
 from __future__ import annotations

@@ -149,12 +149,15 @@ def transposed(x: Node, perm: Sequence[int]) -> Node:
     return x if axes == tuple(range(len(axes))) else reshaping.transpose(x, perm=axes)
 
 
-def per_channel(x: Node, ndim: int) -> Node:
-    """Return a vector [c] as [1, c, 1, ...] of rank `ndim`."""
-    shape = dims_of(x)
-    if len(shape) != 1:
+def per_channel(x: Node, data: Node) -> Node:
+    """Return a vector with a value for each channel of `data` [n, c, ...] as [1, c, 1, ...].
+
+    A vector of another length than c is refused: when it runs where a length is not known before.
+    """
+    if len(dims_of(x)) != 1:
         raise ModelError(f"a vector with one value per channel is expected, not {x.type}")
-    return reshaped(x, (1, shape[0], *(1,) * (ndim - 2)))
+    channels, *rest = dims_of(data)[1:]
+    return reshaped(x, (1, channels, *(1 for _ in rest)))
 
 
 def in_float32(x: Node) -> tuple[Node, str]:

@@ -49,7 +49,7 @@ def deformable_convolution(node: OnnxNode) -> Node:
     weights = reshaped(node.input(1), (1, groups, results // groups, depth * count))
     made = reshaped(matmul.matmul(weights, columns), (batch, results, *outer))
     bias = node.optional(3)
-    return made if bias is None else elementwise.add(made, per_channel(bias, 2 + len(outer)))
+    return made if bias is None else elementwise.add(made, per_channel(bias, made))
 
 
 def _extents(node: OnnxNode, window: Window, offset_groups: int) -> tuple[Dim, ...]:

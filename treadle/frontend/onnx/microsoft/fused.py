@@ -17,7 +17,7 @@ from treadle.frontend.builders.basic import (
     reshaped,
     transposed,
 )
-from treadle.frontend.builders.norm import centred_and_scaled
+from treadle.frontend.builders.norm import centred_and_scaled, fitted
 from treadle.frontend.onnx.core.conv import conv
 from treadle.frontend.onnx.core.matmul import gemm
 from treadle.frontend.onnx.core.vision import grid_sample
@@ -108,7 +108,7 @@ def gelu_of_product(node: OnnxNode) -> Node:
     """Convert the Gaussian error linear unit by tanh of a product with a bias."""
     made = _first(fused_product(replace(node, inputs=node.inputs[:2])))
     if node.has_input(2):
-        made = elementwise.add(made, node.input(2))
+        made = elementwise.add(made, fitted(node.input(2), made))
     return activation_ops.gelu(made, approximate="tanh")
 
 
@@ -126,14 +126,14 @@ def softmax_of_sum(node: OnnxNode) -> Node:
 @converter("BiasAdd", since=(1,), domain=DOMAIN)
 def sum_of_three(node: OnnxNode) -> Node:
     """Convert x + bias + skip."""
-    total = elementwise.add(node.input(0), node.input(1))
+    total = elementwise.add(node.input(0), fitted(node.input(1), node.input(0)))
     return elementwise.add(total, node.input(2))
 
 
 @converter("BiasSplitGelu", since=(1,), domain=DOMAIN)
 def gated_gelu(node: OnnxNode) -> Node:
     """Convert left * gelu(right) of the two halves of x + bias."""
-    left, right = _halves(elementwise.add(node.input(0), node.input(1)))
+    left, right = _halves(elementwise.add(node.input(0), fitted(node.input(1), node.input(0))))
     return elementwise.multiply(left, activation_ops.gelu(right))
 
 
@@ -196,6 +196,6 @@ def _normalized_groups(node: OnnxNode, x: Node, groups: int) -> Node:
     channels = known_sizes(shape[1:2])[0] // groups
     parts = reshaped(wide, (shape[0], groups, product_of((channels, *shape[2:]))))
     normal = centred_and_scaled(parts, (2,), node.number("epsilon", 1e-5))[0]
-    scale, shift = (per_channel(converted(node.input(k), "float32"), len(shape)) for k in (1, 2))
+    scale, shift = (per_channel(converted(node.input(k), "float32"), x) for k in (1, 2))
     scaled = elementwise.multiply(reshaped(normal, shape), scale)
     return converted(elementwise.add(scaled, shift), dtype)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expand vectorized loops into vector statements and unrolled loops into copies of their body.
+"""Expand vectorized loops into vector statements.
 
-vectorized  before: for i in vectorized(8): A[j * 8 + i] = x   ->   after: A[ramp(j * 8, 1, 8)] = x
-unrolled    before: for i in unrolled(2): A[i] = x             ->   after: A[0] = x; A[1] = x
+before: for i in vectorized(8): A[j * 8 + i] = x   ->   after: A[ramp(j * 8, 1, 8)] = x
 """
 
 from __future__ import annotations
 
+from treadle.dtype import INDEX
 from treadle.expr import nodes as ex
+from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
 from treadle.expr.traversal import rewrite, uses, walk
@@ -15,7 +16,6 @@ from treadle.loop import nodes as lp
 from treadle.loop.nodes import (
     Allocate,
     Barrier,
-    Buffer,
     Evaluate,
     For,
     If,
@@ -29,8 +29,6 @@ from treadle.loop.nodes import (
 MAX_LANES = 64
 """A wider vectorized loop becomes a loop over vectors of `WIDE_LANES`."""
 WIDE_LANES = 16
-MAX_UNROLLED = 8192
-"""Statements an unrolled loop may grow to before it stays a loop."""
 
 
 def vectorize_loops(func: PrimFunc, *, least_masked: int = 0) -> PrimFunc:
@@ -69,20 +67,45 @@ def _lanes(body: Stmt, var: Var, base: Expr, lanes: int) -> Stmt:
     if lanes == 1:
         return lp.substitute(body, {var: base})
     body = lp.map_stmt(body, None, lambda s: _first_lane(s, var, base))
-    value = ex.ramp(base, 1, lanes)
-    memo: dict[Expr, Expr] = {}
-
-    def on_expr(e: Expr) -> Expr:
-        return rewrite(e, lambda n: value if n is var else None, memo)
+    vectors = _Lanes(var, base, lanes)
 
     def on_stmt(s: Stmt) -> Stmt | None:
         if not isinstance(s, Store):
             return None
-        at = simplify(s.indices[0], {})
+        at = s.indices[0] if isinstance(s.indices[0], ex.Ramp) else simplify(s.indices[0], {})
         wide = max(at.lanes, s.value.lanes)
         return Store(s.buffer, (ex.broadcast(at, wide),), ex.broadcast(s.value, wide))
 
-    return lp.map_stmt(body, on_expr, on_stmt)
+    return lp.map_stmt(body, vectors.expr, on_stmt)
+
+
+class _Lanes:
+    """Expressions with a vector in the place of a variable: base + [0, lanes)."""
+
+    def __init__(self, var: Var, base: Expr, lanes: int) -> None:
+        self.var, self.base, self.lanes = var, base, lanes
+        self._made: dict[Expr, Expr] = {var: ex.ramp(base, 1, lanes)}
+
+    def expr(self, e: Expr) -> Expr:
+        """Return an expression for all lanes."""
+        if not uses(e, self.var):
+            return e
+        if e.dtype == INDEX:
+            self._ramp(e)
+        for node in walk(e):
+            if isinstance(node, ex.Load):
+                self._ramp(node.indices[0])
+        return rewrite(e, lambda _: None, self._made)
+
+    def _ramp(self, index: Expr) -> None:
+        """Note an index that is evenly spaced as a ramp: one sum instead of a sum of vectors."""
+        if index in self._made or not uses(index, self.var):
+            return
+        step, rest = decompose(index).without(self.var)
+        if step == 0 or any(uses(atom, self.var) for atom in rest.terms):
+            return
+        start = rest.plus(decompose(self.base), step).to_expr()
+        self._made[index] = ex.ramp(start, step, self.lanes)
 
 
 def _first_lane(s: Stmt, var: Var, base: Expr) -> Stmt | None:
@@ -107,59 +130,3 @@ def _is_vectorizable(body: Stmt, var: Var, *, masks: bool) -> bool:
 
 def _is_masked_store(s: If) -> bool:
     return isinstance(s.then, Store) and s.orelse is None
-
-
-def unroll_loops(func: PrimFunc) -> PrimFunc:
-    """Return `func` without unrolled loops of constant extent that do not grow too large."""
-
-    def on_stmt(s: Stmt) -> Stmt | None:
-        if isinstance(s, For) and s.kind == "unrolled":
-            return _unroll(s)
-        return None
-
-    return func.with_body(lp.map_stmt(func.body, None, on_stmt))
-
-
-def _unroll(loop: For) -> Stmt:
-    n = int_value(loop.extent)
-    if n is None or n * _size(loop.body) > MAX_UNROLLED:
-        return For(loop.var, loop.extent, "serial", loop.body, loop.thread, loop.pragmas)
-    copies = []
-    for i in range(n):
-        copies.append(_fresh_loops(lp.substitute(loop.body, {loop.var: Const.of(i)})))
-    return lp.seq(*copies)
-
-
-def _size(stmt: Stmt) -> int:
-    return sum(isinstance(s, (Store, Prefetch)) for s in lp.walk_stmts(stmt))
-
-
-def _fresh_loops(stmt: Stmt) -> Stmt:
-    """Give a copy loop variables and buffers of its own."""
-    loops = [s for s in lp.walk_stmts(stmt) if isinstance(s, For)]
-    local = [s.buffer for s in lp.walk_stmts(stmt) if isinstance(s, Allocate)]
-    if not loops and not local:
-        return stmt
-    mapping: dict[Expr, Expr] = {s.var: Var(s.var.name, s.var.dtype) for s in loops}
-    buffers = {id(b): Buffer(b.name, b.dtype, b.shape, b.scope, b.strides, b.align) for b in local}
-
-    def on_load(e: Expr) -> Expr | None:
-        if isinstance(e, ex.Load) and id(e.source) in buffers:
-            return ex.load(buffers[id(e.source)], e.indices)
-        return mapping.get(e)
-
-    def on_stmt(s: Stmt) -> Stmt | None:
-        if isinstance(s, For):
-            var = mapping[s.var]
-            assert isinstance(var, Var)
-            return For(var, s.extent, s.kind, s.body, s.thread, s.pragmas)
-        if isinstance(s, Store) and id(s.buffer) in buffers:
-            return Store(buffers[id(s.buffer)], s.indices, s.value)
-        if isinstance(s, Prefetch) and id(s.buffer) in buffers:
-            return Prefetch(buffers[id(s.buffer)], s.indices)
-        if isinstance(s, Allocate):
-            return Allocate(buffers[id(s.buffer)], s.body)
-        return None
-
-    memo: dict[Expr, Expr] = {}
-    return lp.map_stmt(stmt, lambda e: rewrite(e, on_load, memo), on_stmt)
