@@ -34,9 +34,7 @@ from treadle.expr.intervals import (
     truth,
 )
 from treadle.expr.nodes import (
-    COMPARE_OPS,
     Binary,
-    BinaryOp,
     Broadcast,
     Call,
     Cast,
@@ -50,6 +48,7 @@ from treadle.expr.nodes import (
     int_value,
 )
 from treadle.expr.relations import Relations, has_extreme
+from treadle.expr.vocabulary import COMPARE_OPS, BinaryOp
 
 Ranges: TypeAlias = Mapping[Var, Interval]
 """Known bounds of variables. Bounds of other nodes are honoured too (facts from conditions)."""
