@@ -25,10 +25,7 @@ from treadle.expr.division import Division, DivisionOp
 from treadle.expr.fold import fold_binary, fold_call
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import (
-    COMPARE_OPS,
-    LOGIC_OPS,
     Binary,
-    BinaryOp,
     Broadcast,
     Call,
     Cast,
@@ -41,9 +38,10 @@ from treadle.expr.nodes import (
     broadcast,
     call,
     int_value,
-    leaves,
 )
 from treadle.expr.rules import apply_rules
+from treadle.expr.traversal import leaves
+from treadle.expr.vocabulary import COMPARE_OPS, LOGIC_OPS, BinaryOp
 
 _NO_RANGES: Ranges = {}
 _COMMUTATIVE = frozenset(
@@ -280,12 +278,14 @@ class Simplifier:
 
     def _logic(self, e: Binary) -> Expr | None:
         """Drop a side that the other decides: i < 4 and i < 8  ->  i < 4."""
-        if self._scope is not None and leaves(e.a).isdisjoint(leaves(e.b)):
-            return None
         holds = e.op == "and"  # the other side matters only where this one is `holds`
+        are_apart = self._scope is not None and leaves(e.a).isdisjoint(leaves(e.b))
         for side, rest in ((e.a, e.b), (e.b, e.a)):
-            ranges = assume(self.ranges, side, holds=holds, bounds=self.bounds)
-            known = None if ranges is self.ranges else prove(rest, ranges)
+            if are_apart:  # neither says anything of the other
+                known = self.bounds.prove(rest)
+            else:
+                ranges = assume(self.ranges, side, holds=holds, bounds=self.bounds)
+                known = None if ranges is self.ranges else prove(rest, ranges)
             if known is not None:
                 return side if known is holds else Const.of(not holds, "bool")
         return None

@@ -9,9 +9,11 @@ from math import gcd
 from typing import Literal
 
 from treadle.expr import nodes as ex
+from treadle.expr.conditions import all_of
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import substitute, walk
 from treadle.loop.regions import Box, Span, index_span
 from treadle.te.loops import Fuse, Split, root_values
 from treadle.te.operations import IterVar
@@ -57,14 +59,14 @@ class LoopsLeft:
     def narrowed(self, span: Span, index: Expr, extent: Expr) -> Span:
         """Return the part of a span that an index with a quotient or remainder covers."""
         if int_value(span.extent) == 1 or not any(
-            isinstance(n, ex.Binary) and n.op in ("floordiv", "floormod") for n in ex.walk(index)
+            isinstance(n, ex.Binary) and n.op in ("floordiv", "floormod") for n in walk(index)
         ):
             return span
-        found = index_span(ex.substitute(index, self.at), self.spans, extent, self.known)
+        found = index_span(substitute(index, self.at), self.spans, extent, self.known)
         size, whole = int_value(found.extent), int_value(span.extent)
         if size is None or (whole is not None and size >= whole):
             return span
-        is_inside = self.known.prove(ex.all_of([found.start >= 0, found.start + size <= extent]))
+        is_inside = self.known.prove(all_of([found.start >= 0, found.start + size <= extent]))
         return found if is_inside is True else span
 
 

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from treadle.errors import ScheduleError
-from treadle.expr.nodes import Const, Expr, Var, free_vars, int_value
+from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import free_vars
 from treadle.loop.nodes import Scope
 from treadle.loop.regions import Box, Span, swept
 from treadle.te.loops import Split

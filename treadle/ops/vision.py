@@ -14,6 +14,7 @@ from treadle import dtype as dt
 from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
+from treadle.expr.conditions import all_of
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value
 from treadle.graph.operator import Attrs, Example, Group, Operator, register
 from treadle.graph.size_rules import SizeRule, equal, filled
@@ -220,7 +221,7 @@ def _nearest(x: Tensor, elements: Sequence[Tensor], points: Sequence[Expr]) -> l
 
 def _value(x: Tensor, lead: tuple[Expr, Expr], at: Sequence[Expr]) -> Expr:
     """Return the element at `at`, 0 where an index is -1; it reads inside in any case."""
-    inside = nodes.all_of([p >= 0 for p in at])
+    inside = all_of([p >= 0 for p in at])
     return nodes.select(inside, x[(*lead, *(te.max(p, 0) for p in at))], Const.of(0, x.dtype))
 
 

@@ -27,13 +27,15 @@ from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import tensor_type
 from treadle.ops.attention import attend
 from treadle.ops.elementwise import isnan, multiply, where
+from treadle.ops.indexing import gather
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import broadcast_to, gather, reshape, slice_, transpose
+from treadle.ops.movement import slice_
 from treadle.ops.norm import softmax
+from treadle.ops.reshaping import broadcast_to, reshape, transpose
 from treadle.ops.schedules.attention import block_vectors
-from treadle.optimize.axes import swapped_operand
-from treadle.optimize.moves import reshaped, shape_of
+from treadle.optimize.movement_rules import reshaped, shape_of
 from treadle.optimize.outline import is_embedded, outline
+from treadle.optimize.reshape_rules import swapped_operand
 from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
 from treadle.target.base import Target
 

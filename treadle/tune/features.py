@@ -24,6 +24,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.bounds import interval
 from treadle.expr.intervals import ZERO, Interval
 from treadle.expr.nodes import Expr, Var
+from treadle.expr.traversal import substitute, walk
 from treadle.loop.nodes import (
     Allocate,
     Buffer,
@@ -126,7 +127,7 @@ def _sites(func: PrimFunc) -> list[_Site]:
             loops = (*loops, _Loop(stmt.var, extent, stmt.kind))
             ranges = {**ranges, stmt.var: Interval(0, extent - 1)}
         elif isinstance(stmt, Let):
-            lets = {**lets, stmt.var: ex.substitute(stmt.value, dict(lets))}
+            lets = {**lets, stmt.var: substitute(stmt.value, dict(lets))}
             ranges = {**ranges, stmt.var: interval(stmt.value, ranges)}
         pending += [(s, loops, ranges, lets) for s in reversed(sub_stmts(stmt))]
     return found
@@ -134,10 +135,10 @@ def _sites(func: PrimFunc) -> list[_Site]:
 
 def _site(store: Store, loops: tuple[_Loop, ...], lets: Mapping[Expr, Expr]) -> _Site:
     plain = dict(lets)
-    indices = [ex.substitute(i, plain) for i in store.indices]
+    indices = [substitute(i, plain) for i in store.indices]
     accesses = [_Access(store.buffer, tuple(indices))]
-    for root in (*indices, ex.substitute(store.value, plain)):
-        for node in ex.walk(root):
+    for root in (*indices, substitute(store.value, plain)):
+        for node in walk(root):
             if isinstance(node, ex.Load) and isinstance(node.source, Buffer):
                 accesses.append(_Access(node.source, node.indices))
     return _Site(loops, tuple(accesses), prod(loop.extent for loop in loops))

@@ -20,8 +20,10 @@ from treadle.cost.memory import stack_bytes
 from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.bounds import Bounds, ranges_when
+from treadle.expr.conditions import all_of
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, int_value
+from treadle.expr.traversal import free_vars, walk
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_stage
@@ -92,7 +94,7 @@ def attention_cases(group: Group, target: Target) -> list[Expr]:
     )
     found = [[c for c in case if not isinstance(c, Const)] for case in cases]
     return [
-        ex.all_of(open_ones)
+        all_of(open_ones)
         for case, open_ones in zip(cases, found, strict=True)
         if open_ones and not any(int_value(c) == 0 for c in case)
     ]
@@ -306,7 +308,7 @@ def _result_axes(parts: _Parts) -> _Axes | None:
     """Return what the axes of the result are to the product, None where it is not a transpose."""
     op = compute_of(parts.result)
     for body in inline_bodies(parts.result.schedule)[id(parts.result)]:
-        for n in ex.walk(body):
+        for n in walk(body):
             if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
                 continue
             if n.source.op is not parts.product.op:
@@ -337,7 +339,7 @@ def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int
 
 def _range(axis: IterVar, group: Group) -> Interval:
     """Return how long an axis is in this case."""
-    return Bounds(ranges_when(group.when, list(ex.free_vars(axis.extent)))).of(axis.extent)
+    return Bounds(ranges_when(group.when, list(free_vars(axis.extent)))).of(axis.extent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

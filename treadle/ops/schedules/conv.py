@@ -19,6 +19,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, int_value
 from treadle.expr.simplify import simplify
+from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
@@ -253,7 +254,7 @@ def _reads_of(total: Stage) -> tuple[ex.Load, ex.Load]:
     """Return the reads of the weights and of the data."""
     op = total.op
     assert isinstance(op, ComputeOp)
-    loads = [n for n in ex.walk(op.body[0]) if isinstance(n, ex.Load)]
+    loads = [n for n in walk(op.body[0]) if isinstance(n, ex.Load)]
     weights = next(x for x in loads if x.indices[-1] is op.axis[-1])
     return weights, next(x for x in loads if x.indices[-1] is op.reduce_axis[-1])
 
@@ -349,7 +350,7 @@ def _fetch_ahead(
     step = tile_cycles(tile.high * tile.wide, tile.vectors * registers, target)
     weights = next(
         load.source
-        for load in ex.walk(op.body[0])
+        for load in walk(op.body[0])
         if isinstance(load, ex.Load) and load.indices[-1] is op.axis[-1]
     )
     assert isinstance(weights, Tensor)
@@ -464,7 +465,7 @@ def _taps_of(total: Stage) -> WindowTaps:
     op = total.op
     assert isinstance(op, ComputeOp)
     column, tap = op.axis[-2], op.reduce_axis[-1]
-    for load in ex.walk(op.body[0]):
+    for load in walk(op.body[0]):
         if isinstance(load, ex.Load) and len(load.indices) > 1:
             terms = decompose(load.indices[-2]).terms
             if column in terms:

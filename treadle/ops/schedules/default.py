@@ -9,6 +9,7 @@ from treadle.cost.forks import least_elements
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
+from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
 from treadle.ops.schedules.rows import schedule_rows
 from treadle.ops.schedules.stages import (
@@ -192,7 +193,7 @@ def _walks_along(stage: Stage, axis: IterVar) -> bool:
     op = stage.op
     assert isinstance(op, ComputeOp)
     for body in op.body:
-        for n in ex.walk(body):
+        for n in walk(body):
             if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor) or not n.indices:
                 continue
             if steps_in_memory(n).get(axis) == 1:

@@ -35,7 +35,7 @@ from treadle.ops.lowered.conv_strassen import (
 )
 from treadle.ops.lowered.matmul_strassen import PRODUCTS
 from treadle.optimize.blocked import Blocked
-from treadle.optimize.channels import GAP, ChannelOrder, pack_weights, packed_constant
+from treadle.optimize.channel_order import GAP, ChannelOrder, pack_weights, packed_constant
 from treadle.optimize.methods.convolution import ConvSite, why_not_in_blocks
 from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.product import (

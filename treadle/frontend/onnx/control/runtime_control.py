@@ -25,7 +25,7 @@ from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node, Tuple, Var, topological
 from treadle.graph.symbols import decided_by, symbols_in
 from treadle.graph.types import Dim, TensorType, normal_size, same_dim, tensor_type
-from treadle.ops import elementwise, movement, sizes
+from treadle.ops import elementwise, indexing, sizes
 from treadle.ops.control import CONDITION, COUNT, RefuseAttrs, refuse
 
 _NO_LIMIT = int(np.iinfo(np.int64).max)
@@ -230,7 +230,7 @@ class RunningScan:
         last = sizes_node((normal_size(self._steps - 1),), ())
         back = elementwise.subtract(last, iteration)
         ends = zip(self._scanned, self._ends.input_axes, self._ends.inputs_turned, strict=True)
-        slices = [movement.gather(x, back if t else iteration, axis=a) for x, a, t in ends]
+        slices = [indexing.gather(x, back if t else iteration, axis=a) for x, a, t in ends]
         return dict(zip((i.name for i in self.body.input), [*states, *slices], strict=True))
 
     def widen(self, results: Sequence[Node]) -> bool:

@@ -19,10 +19,11 @@ from itertools import pairwise
 
 from treadle.graph.nodes import Call, Node
 from treadle.graph.types import TensorType, tensor_type
+from treadle.ops.indexing import gather
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import gather, reshape, transpose
 from treadle.ops.norm import SoftmaxAttrs, softmax
-from treadle.optimize.moves import reshaped
+from treadle.ops.reshaping import reshape, transpose
+from treadle.optimize.movement_rules import reshaped
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
 Shape = tuple[int, ...]

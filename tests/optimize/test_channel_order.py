@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from treadle.optimize.channels import (
+from treadle.optimize.channel_order import (
     GAP,
     ChannelOrder,
     arranged,

@@ -15,8 +15,8 @@ from math import prod
 from treadle.graph.nodes import Call, Node
 from treadle.graph.types import Dim, same_dim
 from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
-from treadle.ops.movement import reshape, transpose
-from treadle.optimize.moves import shape_of
+from treadle.ops.reshaping import reshape, transpose
+from treadle.optimize.movement_rules import shape_of
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
 
