@@ -301,7 +301,7 @@ class Tuner:
                 for candidate in found:
                     choice = _choice(state, arm, candidate)
                     if choice is None:
-                        arm.search.tell([candidate], [inf])
+                        arm.search.tell([candidate], [None])
                         invalid += 1
                     else:
                         self._waiting.append(_Trial(state, arm, candidate, choice))
