@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
 
+from treadle.build.method_records import MethodRecord
 from treadle.build.records import Record, Records
 from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row
@@ -66,7 +67,8 @@ def _list(arguments: argparse.Namespace) -> None:
                 target,
             )
         )
-    headings = ("kernel", "trials", "failed", "best", "decided", "target")
+    rows += [(r.call, "", "", "", "yes", r.target) for r in records.method_records()]
+    headings = ("kernel or call", "trials", "failed", "best", "decided", "target")
     print_table(console(), headings, rows, spare=("target",))
 
 
@@ -78,12 +80,13 @@ def _best(arguments: argparse.Namespace) -> None:
         best = records.best(*key)
         if best is not None:
             rows.append((best.kernel, time_text(best.time), str(best.choice)))
-    print_table(console(), ("kernel", "time", "choice"), rows, names=3)
+    rows += [(r.call, "", f"method {r.method}") for r in records.method_records()]
+    print_table(console(), ("kernel or call", "time", "choice"), rows, names=3)
 
 
 def _merge(arguments: argparse.Namespace) -> None:
     """Every record of several files once, in their order."""
-    found: dict[bytes, Record] = {}
+    found: dict[bytes, Record | MethodRecord] = {}
     for path in arguments.files:
         for record in Records.read(path):
             found.setdefault(record.line(), record)
@@ -95,7 +98,7 @@ def _prune(arguments: argparse.Namespace) -> None:
     if arguments.keep < 0:
         raise UsageError("--keep is a number of trials", hint="0 keeps decisions alone")
     records = Records.read(arguments.files[0])
-    kept: list[Record] = []
+    kept: list[Record | MethodRecord] = []
     for kernel, target in records.kernels():
         trials = [t for t in records.trials(kernel, target) if t.seconds]
         kept += sorted(trials, key=lambda t: t.time)[: arguments.keep]
@@ -105,7 +108,7 @@ def _prune(arguments: argparse.Namespace) -> None:
     print_row(console(), "dropped", count_text(dropped, "record"))
 
 
-def _write(records: Iterable[Record], path: Path) -> None:
+def _write(records: Iterable[Record | MethodRecord], path: Path) -> None:
     """Write records to a file that appears when it is complete."""
     kept = Records()
     for record in records:

@@ -278,12 +278,14 @@ class Simplifier:
 
     def _logic(self, e: Binary) -> Expr | None:
         """Drop a side that the other decides: i < 4 and i < 8  ->  i < 4."""
-        if self._scope is not None and leaves(e.a).isdisjoint(leaves(e.b)):
-            return None
         holds = e.op == "and"  # the other side matters only where this one is `holds`
+        are_apart = self._scope is not None and leaves(e.a).isdisjoint(leaves(e.b))
         for side, rest in ((e.a, e.b), (e.b, e.a)):
-            ranges = assume(self.ranges, side, holds=holds, bounds=self.bounds)
-            known = None if ranges is self.ranges else prove(rest, ranges)
+            if are_apart:  # neither says anything of the other
+                known = self.bounds.prove(rest)
+            else:
+                ranges = assume(self.ranges, side, holds=holds, bounds=self.bounds)
+                known = None if ranges is self.ranges else prove(rest, ranges)
             if known is not None:
                 return side if known is holds else Const.of(not holds, "bool")
         return None

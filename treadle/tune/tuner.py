@@ -20,6 +20,7 @@ import numpy as np
 from treadle.build.kernel import ObjectCode
 from treadle.build.kernel_cache import compiler_digest
 from treadle.build.records import Record
+from treadle.errors import TreadleError
 from treadle.target.host import usable_cores
 from treadle.te.choice import Choice
 from treadle.te.knobs import DEFAULTS
@@ -298,7 +299,7 @@ class Tuner:
                 if not found:
                     break
                 for candidate in found:
-                    choice = arm.space.choice(candidate)
+                    choice = _choice(state, arm, candidate)
                     if choice is None:
                         arm.search.tell([candidate], [inf])
                         invalid += 1
@@ -393,6 +394,16 @@ class Tuner:
         limit = inf if state.default is None else state.default
         ran = sorted((r for r in state.trials if r.time < limit), key=lambda r: r.time)
         return ran[:_FINALISTS]
+
+
+def _choice(state: TaskState, arm: Arm, candidate: Any) -> Choice | None:
+    """Return what a candidate stands for; None where it turns out to be none, or is refused."""
+    try:
+        found: Choice | None = arm.space.choice(candidate)
+    except TreadleError as error:
+        state.refuse(error.problem)
+        return None
+    return found
 
 
 def _kind_of(task: Task) -> str:

@@ -129,25 +129,27 @@ def known(axis: IterVar) -> int:
 
 
 def inline_moves(group: Group) -> None:
-    """Inline every stage that can be evaluated where it is read at no extra cost.
+    """Inline every stage that can be evaluated where it is read at no extra cost."""
+    for stage in group.schedule.stages:
+        if is_inlined(group.schedule, stage):
+            stage.compute_inline()
 
-    Kept: results, reductions, what a stage written by hand reads, guarded reads under a reduction,
-    and costly elements that would be evaluated more than once.
+
+def is_inlined(s: Schedule, stage: Stage) -> bool:
+    """True for a stage that can be evaluated where it is read at no extra cost.
+
+    Not so: results, reductions, what a stage written by hand reads, guarded reads under a
+    reduction, and costly elements that would be evaluated more than once.
     """
-    s = group.schedule
-    for stage in s.stages:
-        op = stage.op
-        if not isinstance(op, ComputeOp) or stage.is_output or is_step(stage):
-            continue
-        readers = s.readers(stage)
-        if any(isinstance(r.op, ExternOp) for r in readers):
-            continue
-        reduced = any(is_reduction(r) for r in readers)
-        if reduced and is_guarded(stage):
-            continue
-        if is_costly(stage) and (len(readers) > 1 or any(_repeats(stage, r) for r in readers)):
-            continue
-        stage.compute_inline()
+    if not isinstance(stage.op, ComputeOp) or stage.is_output or is_step(stage):
+        return False
+    readers = s.readers(stage)
+    if any(isinstance(r.op, ExternOp) for r in readers):
+        return False
+    if is_guarded(stage) and any(is_reduction(r) for r in readers):
+        return False
+    is_repeated = len(readers) > 1 or any(_repeats(stage, r) for r in readers)
+    return not (is_costly(stage) and is_repeated)
 
 
 def inline_tail(s: Schedule, sums: Stage) -> None:
