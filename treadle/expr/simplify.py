@@ -75,7 +75,7 @@ class Simplifier:
         self._branches: dict[tuple[Expr, bool], Simplifier | None] = {}
 
     def in_loop(self, var: Var, extent: Expr) -> Simplifier:
-        """Return the simplifier for inside a loop of so many turns: 0 <= var < extent there."""
+        """Return the simplifier for inside a loop: 0 <= var < extent there."""
         high = self.bounds.of(extent).hi
         facts: dict[Expr, Interval] = dict(self.bounds.facts)
         facts[var] = Interval(0, None if high is None else high - 1)

@@ -33,7 +33,7 @@ _SHARING: Mapping[Scope, tuple[str, ...]] = {
 
 @dataclass(slots=True)
 class Threads:
-    """The hardware axes of a kernel: how long each is, and those whose loops are open."""
+    """The hardware axes of a kernel: how long each is, and those whose loops are entered."""
 
     extents: dict[str, Expr] = field(default_factory=dict)
     """By tag; the same everywhere in one kernel launch."""
@@ -56,7 +56,7 @@ class Threads:
 
     @contextmanager
     def opened(self, tag: str, var: Var, extent: Expr) -> Iterator[None]:
-        """Let a loop over a hardware axis be open; one without a tag is over none."""
+        """Enter a loop over a hardware axis; one without a tag is over no such axis."""
         if tag:
             self.open[tag] = (var, extent)
         try:

@@ -317,8 +317,8 @@ def _pad_position(mode: str, j: Expr, extent: Dim, wide: bool) -> Expr:
     if int_value(last) == 0:
         return nodes.convert(0)
     period = last * 2 if isinstance(last, int) else te.max(last * 2, 1)  # 0 with one element
-    turned = te.floormod(j, period) if wide else te.max(j, -j)
-    return te.min(turned, last * 2 - turned)
+    reflected = te.floormod(j, period) if wide else te.max(j, -j)
+    return te.min(reflected, last * 2 - reflected)
 
 
 def _pad(a: PadAttrs, x: Tensor) -> Tensor:

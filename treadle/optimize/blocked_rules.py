@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operators besides convolutions run on channel blocks, and as what.
+"""Which operators other than convolutions run on channel blocks, and as what.
 
 A rule gets the values and a call with an operand in blocks. It returns the result in blocks; None
 where the operator needs the layout of the model, or where the rule has stored a plain result.

@@ -5,7 +5,7 @@
 2. transpose of an unpack that brings the channels to the end -> transpose, reshape
 
 Either way may reshape the image in between: [n, h * w, c] for tokens. What is left moves whole
-blocks, vectors in memory, in one kernel instead of two that turn the tensor twice.
+blocks, vectors in memory, in one kernel instead of two that transpose the tensor twice.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _unpack_to_end(call: Call, uses: Uses) -> Node | None:
     if len(known) < 2 or prod(known) != attrs_of(unpacked).channels:
         return None
     last = len(shape) - 1
-    turned = transpose(blocked, perm=(0, *range(2, last), 1, last), origin=unpacked.origin)
-    return reshape(turned, shape=shape_of(call), origin=call.origin)
+    transposed = transpose(blocked, perm=(0, *range(2, last), 1, last), origin=unpacked.origin)
+    return reshape(transposed, shape=shape_of(call), origin=call.origin)
 
 
 RULES = (

@@ -173,8 +173,8 @@ def _lift_above_moves(call: Call, uses: Uses) -> Node | None:
     while isinstance(value, Call) and value.op in (transpose, reshape) and uses.is_single(value):
         moves.append(value)
         value = value.args[0]
-    is_turned = any(move.op is transpose for move in moves)
-    if not is_turned or not isinstance(call.op, Operator) or not _takes_tail(value, uses):
+    is_transposed = any(move.op is transpose for move in moves)
+    if not is_transposed or not isinstance(call.op, Operator) or not _takes_tail(value, uses):
         return None
     made: Node = call.op.call(call.attrs, (value,), origin=call.origin)
     for move in reversed(moves):

@@ -141,7 +141,7 @@ def swapped_operand(node: Node) -> Node | None:
 
 
 def _stack(node: Node) -> Node | None:
-    """Return the value whose axes before the last two are merged; of its turned matrices, too."""
+    """Return the value whose axes before the last two are merged; transposed, where it is."""
     merged = swapped_operand(node)
     if merged is not None:
         value = _stack(merged) if _reshape_factors(merged) is not None else None

@@ -164,7 +164,7 @@ def joint_rows(matrices: int, rows: int, most: int, knobs: Knobs) -> int:
 
 
 def _addends(result: Stage, sums: Stage) -> list[Tensor]:
-    """Return what the tail reads a tile of: it lies in far rows, and arrives during the sums."""
+    """Return the operands of the epilogue, to be fetched while sums are computed."""
     op = compute_of(result)
     found: dict[Tensor, None] = {}
     for body in inline_bodies(result.schedule)[id(result)]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schedules of chains of reductions along rows: softmax, normalisations, sums of the last axes.
 
-All stages of a row are computed together while it is in cache; rows are dealt out to the threads.
+All stages of a row are computed together while it is in cache; rows are distributed to the threads.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ def is_shared(elements: int | None, target: Target) -> bool:
     return elements is None or elements >= least_elements(target)
 
 
-_LEAST_TURNED = 4
-"""Smaller tiles are not worth turning in registers."""
+_LEAST_TRANSPOSED = 4
+"""Smaller tiles are not worth transposing in registers."""
 
 _COSTLY = frozenset(
     {"exp", "log", "log1p", "expm1", "erf", "normal_cdf", "softplus", "tanh", "sigmoid", "pow",
@@ -245,14 +245,16 @@ def steps_in_memory(load: ex.Load) -> dict[Expr, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Transposition:
     """Reads run along `axis` while writes run along the last: square tiles of `size` pay."""
 
     axis: IterVar
     size: int
 
 
-def turned_axis(stage: Stage, s: Schedule, lanes: int, *, least: int | None = None) -> Turn | None:
+def transposed_axis(
+    stage: Stage, s: Schedule, lanes: int, *, least: int | None = None
+) -> Transposition | None:
     """Return the axis along which a stage's reads are neighbours in memory, if not the last.
 
     The axis may stand alone or as `axis % block` (a blocked layout): then tiles divide the block.
@@ -263,30 +265,30 @@ def turned_axis(stage: Stage, s: Schedule, lanes: int, *, least: int | None = No
     if len(op.axis) < 2 or is_guarded(stage):
         return None
     last = op.axis[-1]
-    turns: list[Turn] = []
+    found: list[Transposition] = []
     for body in _inlined(stage, s):
         for n in walk(body):
             if isinstance(n, ex.Load) and isinstance(n.source, Tensor) and n.indices:
-                turn = _turn_of(n, op.axis, lanes)
-                if turn is not None and any(last in walk(i) for i in n.indices):
-                    turns.append(turn)
-    if not turns or any(t.axis is not turns[0].axis for t in turns):
+                transposition = _transposition_of(n, op.axis, lanes)
+                if transposition is not None and any(last in walk(i) for i in n.indices):
+                    found.append(transposition)
+    if not found or any(t.axis is not found[0].axis for t in found):
         return None
-    size = min(t.size for t in turns)
-    extents = (turns[0].axis.extent, last.extent if least is None else least)
+    size = min(t.size for t in found)
+    extents = (found[0].axis.extent, last.extent if least is None else least)
     shortest = min((e for e in map(int_value, extents) if e is not None), default=size)
     while size > shortest:
         size //= 2
-    return Turn(turns[0].axis, size) if size >= _LEAST_TURNED else None
+    return Transposition(found[0].axis, size) if size >= _LEAST_TRANSPOSED else None
 
 
-def _turn_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> Turn | None:
+def _transposition_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> Transposition | None:
     for atom, factor in steps_in_memory(load).items():
         axis, block = atom, lanes
         if isinstance(atom, ex.Binary) and atom.op == "floormod":
             axis, block = atom.a, int_value(atom.b) or 1
         if factor == 1 and isinstance(axis, IterVar) and axis in axes[:-1]:
-            return Turn(axis, min(lanes, block & -block))
+            return Transposition(axis, min(lanes, block & -block))
     return None
 
 

@@ -198,7 +198,9 @@ def _cut_bias(node: OnnxNode, total: Dim) -> Node:
     width = node.dims(10)[3]
     bias = node.input(10)
     if not isinstance(width, int) or not isinstance(total, int):
-        return bias  # one mask for all keys; where an open size says something else, the sum fails
+        return (
+            bias  # one mask for all keys; where a dynamic size says something else, the sum fails
+        )
     if width > total:
         return cut_columns(bias, 0, total)
     if width < total:
