@@ -50,7 +50,7 @@ language users write."""
 BANNED_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}
 BANNED_CALLS = {"eval", "exec", "__import__"}
 
-MAX_LINES = 1000
+MAX_LINES = 600
 
 SOURCE_SUFFIXES = {".py", ".c", ".h", ".sh", ".toml"}
 SOURCE_NAMES = {"Makefile", "check", "run", "setup"}

@@ -9,18 +9,9 @@ import pytest
 
 from treadle.expr.intervals import Interval
 from treadle.expr.iterations import Iterations
-from treadle.expr.nodes import (
-    Const,
-    Expr,
-    Var,
-    broadcast,
-    load,
-    maximum,
-    ramp,
-    select,
-    substitute,
-)
+from treadle.expr.nodes import Const, Expr, Var, broadcast, load, maximum, ramp, select
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import substitute
 from treadle.loop.nodes import Buffer, shape_of
 
 I, J, K, M, N = Var("i"), Var("j"), Var("k"), Var("m"), Var("n")  # noqa: E741

@@ -20,7 +20,7 @@ class Tile:
     vectors: int
 
 
-TILES = [Tile(r, v) for v in range(1, 9) for r in range(1, 17)]
+TILES = [Tile(r, v) for v in range(1, 7) for r in (1, 2, 3, 4, 6, 8, 12, 16)]
 
 
 def tiled(knobs: Knobs) -> None:
@@ -29,7 +29,7 @@ def tiled(knobs: Knobs) -> None:
     The tile's model is right but for a factor of two; nobody knows the rest.
     """
     tile = knobs.pick("tile", TILES, cost=lambda t: 1.0 + abs(math.log2(t.rows * t.vectors / 12)))
-    bands = [n for n in range(1, 65) if n % tile.rows == 0 or n == 1]
+    bands = [n for n in (1, 2, 4, 8, 16, 32, 48, 64) if n % tile.rows == 0 or n == 1]
     knobs.pick("band", bands, cost=lambda b: 1.0 + abs(b - 16) / 64)
     order = knobs.option("order", "inner", ("outer", "both"))
     knobs.option("ahead", 4, (0, 2, 8) if order == "inner" else (0, 1))

@@ -100,6 +100,7 @@ def test_a_child_has_the_choices_of_its_parents() -> None:
 
 def test_features_tell_candidates_apart_in_columns_that_stay() -> None:
     space = tiled_space()
+    space.start()
     points = space.sample(200, rng())
     before = space.features(points)
     assert before.shape == (200, before.shape[1])

@@ -109,7 +109,7 @@ class Runnable:
         """Return a second one of the same model that shares code and weights with this one.
 
         It has working memory, results and settings of its own. Threads that share one executable
-        need no forks: its runs go on beside each other, see `Executor.max_streams`.
+        need no forks: its runs go on at the same time, see `Executor.max_streams`.
         """
         raise NotImplementedError
 

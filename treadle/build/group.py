@@ -13,7 +13,9 @@ from treadle import dtype as dt
 from treadle import te
 from treadle.build.in_place import overwritable
 from treadle.errors import ConfigError, InternalError, ScheduleError, TreadleError
-from treadle.expr.nodes import Const, Expr, Var, all_of, free_vars
+from treadle.expr.conditions import all_of
+from treadle.expr.nodes import Const, Expr, Var
+from treadle.expr.traversal import free_vars
 from treadle.graph import nodes as g
 from treadle.graph.broadcasting import stretches
 from treadle.graph.nodes import Function, Node
@@ -22,7 +24,7 @@ from treadle.graph.types import TensorType, tensor_type
 from treadle.loop import nodes as lp
 from treadle.loop.from_schedule import Case, cases_to_func
 from treadle.loop.nodes import PrimFunc
-from treadle.ops.movement import broadcast_to
+from treadle.ops.reshaping import broadcast_to
 from treadle.ops.schedules.default import schedule_default
 from treadle.target.base import Target
 from treadle.te.choice import Choice, Script

@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_kinds,
         default=(),
         metavar="KINDS",
-        help=f"write texts of all kernels beside the artifact: {', '.join(_CODE)}, with commas",
+        help=f"write texts of all kernels next to the artifact: {', '.join(_CODE)}, with commas",
     )
     parser.add_argument(
         "--check",

@@ -182,7 +182,7 @@ def _cells(layer: Layer, limits: Limits | None, total: float) -> list[str]:
 
 
 def print_summary(layers: Sequence[Layer], limits: Limits, seconds: float, threads: int) -> None:
-    """Print the whole run beside the sum of its kernels, and what the machine can do."""
+    """Print the whole run next to the sum of its kernels, and what the machine can do."""
     total = sum(layer.seconds for layer in layers)
     out = console()
     print_row(out, "kernels", f"{total * 1e3:.3f} ms in {count_text(len(layers), 'instruction')}")

@@ -15,19 +15,9 @@ from operator import mul
 
 from treadle.dtype import INDEX
 from treadle.expr.affine import Affine, decompose, is_sum
-from treadle.expr.nodes import (
-    Broadcast,
-    Const,
-    Expr,
-    Load,
-    Ramp,
-    Select,
-    Var,
-    binary,
-    leaves,
-    substitute,
-)
+from treadle.expr.nodes import Broadcast, Const, Expr, Load, Ramp, Select, Var, binary
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import leaves, substitute
 
 
 class Iterations:

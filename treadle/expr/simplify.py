@@ -25,10 +25,7 @@ from treadle.expr.division import Division, DivisionOp
 from treadle.expr.fold import fold_binary, fold_call
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import (
-    COMPARE_OPS,
-    LOGIC_OPS,
     Binary,
-    BinaryOp,
     Broadcast,
     Call,
     Cast,
@@ -41,9 +38,10 @@ from treadle.expr.nodes import (
     broadcast,
     call,
     int_value,
-    leaves,
 )
 from treadle.expr.rules import apply_rules
+from treadle.expr.traversal import leaves
+from treadle.expr.vocabulary import COMPARE_OPS, LOGIC_OPS, BinaryOp
 
 _NO_RANGES: Ranges = {}
 _COMMUTATIVE = frozenset(
@@ -77,7 +75,7 @@ class Simplifier:
         self._branches: dict[tuple[Expr, bool], Simplifier | None] = {}
 
     def in_loop(self, var: Var, extent: Expr) -> Simplifier:
-        """Return the simplifier for inside a loop of so many turns: 0 <= var < extent there."""
+        """Return the simplifier for inside a loop: 0 <= var < extent there."""
         high = self.bounds.of(extent).hi
         facts: dict[Expr, Interval] = dict(self.bounds.facts)
         facts[var] = Interval(0, None if high is None else high - 1)

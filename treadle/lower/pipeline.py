@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from treadle.expr.nodes import Instruction
+from treadle.expr.references import Instruction
 from treadle.loop.nodes import PrimFunc, func_text, verify
 from treadle.lower.expand_intrinsics import expand_intrinsics
 from treadle.lower.expand_math import expand_math

@@ -16,6 +16,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.iterations import Iterations
 from treadle.expr.nodes import Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import rewrite
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, Prefetch, PrimFunc, Seq, Stmt, Store
 from treadle.lower.simplify_loops import Walk, scope_of
@@ -121,4 +122,4 @@ def _fresh_loops(stmt: Stmt) -> Stmt:
         return None
 
     memo: dict[Expr, Expr] = {}
-    return lp.map_stmt(stmt, lambda e: ex.rewrite(e, on_load, memo), on_stmt)
+    return lp.map_stmt(stmt, lambda e: rewrite(e, on_load, memo), on_stmt)

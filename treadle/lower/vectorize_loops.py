@@ -11,6 +11,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
+from treadle.expr.traversal import rewrite, uses, walk
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import (
     Allocate,
@@ -87,21 +88,21 @@ class _Lanes:
 
     def expr(self, e: Expr) -> Expr:
         """Return an expression for all lanes."""
-        if not ex.uses(e, self.var):
+        if not uses(e, self.var):
             return e
         if e.dtype == INDEX:
             self._ramp(e)
-        for node in ex.walk(e):
+        for node in walk(e):
             if isinstance(node, ex.Load):
                 self._ramp(node.indices[0])
-        return ex.rewrite(e, lambda _: None, self._made)
+        return rewrite(e, lambda _: None, self._made)
 
     def _ramp(self, index: Expr) -> None:
         """Note an index that is evenly spaced as a ramp: one sum instead of a sum of vectors."""
-        if index in self._made or not ex.uses(index, self.var):
+        if index in self._made or not uses(index, self.var):
             return
         step, rest = decompose(index).without(self.var)
-        if step == 0 or any(ex.uses(atom, self.var) for atom in rest.terms):
+        if step == 0 or any(uses(atom, self.var) for atom in rest.terms):
             return
         start = rest.plus(decompose(self.base), step).to_expr()
         self._made[index] = ex.ramp(start, step, self.lanes)
@@ -116,13 +117,13 @@ def _is_vectorizable(body: Stmt, var: Var, *, masks: bool) -> bool:
     for s in lp.walk_stmts(body):
         if isinstance(s, (Allocate, Let, Barrier, Evaluate)):
             return False
-        if isinstance(s, For) and (s.kind == "parallel" or ex.uses(s.extent, var)):
+        if isinstance(s, For) and (s.kind == "parallel" or uses(s.extent, var)):
             return False
-        if isinstance(s, If) and ex.uses(s.cond, var) and not (masks and _is_masked_store(s)):
+        if isinstance(s, If) and uses(s.cond, var) and not (masks and _is_masked_store(s)):
             return False
-        if isinstance(s, Store) and not ex.uses(s.indices[0], var):
+        if isinstance(s, Store) and not uses(s.indices[0], var):
             return False
-        if any(n.lanes > 1 for e in lp.stmt_exprs(s) for n in ex.walk(e)):
+        if any(n.lanes > 1 for e in lp.stmt_exprs(s) for n in walk(e)):
             return False
     return True
 

@@ -17,7 +17,8 @@ import numpy as np
 from treadle import dtype as dt
 from treadle import te
 from treadle.errors import InputError, TypeMismatch
-from treadle.expr.nodes import Expr, Var, cast, free_vars
+from treadle.expr.nodes import Expr, Var, cast
+from treadle.expr.traversal import free_vars
 from treadle.graph.interpret import evaluate, leaves
 from treadle.graph.nodes import Function, topological
 from treadle.graph.operator import Attrs, Fusion, Operator, register

@@ -494,8 +494,8 @@ def _reference_arg(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
         if not a.select_last:
             found = function(in_float64(x), axis=a.axis, keepdims=a.keepdims)
         else:
-            turned = function(in_float64(np.flip(x, a.axis)), axis=a.axis, keepdims=a.keepdims)
-            found = x.shape[a.axis] - 1 - turned
+            from_end = function(in_float64(np.flip(x, a.axis)), axis=a.axis, keepdims=a.keepdims)
+            found = x.shape[a.axis] - 1 - from_end
         return np.asarray(found, np.int64)
 
     return reference

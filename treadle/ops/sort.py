@@ -268,16 +268,16 @@ class _Best:
             "t",
         )
         start = seq(assign(low, 0), assign(high, nodes.minimum(j, self.k)))
-        halve = loop(self.k.bit_length(), lambda _: self._halve(row, j, low, high), "turn")
+        halve = loop(self.k.bit_length(), lambda _: self._halve(row, j, low, high), "step")
         store = put(self.order, (row, 0, place), j)
         return If(wanted, declared([low, high], seq(start, halve, shift, store)))
 
     def _halve(self, row: Expr, j: Expr, low: Buffer, high: Buffer) -> Stmt:
-        """Return one turn of the search for the first position that `j` stands before."""
+        """Return one step of the search for the first position that `j` stands before."""
         middle = (value_of(low) + value_of(high)) // 2
         is_before = self._is_before(row, j, middle)
-        turn = If(is_before, assign(high, middle), assign(low, middle + 1))
-        return If(value_of(low) < value_of(high), turn)
+        step = If(is_before, assign(high, middle), assign(low, middle + 1))
+        return If(value_of(low) < value_of(high), step)
 
     def _is_before(self, row: Expr, j: Expr, place: Expr) -> Expr:
         there = load(self.order, (row, 0, place))

@@ -30,7 +30,7 @@ class WindowAxis:
 
     @property
     def extent(self) -> int:
-        """How many elements the window spans, gaps of the dilation included."""
+        """How many elements the window spans, skipped elements of a dilation included."""
         return (self.kernel - 1) * self.dilation + 1
 
     @property

@@ -7,6 +7,8 @@ from treadle.dtype import is_integer
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var
+from treadle.expr.traversal import leaves, walk
+from treadle.expr.vocabulary import BinaryOp
 from treadle.loop.nodes import (
     Allocate,
     Buffer,
@@ -50,7 +52,7 @@ class Facts:
     def has_hazard(self, e: Expr) -> bool:
         """True when evaluating `e` needlessly could trap: it loads, or divides integers."""
         if e not in self._hazards:
-            for node in ex.walk(e):
+            for node in walk(e):
                 if node not in self._hazards:
                     known = any(self._hazards[c] for c in node.children)
                     self._hazards[node] = known or _is_hazard(node)
@@ -58,7 +60,7 @@ class Facts:
 
     def reads(self, e: Expr) -> frozenset[int]:
         """Return the ids of the buffers that `e` reads."""
-        inside = ex.leaves(e)
+        inside = leaves(e)
         found = self._reads.get(inside)
         if found is None:
             found = frozenset(id(leaf) for leaf in inside if not isinstance(leaf, Var))
@@ -114,8 +116,8 @@ def captures(stmt: Stmt) -> tuple[list[Buffer], list[Var]]:
         if isinstance(s, (Store, Prefetch)):
             buffers.setdefault(id(s.buffer), s.buffer)
         for root in stmt_exprs(s):
-            inside = ex.leaves(root)
-            for node in ex.walk(root) if not inside <= seen else ():
+            inside = leaves(root)
+            for node in walk(root) if not inside <= seen else ():
                 if isinstance(node, Load):
                     source = buffer_of(node.source)
                     buffers.setdefault(id(source), source)
@@ -146,7 +148,7 @@ def linear_parts(index: Expr) -> tuple[Expr, Expr] | None:
     return _fold(index.op, a[0], b[0]), _fold(index.op, a[1], b[1])
 
 
-def _fold(op: ex.BinaryOp, a: Expr, b: Expr) -> Expr:
+def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr:
     x, y = ex.int_value(a), ex.int_value(b)
     if x is not None and y is not None:
         return Const.of(x + y if op == "add" else x - y if op == "sub" else x * y)

@@ -137,7 +137,7 @@ class Knob:
 
     @property
     def next_best(self) -> int | None:
-        """The place of the candidate that is the cheapest beside the value; None if there is none.
+        """The place of the cheapest candidate other than the value; None if there is none.
 
         Of equal ones the first.
         """

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
+from treadle.expr.conditions import all_of, any_of
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, convert
+from treadle.expr.traversal import walk
 from treadle.te.operations import (
     BuildFn,
     ComputeOp,
@@ -158,7 +160,7 @@ def _always_evaluated(body: Iterable[Expr]) -> list[Expr]:
 
 
 def _check_body(body: Expr, name: str) -> Expr:
-    for n in nodes.walk(body):
+    for n in walk(body):
         if isinstance(n, Reduce) and n is not body:
             raise TypeMismatch(
                 f"the reduction inside {name} is not the whole body",
@@ -174,12 +176,12 @@ def if_then_else(cond: ExprLike, t: ExprLike, f: ExprLike) -> Expr:
 
 def all(*args: Expr) -> Expr:
     """Return the conjunction of conditions."""
-    return nodes.all_of(args)
+    return all_of(args)
 
 
 def any(*args: Expr) -> Expr:
     """Return the disjunction of conditions."""
-    return nodes.any_of(args)
+    return any_of(args)
 
 
 def min_value(dtype: str) -> Expr:

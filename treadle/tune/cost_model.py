@@ -46,12 +46,12 @@ _REFERENCES = 256
 
 _ROUNDS = 40
 _LEARNING = {
-    "max_depth": 5,
+    "max_depth": 4,
     "eta": 0.2,
     "min_child_weight": 1.0,
     "gamma": 0.0,
     "tree_method": "hist",
-    "max_bin": 64,
+    "max_bin": 32,
     "nthread": 1,
     "seed": 0,
     "verbosity": 0,
@@ -95,7 +95,8 @@ class TreeModel:
     """Gradient-boosted trees over features.
 
     `objective` "reg" learns the speed relative to the best of the group, "rank" ("rank-binary" in
-    v0.8's words) which of two is faster. Training is on one thread: some 50 ms for 1,000 rows.
+    v0.8's words) which of two is faster. Training is on one thread: 50 ms for 1,000 rows of 100
+    columns on a core of Zen 4.
 
     Raises: UsageError where the objective is none of these, or xgboost is not installed.
     """

@@ -10,16 +10,19 @@ evolution from the best measured ones that of Ansor (Zheng et al., OSDI 2020).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treadle.tune.cost_model import Scorer
+from treadle.tune.genetic import Genetic
 from treadle.tune.history import Candidate, History
 
 _NOISE = 0.2
-"""The scale of the chance added to scores, in deviations: equally good ones take turns."""
+"""The scale of what chance adds to a learned score, in deviations: so that not all of a batch are
+variants of the one that the model likes best."""
 
 
 class _Guide(Generic[Candidate]):
@@ -45,7 +48,8 @@ class _Guide(Generic[Candidate]):
         random = self._history.random
         fresh = [c for c in self._found if not self._history.is_seen(c)]
         scores = np.array([self._found[c] for c in fresh])
-        order = np.argsort(-(scores + random.gumbel(scale=_NOISE, size=len(fresh))), kind="stable")
+        noise = _NOISE if self._scorer.is_fitted else 0.0
+        order = np.argsort(-(scores + random.gumbel(scale=noise, size=len(fresh))), kind="stable")
         kept = int((random.random(count) >= chance).sum())
         return [fresh[i] for i in order[:kept].tolist()]
 
@@ -54,7 +58,9 @@ class Evolutionary(Generic[Candidate]):
     """Lets a population evolve by score for some generations.
 
     It begins with the fastest measured ones and others drawn at random. The parents of the next
-    generation are the better of three drawn (tournaments); a tenth stays as it is.
+    generation are the better of three drawn (tournaments); a tenth stays as it is. While no model
+    has learned anything, half of what it wants are children of measured ones (`Genetic`): estimates
+    that are wrong would never be found out.
     """
 
     uses_start = True
@@ -73,6 +79,7 @@ class Evolutionary(Generic[Candidate]):
         self._generations = generations
         self._chance = chance
         self._crossed = crossed
+        self._unguided: Genetic[Candidate] = Genetic(chance=0.0)
         self._fitted = 0
 
     def pick(self, history: History[Candidate], count: int) -> Iterable[Candidate]:
@@ -87,7 +94,10 @@ class Evolutionary(Generic[Candidate]):
                 break
             population = self._next(history, population, guide.score(population))
         guide.score(population)
-        return guide.wishes(count, self._chance)
+        if self._scorer.is_fitted:
+            return guide.wishes(count, self._chance)
+        half = guide.wishes(count - count // 2, self._chance)
+        return chain(half, self._unguided.pick(history, count // 2))
 
     def _next(
         self,
@@ -138,7 +148,7 @@ class Annealing(Generic[Candidate]):
         scorer: Scorer[Candidate],
         *,
         chains: int = 96,
-        steps: int = 20,
+        steps: int = 16,
         chance: float = 0.1,
     ) -> None:
         self._scorer = scorer

@@ -12,14 +12,18 @@ from treadle.te.knobs import Value
 from treadle.tune.paths import Ints, entries, size_number
 from treadle.tune.space import Floats
 
+_SHARED = 4
+"""Columns that knobs share which became known later."""
+
 
 class KnobColumns:
     """The columns of the features of a space: laid out once, by the knobs and values then known.
 
     Of every knob: a column per number of its values (yes is 1; log2 of what counts something), one
     per text, where there are several numbers their product, and the logarithm of the value's
-    analytic cost over the least. Then the sums of these logarithms: of all knobs, and of those that
-    became known later, which have no columns of their own. What a path has no knob for is 0.
+    analytic cost over the least. Then the sum of these logarithms over all knobs. Knobs that became
+    known later have no columns of their own: they share four, and one for their costs. What a path
+    has no knob for is 0.
     """
 
     def __init__(self, knobs: Sequence[str], values: Sequence[tuple[str, Value]]) -> None:
@@ -28,6 +32,7 @@ class KnobColumns:
             _Layout([value for name, value in values if name == knob]) for knob in knobs
         ]
         self._tables: list[Floats] = []
+        self._weights = np.zeros(1, np.float32)
         self._known = 0
 
     @property
@@ -38,7 +43,8 @@ class KnobColumns:
             for knob, layout in zip(self._knobs, self._layouts, strict=True)
             for name in (*layout.names, "cost")
         ]
-        return [*own, "cost", "cost of other knobs"]
+        others = [f"other knobs {i}" for i in range(_SHARED)]
+        return [*own, "cost", *others, "cost of other knobs"]
 
     def rows(
         self,
@@ -53,12 +59,15 @@ class KnobColumns:
         """
         if self._known != len(values):
             self._tables = [layout.table(values) for layout in self._layouts]
+            self._weights = np.array([*(_weight(value) for _, value in values), 0.0], np.float32)
             self._known = len(values)
         count = len(self._knobs)
         parts: list[NDArray[np.generic]] = []
         for k, table in enumerate(self._tables):
             parts += [table[choices[:, k]], excess[:, k : k + 1]]
         parts.append(excess.sum(axis=1, keepdims=True))
+        others = self._weights[choices[:, count:]]
+        parts += [others[:, i::_SHARED].sum(axis=1, keepdims=True) for i in range(_SHARED)]
         parts.append(excess[:, count:].sum(axis=1, keepdims=True))
         return np.concatenate(parts, axis=1).astype(np.float32)
 
@@ -91,3 +100,9 @@ class _Layout:
             if self.has_product:
                 row[-1] = row[: self.width].sum()
         return table
+
+
+def _weight(value: Value) -> float:
+    """Return a value as one number that is not 0."""
+    numbers = (0.5 * len(e) if isinstance(e, str) else size_number(e) for e in entries(value))
+    return 1.0 + sum(numbers)

@@ -79,11 +79,18 @@ class TaskState:
         if record.seconds and record.time < self.seconds:
             self.best = record
         if record.error:
-            kind = record.error.split("\n")[0].split(": max")[0]
-            self.failures[kind] += 1
-            self.first_failures.setdefault(kind, record)
+            self._fail(record)
         if self.failed:
             self.progress.is_done = True
+
+    def refuse(self, error: str) -> None:
+        """Take note of a candidate that its template refuses to schedule: it is no trial."""
+        self._fail(Record(self.task.name, str(self.task.target), DEFAULTS, error=error))
+
+    def _fail(self, record: Record) -> None:
+        kind = record.error.split("\n")[0].split(": max")[0]
+        self.failures[kind] += 1
+        self.first_failures.setdefault(kind, record)
 
 
 def total_seconds(states: Sequence[TaskState], *, default: bool = False) -> float:

@@ -20,6 +20,7 @@ import numpy as np
 from treadle.build.kernel import ObjectCode
 from treadle.build.kernel_cache import compiler_digest
 from treadle.build.records import Record
+from treadle.errors import TreadleError
 from treadle.target.host import usable_cores
 from treadle.te.choice import Choice
 from treadle.te.knobs import DEFAULTS
@@ -227,7 +228,7 @@ class Tuner:
         with builders, Runner(tasks, options.measure) as runner:
             while True:
                 self._fill(builders, 2 * count)
-                if not self._flying:
+                if not self._flying or self._out_of_time:
                     break
                 for built in builders.results(0.5):
                     self._finish(self._flying.pop(built.ticket), built, builders, runner)
@@ -298,9 +299,9 @@ class Tuner:
                 if not found:
                     break
                 for candidate in found:
-                    choice = arm.space.choice(candidate)
+                    choice = _choice(state, arm, candidate)
                     if choice is None:
-                        arm.search.tell([candidate], [inf])
+                        arm.search.tell([candidate], [None])
                         invalid += 1
                     else:
                         self._waiting.append(_Trial(state, arm, candidate, choice))
@@ -393,6 +394,16 @@ class Tuner:
         limit = inf if state.default is None else state.default
         ran = sorted((r for r in state.trials if r.time < limit), key=lambda r: r.time)
         return ran[:_FINALISTS]
+
+
+def _choice(state: TaskState, arm: Arm, candidate: Any) -> Choice | None:
+    """Return what a candidate stands for; None where it turns out to be none, or is refused."""
+    try:
+        found: Choice | None = arm.space.choice(candidate)
+    except TreadleError as error:
+        state.refuse(error.problem)
+        return None
+    return found
 
 
 def _kind_of(task: Task) -> str:

@@ -16,7 +16,7 @@ from treadle.frontend.builders.basic import broadcast, dims_of, scalar_like
 from treadle.frontend.builders.windows import Window, padded_where_symbolic, window_of
 from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.graph.types import Dim, known_sizes, normal_size, tensor_type
-from treadle.ops import elementwise, movement, pool
+from treadle.ops import elementwise, indexing, pool
 from treadle.ops import reduce as reductions
 
 
@@ -157,7 +157,7 @@ def _reduced_by_windows(
     """
     for axis, size in enumerate(sizes, start=2):
         places, inside = _adaptive_windows(known_sizes(dims_of(x)[axis : axis + 1])[0], size)
-        x = reduce(movement.gather(x, Constant.of(places), axis=axis), inside, axis + 1)
+        x = reduce(indexing.gather(x, Constant.of(places), axis=axis), inside, axis + 1)
     return x
 
 

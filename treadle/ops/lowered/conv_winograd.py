@@ -138,11 +138,11 @@ def output_forms(m: Sequence[Expr], tile: int) -> list[Expr]:
     points = POINTS[len(m)]
     zero = _has_zero(len(m))
     pairs = [(m[zero + 2 * i], m[zero + 1 + 2 * i]) for i in range(len(points))]
-    sums, gaps = [a + b for a, b in pairs], [a - b for a, b in pairs]
+    sums, differences = [a + b for a, b in pairs], [a - b for a, b in pairs]
     rows = []
     for k in range(tile):
         start = m[0] if k == 0 and zero else m[-1] if k == tile - 1 else None
-        rows.append(_power_sum([p**k for p in points], gaps if k % 2 else sums, start))
+        rows.append(_power_sum([p**k for p in points], differences if k % 2 else sums, start))
     return rows
 
 

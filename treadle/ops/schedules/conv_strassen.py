@@ -6,7 +6,8 @@ parallel over parts of the image and pairs of panels: per product, per tile of p
                                registers over half of the channels; all positions of the part, four
                                at a time of the seven products; the tail
 
-The sums of a part are read by the core that made them, as far as parts are dealt out evenly.
+The accumulators of a part are read by the core that made them, as far as parts are distributed
+evenly.
 """
 
 from __future__ import annotations

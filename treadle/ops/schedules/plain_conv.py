@@ -63,9 +63,9 @@ def _schedule_alone(group: Group, sums: Stage, target: Target, knobs: Knobs) -> 
     _compute_inside(sums, local, group, target, knobs)
 
 
-def _roots(group: Group, besides: tuple[Stage, ...], target: Target, knobs: Knobs) -> None:
+def _roots(group: Group, without: tuple[Stage, ...], target: Target, knobs: Knobs) -> None:
     for stage in live_stages(group.schedule):
-        if not any(stage is b for b in besides):
+        if not any(stage is b for b in without):
             injective(group.schedule, stage, target, knobs)
 
 

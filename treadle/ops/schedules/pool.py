@@ -30,7 +30,7 @@ _MOST_TAPS = 16
 _STRIP = 4
 """Windows side by side that share what they read, where vectors run along channels."""
 _TASKS_PER_CORE = 4
-"""Channels are dealt out to the threads where there are this many, else rows."""
+"""Channels are distributed to the threads where there are this many, else rows."""
 
 
 def schedule_pool(group: Group, target: Target, knobs: Knobs) -> None:

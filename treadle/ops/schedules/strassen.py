@@ -54,8 +54,8 @@ def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None
     for stage in (by_lane, largest):
         stage.compute_at(blocks, place)
     op = compute_of(by_lane)
-    *rows, down, place_in_turn = op.axis
-    vector, lane = by_lane.split(place_in_turn, factor=lanes)
+    *rows, down, interleaved = op.axis
+    vector, lane = by_lane.split(interleaved, factor=lanes)
     by_lane.reorder(*rows, down, *op.reduce_axis, vector, lane)
     by_lane.unroll(vector)
     by_lane.vectorize(lane)

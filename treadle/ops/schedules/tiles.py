@@ -95,7 +95,7 @@ def pick_window_tile(
 
     A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. With `taps`
     those that meet only zeros are skipped. The weights of a tile, `reduction` vectors for each of
-    its own, may come from far. Ties go to the flatter tile, then to the larger one.
+    its own, may come from level 3 or memory. Ties go to the flatter tile, then to the larger one.
     """
     image = (height, width, vectors)
 

@@ -19,10 +19,11 @@ from itertools import pairwise
 
 from treadle.graph.nodes import Call, Node
 from treadle.graph.types import TensorType, tensor_type
+from treadle.ops.indexing import gather
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import gather, reshape, transpose
 from treadle.ops.norm import SoftmaxAttrs, softmax
-from treadle.optimize.moves import reshaped
+from treadle.ops.reshaping import reshape, transpose
+from treadle.optimize.movement_rules import reshaped
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
 Shape = tuple[int, ...]
@@ -140,7 +141,7 @@ def swapped_operand(node: Node) -> Node | None:
 
 
 def _stack(node: Node) -> Node | None:
-    """Return the value whose axes before the last two are merged; of its turned matrices, too."""
+    """Return the value whose axes before the last two are merged; transposed, where it is."""
     merged = swapped_operand(node)
     if merged is not None:
         value = _stack(merged) if _reshape_factors(merged) is not None else None

@@ -9,10 +9,10 @@ from tests.optimize.cases import assert_same, constant, function, var
 from tests.targets import AVX2 as TARGET
 from treadle.graph.nodes import Call, Function, Node, topological
 from treadle.graph.operator import Operator
+from treadle.ops.activation import gelu
 from treadle.ops.conv import conv
-from treadle.ops.elementwise import gelu
 from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
-from treadle.ops.movement import reshape, transpose
+from treadle.ops.reshaping import reshape, transpose
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.layout import choose_layouts
 

@@ -5,7 +5,7 @@
 2. transpose of an unpack that brings the channels to the end -> transpose, reshape
 
 Either way may reshape the image in between: [n, h * w, c] for tokens. What is left moves whole
-blocks, vectors in memory, in one kernel instead of two that turn the tensor twice.
+blocks, vectors in memory, in one kernel instead of two that transpose the tensor twice.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from math import prod
 from treadle.graph.nodes import Call, Node
 from treadle.graph.types import Dim, same_dim
 from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
-from treadle.ops.movement import reshape, transpose
-from treadle.optimize.moves import shape_of
+from treadle.ops.reshaping import reshape, transpose
+from treadle.optimize.movement_rules import shape_of
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
 
@@ -67,8 +67,8 @@ def _unpack_to_end(call: Call, uses: Uses) -> Node | None:
     if len(known) < 2 or prod(known) != attrs_of(unpacked).channels:
         return None
     last = len(shape) - 1
-    turned = transpose(blocked, perm=(0, *range(2, last), 1, last), origin=unpacked.origin)
-    return reshape(turned, shape=shape_of(call), origin=call.origin)
+    transposed = transpose(blocked, perm=(0, *range(2, last), 1, last), origin=unpacked.origin)
+    return reshape(transposed, shape=shape_of(call), origin=call.origin)
 
 
 RULES = (

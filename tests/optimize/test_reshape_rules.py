@@ -12,11 +12,12 @@ import pytest
 from tests.optimize.cases import function, var
 from tests.optimize.conftest import Check
 from treadle.graph.nodes import Constant, Function
+from treadle.ops.indexing import gather
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import gather, reshape, transpose
 from treadle.ops.norm import softmax
-from treadle.optimize import axes
-from treadle.optimize.axes import factors_of
+from treadle.ops.reshaping import reshape, transpose
+from treadle.optimize import reshape_rules
+from treadle.optimize.reshape_rules import factors_of
 from treadle.optimize.rule import apply_rules
 
 x = var("x", 2, 3, 4, 5)
@@ -68,7 +69,7 @@ def _params(before: Function) -> Function:
 
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str, check_rule: Check) -> None:
-    check_rule(f"axes_{name}", _params(CASES[name]()), axes.RULES)
+    check_rule(f"reshape_rules_{name}", _params(CASES[name]()), reshape_rules.RULES)
 
 
 UNCHANGED: dict[str, Callable[[], Function]] = {
@@ -86,7 +87,7 @@ UNCHANGED: dict[str, Callable[[], Function]] = {
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_unchanged(name: str) -> None:
     before = UNCHANGED[name]()
-    assert apply_rules(before, axes.RULES) is before
+    assert apply_rules(before, reshape_rules.RULES) is before
 
 
 def test_factors_multiply_to_both_shapes() -> None:

@@ -15,15 +15,15 @@ from treadle.graph.text import function_text
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import add, erf, multiply, relu
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import reshape
 from treadle.ops.norm import layer_norm
-from treadle.optimize import moves, rows
+from treadle.ops.reshaping import reshape
+from treadle.optimize import flatten_rules, movement_rules
 from treadle.optimize.fuse import fuse
 from treadle.optimize.rule import apply_rules
 
 x = var("x", 2, 3, 4)
 m = var("m", 6, 4)
-RULES = (*moves.RULES, *rows.RULES)
+RULES = (*movement_rules.RULES, *flatten_rules.RULES)
 
 
 def _network() -> Function:
@@ -54,7 +54,7 @@ CASES: dict[str, Callable[[], Function]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str, check_rule: Check) -> None:
-    check_rule(f"rows_{name}", CASES[name](), RULES, rtol=1e-6)
+    check_rule(f"flatten_rules_{name}", CASES[name](), RULES, rtol=1e-6)
 
 
 def test_a_product_takes_bias_activation_and_residual_sum() -> None:
@@ -93,12 +93,12 @@ UNCHANGED: dict[str, Callable[[], Function]] = {
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_unchanged(name: str) -> None:
     before = UNCHANGED[name]()
-    assert apply_rules(before, rows.RULES) is before
+    assert apply_rules(before, flatten_rules.RULES) is before
 
 
 def test_symbolic_rows_become_rows_of_a_matrix() -> None:
     v = var("v", Symbol("n"), 3, 4)
     before = function(matmul(v, constant(4, 5)), params=[v])
-    text = function_text(apply_rules(before, rows.RULES))
+    text = function_text(apply_rules(before, flatten_rules.RULES))
     assert "reshape(%v, shape=((n * 3), 4)) : float32[(n * 3), 4]" in text
     assert ": float32[n, 3, 5]" in text

@@ -34,18 +34,10 @@ from treadle.graph.broadcasting import stretches
 from treadle.graph.nodes import Call, Constant, Node, Tuple
 from treadle.graph.operator import Fusion, Operator
 from treadle.graph.types import Dim, same_dim, tensor_type
-from treadle.ops import elementwise
-from treadle.ops.movement import (
-    SliceAttrs,
-    broadcast_to,
-    concat,
-    gather,
-    pad,
-    reshape,
-    slice_,
-    split,
-    transpose,
-)
+from treadle.ops import activation, elementwise
+from treadle.ops.indexing import gather
+from treadle.ops.movement import SliceAttrs, concat, pad, slice_, split
+from treadle.ops.reshaping import broadcast_to, reshape, transpose
 from treadle.optimize.rule import Rule, Uses, attrs_of, with_arguments
 
 
@@ -181,8 +173,8 @@ def _lift_above_moves(call: Call, uses: Uses) -> Node | None:
     while isinstance(value, Call) and value.op in (transpose, reshape) and uses.is_single(value):
         moves.append(value)
         value = value.args[0]
-    is_turned = any(move.op is transpose for move in moves)
-    if not is_turned or not isinstance(call.op, Operator) or not _takes_tail(value, uses):
+    is_transposed = any(move.op is transpose for move in moves)
+    if not is_transposed or not isinstance(call.op, Operator) or not _takes_tail(value, uses):
         return None
     made: Node = call.op.call(call.attrs, (value,), origin=call.origin)
     for move in reversed(moves):
@@ -200,7 +192,8 @@ def _takes_tail(node: Node, uses: Uses) -> bool:
 
 
 def _elementwise_of(kind: Fusion) -> tuple[Operator[Any], ...]:
-    found = (v for v in vars(elementwise).values() if isinstance(v, Operator))
+    families = (*vars(elementwise).values(), *vars(activation).values())
+    found = (v for v in families if isinstance(v, Operator))
     return tuple(op for op in found if op.fusion is kind)
 
 

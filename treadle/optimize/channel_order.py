@@ -16,12 +16,12 @@ from treadle.graph.arrays import in_place
 from treadle.graph.nodes import Constant, DeferredConstant
 from treadle.runtime.pages import release_pages
 
-GAP = -1
+PADDING = -1
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelOrder:
-    """`places[p]` is the channel at physical place p (block p // block), or GAP."""
+    """`places[p]` is the channel at physical place p (block p // block), or PADDING."""
 
     places: tuple[int, ...]
     block: int
@@ -29,15 +29,15 @@ class ChannelOrder:
     @staticmethod
     def natural(channels: int, block: int) -> ChannelOrder:
         """Return channels in order, padding at the end."""
-        gaps = (GAP,) * (-channels % block)
-        return ChannelOrder((*range(channels), *gaps), block)
+        padding = (PADDING,) * (-channels % block)
+        return ChannelOrder((*range(channels), *padding), block)
 
     @staticmethod
     def spread(groups: int, per_group: int, block: int) -> ChannelOrder:
         """Return channels in order, every group in blocks of its own."""
-        gaps = (GAP,) * (-per_group % block)
+        padding = (PADDING,) * (-per_group % block)
         starts = range(0, groups * per_group, per_group)
-        places = [p for start in starts for p in (*range(start, start + per_group), *gaps)]
+        places = [p for start in starts for p in (*range(start, start + per_group), *padding)]
         return ChannelOrder(tuple(places), block)
 
     @property
@@ -54,23 +54,23 @@ class ChannelOrder:
     @property
     def channels(self) -> int:
         """The number of channels held."""
-        return sum(p != GAP for p in self.places)
+        return sum(p != PADDING for p in self.places)
 
     @property
     def has_gaps(self) -> bool:
         """True when some places are padding."""
-        return GAP in self.places
+        return PADDING in self.places
 
     @property
     def unused(self) -> int:
         """How many places at the end of the last block are padding."""
         last = self.places[-self.block :]
-        return next((k for k, p in enumerate(reversed(last)) if p != GAP), 0)
+        return next((k for k, p in enumerate(reversed(last)) if p != PADDING), 0)
 
     def position_of(self) -> np.ndarray:
         """Return the place of every channel: int64[channels]."""
         places = np.asarray(self.places)
-        held = np.nonzero(places != GAP)[0]
+        held = np.nonzero(places != PADDING)[0]
         position = np.empty(self.channels, np.int64)
         position[places[held]] = held
         return position
@@ -86,7 +86,7 @@ class ChannelOrder:
         for at, channel in enumerate(order.places):
             block, lane = divmod(last, self.block)
             last = block * self.block + (lane + 1) % self.block
-            last = last if channel == GAP else int(position[channel])
+            last = last if channel == PADDING else int(position[channel])
             held[at] = last
         return held
 
@@ -94,13 +94,13 @@ class ChannelOrder:
         """Return the order in which channel j is what was channel `picked[j]` (a permutation)."""
         new_name = np.empty(len(picked), np.int64)
         new_name[picked] = np.arange(len(picked))
-        places = tuple(GAP if p == GAP else int(new_name[p]) for p in self.places)
+        places = tuple(PADDING if p == PADDING else int(new_name[p]) for p in self.places)
         return ChannelOrder(places, self.block)
 
     def followed_by(self, other: ChannelOrder) -> ChannelOrder:
         """Return the order of two blocked tensors joined along their channels."""
         shift = self.channels
-        moved = tuple(GAP if p == GAP else p + shift for p in other.places)
+        moved = tuple(PADDING if p == PADDING else p + shift for p in other.places)
         return ChannelOrder(self.places + moved, self.block)
 
 
@@ -121,14 +121,14 @@ def runs_of(places: np.ndarray, block: int) -> np.ndarray:
 
 
 def arranged(value: np.ndarray, axis: int, order: ChannelOrder) -> np.ndarray:
-    """Return `value` with `axis` put into an order, zeros in the gaps."""
+    """Return `value` with `axis` put into an order, zeros in padding lanes."""
     if order.is_natural and not order.has_gaps:
         return value
     places = np.asarray(order.places)
     shape = list(value.shape)
     shape[axis] = len(places)
     result = np.zeros(shape, value.dtype)
-    held = np.nonzero(places != GAP)[0]
+    held = np.nonzero(places != PADDING)[0]
     np.moveaxis(result, axis, 0)[held] = np.moveaxis(value, axis, 0)[places[held]]
     return result
 

@@ -20,7 +20,7 @@ from treadle.expr import nodes
 from treadle.expr.nodes import Expr, call, cast, select
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Type
-from treadle.ops.from_scalar import broadcast_size
+from treadle.ops.elementwise_factory import broadcast_size
 from treadle.ops.numeric import SPECIAL_FLOATS, check_elements
 from treadle.te.operations import Tensor
 

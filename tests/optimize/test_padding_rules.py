@@ -13,9 +13,10 @@ from tests.optimize.conftest import Check
 from treadle.graph.nodes import Call, Function, Node
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import add, relu, sigmoid
-from treadle.ops.movement import pad, reshape
+from treadle.ops.movement import pad
 from treadle.ops.pool import avg_pool
-from treadle.optimize import windows
+from treadle.ops.reshaping import reshape
+from treadle.optimize import padding_rules
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.rule import apply_rules
 
@@ -71,7 +72,7 @@ CASES: dict[str, Callable[[], Function]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str, check_rule: Check) -> None:
-    check_rule(f"windows_{name}", CASES[name](), windows.RULES, rtol=1e-6)
+    check_rule(f"padding_rules_{name}", CASES[name](), padding_rules.RULES, rtol=1e-6)
 
 
 UNCHANGED: dict[str, Callable[[], Function]] = {
@@ -101,7 +102,7 @@ UNCHANGED: dict[str, Callable[[], Function]] = {
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_unchanged(name: str) -> None:
     before = UNCHANGED[name]()
-    assert apply_rules(before, windows.RULES) is before
+    assert apply_rules(before, padding_rules.RULES) is before
 
 
 def test_one_axis_convolutions_stay_together() -> None:

@@ -21,9 +21,10 @@ from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import Dim, same_dim, tensor_type
 from treadle.ops import elementwise
 from treadle.ops.conv import conv
-from treadle.ops.movement import pad, reshape, slice_
+from treadle.ops.movement import pad, slice_
 from treadle.ops.pool import avg_pool
-from treadle.optimize.moves import has_same_shape, reshaped, shape_of
+from treadle.ops.reshaping import reshape
+from treadle.optimize.movement_rules import has_same_shape, reshaped, shape_of
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
 

@@ -9,8 +9,8 @@ import random
 import numpy as np
 import pytest
 
-from treadle.optimize.channels import (
-    GAP,
+from treadle.optimize.channel_order import (
+    PADDING,
     ChannelOrder,
     arranged,
     merge_groups,
@@ -50,7 +50,7 @@ def orders() -> list[ChannelOrder]:
 
 def held(order: ChannelOrder, value: np.ndarray) -> np.ndarray:
     """The blocked form of a vector of channels, written place by place."""
-    return np.array([0 if p == GAP else value[p] for p in order.places])
+    return np.array([0 if p == PADDING else value[p] for p in order.places])
 
 
 @pytest.mark.parametrize("order", orders(), ids=lambda o: "".join(map(str, o.places))[:30])
@@ -58,7 +58,7 @@ def test_orders_are_permutations_with_gaps(order: ChannelOrder) -> None:
     values = np.arange(1, order.channels + 1)
     packed = held(order, values)
     np.testing.assert_array_equal(packed[order.position_of()], values)
-    assert sorted(p for p in order.places if p != GAP) == list(range(order.channels))
+    assert sorted(p for p in order.places if p != PADDING) == list(range(order.channels))
     np.testing.assert_array_equal(arranged(values, 0, order), packed)
     assert order.has_gaps == (len(order.places) > order.channels)
     assert order.is_natural == (list(order.places[: order.channels]) == list(range(order.channels)))
@@ -92,7 +92,7 @@ def test_places_and_runs_move_every_channel() -> None:
 
 
 def test_a_gap_starts_no_run() -> None:
-    order = ChannelOrder((GAP, 0, 1, GAP, GAP, GAP, 2, 3), 4)
+    order = ChannelOrder((PADDING, 0, 1, PADDING, PADDING, PADDING, 2, 3), 4)
     natural = ChannelOrder.natural(4, 4)
     assert natural.places_of(order).tolist() == [0, 0, 1, 2, 3, 0, 2, 3]
     assert natural.places_of(natural).tolist() == [0, 1, 2, 3]
@@ -121,9 +121,9 @@ def test_pack_channels_and_depthwise() -> None:
         assert filters.shape == (order.chunks, 3, 2, order.block)
         for place, channel in enumerate(order.places):
             chunk, lane = divmod(place, order.block)
-            want = 0 if channel == GAP else x[:, channel]
+            want = 0 if channel == PADDING else x[:, channel]
             np.testing.assert_array_equal(packed[:, chunk, :, :, lane], want)
-            want = 0 if channel == GAP else w[channel, 0]
+            want = 0 if channel == PADDING else w[channel, 0]
             np.testing.assert_array_equal(filters[chunk, :, :, lane], want)
 
 
@@ -175,6 +175,6 @@ def test_panels(rows: int, columns: int, width: int) -> None:
 
 def test_spread_puts_every_group_in_blocks_of_its_own() -> None:
     order = ChannelOrder.spread(2, 3, 4)
-    assert order.places == (0, 1, 2, GAP, 3, 4, 5, GAP)
+    assert order.places == (0, 1, 2, PADDING, 3, 4, 5, PADDING)
     assert ChannelOrder.spread(2, 4, 4) == ChannelOrder.natural(8, 4)
     assert ChannelOrder.spread(1, 5, 4) == ChannelOrder.natural(5, 4)

@@ -12,18 +12,12 @@ from tests.optimize.cases import constant, function, var
 from tests.optimize.conftest import Check
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Constant, Function, TupleItem
-from treadle.ops.elementwise import add, exp, leaky_relu, relu
-from treadle.ops.movement import (
-    broadcast_to,
-    concat,
-    gather,
-    pad,
-    reshape,
-    slice_,
-    split,
-    transpose,
-)
-from treadle.optimize import moves
+from treadle.ops.activation import leaky_relu
+from treadle.ops.elementwise import add, exp, relu
+from treadle.ops.indexing import gather
+from treadle.ops.movement import concat, pad, slice_, split
+from treadle.ops.reshaping import broadcast_to, reshape, transpose
+from treadle.optimize import movement_rules
 from treadle.optimize.rule import apply_rules
 
 x = var("x", 2, 3, 4)
@@ -91,7 +85,7 @@ CASES: dict[str, Callable[[], Function]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str, check_rule: Check) -> None:
-    check_rule(f"moves_{name}", CASES[name](), moves.RULES)
+    check_rule(f"movement_rules_{name}", CASES[name](), movement_rules.RULES)
 
 
 def _shared_move() -> Function:
@@ -137,18 +131,18 @@ UNCHANGED: dict[str, Callable[[], Function]] = {
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_unchanged(name: str) -> None:
     before = UNCHANGED[name]()
-    assert apply_rules(before, moves.RULES) is before
+    assert apply_rules(before, movement_rules.RULES) is before
 
 
 def test_concat_used_twice_stays() -> None:
     inner = concat(x, x, axis=1)
     before = function(concat(inner, x, axis=1), relu(inner), params=[x])
-    assert apply_rules(before, moves.RULES) is before
+    assert apply_rules(before, movement_rules.RULES) is before
 
 
 def test_symbolic_sizes() -> None:
     n = Symbol("n")
     v = var("v", n, 6)
     before = function(relu(reshape(reshape(v, shape=(n, 2, 3)), shape=(n, 6))), params=[v])
-    after = apply_rules(before, moves.RULES)
+    after = apply_rules(before, movement_rules.RULES)
     assert after.body.args == (v,)  # type: ignore[union-attr]

@@ -21,9 +21,9 @@ from treadle.graph.operator import POINTWISE, Fusion, Operator
 from treadle.graph.types import TensorType, product_of, same_dim, tensor_type
 from treadle.ops import elementwise
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import reshape
 from treadle.ops.norm import LayerNormAttrs, layer_norm, rms_norm
-from treadle.optimize.moves import reshaped
+from treadle.ops.reshaping import reshape
+from treadle.optimize.movement_rules import reshaped
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
 _WORK = (*POINTWISE, Fusion.ANCHOR, Fusion.REDUCE)
