@@ -16,6 +16,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, Var
+from treadle.expr.traversal import walk
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Buffer, PrimFunc, Stmt
 
@@ -67,7 +68,7 @@ class _Machine:
         if isinstance(s, lp.Allocate):
             return self._allocate(s)
         if isinstance(s, lp.Prefetch):
-            return self._seq([])
+            return self._prefetch(s)
         if isinstance(s, lp.Let):
             return self._let(s)
         if isinstance(s, lp.Evaluate):
@@ -98,6 +99,16 @@ class _Machine:
                 frame[var] = i
                 body(frame)
             frame.pop(var, None)
+
+        return execute
+
+    def _prefetch(self, s: lp.Prefetch) -> Run:
+        """A hint changes nothing, but its address is computed: it must have one."""
+        indices = [self.expr(i) for i in s.indices]
+
+        def execute(frame: Frame) -> None:
+            for index in indices:
+                index(frame, 0)
 
         return execute
 
@@ -156,7 +167,7 @@ class _Machine:
     # -- expressions -----------------------------------------------------------------------------
 
     def expr(self, e: Expr) -> Eval:
-        for node in nodes.walk(e):
+        for node in walk(e):
             if node not in self.cache:
                 self.cache[node] = self._expr(node)
         return self.cache[e]

@@ -17,7 +17,8 @@ import treadle
 from treadle.build.group import lower_group
 from treadle.build.sizes import size_from_json, size_to_json
 from treadle.errors import InputError
-from treadle.expr.nodes import Select, Var, walk
+from treadle.expr.nodes import Select, Var
+from treadle.expr.traversal import walk
 from treadle.graph.broadcasting import common_dim
 from treadle.graph.nodes import Call, Function, topological
 from treadle.graph.types import same_dim
@@ -136,6 +137,41 @@ def test_extents_that_are_sometimes_1(name: str, level: int) -> None:
         (made,) = executable.run(inputs)
         assert made.shape == wanted.shape
         np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-5)
+
+
+IMAGE = "(float[b, 3, 5, 5] x, float[1, 3, 2, 2] w, float[c] v) => (float[b, k, h, l] z) "
+ROWS = "(float[b, 1] x, float[c] v) => (float[b, d] z) "
+VECTORS = {
+    "Conv": IMAGE + "{ z = Conv(x, w, v) }",
+    "ConvTranspose": "(float[b, 3, 5, 5] x, float[3, 1, 2, 2] w, float[c] v) => "
+    "(float[b, k, h, l] z) { z = ConvTranspose(x, w, v) }",
+    "GroupNormalization": "(float[b, 1, 4] x, float[c] v) => (float[b, k, 4] z) "
+    "{ z = GroupNormalization<num_groups = 1>(x, v, v) }",
+    "DeformConv": "(float[b, 1, 3, 3] x, float[1, 1, 2, 2] w, float[b, 8, 2, 2] o, float[c] v) => "
+    "(float[b, k, 2, 2] z) { z = DeformConv(x, w, o, v) }",
+    "BiasGelu": ROWS + "{ z = com.microsoft.BiasGelu(x, v) }",
+    "FusedConv": IMAGE + '{ z = com.microsoft.FusedConv<activation = "Relu">(x, w, v) }',
+    "Clip": ROWS + "{ z = Clip(x, v) }",
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_vector_for_each_channel_repeats_no_channel(name: str) -> None:
+    header = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> m '
+    proto = parser.parse_model(header + VECTORS[name])
+    proto.graph.node[0].name = "z"
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    executable = treadle.compile(proto, dynamic=True)
+    given = {"b": 2, "c": 1}
+    shapes = {
+        i.name: [d.dim_value or given[d.dim_param] for d in i.type.tensor_type.shape.dim]
+        for i in proto.graph.input
+    }
+    inputs = {n: floats(*shape) for n, shape in shapes.items()}
+    (expected,) = session.run(None, inputs)
+    np.testing.assert_allclose(executable.run(inputs)[0], expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(InputError, match="z combines tensors of different sizes: 17 and 1"):
+        executable.run({**inputs, "v": floats(17)})
 
 
 def test_a_saved_model_broadcasts_too(tmp_path: Path) -> None:

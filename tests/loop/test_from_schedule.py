@@ -14,8 +14,9 @@ from tests.te.scripts import check, matrix_product
 from treadle import te
 from treadle.loop.from_schedule import Case, cases_to_func
 from treadle.lower.pipeline import LOOPS
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor, compute_one
+from treadle.te.tensor import compute_one
 
 
 def elementwise(*shape: object) -> tuple[Schedule, Tensor, Tensor]:
@@ -363,6 +364,36 @@ def test_what_is_not_made_of_panels_is_not_fetched() -> None:
     s[c].reorder(outer, k, inner)
     s[c].prefetch_panel(weights, k, [c.op.axis[0]], step=16)
     assert "prefetch" not in str(treadle.lower(s, [weights, data, c]))
+
+
+def test_panels_at_indices_in_memory_are_not_fetched_as_their_indices_end() -> None:
+    weights, rows = te.placeholder((9, 4, 16), name="W"), te.placeholder((6,), "int64", name="X")
+    k = te.reduce_axis((0, 4), "k")
+    c = te.compute((6, 16), lambda i, j: te.sum(weights[rows[i], k, j], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    i, j = s[c].op.axis  # type: ignore[union-attr]
+    s[c].reorder(i, k, j)
+    s[c].prefetch_panel(weights, k, [i], step=3)  # X[i + 3] would be read past its end
+    text = str(treadle.lower(s, [weights, rows, c]))
+    assert "prefetch" not in text
+
+
+@pytest.mark.parametrize("panel", [False, True])
+def test_a_hint_divides_by_no_extent_that_may_be_zero(panel: bool) -> None:
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, m, m), name="A")
+    c = te.compute((n, m, m), lambda i, j, k: a[i, (i + j) % m, k] + 1.0, name="C")
+    s = te.create_schedule(c.op)
+    i, j, k = s[c].op.axis  # type: ignore[union-attr]
+    if panel:
+        s[c].prefetch_panel(a, i, [i, k, j], step=4, tiles=[([i, j], 2, 6)])
+    else:
+        s[c].prefetch(a, i, 2)
+    func = treadle.lower(s, [a, c])
+    assert "prefetch" in str(func)
+    empty = np.zeros(0, "float32")
+    loop_eval.run(func, [empty, empty], {n: 3, m: 0})
+    treadle.build(func)(empty.reshape(3, 0, 0), empty.reshape(3, 0, 0))
 
 
 @pytest.mark.parametrize(("at", "lines"), [("outer", 4), ("inner", 0)])

@@ -81,6 +81,19 @@ def test_symbolic_factors_are_text() -> None:
     )
 
 
+def test_numbers_in_an_expression_are_one_number() -> None:
+    n = te.var("n")
+    a = te.placeholder((4, n), name="A")
+    b = te.compute((4, n), lambda i, j: a[i, j] + 1.0, name="B")
+    s = te.create_schedule(b)
+    i, j = b.op.axis
+    s[b].peel(i, 0, i.extent - 0)
+    s[b].peel(j, 0, n - (i.extent - 3) * 2)
+    s[b].split(j, factor=(i.extent + 1) // (i.extent - 2))
+    assert [step.args[1:] for step in s.steps] == [(0, 4), (0, "n - 2"), (2,)]
+    check_again(s, [a, b])
+
+
 def test_sizes_of_any_name_are_told_apart() -> None:
     m, n, keyword = te.var("batch-size"), te.var("batch size"), te.var("lambda")
     a = te.placeholder((m, n, keyword), name="1 + s")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import te
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor
 
 Array = np.ndarray
 

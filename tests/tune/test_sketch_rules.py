@@ -13,7 +13,8 @@ from tests.tune import sketch_graphs as graphs
 from tests.tune.test_sketch_steps import check_points
 from treadle import te
 from treadle.errors import ScheduleError
-from treadle.te.schedule import Schedule, Stage
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 from treadle.tune.sketch import SketchSpace
 from treadle.tune.sketch_plans import CPU_REUSE, CPU_STREAM, Tiled
 from treadle.tune.sketch_rules import SketchRule, sketches_of

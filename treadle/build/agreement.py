@@ -15,7 +15,7 @@ _SHARE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two arrays are apart at most, beside the largest element and what is allowed.
+    """How far two arrays are apart at most, next to the largest element and what is allowed.
 
     `problem` says why they cannot be compared element by element.
     """

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from treadle.build.coverage import Coverage, coverage_of
 from treadle.build.executable import Executable
 from treadle.build.group import function_sizes
 from treadle.build.kernel import Kernel, compile_kernels
@@ -31,6 +32,7 @@ from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
 from treadle.optimize.equal_sizes import with_equal_sizes
 from treadle.optimize.index_checks import drop_index_checks
+from treadle.optimize.methods.method import Choices
 from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
 from treadle.target.base import Target
@@ -45,7 +47,8 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 @dataclass(slots=True)
 class Report:
-    """What happened while compiling: seconds per stage, notes, kernels found in the cache.
+    """What happened while compiling: seconds per stage, notes, kernels found in the cache, and
+    where there are records, which kernels they are of.
 
     `on_progress(stage, done, total)` is called as stages start and kernels finish.
     """
@@ -53,6 +56,7 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     cached: int = 0
+    coverage: Coverage | None = None
     on_progress: Callable[[str, int, int], None] | None = None
 
     def progress(self, stage: str, done: int = 0, total: int = 0) -> None:
@@ -111,9 +115,10 @@ def compile_model(
     file leaves open stay open: the model runs at any; else an unknown batch becomes 1. `unchecked`
     leaves out the check that indices that are data (`Gather`, `ScatterND`, ...) are inside of what
     they index: then those outside take the nearest element, or write nothing. `records`, or the
-    file of that name, say how the schedules of some kernels are configured; the others are at
-    their defaults. `methods` names how some convolutions and products are computed, by the text of
-    the call (`treadle explain --json` has both); of the others the estimates decide.
+    file of that name, say how the schedules of some kernels are configured and how some calls are
+    computed; what does not fit any more is a note. `methods` names how some convolutions and
+    products are computed, by the text of the call (`treadle explain --json` has both), before what
+    records say; of the others the estimates decide.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
@@ -136,6 +141,7 @@ def compile_model(
         dynamic=dynamic,
         unchecked=unchecked,
         methods=methods,
+        records=kept,
         report=report,
     )
     if kept is not None:
@@ -154,6 +160,7 @@ def compile_model(
         nodes=sum(isinstance(n, g.Call) for n in g.topological([module.main.body])),
         seconds=report.seconds,
         notes=tuple(report.notes),
+        coverage=report.coverage,
     )
 
 
@@ -183,11 +190,12 @@ def fused_model(
     dynamic: bool = False,
     unchecked: bool = False,
     methods: Mapping[str, str] | None = None,
+    records: Records | None = None,
     report: Report | None = None,
 ) -> Fused:
     """Return the fused kernels of a model, of which no schedule is made yet.
 
-    Arguments and errors are those of `compile_model`.
+    Arguments and errors are those of `compile_model`; of `records` the methods count.
     """
     if opt_level not in range(5):
         raise UsageError(f"opt_level is {opt_level}", hint="it is one of 0, 1, 2, 3, 4")
@@ -203,10 +211,25 @@ def fused_model(
     with use(winograd=uses_winograd), _Timer(report, "optimize"):
         settled = with_equal_sizes(module.main, (c.rule for c in checks))
         checked = drop_index_checks(settled) if unchecked else settled
-        main = optimize(checked, machine, opt_level, methods or {})
+        main = optimize(checked, machine, opt_level, _choices(methods, records, machine, report))
     say_graph("graph after all passes", main)
     kernels, calls = kernels_of(main, machine)
     return Fused(module, main, kernels, calls, checks, machine)
+
+
+def _choices(
+    methods: Mapping[str, str] | None, records: Records | None, target: Target, report: Report
+) -> Choices:
+    """Return the methods that are asked for and recorded; notes tell of records that do not fit."""
+    kept = {} if records is None else records.methods(target)
+
+    def note(call: str, problem: str) -> None:
+        where = f" ({kept[call].at})" if kept[call].at else ""
+        text = f"the record{where} of a method does not fit, the estimates decide: {problem}"
+        if text not in report.notes:
+            report.notes.append(text)
+
+    return Choices(methods or {}, {call: r.method for call, r in kept.items()}, note)
 
 
 def _read(
@@ -260,6 +283,7 @@ def _name_apart(kernels: Sequence[Kernel]) -> None:
 
 def _configure(kernels: Sequence[Kernel], records: Records, report: Report) -> None:
     """Give kernels the choices kept for them; say of which it does not fit any more."""
+    report.coverage = coverage_of(kernels, records)
     for kernel in kernels:
         record = records.best(kernel.name, kernel.target)
         if record is None:

@@ -10,9 +10,12 @@ from inspect import signature
 from typing import Any
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.build.in_place import overwritable
 from treadle.errors import ConfigError, InternalError, ScheduleError, TreadleError
-from treadle.expr.nodes import Const, Expr, Var, all_of, free_vars
+from treadle.expr.conditions import all_of
+from treadle.expr.nodes import Const, Expr, Var
+from treadle.expr.traversal import free_vars
 from treadle.graph import nodes as g
 from treadle.graph.broadcasting import stretches
 from treadle.graph.nodes import Function, Node
@@ -21,10 +24,9 @@ from treadle.graph.types import TensorType, tensor_type
 from treadle.loop import nodes as lp
 from treadle.loop.from_schedule import Case, cases_to_func
 from treadle.loop.nodes import PrimFunc
-from treadle.ops.movement import broadcast_to
+from treadle.ops.reshaping import broadcast_to
 from treadle.ops.schedules.default import schedule_default
 from treadle.target.base import Target
-from treadle.te import tensor as te
 from treadle.te.choice import Choice, Script
 from treadle.te.knobs import DEFAULTS, Knobs, Space
 from treadle.te.schedule import create_schedule

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from treadle.build.collector import without_collector
 from treadle.build.group import build_group, function_sizes, group_space, lower_group
 from treadle.build.signatures import signature_of_function, signature_of_loops
 from treadle.build.sizes import size_to_json
@@ -35,8 +36,8 @@ from treadle.target.host import why_not_here
 from treadle.target.names import symbol
 from treadle.te.choice import Choice, Script
 from treadle.te.knobs import DEFAULTS, Knob, Space
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor
 from treadle.te.text import operations_text
 
 _NO_SIZES: Mapping[str, int] = {}
@@ -161,6 +162,7 @@ class Kernel:
         self.release()
 
     @cached_property
+    @without_collector
     def _scheduled(self) -> tuple[list[Scheduled], PrimFunc]:
         work = self.work
         if isinstance(work, Function):
@@ -189,12 +191,14 @@ class Kernel:
         return "\n\n".join(s.schedule.as_python() for s in self.scheduled)
 
     @cached_property
+    @without_collector
     def loops(self) -> PrimFunc:
         """The loop nest with multi-dimensional buffers."""
         made = self._scheduled[1]
         return made if made is self.work else LOOPS.run(made, label=self.name)
 
     @cached_property
+    @without_collector
     def lowered(self) -> PrimFunc:
         """The loop nest that is handed to the code generator."""
         return self.backend.lowering(self.target).run(self.loops, label=self.name)
@@ -208,6 +212,7 @@ class Kernel:
         return f"00_{self.backend.kind}.{self.backend.suffix}"
 
     @cached_property
+    @without_collector
     def _source(self) -> str:
         text = self.backend.emit(self.lowered, self.target)
         final = final_text(self.name, "target", self._source_file, text)

@@ -9,8 +9,9 @@ A line is one object, for example
 `kernel` is the kernel's name, which holds a digest of its content: the same in every model. In
 place of `config` a line may hold `steps`, a whole schedule. With `seconds` (a call, one figure per
 repeat) or `error` it is a trial of a tuner; without, or with `chosen`, it is a decision. What
-compilation takes for a kernel and target is the last decision, else the fastest trial. So files may
-be joined and appended to. A line that breaks off at the end of a file was being written when a
+compilation takes for a kernel and target is the last decision, else the fastest trial. A line with
+`call` in place of `kernel` names a method (`method_records`). So files may be joined and appended
+to. A line that breaks off at the end of a file was being written when a
 process died, and is passed over.
 """
 
@@ -25,21 +26,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from treadle.build.artifact import replacing
+from treadle.build.method_records import VERSION, MethodRecord, method_record, names_a_method
 from treadle.errors import ConfigError, ScheduleError, UsageError
+from treadle.files import replacing
 from treadle.target.base import Target
 from treadle.te.choice import Choice, Script
 from treadle.te.knobs import Config
-
-VERSION = 1
-"""Of the lines; a reader refuses what it does not know."""
 
 _NEEDED = ("version", "kernel", "target")
 _OPTIONAL = ("seconds", "error", "chosen", "space", "point", "compiler", "options")
 _CHOICES = ("config", "steps")
 _LONGEST_LINE = 1 << 20
 _LONGEST_NAME = 60
-_MOST_SECONDS = 10_000
+_MOST_FIGURES = 10_000
 _HINT = "records are what `treadle tune` and Records.write make; see docs/how-to/tune.md"
 
 
@@ -105,6 +104,7 @@ class Records:
     def __init__(self) -> None:
         self._decided: dict[tuple[str, str], Record] = {}
         self._trials: dict[tuple[str, str], list[Record]] = {}
+        self._methods: dict[tuple[str, str], MethodRecord] = {}
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> Records:
@@ -115,13 +115,15 @@ class Records:
             ConfigError: a line is no record; the error names file, line and cause.
         """
         records = Records()
-        for record in read_lines(path):
+        for record in _read(path):
             records.add(record)
         return records
 
-    def add(self, record: Record) -> None:
-        """Keep a record; a decision replaces an earlier one of its kernel and target."""
-        if record.is_trial:
+    def add(self, record: Record | MethodRecord) -> None:
+        """Keep a record; a decision replaces an earlier one of its kernel or call, and target."""
+        if isinstance(record, MethodRecord):
+            self._methods[record.key] = record
+        elif record.is_trial:
             self._trials.setdefault(record.key, []).append(record)
         else:
             self._decided.pop(record.key, None)
@@ -130,6 +132,14 @@ class Records:
     def put(self, kernel: str, target: Target, choice: Choice) -> None:
         """Decide what a kernel, by its name, is made by."""
         self.add(Record(kernel, str(target), choice))
+
+    def put_method(self, call: str, target: Target, method: str) -> None:
+        """Decide by which method calls of this text (`call_text`) are computed."""
+        self.add(MethodRecord(call, str(target), method))
+
+    def methods(self, target: Target | str) -> dict[str, MethodRecord]:
+        """Return what is decided on methods for a target, by the texts of the calls."""
+        return {call: r for (call, on), r in self._methods.items() if on == str(target)}
 
     def best(self, kernel: str, target: Target | str) -> Record | None:
         """Return the last decision on a kernel, else its fastest trial; None if there is neither.
@@ -151,17 +161,22 @@ class Records:
         """Return what was measured of a kernel, failures included, in order."""
         return list(self._trials.get((kernel, str(target)), ()))
 
-    def keys(self) -> list[tuple[str, str]]:
+    def kernels(self) -> list[tuple[str, str]]:
         """Return the kernels and targets there are records of."""
         return list(dict.fromkeys((*self._trials, *self._decided)))
 
-    def __iter__(self) -> Iterator[Record]:
+    def method_records(self) -> list[MethodRecord]:
+        """Return what is decided on methods, for all targets."""
+        return list(self._methods.values())
+
+    def __iter__(self) -> Iterator[Record | MethodRecord]:
         for trials in self._trials.values():
             yield from trials
         yield from self._decided.values()
+        yield from self._methods.values()
 
     def __len__(self) -> int:
-        return len(self._decided) + sum(map(len, self._trials.values()))
+        return len(self._decided) + len(self._methods) + sum(map(len, self._trials.values()))
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write all records to a file, which appears when it is complete.
@@ -174,10 +189,14 @@ class Records:
 
 
 def read_lines(path: str | os.PathLike[str], start: int = 0) -> Iterator[Record]:
-    """Yield the records of a file in order, those after the first `start` bytes.
+    """Yield the records of kernels in a file in order, those after the first `start` bytes.
 
     Raises: as `Records.read`.
     """
+    return (record for record in _read(path, start) if isinstance(record, Record))
+
+
+def _read(path: str | os.PathLike[str], start: int = 0) -> Iterator[Record | MethodRecord]:
     try:
         with open(path, "rb") as file:
             file.seek(start)
@@ -206,7 +225,7 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def _parsed(line: bytes, at: str) -> Record:
+def _parsed(line: bytes, at: str) -> Record | MethodRecord:
     """Return the record that a line holds.
 
     Raises: ConfigError where it is none, naming the place `at` and the cause.
@@ -239,13 +258,15 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _record(data: object, at: str) -> Record:
+def _record(data: object, at: str) -> Record | MethodRecord:
     if not isinstance(data, dict):
         raise ConfigError("a record is an object", hint=_HINT)
     version = data.get("version")
     if type(version) is not int or version != VERSION:
         said = "has no version" if version is None else f"is of version {str(version)[:20]!r}"
         raise ConfigError(f"a record {said}", hint=f"this Treadle reads version {VERSION}")
+    if names_a_method(data):
+        return method_record(data, at)
     missing = [name for name in _NEEDED if name not in data]
     unknown = [name for name in data if name not in (*_NEEDED, *_CHOICES, *_OPTIONAL)]
     if missing or unknown:
@@ -289,7 +310,7 @@ def _choice(data: dict[str, object]) -> Choice:
 
 
 def _seconds(data: object) -> tuple[float, ...]:
-    is_list = isinstance(data, list) and len(data) <= _MOST_SECONDS
+    is_list = isinstance(data, list) and len(data) <= _MOST_FIGURES
     if not is_list or not all(_is_time(value) for value in data):  # type: ignore[attr-defined]  # is_list
         raise ConfigError("the seconds of a record are no list of times", hint=_HINT)
     return tuple(map(float, data))  # type: ignore[call-overload]  # it has been checked

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeAlias, cast
 
 from treadle.dtype import INDEX, bits, is_integer
@@ -33,9 +34,7 @@ from treadle.expr.intervals import (
     truth,
 )
 from treadle.expr.nodes import (
-    COMPARE_OPS,
     Binary,
-    BinaryOp,
     Broadcast,
     Call,
     Cast,
@@ -49,6 +48,7 @@ from treadle.expr.nodes import (
     int_value,
 )
 from treadle.expr.relations import Relations, has_extreme
+from treadle.expr.vocabulary import COMPARE_OPS, BinaryOp
 
 Ranges: TypeAlias = Mapping[Var, Interval]
 """Known bounds of variables. Bounds of other nodes are honoured too (facts from conditions)."""
@@ -70,14 +70,18 @@ def prove(cond: Expr, ranges: Ranges) -> bool | None:
     return Bounds(ranges).prove(cond)
 
 
-def assume(ranges: Ranges, cond: Expr, *, holds: bool = True) -> Ranges:
+def assume(
+    ranges: Ranges, cond: Expr, *, holds: bool = True, bounds: Bounds | None = None
+) -> Ranges:
     """Return `ranges` narrowed by what a condition says where it holds (or does not).
 
     i < n with n in [1, 8] narrows i to at most 7 and n to at least the least i plus 1. Returns
-    `ranges` itself when nothing is learnt.
+    `ranges` itself when nothing is learnt. `bounds` are those of `ranges`, where somebody has them.
     """
     facts: dict[Expr, Interval] = dict(cast(Mapping[Expr, Interval], ranges))
     learnt = False
+    if bounds is not None and bounds.has_relations:
+        bounds = None  # what is learnt of one atom is news of others
     pending = [(cond, holds)]
     while pending:
         c, true = pending.pop()
@@ -86,7 +90,10 @@ def assume(ranges: Ranges, cond: Expr, *, holds: bool = True) -> Ranges:
         elif isinstance(c, Call) and c.name == "not":
             pending.append((c.args[0], not true))
         elif isinstance(c, Binary) and c.op in COMPARE_OPS and c.a.dtype == INDEX and c.lanes == 1:
-            learnt |= _learn(facts, c if true else _negated(c))
+            if bounds is None:
+                bounds = Bounds(cast(Ranges, facts))
+            if _learn(facts, c if true else _negated(c), bounds):
+                learnt, bounds = True, None
     return cast(Ranges, facts) if learnt else ranges
 
 
@@ -115,9 +122,8 @@ def _negated(c: Binary) -> Binary:
     return cast(Binary, binary(_OPPOSITE[c.op], c.a, c.b))
 
 
-def _learn(facts: dict[Expr, Interval], c: Binary) -> bool:
+def _learn(facts: dict[Expr, Interval], c: Binary, bounds: Bounds) -> bool:
     """Put what a true comparison says of each atom into `facts`; return whether it is news."""
-    bounds = Bounds(cast(Ranges, facts))
     a, b = decompose(c.a), decompose(c.b)
     if c.op == "ne" or not bounds.is_exact(a) or not bounds.is_exact(b):
         return False
@@ -171,11 +177,14 @@ def _limits(side: Affine, limit: int, bounds: Bounds) -> list[tuple[Expr, Interv
 class Bounds:
     """Intervals of expressions under fixed bounds of variables, remembered per node."""
 
-    def __init__(self, ranges: Ranges, memo: dict[Expr, Interval] | None = None) -> None:
+    def __init__(
+        self, ranges: Ranges, memo: dict[Expr, Interval] | None = None, *, is_plain: bool = False
+    ) -> None:
+        """Take what is known of variables and sums; `is_plain` looks at single variables alone."""
         self.facts = cast(Mapping[Expr, Interval], ranges)
         self.memo: dict[Expr, Interval] = {} if memo is None else memo
         self._relations: Relations | None = None
-        self._is_relating = False
+        self.is_plain = is_plain
         self.has_relations = any(map(_is_relation, self.facts))
 
     def prove(self, cond: Expr) -> bool | None:
@@ -235,29 +244,18 @@ class Bounds:
 
     def _upper(self, affine: Affine) -> int | None:
         """Return the upper bound of an index sum that relations give."""
-        if self._is_relating:
+        if self.is_plain:
             return None
         if not self.has_relations and not (
             has_extreme(affine) and self.plain_sum(affine).hi is None
         ):
             return None
         if self._relations is None:
-            self._relations = self._related()
-        self._is_relating = True
-        found = self._relations.upper_bound(affine)
-        self._is_relating = False
-        return found
+            self._relations = _relations_of(tuple(self.facts.items()))
+        return self._relations.upper_bound(affine)
 
-    def _related(self) -> Relations:
-        """Return the relations between atoms among the facts."""
-        found = [
-            (decompose(fact), span.lo, span.hi)
-            for fact, span in self.facts.items()
-            if _is_relation(fact)
-        ]
-        return Relations(found, lambda s: self.plain_sum(s).hi, self._limits)
-
-    def _limits(self, e: Expr) -> tuple[int | None, int | None]:
+    def limits(self, e: Expr) -> tuple[int | None, int | None]:
+        """Return the least and the largest value of an atom."""
         found = self.of(e)
         return found.lo, found.hi
 
@@ -365,3 +363,14 @@ def _is_relation(fact: Expr) -> bool:
 def _never_zero(sum_: Affine) -> bool:
     divisor = math.gcd(*sum_.terms.values())
     return divisor > 1 and sum_.const % divisor != 0
+
+
+@lru_cache(maxsize=1024)
+def _relations_of(facts: tuple[tuple[Expr, Interval], ...]) -> Relations:
+    """Return the relations between atoms among facts, with the bounds found so far by them.
+
+    The same loops and conditions are met by pass after pass, and by each of the parts of a loop.
+    """
+    plain = Bounds(cast(Ranges, dict(facts)), is_plain=True)
+    related = [(decompose(fact), span.lo, span.hi) for fact, span in facts if _is_relation(fact)]
+    return Relations(related, lambda s: plain.plain_sum(s).hi, plain.limits)

@@ -20,6 +20,8 @@ from treadle.expr.simplify import Simplifier
 
 _DEPTH = 5
 """Quotients and minima looked through in one proof."""
+_MOST_GOALS = 48
+"""Sums looked at in one proof at most: looked through in another order, they are others."""
 _MOST_FACTS = 8
 """Inequalities taken from one loop or condition."""
 
@@ -69,19 +71,25 @@ class Facts:
 
     def are_ordered(self, a: Expr, b: Expr) -> bool:
         """True when a <= b is certain."""
-        return self._is_natural(b - a, _DEPTH)
+        return self._is_natural(b - a, _DEPTH, {})
 
-    def _is_natural(self, e: Expr, depth: int) -> bool:
-        """True when `e` is certainly not negative."""
+    def _is_natural(self, e: Expr, depth: int, tried: dict[Expr, int]) -> bool:
+        """True when `e` is certainly not negative.
+
+        `tried` are the sums that this proof could not tell of, and how deep it looked through each.
+        """
         e = self.known.run(e)
+        if tried.get(e, -1) >= depth or len(tried) >= _MOST_GOALS:
+            return False
         if self.known.prove(e >= 0) is True:
             return True
-        if depth == 0:
-            return False
+        tried[e] = depth
         total = decompose(e)
-        if any(self._covers(total, fact) for fact in self.sums):
+        if depth and any(self._covers(total, fact) for fact in self.sums):
             return True
-        return any(all(self._is_natural(p, depth - 1) for p in parts) for parts in _ways(total))
+        return depth > 0 and any(
+            all(self._is_natural(p, depth - 1, tried) for p in parts) for parts in _ways(total)
+        )
 
     def _covers(self, total: Affine, fact: Affine) -> bool:
         """True when a sum is at least as large as one that is not negative."""

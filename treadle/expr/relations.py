@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of sums that follow from inequalities between variables: i < n in a loop of n turns.
+"""Bounds of sums that follow from inequalities between variables: i < n in a loop of n iterations.
 
 A relation is a sum that is never positive, such as i - n + 1. What is left of a sum after taking
 away a multiple of a relation is no smaller than the sum, and may have a known bound:
@@ -53,11 +53,11 @@ class Relations:
         for relation in (*reversed(stated), *_dividends(stated)):  # those of inner loops first
             for atom, coef in relation.terms.items():
                 self._known.setdefault((atom, coef > 0), []).append(relation)
-        self._found: dict[frozenset[tuple[Expr, int]], int | None] = {}
+        self._found: dict[tuple[tuple[Expr, int], ...], int | None] = {}
 
     def upper_bound(self, s: Affine) -> int | None:
         """Return a number that the exact value of an index sum never exceeds, None if unknown."""
-        key = frozenset(s.terms.items())
+        key = tuple(s.terms.items())
         if key not in self._found:
             self._found[key] = self._searched(s.like(s.terms, 0))
         found = self._found[key]

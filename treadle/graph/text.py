@@ -34,6 +34,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
+from treadle.expr.traversal import free_vars, substitute
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, Var, topological
 from treadle.graph.operator import Attrs, bodies_of
 from treadle.graph.types import Dim, TensorType, Type
@@ -200,10 +201,10 @@ class _Printer:
     def _dim(self, dim: Dim) -> str:
         if not isinstance(dim, ex.Expr):
             return str(dim)
-        for symbol in ex.free_vars(dim):
+        for symbol in free_vars(dim):
             if symbol not in self.symbols:
                 self.symbols[symbol] = self._named(symbol)
-        return str(ex.substitute(dim, self.symbols))
+        return str(substitute(dim, self.symbols))
 
     def _named(self, symbol: ex.Var) -> ex.Var:
         """Return `symbol`, or a variable with a name that is readable and not taken yet."""

@@ -121,7 +121,7 @@ def start_anew() -> None:
 
 @cache
 def compiler_version() -> str:
-    """Return what, beside the IR, decides the object code."""
+    """Return what, in addition to the IR, decides the object code."""
     major, minor, patch = llvm.llvm_version_info
     return f"llvm {major}.{minor}.{patch}, llvmlite {llvmlite.__version__}, pipeline {_PIPELINE}"
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from treadle import dtype as dt
 from treadle.errors import TreadleError
-from treadle.expr.nodes import Const, Expr, ExprLike, convert
+from treadle.expr.fold import fold_binary
+from treadle.expr.nodes import Binary, Const, Expr, ExprLike, convert
+from treadle.expr.traversal import rewrite
 from treadle.te.loops import Tiles
 from treadle.te.operations import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
 from treadle.te.steps import Plain
@@ -84,11 +86,16 @@ class _Whole(Kind):
         raise stage.error(f"{what}: {value!r:.60} is not a whole number")
 
 
+def _folded(e: Expr) -> Expr | None:
+    """Return what Python makes of an operation on two numbers that a text says."""
+    return fold_binary(e) if isinstance(e, Binary) else None
+
+
 class _Size(Kind):
     """An integer, or an expression of sizes, which is text in a step."""
 
     def write(self, stage: Stage, what: str, value: ExprLike) -> Plain:
-        e = convert(value)
+        e = rewrite(convert(value), _folded)
         if not dt.is_integer(e.dtype):
             raise stage.error(f"{what}: {e} is not an integer")
         if isinstance(e, Const):

@@ -116,7 +116,8 @@ class Builders:
         with selectors.DefaultSelector() as selector:
             for child in self._busy:
                 selector.register(child, selectors.EVENT_READ)
-            ready = [key.fileobj for key, _ in selector.select(wait)]
+            left = min(child.deadline for child in self._busy) - time.monotonic()
+            ready = [key.fileobj for key, _ in selector.select(max(0.0, min(wait, left)))]
         now = time.monotonic()
         for child, ticket in list(self._busy.items()):
             built = None

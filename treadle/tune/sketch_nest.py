@@ -13,9 +13,11 @@ from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Expr, int_value
+from treadle.expr.traversal import uses, walk
 from treadle.loop.bodies import inline_bodies
 from treadle.te.operations import ComputeOp, IterVar, Reduce, Tensor
-from treadle.te.schedule import Schedule, Stage
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 Floats64 = NDArray[np.float64]
 
@@ -126,7 +128,7 @@ def nest_of(stage: Stage, op: ComputeOp, body: tuple[Expr, ...]) -> Nest:
     axes = (*op.axis, *op.reduce_axis)
     loads: dict[ex.Load, None] = {}
     operations = 0
-    for node in (n for b in body for n in ex.walk(b)):
+    for node in (n for b in body for n in walk(b)):
         if isinstance(node, ex.Load) and isinstance(node.source, Tensor):
             loads[node] = None
         operations += isinstance(node, (ex.Binary, ex.Call, ex.Select, Reduce))
@@ -153,7 +155,7 @@ def _steps(index: Expr, axes: tuple[IterVar, ...]) -> tuple[int, ...]:
     row = []
     for axis in axes:
         step = terms.get(axis, 0)
-        if not step and any(t is not axis and ex.uses(t, axis) for t in terms):
+        if not step and any(t is not axis and uses(t, axis) for t in terms):
             step = 1
         row.append(step)
     return tuple(row)

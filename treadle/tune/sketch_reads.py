@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
+from treadle.expr.traversal import walk
 from treadle.loop.bodies import inline_bodies, read_by
 from treadle.ops.schedules.stages import border_box, compute_of, is_reduction
 from treadle.te.operations import ComputeOp, IterVar, Tensor
@@ -50,7 +51,7 @@ def consumer(s: Schedule, sums: Stage) -> tuple[Stage, tuple[int, ...]] | None:
     op = result.op
     if not isinstance(op, ComputeOp) or is_reduction(result):
         return None
-    loads = [n for b in bodies[id(result)] for n in ex.walk(b)
+    loads = [n for b in bodies[id(result)] for n in walk(b)
              if isinstance(n, ex.Load) and isinstance(n.source, Tensor)
              and s[n.source] is sums]  # fmt: skip
     found = [offsets_of(n, op.axis) for n in loads]

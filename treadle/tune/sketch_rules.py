@@ -21,7 +21,7 @@ from treadle.ops.schedules.stages import (
     joint_axes,
     lanes_of,
     peel_border,
-    turned_axis,
+    transposed_axis,
 )
 from treadle.target.base import Target
 from treadle.te.operations import ComputeOp
@@ -258,7 +258,7 @@ def _simple(state: State, stage: Stage, target: Target) -> Simple:
     op = compute_of(stage)
     lanes = lanes_of(stage, target)
     extents = tuple(int_value(a.extent) or 1 for a in op.axis)
-    turn = None if is_reduction(stage) else turned_axis(stage, state.schedule, lanes)
+    turn = None if is_reduction(stage) else transposed_axis(stage, state.schedule, lanes)
     joint = 0 if is_reduction(stage) or not op.axis else len(joint_axes(stage, state.schedule))
     square = -1 if turn is None else op.axis.index(turn.axis)
     size = 0 if turn is None else turn.size

@@ -74,7 +74,7 @@ class Tasks:
 def extract_tasks(fused: Fused) -> Tasks:
     """Return the tasks of a model; no code is made."""
     uses = Counter(kernel.name for kernel in fused.calls.values())
-    first = {kernel.name: call for call, kernel in reversed(fused.calls.items())}
+    first = {kernel.name: call for call, kernel in reversed([*fused.calls.items()])}
     tasks: list[Task] = []
     dynamic: list[Kernel] = []
     for kernel in fused.kernels:

@@ -38,7 +38,7 @@ def convolved(x: Node, w: Node, window: Window, groups: int = 1) -> Node:
 
 def with_bias(x: Node, bias: Node | None) -> Node:
     """Return x [n, c, ...] plus a bias [c], where there is one."""
-    return x if bias is None else elementwise.add(x, per_channel(bias, len(dims_of(x))))
+    return x if bias is None else elementwise.add(x, per_channel(bias, x))
 
 
 def transposed_convolved(

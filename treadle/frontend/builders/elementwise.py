@@ -51,8 +51,8 @@ def clipped(x: Node, low: Node | None, high: Node | None) -> Node:
     bounds = [b for b in (low, high) if b is not None]
     if dt.is_float(element_type(x)) and all(isinstance(b, Constant) for b in bounds):
         return elementwise.clip(x, min=_bound(low), max=_bound(high))
-    result = x if low is None else elementwise.maximum(x, low)
-    return result if high is None else elementwise.minimum(result, high)
+    result = x if low is None else elementwise.maximum(x, reshaped(low, ()))
+    return result if high is None else elementwise.minimum(result, reshaped(high, ()))
 
 
 def _bound(value: Node | None) -> float | None:

@@ -54,7 +54,7 @@ def normalized_by_batch(
     normal, mean, _ = centred_and_scaled(wide, axes, epsilon)
     centred = elementwise.subtract(wide, mean)
     variance = reductions.mean(elementwise.multiply(centred, centred), axes=axes)
-    scale, shift = (per_channel(v, ndim) for v in (channels.scale, channels.shift))
+    scale, shift = (per_channel(v, x) for v in (channels.scale, channels.shift))
     result = elementwise.add(elementwise.multiply(converted(normal, dtype), scale), shift)
     mean = reshaped(mean, (shape_of(x)[1],))
     return (
@@ -105,8 +105,8 @@ def group_normalized(
     normal = groups_normalized(x, groups, epsilon, dtype)
     made = converted(reshaped(normal, dims_of(x)), kind)
     if scale is not None:
-        made = elementwise.multiply(made, per_channel(scale, len(dims_of(x))))
-    return made if shift is None else elementwise.add(made, per_channel(shift, len(dims_of(x))))
+        made = elementwise.multiply(made, per_channel(scale, x))
+    return made if shift is None else elementwise.add(made, per_channel(shift, x))
 
 
 def layer_normalized(

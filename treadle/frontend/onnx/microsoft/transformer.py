@@ -22,10 +22,10 @@ from treadle.frontend.builders.basic import (
     transposed,
 )
 from treadle.frontend.builders.movement import taken
-from treadle.frontend.builders.norm import centred_and_scaled, scaled_by_rms
+from treadle.frontend.builders.norm import centred_and_scaled, fitted, scaled_by_rms
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, matmul
+from treadle.ops import activation, elementwise, matmul
 from treadle.ops import reduce as reductions
 
 DOMAIN = "com.microsoft"
@@ -34,19 +34,19 @@ DOMAIN = "com.microsoft"
 @converter("Gelu", since=(1,), domain=DOMAIN)
 def gelu(node: OnnxNode) -> Node:
     """Convert the exact Gaussian error linear unit."""
-    return elementwise.gelu(node.input(0))
+    return activation.gelu(node.input(0))
 
 
 @converter("BiasGelu", since=(1,), domain=DOMAIN)
 def bias_gelu(node: OnnxNode) -> Node:
     """Convert the exact Gaussian error linear unit of a sum."""
-    return elementwise.gelu(elementwise.add(node.input(0), node.input(1)))
+    return activation.gelu(_plus(node.input(0), node.input(1)))
 
 
 @converter("FastGelu", since=(1,), domain=DOMAIN)
 def fast_gelu(node: OnnxNode) -> Node:
     """Convert the Gaussian error linear unit by tanh, of a sum where a bias is given."""
-    return elementwise.gelu(_plus(node.input(0), node.optional(1)), approximate="tanh")
+    return activation.gelu(_plus(node.input(0), node.optional(1)), approximate="tanh")
 
 
 @converter("QuickGelu", since=(1,), domain=DOMAIN)
@@ -78,7 +78,7 @@ def _arranged(x: Node, is_transposed: bool, batch_inside: bool) -> Node:
 
 
 def _plus(x: Node, more: Node | None) -> Node:
-    return x if more is None else elementwise.add(x, more)
+    return x if more is None else elementwise.add(x, fitted(more, x))
 
 
 @converter("SkipLayerNormalization", since=(1,), domain=DOMAIN)
@@ -95,7 +95,11 @@ def _normalized(
 ) -> tuple[Node, Node, Node]:
     wide, dtype = in_float32(x)
     normal, mean, inverse = centred_and_scaled(wide, (len(dims_of(x)) - 1,), epsilon)
-    return _plus(elementwise.multiply(converted(normal, dtype), scale), shift), mean, inverse
+    return (
+        _plus(elementwise.multiply(converted(normal, dtype), fitted(scale, x)), shift),
+        mean,
+        inverse,
+    )
 
 
 @converter("SkipSimplifiedLayerNormalization", since=(1,), domain=DOMAIN)
@@ -104,7 +108,7 @@ def skip_rms_normalization(node: OnnxNode) -> list[Node]:
     total = _plus(elementwise.add(node.input(0), node.input(1)), node.optional(3))
     last = (len(dims_of(total)) - 1,)
     normal, inverse = scaled_by_rms(total, last, node.number("epsilon", 1e-5))
-    return [elementwise.multiply(normal, node.input(2)), inverse, inverse, total]
+    return [elementwise.multiply(normal, fitted(node.input(2), total)), inverse, inverse, total]
 
 
 @converter("SimplifiedLayerNormalization", since=(1,))
@@ -115,7 +119,7 @@ def rms_normalization(node: OnnxNode) -> list[Node]:
     ndim = node.type(0).ndim
     axes = tuple(range(node.axis(node.integer("axis", -1), ndim), ndim))
     normal, inverse = scaled_by_rms(node.input(0), axes, node.number("epsilon", 1e-5))
-    return [elementwise.multiply(normal, node.input(1)), inverse]
+    return [elementwise.multiply(normal, fitted(node.input(1), normal)), inverse]
 
 
 @converter("EmbedLayerNormalization", since=(1,), domain=DOMAIN)
