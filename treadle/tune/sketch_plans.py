@@ -28,6 +28,10 @@ GPU_REUSE = "SSSRRSRS"
 MOST_STATEMENTS = 1024
 """Vectors of multiply-adds that may stand in the code of one kernel, written out."""
 
+MOST_UNROLLED = 256
+"""Vectors of multiply-adds of a register tile, times the terms that are written out with it: of
+more the compiler makes loads that it has no registers for."""
+
 MOST_ROWS = 32
 """The longest innermost tile of an axis that is not the vectorised one."""
 MOST_VECTORS = 8
