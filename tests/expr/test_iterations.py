@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from treadle.expr.intervals import Interval
@@ -12,7 +14,7 @@ from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import substitute
 from treadle.loop.nodes import Buffer, shape_of
 
-I, J, K, M = Var("i"), Var("j"), Var("k"), Var("m")  # noqa: E741
+I, J, K, M, N = Var("i"), Var("j"), Var("k"), Var("m"), Var("n")  # noqa: E741
 A = Buffer("A", "float32", shape_of(4096))
 RANGES = {I: Interval(0, 7), K: Interval(0, 15), M: Interval(0, None)}
 TURNS = 6
@@ -44,11 +46,22 @@ CASES: dict[str, Expr] = {
 def test_an_iteration_is_simplified_as_it_would_be_alone(name: str) -> None:
     outside = Simplifier(RANGES)
     body = outside.in_loop(J, Const.of(TURNS)).run(CASES[name])
-    made = Iterations(J, outside)
+    made = Iterations([J], outside)
     for turn in range(TURNS):
-        made.at(turn)
+        made.at([turn])
         alone = Simplifier(RANGES).run(substitute(CASES[name], {J: Const.of(turn)}))
         assert str(made.run(body)) == str(alone)
+
+
+def test_iterations_of_several_loops() -> None:
+    outside = Simplifier(RANGES)
+    inside = outside.in_loop(J, Const.of(TURNS)).in_loop(N, Const.of(2))
+    for e in (J * 16 + I * 64 + N * 3 - 5, (J + N * 8) // 4 + load(A, (ramp(J - N, 1, 4),))):
+        body, made = inside.run(e), Iterations([J, N], outside)
+        for j, n in product(range(TURNS), range(2)):
+            made.at([j, n])
+            alone = Simplifier(RANGES).run(substitute(e, {J: Const.of(j), N: Const.of(n)}))
+            assert str(made.run(body)) == str(alone)
 
 
 def test_deep_expressions_need_no_recursion() -> None:
@@ -56,7 +69,7 @@ def test_deep_expressions_need_no_recursion() -> None:
     for _ in range(3000):
         e = e + load(A, (J + 1,))
     outside = Simplifier(RANGES)
-    made = Iterations(J, outside)
-    made.at(2)
+    made = Iterations([J], outside)
+    made.at([2])
     same = made.run(e) is outside.run(substitute(e, {J: Const.of(2)}))
     assert same  # not the comparison itself, whose text would be deep

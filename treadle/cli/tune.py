@@ -239,7 +239,7 @@ def _print_result(result: TuneResult, arguments: argparse.Namespace) -> None:
     if both is None:
         print_row(out, "model", "stays as it is: no kernel was found that is faster in it")
     else:
-        gain = both.before / both.after
+        gain = 1 / both.share
         times = f"{time_text(both.before)} -> {time_text(both.after)}"
         print_row(out, "model", f"{times}, {gain:.2f} times as fast (both run in turns)")
     print_row(out, "records", str(arguments.output))

@@ -43,7 +43,7 @@ def report_text(result: TuneResult, model: str) -> str:
     if both is not None:
         facts.append(
             f"model {time_text(both.before)} -> {time_text(both.after)} "
-            f"({both.before / both.after:.2f}x, run in turns)"
+            f"({1 / both.share:.2f}x, run in turns)"
         )
     if result.reverted:
         facts.append(f"{len(result.reverted)} kernels were faster alone and not in the model")

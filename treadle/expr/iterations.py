@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simplified expressions of a loop's body at numbers of its variable, simplified again.
+"""Simplified expressions of a loop's body at numbers of its variables, simplified again.
 
-An index is a sum in normal form: at a number it has one term less and another constant, so the
-copies of an unrolled body need no simplification of their own.
+An index is a sum in normal form: at numbers it has less terms and another constant, so the copies
+of an unrolled body need no simplification of their own.
 
 i*64 + j*16 + 3 at j = 2  ->  i*64 + 35
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 from treadle.dtype import INDEX
 from treadle.expr.affine import Affine, decompose, is_sum
@@ -19,24 +21,28 @@ from treadle.expr.traversal import leaves, substitute
 
 
 class Iterations:
-    """What expressions that are simplified for all values of a variable are at single ones."""
+    """What expressions that are simplified for all values of some variables are at single ones."""
 
-    def __init__(self, var: Var, known: Simplifier) -> None:
-        """`known` simplifies outside of the loop over `var`."""
-        self.var = var
+    def __init__(self, variables: Sequence[Var], known: Simplifier) -> None:
+        """`known` simplifies outside of the loops over the variables."""
+        self.variables = tuple(variables)
+        self.values: dict[Expr, Expr] = {}
+        """The variables in the iteration that expressions are asked for."""
         self._known = known
         self._steps: dict[Expr, list[_Step]] = {}
         self._made: dict[Expr, Expr] = {}
-        self.value = Const.of(0)
+        self._numbers: tuple[int, ...] = ()
 
-    def at(self, value: int) -> None:
+    def at(self, numbers: Sequence[int]) -> None:
         """Take another iteration."""
-        self.value = Const.of(value)
-        self._made = {self.var: self.value}
+        self._numbers = tuple(numbers)
+        consts = (Const.of(n) for n in numbers)
+        self.values = dict(zip(self.variables, consts, strict=True))
+        self._made = dict(self.values)
 
     def run(self, e: Expr) -> Expr:
         """Return an expression as it is in this iteration."""
-        if self.var not in leaves(e):
+        if leaves(e).isdisjoint(self.variables):
             return e
         steps = self._steps.get(e)
         if steps is None:
@@ -50,16 +56,16 @@ class Iterations:
     def _at(self, step: _Step) -> Expr:
         node, made = step.node, self._made
         if step.line is not None:
-            return step.line.at(int(self.value.value))
+            return step.line.at(self._numbers)
         if step.is_whole:
-            return self._known.run(substitute(node, {self.var: self.value}))
+            return self._known.run(substitute(node, self.values))
         fresh = node.with_children(tuple([made.get(c, c) for c in node.children]))
         return fresh if isinstance(fresh, _PLAIN) else self._known.outermost(fresh)
 
     def _steps_of(self, e: Expr) -> list[_Step]:
-        """Return the nodes that depend on the variable, operands before users."""
-        var = self.var
-        found: dict[Expr, _Step | None] = {var: None}
+        """Return the nodes that depend on the variables, operands before users."""
+        variables = self.variables
+        found: dict[Expr, _Step | None] = dict.fromkeys(variables)
         stack = [(e, self._step(e))]
         while stack:
             node, step = stack.pop()
@@ -67,7 +73,11 @@ class Iterations:
                 continue
             inner: list[Expr] = []
             if step.line is None and not step.is_whole:
-                inner = [c for c in node.children if c not in found and var in c.leaves_of]
+                inner = [
+                    c
+                    for c in node.children
+                    if c not in found and not c.leaves_of.isdisjoint(variables)
+                ]
             if inner:
                 stack.append((node, step))
                 stack += [(c, self._step(c)) for c in inner]
@@ -76,14 +86,13 @@ class Iterations:
         return [step for step in found.values() if step is not None]
 
     def _step(self, node: Expr) -> _Step:
-        var = self.var
         if node.dtype != INDEX or not is_sum(node):
             return _Step(node, None, is_whole=isinstance(node, Select) and node.lazy)
         if node.lanes == 1:
-            line = _line(decompose(node), var)
+            line = _line(decompose(node), self.variables)
             return _Step(node, line, is_whole=line is None)
         is_plain = isinstance(node, Broadcast) or (
-            isinstance(node, Ramp) and var not in node.stride.leaves_of
+            isinstance(node, Ramp) and node.stride.leaves_of.isdisjoint(self.variables)
         )
         return _Step(node, None, is_whole=not is_plain)
 
@@ -94,14 +103,14 @@ _PLAIN = (Load, Ramp, Broadcast)
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """The sum `factor * variable + rest`; `linear` is the rest without its constant, if not 0."""
+    """Factors times the variables, plus a rest; `linear` is that without its constant, if not 0."""
 
-    factor: int
+    factors: tuple[int, ...]
     rest: Affine
     linear: Expr | None
 
-    def at(self, value: int) -> Expr:
-        const = self.rest.const + self.factor * value
+    def at(self, numbers: Sequence[int]) -> Expr:
+        const = self.rest.const + sum(map(mul, self.factors, numbers))
         if self.linear is None:
             return self.rest.like(self.rest.terms, const).to_expr()
         if const == 0:
@@ -111,7 +120,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A node, and how it depends on the variable.
+    """A node, and how it depends on the variables.
 
     `line` says that where it is simple; else its operands are made first, or, where `is_whole`, all
     of it is simplified anew.
@@ -122,11 +131,13 @@ class _Step:
     is_whole: bool
 
 
-def _line(s: Affine, var: Var) -> _Line | None:
-    """Return a sum as a function of a variable; None where other terms depend on it."""
-    factor, rest = s.without(var)
-    if any(var in leaves(atom) for atom in rest.terms):
+def _line(s: Affine, variables: Sequence[Var]) -> _Line | None:
+    """Return a sum as a function of variables; None where other terms depend on them."""
+    terms = {a: c for a, c in s.terms.items() if a not in variables}
+    if not all(leaves(atom).isdisjoint(variables) for atom in terms):
         return None
+    rest = s.like(terms, s.const)
     # A sum that begins with a subtraction has its constant first.
-    is_led = any(coef > 0 for coef in rest.terms.values())
-    return _Line(factor, rest, rest.like(rest.terms, 0).to_expr() if is_led else None)
+    is_led = any(coef > 0 for coef in terms.values())
+    factors = tuple([s.terms.get(v, 0) for v in variables])
+    return _Line(factors, rest, rest.like(terms, 0).to_expr() if is_led else None)

@@ -73,7 +73,7 @@ def cut_loop(loop: For, cuts: list[int], sizes: Sequence[Var], around: Around) -
     if not cuts or n is None:
         return None
     parts = [_part(loop, low, high) for low, high in pairwise([0, *cuts, n])]
-    return [simplify_inside(part, sizes, around) for part in parts]
+    return simplify_inside(parts, sizes, around)
 
 
 def _part(loop: For, low: int, high: int) -> Stmt:

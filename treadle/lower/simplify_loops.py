@@ -7,7 +7,7 @@ before: for i in range(1): if i < 4: A[i * 1] = x   ->   after: A[0] = x
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from treadle.expr.affine import decompose
@@ -38,9 +38,10 @@ def simplify_loops(func: PrimFunc) -> PrimFunc:
     return func.with_body(Walk().stmt(func.body, scope_of(func.sizes)))
 
 
-def simplify_inside(stmt: Stmt, sizes: Sequence[Var], around: Around) -> Stmt:
-    """Return a statement simplified as it stands inside loops and conditions."""
-    return Walk().stmt(stmt, scope_of(sizes, around))
+def simplify_inside(stmts: Sequence[Stmt], sizes: Sequence[Var], around: Around) -> list[Stmt]:
+    """Return statements simplified as they stand inside loops and conditions."""
+    known = scope_of(sizes, around)
+    return [Walk().stmt(s, known) for s in stmts]
 
 
 def scope_of(sizes: Sequence[Var], around: Around = ()) -> Simplifier:
@@ -58,7 +59,7 @@ def scope_of(sizes: Sequence[Var], around: Around = ()) -> Simplifier:
 class Walk:
     """Simplifies statements, each under what is known where it stands.
 
-    `on_unrolled` makes another statement of an unrolled loop, whose body is simplified.
+    `on_unrolled` makes another statement of an unrolled loop, whose extent is simplified.
     """
 
     on_unrolled: Callable[[For, Simplifier, Walk], Stmt] | None = None
@@ -118,14 +119,13 @@ class Walk:
         if turns.hi == 1 and s.kind != "thread":
             once = lp.substitute(s.body, {s.var: Const.of(0)})
             return self.stmt(once if turns.lo == 1 else If(extent > 0, once), known)
+        if s.kind == "unrolled" and self.on_unrolled is not None:
+            return self.on_unrolled(replace(s, extent=extent), known, self)
         inner = known.in_loop(s.var, extent)
         body = self.stmt(s.body, inner)
         if lp.is_empty(body):
             return body
-        loop = For(s.var, extent, s.kind, body, s.thread, s.pragmas)
-        if s.kind != "unrolled" or self.on_unrolled is None:
-            return loop
-        return self.on_unrolled(loop, known, self)
+        return For(s.var, extent, s.kind, body, s.thread, s.pragmas)
 
 
 def _assuming(known: Simplifier, cond: Expr, *, holds: bool) -> Simplifier:

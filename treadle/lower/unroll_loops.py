@@ -8,6 +8,10 @@ A body is simplified once, for all its iterations; a copy has other constants in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
 from treadle.expr import nodes as ex
 from treadle.expr.iterations import Iterations
 from treadle.expr.nodes import Expr, Var, int_value
@@ -27,15 +31,50 @@ def unroll_loops(func: PrimFunc) -> PrimFunc:
 
 
 def _unrolled(loop: For, known: Simplifier, walk: Walk) -> Stmt:
-    """Return the copies of a body that is simplified for all iterations."""
-    n = int_value(loop.extent)
-    if n is None or n * _size(loop.body) > MAX_UNROLLED:
-        return For(loop.var, loop.extent, "serial", loop.body, loop.thread, loop.pragmas)
-    made = Iterations(loop.var, known)
+    """Return the copies of a body, and of those unrolled loops that it is nothing but.
+
+    The innermost loops are unrolled as long as that does not grow too large.
+    """
+    loops, outside, body = _nest(loop, known)
+    body = walk.stmt(body, outside.pop())
+    size, unrolled = _size(body), 0
+    for s in reversed(loops):
+        size *= int_value(s.extent) or MAX_UNROLLED + 1
+        if size > MAX_UNROLLED:
+            break
+        unrolled += 1
+    kept, loops = loops[: len(loops) - unrolled], loops[len(loops) - unrolled :]
+    if loops and not lp.is_empty(body):
+        body = _copies(loops, body, outside[len(kept)], walk)
+    if lp.is_empty(body):
+        return body
+    for s in reversed(kept):
+        body = For(s.var, s.extent, "serial", body, s.thread, s.pragmas)
+    return body
+
+
+def _nest(loop: For, known: Simplifier) -> tuple[list[For], list[Simplifier], Stmt]:
+    """Return unrolled loops one inside of the other, what is known outside of each and inside of
+    all, and their body.
+    """
+    loops, scopes, body = [loop], [known, known.in_loop(loop.var, loop.extent)], loop.body
+    while isinstance(body, For) and body.kind == "unrolled":
+        extent = scopes[-1].run(body.extent)
+        if (int_value(extent) or 0) < 2:
+            break  # for the walk
+        loops.append(replace(body, extent=extent))
+        scopes.append(scopes[-1].in_loop(body.var, extent))
+        body = body.body
+    return loops, scopes, body
+
+
+def _copies(loops: Sequence[For], body: Stmt, known: Simplifier, walk: Walk) -> Stmt:
+    """Return a body that is simplified for all iterations in each of them, the last fastest."""
+    made = Iterations([s.var for s in loops], known)
     copies = []
-    for i in range(n):
-        made.at(i)
-        copies.append(_copy(loop.body, made, known, walk))
+    for numbers in product(*(range(int_value(s.extent) or 0) for s in loops)):
+        made.at(numbers)
+        copies.append(_copy(body, made, known, walk))
     return lp.seq(*(c for c in copies if not lp.is_empty(c)))
 
 
@@ -48,7 +87,7 @@ def _copy(s: Stmt, made: Iterations, known: Simplifier, walk: Walk) -> Stmt:
         return Store(s.buffer, tuple([made.run(i) for i in s.indices]), made.run(s.value))
     if isinstance(s, Prefetch):
         return Prefetch(s.buffer, tuple([made.run(i) for i in s.indices]))
-    return walk.stmt(_fresh_loops(lp.substitute(s, {made.var: made.value})), known)
+    return walk.stmt(_fresh_loops(lp.substitute(s, made.values)), known)
 
 
 def _size(stmt: Stmt) -> int:

@@ -27,9 +27,6 @@ from treadle.tune.tuner import OnChange, TuneOptions, Tuner
 if TYPE_CHECKING:
     from treadle.frontend.onnx.files import AnyModel
 
-_CHECKS = 3
-"""So often kernels that did not gain go back to their defaults, and the rest is tried again."""
-
 OnStage = Callable[[str], None]
 """Told what begins: "tune", "decide", "compare"."""
 
@@ -98,7 +95,10 @@ def tune_model(
 def _settled(
     fused: Fused, tuner: Tuner, file: RecordFile, compiling: Mapping[str, Any]
 ) -> TuneResult:
-    """Try the decisions in the model; take back those that do not pay there."""
+    """Try the decisions in the model; take back those that do not pay there.
+
+    Where no kernel is slower and the model is, all are taken back.
+    """
     decided = {s.task.name: s.decided for s in tuner.states if s.decided is not None}
     changed = {name: r for name, r in decided.items() if r.choice != DEFAULTS}
     reverted: list[str] = []
@@ -107,17 +107,15 @@ def _settled(
     if changed and not is_dynamic:
         before = _compiled(fused, {}, compiling)
         inputs = _inputs(before)
-        for _ in range(_CHECKS):
-            comparison = compared(
-                before, _compiled(fused, changed, compiling), inputs, list(changed)
-            )
-            slower = comparison.slower
+        while changed:
+            after = _compiled(fused, changed, compiling)
+            comparison = compared(before, after, inputs, list(changed))
+            slower = comparison.slower or (list(changed) if comparison.share > 1 else [])
+            if not slower:
+                break
             for name in slower:
                 reverted.append(name)
                 file.append(replace(changed.pop(name), choice=DEFAULTS, seconds=()))
-            if not slower:
-                break
-        if not changed:
             comparison = None
     return TuneResult(tuner, comparison, reverted)
 

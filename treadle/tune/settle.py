@@ -24,10 +24,15 @@ _EVEN = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Seconds of whole runs before and after tuning, and per kernel the share of time it takes."""
+    """Seconds of whole runs before and after tuning, and the share of time that is left.
+
+    `share` is that of the whole model, `kernels` that of each kernel: what it takes after tuning
+    by what it took before.
+    """
 
     before: float
     after: float
+    share: float
     kernels: Mapping[str, float]
 
     @property
@@ -63,7 +68,9 @@ def compared(
             if spent[0].get(name):
                 shares[name].append(spent[1].get(name, 0.0) / spent[0][name])
     kernels = {name: float(np.median(s)) for name, s in shares.items() if s}
-    return Comparison(float(np.median(runs[0])), float(np.median(runs[1])), kernels)
+    old, new = np.asarray(runs[0]), np.asarray(runs[1])
+    share = float(np.median(new / old))
+    return Comparison(float(np.median(old)), float(np.median(new)), share, kernels)
 
 
 def _run(model: Executable, inputs: Mapping[str, NDArray]) -> float:

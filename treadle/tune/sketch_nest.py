@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from treadle.dtype import bits
 from treadle.expr import nodes as ex
-from treadle.expr import traversal
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Expr, int_value
-from treadle.expr.traversal import walk
+from treadle.expr.traversal import uses, walk
 from treadle.loop.bodies import inline_bodies
 from treadle.te.operations import ComputeOp, IterVar, Reduce, Tensor
 from treadle.te.schedule import Schedule
@@ -156,7 +155,7 @@ def _steps(index: Expr, axes: tuple[IterVar, ...]) -> tuple[int, ...]:
     row = []
     for axis in axes:
         step = terms.get(axis, 0)
-        if not step and any(t is not axis and traversal.uses(t, axis) for t in terms):
+        if not step and any(t is not axis and uses(t, axis) for t in terms):
             step = 1
         row.append(step)
     return tuple(row)

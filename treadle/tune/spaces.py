@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from treadle.errors import UsageError
+from treadle.errors import ScheduleError, UsageError
+from treadle.tune.sketch import SketchSpace
 from treadle.tune.space import SearchSpace
 from treadle.tune.task import Task
 from treadle.tune.template import TemplateSpace
@@ -23,4 +25,7 @@ def spaces_of(task: Task, kind: str) -> list[SearchSpace[Any]]:
     found: list[SearchSpace[Any]] = []
     if kind != "sketch":
         found.append(TemplateSpace(task.kernel.space))
+    if kind != "template":
+        with suppress(ScheduleError):  # a target or a size that sketches are not made for
+            found.append(SketchSpace.of_function(task.function, task.target))
     return found

@@ -228,7 +228,7 @@ class Tuner:
         with builders, Runner(tasks, options.measure) as runner:
             while True:
                 self._fill(builders, 2 * count)
-                if not self._flying:
+                if not self._flying or self._out_of_time:
                     break
                 for built in builders.results(0.5):
                     self._finish(self._flying.pop(built.ticket), built, builders, runner)
@@ -301,7 +301,7 @@ class Tuner:
                 for candidate in found:
                     choice = _choice(state, arm, candidate)
                     if choice is None:
-                        arm.search.tell([candidate], [inf])
+                        arm.search.tell([candidate], [None])
                         invalid += 1
                     else:
                         self._waiting.append(_Trial(state, arm, candidate, choice))
