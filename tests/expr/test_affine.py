@@ -44,7 +44,7 @@ def test_the_normal_form_keeps_the_value(seed: int) -> None:
     [
         (I + J, J + I),
         ((I + 1) * 4 - 4, I * 4),
-        (I * J + K, K + J * I),
+        ((I + J) * 4 + K, K + J * 4 + I * 4),
         (I - I, Const.of(0)),
         (I * 2 + J - (J - I), I * 3),
     ],
