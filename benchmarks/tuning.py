@@ -9,9 +9,9 @@
 `host` tunes a whole model: wall time, the share of it that this process spends on searching and
 learning, builds per second and core, and the model before and after, run in turns. `naive` hides
 the default schedules and their models from the search, and compares what so many trials of each
-task reach with the default, in turns. `kill` ends a run with SIGKILL at random moments, lets it go on,
-and looks at the records. `order` prints where the order of the analytic models and the measured one
-disagree most.
+task reach with the default, in turns. `kill` ends a run with SIGKILL at random moments, lets it go
+on, and looks at the records. `order` prints where the order of the analytic models and the measured
+one disagree most.
 """
 
 from __future__ import annotations

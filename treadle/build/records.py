@@ -191,6 +191,8 @@ class Records:
 def read_lines(path: str | os.PathLike[str], start: int = 0, first: int = 1) -> Iterator[Record]:
     """Yield the records of kernels in a file in order, those after the first `start` bytes.
 
+    `first` is the number of the line that begins there, for errors.
+
     Raises: as `Records.read`.
     """
     found = _read(path, start, first)
