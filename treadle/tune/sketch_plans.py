@@ -22,9 +22,6 @@ CPU_REUSE = "SSRSRS"
 first of them shared by threads; then, around accumulators, reductions and data loops in turn."""
 CPU_STREAM = "SRS"
 """Levels of tiles where everything is read once."""
-GPU_REUSE = "SSSRRSRS"
-"""The same for a GPU: blocks, virtual threads, threads, then as on a CPU."""
-
 MOST_STATEMENTS = 1024
 """Vectors of multiply-adds that may stand in the code of one kernel, written out."""
 
