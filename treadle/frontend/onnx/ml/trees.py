@@ -18,7 +18,7 @@ from treadle.frontend.builders.basic import (
 from treadle.frontend.onnx.ml.features import DOMAIN, transformed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, indexing
+from treadle.ops import elementwise, indexing, movement
 from treadle.ops import reduce as reductions
 from treadle.ops.bits import bitcast
 
