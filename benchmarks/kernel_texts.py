@@ -24,7 +24,9 @@ from pathlib import Path
 from benchmarks import networks
 from treadle.build.compile import kernels_of
 from treadle.build.kernel import Kernel
+from treadle.files import replacing
 from treadle.frontend.onnx.importer import import_onnx
+from treadle.graph.nodes import Function
 from treadle.optimize.pipeline import optimize
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
@@ -60,8 +62,8 @@ def texts_of(names: Iterable[str], targets: Sequence[str]) -> Iterator[tuple[str
                 yield (key if taken[key] == 1 else f"{key} #{taken[key]}"), _text(kernel)
 
 
-def _kernels(main: object, target: Target) -> Iterator[Kernel]:
-    kernels, _ = kernels_of(optimize(main, target), target)  # type: ignore[arg-type]
+def _kernels(main: Function, target: Target) -> Iterator[Kernel]:
+    kernels, _ = kernels_of(optimize(main, target), target)
     for kernel in kernels:
         yield kernel
         kernel.release()
@@ -74,9 +76,8 @@ def _text(kernel: Kernel) -> str:
 
 def write(path: Path, names: Iterable[str], targets: Sequence[str]) -> None:
     """Write the texts as JSON, in one step."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(dict(texts_of(names, targets)), indent=0))
-    part.replace(path)
+    with replacing(path) as file:
+        file.write(json.dumps(dict(texts_of(names, targets)), indent=0).encode())
 
 
 _DECLARED = re.compile(r"(?:for ([\w.]+) in )|(?:([\w.]+): \w+\[)")

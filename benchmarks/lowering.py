@@ -25,6 +25,7 @@ from rich.table import Table
 from benchmarks.nests import NESTS, Nest, conv1x1, conv3x3
 from treadle.build.group import build_group
 from treadle.build.kernel import Kernel
+from treadle.files import replacing
 from treadle.target.base import Target
 from treadle.target.llvm import compile_ir
 from treadle.target.parse import parse_target
@@ -98,9 +99,8 @@ def main() -> None:
     print_rows(rows)
     if arguments.json is not None:
         facts = {"target": str(target), "repeat": arguments.repeat, "nests": dict(rows)}
-        part = arguments.json.with_suffix(".part")
-        part.write_text(json.dumps(facts, indent=2) + "\n")
-        part.replace(arguments.json)
+        with replacing(arguments.json) as file:
+            file.write((json.dumps(facts, indent=2) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from benchmarks import (
     volume_networks,
 )
 from benchmarks.architectures import ARCHITECTURES
+from treadle.files import replacing
 
 Builder = Callable[[int | None], onnx.ModelProto]
 
@@ -56,12 +56,8 @@ def build(name: str, opset: int | None = None) -> onnx.ModelProto:
 
 def write(model: onnx.ModelProto, path: Path) -> None:
     """Write `model` to `path` in one step: a reader never sees half a file."""
-    partial_path = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        partial_path.write_bytes(model.SerializeToString(deterministic=True))
-        partial_path.replace(path)
-    finally:
-        partial_path.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(model.SerializeToString(deterministic=True))
 
 
 def buildable_names() -> list[str]:

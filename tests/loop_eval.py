@@ -16,6 +16,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, Var
+from treadle.expr.traversal import walk
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Buffer, PrimFunc, Stmt
 
@@ -166,7 +167,7 @@ class _Machine:
     # -- expressions -----------------------------------------------------------------------------
 
     def expr(self, e: Expr) -> Eval:
-        for node in nodes.walk(e):
+        for node in walk(e):
             if node not in self.cache:
                 self.cache[node] = self._expr(node)
         return self.cache[e]

@@ -20,7 +20,7 @@ from treadle import dtype as dt
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr
 from treadle.loop.nodes import Allocate, Buffer, For, Prefetch, Seq, Stmt, Store
-from treadle.te.tensor import ComputeOp, ExternOp, PlaceholderOp, Reduce, Tensor
+from treadle.te.operations import ComputeOp, ExternOp, PlaceholderOp, Reduce, Tensor
 
 
 def evaluate(outputs: Sequence[Tensor], inputs: Mapping[Tensor, np.ndarray]) -> list[np.ndarray]:

@@ -44,7 +44,7 @@ COUNTS = {
     "ops/schedules/rows.py": {"_MOST_LANES"},
     "ops/schedules/stages.py": {"MANY_ELEMENTS"},
     "optimize/quantised.py": {"_MOST_STEPS"},
-    "lower/expand_loops.py": {"MAX_UNROLLED"},
+    "lower/unroll_loops.py": {"MAX_UNROLLED"},
 }
 """Of candidates, lanes, elements, terms and statements."""
 LIMITS = {
@@ -52,7 +52,7 @@ LIMITS = {
     "optimize/fold.py": {"GROWTH_LIMIT", "TOTAL_LIMIT", "KEPT_LIMIT", "FLOPS_LIMIT"},
     "optimize/methods/shared.py": {"MOST_BYTES"},
     "build/limits.py": {"LARGEST_VALUE", "LONGEST_NAME"},
-    "build/records.py": {"_LONGEST_LINE"},
+    "build/records.py": {"_LONGEST_LINE", "_MOST_FIGURES"},
 }
 """What compiling may cost, and a model may ask for, on every machine."""
 FORMATS = {

@@ -10,13 +10,16 @@ import numpy as np
 
 from treadle.graph.nodes import Constant, Function, Node, Tuple, Var
 from treadle.graph.types import TensorType, tensor_type
+from treadle.ops import activation
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
+from treadle.ops.indexing import gather
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import concat, gather, pad, reshape, slice_, transpose
+from treadle.ops.movement import concat, pad, slice_
 from treadle.ops.norm import softmax
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import max_, mean, sum_
+from treadle.ops.reshaping import reshape, transpose
 
 CHANNELS = (1, 3, 5, 8, 12, 16, 17, 20, 24, 32, 33)
 MOST_ELEMENTS = 6000
@@ -135,7 +138,7 @@ class Network:
             positive = ew.add(ew.abs(x), Constant.of(1.0, self.dtype))
             return self.chance.choice((ew.sqrt, ew.log, ew.rsqrt, ew.reciprocal))(positive)
         if kind == 4:
-            return ew.leaky_relu(x)
+            return activation.leaky_relu(x)
         return ew.negative(x)
 
     def _binary(self, a: Node, b: Node) -> Node:

@@ -11,10 +11,12 @@ from tests.build.graphs import Network, shape_of
 from treadle.graph.nodes import Constant, Node, Var
 from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
+from treadle.ops.indexing import gather
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import broadcast_to, concat, gather, pad, reshape, slice_, transpose
+from treadle.ops.movement import concat, pad, slice_
 from treadle.ops.norm import layer_norm, softmax
 from treadle.ops.reduce import max_, mean, sum_
+from treadle.ops.reshaping import broadcast_to, reshape, transpose
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 17, 24, 32, 33)
 

@@ -14,13 +14,16 @@ from tests.optimize.cases import constant, data, function, inputs_of, var
 from treadle.build.compile import Report
 from treadle.graph import interpret
 from treadle.graph.nodes import Constant, Function, Module, Node, TupleItem, Var
+from treadle.ops import activation
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
+from treadle.ops.indexing import gather
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import broadcast_to, concat, gather, reshape, slice_, split, transpose
+from treadle.ops.movement import concat, slice_, split
 from treadle.ops.norm import layer_norm, softmax
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import max_, mean, sum_
+from treadle.ops.reshaping import broadcast_to, reshape, transpose
 
 
 def scalar(value: float, dtype: str = "float32") -> Constant:
@@ -106,7 +109,7 @@ def a_transformer_block() -> Function:
     scores = softmax(matmul(q, transpose(k, perm=(0, 1, 3, 2))), axis=3)
     mixed = reshape(transpose(matmul(scores, v), perm=(0, 2, 1, 3)), shape=(1, 6, 16))
     normed = layer_norm(ew.add(x, mixed), constant(16, key="s"), constant(16, key="b"), axis=2)
-    return function(ew.gelu(matmul(normed, constant(16, 32))), params=[x])
+    return function(activation.gelu(matmul(normed, constant(16, 32))), params=[x])
 
 
 def pooled_twice() -> Function:

@@ -18,8 +18,8 @@ from treadle.graph import interpret
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function, Node
 from treadle.ops import elementwise as ew
-from treadle.ops.movement import transpose
 from treadle.ops.reduce import sum_
+from treadle.ops.reshaping import transpose
 from treadle.optimize.fuse import fuse
 from treadle.settings import use
 from treadle.target.parse import parse_target

@@ -17,7 +17,8 @@ from treadle.graph.nodes import Function, Node
 from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import concat, reshape
+from treadle.ops.movement import concat
+from treadle.ops.reshaping import reshape
 from treadle.optimize.fuse import fuse
 from treadle.target.parse import parse_target
 

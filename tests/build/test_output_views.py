@@ -9,7 +9,7 @@ from treadle.build.compile import compile_model
 from treadle.graph.nodes import Function, Module, Node, Tuple, Var
 from treadle.graph.types import TensorType
 from treadle.ops.elementwise import relu
-from treadle.ops.movement import reshape
+from treadle.ops.reshaping import reshape
 
 x = Var("x", TensorType((4, 6), "float32"))
 

@@ -23,7 +23,9 @@ from treadle.graph.operator import Group
 from treadle.ops import elementwise as ew
 from treadle.ops.matmul import matmul
 from treadle.target.parse import parse_target
+from treadle.te.choice import Script
 from treadle.te.knobs import Config, Knobs
+from treadle.te.steps import Step
 
 TARGET = parse_target("llvm -mcpu=x86-64-v3 -num-cores=2")
 CONFIG = Config.of({"tile": (1, 14, 4), "band": 7, "unroll": False})
@@ -63,7 +65,7 @@ def test_a_configuration_changes_the_schedule_of_a_kernel() -> None:
     assert kernel.loop_text() != default
     kernel.configure(Config.of({"rows": 4, "vectorize": False}))
     assert kernel.loop_text() == default
-    assert Kernel(kernel.function, kernel.target, kernel.config).loop_text() == default
+    assert Kernel(kernel.function, kernel.target, kernel.choice).loop_text() == default
 
 
 def test_a_configuration_that_does_not_fit_names_the_kernel() -> None:
@@ -123,7 +125,7 @@ def test_compilation_takes_the_configurations_of_records(tmp_path: Path) -> None
     records.write(path)
     report = Report()
     compiled = treadle.compile(module, records=path, report=report)
-    assert compiled.kernels[0].config == Config.of({"rows": 8})
+    assert compiled.kernels[0].choice == Config.of({"rows": 8})
     assert "factor=8" in compiled.kernels[0].schedule
     assert report.notes == []
     inputs = inputs_of(module.main)
@@ -136,7 +138,7 @@ def test_a_record_that_does_not_fit_any_more_is_said_once() -> None:
     (kernel,) = treadle.compile(module).kernels
     records.put(kernel.name, kernel.target, Config.of({"rows": 3}))
     compiled = treadle.compile(module, records=records, report=report)
-    assert compiled.kernels[0].config == Config()
+    assert compiled.kernels[0].choice == Config()
     assert report.notes == [
         f"the record of kernel {kernel.name} does not fit it, which runs by default: "
         "3 is no candidate of knob rows"
@@ -171,7 +173,66 @@ def test_of_two_lines_for_one_kernel_the_last_counts(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     lines = [json.dumps(Record("k", "t", Config.of({"a": n})).to_json()) for n in (1, 2)]
     path.write_text(f"\n{lines[0]}\n\n{lines[1]}")
-    assert [r.config.get("a") for r in Records.read(path)] == [2]
+    assert [r.choice for r in Records.read(path)] == [Config.of({"a": 2})]
+
+
+@pytest.mark.tiny
+def test_a_decision_counts_and_else_the_fastest_trial_of_the_target() -> None:
+    records = Records()
+    for rows, seconds in ((1, (3e-3, 1e-3, 2e-3)), (2, (1.5e-3,)), (4, ())):
+        error = "" if seconds else "the result is wrong"
+        records.add(Record("k", "t", Config.of({"rows": rows}), seconds, error))
+    best = records.best("k", "t")
+    assert best is not None
+    assert (best.choice, best.time) == (Config.of({"rows": 2}), 1.5e-3)
+    assert records.best("k", "other") is None
+    records.add(Record("k", "t", Config.of({"rows": 1}), (2e-3,), is_chosen=True))
+    decided = records.best("k", "t")
+    assert decided is not None
+    assert decided.choice == Config.of({"rows": 1})
+    assert len(records.trials("k", "t")) == 3
+
+
+@pytest.mark.tiny
+def test_trials_and_steps_come_back_from_a_file(tmp_path: Path) -> None:
+    path, records = tmp_path / "records.jsonl", Records()
+    steps = Script((Step(1, "split", (0, 8)), Step(1, "vectorize", (2,))))
+    trial = Record("k", "t", steps, (1e-3, 2e-3), "", False, "sketch", [1, [2, 3]], "ab", "1x2")
+    failed = Record("k", "t", CONFIG, error="endless", space="template")
+    for record in (trial, failed):
+        records.add(record)
+    records.write(path)
+    again = list(Records.read(path))
+    assert again == [trial, failed]
+    assert [r.at for r in again] == [f"{path}, line 1", f"{path}, line 2"]
+
+
+@pytest.mark.tiny
+def test_a_line_that_breaks_off_at_the_end_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(f"{GOOD}\n{GOOD[:30]}")
+    assert len(Records.read(path)) == 1
+    path.write_text(f"{GOOD[:30]}\n{GOOD}")
+    with pytest.raises(ConfigError, match="is not a line of JSON"):
+        Records.read(path)
+
+
+def test_a_kernel_is_made_by_the_steps_of_a_record() -> None:
+    module, report, records = network(), Report(), Records()
+    (kernel,) = treadle.compile(module).kernels
+    steps = Script((Step(2, "split", (0, 2)), Step(2, "vectorize", (1,))))
+    records.put(kernel.name, kernel.target, steps)
+    compiled = treadle.compile(module, records=records, report=report)
+    assert report.notes == []
+    assert compiled.kernels[0].choice == steps
+    assert "factor=2" in compiled.kernels[0].schedule
+    assert compiled.kernels[0].knobs == ()
+    inputs = inputs_of(module.main)
+    (got,), (want,) = compiled.run(inputs), treadle.compile(module).run(inputs)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-5)
+    records.put(kernel.name, kernel.target, Script((Step(2, "split", (9, 2)),)))
+    treadle.compile(module, records=records, report=report)
+    assert report.notes[0].startswith(f"the record of kernel {kernel.name} does not fit it")
 
 
 GOOD = '{"version": 1, "kernel": "k", "target": "t", "config": {"a": 1}}'
@@ -194,6 +255,12 @@ GOOD = '{"version": 1, "kernel": "k", "target": "t", "config": {"a": 1}}'
         (GOOD.replace('"t"', "3").encode(), "the target of a record is no text"),
         (GOOD.replace('"k"', '""').encode(), "the kernel of a record is no text"),
         (GOOD.replace("}}", '}, "time": 1}').encode(), "a record has a field 'time'"),
+        (GOOD.replace("}}", '}, "steps": 1}').encode(), "a record has both config and steps"),
+        (GOOD.replace('"config"', '"steps"').encode(), 'steps in JSON are an object {"version"'),
+        (GOOD.replace("}}", '}, "seconds": [0]}').encode(), "the seconds of a record are no list"),
+        (GOOD.replace("}}", '}, "seconds": 1}').encode(), "the seconds of a record are no list"),
+        (GOOD.replace("}}", '}, "chosen": 1}').encode(), "chosen in a record is true or false"),
+        (GOOD.replace("}}", '}, "error": 1}').encode(), "the error of a record is no text"),
         (GOOD.replace('"a": 1', '"a": 1, "a": 2').encode(), "'a' stands twice in an object"),
         (GOOD.replace('{"a": 1}', "[]").encode(), "a configuration is an object of knobs and"),
         (GOOD.replace("1}}", "NaN}}").encode(), "NaN is no value of knob a"),

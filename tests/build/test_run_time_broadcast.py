@@ -17,7 +17,8 @@ import treadle
 from treadle.build.group import lower_group
 from treadle.build.sizes import size_from_json, size_to_json
 from treadle.errors import InputError
-from treadle.expr.nodes import Select, Var, walk
+from treadle.expr.nodes import Select, Var
+from treadle.expr.traversal import walk
 from treadle.graph.broadcasting import common_dim
 from treadle.graph.nodes import Call, Function, topological
 from treadle.graph.types import same_dim

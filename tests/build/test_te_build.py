@@ -9,8 +9,8 @@ import pytest
 import treadle
 from treadle import te
 from treadle.expr.nodes import Var
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor
 
 
 def doubled(*shape: int | Var, name: str = "C") -> tuple[Schedule, list[Tensor | Var]]:

@@ -16,8 +16,8 @@ from treadle.graph.nodes import Function, Module
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import reshape, transpose
 from treadle.ops.norm import softmax
+from treadle.ops.reshaping import reshape, transpose
 from treadle.target.parse import parse_target
 
 X = var("x", 1, 16, 12, 40)

@@ -14,8 +14,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from treadle.build.agreement import agreement
 from treadle.build.executable import Executable
-from treadle.cli.agreement import agreement
 from treadle.cli.main import main
 
 

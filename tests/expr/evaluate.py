@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from treadle.dtype import bits, is_float
 from treadle.expr.nodes import (
-    COMPARE_OPS,
     Binary,
     Broadcast,
     Call,
@@ -27,8 +26,9 @@ from treadle.expr.nodes import (
     call,
     ramp,
     select,
-    walk,
 )
+from treadle.expr.traversal import walk
+from treadle.expr.vocabulary import COMPARE_OPS
 
 Scalar = int | float | bool
 Value = Scalar | tuple[Scalar, ...] | None

@@ -10,12 +10,12 @@ import pytest
 from tests.expr.evaluate import integer
 from treadle.expr.affine import Affine, decompose
 from treadle.expr.bounds import Bounds, assume, interval, prove
+from treadle.expr.conditions import all_of
 from treadle.expr.intervals import FAR, Interval
 from treadle.expr.nodes import (
     Const,
     Expr,
     Var,
-    all_of,
     binary,
     broadcast,
     call,

@@ -9,17 +9,9 @@ import random
 import pytest
 
 from treadle.expr.facts import Around, Facts, Holding, Iterating
-from treadle.expr.nodes import (
-    Const,
-    Expr,
-    Var,
-    binary,
-    int_value,
-    maximum,
-    minimum,
-    substitute,
-)
+from treadle.expr.nodes import Const, Expr, Var, binary, int_value, maximum, minimum
 from treadle.expr.simplify import simplify
+from treadle.expr.traversal import substitute
 
 ZERO = Const.of(0)
 I, J, N = Var("i"), Var("j"), Var("n")  # noqa: E741

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from tests.expr.evaluate import Generator, evaluate
 from treadle.expr.bounds import interval
+from treadle.expr.conditions import all_of
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import (
     Const,
     Expr,
     Ramp,
     Var,
-    all_of,
     broadcast,
     call,
     cast,
@@ -30,9 +30,9 @@ from treadle.expr.nodes import (
     select,
     truncdiv,
     truncmod,
-    walk,
 )
 from treadle.expr.simplify import Simplifier, simplify
+from treadle.expr.traversal import walk
 from treadle.loop.nodes import Buffer, shape_of
 
 pytestmark = pytest.mark.tiny

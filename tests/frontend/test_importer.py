@@ -17,7 +17,7 @@ from treadle.frontend.importer import (
 )
 from treadle.graph.nodes import Constant, Var
 from treadle.graph.types import TensorType
-from treadle.ops import elementwise, movement
+from treadle.ops import elementwise, movement, reshaping
 
 pytestmark = pytest.mark.tiny
 
@@ -91,7 +91,7 @@ def test_nothing_that_is_large_or_unknown_is_folded() -> None:
     x = Var("x", TensorType((2,), "float32"))
     unknown = elementwise.relu(x)
     assert Folder().fold(unknown) is unknown
-    wide = movement.broadcast_to(Constant.of(1.0, "float32"), shape=(1 << 19,))
+    wide = reshaping.broadcast_to(Constant.of(1.0, "float32"), shape=(1 << 19,))
     assert Folder().fold(wide) is wide
     through_wide = movement.slice_(wide, begin=(0,), end=(4,))
     assert Folder().fold(through_wide) is through_wide

@@ -8,8 +8,9 @@ from itertools import product
 
 import pytest
 
-from treadle.expr.nodes import Const, Var, int_value, substitute
+from treadle.expr.nodes import Const, Var, int_value
 from treadle.expr.simplify import simplify
+from treadle.expr.traversal import substitute
 from treadle.graph.broadcasting import (
     common_dim,
     common_shape,

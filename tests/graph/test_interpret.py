@@ -16,7 +16,8 @@ from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem
 from treadle.graph.operator import Attrs, Operator
 from treadle.graph.types import TensorType
 from treadle.ops.elementwise import add, exp, relu
-from treadle.ops.movement import reshape, split
+from treadle.ops.movement import split
+from treadle.ops.reshaping import reshape
 
 x = Var("x", TensorType((2, 3), "float32"))
 ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3) - 3

@@ -25,7 +25,8 @@ from treadle.graph.nodes import (
 )
 from treadle.graph.types import TensorType
 from treadle.ops.elementwise import add, exp, relu
-from treadle.ops.movement import split, transpose
+from treadle.ops.movement import split
+from treadle.ops.reshaping import transpose
 
 x = Var("x", TensorType((2, 3), "float32"))
 

@@ -23,7 +23,8 @@ from treadle.graph.text import constant_digest, function_text, listed_constants
 from treadle.graph.types import TensorType, TupleType
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import add, relu
-from treadle.ops.movement import broadcast_to, pad, reshape, split
+from treadle.ops.movement import pad, split
+from treadle.ops.reshaping import broadcast_to, reshape
 from treadle.optimize.fuse import fuse
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import treadle
 from treadle import te
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor
 
 
 def chain() -> tuple[Schedule, Tensor, Tensor, Tensor, Tensor]:

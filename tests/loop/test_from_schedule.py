@@ -14,8 +14,9 @@ from tests.te.scripts import check, matrix_product
 from treadle import te
 from treadle.loop.from_schedule import Case, cases_to_func
 from treadle.lower.pipeline import LOOPS
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor, compute_one
+from treadle.te.tensor import compute_one
 
 
 def elementwise(*shape: object) -> tuple[Schedule, Tensor, Tensor]:

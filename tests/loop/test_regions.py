@@ -14,7 +14,7 @@ from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, binary, maximum, minimum, select
 from treadle.expr.simplify import Simplifier
 from treadle.loop.regions import Span, index_span, union
-from treadle.te.tensor import IterVar
+from treadle.te.operations import IterVar
 
 OUTER = Var("o")
 KNOWN = Simplifier({OUTER: Interval(0, 5)})

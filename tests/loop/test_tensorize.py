@@ -11,10 +11,11 @@ from tests.loop_eval import run
 from tests.targets import AVX512
 from tests.te.round_trip import again
 from treadle import te
+from treadle.expr.nodes import Expr
 from treadle.loop.nodes import PrimFunc
 from treadle.target.backend import backend_of
+from treadle.te.operations import IterVar, Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import IterVar, Tensor
 
 VPDPBUSD = "x86.vpdpbusd"
 
@@ -41,7 +42,7 @@ class Product:
         assert isinstance(made, Tensor)
         return made
 
-    def body(self, m: IterVar, n: IterVar) -> te.tensor.Expr:
+    def body(self, m: IterVar, n: IterVar) -> Expr:
         weight = self.b[self.k // 4, n, self.k % 4]
         return self.a[m, self.k].astype("int32") * weight.astype("int32")
 
@@ -50,13 +51,13 @@ class Product:
 
 
 class Swapped(Product):
-    def body(self, m: IterVar, n: IterVar) -> te.tensor.Expr:
+    def body(self, m: IterVar, n: IterVar) -> Expr:
         weight = self.b[self.k // 4, n, self.k % 4]
         return weight.astype("int32") * self.a[m, self.k].astype("int32")
 
 
 class Squares(Product):
-    def body(self, m: IterVar, n: IterVar) -> te.tensor.Expr:
+    def body(self, m: IterVar, n: IterVar) -> Expr:
         weight = self.b[self.k // 4, n, self.k % 4]
         return self.a[m, self.k].astype("int32") + weight.astype("int32")
 

@@ -17,8 +17,8 @@ from treadle.expr.nodes import Const, Var
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import PrimFunc
 from treadle.lower.insert_barriers import insert_barriers
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor
 
 
 def product(n: int, tile: int, threads: int, step: int) -> tuple[Schedule, list[Tensor]]:

@@ -11,18 +11,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from treadle.dtype import to_numpy
-from treadle.expr.nodes import (
-    Apply,
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Select,
-    Var,
-    walk,
-)
+from treadle.expr.nodes import Apply, Binary, Broadcast, Call, Cast, Const, Expr, Select, Var
+from treadle.expr.traversal import walk
 
 _BINARY: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,

@@ -12,7 +12,6 @@ import pytest
 from tests.lower.lanes import run
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import (
-    INTRINSICS,
     Apply,
     Binary,
     Broadcast,
@@ -27,8 +26,9 @@ from treadle.expr.nodes import (
     call,
     load,
     ramp,
-    walk,
 )
+from treadle.expr.traversal import walk
+from treadle.expr.vocabulary import INTRINSICS
 from treadle.loop.nodes import Buffer, PrimFunc, Store, shape_of, stmt_exprs, verify, walk_stmts
 from treadle.lower.expand_math import EXPANDED, expand_expr, expand_math
 from treadle.lower.math.blocks import nearest, root_of_two

@@ -8,8 +8,10 @@ import random
 import pytest
 
 from treadle.dtype import itemsize
-from treadle.expr.nodes import Const, Var, all_of, int_value, load, substitute
+from treadle.expr.conditions import all_of
+from treadle.expr.nodes import Const, Var, int_value, load
 from treadle.expr.simplify import simplify
+from treadle.expr.traversal import substitute
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq, shape_of
 from treadle.lower.plan_workspace import plan_workspace
 

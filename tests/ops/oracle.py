@@ -11,10 +11,10 @@ from onnx import helper
 
 from tests.te_eval import evaluate
 from treadle import dtype as dt
+from treadle import te
 from treadle.graph.nodes import Var
 from treadle.graph.operator import Attrs, Example, Operator
 from treadle.graph.types import TensorType
-from treadle.te import tensor as te
 
 
 def run_onnx_node(

@@ -15,12 +15,13 @@ from treadle.graph.nodes import Function, Module, Var
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType
 from treadle.ops.conv import conv, conv_transpose
-from treadle.ops.image import CoordinateMode, NearestMode, resize
+from treadle.ops.image import resize
 from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc, depthwise_conv2d_nchwc
 from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.ops.matmul import matmul
 from treadle.ops.pool import PoolAttrs, avg_pool, ceil_size, max_pool, pool_axes
+from treadle.ops.resize_coordinates import CoordinateMode, NearestMode
 
 Case = tuple[list[tuple[int, ...]], dict[str, Any]]
 

@@ -15,13 +15,13 @@ from tests.ops.oracle import (
     random_array,
     run_onnx_node,
 )
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
 from treadle.graph.operator import Example
 from treadle.graph.types import TensorType
 from treadle.ops.conv import conv, conv_transpose
-from treadle.te import tensor as te
 
 
 def f32(*shape: object) -> Var:

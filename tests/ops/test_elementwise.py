@@ -16,6 +16,7 @@ from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
 from treadle.graph.operator import OPERATORS
 from treadle.graph.types import TensorType
+from treadle.ops import activation
 from treadle.ops import elementwise as e
 
 BOOL = onnx_types.BOOL
@@ -242,12 +243,14 @@ ERRORS = {
     "the condition has element type int32": lambda: e.where(
         variable(dtype="int32"), variable(), variable()
     ),
-    "the slope float32\\[2, 3\\] does not broadcast": lambda: e.prelu(variable(3), variable(2, 3)),
+    "the slope float32\\[2, 3\\] does not broadcast": lambda: activation.prelu(
+        variable(3), variable(2, 3)
+    ),
     "'float33' is not an element type": lambda: e.cast(variable(2), dtype="float33"),
-    "has no attribute 'beta'": lambda: e.elu(variable(2), beta=1.0),
+    "has no attribute 'beta'": lambda: activation.elu(variable(2), beta=1.0),
     "operator shift_left, node n7": lambda: e.shift_left(variable(2), variable(2), origin="n7"),
-    "'fast' is not an approximation": lambda: e.gelu(variable(2), approximate="fast"),
-    "alpha is 0": lambda: e.celu(variable(2), alpha=0.0),
+    "'fast' is not an approximation": lambda: activation.gelu(variable(2), approximate="fast"),
+    "alpha is 0": lambda: activation.celu(variable(2), alpha=0.0),
     "a bound is NaN": lambda: e.clip(variable(2), min=math.nan),
 }
 

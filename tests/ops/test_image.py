@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from tests.ops.oracle import check_operator, random_array, run_onnx_node
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
 from treadle.graph.types import TensorType, as_dim
-from treadle.ops.image import CoordinateMode, NearestMode, resize, scaled_extent
-from treadle.te import tensor as te
+from treadle.ops.image import resize
+from treadle.ops.resize_coordinates import CoordinateMode, NearestMode, scaled_extent
 
 COORDINATES = [m for m in get_args(CoordinateMode) if m != "tf_crop_and_resize"]
 NEAREST = [m for m in get_args(NearestMode) if m != "simple"]

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from tests.ops.oracle import run_onnx_node, te_result
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Call, Var
 from treadle.graph.operator import Operator
 from treadle.graph.types import Dim, TensorType, as_dim
+from treadle.ops import indexing, reshaping
 from treadle.ops import movement as m
-from treadle.te import tensor as te
 
 
 def variable(*shape: object, dtype: str = "float32") -> Var:
@@ -59,7 +60,7 @@ def reads(tensor: te.Tensor) -> str:
 )
 def test_reshape_keeps_the_order(old: tuple[int, ...], new: tuple[int, ...]) -> None:
     x = count(*old)
-    np.testing.assert_array_equal(run(m.reshape, x, shape=new), x.reshape(new))
+    np.testing.assert_array_equal(run(reshaping.reshape, x, shape=new), x.reshape(new))
 
 
 @pytest.mark.parametrize(
@@ -82,8 +83,8 @@ def test_reshape_matches_axes_by_their_symbolic_sizes(
         return tuple(as_dim(sizes.get(d, d)) for d in dims)  # type: ignore[call-overload]
 
     x = te.placeholder(shape(old), "float32", "x")
-    assert m.reshape.compute is not None
-    made = m.reshape.compute(m.reshape.make_attrs({"shape": shape(new)}), x)
+    assert reshaping.reshape.compute is not None
+    made = reshaping.reshape.compute(reshaping.reshape.make_attrs({"shape": shape(new)}), x)
     assert isinstance(made, te.Tensor)
     assert reads(made) == text
 
@@ -100,8 +101,8 @@ def test_reshape_matches_axes_by_their_symbolic_sizes(
 def test_reshape_divides_only_where_axes_merge(
     old: tuple[int, ...], new: tuple[int, ...], index: str
 ) -> None:
-    assert m.reshape.compute is not None
-    made = m.reshape.compute(m.ShapeAttrs(new), te.placeholder(old, name="x"))
+    assert reshaping.reshape.compute is not None
+    made = reshaping.reshape.compute(reshaping.ShapeAttrs(new), te.placeholder(old, name="x"))
     assert isinstance(made, te.Tensor)
     assert reads(made) == index
 
@@ -123,13 +124,15 @@ def test_reshape_finds_the_missing_extent(
 ) -> None:
     symbols = {name: Symbol(name) for name in "nm"}
     old, new = (tuple(symbols.get(d, d) for d in s) for s in (old, new))  # type: ignore[call-overload]
-    assert str(m.reshape(variable(*old), shape=new).type) == f"float32{result}"
+    assert str(reshaping.reshape(variable(*old), shape=new).type) == f"float32{result}"
 
 
 def test_reshape_with_symbolic_rows_reads_them_directly() -> None:
     n = Symbol("n")
-    assert m.reshape.compute is not None
-    made = m.reshape.compute(m.ShapeAttrs((n, 6)), te.placeholder((n, 2, 3), name="x"))
+    assert reshaping.reshape.compute is not None
+    made = reshaping.reshape.compute(
+        reshaping.ShapeAttrs((n, 6)), te.placeholder((n, 2, 3), name="x")
+    )
     assert isinstance(made, te.Tensor)
     assert reads(made) == "x[i0, (i1 // 3), (i1 % 3)]"
 
@@ -221,27 +224,27 @@ def test_crops_meet_no_condition() -> None:
 def test_gather_is_what_onnxruntime_computes(axis: int) -> None:
     x, at = count(3, 4, 5), np.array([[0, -1], [2, -3]], np.int64)
     expected = run_onnx_node("Gather", [x, at], {"axis": axis})
-    np.testing.assert_array_equal(run(m.gather, x, at, axis=axis), expected)
+    np.testing.assert_array_equal(run(indexing.gather, x, at, axis=axis), expected)
 
 
 def test_gather_elements_is_what_onnxruntime_computes() -> None:
     x, at = count(3, 4), np.array([[0, -1, 2], [1, 1, -4]], np.int64)
     expected = run_onnx_node("GatherElements", [x, at], {"axis": 1})
-    np.testing.assert_array_equal(run(m.gather_elements, x, at, axis=1), expected)
+    np.testing.assert_array_equal(run(indexing.gather_elements, x, at, axis=1), expected)
 
 
 @pytest.mark.parametrize("batch_dims", [0, 1])
 def test_gather_nd_is_what_onnxruntime_computes(batch_dims: int) -> None:
     x, at = count(2, 3, 4), np.array([[[0, 1], [1, -1]], [[-2, 2], [0, 0]]], np.int64)
     expected = run_onnx_node("GatherND", [x, at], {"batch_dims": batch_dims})
-    np.testing.assert_array_equal(run(m.gather_nd, x, at, batch_dims=batch_dims), expected)
+    np.testing.assert_array_equal(run(indexing.gather_nd, x, at, batch_dims=batch_dims), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.uint64])
 def test_no_index_reads_outside(dtype: type) -> None:
     info = np.iinfo(dtype)
     at = np.array([info.min, info.max, 4, 5], dtype)  # the evaluator rejects reads outside
-    assert run(m.gather, count(5, 2), at, axis=0)[2:].tolist() == [[8, 9], [8, 9]]
+    assert run(indexing.gather, count(5, 2), at, axis=0)[2:].tolist() == [[8, 9], [8, 9]]
 
 
 @pytest.mark.parametrize("upper", [True, False])
@@ -253,21 +256,21 @@ def test_trilu_is_what_onnxruntime_computes(upper: bool, k: int) -> None:
 
 
 ERRORS: dict[str, Callable[[], Call]] = {
-    "more than one -1": lambda: m.reshape(variable(4), shape=(-1, -1)),
-    "cannot be reshaped to \\[5\\]: 4 elements against 5": lambda: m.reshape(
+    "more than one -1": lambda: reshaping.reshape(variable(4), shape=(-1, -1)),
+    "cannot be reshaped to \\[5\\]: 4 elements against 5": lambda: reshaping.reshape(
         variable(4), shape=(5,)
     ),
-    "4 elements do not divide by 3": lambda: m.reshape(variable(4), shape=(-1, 3)),
-    "the -1 may be anything": lambda: m.reshape(variable(0), shape=(0, -1)),
-    "does not order the 2 axes": lambda: m.transpose(variable(2, 3), perm=(0, 0)),
-    "does not broadcast to \\[3\\]": lambda: m.broadcast_to(variable(2, 3), shape=(3,)),
-    "the shapes \\[2\\] and \\[3\\] do not broadcast": lambda: m.broadcast_to(
+    "4 elements do not divide by 3": lambda: reshaping.reshape(variable(4), shape=(-1, 3)),
+    "the -1 may be anything": lambda: reshaping.reshape(variable(0), shape=(0, -1)),
+    "does not order the 2 axes": lambda: reshaping.transpose(variable(2, 3), perm=(0, 0)),
+    "does not broadcast to \\[3\\]": lambda: reshaping.broadcast_to(variable(2, 3), shape=(3,)),
+    "the shapes \\[2\\] and \\[3\\] do not broadcast": lambda: reshaping.broadcast_to(
         variable(2), shape=(3,)
     ),
     "do not concatenate along axis 0": lambda: m.concat(variable(2, 3), variable(2, 4), axis=0),
     "concat takes at least one": lambda: m.concat(axis=0),
     "a scalar has no axes": lambda: m.concat(variable(), axis=0),
-    "axis 2 is out of range for 2 dimensions": lambda: m.gather(
+    "axis 2 is out of range for 2 dimensions": lambda: indexing.gather(
         variable(2, 3), variable(dtype="int64"), axis=2
     ),
     "add up to 5": lambda: m.split(variable(6), sections=(2, 3)),
@@ -288,12 +291,12 @@ ERRORS: dict[str, Callable[[], Call]] = {
     "a dimension cannot be -1": lambda: m.pad(variable(2), before=[-2], after=[-1]),
     "do not fit the axes": lambda: m.tile(variable(2), repeats=(2, 2)),
     "takes matrices": lambda: m.trilu(variable(2)),
-    "the index has element type float32": lambda: m.gather(variable(2), variable(2), axis=0),
-    "do not fit float32\\[2, 3\\] along axis 1": lambda: m.gather_elements(
+    "the index has element type float32": lambda: indexing.gather(variable(2), variable(2), axis=0),
+    "do not fit float32\\[2, 3\\] along axis 1": lambda: indexing.gather_elements(
         variable(2, 3), variable(3, 3, dtype="int64"), axis=1
     ),
-    "too deep": lambda: m.gather_nd(variable(2), variable(2, 2, dtype="int64")),
-    "differ in their 1 batch": lambda: m.gather_nd(
+    "too deep": lambda: indexing.gather_nd(variable(2), variable(2, 2, dtype="int64")),
+    "differ in their 1 batch": lambda: indexing.gather_nd(
         variable(3, 4), variable(2, 5, 1, dtype="int64"), batch_dims=1
     ),
 }

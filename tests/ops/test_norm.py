@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.ops.oracle import check_operator, run_onnx_node, te_result
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Call, Var
 from treadle.graph.types import TensorType
 from treadle.ops import norm
-from treadle.te import tensor as te
 
 
 def variable(*shape: object, dtype: str = "float32") -> Var:

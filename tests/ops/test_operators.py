@@ -19,7 +19,8 @@ from treadle.graph.operator import OPERATORS, Example, Operator
 from treadle.graph.types import TensorType, TupleType, Type
 from treadle.ops.control import refuse
 from treadle.target.base import Target
-from treadle.te.tensor import Tensor, placeholder
+from treadle.te.operations import Tensor
+from treadle.te.tensor import placeholder
 
 assert treadle.ops
 

@@ -16,13 +16,13 @@ from tests.ops.oracle import (
     run_onnx_node,
     run_onnx_outputs,
 )
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
 from treadle.graph.operator import Example, Operator
 from treadle.graph.types import TensorType
 from treadle.ops.pool import PoolAttrs, avg_pool, ceil_size, max_pool, max_pool_indices, pool_axes
-from treadle.te import tensor as te
 
 EXAMPLES = [(op, e) for op in (max_pool, avg_pool) for e in op.examples]
 

@@ -10,14 +10,15 @@ import pytest
 
 from tests.ops.oracle import run_onnx_node, te_result
 from tests.te_eval import evaluate
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Var as Symbol
+from treadle.expr.traversal import walk
 from treadle.graph.nodes import Call, Var
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType
 from treadle.ops import reduce as r
-from treadle.te import tensor as te
 
 ONNX = {
     "ReduceSum": r.sum_,
@@ -163,13 +164,13 @@ def test_a_dividing_row_has_no_condition() -> None:
     assert [str(t.shape[-1]) for t in stages[:-1]] == ["64", "16", "8", "4", "2"]
     for stage in stages:
         assert isinstance(stage.op, te.ComputeOp)
-        assert not any(isinstance(n, nodes.Select) for n in nodes.walk(stage.op.body[0]))
+        assert not any(isinstance(n, nodes.Select) for n in walk(stage.op.body[0]))
 
 
 def test_the_last_turn_of_other_rows_is_guarded() -> None:
     part, *_ = stages_of(r.sum_, 2, 197, axes=(1,))
     assert isinstance(part.op, te.ComputeOp)
-    assert any(isinstance(n, nodes.Select) for n in nodes.walk(part.op.body[0]))
+    assert any(isinstance(n, nodes.Select) for n in walk(part.op.body[0]))
 
 
 def test_axes_that_lie_together_are_one_run() -> None:

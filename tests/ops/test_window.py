@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.operator import Operator
@@ -19,7 +20,6 @@ from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.ops.matmul import matmul
 from treadle.ops.pool import avg_pool, ceil_size, max_pool, max_pool_indices
 from treadle.ops.window import WindowAxis, window_axes
-from treadle.te import tensor as te
 
 OPERATORS: list[Operator[Any]] = [
     conv, conv_transpose, conv2d_nchwc, depthwise_conv2d_nchwc, pack_nchwc, unpack_nchwc, matmul,

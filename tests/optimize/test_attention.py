@@ -13,9 +13,11 @@ from treadle.build.compile import compile_model
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Call, Constant, Function, Module, Node, topological
 from treadle.ops.elementwise import add, divide, exp, isnan, multiply, tanh, where
+from treadle.ops.indexing import gather
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import broadcast_to, gather, reshape, slice_, transpose
+from treadle.ops.movement import slice_
 from treadle.ops.norm import softmax
+from treadle.ops.reshaping import broadcast_to, reshape, transpose
 from treadle.optimize.attention import fuse_attention
 from treadle.optimize.canonicalize import canonicalize
 from treadle.target.base import Target

@@ -16,7 +16,7 @@ from treadle.ops.conv import conv
 from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.ops.lowered.dot import ConvDotAttrs, conv_dot, dense_dot, grouped, ungrouped
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import reshape, transpose
+from treadle.ops.reshaping import reshape, transpose
 from treadle.optimize.layout import choose_layouts
 from treadle.target.base import Target
 from treadle.target.host import why_not_here

@@ -17,7 +17,7 @@ from treadle.graph.broadcasting import common_dim
 from treadle.graph.nodes import Call, Function, topological
 from treadle.ops.elementwise import add, exp
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import broadcast_to
+from treadle.ops.reshaping import broadcast_to
 from treadle.optimize.equal_sizes import with_equal_sizes
 
 n, k, j = (Size(s, "int64") for s in "nkj")

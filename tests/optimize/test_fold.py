@@ -13,7 +13,8 @@ from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem
 from treadle.graph.operator import Attrs, Operator
 from treadle.ops.elementwise import add, divide, exp, multiply, relu
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import broadcast_to, pad, split, tile, transpose
+from treadle.ops.movement import pad, split, tile
+from treadle.ops.reshaping import broadcast_to, transpose
 from treadle.optimize import fold
 from treadle.optimize.fold import fold_constants, fold_empty, merge_equal, store_constants
 

@@ -14,8 +14,9 @@ from treadle.graph.text import function_text
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import add, cast, exp, multiply, relu, sigmoid, tanh
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import broadcast_to, concat, pad, reshape, split, transpose
+from treadle.ops.movement import concat, pad, split
 from treadle.ops.reduce import mean, sum_
+from treadle.ops.reshaping import broadcast_to, reshape, transpose
 from treadle.optimize.fuse import fuse
 
 x = var("x", 1, 4, 6, 6)

@@ -13,9 +13,10 @@ from treadle.graph.types import tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import concat, transpose
+from treadle.ops.movement import concat
 from treadle.ops.norm import batch_norm
 from treadle.ops.reduce import max_
+from treadle.ops.reshaping import transpose
 from treadle.ops.sort import topk
 from treadle.optimize.halves import compute_halves_wide
 from treadle.optimize.layout import choose_layouts

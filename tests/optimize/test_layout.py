@@ -19,11 +19,13 @@ from treadle.graph.types import Dim, TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.image import resize
+from treadle.ops.indexing import gather
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import concat, gather, pad, reshape, slice_
+from treadle.ops.movement import concat, pad, slice_
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import mean
+from treadle.ops.reshaping import reshape
 from treadle.optimize.blocked import block_of
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.layout import choose_layouts

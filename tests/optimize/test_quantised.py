@@ -14,7 +14,7 @@ from treadle.graph.types import tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import reshape, transpose
+from treadle.ops.reshaping import reshape, transpose
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.quantised import multiply_quantised
 from treadle.target.parse import parse_target

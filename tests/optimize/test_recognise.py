@@ -11,6 +11,7 @@ import pytest
 from tests.optimize.cases import constant, function, var
 from tests.optimize.conftest import Check
 from treadle.graph.nodes import Constant, Function, Node
+from treadle.ops.activation import softplus
 from treadle.ops.elementwise import (
     add,
     divide,
@@ -19,13 +20,12 @@ from treadle.ops.elementwise import (
     power,
     reciprocal,
     rsqrt,
-    softplus,
     sqrt,
     subtract,
     tanh,
 )
-from treadle.ops.movement import reshape
 from treadle.ops.reduce import mean
+from treadle.ops.reshaping import reshape
 from treadle.optimize import recognise
 from treadle.optimize.rule import apply_rules
 

@@ -10,7 +10,7 @@ from treadle.errors import InternalError
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Call, Node, topological
 from treadle.ops.elementwise import exp, negative, relu, tanh
-from treadle.ops.movement import reshape
+from treadle.ops.reshaping import reshape
 from treadle.optimize.rule import Rule, Uses, apply_rules
 from treadle.settings import use
 

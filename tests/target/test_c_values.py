@@ -11,13 +11,13 @@ import pytest
 
 from tests.target.kernel import flat, native, native_c, run
 from tests.target.test_llvm_ops import FLOATS, INTS, pairs
+from treadle import te
 from treadle.dtype import bits, is_float, to_numpy
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Const, Expr, Var
 from treadle.loop.nodes import For, If, PrimFunc, Store, seq
 from treadle.target.backend import backend_of
 from treadle.target.c_text import emit
-from treadle.te import tensor as te
 from treadle.te.intrinsics import Intrinsic, Operand
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.target.kernel import flat, native, run
 from tests.te_eval import evaluate
+from treadle import te
 from treadle.dtype import is_float, to_numpy
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, Var
@@ -17,9 +18,8 @@ from treadle.target.base import Target
 from treadle.target.intrinsics import arm, x86
 from treadle.target.intrinsics.dots import DOTS, dot_for
 from treadle.target.parse import parse_target
-from treadle.te import tensor as te
 from treadle.te.intrinsics import Intrinsic, intrinsics
-from treadle.te.tensor import ComputeOp
+from treadle.te.operations import ComputeOp
 
 LIBRARY = [r for r in intrinsics() if r.name.startswith(("x86.", "arm."))]
 COUNT = 75

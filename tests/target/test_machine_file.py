@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.errors import TargetError
+from treadle.errors import TargetError, UsageError
 from treadle.target.machine_file import read_machine, save_machine
 from treadle.target.machine_rows import GENERIC, machine_of
 from treadle.target.parse import parse_target
@@ -80,5 +80,5 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
     large.write_text(json.dumps({"format": 1, "facts": {}, "name": "x" * (2 << 20)}))
     with pytest.raises(TargetError, match="does not hold"):
         read_machine(large, ROW)
-    with pytest.raises(TargetError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot be written"):
         save_machine(tmp_path / "none" / "machine.json", ROW, "", "")

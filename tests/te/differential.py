@@ -25,8 +25,9 @@ from treadle.expr.nodes import int_value
 from treadle.loop.from_schedule import schedule_to_func
 from treadle.loop.nodes import PrimFunc, func_text, verify
 from treadle.lower.pipeline import LOOPS, LOWER
-from treadle.te.schedule import Schedule, Stage, create_schedule
-from treadle.te.tensor import ComputeOp
+from treadle.te.operations import ComputeOp
+from treadle.te.schedule import Schedule, create_schedule
+from treadle.te.stage import Stage
 
 SIZES = (0, 1, 1, 2, 3, 5, 7)
 LARGE = (11, 13, 16, 17)

@@ -16,8 +16,9 @@ import numpy as np
 
 from treadle import te
 from treadle.expr.nodes import Expr, ExprLike, Var, int_value
-from treadle.te.schedule import Schedule, Stage, create_schedule
-from treadle.te.tensor import ComputeOp, Tensor
+from treadle.te.operations import ComputeOp, Tensor
+from treadle.te.schedule import Schedule, create_schedule
+from treadle.te.stage import Stage
 
 MOST_ELEMENTS = 700
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17)

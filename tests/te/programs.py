@@ -16,7 +16,7 @@ import numpy as np
 from treadle import te
 from treadle.dtype import to_numpy
 from treadle.expr.nodes import Expr, ExprLike, Var, int_value
-from treadle.te.tensor import ComputeOp, Tensor
+from treadle.te.operations import ComputeOp, Tensor
 
 SYMBOLS = 3
 TYPICAL = 6

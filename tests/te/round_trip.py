@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from treadle.expr.nodes import Var
 from treadle.loop.from_schedule import schedule_to_func
 from treadle.loop.nodes import func_text
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
 from treadle.te.steps import steps_from_json
-from treadle.te.tensor import Tensor
 
 Arg = Tensor | Var
 

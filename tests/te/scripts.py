@@ -14,8 +14,8 @@ from treadle.build.te_build import BuiltModule
 from treadle.dtype import is_float, to_numpy
 from treadle.expr.nodes import int_value
 from treadle.loop.from_schedule import schedule_to_func
+from treadle.te.operations import PlaceholderOp, Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import PlaceholderOp, Tensor
 
 
 def data(tensor: Tensor, seed: int = 0) -> np.ndarray:

@@ -12,7 +12,7 @@ from treadle.errors import ScheduleError, TypeMismatch
 from treadle.expr.nodes import Expr, load
 from treadle.loop.build import assign, counter, declared, let, loop, put, value_of
 from treadle.loop.nodes import Buffer, ForKind, Stmt, seq
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 N = 10
 

@@ -20,7 +20,7 @@ from treadle.te.intrinsics import (
     intrinsics,
     register_intrinsic,
 )
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 pytestmark = pytest.mark.tiny
 

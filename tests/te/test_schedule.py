@@ -15,9 +15,9 @@ from tests.te.scripts import check, matrix_product
 from treadle import te
 from treadle.loop import nodes as lp
 from treadle.loop.from_schedule import schedule_to_func
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
 from treadle.te.steps import Step
-from treadle.te.tensor import Tensor
 
 
 @dataclass

@@ -12,7 +12,7 @@ import treadle
 from tests.te.scripts import check, data
 from treadle import te
 from treadle.errors import TypeMismatch
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 N = te.var("n")
 A = te.placeholder((N,), name="A")

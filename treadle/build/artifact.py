@@ -15,8 +15,7 @@ import os
 import struct
 import tarfile
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -25,7 +24,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.build.plan_json import graph_json
 from treadle.build.saved_kernels import TABLE, kernel_table, table_checksum
-from treadle.errors import UsageError
+from treadle.files import check_writable, refused, replacing
 from treadle.runtime import native
 from treadle.runtime.pages import release_pages
 from treadle.runtime.toolchain import link_shared
@@ -79,56 +78,7 @@ def _linked(exe: Executable, target: Path, linker: str | Sequence[str] | None) -
             link_shared(list(exe.objects.values()), library, exe.target.triple, linker)
             return library.read_bytes()
     except OSError as error:
-        raise _refused(target, error) from None
-
-
-def check_writable(path: Path) -> None:
-    """Raise UsageError unless a file can be made (or replaced) at `path`."""
-    if path.is_dir():
-        problem = "it is a folder"
-    elif not path.parent.is_dir():
-        problem = f"{path.parent} is not a folder"
-    elif path.exists() and not path.is_file():
-        problem = "it is not a regular file"
-    elif not os.access(path.parent, os.W_OK | os.X_OK):
-        problem = f"the folder {path.parent} is not writable"
-    else:
-        return
-    raise UsageError(
-        f"{path} cannot be written: {problem}", hint="name a file in a folder you can write to"
-    )
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Give a temporary file that becomes `path` when the block ends well, else disappears.
-
-    Raises: UsageError when the system refuses to write, for example because the disk is full.
-    """
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
-    except OSError as error:
-        raise _refused(path, error) from None
-    try:
-        with os.fdopen(handle, "w+b") as file:
-            yield file
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException as error:
-        with suppress(FileNotFoundError):
-            os.unlink(name)
-        if isinstance(error, OSError):
-            raise _refused(path, error) from None
-        raise
-
-
-def _refused(path: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"{path} cannot be written: {error.strerror or error}",
-        hint="make room, or name a file in another folder",
-    )
+        raise refused(target, error) from None
 
 
 def _header(name: str, size: int) -> bytes:

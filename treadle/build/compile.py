@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from treadle.build.coverage import Coverage, coverage_of
 from treadle.build.executable import Executable
 from treadle.build.group import function_sizes
 from treadle.build.kernel import Kernel, compile_kernels
@@ -31,6 +32,7 @@ from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
 from treadle.optimize.equal_sizes import with_equal_sizes
 from treadle.optimize.index_checks import drop_index_checks
+from treadle.optimize.methods.method import Choices
 from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
 from treadle.target.base import Target
@@ -45,7 +47,8 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 @dataclass(slots=True)
 class Report:
-    """What happened while compiling: seconds per stage, notes, kernels found in the cache.
+    """What happened while compiling: seconds per stage, notes, kernels found in the cache, and
+    where there are records, which kernels they are of.
 
     `on_progress(stage, done, total)` is called as stages start and kernels finish.
     """
@@ -53,6 +56,7 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     cached: int = 0
+    coverage: Coverage | None = None
     on_progress: Callable[[str, int, int], None] | None = None
 
     def progress(self, stage: str, done: int = 0, total: int = 0) -> None:
@@ -111,9 +115,10 @@ def compile_model(
     file leaves open stay open: the model runs at any; else an unknown batch becomes 1. `unchecked`
     leaves out the check that indices that are data (`Gather`, `ScatterND`, ...) are inside of what
     they index: then those outside take the nearest element, or write nothing. `records`, or the
-    file of that name, say how the schedules of some kernels are configured; the others are at
-    their defaults. `methods` names how some convolutions and products are computed, by the text of
-    the call (`treadle explain --json` has both); of the others the estimates decide.
+    file of that name, say how the schedules of some kernels are configured and how some calls are
+    computed; what does not fit any more is a note. `methods` names how some convolutions and
+    products are computed, by the text of the call (`treadle explain --json` has both), before what
+    records say; of the others the estimates decide.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
@@ -125,54 +130,106 @@ def compile_model(
     >>> exe = treadle.compile("resnet50.onnx")
     >>> prob, = exe(image)
     """
-    if opt_level not in range(5):
-        raise UsageError(f"opt_level is {opt_level}", hint="it is one of 0, 1, 2, 3, 4")
-    notes = Report() if report is None else report
-    machine = parse_target(target) if isinstance(target, str) else target
+    report = Report() if report is None else report
     kept = records if isinstance(records, Records) or records is None else Records.read(records)
-    with _Timer(notes, "read"):
-        module = _read(model, shapes, dynamic, notes)
-    say_graph("graph as read", module.main)
-    check_limits(module)
-    uses_winograd = get().winograd if winograd is None else winograd
-    with use(winograd=uses_winograd):
-        return _compiled(module, machine, opt_level, unchecked, kept, notes, methods or {})
-
-
-def _compiled(
-    module: g.Module,
-    target: Target,
-    opt_level: int,
-    unchecked: bool,
-    records: Records | None,
-    report: Report,
-    methods: Mapping[str, str],
-) -> Executable:
-    """Return a graph compiled for a target; see `compile_model`."""
-    checks = size_checks(module.main)
-    refuse_broken(checks)
-    with _Timer(report, "optimize"):
-        settled = with_equal_sizes(module.main, (c.rule for c in checks))
-        checked = drop_index_checks(settled) if unchecked else settled
-        main = optimize(checked, target, opt_level, methods)
-    say_graph("graph after all passes", main)
-    kernels, calls = kernels_of(main, target)
-    if records is not None:
-        _configure(kernels, records, report)
-    with _Timer(report, "build"):
-        _build(kernels, report)
-    with _Timer(report, "plan"):
-        plan = _plan(main, calls, module.output_names, target, checks)
-    return Executable(
-        module=g.Module(main, module.output_names, module.name, module.structures),
-        kernels=kernels,
-        plan=plan_to_json(plan, target),
-        memory=plan,
+    fused = fused_model(
+        model,
         target=target,
+        shapes=shapes,
+        opt_level=opt_level,
+        winograd=winograd,
+        dynamic=dynamic,
+        unchecked=unchecked,
+        methods=methods,
+        records=kept,
+        report=report,
+    )
+    if kept is not None:
+        _configure(fused.kernels, kept, report)
+    with _Timer(report, "build"):
+        _build(fused.kernels, report)
+    with _Timer(report, "plan"):
+        plan = _plan(fused)
+    module = fused.module
+    return Executable(
+        module=g.Module(fused.main, module.output_names, module.name, module.structures),
+        kernels=fused.kernels,
+        plan=plan_to_json(plan, fused.target),
+        memory=plan,
+        target=fused.target,
         nodes=sum(isinstance(n, g.Call) for n in g.topological([module.main.body])),
         seconds=report.seconds,
         notes=tuple(report.notes),
+        coverage=report.coverage,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A model as fused kernels, before any code is made.
+
+    `module` is the graph as it was read, `main` the fused one; `calls` say which kernel each of its
+    calls runs; `checks` is what every run compares.
+    """
+
+    module: g.Module
+    main: Function
+    kernels: list[Kernel]
+    calls: Mapping[g.Call, Kernel]
+    checks: Sequence[SizeCheck]
+    target: Target
+
+
+def fused_model(
+    model: AnyModel | g.Module,
+    *,
+    target: str | Target = "llvm",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    opt_level: int = 3,
+    winograd: bool | None = None,
+    dynamic: bool = False,
+    unchecked: bool = False,
+    methods: Mapping[str, str] | None = None,
+    records: Records | None = None,
+    report: Report | None = None,
+) -> Fused:
+    """Return the fused kernels of a model, of which no schedule is made yet.
+
+    Arguments and errors are those of `compile_model`; of `records` the methods count.
+    """
+    if opt_level not in range(5):
+        raise UsageError(f"opt_level is {opt_level}", hint="it is one of 0, 1, 2, 3, 4")
+    report = Report() if report is None else report
+    machine = parse_target(target) if isinstance(target, str) else target
+    with _Timer(report, "read"):
+        module = _read(model, shapes, dynamic, report)
+    say_graph("graph as read", module.main)
+    check_limits(module)
+    checks = size_checks(module.main)
+    refuse_broken(checks)
+    uses_winograd = get().winograd if winograd is None else winograd
+    with use(winograd=uses_winograd), _Timer(report, "optimize"):
+        settled = with_equal_sizes(module.main, (c.rule for c in checks))
+        checked = drop_index_checks(settled) if unchecked else settled
+        main = optimize(checked, machine, opt_level, _choices(methods, records, machine, report))
+    say_graph("graph after all passes", main)
+    kernels, calls = kernels_of(main, machine)
+    return Fused(module, main, kernels, calls, checks, machine)
+
+
+def _choices(
+    methods: Mapping[str, str] | None, records: Records | None, target: Target, report: Report
+) -> Choices:
+    """Return the methods that are asked for and recorded; notes tell of records that do not fit."""
+    kept = {} if records is None else records.methods(target)
+
+    def note(call: str, problem: str) -> None:
+        where = f" ({kept[call].at})" if kept[call].at else ""
+        text = f"the record{where} of a method does not fit, the estimates decide: {problem}"
+        if text not in report.notes:
+            report.notes.append(text)
+
+    return Choices(methods or {}, {call: r.method for call, r in kept.items()}, note)
 
 
 def _read(
@@ -225,34 +282,32 @@ def _name_apart(kernels: Sequence[Kernel]) -> None:
 
 
 def _configure(kernels: Sequence[Kernel], records: Records, report: Report) -> None:
-    """Give kernels the configurations kept for them; say of which it does not fit any more."""
+    """Give kernels the choices kept for them; say of which it does not fit any more."""
+    report.coverage = coverage_of(kernels, records)
     for kernel in kernels:
-        config = records.get(kernel.name, kernel.target)
-        if config is None:
+        record = records.best(kernel.name, kernel.target)
+        if record is None:
             continue
-        kernel.configure(config)
+        kernel.configure(record.choice)
         try:
-            _ = kernel.knobs
+            kernel.check_choice()
         except ConfigError as error:
             kernel.configure(DEFAULTS)
+            where = f" ({record.at})" if record.at else ""
             report.notes.append(
-                f"the record of kernel {kernel.name} does not fit it, which runs by default: "
-                f"{error.problem}"
+                f"the record{where} of kernel {kernel.name} does not fit it, which runs by "
+                f"default: {error.problem}"
             )
 
 
-def _plan(
-    main: Function,
-    calls: Mapping[g.Call, Kernel],
-    output_names: Sequence[str],
-    target: Target,
-    checks: Sequence[SizeCheck],
-) -> MemoryPlan:
+def _plan(fused: Fused) -> MemoryPlan:
     """Return where the values of a fused function live, and what every run compares."""
-    launches = {call: _launch(call, kernel) for call, kernel in calls.items()}
+    target = fused.target
+    launches = {call: _launch(call, kernel) for call, kernel in fused.calls.items()}
     least = target.l2_bytes if target.cores > 1 else 0
-    plan = plan_memory(main, launches, output_names, overwrite_from=least)
-    plan.checks = list(checks)
+    names = fused.module.output_names
+    plan = plan_memory(fused.main, launches, names, overwrite_from=least)
+    plan.checks = list(fused.checks)
     return plan
 
 
@@ -267,7 +322,7 @@ def _build(kernels: Sequence[Kernel], report: Report) -> None:
     """Make the code of every kernel; what the cache holds is not even lowered."""
     keys: dict[str, str | None] = {}
     for k in kernels:
-        keys[k.name] = kernel_key(k.name, k.content, k.function, k.target, k.config)
+        keys[k.name] = kernel_key(k.name, k.content, k.function, k.target, k.choice)
         k.object = load_kernel(keys[k.name])
     missing = [k for k in kernels if k.object is None]
     report.cached = done = len(kernels) - len(missing)

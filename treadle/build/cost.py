@@ -12,7 +12,7 @@ from treadle.expr.nodes import minimum
 from treadle.graph.nodes import Call, Function, Node, topological
 from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import Dim, TensorType, normal_size
-from treadle.ops.movement import gather
+from treadle.ops.indexing import gather
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
+from treadle.build.coverage import Coverage
 from treadle.build.kernel import Kernel
 from treadle.build.memory_plan import MemoryPlan
 from treadle.build.saved_kernels import load_kernels
+from treadle.files import check_writable, replacing
 from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
 from treadle.runtime.array import ArrayLike, NDArray
@@ -107,7 +109,7 @@ class Runnable:
         """Return a second one of the same model that shares code and weights with this one.
 
         It has working memory, results and settings of its own. Threads that share one executable
-        need no forks: its runs go on beside each other, see `Executor.max_streams`.
+        need no forks: its runs go on at the same time, see `Executor.max_streams`.
         """
         raise NotImplementedError
 
@@ -162,7 +164,8 @@ class Executable(Runnable):
     """A model compiled in this process.
 
     `kernels` shows every kernel at every stage, calls and times it alone; `memory` where values
-    live; `seconds` the time per compile stage; `nodes` how many calls the model had before fusion.
+    live; `seconds` the time per compile stage; `nodes` how many calls the model had before fusion;
+    `coverage` which kernels the records are of, where it was compiled with records.
     """
 
     module: Module
@@ -173,6 +176,7 @@ class Executable(Runnable):
     nodes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    coverage: Coverage | None = None
     _executor: Executor | None = None
 
     @property
@@ -297,8 +301,6 @@ class LoadedExecutable(Runnable):
             UsageError: the folder does not exist. ArtifactError: the file it was loaded from has
             been written to since.
         """
-        from treadle.build.artifact import check_writable, replacing
-
         target = Path(path)
         check_writable(target)
         with replacing(target) as file:

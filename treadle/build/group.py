@@ -10,9 +10,12 @@ from inspect import signature
 from typing import Any
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.build.in_place import overwritable
 from treadle.errors import ConfigError, InternalError, ScheduleError, TreadleError
-from treadle.expr.nodes import Const, Expr, Var, all_of, free_vars
+from treadle.expr.conditions import all_of
+from treadle.expr.nodes import Const, Expr, Var
+from treadle.expr.traversal import free_vars
 from treadle.graph import nodes as g
 from treadle.graph.broadcasting import stretches
 from treadle.graph.nodes import Function, Node
@@ -21,11 +24,11 @@ from treadle.graph.types import TensorType, tensor_type
 from treadle.loop import nodes as lp
 from treadle.loop.from_schedule import Case, cases_to_func
 from treadle.loop.nodes import PrimFunc
-from treadle.ops.movement import broadcast_to
+from treadle.ops.reshaping import broadcast_to
 from treadle.ops.schedules.default import schedule_default
 from treadle.target.base import Target
-from treadle.te import tensor as te
-from treadle.te.knobs import DEFAULTS, Config, Knobs, Space
+from treadle.te.choice import Choice, Script
+from treadle.te.knobs import DEFAULTS, Knobs, Space
 from treadle.te.schedule import create_schedule
 
 _RANK = {Fusion.ANCHOR: 3, Fusion.OPAQUE: 3, Fusion.REDUCE: 2}
@@ -74,18 +77,24 @@ def _dims_of(node: Node) -> list[object]:
 
 
 def lower_group(
-    function: Function, target: Target, name: str, config: Config = DEFAULTS
+    function: Function, target: Target, name: str, choice: Choice = DEFAULTS
 ) -> tuple[list[Case], PrimFunc]:
     """Return the cases of a fused function, scheduled, and its loop nest, called `name`.
 
-    Raises: ConfigError where `config` does not fit the knobs of the schedule.
+    The schedule is that of the template with a configuration, or a script in place of a template;
+    a script is one case, for all sizes.
+
+    Raises: ConfigError where `choice` fits neither the knobs nor the stages.
     """
     builder = _GroupBuilder(function, target)
     first, _ = builder.build()
     with _blamed(builder, name):
-        knobs = Knobs(config)
-        cases = builder.scheduled(first, knobs)
-        knobs.check_known()
+        if isinstance(choice, Script):
+            cases = [builder.replayed(first, choice)]
+        else:
+            knobs = Knobs(choice)
+            cases = builder.scheduled(first, knobs)
+            knobs.check_known()
         func = cases_to_func(cases, name, line_bytes=target.machine.line_bytes)
     func = without_stretching(func, _stretches(function))
     func.attrs["overwritable"] = overwritable(function)
@@ -190,9 +199,27 @@ class _GroupBuilder:
             group.when = when
             inner = knobs.within(f"case{number}") if conditions else knobs
             self.schedule(group, self.target, inner)
-            args: list[te.Tensor | Var] = [*sizes, *group.inputs, *group.outputs]
-            found.append(Case(group.schedule, args, when))
+            found.append(self._case(group, when))
         return found
+
+    def replayed(self, group: Group, script: Script) -> Case:
+        """Return the only case of a group that is scheduled by steps.
+
+        Raises: ConfigError that names the first step that does not fit.
+        """
+        try:
+            group.schedule.replay(script.steps)
+        except ScheduleError as e:
+            raise ConfigError(f"the steps do not fit: {e.problem}", at=e.at, hint=e.hint) from None
+        return self._case(group, None)
+
+    def _case(self, group: Group, when: Expr | None) -> Case:
+        args: list[te.Tensor | Var] = [
+            *function_sizes(self.function),
+            *group.inputs,
+            *group.outputs,
+        ]
+        return Case(group.schedule, args, when)
 
     @property
     def is_foreign(self) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from treadle.build.collector import without_collector
 from treadle.build.group import build_group, function_sizes, group_space, lower_group
 from treadle.build.signatures import signature_of_function, signature_of_loops
 from treadle.build.sizes import size_to_json
@@ -33,9 +34,10 @@ from treadle.target.backend import Backend, CompileError, OnDone, backend_of
 from treadle.target.base import Target
 from treadle.target.host import why_not_here
 from treadle.target.names import symbol
-from treadle.te.knobs import DEFAULTS, Config, Knob, Space
+from treadle.te.choice import Choice, Script
+from treadle.te.knobs import DEFAULTS, Knob, Space
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor
 from treadle.te.text import operations_text
 
 _NO_SIZES: Mapping[str, int] = {}
@@ -63,9 +65,9 @@ class Kernel:
 
     It is made of a fused function of a graph, of a te schedule, or of a loop nest. `name` is its
     symbol in the machine code: of a fused function a hash of its content, the same in every model.
-    `content` is what it is made of as text without origins; `config` are the choices the schedule
-    of a fused function is told; `origins` are the nodes of the user's model that run in it.
-    `object` is its machine code, once it is compiled.
+    `content` is what it is made of as text without origins; `choice` is what the schedule of a
+    fused function is told: values of knobs, or all its steps; `origins` are the nodes of the user's
+    model that run in it. `object` is its machine code, once it is compiled.
 
     >>> kernel = treadle.compile("resnet50.onnx").kernels[0]
     >>> print(kernel.loop_text())
@@ -74,11 +76,11 @@ class Kernel:
     """
 
     def __init__(
-        self, work: Function | Scheduled | PrimFunc, target: Target, config: Config = DEFAULTS
+        self, work: Function | Scheduled | PrimFunc, target: Target, choice: Choice = DEFAULTS
     ) -> None:
         self.work = work
         self.target = target
-        self.config = config
+        self.choice = choice
         self.origins: list[str] = []
         self.object: ObjectCode | None = None
         self._loaded: LoadedKernel | None = None
@@ -137,23 +139,34 @@ class Kernel:
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """What its schedule chooses with `config`: candidates, what they cost, values.
+        """What its schedule chooses with `choice`: candidates, what they cost, values.
+
+        A script leaves no knob to choose.
 
         Raises: ConfigError where the configuration does not fit the schedule.
         """
-        return self.space.knobs(self.config)
+        return () if isinstance(self.choice, Script) else self.space.knobs(self.choice)
 
-    def configure(self, config: Config) -> None:
-        """Take another configuration; what was made with the one before is dropped."""
-        self.config = config
+    def check_choice(self) -> None:
+        """Raise ConfigError where `choice` does not fit the function; no code is made."""
+        if isinstance(self.choice, Script):
+            _ = self._scheduled
+            self.release()
+        else:
+            _ = self.knobs
+
+    def configure(self, choice: Choice) -> None:
+        """Take other values of knobs, or steps; what was made with those before is dropped."""
+        self.choice = choice
         self.object = self._loaded = None
         self.release()
 
     @cached_property
+    @without_collector
     def _scheduled(self) -> tuple[list[Scheduled], PrimFunc]:
         work = self.work
         if isinstance(work, Function):
-            cases, func = lower_group(work, self.target, self.name, self.config)
+            cases, func = lower_group(work, self.target, self.name, self.choice)
             return [Scheduled(c.schedule, c.args, self.name) for c in cases], func
         if isinstance(work, PrimFunc):
             return [], work
@@ -178,12 +191,14 @@ class Kernel:
         return "\n\n".join(s.schedule.as_python() for s in self.scheduled)
 
     @cached_property
+    @without_collector
     def loops(self) -> PrimFunc:
         """The loop nest with multi-dimensional buffers."""
         made = self._scheduled[1]
         return made if made is self.work else LOOPS.run(made, label=self.name)
 
     @cached_property
+    @without_collector
     def lowered(self) -> PrimFunc:
         """The loop nest that is handed to the code generator."""
         return self.backend.lowering(self.target).run(self.loops, label=self.name)
@@ -197,6 +212,7 @@ class Kernel:
         return f"00_{self.backend.kind}.{self.backend.suffix}"
 
     @cached_property
+    @without_collector
     def _source(self) -> str:
         text = self.backend.emit(self.lowered, self.target)
         final = final_text(self.name, "target", self._source_file, text)

@@ -2,7 +2,7 @@
 """Compiled kernels kept on disk under what they are made of, so that nothing is lowered twice.
 
 The key is the whole content: the fused function as text, the target with every number schedules
-read, the configuration of the schedule, and a digest of the compiler's own source. What operators
+read, what the schedule is told, and a digest of the compiler's own source. What operators
 from outside this package compute is in none of these (their Python may read anything), so kernels
 with one are lowered in every compilation; from there on the back end keeps them, by their source
 text.
@@ -28,7 +28,8 @@ from treadle.settings import get as current_settings
 from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.target.cache import kernel_cache, object_cache_folder
-from treadle.te.knobs import DEFAULTS, Config
+from treadle.te.choice import Choice
+from treadle.te.knobs import DEFAULTS
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LOADED_NS = time.time_ns()
@@ -73,14 +74,14 @@ def foreign_operators(function: Function) -> Iterable[Operator[Any]]:
 
 
 def kernel_key(
-    name: str, text: str, function: Function, target: Target, config: Config = DEFAULTS
+    name: str, text: str, function: Function, target: Target, choice: Choice = DEFAULTS
 ) -> str | None:
     """Return the key of a kernel, everything its code depends on; None where that is not known."""
     compiler = compiler_digest()
     if compiler is None or any(foreign_operators(function)):
         return None
     version = backend_of(target).version(target)
-    chosen = json.dumps(config.to_json(), sort_keys=True)
+    chosen = json.dumps(choice.to_json(), sort_keys=True)
     return "\n".join([name, compiler, version, repr(asdict(target)), chosen, text])
 
 

@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from treadle.build.artifact import check_writable, replacing
 from treadle.errors import ArtifactError
+from treadle.files import check_writable, replacing
 from treadle.runtime import native
 from treadle.runtime.module import LoadedKernel, Module, loaded_kernels
 from treadle.runtime.signature import Signature

@@ -209,7 +209,7 @@ def _step(step: Step, table: _ValueTable) -> Json:
 
 
 def _cost(step: Step) -> Cost | None:
-    """Return the work of a call; None where it is over open sizes that an operator cannot count."""
+    """Return the work of a call; None where an operator cannot count it over dynamic sizes."""
     if step.node is None or not isinstance(step.node.op, Function):
         return None
     try:

@@ -1,57 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records: configurations kept for kernels, in a file of JSON lines that compilation reads.
+"""Records: choices kept for kernels, and what was measured of them, in a file of JSON lines.
 
 A line is one object, for example
 
     {"version": 1, "kernel": "conv2d_nchwc_relu_0123456789ab", "target": "llvm -mcpu=znver5 …",
-     "config": {"tile": [1, 14, 4]}}
+     "config": {"tile": [1, 14, 4]}, "seconds": [2.1e-4, 2.2e-4]}
 
-`kernel` is the kernel's name, which holds a digest of its content: the same in every model. Of
-lines for the same kernel and target the last counts, so that files may be joined or appended to.
+`kernel` is the kernel's name, which holds a digest of its content: the same in every model. In
+place of `config` a line may hold `steps`, a whole schedule. With `seconds` (a call, one figure per
+repeat) or `error` it is a trial of a tuner; without, or with `chosen`, it is a decision. What
+compilation takes for a kernel and target is the last decision, else the fastest trial. A line with
+`call` in place of `kernel` names a method (`method_records`). So files may be joined and appended
+to. A line that breaks off at the end of a file was being written when a
+process died, and is passed over.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from treadle.build.artifact import replacing
-from treadle.errors import ConfigError, UsageError
+from treadle.build.method_records import VERSION, MethodRecord, method_record, names_a_method
+from treadle.errors import ConfigError, ScheduleError, UsageError
+from treadle.files import replacing
 from treadle.target.base import Target
+from treadle.te.choice import Choice, Script
 from treadle.te.knobs import Config
 
-VERSION = 1
-"""Of the lines; a reader refuses what it does not know."""
-
-_FIELDS = ("version", "kernel", "target", "config")
+_NEEDED = ("version", "kernel", "target")
+_OPTIONAL = ("seconds", "error", "chosen", "space", "point", "compiler", "options")
+_CHOICES = ("config", "steps")
 _LONGEST_LINE = 1 << 20
 _LONGEST_NAME = 60
-_HINT = "records are what Records.write makes; see docs/how-to/tune_by_hand.md"
+_MOST_FIGURES = 10_000
+_HINT = "records are what `treadle tune` and Records.write make; see docs/how-to/tune.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A configuration of one kernel, by its name and the target as text."""
+    """What one kernel, by its name and the target as text, may be made by, and how fast it was.
+
+    `seconds` are those of a call, one figure per repeat; `error` says why a trial has none.
+    `space` and `point` are what the tuner needs to find a trial again: the kind of space and what
+    the space says of the candidate. `compiler` and `options` are what the seconds hold for: the
+    compiler's digest, and how they were measured. `at` is the place in a file, "" of none.
+    """
 
     kernel: str
     target: str
-    config: Config
+    choice: Choice
+    seconds: tuple[float, ...] = ()
+    error: str = ""
+    is_chosen: bool = False
+    space: str = ""
+    point: object = None
+    compiler: str = ""
+    options: str = ""
+    at: str = field(default="", compare=False)
+
+    @property
+    def is_trial(self) -> bool:
+        """True for a line that tells of a measurement, and decides nothing."""
+        return bool(self.seconds or self.error) and not self.is_chosen
+
+    @property
+    def time(self) -> float:
+        """The median of the seconds; infinite where there are none."""
+        return statistics.median(self.seconds) if self.seconds else math.inf
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kernel and target: what a choice is made for."""
+        return self.kernel, self.target
 
     def to_json(self) -> dict[str, object]:
         """Return what stands on its line."""
-        values = (VERSION, self.kernel, self.target, self.config.to_json())
-        return dict(zip(_FIELDS, values, strict=True))
+        kind = "steps" if isinstance(self.choice, Script) else "config"
+        found: dict[str, object] = dict(
+            zip(_NEEDED, (VERSION, self.kernel, self.target), strict=True)
+        )
+        found[kind] = self.choice.to_json()
+        extra = {
+            "seconds": list(self.seconds), "error": self.error, "chosen": self.is_chosen,
+            "space": self.space, "point": self.point, "compiler": self.compiler,
+            "options": self.options,
+        }  # fmt: skip
+        return found | {name: value for name, value in extra.items() if value}
+
+    def line(self) -> bytes:
+        """Return its line, the end included."""
+        return json.dumps(self.to_json(), ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 class Records:
-    """Configurations by kernel and target."""
+    """Records by kernel and target, in their order."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], Record] = {}
+        self._decided: dict[tuple[str, str], Record] = {}
+        self._trials: dict[tuple[str, str], list[Record]] = {}
+        self._methods: dict[tuple[str, str], MethodRecord] = {}
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> Records:
@@ -62,38 +115,68 @@ class Records:
             ConfigError: a line is no record; the error names file, line and cause.
         """
         records = Records()
-        try:
-            with open(path, "rb") as file:
-                for number, line in enumerate(_lines(file), start=1):
-                    if line.strip() or len(line) > _LONGEST_LINE:
-                        records.add(_parsed(line, f"{os.fspath(path)}, line {number}"))
-        except OSError as error:
-            raise UsageError(
-                f"the records {os.fspath(path)} cannot be read: {error.strerror}",
-                hint="name a file that Records.write made",
-            ) from None
+        for record in _read(path):
+            records.add(record)
         return records
 
-    def add(self, record: Record) -> None:
-        """Keep a record; it replaces an earlier one of its kernel and target."""
-        key = (record.kernel, record.target)
-        self._found.pop(key, None)
-        self._found[key] = record
+    def add(self, record: Record | MethodRecord) -> None:
+        """Keep a record; a decision replaces an earlier one of its kernel or call, and target."""
+        if isinstance(record, MethodRecord):
+            self._methods[record.key] = record
+        elif record.is_trial:
+            self._trials.setdefault(record.key, []).append(record)
+        else:
+            self._decided.pop(record.key, None)
+            self._decided[record.key] = record
 
-    def put(self, kernel: str, target: Target, config: Config) -> None:
-        """Keep a configuration of a kernel, by its name."""
-        self.add(Record(kernel, str(target), config))
+    def put(self, kernel: str, target: Target, choice: Choice) -> None:
+        """Decide what a kernel, by its name, is made by."""
+        self.add(Record(kernel, str(target), choice))
 
-    def get(self, kernel: str, target: Target) -> Config | None:
-        """Return the configuration kept for a kernel on a target, None if there is none."""
-        found = self._found.get((kernel, str(target)))
-        return None if found is None else found.config
+    def put_method(self, call: str, target: Target, method: str) -> None:
+        """Decide by which method calls of this text (`call_text`) are computed."""
+        self.add(MethodRecord(call, str(target), method))
 
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self._found.values())
+    def methods(self, target: Target | str) -> dict[str, MethodRecord]:
+        """Return what is decided on methods for a target, by the texts of the calls."""
+        return {call: r for (call, on), r in self._methods.items() if on == str(target)}
+
+    def best(self, kernel: str, target: Target | str) -> Record | None:
+        """Return the last decision on a kernel, else its fastest trial; None if there is neither.
+
+        What was measured for another target never counts.
+        """
+        key = (kernel, str(target))
+        if key in self._decided:
+            return self._decided[key]
+        trials = [t for t in self._trials.get(key, ()) if t.seconds]
+        return min(trials, key=lambda t: t.time, default=None)
+
+    def get(self, kernel: str, target: Target) -> Choice | None:
+        """Return what a kernel is made by on a target, None if nothing is known of it."""
+        found = self.best(kernel, target)
+        return None if found is None else found.choice
+
+    def trials(self, kernel: str, target: Target | str) -> list[Record]:
+        """Return what was measured of a kernel, failures included, in order."""
+        return list(self._trials.get((kernel, str(target)), ()))
+
+    def kernels(self) -> list[tuple[str, str]]:
+        """Return the kernels and targets there are records of."""
+        return list(dict.fromkeys((*self._trials, *self._decided)))
+
+    def method_records(self) -> list[MethodRecord]:
+        """Return what is decided on methods, for all targets."""
+        return list(self._methods.values())
+
+    def __iter__(self) -> Iterator[Record | MethodRecord]:
+        for trials in self._trials.values():
+            yield from trials
+        yield from self._decided.values()
+        yield from self._methods.values()
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._decided) + len(self._methods) + sum(map(len, self._trials.values()))
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write all records to a file, which appears when it is complete.
@@ -102,7 +185,38 @@ class Records:
         """
         with replacing(Path(path)) as file:
             for record in self:
-                file.write(json.dumps(record.to_json(), ensure_ascii=False).encode() + b"\n")
+                file.write(record.line())
+
+
+def read_lines(path: str | os.PathLike[str], start: int = 0) -> Iterator[Record]:
+    """Yield the records of kernels in a file in order, those after the first `start` bytes.
+
+    Raises: as `Records.read`.
+    """
+    return (record for record in _read(path, start) if isinstance(record, Record))
+
+
+def _read(path: str | os.PathLike[str], start: int = 0) -> Iterator[Record | MethodRecord]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(start)
+            for number, line in enumerate(_lines(file), start=1):
+                at = f"{os.fspath(path)}, line {number}"
+                if not line.strip() and len(line) <= _LONGEST_LINE:
+                    continue
+                is_torn = len(line) <= _LONGEST_LINE and not line.endswith(b"\n")
+                try:
+                    record = _parsed(line, at)
+                except ConfigError:
+                    if is_torn:
+                        return
+                    raise
+                yield record
+    except OSError as error:
+        raise UsageError(
+            f"the records {os.fspath(path)} cannot be read: {error.strerror}",
+            hint="name a file that `treadle tune` or Records.write made",
+        ) from None
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -111,7 +225,7 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def _parsed(line: bytes, at: str) -> Record:
+def _parsed(line: bytes, at: str) -> Record | MethodRecord:
     """Return the record that a line holds.
 
     Raises: ConfigError where it is none, naming the place `at` and the cause.
@@ -119,7 +233,7 @@ def _parsed(line: bytes, at: str) -> Record:
     try:
         if len(line) > _LONGEST_LINE:
             raise ConfigError(f"a record is longer than {_LONGEST_LINE} bytes")
-        return _record(json.loads(line.decode(), object_pairs_hook=_object))
+        return _record(json.loads(line.decode(), object_pairs_hook=_object), at)
     except ConfigError as error:
         raise error.located(at) from None
     except UnicodeDecodeError:
@@ -144,20 +258,76 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _record(data: object) -> Record:
+def _record(data: object, at: str) -> Record | MethodRecord:
     if not isinstance(data, dict):
         raise ConfigError("a record is an object", hint=_HINT)
     version = data.get("version")
     if type(version) is not int or version != VERSION:
         said = "has no version" if version is None else f"is of version {str(version)[:20]!r}"
         raise ConfigError(f"a record {said}", hint=f"this Treadle reads version {VERSION}")
-    missing = [name for name in _FIELDS if name not in data]
-    unknown = [name for name in data if name not in _FIELDS]
+    if names_a_method(data):
+        return method_record(data, at)
+    missing = [name for name in _NEEDED if name not in data]
+    unknown = [name for name in data if name not in (*_NEEDED, *_CHOICES, *_OPTIONAL)]
     if missing or unknown:
         said = f"has no {missing[0]}" if missing else f"has a field {unknown[0][:_LONGEST_NAME]!r}"
-        raise ConfigError(f"a record {said}", hint=f"its fields are {', '.join(_FIELDS)}")
+        raise ConfigError(
+            f"a record {said}", hint=f"its fields are {', '.join((*_NEEDED, *_CHOICES))}, …"
+        )
     kernel, target = (_text(name, data[name]) for name in ("kernel", "target"))
-    return Record(kernel, target, Config.from_json(data["config"]))
+    return Record(
+        kernel,
+        target,
+        _choice(data),
+        seconds=_seconds(data.get("seconds", [])),
+        error=_optional(data, "error"),
+        is_chosen=_chosen(data.get("chosen", False)),
+        space=_optional(data, "space"),
+        point=data.get("point"),
+        compiler=_optional(data, "compiler"),
+        options=_optional(data, "options"),
+        at=at,
+    )
+
+
+def _choice(data: dict[str, object]) -> Choice:
+    """Return the choice of a line.
+
+    Raises: ConfigError where there is none, or two.
+    """
+    given = [name for name in _CHOICES if name in data]
+    if len(given) != 1:
+        raise ConfigError(
+            "a record has both config and steps" if given else "a record has no config",
+            hint="it has the values of the knobs in config, or a whole schedule in steps",
+        )
+    if given == ["config"]:
+        return Config.from_json(data["config"])
+    try:
+        return Script.from_json(data["steps"])
+    except ScheduleError as error:
+        raise ConfigError(error.problem, hint=error.hint) from None
+
+
+def _seconds(data: object) -> tuple[float, ...]:
+    is_list = isinstance(data, list) and len(data) <= _MOST_FIGURES
+    if not is_list or not all(_is_time(value) for value in data):  # type: ignore[attr-defined]  # is_list
+        raise ConfigError("the seconds of a record are no list of times", hint=_HINT)
+    return tuple(map(float, data))  # type: ignore[call-overload]  # it has been checked
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, (int, float)) and type(value) is not bool and 0 < value < math.inf
+
+
+def _chosen(value: object) -> bool:
+    if type(value) is not bool:
+        raise ConfigError("chosen in a record is true or false", hint=_HINT)
+    return value
+
+
+def _optional(data: dict[str, object], name: str) -> str:
+    return _text(name, data[name]) if name in data else ""
 
 
 def _text(name: str, value: object) -> str:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from treadle.errors import InternalError
-from treadle.expr.nodes import Binary, Const, Expr, Select, Var, binary, free_vars, int_value
+from treadle.expr.nodes import Binary, Const, Expr, Select, Var, binary, int_value
+from treadle.expr.traversal import free_vars
 from treadle.graph.broadcasting import taken_dim
 from treadle.graph.types import Dim, normal_size
 

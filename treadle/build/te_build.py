@@ -17,8 +17,8 @@ from treadle.runtime.module import Module
 from treadle.target.base import Target
 from treadle.target.names import symbol
 from treadle.target.parse import parse_target
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor
 
 Arg = Tensor | Var
 

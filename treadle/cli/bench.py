@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernels",
         action="store_true",
-        help="time every kernel of the model alone, beside the machine's limits; --repeat is the "
+        help="time every kernel of the model alone, next to the machine's limits; --repeat is the "
         "number of rounds in which all take turns",
     )
     parser.add_argument(
@@ -118,17 +118,17 @@ def run(arguments: argparse.Namespace) -> int:
             engines += [peer(network, inputs, threads, arguments.streams) for peer in peers]
         results = [engine.run() for engine in engines]
         take_turns(engines, arguments.repeat, arguments.time_limit)
-    gaps = [difference(results[0], other) for other in results[1:]]
+    differences = [difference(results[0], other) for other in results[1:]]
     if arguments.json:
         facts = _facts(arguments.model, inputs, threads, arguments.streams)
-        print(json.dumps({**facts, **figures(engines, gaps)}, indent=2))
+        print(json.dumps({**facts, **figures(engines, differences)}, indent=2))
     else:
-        print_figures(engines, gaps, threads, arguments.streams)
+        print_figures(engines, differences, threads, arguments.streams)
     return 0
 
 
 def _run_kernels(arguments: argparse.Namespace) -> int:
-    """Time every kernel alone and print it beside what the machine can do."""
+    """Time every kernel alone and print it next to what the machine can do."""
     if arguments.vs or arguments.onnx is not None or arguments.streams != 1:
         raise UsageError(
             "--kernels times the kernels of this model alone",
@@ -222,7 +222,7 @@ def _facts(model: Path, inputs: Inputs, threads: int, streams: int) -> dict[str,
     }
 
 
-def figures(engines: Sequence[Engine], gaps: Sequence[Difference]) -> dict[str, object]:
+def figures(engines: Sequence[Engine], differences: Sequence[Difference]) -> dict[str, object]:
     """Return what the table shows as data; times of runs in milliseconds."""
     rows: list[dict[str, object]] = []
     for engine in engines:
@@ -238,26 +238,26 @@ def figures(engines: Sequence[Engine], gaps: Sequence[Difference]) -> dict[str, 
                 "ready_seconds": round(engine.open_seconds, 3),
             }
         )
-    for row, engine, gap in zip(rows[1:], engines[1:], gaps, strict=True):
+    for row, engine, apart in zip(rows[1:], engines[1:], differences, strict=True):
         row["treadle_is_faster_by"] = round(ratio(engines[0], engine), 4)
-        row["largest_difference"] = gap.largest
-        row["relative_difference"] = gap.relative
+        row["largest_difference"] = apart.largest
+        row["relative_difference"] = apart.relative
     return {"engines": rows}
 
 
 def print_figures(
-    engines: Sequence[Engine], gaps: Sequence[Difference], threads: int, streams: int
+    engines: Sequence[Engine], differences: Sequence[Difference], threads: int, streams: int
 ) -> None:
     """Print the times of each engine, the ratios, and how far the outputs are apart."""
     out = console()
     print_table(out, ("", *_HEADINGS), [_cells(engine) for engine in engines])
-    for engine, gap in zip(engines[1:], gaps, strict=True):
+    for engine, apart in zip(engines[1:], differences, strict=True):
         faster = ratio(engines[0], engine)
         word = "faster" if faster >= 1 else "slower"
         than = f" than {engine.name}" if len(engines) > 2 else ""
         text = f"{faster:.2f}× (treadle is {max(faster, 1 / faster):.2f}× {word}{than})"
         print_row(out, "ratio", text)
-        print_row(out, "error", f"{gap}")
+        print_row(out, "error", f"{apart}")
     noun = "thread" if threads == 1 else "threads"
     each = " each, taking turns" if len(engines) > 1 else ""
     many = f", {streams} streams at once" if streams > 1 else ""

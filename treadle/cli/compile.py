@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from treadle.build.artifact import check_writable, replacing
+from treadle.build.coverage import Coverage
 from treadle.build.executable import Executable
 from treadle.build.kernel import Kernel
 from treadle.build.weights import added_weight_bytes
@@ -27,6 +27,7 @@ from treadle.cli.text import (
     type_text,
 )
 from treadle.errors import InputError, UsageError
+from treadle.files import check_writable, replacing
 from treadle.runtime.toolchain import check_linkable
 from treadle.target.backend import backend_kinds, backend_of
 from treadle.target.base import Target
@@ -35,6 +36,8 @@ from treadle.target.parse import parse_target
 
 HELP = "compile an ONNX model to a .tar that runs with or without Python"
 
+
+_SHOWN_MISSING = 3
 
 _OTHER_FORMATS = {
     ".a", ".c", ".dll", ".dylib", ".gz", ".h", ".json", ".lib", ".ll", ".npz", ".o", ".obj",
@@ -73,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_kinds,
         default=(),
         metavar="KINDS",
-        help=f"write texts of all kernels beside the artifact: {', '.join(_CODE)}, with commas",
+        help=f"write texts of all kernels next to the artifact: {', '.join(_CODE)}, with commas",
     )
     parser.add_argument(
         "--check",
@@ -151,6 +154,8 @@ def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
     for note in compiled.notes:
         print_row(out, "note", note)
     print_row(out, "target", str(compiled.target))
+    if compiled.coverage is not None:
+        print_row(out, "tuned", _coverage_text(compiled.coverage))
     print_row(
         out,
         "fused",
@@ -163,6 +168,15 @@ def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
     print_row(out, "memory", "as each run needs" if memory.is_dynamic else planned)
     stages = " · ".join(f"{stage} {seconds_text(s)}" for stage, s in seconds.items())
     print_row(out, "time", f"{seconds_text(sum(seconds.values()))}: {stages}")
+
+
+def _coverage_text(coverage: Coverage) -> str:
+    """Return how many kernels records are of, and for the first of the others what is nearest."""
+    lines = [str(coverage)]
+    for missing in coverage.missing[:_SHOWN_MISSING]:
+        lines.append(f"{missing.kernel}: {missing.nearest or 'nothing like it'}")
+    rest = len(coverage.missing) - _SHOWN_MISSING
+    return "\n".join([*lines, f"and {rest} more"] if rest > 0 else lines)
 
 
 def _weights_text(compiled: Executable) -> str:

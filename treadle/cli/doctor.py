@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(path: Path | None) -> None:
-    """Print the facts of this machine as they are measured, beside those of its row."""
+    """Print the facts of this machine as they are measured, next to those of its row."""
     out = console()
     print_row(out, "cpu", cpu_text())
     found = measure_machine()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treadle.cli.agreement import Agreement
+from treadle.build.agreement import Agreement
 from treadle.errors import TreadleError
 from treadle.frontend.onnx.importer import import_onnx
 from treadle.graph import interpret

@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     with recorded_decisions() as decisions:
         compiled = compile_file(arguments)
     if arguments.kernel is not None:
-        _explain_kernel(compiled, decisions, arguments)
+        _explain_kernel(compiled, arguments)
         return 0
     rows = explained(compiled, decisions)
     gone = without_kernel(_names(arguments.model), rows)
@@ -102,13 +102,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _explain_kernel(
-    compiled: Executable, decisions: Sequence[Decision], arguments: argparse.Namespace
-) -> None:
+def _explain_kernel(compiled: Executable, arguments: argparse.Namespace) -> None:
     name = str(arguments.kernel)
     if name.isdecimal():
-        rows = explained(compiled, decisions)
-        name = rows[int(name)].kernel if int(name) < len(rows) else name
+        steps = list(_all_steps(compiled.memory))
+        name = (steps[int(name)].kernel or name) if int(name) < len(steps) else name
     kernel = kernel_called(name, compiled.kernels)
     if arguments.json:
         found = knobs_json(kernel, compiled.notes, is_space=arguments.space)

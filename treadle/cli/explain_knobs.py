@@ -39,7 +39,7 @@ def knobs_json(kernel: Kernel, notes: Sequence[str], *, is_space: bool) -> objec
         "target": str(kernel.target),
         "notes": list(notes),
         "origins": sorted(set(kernel.origins)),
-        "config": kernel.config.to_json(),
+        "config": kernel.choice.to_json(),
         "size": kernel.space.size,
         "knobs": [_knob_json(knob, is_space=is_space) for knob in kernel.knobs],
     }
@@ -77,7 +77,7 @@ def print_knobs(kernel: Kernel, notes: Sequence[str], *, is_space: bool) -> None
     knobs = kernel.knobs
     size = f"{count_text(kernel.space.size, 'configuration')} of {count_text(len(knobs), 'knob')}"
     print_row(out, "space", size)
-    print_row(out, "config", str(kernel.config))
+    print_row(out, "config", str(kernel.choice))
     if not knobs:
         return
     out.print()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`treadle bench --kernels`: every kernel of a model timed alone, their sum beside the model."""
+"""`treadle bench --kernels`: each kernel of a model timed alone, their sum, and the model."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def _ms(seconds: float) -> float:
 
 
 def print_figures(found: Figures, limits: Limits, threads: int, *, flush: bool) -> None:
-    """Print a row per kernel, the dearest first, and the sum of all beside the whole model."""
+    """Print a row per kernel, the dearest first, and the sum of all next to the whole model."""
     out = console()
     timed = sorted(found.timed, key=lambda task: -task.total)
     print_table(

@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from treadle.build.agreement import Agreement, agreement
 from treadle.build.executable import Runnable
-from treadle.cli.agreement import Agreement, agreement
 from treadle.errors import UsageError
 from treadle.frontend.importer import origin_of
 from treadle.frontend.onnx.files import Source, open_model

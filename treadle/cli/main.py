@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from treadle.cli import bench, compare, compile, doctor, explain, profile, run
+from treadle.cli import bench, compare, compile, doctor, explain, profile, records, run, tune
 from treadle.cli.arguments import Parser
 from treadle.cli.machine import treadle_version
 from treadle.cli.operators import mistake_in
@@ -43,6 +43,8 @@ COMMANDS: dict[str, Command] = {
     "compile": compile,
     "run": run,
     "bench": bench,
+    "tune": tune,
+    "records": records,
     "profile": profile,
     "explain": explain,
     "compare": compare,

@@ -153,10 +153,10 @@ def _caches(target: Target, threads: int, hertz: float) -> tuple[Cache, Cache, C
     sizes = target.machine.sizes
     parts = (sizes.l1, sizes.l2, sizes.l3 // threads)
     rates = [_rate(read_gigabytes(threads, part // 2) * 1e9 / threads / hertz) for part in parts]
-    ordered = (min(rates[: k + 1]) for k in range(len(rates)))  # a farther level gives no more
+    ordered = (min(rates[: k + 1]) for k in range(len(rates)))  # a later level gives no more
     pairs = zip(target.machine.caches, ordered, strict=True)
-    near, middle, last = (replace(c, bytes_per_cycle=rate) for c, rate in pairs)
-    return near, middle, last
+    first, middle, last = (replace(c, bytes_per_cycle=rate) for c, rate in pairs)
+    return first, middle, last
 
 
 def _memory_latency(target: Target, stopwatch: Stopwatch) -> float:

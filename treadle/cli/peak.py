@@ -125,11 +125,11 @@ def pages(size: int) -> Iterator[int]:
 def cache_levels(threads: int) -> tuple[CacheLevel, ...]:
     """Return the levels of cache, the nearest first, as threads on cores of their own see them."""
     target = parse_target("llvm")
-    near, middle = threads * target.l1_bytes, threads * target.l2_bytes
+    first, middle = threads * target.l1_bytes, threads * target.l2_bytes
     levels: list[CacheLevel] = []
-    for name, size in (("L1", near), ("L2", middle), ("L3", target.l3_bytes)):
-        nearer = levels[-1].bytes if levels else 0
-        if size // 2 > nearer:  # else there is nothing that only this level holds
+    for name, size in (("L1", first), ("L2", middle), ("L3", target.l3_bytes)):
+        before = levels[-1].bytes if levels else 0
+        if size // 2 > before:  # else there is nothing that only this level holds
             rate = read_gigabytes(threads, size // 2 // threads)
             levels.append(CacheLevel(name, size, rate))
     return tuple(levels)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from treadle.build.artifact import check_writable
 from treadle.build.executable import Runnable
 from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
 from treadle.cli.inputs import given_inputs
@@ -19,6 +18,7 @@ from treadle.cli.roofline import Layer, Limits, layer_of, measured_limits, sizes
 from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row, printable
 from treadle.errors import UsageError
+from treadle.files import check_writable
 from treadle.runtime import native
 from treadle.runtime.array import NDArray
 from treadle.settings import use
@@ -182,7 +182,7 @@ def _cells(layer: Layer, limits: Limits | None, total: float) -> list[str]:
 
 
 def print_summary(layers: Sequence[Layer], limits: Limits, seconds: float, threads: int) -> None:
-    """Print the whole run beside the sum of its kernels, and what the machine can do."""
+    """Print the whole run next to the sum of its kernels, and what the machine can do."""
     total = sum(layer.seconds for layer in layers)
     out = console()
     print_row(out, "kernels", f"{total * 1e3:.3f} ms in {count_text(len(layers), 'instruction')}")

@@ -31,8 +31,10 @@ class Limits:
 
     def text(self) -> str:
         """Return them in words."""
-        near = "".join(f", {c.gigabytes:.0f} from {c.name}" for c in reversed(self.caches))
-        return f"at most {self.gflops:.0f} GFLOP/s and {self.gigabytes:.1f} GB/s from memory{near}"
+        levels = "".join(f", {c.gigabytes:.0f} from {c.name}" for c in reversed(self.caches))
+        return (
+            f"at most {self.gflops:.0f} GFLOP/s and {self.gigabytes:.1f} GB/s from memory{levels}"
+        )
 
     def to_json(self) -> dict[str, object]:
         """Return them as data."""

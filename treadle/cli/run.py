@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from treadle.build.artifact import check_writable, replacing
 from treadle.build.executable import Runnable
 from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
 from treadle.cli.inputs import given_inputs
@@ -17,6 +16,7 @@ from treadle.cli.models import open_model
 from treadle.cli.profile import measure, print_layers
 from treadle.cli.text import console, count_text, print_row, printable, size_text, type_text
 from treadle.errors import UsageError
+from treadle.files import check_writable, replacing
 from treadle.runtime.array import NDArray
 from treadle.settings import get, use
 

@@ -45,7 +45,7 @@ def print_table(
 def _fitting(
     cells: list[list[str]], columns: list[int], spare: Sequence[str], width: int
 ) -> list[int]:
-    """Return the columns that fit beside a readable first one, and shorten that one in `cells`."""
+    """Return the columns that fit next to a readable first one, and shorten that one in `cells`."""
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
 
     def room(kept: Sequence[int]) -> int:

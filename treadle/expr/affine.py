@@ -160,11 +160,10 @@ def decompose(e: Expr) -> Affine:
 
     i * 8 + (j - 2) * 4  ->  Affine({i: 8, j: 4}, -8)
     """
-    try:
-        return e.sum_of  # type: ignore[return-value]  # set below
-    except AttributeError:
-        pass
-    if not is_integer(e.dtype):
+    found = getattr(e, "sum_of", None)
+    if isinstance(found, Affine):
+        return found
+    if not is_sum(e) or not is_integer(e.dtype):
         return Affine({e: 1}, 0, e.dtype, e.lanes)
     stack = [e]
     while stack:

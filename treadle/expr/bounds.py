@@ -34,9 +34,7 @@ from treadle.expr.intervals import (
     truth,
 )
 from treadle.expr.nodes import (
-    COMPARE_OPS,
     Binary,
-    BinaryOp,
     Broadcast,
     Call,
     Cast,
@@ -50,6 +48,7 @@ from treadle.expr.nodes import (
     int_value,
 )
 from treadle.expr.relations import Relations, has_extreme
+from treadle.expr.vocabulary import COMPARE_OPS, BinaryOp
 
 Ranges: TypeAlias = Mapping[Var, Interval]
 """Known bounds of variables. Bounds of other nodes are honoured too (facts from conditions)."""
@@ -71,14 +70,18 @@ def prove(cond: Expr, ranges: Ranges) -> bool | None:
     return Bounds(ranges).prove(cond)
 
 
-def assume(ranges: Ranges, cond: Expr, *, holds: bool = True) -> Ranges:
+def assume(
+    ranges: Ranges, cond: Expr, *, holds: bool = True, bounds: Bounds | None = None
+) -> Ranges:
     """Return `ranges` narrowed by what a condition says where it holds (or does not).
 
     i < n with n in [1, 8] narrows i to at most 7 and n to at least the least i plus 1. Returns
-    `ranges` itself when nothing is learnt.
+    `ranges` itself when nothing is learnt. `bounds` are those of `ranges`, where somebody has them.
     """
     facts: dict[Expr, Interval] = dict(cast(Mapping[Expr, Interval], ranges))
     learnt = False
+    if bounds is not None and bounds.has_relations:
+        bounds = None  # what is learnt of one atom is news of others
     pending = [(cond, holds)]
     while pending:
         c, true = pending.pop()
@@ -87,7 +90,10 @@ def assume(ranges: Ranges, cond: Expr, *, holds: bool = True) -> Ranges:
         elif isinstance(c, Call) and c.name == "not":
             pending.append((c.args[0], not true))
         elif isinstance(c, Binary) and c.op in COMPARE_OPS and c.a.dtype == INDEX and c.lanes == 1:
-            learnt |= _learn(facts, c if true else _negated(c))
+            if bounds is None:
+                bounds = Bounds(cast(Ranges, facts))
+            if _learn(facts, c if true else _negated(c), bounds):
+                learnt, bounds = True, None
     return cast(Ranges, facts) if learnt else ranges
 
 
@@ -116,9 +122,8 @@ def _negated(c: Binary) -> Binary:
     return cast(Binary, binary(_OPPOSITE[c.op], c.a, c.b))
 
 
-def _learn(facts: dict[Expr, Interval], c: Binary) -> bool:
+def _learn(facts: dict[Expr, Interval], c: Binary, bounds: Bounds) -> bool:
     """Put what a true comparison says of each atom into `facts`; return whether it is news."""
-    bounds = Bounds(cast(Ranges, facts))
     a, b = decompose(c.a), decompose(c.b)
     if c.op == "ne" or not bounds.is_exact(a) or not bounds.is_exact(b):
         return False

@@ -16,7 +16,8 @@ from treadle.expr.affine import (
 )
 from treadle.expr.bounds import Bounds, Ranges
 from treadle.expr.intervals import Interval, fits
-from treadle.expr.nodes import Binary, BinaryOp, Expr, binary
+from treadle.expr.nodes import Binary, Expr, binary
+from treadle.expr.vocabulary import BinaryOp
 
 _MAX_DIVISOR = 1 << 62
 DivisionOp = Literal["floordiv", "floormod"]

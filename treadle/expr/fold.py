@@ -13,7 +13,8 @@ import struct
 from collections.abc import Callable, Mapping
 
 from treadle.dtype import bits, is_float, is_integer, is_signed, max_value, min_value
-from treadle.expr.nodes import COMPARE_OPS, Binary, Call, Cast, Const
+from treadle.expr.nodes import Binary, Call, Cast, Const
+from treadle.expr.vocabulary import COMPARE_OPS
 
 Number = int | float | bool
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scalar and short-vector expressions: node classes, their text, interning and rewriting.
+"""Scalar and short-vector expressions: node classes, their text, and the
+functions that make them.
 
 The law of these nodes:
 
@@ -18,72 +19,17 @@ The law of these nodes:
 
 from __future__ import annotations
 
-import math
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
-from weakref import ref
+from typing import TypeAlias
 
-from treadle.dtype import INDEX, bits, check_dtype, is_float, is_integer, is_signed
+from treadle.dtype import INDEX, check_dtype, is_float, is_integer
 from treadle.errors import TypeMismatch
-
-ArithmeticOp = Literal[
-    "add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod", "min", "max",
-    "bitand", "bitor", "bitxor", "shl", "shr",
-]  # fmt: skip
-CompareOp = Literal["eq", "ne", "lt", "le", "gt", "ge"]
-LogicOp = Literal["and", "or"]
-BinaryOp: TypeAlias = ArithmeticOp | CompareOp | LogicOp
-
-COMPARE_OPS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-LOGIC_OPS = frozenset({"and", "or"})
-
-INTRINSICS: Mapping[str, int] = {
-    "exp": 1, "log": 1, "log2": 1, "log1p": 1, "expm1": 1, "sqrt": 1, "rsqrt": 1, "erf": 1,
-    "sin": 1, "cos": 1, "tan": 1, "sinh": 1, "cosh": 1, "tanh": 1,
-    "asin": 1, "acos": 1, "atan": 1, "asinh": 1, "acosh": 1, "atanh": 1, "sigmoid": 1,
-    "normal_cdf": 1, "softplus": 1,
-    "pow": 2, "atan2": 2, "fmod": 2, "copysign": 2,
-    "abs": 1, "floor": 1, "ceil": 1, "trunc": 1, "round": 1, "isnan": 1, "isinf": 1,
-    "fma": 3, "popcount": 1, "clz": 1, "bitcast": 1, "not": 1,
-}  # fmt: skip
-"""Pure functions a `Call` may name, with their arity. `round` is half to even, `not` is logical,
-`bitcast` reinterprets equal-sized types, `abs` of the smallest integer is itself. Instructions that
-not every machine has are no such functions: an `Apply` holds one."""
-
-
-class Source(Protocol):
-    """What a `Load` reads: a te tensor or a loop-level buffer."""
-
-    dtype: str
-
-    @property
-    def name(self) -> str:
-        """What it is called in texts."""
-
-    @property
-    def shape(self) -> tuple[Expr, ...]:
-        """The extents of its dimensions."""
-
-
-class Instruction(Protocol):
-    """What an `Apply` applies: an instruction of some machine, known here by its meaning alone."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in texts."""
-
-    @property
-    def result(self) -> str:
-        """The element type of its result."""
-
-    @property
-    def argument_types(self) -> tuple[str, ...]:
-        """The element types of its arguments."""
-
-    def expand(self, args: Sequence[Expr]) -> Expr:
-        """Return what it computes as an expression that every machine can evaluate."""
+from treadle.expr.interning import TABLE, intern, known
+from treadle.expr.promotion import as_value, common_dtype, literal_dtype
+from treadle.expr.references import Instruction, Source
+from treadle.expr.vocabulary import COMPARE_OPS, INTRINSICS, LOGIC_OPS, BinaryOp
 
 
 class Expr:
@@ -221,45 +167,8 @@ class Expr:
 
 
 ExprLike: TypeAlias = Expr | int | float | bool
-E_ = TypeVar("E_", bound=Expr)
 
 _INDEX_LIMIT = 1 << 63
-
-
-class _Entry(ref):  # type: ignore[type-arg]  # generic only for type checkers
-    """A node of the table, which leaves it when nobody else holds it."""
-
-    __slots__ = ("key",)
-    key: tuple[object, ...]
-
-
-_TABLE: dict[tuple[object, ...], _Entry] = {}
-"""The nodes that exist, by what they are made of."""
-
-
-def _forget(entry: _Entry) -> None:
-    if _TABLE.get(entry.key) is entry:
-        del _TABLE[entry.key]
-
-
-def _known(key: tuple[object, ...]) -> Any:  # Any: the class that the key starts with
-    """Return the node of a key, None where there is none."""
-    entry = _TABLE.get(key)
-    return None if entry is None else entry()
-
-
-def _intern(key: tuple[object, ...], made: E_) -> E_:
-    """Make a node that does not exist yet the one of its key."""
-    entry = _Entry(made, _forget)
-    entry.key = key
-    while True:
-        kept = _TABLE.setdefault(key, entry)
-        if kept is entry:
-            return made
-        other = kept()
-        if other is not None:  # another thread was faster
-            return other  # type: ignore[no-any-return]  # a key starts with its class
-        _forget(kept)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -286,40 +195,15 @@ class Const(Expr):
     def of(value: int | float | bool, dtype: str = INDEX) -> Const:
         """Return the constant `value` as `dtype`; integers wrap, floats round to the type."""
         if dtype != INDEX or type(value) is not int or not -_INDEX_LIMIT <= value < _INDEX_LIMIT:
-            value = _normalise(value, check_dtype(dtype))
+            value = as_value(value, check_dtype(dtype))
         key = (Const, dtype, struct.pack("<d", value) if isinstance(value, float) else value)
-        found = _known(key)
-        return _intern(key, Const(value, dtype)) if found is None else found
+        found = known(key)
+        return intern(key, Const(value, dtype)) if found is None else found
 
     def __str__(self) -> str:
         if self.dtype == INDEX or self.dtype == "bool":
             return str(self.value)
         return f"{self.dtype}({self.value!r})"
-
-
-def _normalise(value: int | float | bool, dtype: str) -> int | float | bool:
-    if dtype == "bool":
-        return bool(value)
-    if is_float(dtype):
-        return _round_float(float(value), dtype)
-    value = int(value) & ((1 << bits(dtype)) - 1)
-    if is_signed(dtype) and value >> (bits(dtype) - 1):
-        value -= 1 << bits(dtype)
-    return value
-
-
-def _round_float(value: float, dtype: str) -> float:
-    if dtype == "float64" or not math.isfinite(value):
-        return value
-    code = "<e" if dtype == "float16" else "<f"
-    try:
-        packed = struct.pack(code, value)
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    if dtype == "bfloat16":
-        low = struct.unpack("<I", packed)[0]
-        packed = struct.pack("<I", (low + 0x7FFF + ((low >> 16) & 1)) & 0xFFFF0000)
-    return float(struct.unpack(code, packed)[0])
 
 
 _SYMBOL = {
@@ -527,7 +411,7 @@ def match(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
     if not isinstance(a, Expr) or not isinstance(b, Expr):
         a, b = _match_literals(a, b)
     if a.dtype != b.dtype:
-        dtype = _common_dtype(a.dtype, b.dtype)
+        dtype = common_dtype(a.dtype, b.dtype)
         a, b = cast(a, dtype), cast(b, dtype)
     if a.lanes != b.lanes:
         a, b = broadcast(a, b.lanes), broadcast(b, a.lanes)
@@ -536,44 +420,22 @@ def match(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
 
 def _match_literals(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
     if isinstance(a, Expr) and not isinstance(b, Expr):
-        return a, convert(b, _literal_dtype(b, a.dtype))
+        return a, convert(b, literal_dtype(b, a.dtype))
     if isinstance(b, Expr) and not isinstance(a, Expr):
-        return convert(a, _literal_dtype(a, b.dtype)), b
+        return convert(a, literal_dtype(a, b.dtype)), b
     return convert(a), convert(b)
-
-
-def _literal_dtype(value: object, other: str) -> str | None:
-    if isinstance(value, float) and not is_float(other):
-        return None
-    if other == "bool" and not isinstance(value, bool):
-        return None
-    return other
-
-
-def _common_dtype(a: str, b: str) -> str:
-    if is_float(a) and is_float(b):
-        if {a, b} == {"float16", "bfloat16"}:
-            return "float32"
-        return max(a, b, key=bits)
-    if is_float(a) or is_float(b):
-        return a if is_float(a) else b
-    if a == "bool" or b == "bool":
-        return b if a == "bool" else a
-    if bits(a) != bits(b):
-        return max(a, b, key=bits)
-    raise TypeMismatch(f"operands of types {a} and {b} do not mix", hint="cast one with .astype")
 
 
 def _binary(op: BinaryOp, a: Expr, b: Expr) -> Binary:
     if a.lanes != b.lanes:
         a, b = broadcast(a, b.lanes), broadcast(b, a.lanes)
     key = (Binary, op, a, b)
-    entry = _TABLE.get(key)
+    entry = TABLE.get(key)
     found = None if entry is None else entry()
     if found is not None:
         return found  # type: ignore[no-any-return]  # a key starts with its class
     dtype = "bool" if op in COMPARE_OPS or op in LOGIC_OPS else a.dtype
-    return _intern(key, Binary(op, a, b, dtype, a.lanes))
+    return intern(key, Binary(op, a, b, dtype, a.lanes))
 
 
 def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
@@ -606,29 +468,6 @@ def truncmod(a: ExprLike, b: ExprLike) -> Expr:
     return binary("truncmod", a, b)
 
 
-def conjuncts(e: Expr) -> list[Expr]:
-    """Return the conditions that `e` is the conjunction of."""
-    if isinstance(e, Binary) and e.op == "and":
-        return conjuncts(e.a) + conjuncts(e.b)
-    return [e]
-
-
-def all_of(conditions: Iterable[Expr]) -> Expr:
-    """Return the conjunction of bool expressions (true when there are none)."""
-    result: Expr | None = None
-    for condition in conditions:
-        result = condition if result is None else binary("and", result, condition)
-    return Const.of(True, "bool") if result is None else result
-
-
-def any_of(conditions: Iterable[Expr]) -> Expr:
-    """Return the disjunction of bool expressions (false when there are none)."""
-    result: Expr | None = None
-    for condition in conditions:
-        result = condition if result is None else binary("or", result, condition)
-    return Const.of(False, "bool") if result is None else result
-
-
 def select(cond: ExprLike, then: ExprLike, other: ExprLike, *, lazy: bool = False) -> Expr:
     """Return `then` where `cond` holds, else `other`; lazy evaluates only the chosen branch."""
     test = convert(cond)
@@ -640,8 +479,8 @@ def select(cond: ExprLike, then: ExprLike, other: ExprLike, *, lazy: bool = Fals
     if test.lanes == 1 and lanes > 1 and not lazy:
         test = broadcast(test, lanes)
     key = (Select, lazy, test, x, y)
-    found = _known(key)
-    return _intern(key, Select(test, x, y, lazy, x.dtype, lanes)) if found is None else found
+    found = known(key)
+    return intern(key, Select(test, x, y, lazy, x.dtype, lanes)) if found is None else found
 
 
 def cast(value: ExprLike, dtype: str) -> Expr:
@@ -652,8 +491,8 @@ def cast(value: ExprLike, dtype: str) -> Expr:
     if isinstance(x, Const) and not (isinstance(x.value, float) and not is_float(dtype)):
         return Const.of(x.value, dtype)
     key = (Cast, dtype, x)
-    found = _known(key)
-    return _intern(key, Cast(x, dtype, x.lanes)) if found is None else found
+    found = known(key)
+    return intern(key, Cast(x, dtype, x.lanes)) if found is None else found
 
 
 def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
@@ -668,8 +507,8 @@ def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
         dtype = "bool"
     result = dtype or first.dtype
     key = (Call, name, result, nodes)
-    found = _known(key)
-    return _intern(key, Call(name, nodes, result, lanes)) if found is None else found
+    found = known(key)
+    return intern(key, Call(name, nodes, result, lanes)) if found is None else found
 
 
 def apply(instruction: Instruction, args: Sequence[ExprLike]) -> Expr:
@@ -687,10 +526,10 @@ def apply(instruction: Instruction, args: Sequence[ExprLike]) -> Expr:
     lanes = max((n.lanes for n in nodes), default=1)
     nodes = tuple(broadcast(n, lanes) for n in nodes)
     key = (Apply, id(instruction), nodes)
-    found = _known(key)
+    found = known(key)
     if found is not None:
         return found  # type: ignore[no-any-return]  # a key starts with its class
-    return _intern(key, Apply(instruction, nodes, instruction.result, lanes))
+    return intern(key, Apply(instruction, nodes, instruction.result, lanes))
 
 
 def load(source: Source, indices: Iterable[ExprLike]) -> Expr:
@@ -705,19 +544,19 @@ def load(source: Source, indices: Iterable[ExprLike]) -> Expr:
 
 def _load(source: Source, at: tuple[Expr, ...]) -> Load:
     key = (Load, id(source), at)
-    found: Load | None = _known(key)
+    found: Load | None = known(key)
     if found is not None:
         return found
     lanes = max([i.lanes for i in at], default=1)
-    return _intern(key, Load(source, at, source.dtype, lanes))
+    return intern(key, Load(source, at, source.dtype, lanes))
 
 
 def ramp(base: ExprLike, stride: ExprLike, lanes: int) -> Expr:
     """Return the vector base + stride * [0, lanes)."""
     b, s = convert(base), convert(stride)
     key = (Ramp, lanes, b, s)
-    found = _known(key)
-    return _intern(key, Ramp(b, s, lanes, b.dtype)) if found is None else found
+    found = known(key)
+    return intern(key, Ramp(b, s, lanes, b.dtype)) if found is None else found
 
 
 def broadcast(value: ExprLike, lanes: int) -> Expr:
@@ -728,143 +567,8 @@ def broadcast(value: ExprLike, lanes: int) -> Expr:
     if x.lanes != 1:
         raise TypeMismatch(f"a vector of {x.lanes} lanes cannot become one of {lanes}: {x}")
     key = (Broadcast, lanes, x)
-    found = _known(key)
-    return _intern(key, Broadcast(x, lanes, x.dtype)) if found is None else found
-
-
-def rewrite(
-    root: Expr,
-    rule: Callable[[Expr], Expr | None],
-    memo: dict[Expr, Expr] | None = None,
-) -> Expr:
-    """Return `root` with `rule` applied to every node, operands first.
-
-    `rule` gets a node whose operands are already rewritten and returns its replacement, or None
-    to keep it. Shared nodes are visited once. Works without recursion, so depth is no limit.
-    """
-    done: dict[Expr, Expr] = {} if memo is None else memo
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node in done:
-            stack.pop()
-            continue
-        children = node.children
-        waiting = [c for c in children if c not in done]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        fresh = node
-        for child in children:
-            if done[child] is not child:
-                fresh = node.with_children(tuple([done[c] for c in children]))
-                break
-        replaced = rule(fresh)
-        done[node] = fresh if replaced is None else replaced
-    return done[root]
-
-
-def substitute(
-    root: Expr, mapping: Mapping[Expr, Expr], memo: dict[Expr, Expr] | None = None
-) -> Expr:
-    """Return `root` with every node that is a key of `mapping` replaced by its value.
-
-    `memo` may be shared between calls with the same mapping.
-    """
-    if not mapping:
-        return root
-    if not all(isinstance(key, Var) for key in mapping):
-        return rewrite(root, mapping.get, memo)
-    if leaves(root).isdisjoint(mapping):
-        return root
-    done: dict[Expr, Expr] = {} if memo is None else memo
-    done.update(mapping)
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node in done:
-            stack.pop()
-            continue
-        children, count = node.children, len(stack)
-        for child in children:
-            if child not in done:
-                if child.leaves_of.isdisjoint(mapping):
-                    done[child] = child
-                else:
-                    stack.append(child)
-        if len(stack) == count:
-            stack.pop()
-            done[node] = node.with_children(tuple([done[c] for c in children]))
-    return done[root]
-
-
-_NOTHING: frozenset[object] = frozenset()
-
-
-def leaves(root: Expr) -> frozenset[object]:
-    """Return the variables of an expression and the sources that it loads from."""
-    try:
-        return root.leaves_of
-    except AttributeError:
-        pass
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        waiting = [c for c in node.children if not hasattr(c, "leaves_of")]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        found, lazy = _NOTHING, isinstance(node, Select) and node.lazy
-        for child in node.children:
-            inner = child.leaves_of
-            if not inner <= found:
-                found = inner if found <= inner else found | inner
-            lazy = lazy or child.is_lazy_of
-        if isinstance(node, Var):
-            found = frozenset((node,))
-        elif isinstance(node, Load):
-            found |= {node.source}
-        node.leaves_of, node.is_lazy_of = found, lazy
-    return root.leaves_of
-
-
-def has_lazy_select(root: Expr) -> bool:
-    """True where only a part of an expression may be evaluated."""
-    leaves(root)
-    return root.is_lazy_of
-
-
-def walk(root: Expr) -> list[Expr]:
-    """Return every distinct node below and including `root`, operands before users."""
-    seen: dict[Expr, None] = {}
-    stack: list[tuple[Expr, bool]] = [(root, False)]
-    while stack:
-        node, ready = stack.pop()
-        if node in seen:
-            continue
-        if ready:
-            seen[node] = None
-            continue
-        stack.append((node, True))
-        stack.extend((c, False) for c in reversed(node.children) if c not in seen)
-    return list(seen)
-
-
-def free_vars(root: Expr) -> list[Var]:
-    """Return the distinct variables of an expression in order of first evaluation."""
-    return [n for n in walk(root) if isinstance(n, Var)]
-
-
-def uses(root: Expr, leaf: object) -> bool:
-    """True where an expression has a variable in it, or loads from a source."""
-    return leaf in leaves(root)
-
-
-def reads_memory(root: Expr) -> bool:
-    """True where an expression loads from any source."""
-    return not all(isinstance(leaf, Var) for leaf in leaves(root))
+    found = known(key)
+    return intern(key, Broadcast(x, lanes, x.dtype)) if found is None else found
 
 
 def int_value(e: ExprLike) -> int | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of sums that follow from inequalities between variables: i < n in a loop of n turns.
+"""Bounds of sums that follow from inequalities between variables: i < n in a loop of n iterations.
 
 A relation is a sum that is never positive, such as i - n + 1. What is left of a sum after taking
 away a multiple of a relation is no smaller than the sum, and may have a known bound:

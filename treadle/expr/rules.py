@@ -20,7 +20,6 @@ from treadle.dtype import is_integer
 from treadle.expr.fold import fold_binary, fold_call
 from treadle.expr.nodes import (
     Binary,
-    BinaryOp,
     Broadcast,
     Call,
     Const,
@@ -31,6 +30,7 @@ from treadle.expr.nodes import (
     call,
     select,
 )
+from treadle.expr.vocabulary import BinaryOp
 
 Domain = Literal["any", "int", "float", "bool"]
 Row = tuple[Domain, str, str] | tuple[Domain, str, str, Callable[..., bool]]

@@ -25,10 +25,7 @@ from treadle.expr.division import Division, DivisionOp
 from treadle.expr.fold import fold_binary, fold_call
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import (
-    COMPARE_OPS,
-    LOGIC_OPS,
     Binary,
-    BinaryOp,
     Broadcast,
     Call,
     Cast,
@@ -41,9 +38,10 @@ from treadle.expr.nodes import (
     broadcast,
     call,
     int_value,
-    leaves,
 )
 from treadle.expr.rules import apply_rules
+from treadle.expr.traversal import leaves
+from treadle.expr.vocabulary import COMPARE_OPS, LOGIC_OPS, BinaryOp
 
 _NO_RANGES: Ranges = {}
 _COMMUTATIVE = frozenset(
@@ -71,12 +69,13 @@ class Simplifier:
         self.division = Division(self.bounds)
         self.memo: dict[Expr, Expr] = {}
         self._scope = _scope_of(self.bounds)
+        self._scopes: dict[frozenset[object], _Scope] = {}
         self._partners: dict[Expr, tuple[Expr, int] | None] = {}
         self._contexts = contexts
         self._branches: dict[tuple[Expr, bool], Simplifier | None] = {}
 
     def in_loop(self, var: Var, extent: Expr) -> Simplifier:
-        """Return the simplifier for inside a loop of so many turns: 0 <= var < extent there."""
+        """Return the simplifier for inside a loop: 0 <= var < extent there."""
         high = self.bounds.of(extent).hi
         facts: dict[Expr, Interval] = dict(self.bounds.facts)
         facts[var] = Interval(0, None if high is None else high - 1)
@@ -87,9 +86,12 @@ class Simplifier:
 
     def run(self, e: Expr) -> Expr:
         """Return the simplified expression."""
+        if isinstance(e, (Var, Const)):
+            return e
         memo = self.memo
-        if e in memo:
-            return memo[e]
+        found = memo.get(e)
+        if found is not None:
+            return found
         keys: dict[Expr, object] = {}
         stack = [e]
         while stack:
@@ -130,7 +132,7 @@ class Simplifier:
         if node.is_lazy_of:
             return False
         facts = self.bounds.facts
-        key = keys[node] = (tuple([facts.get(v) for v in inside]), self._scope)  # type: ignore[call-overload]
+        key = keys[node] = (tuple([facts.get(v) for v in inside]), self._known_of(inside))  # type: ignore[call-overload]
         try:
             found = node.simple_of[key]
         except (AttributeError, KeyError):
@@ -139,6 +141,16 @@ class Simplifier:
         self.memo[node] = result
         self.memo.setdefault(result, result)
         return True
+
+    def _known_of(self, inside: frozenset[object]) -> _Scope:
+        """Return what is known of other nodes than variables, of those made of these leaves."""
+        if not self._scope:
+            return ()
+        found = self._scopes.get(inside)
+        if found is None:
+            found = tuple([fact for fact in self._scope if leaves(fact[0]) <= inside])
+            self._scopes[inside] = found
+        return found
 
     def _remember(self, node: Expr, key: object, result: Expr) -> None:
         """Keep a result with its node; `None` for the node itself, which must not hold itself."""
@@ -149,6 +161,10 @@ class Simplifier:
             node.simple_of[key] = kept
         except AttributeError:
             node.simple_of = {key: kept}
+
+    def outermost(self, node: Expr) -> Expr:
+        """Return a node whose operands are simplified, simplified."""
+        return self._sum(node) if node.dtype == INDEX and is_sum(node) else self._rules(node)
 
     def prove(self, cond: Expr) -> bool | None:
         """Return True or False where the condition is certain under the ranges, else None."""
@@ -177,7 +193,9 @@ class Simplifier:
         """Return the simplifier for where a condition holds (or not), None if it tells nothing."""
         key = (cond, holds)
         if key not in self._branches:
-            narrowed = assume(self.ranges, cond, holds=holds) if self._contexts else self.ranges
+            narrowed = self.ranges
+            if self._contexts:
+                narrowed = assume(self.ranges, cond, holds=holds, bounds=self.bounds)
             fresh = narrowed is not self.ranges
             self._contexts -= fresh
             share = self._contexts // 4
@@ -261,9 +279,13 @@ class Simplifier:
     def _logic(self, e: Binary) -> Expr | None:
         """Drop a side that the other decides: i < 4 and i < 8  ->  i < 4."""
         holds = e.op == "and"  # the other side matters only where this one is `holds`
+        are_apart = self._scope is not None and leaves(e.a).isdisjoint(leaves(e.b))
         for side, rest in ((e.a, e.b), (e.b, e.a)):
-            ranges = assume(self.ranges, side, holds=holds)
-            known = None if ranges is self.ranges else prove(rest, ranges)
+            if are_apart:  # neither says anything of the other
+                known = self.bounds.prove(rest)
+            else:
+                ranges = assume(self.ranges, side, holds=holds, bounds=self.bounds)
+                known = None if ranges is self.ranges else prove(rest, ranges)
             if known is not None:
                 return side if known is holds else Const.of(not holds, "bool")
         return None
@@ -283,10 +305,11 @@ class Simplifier:
 
     def _sum(self, node: Expr) -> Expr:
         """Return a maximal sum in normal form; its atoms are simplified first."""
-        source = decompose(node)
-        total = source.like({}, source.const)
-        for atom, coef in source.terms.items():
-            total = total.plus(decompose(self.memo.get(atom, atom)), coef)
+        total, memo = decompose(node), self.memo
+        if any(memo.get(atom, atom) is not atom for atom in total.terms):
+            source, total = total, total.like({}, total.const)
+            for atom, coef in source.terms.items():
+                total = total.plus(decompose(memo.get(atom, atom)), coef)
         return self._recombine(total).to_expr()
 
     def _recombine(self, s: Affine) -> Affine:
@@ -298,15 +321,15 @@ class Simplifier:
         while changed:
             changed = False
             for atom, coef in s.terms.items():
+                if not isinstance(atom, Binary) or atom.op != "floormod":
+                    continue
                 merged = self._merge_remainder(s, atom, coef)
                 if merged is not None:
                     s, changed = merged, True
                     break
         return s
 
-    def _merge_remainder(self, s: Affine, atom: Expr, coef: int) -> Affine | None:
-        if not isinstance(atom, Binary) or atom.op != "floormod":
-            return None
+    def _merge_remainder(self, s: Affine, atom: Binary, coef: int) -> Affine | None:
         divisor = splat_value(atom.b)
         if divisor is None:
             return self._merge_symbolic(s, atom, coef)

@@ -18,15 +18,17 @@ from treadle.expr.nodes import Expr, ExprLike, convert, int_value, maximum, mini
 from treadle.graph.nodes import Call, Constant, Node, TupleItem, operands, topological
 from treadle.graph.operator import Operator
 from treadle.graph.types import Dim, TensorType, known_true, normal_size
-from treadle.ops import elementwise, movement
+from treadle.ops import elementwise, indexing, movement, reshaping
 from treadle.ops import reduce as reductions
 from treadle.ops.sizes import SizesAttrs, sizes
 
 _MOST_ELEMENTS = 64
 _MOVES = frozenset(
-    {movement.reshape, movement.transpose, movement.broadcast_to, movement.concat, movement.slice_,
-     movement.split, movement.gather, movement.tile}
-)  # fmt: skip
+    {
+        *(reshaping.reshape, reshaping.transpose, reshaping.broadcast_to, indexing.gather),
+        *(movement.concat, movement.slice_, movement.split, movement.tile),
+    }
+)
 
 
 _HOLD_SIZES = frozenset({"int64", "int32", "uint64", "uint32"})

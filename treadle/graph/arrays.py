@@ -25,8 +25,8 @@ LARGE = 1 << 16
 def in_place(array: np.ndarray) -> np.ndarray:
     """Return an array that was made here where executors read it: row-major, large ones aligned.
 
-    A copy that was made together with an executor would stand beside the one that the graph holds:
-    all weights of a model twice.
+    A copy that was made together with an executor would exist in addition to the one that the graph
+    holds: all weights of a model twice.
     """
     made = row_major(array)
     return ready(made) if made.nbytes >= LARGE else made

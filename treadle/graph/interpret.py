@@ -12,6 +12,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import InputError, InternalError
 from treadle.expr import nodes as ex
+from treadle.expr.traversal import walk
 from treadle.graph.nodes import (
     Call,
     Constant,
@@ -162,7 +163,7 @@ def _dim_value(dim: Dim, sizes: Sizes) -> int | None:
     if not isinstance(dim, ex.Expr):
         return dim
     values: dict[ex.Expr, int] = {}
-    for node in ex.walk(dim):
+    for node in walk(dim):
         number = sizes.get(node) if isinstance(node, ex.Var) else ex.int_value(node)
         if number is None and isinstance(node, ex.Binary):
             number = _fold(node, values)

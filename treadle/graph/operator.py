@@ -18,8 +18,8 @@ from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, Type
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
+from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
-from treadle.te.tensor import Tensor
 
 
 class Fusion(Enum):
@@ -116,8 +116,8 @@ class Operator(Generic[A]):
     fusion: Fusion = Fusion.OPAQUE
     schedule: Mapping[str, ScheduleFn] = field(default_factory=dict)
     cases: Callable[[Group, Target], Sequence[Expr]] | None = None
-    """cases(group, target) -> conditions on open sizes: the kernel has a loop nest for each, made
-    by `schedule` with `group.when`; the first that holds runs, another one if none does."""
+    """cases(group, target) -> conditions on dynamic sizes: the kernel has a loop nest for each,
+    made by `schedule` with `group.when`; the first that holds runs, another one if none does."""
     examples: tuple[Example, ...] = ()
     flops: Callable[..., Dim] | None = None
     """flops(attrs, *types) -> floating point operations of one call, over symbolic sizes too."""
@@ -125,7 +125,7 @@ class Operator(Generic[A]):
     """True where it multiplies less than `flops`, which are those of the direct algorithm."""
     rules: Callable[..., Iterable[SizeRule]] | None = None
     """rules(attrs, result, *types) -> what symbolic sizes must satisfy for all reads to lie inside,
-    besides what `infer` asks of known ones; every run checks them."""
+    in addition to what `infer` asks of known ones; every run checks them."""
     binds: Callable[[A], tuple[Dim, ...]] | None = None
     """binds(attrs) -> the sizes that a call gives numbers: that in its last operand, or what its
     bodies decide."""

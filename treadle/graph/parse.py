@@ -26,6 +26,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import ModelError, TypeMismatch
 from treadle.expr import nodes as ex
+from treadle.expr.vocabulary import BinaryOp
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, Var
 from treadle.graph.operator import OPERATORS, OperatorTable
 from treadle.graph.text import constant_digest
@@ -55,7 +56,7 @@ _LITERALS = {
     "inf": float("inf"),
     "nan": float("nan"),
 }
-_ARITHMETIC: dict[str, ex.BinaryOp] = {
+_ARITHMETIC: dict[str, BinaryOp] = {
     "+": "add",
     "-": "sub",
     "*": "mul",

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
-from treadle.expr.nodes import Expr, Var, free_vars
+from treadle.expr.nodes import Expr, Var
+from treadle.expr.traversal import free_vars
 from treadle.graph.nodes import Call, Function, Node, topological
 from treadle.graph.operator import Operator, bodies_of
 from treadle.graph.types import Dim, TensorType, Type

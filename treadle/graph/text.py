@@ -26,7 +26,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Literal
 
 import numpy as np
@@ -34,6 +34,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
+from treadle.expr.traversal import free_vars, substitute
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, Var, topological
 from treadle.graph.operator import Attrs, bodies_of
 from treadle.graph.types import Dim, TensorType, Type
@@ -65,7 +66,8 @@ def call_text(call: Call) -> str:
     "conv(float32[1, 3, 8, 8], const float32[4, 3, 3, 3], strides=(2, 2))": no values, no names of
     the model's nodes, so that the same call of another model has the same text.
     """
-    printer = _Printer(Function((), call), "elide", origins=False)
+    alone = replace(call, args=tuple(Var("", a.type) for a in call.args))
+    printer = _Printer(Function((), alone), "elide", origins=False)
     kinds = ("const " if isinstance(a, Constant) else "" for a in call.args)
     parts = [f"{k}{printer.type_text(a.type)}" for k, a in zip(kinds, call.args, strict=True)]
     return f"{printer.callee(call)}({', '.join([*parts, *printer.attribute_texts(call)])})"
@@ -199,10 +201,10 @@ class _Printer:
     def _dim(self, dim: Dim) -> str:
         if not isinstance(dim, ex.Expr):
             return str(dim)
-        for symbol in ex.free_vars(dim):
+        for symbol in free_vars(dim):
             if symbol not in self.symbols:
                 self.symbols[symbol] = self._named(symbol)
-        return str(ex.substitute(dim, self.symbols))
+        return str(substitute(dim, self.symbols))
 
     def _named(self, symbol: ex.Var) -> ex.Var:
         """Return `symbol`, or a variable with a name that is readable and not taken yet."""

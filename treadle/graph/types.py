@@ -13,8 +13,9 @@ from treadle.dtype import check_dtype, itemsize
 from treadle.errors import TypeMismatch
 from treadle.expr.bounds import prove
 from treadle.expr.intervals import FAR, Interval
-from treadle.expr.nodes import Binary, Expr, Var, free_vars, int_value
+from treadle.expr.nodes import Binary, Expr, Var, int_value
 from treadle.expr.simplify import simplify
+from treadle.expr.traversal import free_vars
 
 Dim: TypeAlias = int | Expr
 """An extent: an int, or an int64 expression over symbolic sizes (`Var`s)."""

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from treadle.errors import UsageError
-from treadle.expr import nodes as ex
 from treadle.expr.nodes import Var
+from treadle.expr.traversal import free_vars
 from treadle.te.operations import Tensor
 
 
@@ -27,7 +27,7 @@ def size_params(args: Sequence[Tensor | Var]) -> list[Var]:
     for a in args:
         if isinstance(a, Tensor):
             for d in a.shape:
-                sizes.update(dict.fromkeys(ex.free_vars(d)))
+                sizes.update(dict.fromkeys(free_vars(d)))
         elif isinstance(a, Var):
             sizes.setdefault(a)
         else:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Expr
+from treadle.expr.traversal import rewrite, substitute
 from treadle.te.operations import ComputeOp, ExternOp, Reduce, Tensor, read_tensors
-from treadle.te.schedule import Schedule, Stage
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 
 def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
@@ -28,11 +30,11 @@ def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
         op = stage.op
         assert isinstance(op, ComputeOp)
         mapping: dict[Expr, Expr] = dict(zip(op.axis, n.indices, strict=True))
-        return ex.substitute(bodies[id(stage)][n.source.value_index], mapping)
+        return substitute(bodies[id(stage)][n.source.value_index], mapping)
 
     for stage in schedule.stages:
         if isinstance(stage.op, ComputeOp):
-            bodies[id(stage)] = tuple(ex.rewrite(b, rule) for b in stage.op.body)
+            bodies[id(stage)] = tuple(rewrite(b, rule) for b in stage.op.body)
         elif isinstance(stage.op, ExternOp):
             bodies[id(stage)] = ()
     kept = _reachable(schedule, bodies)
@@ -62,5 +64,5 @@ def read_by(stage: Stage, bodies: dict[int, tuple[Expr, ...]]) -> tuple[Tensor, 
 def rewritten(body: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     """Return a body with a rule applied, inside a reduction too."""
     if not isinstance(body, Reduce):
-        return ex.rewrite(body, rule)
-    return body.with_children(tuple(ex.rewrite(c, rule) for c in body.children))
+        return rewrite(body, rule)
+    return body.with_children(tuple(rewrite(c, rule) for c in body.children))

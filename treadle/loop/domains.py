@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the axes of a stage still run over while its loops are opened one by one."""
+"""What the axes of a stage still run over while its loops are entered one by one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from math import gcd
 from typing import Literal
 
 from treadle.expr import nodes as ex
+from treadle.expr.conditions import all_of
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import substitute, walk
 from treadle.loop.regions import Box, Span, index_span
 from treadle.te.loops import Fuse, Split, root_values
 from treadle.te.operations import IterVar
@@ -23,14 +25,14 @@ ZERO = Const.of(0)
 
 @dataclass(slots=True)
 class Nest:
-    """How far the loops of one stage have been opened."""
+    """How far the loops of one stage have been entered."""
 
     base: dict[IterVar, Expr]
     """Where each root axis starts."""
     roots: dict[IterVar, Expr]
     """The extent of each root axis."""
     bound: dict[IterVar, Expr] = field(default_factory=dict)
-    """The value of each loop already opened."""
+    """The value of each loop already entered."""
     overrides: dict[IterVar, Expr] = field(default_factory=dict)
     """Extents of inner axes of uneven splits whose case is decided."""
     guarded: frozenset[int] = frozenset()
@@ -44,7 +46,7 @@ class Nest:
 
 @dataclass(frozen=True, slots=True)
 class LoopsLeft:
-    """Where a stage stands in terms of its loops: those opened, and those left with their spans.
+    """Where a stage stands in terms of its loops: those entered, and those left with their spans.
 
     The span of an axis is one piece; loops that step over others (every second row of an image,
     say) cover less of it.
@@ -57,19 +59,19 @@ class LoopsLeft:
     def narrowed(self, span: Span, index: Expr, extent: Expr) -> Span:
         """Return the part of a span that an index with a quotient or remainder covers."""
         if int_value(span.extent) == 1 or not any(
-            isinstance(n, ex.Binary) and n.op in ("floordiv", "floormod") for n in ex.walk(index)
+            isinstance(n, ex.Binary) and n.op in ("floordiv", "floormod") for n in walk(index)
         ):
             return span
-        found = index_span(ex.substitute(index, self.at), self.spans, extent, self.known)
+        found = index_span(substitute(index, self.at), self.spans, extent, self.known)
         size, whole = int_value(found.extent), int_value(span.extent)
         if size is None or (whole is not None and size >= whole):
             return span
-        is_inside = self.known.prove(ex.all_of([found.start >= 0, found.start + size <= extent]))
+        is_inside = self.known.prove(all_of([found.start >= 0, found.start + size <= extent]))
         return found if is_inside is True else span
 
 
 def relax(stage: Stage, nest: Nest, known: Simplifier) -> Box:
-    """Return what every root axis still runs over, given the loops opened so far."""
+    """Return what every root axis still runs over, given the loops entered so far."""
     extents = {a: known.run(e) for a, e in stage.extents(nest.roots, nest.overrides).items()}
     spans: dict[IterVar, Span] = {}
     full: set[IterVar] = set()
@@ -113,7 +115,7 @@ def _overrunning(
     rounded: set[IterVar],
     known: Simplifier,
 ) -> set[IterVar]:
-    """Return the axes whose open loops may run past the end.
+    """Return the axes whose entered loops may run past the end.
 
     They are those of uneven splits not yet settled, and `rounded` ones.
     """
@@ -180,7 +182,7 @@ def _joint_step(outer: Span, inner: Span, factor: int) -> int:
 
 
 def is_started(stage: Stage, axis: IterVar, bound: dict[IterVar, Expr]) -> bool:
-    """True when a loop that `axis` was divided into is open already."""
+    """True when a loop that `axis` was divided into is entered already."""
     parts = [axis]
     for r in stage.relations:
         if isinstance(r, Split):
@@ -220,7 +222,7 @@ def index_range(extent: Expr, known: Simplifier) -> Interval:
 
 
 def loops_left(stage: Stage, nest: Nest, known: Simplifier) -> LoopsLeft:
-    """Return where a stage stands in terms of the loops that are not opened yet."""
+    """Return where a stage stands in terms of the loops that are not entered yet."""
     extents = stage.extents(nest.roots, nest.overrides)
     left = [a for a in stage.leaf_iter_vars if a not in nest.bound]
     leaves = {**nest.bound, **{a: a for a in left}}

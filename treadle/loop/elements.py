@@ -9,6 +9,7 @@ from treadle.errors import InternalError, ScheduleError, TreadleError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import rewrite, substitute
 from treadle.loop.attach import attaching_step
 from treadle.loop.bodies import rewritten
 from treadle.loop.domains import ZERO
@@ -51,7 +52,7 @@ def to_buffers(e: Expr, memory: Memory) -> Expr:
             return ex.load(buffer, n.indices)
         return ex.load(buffer, [i - o for i, o in zip(n.indices, offsets, strict=True)])
 
-    return ex.rewrite(e, rule)
+    return rewrite(e, rule)
 
 
 def _read_elsewhere(stage: Stage) -> TreadleError:
@@ -95,7 +96,7 @@ def within_ends(
             return None
         if schedule[n.source].attach.kind == "at":
             return None
-        return ex.load(n.source, [ex.substitute(i, mapping) for i in n.indices])
+        return ex.load(n.source, [substitute(i, mapping) for i in n.indices])
 
     return tuple(rewritten(b, rule) for b in bodies)
 

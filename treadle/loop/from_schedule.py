@@ -20,9 +20,11 @@ from functools import partial
 from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.bounds import assume, ranges_when
+from treadle.expr.conditions import all_of
 from treadle.expr.facts import Facts, Holding, Iterating
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import substitute
 from treadle.loop import nodes as lp
 from treadle.loop.arguments import size_params
 from treadle.loop.attach import Attached, check_attached
@@ -421,7 +423,7 @@ class _Builder:
         if not extents:
             return Const.of(True, "bool")
         facts = Facts(self.sizes, self.around)
-        return ex.all_of(
+        return all_of(
             [self._simplify(e >= 1) for e in extents if not facts.are_ordered(Const.of(1), e)]
         )
 
@@ -469,6 +471,8 @@ class _Builder:
             if id(reader) not in self.bodies:
                 continue
             read_past = self.past_end.get(id(reader), set())
+            box: Box = {}
+            seen: set[tuple[int, Expr]] = set()
             for indices in self.memory.reads(reader, producer):
                 past_end |= {a for a, i in zip(op.axis, indices, strict=True) if i in read_past}
                 if id(reader) not in boxes:
@@ -478,9 +482,12 @@ class _Builder:
                         at=f"stage {producer.name}",
                         hint="compute it at a loop that encloses all its readers, or at root",
                     )
+                box = box or {**reductions(reader, self.known), **boxes[id(reader)]}
                 for d, index in enumerate(indices):
+                    if (d, index) in seen:
+                        continue
+                    seen.add((d, index))
                     check_rounded(reader, producer, d, index)
-                    box = {**reductions(reader, self.known), **boxes[id(reader)]}
                     span = read_span(reader, index, box, op.axis[d].extent, self.known)
                     if reader is opened:
                         span = loops.narrowed(span, index, op.axis[d].extent)
@@ -509,7 +516,7 @@ class _Builder:
             found = matched_elements(stage, body, intrinsic)[number]
             args |= {key: self._value(e, dict(at.items())) for key, e in found.items()}
         values = [args[key] for key in sorted(args)]
-        inside = ex.all_of(nest.conditions)
+        inside = all_of(nest.conditions)
         return self._branch(inside, lambda: self._step_store(stage, places[0], intrinsic, values))
 
     def _step_store(
@@ -526,7 +533,7 @@ class _Builder:
 
     def _innermost(self, stage: Stage, nest: Nest) -> Stmt:
         at = self._place(stage, nest)
-        inside = ex.all_of(nest.conditions)
+        inside = all_of(nest.conditions)
         return self._branch(inside, lambda: self._store(stage, at, nest.phase))
 
     def _place(self, stage: Stage, nest: Nest) -> dict[IterVar, Expr]:
@@ -582,7 +589,7 @@ class _Builder:
 
     def _value(self, body: Expr, mapping: dict[Expr, Expr]) -> Expr:
         # First: a branch that is never taken may read what is not computed here.
-        reads = self.known.run(ex.substitute(body, mapping))
+        reads = self.known.run(substitute(body, mapping))
         return self.known.run(to_buffers(reads, self.memory))
 
     def _simplify(self, e: Expr) -> Expr:

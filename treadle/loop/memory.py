@@ -11,10 +11,12 @@ from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import walk
 from treadle.loop.nodes import Buffer, Scope
 from treadle.loop.regions import Box
 from treadle.te.operations import Tensor
-from treadle.te.schedule import Schedule, Stage
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 
 @dataclass(slots=True)
@@ -47,7 +49,7 @@ class Memory:
     def reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
         """Yield the indices at which one stage reads another."""
         for body in self.bodies[id(reader)]:
-            for n in ex.walk(body):
+            for n in walk(body):
                 if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
                     continue
                 if self.schedule[n.source] is producer:

@@ -26,7 +26,9 @@ from typing import Literal, TypeAlias
 
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
+from treadle.expr import traversal
 from treadle.expr.nodes import Const, Expr, Var
+from treadle.expr.traversal import leaves, walk
 
 ForKind = Literal["serial", "parallel", "vectorized", "unrolled", "thread"]
 Scope = Literal["global", "local", "shared", "workspace"]
@@ -285,7 +287,7 @@ def map_stmt(
 def substitute(stmt: Stmt, mapping: dict[Expr, Expr]) -> Stmt:
     """Return `stmt` with expressions replaced by `mapping` everywhere."""
     memo: dict[Expr, Expr] = {}
-    return map_stmt(stmt, lambda e: ex.substitute(e, mapping, memo))
+    return map_stmt(stmt, lambda e: traversal.substitute(e, mapping, memo))
 
 
 _KIND_WORD = {
@@ -358,9 +360,9 @@ class _Verifier:
         raise InternalError(f"{problem}", at=f"kernel {self.func.name}")
 
     def _expr(self, e: Expr) -> None:
-        if ex.leaves(e) <= self.known:
+        if leaves(e) <= self.known:
             return
-        for n in ex.walk(e):
+        for n in walk(e):
             if isinstance(n, Var) and n not in self.known:
                 self._fail(f"variable {n.name} is used outside the loop that defines it")
             if isinstance(n, ex.Load) and n.source not in self.known:

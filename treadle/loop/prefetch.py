@@ -9,9 +9,11 @@ from itertools import product as cartesian
 from math import prod
 
 from treadle.expr import nodes as ex
+from treadle.expr.conditions import all_of
 from treadle.expr.intervals import FAR
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import reads_memory, rewrite, substitute, walk
 from treadle.loop import nodes as lp
 from treadle.loop.domains import ZERO, Nest, relax
 from treadle.loop.memory import Memory
@@ -32,11 +34,13 @@ _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 def matters(stage: Stage, note: AxisNote | None, nest: Nest, known: Simplifier) -> Expr:
     """Return when an iteration of the loop just opened does anything at all."""
     checks: list[Expr] = []
-    for index, begin, end in note.ranges if note is not None else ():
-        span = index_span(index, relax(stage, nest, known), Const.of(end), known)
+    ranges = note.ranges if note is not None else ()
+    box = relax(stage, nest, known) if ranges else {}
+    for index, begin, end in ranges:
+        span = index_span(index, box, Const.of(end), known)
         last = span.start + span.extent
         checks += [known.run(span.start < end), known.run(last > begin)]
-    return ex.all_of(checks)
+    return all_of(checks)
 
 
 def prefetches(
@@ -67,14 +71,14 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
     tile, count = _tile_number(panel.tiles)
     made: list[Stmt] = []
     for read in dict.fromkeys(memory.reads(stage, source)):
-        if any(map(ex.reads_memory, read)):  # past the end nothing says where the next tile reads
+        if any(map(reads_memory, read)):  # past the end nothing says where the next tile reads
             continue
         for place in _shares(stage, panel, read, tile, count, box, memory, known):
-            at = (ex.substitute(i, first) - o for i, o in zip(place, start, strict=True))
+            at = (substitute(i, first) - o for i, o in zip(place, start, strict=True))
             made.append(Prefetch(buffer, tuple(_defined(known.run(i), known) for i in at)))
     if not panel.once:
         return made
-    needed = known.run(ex.substitute(ex.binary("eq", tile, 0), first))
+    needed = known.run(substitute(ex.binary("eq", tile, 0), first))
     if known.prove(needed) is False:
         return []
     return made if known.prove(needed) else [If(needed, line) for line in made]
@@ -91,7 +95,7 @@ def _defined(index: Expr, known: Simplifier) -> Expr:
             return None
         return ex.binary(e.op, e.a, ex.maximum(e.b, 1))
 
-    return ex.rewrite(index, guarded)
+    return rewrite(index, guarded)
 
 
 def _tile_number(groups: Sequence[Tiles]) -> tuple[Expr, int]:
@@ -123,7 +127,7 @@ def _shares(
     """Return the places that one iteration of a tile fetches, for a read of this tile."""
     op, shape = stage.op, panel.tensor.shape
     assert isinstance(op, ComputeOp)
-    place = [ex.substitute(i, _advanced(panel.ahead, panel.step)) for i in read]
+    place = [substitute(i, _advanced(panel.ahead, panel.step)) for i in read]
     spans = [index_span(i, box, d, known) for i, d in zip(read, shape, strict=True)]
     lines = range(0, int_value(spans[-1].extent) or 1, memory.line_of(panel.tensor.dtype))
     if panel.once:
@@ -132,7 +136,7 @@ def _shares(
     inner = next((d for d, i in enumerate(read) if _uses(i, op.reduce_axis)), len(read) - 1)
     outer = panel.ahead[0]
     next_step: dict[Expr, Expr] = {outer: outer + panel.step}
-    apart = [int_value(known.run(ex.substitute(i, next_step) - i)) or 0 for i in read[:inner]]
+    apart = [int_value(known.run(substitute(i, next_step) - i)) or 0 for i in read[:inner]]
     side = next((d for d, n in enumerate(apart) if n > 1 and _uses(read[d], (outer,))), None)
     if side is None and not any(_uses(i, panel.ahead) for i in read[:inner]):
         return []  # not made of panels: what the next tile reads lies between what this one does
@@ -193,7 +197,7 @@ def _advanced(ahead: Sequence[IterVar], step: int) -> dict[Expr, Expr]:
 
 
 def _uses(index: Expr, axes: Sequence[IterVar]) -> bool:
-    return any(n in axes for n in ex.walk(index))
+    return any(n in axes for n in walk(index))
 
 
 def _moved(place: Sequence[Expr], by: Sequence[int | Expr]) -> tuple[Expr, ...]:
@@ -238,7 +242,7 @@ def _next_panels(
     if not any(nest.bound[x] is var for x in inner):
         return spans
     moving = {nest.bound[x] for x in inner} - {ZERO}
-    fixed = next((d for d, x in enumerate(spans) if any(n in moving for n in ex.walk(x.start))), 0)
+    fixed = next((d for d, x in enumerate(spans) if any(n in moving for n in walk(x.start))), 0)
     side_by_side = [d for d in range(fixed) if (int_value(spans[d].extent) or 0) > 1]
     if not side_by_side:
         return spans
@@ -282,7 +286,7 @@ def _lines(
     loops: list[tuple[Var, Expr]] = []
     at: list[Expr] = []
     for span, step in zip(spans, steps, strict=True):
-        index = _defined(ex.substitute(span.start, later), known)
+        index = _defined(substitute(span.start, later), known)
         high = known.bounds.reach(span.extent).hi
         extent = span.extent if high is None or high >= FAR else Const.of(high)
         turns = ceil_div(extent, Const.of(step))

@@ -7,9 +7,11 @@ from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import prove
+from treadle.expr.conditions import all_of, conjuncts
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import free_vars, substitute, uses, walk
 from treadle.loop.domains import bounded
 from treadle.loop.regions import Box, Span, index_span
 from treadle.te.loops import AxisNote
@@ -20,7 +22,7 @@ from treadle.te.stage import Stage
 def check_rounded(reader: Stage, producer: Stage, d: int, index: Expr) -> None:
     """What is read past the end must be made past the end."""
     assert isinstance(producer.op, ComputeOp)
-    if not any(a in reader.rounded for a in ex.walk(index)):
+    if not any(a in reader.rounded for a in walk(index)):
         return
     if index in reader.rounded and producer.op.axis[d] in producer.rounded:
         return
@@ -70,7 +72,7 @@ def _stays_inside(reader: Stage, index: Expr, extent: Expr, known: Simplifier) -
     # An index that only grows with axes of symbolic ends is largest at all of their ends.
     if not all(_grows_with(index, axis) for axis in last):
         return False
-    return prove(ex.substitute(index, last) < extent, ranges) is True
+    return prove(substitute(index, last) < extent, ranges) is True
 
 
 def clamped(span: Span, extent: Expr, known: Simplifier) -> Span:
@@ -95,7 +97,7 @@ def _grows_with(index: Expr, axis: Expr) -> bool:
     """True when an index is a multiple of an axis, above 0, and terms without it, or lacks it."""
     terms = dict(decompose(index).terms)
     factor = terms.pop(axis, 1)
-    return factor > 0 and not any(ex.uses(t, axis) for t in terms)
+    return factor > 0 and not any(uses(t, axis) for t in terms)
 
 
 def least(a: Expr, b: Expr, known: Simplifier) -> Expr:
@@ -115,8 +117,8 @@ def inside_border(body: Expr, box: Box, known: Simplifier) -> Expr:
     """
     if not isinstance(body, ex.Select) or not body.lazy:
         return body
-    left = [c for c in ex.conjuncts(body.cond) if not _passes(c, box, known)]
-    return ex.select(ex.all_of(left), body.then, body.other, lazy=True) if left else body.then
+    left = [c for c in conjuncts(body.cond) if not _passes(c, box, known)]
+    return ex.select(all_of(left), body.then, body.other, lazy=True) if left else body.then
 
 
 def _passes(cond: Expr, box: Box, known: Simplifier) -> bool:
@@ -129,8 +131,8 @@ def _passes(cond: Expr, box: Box, known: Simplifier) -> bool:
         if span is not None:
             is_low = (factor > 0) == (cond.op in ("gt", "ge"))
             corner[atom] = span.start if is_low else span.start + span.extent - 1
-    at_worst = known.run(ex.substitute(cond, corner))
-    axes = {v for v in ex.free_vars(at_worst) if isinstance(v, IterVar)}
+    at_worst = known.run(substitute(cond, corner))
+    axes = {v for v in free_vars(at_worst) if isinstance(v, IterVar)}
     return not axes and known.prove(at_worst) is True
 
 

@@ -13,8 +13,8 @@ from functools import cache
 from math import prod
 
 from treadle.errors import ScheduleError
-from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Call, Cast, Const, Expr, Load, Select, Var, int_value
+from treadle.expr.traversal import walk
 from treadle.te.intrinsics import Intrinsic, find_intrinsic
 from treadle.te.loops import Split
 from treadle.te.operations import IterVar, Reduce
@@ -147,7 +147,7 @@ def _values(dtype: str) -> tuple[Var, Var]:
 
 def _mismatch(stage: Stage, body: Expr, intrinsic: Intrinsic) -> ScheduleError:
     operands = ", ".join(f"{o.name}: {o.dtype}[{o.count}]" for o in intrinsic.operands)
-    types = {n.source.name: n.dtype for n in ex.walk(body) if isinstance(n, Load)}
+    types = {n.source.name: n.dtype for n in walk(body) if isinstance(n, Load)}
     where = ", ".join(f"{name}: {dtype}" for name, dtype in sorted(types.items()))
     return tensorize_error(
         stage,

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from treadle.errors import ScheduleError
-from treadle.expr.nodes import Const, Expr, Var, free_vars, int_value
+from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import free_vars
 from treadle.loop.nodes import Scope
 from treadle.loop.regions import Box, Span, swept
 from treadle.te.loops import Split
@@ -32,7 +33,7 @@ _SHARING: Mapping[Scope, tuple[str, ...]] = {
 
 @dataclass(slots=True)
 class Threads:
-    """The hardware axes of a kernel: how long each is, and those whose loops are open."""
+    """The hardware axes of a kernel: how long each is, and those whose loops are entered."""
 
     extents: dict[str, Expr] = field(default_factory=dict)
     """By tag; the same everywhere in one kernel launch."""
@@ -55,7 +56,7 @@ class Threads:
 
     @contextmanager
     def opened(self, tag: str, var: Var, extent: Expr) -> Iterator[None]:
-        """Let a loop over a hardware axis be open; one without a tag is over none."""
+        """Enter a loop over a hardware axis; one without a tag is over no such axis."""
         if tag:
             self.open[tag] = (var, extent)
         try:

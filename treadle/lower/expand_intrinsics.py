@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from treadle.expr.nodes import Apply, Expr, Instruction, rewrite
+from treadle.expr.nodes import Apply, Expr
+from treadle.expr.references import Instruction
+from treadle.expr.traversal import rewrite
 from treadle.loop.nodes import PrimFunc, map_stmt
 
 

@@ -12,7 +12,9 @@ from functools import partial
 
 from treadle.dtype import is_float, is_integer
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Binary, Call, Expr, Instruction, call, cast, rewrite
+from treadle.expr.nodes import Binary, Call, Expr, call, cast
+from treadle.expr.references import Instruction
+from treadle.expr.traversal import rewrite
 from treadle.loop.nodes import PrimFunc, map_stmt
 from treadle.lower.math.circular import (
     acos_f64,

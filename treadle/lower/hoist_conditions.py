@@ -10,8 +10,9 @@ with what they are for.
 
 from __future__ import annotations
 
-from treadle.expr import nodes as ex
+from treadle.expr.conditions import all_of, conjuncts
 from treadle.expr.nodes import Expr, Var
+from treadle.expr.traversal import reads_memory, uses
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, Prefetch, PrimFunc, Seq, Stmt
 
@@ -51,13 +52,13 @@ def _loop(loop: For) -> Stmt:
     body = loop.body
     if not isinstance(body, If) or body.orelse is not None or loop.kind in _STAYING:
         return loop
-    tests = ex.conjuncts(body.cond)
+    tests = conjuncts(body.cond)
     free = [c for c in tests if _is_free_of(c, loop.var)]
     if not free:
         return loop
     rest = [c for c in tests if not _is_free_of(c, loop.var)]
-    inner = If(ex.all_of(rest), body.then) if rest else body.then
-    return If(ex.all_of(free), _with_body(loop, inner))
+    inner = If(all_of(rest), body.then) if rest else body.then
+    return If(all_of(free), _with_body(loop, inner))
 
 
 def _with_body(loop: For, body: Stmt) -> For:
@@ -66,4 +67,4 @@ def _with_body(loop: For, body: Stmt) -> For:
 
 def _is_free_of(cond: Expr, var: Var) -> bool:
     """True where a condition is the same in every turn: it reads no memory a turn might write."""
-    return not ex.uses(cond, var) and not ex.reads_memory(cond)
+    return not uses(cond, var) and not reads_memory(cond)

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from treadle.errors import ScheduleError
-from treadle.expr import nodes as ex
 from treadle.expr.nodes import Expr, Load, Var, int_value
+from treadle.expr.traversal import free_vars, substitute, walk
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Barrier, Buffer, For, If, Let, PrimFunc, Seq, Stmt, Store
 
@@ -49,12 +49,12 @@ class _Access:
         """True when every thread accesses the same element both times, and one of its own."""
         if self.indices != other.indices:
             return False
-        used = {v for i in self.indices for v in ex.free_vars(i)}
+        used = {v for i in self.indices for v in free_vars(i)}
         return used.issuperset(self.threads)
 
     def shifted(self, var: Var, before: Expr) -> _Access:
         """Return the access of another iteration."""
-        return replace(self, indices=tuple(ex.substitute(i, {var: before}) for i in self.indices))
+        return replace(self, indices=tuple(substitute(i, {var: before}) for i in self.indices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +211,11 @@ class _Inserter:
                 self.diverged.pop()
 
     def _varies(self, e: Expr) -> bool:
-        return any(isinstance(n, Load) or n in self.varying for n in ex.walk(e))
+        return any(isinstance(n, Load) or n in self.varying for n in walk(e))
 
     def _reads(self, exprs: Iterable[Expr]) -> _Accesses:
         found: list[_Access] = []
-        for n in (n for e in exprs for n in ex.walk(e)):
+        for n in (n for e in exprs for n in walk(e)):
             if isinstance(n, Load) and isinstance(n.source, Buffer):
                 found += self._access(n.source, n.indices)
         return _Accesses(tuple(dict.fromkeys(found)))
@@ -223,7 +223,7 @@ class _Inserter:
     def _access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[_Access]:
         if id(buffer) not in self.seen:
             return []
-        at = tuple(ex.substitute(i, self.indices) for i in indices)
+        at = tuple(substitute(i, self.indices) for i in indices)
         return [_Access(buffer, at, tuple(self.threads))]
 
     def _barrier(self, buffer: Buffer) -> Barrier:

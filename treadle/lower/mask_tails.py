@@ -19,12 +19,14 @@ from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import assume
+from treadle.expr.conditions import all_of
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import reads_memory, rewrite, uses, walk
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, Let, PrimFunc, Seq, Stmt, Store
-from treadle.lower.expand_loops import MAX_LANES
+from treadle.lower.vectorize_loops import MAX_LANES
 
 
 def mask_tails(func: PrimFunc, *, least_masked: int = 0) -> PrimFunc:
@@ -94,7 +96,7 @@ class _Masker:
         if most is None or not 1 < most <= MAX_LANES:
             return None
         if int_value(extent) is not None:
-            if not any(isinstance(s, If) and ex.uses(s.cond, loop.var) for s in _all(loop.body)):
+            if not any(isinstance(s, If) and uses(s.cond, loop.var) for s in _all(loop.body)):
                 return None
             guard: Expr | None = None
             count = most
@@ -117,17 +119,17 @@ class _Masker:
             made = [p for p in parts if p is not None]
             return lp.seq(*made) if len(made) == len(parts) else None
         if isinstance(s, If) and s.orelse is None:
-            if not ex.uses(s.cond, lanes.var):
+            if not uses(s.cond, lanes.var):
                 then = self._masked(s.then, guard, lanes)
                 return None if then is None else If(s.cond, then)
-            if ex.reads_memory(s.cond):
+            if reads_memory(s.cond):
                 return None
-            both = s.cond if guard is None else ex.all_of([guard, s.cond])
+            both = s.cond if guard is None else all_of([guard, s.cond])
             return self._masked(s.then, both, lanes)
         if (
             isinstance(s, For)
             and s.kind in ("serial", "unrolled")
-            and not ex.uses(s.extent, lanes.var)
+            and not uses(s.extent, lanes.var)
         ):
             body = self._masked(s.body, guard, lanes)
             return None if body is None else replace(s, body=body)
@@ -143,7 +145,7 @@ class _Masker:
         old = ex.load(s.buffer, s.indices)
         if guard is not lanes.turns or _may_trap(s.value):
             return Store(s.buffer, s.indices, ex.select(guard, s.value, old, lazy=True))
-        value = ex.rewrite(s.value, lambda e: self._masked_load(e, lanes), {})
+        value = rewrite(s.value, lambda e: self._masked_load(e, lanes), {})
         return Store(s.buffer, s.indices, ex.select(guard, value, old))
 
     def _masked_load(self, e: Expr, lanes: _Lanes) -> Expr | None:
@@ -151,7 +153,7 @@ class _Masker:
 
         What is the same in all lanes is there: the first of them is on.
         """
-        if not isinstance(e, ex.Load) or not any(ex.uses(i, lanes.var) for i in e.indices):
+        if not isinstance(e, ex.Load) or not any(uses(i, lanes.var) for i in e.indices):
             return None
         source = e.source
         is_local = isinstance(source, Buffer) and id(source) in self.local
@@ -162,14 +164,14 @@ class _Masker:
 
     def _is_maskable(self, s: Store, lanes: _Lanes) -> bool:
         """True for a store of its own in each lane, of elements that the target masks."""
-        if not any(ex.uses(i, lanes.var) for i in s.indices):
+        if not any(uses(i, lanes.var) for i in s.indices):
             return False
         if itemsize(s.buffer.dtype) < self.least:
             return False
         return all(
             n.lanes == 1 and (not isinstance(n, ex.Load) or itemsize(n.dtype) >= self.least)
             for e in (*s.indices, s.value)
-            for n in ex.walk(e)
+            for n in walk(e)
         )
 
     def _has_room(self, buffer: Buffer, indices: tuple[Expr, ...], lanes: _Lanes) -> bool:
@@ -178,10 +180,10 @@ class _Masker:
         A loop that runs has its first lane inside the row.
         """
         *outer, last = indices
-        if buffer.strides is not None or any(ex.uses(i, lanes.var) for i in outer):
+        if buffer.strides is not None or any(uses(i, lanes.var) for i in outer):
             return False
         step, at = decompose(lanes.known.run(last)).without(lanes.var)
-        if step != 1 or any(ex.uses(a, lanes.var) for a in at.terms):
+        if step != 1 or any(uses(a, lanes.var) for a in at.terms):
             return False
         size, first = int_value(buffer.shape[-1]), lanes.known.bounds.of_sum(at)
         if size is None or first.lo is None or first.lo < 0 or first.hi is None or first.hi > size:
@@ -196,7 +198,7 @@ _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 
 def _may_trap(e: Expr) -> bool:
     """True where lanes that are off must not be computed: a division by 0 traps."""
-    return any(isinstance(n, ex.Binary) and n.op in _DIVISIONS for n in ex.walk(e))
+    return any(isinstance(n, ex.Binary) and n.op in _DIVISIONS for n in walk(e))
 
 
 def _all(s: Stmt) -> list[Stmt]:
@@ -226,4 +228,4 @@ def _longer(body: Stmt, sizes: dict[int, int]) -> Stmt:
             return Allocate(made[id(s.buffer)], s.body)
         return None
 
-    return lp.map_stmt(body, lambda e: ex.rewrite(e, on_load, memo), on_stmt)
+    return lp.map_stmt(body, lambda e: rewrite(e, on_load, memo), on_stmt)

@@ -22,6 +22,7 @@ from treadle.expr.bounds import Bounds
 from treadle.expr.facts import Around, Facts, Holding, Iterating
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
+from treadle.expr.traversal import uses
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt
 from treadle.lower.simplify_loops import simplify_inside, simplify_loops
@@ -72,7 +73,7 @@ def cut_loop(loop: For, cuts: list[int], sizes: Sequence[Var], around: Around) -
     if not cuts or n is None:
         return None
     parts = [_part(loop, low, high) for low, high in pairwise([0, *cuts, n])]
-    return [simplify_inside(part, sizes, around) for part in parts]
+    return simplify_inside(parts, sizes, around)
 
 
 def _part(loop: For, low: int, high: int) -> Stmt:
@@ -109,7 +110,7 @@ def _full_tiles(cond: Expr, var: Var) -> Expr | None:
         return None
     left, right = (cond.a, cond.b) if cond.op in ("le", "lt") else (cond.b, cond.a)
     factor, affine = decompose(left - right).without(var)
-    if factor <= 0 or any(ex.uses(atom, var) for atom in affine.terms):
+    if factor <= 0 or any(uses(atom, var) for atom in affine.terms):
         return None
     if cond.op in ("lt", "gt"):
         affine.const += 1

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from treadle.expr.nodes import Instruction
+from treadle.expr.references import Instruction
 from treadle.loop.nodes import PrimFunc, func_text, verify
 from treadle.lower.expand_intrinsics import expand_intrinsics
-from treadle.lower.expand_loops import unroll_loops, vectorize_loops
 from treadle.lower.expand_math import expand_math
 from treadle.lower.flatten_buffers import flatten_buffers
 from treadle.lower.hoist_conditions import hoist_conditions
@@ -21,12 +20,14 @@ from treadle.lower.plan_workspace import plan_workspace
 from treadle.lower.simplify_loops import simplify_loops
 from treadle.lower.specialize_guards import specialize_guards
 from treadle.lower.transpose_tiles import transpose_tiles
+from treadle.lower.unroll_loops import unroll_loops
+from treadle.lower.vectorize_loops import vectorize_loops
 from treadle.passes import Pass, Pipeline, pipeline
 
 LOOPS = pipeline(
     "loops",
     (
-        # Constants and single-turn loops first: partitioning then sees bare conditions.
+        # Constants and loops of one iteration first: partitioning then sees bare conditions.
         ("simplify_loops", simplify_loops),
         # Before loops are cut: what does not change in a loop is no reason to cut it.
         ("hoist_conditions", hoist_conditions),
@@ -53,9 +54,8 @@ LOWER = pipeline(
         ("transpose_tiles", transpose_tiles),
         # Before unrolling: vector statements are copied, not rebuilt, by it.
         ("vectorize_loops", vectorize_loops),
+        # Simplifies too: unrolled variables are constants, offsets fold, conditions are decided.
         ("unroll_loops", unroll_loops),
-        # Unrolled variables are constants now: offsets fold, conditions are decided.
-        ("simplify_loops", simplify_loops),
         ("plan_workspace", plan_workspace),
         # Before expand_math, whose functions may stand in the meaning of an intrinsic.
         ("expand_intrinsics", expand_intrinsics),

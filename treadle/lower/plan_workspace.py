@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
+from treadle.expr import traversal
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
+from treadle.expr.traversal import free_vars
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, If, Prefetch, PrimFunc, Seq, Stmt, Store
 
@@ -67,7 +69,7 @@ def _open_buffers(
     A buffer of one of the cases of a kernel takes no memory where another one runs.
     """
     if isinstance(stmt, If):
-        truth = _truth(stmt.cond) if all(v in sizes for v in ex.free_vars(stmt.cond)) else None
+        truth = _truth(stmt.cond) if all(v in sizes for v in free_vars(stmt.cond)) else None
         yield from _open_buffers(stmt.then, sizes, share if truth is None else share * truth)
         if stmt.orelse is not None:
             rest = share if truth is None else share * (1 - truth)
@@ -119,7 +121,7 @@ def _mentions(stmt: Stmt, buffer: Buffer) -> bool:
         if isinstance(s, (Store, Prefetch)) and s.buffer is buffer:
             return True
         for e in lp.stmt_exprs(s):
-            if ex.uses(e, buffer):
+            if traversal.uses(e, buffer):
                 return True
     return False
 

@@ -16,8 +16,10 @@ from dataclasses import replace
 from treadle.dtype import INDEX
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
+from treadle.expr.conditions import all_of, conjuncts
 from treadle.expr.facts import Around, Holding, Iterating
 from treadle.expr.nodes import Const, Expr, Var, int_value
+from treadle.expr.traversal import has_lazy_select, leaves, reads_memory, substitute, uses, walk
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt
 from treadle.lower.partition_loops import around_inner, cut_loop, partition_loops, threshold
@@ -69,7 +71,7 @@ class _Guards:
         if not asked:
             return self._inside(loop, around)
         within = (*around, Iterating(loop.var, loop.extent))
-        cond = ex.all_of(list(dict.fromkeys(asked.values())))
+        cond = all_of(list(dict.fromkeys(asked.values())))
         known = lp.substitute(loop.body, dict.fromkeys(asked, _TRUE))
         free = self.stmt(known, (*within, Holding(cond)))
         guarded = self.stmt(loop.body, (*within, Holding(cond, holds=False)))
@@ -81,11 +83,11 @@ def _guards(body: Stmt) -> list[Expr]:
     found: dict[Expr, None] = {}
     for s in lp.walk_stmts(body):
         if isinstance(s, If):
-            found.update((c, None) for c in ex.conjuncts(s.cond) if _is_of_indices(c))
-        for e in lp.stmt_exprs(s):
-            for n in ex.walk(e):
+            found.update((c, None) for c in conjuncts(s.cond) if _is_of_indices(c))
+        for e in filter(has_lazy_select, lp.stmt_exprs(s)):
+            for n in walk(e):
                 if isinstance(n, ex.Select) and n.lazy:
-                    found.update((c, None) for c in ex.conjuncts(n.cond) if _is_of_indices(c))
+                    found.update((c, None) for c in conjuncts(n.cond) if _is_of_indices(c))
     return list(found) if len(found) <= _MOST_GUARDS else []
 
 
@@ -93,7 +95,7 @@ def _is_of_indices(cond: Expr) -> bool:
     """True for a comparison of indices: it can be asked anywhere, and reads no memory."""
     if not isinstance(cond, ex.Binary) or cond.a.dtype != INDEX:
         return False
-    return not ex.reads_memory(cond)
+    return not reads_memory(cond)
 
 
 def _inner_ranges(body: Stmt) -> dict[Var, int | None]:
@@ -136,8 +138,8 @@ def _extreme(
                 return None
             is_low = (factor > 0) == (guard.op in ("gt", "ge"))
             values[atom] = Const.of(0 if is_low == at_worst else last)
-        elif not ex.leaves(atom).isdisjoint(inner):
+        elif not leaves(atom).isdisjoint(inner):
             return None
-    if not any(ex.uses(atom, besides) for atom in terms):
+    if not any(uses(atom, besides) for atom in terms):
         return None
-    return ex.substitute(guard, values)
+    return substitute(guard, values)

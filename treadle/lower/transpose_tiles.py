@@ -17,6 +17,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
+from treadle.expr.traversal import substitute, uses, walk
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Stmt, Store
 
@@ -45,9 +46,9 @@ def _tile(rows: For) -> Stmt | None:
     at = simplify(store.indices[0], {})
     if _factor(at, columns.var) != 1 or _factor(at, rows.var) == 0 or _is_guarded(store.value):
         return None
-    if ex.uses(store.value, store.buffer):
+    if uses(store.value, store.buffer):
         return None
-    loads = [e for e in ex.walk(store.value) if _runs_across(e, rows.var, columns.var)]
+    loads = [e for e in walk(store.value) if _runs_across(e, rows.var, columns.var)]
     return _turned(rows, columns, store, loads, n) if loads else None
 
 
@@ -59,7 +60,7 @@ def _side(rows: int | None, columns: int | None) -> int | None:
 
 
 def _is_guarded(value: Expr) -> bool:
-    return any(isinstance(e, ex.Select) and e.lazy for e in ex.walk(value))
+    return any(isinstance(e, ex.Select) and e.lazy for e in walk(value))
 
 
 def _runs_across(e: Expr, row: Var, column: Var) -> bool:
@@ -77,7 +78,7 @@ def _runs_across(e: Expr, row: Var, column: Var) -> bool:
 def _factor(index: Expr, var: Var) -> int | None:
     """Return the coefficient of a variable in a sum; None where it is hidden in other terms."""
     terms = decompose(index).terms
-    if any(atom is not var and ex.uses(atom, var) for atom in terms):
+    if any(atom is not var and uses(atom, var) for atom in terms):
         return None
     return terms.get(var, 0)
 
@@ -96,7 +97,7 @@ def _turned(rows: For, columns: For, store: Store, loads: list[Expr], n: int) ->
             before += _evens_then_odds(steps[-2], steps[-1], n)
         tiles += steps
         mapping[load] = ex.load(steps[-1], (rows.var * n + columns.var,))
-    wide = Store(store.buffer, store.indices, ex.substitute(store.value, mapping))
+    wide = Store(store.buffer, store.indices, substitute(store.value, mapping))
     inner = For(columns.var, columns.extent, "vectorized", wide)
     body = lp.seq(*before, For(rows.var, rows.extent, "unrolled", inner))
     for tile in reversed(tiles):
@@ -116,7 +117,7 @@ def _read(load: ex.Load, rows: For, columns: For, n: int) -> tuple[Buffer, list[
     assert width is not None
     statements: list[Stmt] = []
     for j in range(width):
-        base = ex.substitute(load.indices[0], {rows.var: _ZERO, columns.var: Const.of(j)})
+        base = substitute(load.indices[0], {rows.var: _ZERO, columns.var: Const.of(j)})
         index = ex.ramp(simplify(base, {}), 1, height)
         place = ex.ramp(Const.of(j * n), 1, height)
         statements.append(Store(tile, (place,), ex.load(load.source, (index,))))

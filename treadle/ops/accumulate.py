@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 
+from treadle import te
 from treadle.dtype import is_integer
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast
 from treadle.graph.operator import Example
 from treadle.ops.axis_names import axes_like
 from treadle.ops.numeric import accumulator, in_float64
-from treadle.te import tensor as te
 
 _BYTES = ("int8", "uint8")
 _SHORTS = ("int16", "uint16")

@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
@@ -40,8 +41,7 @@ from treadle.ops.numeric import (
     numpy_reference,
 )
 from treadle.ops.schedules.attention import attention_cases, schedule_attention
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 _CHAINS = 4
 """How many elements of a row are combined side by side, so that none waits for the one before."""

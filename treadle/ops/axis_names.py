@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from treadle.te.tensor import ComputeOp, Tensor
+from treadle.te.operations import ComputeOp, Tensor
 
 _SPATIAL = ("od", "oh", "ow")
 

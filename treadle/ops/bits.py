@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Type
 from treadle.ops.numeric import ANY, check_elements
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import InputError, TypeMismatch
-from treadle.expr.nodes import Expr, Var, cast, free_vars
+from treadle.expr.nodes import Expr, Var, cast
+from treadle.expr.traversal import free_vars
 from treadle.graph.interpret import evaluate, leaves
 from treadle.graph.nodes import Function, topological
 from treadle.graph.operator import Attrs, Fusion, Operator, register
 from treadle.graph.size_rules import SizeRule
 from treadle.graph.symbols import decided_by
 from treadle.graph.types import Dim, TensorType, TupleType, Type, same_dim, tensor_type
-from treadle.te import tensor as te
 
 CONDITION = TensorType((), "bool")
 COUNT = TensorType((), dt.INDEX)

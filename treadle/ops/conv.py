@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from treadle import te
 from treadle.dtype import to_numpy
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
@@ -44,7 +45,6 @@ from treadle.ops.window import (
     whole_rules,
     window_axes,
 )
-from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)

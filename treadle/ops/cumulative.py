@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle import te
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, load
 from treadle.graph.operator import Attrs, Example, Operator, register
 from treadle.graph.types import Type, tensor_type
@@ -25,8 +26,7 @@ from treadle.ops.numeric import (
     in_float64,
 )
 from treadle.ops.schedules.stages import is_much
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, call, cast, load
 from treadle.graph.operator import Attrs, Example, Operator, register
@@ -17,8 +18,7 @@ from treadle.loop.build import ZERO, assign, counter, declared, loop, nest, put,
 from treadle.loop.nodes import Buffer, If, Stmt, seq
 from treadle.ops.numeric import FLOATS, accumulator, check_elements, dims_of, in_float64
 from treadle.ops.schedules.stages import MANY_ELEMENTS
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 
 def _infer(a: Attrs, x: Type) -> Type:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treadle import te
 from treadle.dtype import to_numpy
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, ExprLike, int_value
@@ -30,7 +31,6 @@ from treadle.ops.accumulate import (
 from treadle.ops.axis_names import product_axes
 from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.matmul import schedule_matmul
-from treadle.te import tensor as te
 
 
 def check_dtypes(a: TensorType, b: TensorType) -> None:

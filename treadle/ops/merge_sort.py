@@ -36,8 +36,8 @@ class MergeSort:
 
         def step(p: Expr) -> Stmt:
             width = convert(1) << p
-            turn = seq(self._pass(width), assign(self.plane, 1 - value_of(self.plane)))
-            return If(width < self.count, turn)
+            step = seq(self._pass(width), assign(self.plane, 1 - value_of(self.plane)))
+            return If(width < self.count, step)
 
         return seq(assign(self.plane, 0), loop(_passes(self.count), step, "step"))
 

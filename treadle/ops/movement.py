@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that move elements without computing: reshape, transpose, slice, pad, gather, ...
-
-Indices that come as data wrap once when negative and are clamped to the extent, so no index can
-read outside its tensor.
-"""
+"""Operators that put tensors together and take parts of them: concat, split, slice, pad, tile."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
@@ -16,301 +11,27 @@ from typing import Literal
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
-from treadle.expr.nodes import Expr, ExprLike, int_value
-from treadle.graph.broadcasting import stretch_rules
+from treadle.expr.nodes import Expr, int_value
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
-from treadle.graph.size_rules import SizeRule, equal, filled, within
+from treadle.graph.size_rules import SizeRule, equal, filled
 from treadle.graph.types import (
     Dim,
-    TensorType,
     TupleType,
     Type,
     as_dim,
-    broadcast_shapes,
     known_sizes,
     may_agree,
-    product_of,
-    same_dim,
-    shapes_may_agree,
     tensor_type,
 )
 from treadle.ops.numeric import (
-    INTEGERS,
-    broadcast_index,
     check_axis,
-    check_elements,
     check_same_elements,
     dims_of,
 )
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeAttrs(Attrs):
-    """The result's shape; in `reshape` one extent may be -1: what the others leave."""
-
-    shape: tuple[Dim, ...] = ()
-
-
-# reshape
-
-
-def _factors(dims: Iterable[Dim]) -> tuple[int, list[Expr]]:
-    """Return the known part of a product of extents, and its symbolic factors."""
-    number = 1
-    symbols: list[Expr] = []
-    rest = list(reversed(tuple(dims)))
-    while rest:
-        d = rest.pop()
-        known = int_value(d)
-        if known is not None:
-            number *= known
-        elif isinstance(d, nodes.Binary) and d.op == "mul":
-            rest += (d.b, d.a)
-        elif isinstance(d, Expr):
-            symbols.append(d)
-    return number, symbols
-
-
-def _product(dims: Iterable[Dim]) -> Dim:
-    number, symbols = _factors(dims)
-    if not symbols or number == 0:
-        return number
-    return as_dim(math.prod(symbols[1:], start=symbols[0]) * number)
-
-
-def _cancel(above: Sequence[Dim], below: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
-    """Return the factors of two products without the symbolic ones they share."""
-    (have, more), (need, fewer) = _factors(above), _factors(below)
-    left: list[Dim] = [have, *more]
-    right: list[Dim] = [need]
-    for d in fewer:
-        at = next((k for k, x in enumerate(left) if x is d), None)
-        if at is None:
-            right.append(d)
-        else:
-            del left[at]
-    return left, right
-
-
-def resolve_shape(source: Sequence[Dim], wanted: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return `wanted` with its -1 replaced. Raises TypeMismatch if the sizes cannot agree."""
-    holes = [k for k, d in enumerate(wanted) if int_value(d) == -1]
-    if len(holes) > 1:
-        raise TypeMismatch(f"the shape {list(wanted)} has more than one -1")
-    above, below = _cancel(source, [d for d in wanted if int_value(d) != -1])
-    (have, more), (need, fewer) = _factors(above), _factors(below)
-    text = f"{list(source)} cannot be reshaped to {list(wanted)}"
-    if not holes:
-        if not more and not fewer and have != need:
-            raise TypeMismatch(f"{text}: {have} elements against {need}")
-        return tuple(wanted)
-    if need == 0:
-        raise TypeMismatch(f"{text}: with an extent of 0 the -1 may be anything")
-    if have % need and not more and not fewer:
-        raise TypeMismatch(f"{text}: {have} elements do not divide by {need}")
-    shared = math.gcd(have, need)
-    hole, divisor = _product([have // shared, *more]), _product([need // shared, *fewer])
-    hole = hole if int_value(divisor) == 1 else as_dim(hole // divisor)
-    return tuple(hole if k in holes else d for k, d in enumerate(wanted))
-
-
-def _infer_reshape(a: ShapeAttrs, x: Type) -> Type:
-    source = tensor_type(x)
-    return source.with_shape(resolve_shape(source.shape, a.shape))
-
-
-def _same_runs(old: Sequence[Dim], new: Sequence[Dim]) -> list[tuple[range, range]]:
-    """Return matching runs of axes: the shortest ones whose sizes certainly agree.
-
-    They are found from the left, then from the right; what is left between is one run.
-
-    [b * 4, n, 16], [b, 4, n, 16]  ->  b * 4 with b and 4, n with n, 16 with 16
-    """
-    left, (i, j) = _runs_from_left(old, new)
-    right, (a, b) = _runs_from_left(old[i:][::-1], new[j:][::-1])
-    m, n = len(old), len(new)
-    middle = (range(i, m - a), range(j, n - b))
-    last = [
-        (range(m - x.stop, m - x.start), range(n - y.stop, n - y.start)) for x, y in right[::-1]
-    ]
-    return [*left, middle, *last]
-
-
-def _runs_from_left(
-    old: Sequence[Dim], new: Sequence[Dim]
-) -> tuple[list[tuple[range, range]], tuple[int, int]]:
-    """Return the runs of axes whose sizes agree one after the other, and where they end."""
-    runs: list[tuple[range, range]] = []
-    i = j = 0
-    while (end := _end_of_run(old[i:], new[j:])) is not None:
-        runs.append((range(i, i + end[0]), range(j, j + end[1])))
-        i, j = i + end[0], j + end[1]
-    return runs, (i, j)
-
-
-def _end_of_run(old: Sequence[Dim], new: Sequence[Dim]) -> tuple[int, int] | None:
-    """Return the fewest leading axes of two shapes that have the same number of elements."""
-    sizes = [_product(new[: k + 1]) for k in range(len(new))]
-    for i in range(len(old)):
-        size = _product(old[: i + 1])
-        for j, other in enumerate(sizes):
-            if same_dim(size, other):
-                return i + 1, j + 1
-    return None
-
-
-def _flatten(index: Sequence[ExprLike], dims: Sequence[Dim]) -> ExprLike:
-    flat: ExprLike = 0
-    for i, d in zip(index, dims, strict=True):
-        if int_value(d) != 1:
-            flat = i if int_value(flat) == 0 else flat * d + i
-    return flat
-
-
-def _unflatten(flat: ExprLike, dims: Sequence[Dim]) -> list[ExprLike]:
-    index: list[ExprLike] = []
-    for k, d in enumerate(dims):
-        inner = _product(dims[k + 1 :])
-        at = flat if int_value(inner) == 1 else flat // inner
-        outermost = all(int_value(e) == 1 for e in dims[:k])
-        index.append(0 if int_value(d) == 1 else at if outermost else nodes.convert(at) % d)
-    return index
-
-
-def _reshape(a: ShapeAttrs, x: Tensor) -> Tensor:
-    old = dims_of(x)
-    new = tuple(as_dim(d) for d in resolve_shape(old, a.shape))
-    runs = _same_runs(old, new) if 0 not in map(int_value, old) else []
-
-    def read(*i: Expr) -> Expr:
-        at: list[ExprLike] = [0] * len(old)
-        for from_axes, to_axes in runs:
-            flat = _flatten([i[k] for k in to_axes], [new[k] for k in to_axes])
-            for k, v in zip(from_axes, _unflatten(flat, [old[k] for k in from_axes]), strict=True):
-                at[k] = v
-        return x[tuple(at)]
-
-    return te.compute_one(new, read, "reshape")
-
-
-def _reshape_rules(a: ShapeAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
-    return equal([(product_of(tensor_type(x).shape), product_of(tensor_type(result).shape))])
-
-
-reshape: Operator[ShapeAttrs] = register(
-    Operator(
-        name="reshape",
-        infer=_infer_reshape,
-        reference=lambda a, x: x.reshape(resolve_shape(x.shape, a.shape)),
-        compute=_reshape,
-        rules=_reshape_rules,
-        attrs_type=ShapeAttrs,
-        fusion=Fusion.INJECTIVE,
-        examples=(
-            Example(((2, 3, 4),), {"shape": (6, 4)}),
-            Example(((2, 3, 4),), {"shape": (2, -1)}),
-            Example(((6, 4),), {"shape": (4, 6)}),
-            Example(((2, 1, 3, 1),), {"shape": (1, 3, 2)}),
-            Example(((4, 6, 5),), {"shape": (4, 2, 3, 5)}),
-            Example(((3, 8, 5),), {"shape": (4, 6, 1, 5)}),
-            Example(((),), {"shape": (1, 1)}),
-            Example(((1, 1),), {"shape": ()}),
-            Example(((1, 5, 1),), {"shape": (5,)}),
-            Example(((0, 3),), {"shape": (3, 0)}),
-            Example(((7,),), {"shape": (-1,)}, ("int64",), -9, 9),
-            Example(((2, 6),), {"shape": (3, 4)}, ("bool",)),
-        ),
-    )
-)
-
-
-# transpose and broadcast_to
-
-
-@dataclass(frozen=True, slots=True)
-class TransposeAttrs(Attrs):
-    """Axis k of the result is axis perm[k] of the input."""
-
-    perm: tuple[int, ...] = ()
-
-
-def _infer_transpose(a: TransposeAttrs, x: Type) -> Type:
-    source = tensor_type(x)
-    if sorted(a.perm) != list(range(source.ndim)):
-        raise TypeMismatch(f"perm={a.perm} does not order the {source.ndim} axes of {source}")
-    return source.with_shape(source.shape[k] for k in a.perm)
-
-
-def _transpose(a: TransposeAttrs, x: Tensor) -> Tensor:
-    return te.compute_one(
-        tuple(x.shape[k] for k in a.perm),
-        lambda *i: x[tuple(i[a.perm.index(k)] for k in range(x.ndim))],
-        "transpose",
-    )
-
-
-transpose: Operator[TransposeAttrs] = register(
-    Operator(
-        name="transpose",
-        infer=_infer_transpose,
-        reference=lambda a, x: np.transpose(x, a.perm),
-        compute=_transpose,
-        attrs_type=TransposeAttrs,
-        fusion=Fusion.INJECTIVE,
-        examples=(
-            Example(((3, 5),), {"perm": (1, 0)}),
-            Example(((2, 3, 4, 5),), {"perm": (0, 2, 3, 1)}),
-            Example(((2, 3, 4, 5),), {"perm": (3, 0, 2, 1)}, ("int8",), -9, 9),
-            Example(((2, 3, 4),), {"perm": (1, 2, 0)}, ("float16",)),
-            Example(((),), {"perm": ()}),
-            Example(((17, 33),), {"perm": (1, 0)}, ("float64",)),
-        ),
-    )
-)
-
-
-def _infer_broadcast_to(a: ShapeAttrs, x: Type) -> Type:
-    source, wanted = tensor_type(x), TensorType(a.shape, "bool").shape
-    merged = broadcast_shapes(source.shape, wanted)
-    if len(merged) != len(wanted) or any(
-        isinstance(m, int) and isinstance(w, int) and m != w
-        for m, w in zip(merged, wanted, strict=True)
-    ):
-        raise TypeMismatch(f"{source} does not broadcast to {list(wanted)}")
-    return source.with_shape(wanted)
-
-
-def _broadcast_to_rules(a: ShapeAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
-    return stretch_rules(tensor_type(x).shape, tensor_type(result).shape)
-
-
-def _broadcast_to(a: ShapeAttrs, x: Tensor) -> Tensor:
-    return te.compute_one(a.shape, lambda *i: x[broadcast_index(x, i, a.shape)], "broadcast_to")
-
-
-broadcast_to: Operator[ShapeAttrs] = register(
-    Operator(
-        name="broadcast_to",
-        rules=_broadcast_to_rules,
-        infer=_infer_broadcast_to,
-        reference=lambda a, x: np.broadcast_to(x, a.shape),
-        compute=_broadcast_to,
-        attrs_type=ShapeAttrs,
-        fusion=Fusion.INJECTIVE,
-        examples=(
-            Example(((3, 1),), {"shape": (2, 3, 4)}),
-            Example(((),), {"shape": (2, 3)}),
-            Example(((),), {"shape": ()}),
-            Example(((4,),), {"shape": (4,)}, ("int32",), -9, 9),
-            Example(((1, 5),), {"shape": (0, 5)}),
-        ),
-    )
-)
-
+from treadle.te.operations import Tensor
 
 # concat and split
 
@@ -596,8 +317,8 @@ def _pad_position(mode: str, j: Expr, extent: Dim, wide: bool) -> Expr:
     if int_value(last) == 0:
         return nodes.convert(0)
     period = last * 2 if isinstance(last, int) else te.max(last * 2, 1)  # 0 with one element
-    turned = te.floormod(j, period) if wide else te.max(j, -j)
-    return te.min(turned, last * 2 - turned)
+    reflected = te.floormod(j, period) if wide else te.max(j, -j)
+    return te.min(reflected, last * 2 - reflected)
 
 
 def _pad(a: PadAttrs, x: Tensor) -> Tensor:
@@ -755,194 +476,6 @@ trilu: Operator[TriluAttrs] = register(
             Example(((2, 3, 3),), {"upper": False, "k": 1}),
             Example(((3, 4),), {"upper": True, "k": -1}, ("int64",), -9, 9),
             Example(((4, 3),), {"upper": False, "k": -2}, ("bool",)),
-        ),
-    )
-)
-
-
-# gather
-
-
-def _infer_gather(a: AxisAttrs, data: Type, indices: Type) -> Type:
-    source, at = tensor_type(data), check_elements(indices, INTEGERS, "the index")
-    check_axis(a.axis, source.ndim)
-    return source.with_shape(source.shape[: a.axis] + at.shape + source.shape[a.axis + 1 :])
-
-
-_MOST_SHORT = (1 << 31) - 1
-
-
-def _position(index: Expr, extent: Dim) -> Expr:
-    """Return an index from data as a position: negative ones wrap, the rest is clamped.
-
-    That is done in 32 bits where index and extent have no more: twice as many to a vector.
-    """
-    is_short = index.dtype == "int32" and isinstance(extent, int) and extent <= _MOST_SHORT
-    at = index if is_short else nodes.cast(index, dt.INDEX)
-    at = nodes.select(at < 0, at + extent, at)
-    return nodes.cast(te.max(te.min(at, extent - 1), 0), dt.INDEX)
-
-
-def _gather_rules(a: AxisAttrs, result: Type, data: Type, indices: Type) -> Iterator[SizeRule]:
-    return filled(data, (a.axis,), result)
-
-
-def _numpy_positions(indices: np.ndarray, extent: int) -> np.ndarray:
-    at = indices.astype(np.int64)
-    return np.clip(np.where(at < 0, at + extent, at), 0, max(extent - 1, 0))
-
-
-def _gather(a: AxisAttrs, data: Tensor, indices: Tensor) -> Tensor:
-    n, extent = indices.ndim, dims_of(data)[a.axis]
-
-    def read(*i: Expr) -> Expr:
-        at = indices[i[a.axis : a.axis + n]]
-        return data[(*i[: a.axis], _position(at, extent), *i[a.axis + n :])]
-
-    shape = (*data.shape[: a.axis], *indices.shape, *data.shape[a.axis + 1 :])
-    return te.compute_one(shape, read, "gather")
-
-
-gather: Operator[AxisAttrs] = register(
-    Operator(
-        name="gather",
-        infer=_infer_gather,
-        reference=lambda a, x, i: np.asarray(
-            np.take(x, _numpy_positions(i, x.shape[a.axis]), a.axis)
-        ),
-        compute=_gather,
-        rules=_gather_rules,
-        attrs_type=AxisAttrs,
-        fusion=Fusion.INJECTIVE,
-        examples=(
-            Example(((7, 3), (2, 4)), {}, ("float32", "int64"), -7, 6),
-            Example(((3, 7, 2), (5,)), {"axis": 1}, ("float32", "int32"), -7, 6),
-            Example(((3, 7), ()), {"axis": 1}, ("int64", "int64"), -7, 6),
-            Example(((6,), ()), {}, ("float32", "int64"), -9, 9),
-            Example(((6, 2), (3,)), {}, ("uint8", "uint8"), 0, 5),
-        ),
-    )
-)
-
-
-def _infer_gather_elements(a: AxisAttrs, data: Type, indices: Type) -> Type:
-    source, at = tensor_type(data), check_elements(indices, INTEGERS, "the index")
-    check_axis(a.axis, source.ndim)
-    if at.ndim != source.ndim or any(
-        k != a.axis and isinstance(p, int) and isinstance(q, int) and q > p
-        for k, (p, q) in enumerate(zip(source.shape, at.shape, strict=True))
-    ):
-        raise TypeMismatch(f"indices {at} do not fit {source} along axis {a.axis}")
-    return source.with_shape(at.shape)
-
-
-def _gather_elements(a: AxisAttrs, data: Tensor, indices: Tensor) -> Tensor:
-    extent = dims_of(data)[a.axis]
-
-    def read(*i: Expr) -> Expr:
-        return data[(*i[: a.axis], _position(indices[i], extent), *i[a.axis + 1 :])]
-
-    return te.compute_one(indices.shape, read, "gather_elements")
-
-
-def _gather_elements_rules(
-    a: AxisAttrs, result: Type, data: Type, indices: Type
-) -> Iterator[SizeRule]:
-    at = tensor_type(indices)
-    yield from filled(data, (a.axis,), result)
-    yield from within(at.shape, data, (k for k in range(at.ndim) if k != a.axis))
-
-
-def _numpy_gather_elements(a: AxisAttrs, x: np.ndarray, i: np.ndarray) -> np.ndarray:
-    inside = tuple(slice(None) if k == a.axis else slice(n) for k, n in enumerate(i.shape))
-    return np.take_along_axis(x[inside], _numpy_positions(i, x.shape[a.axis]), a.axis)
-
-
-gather_elements: Operator[AxisAttrs] = register(
-    Operator(
-        name="gather_elements",
-        infer=_infer_gather_elements,
-        reference=_numpy_gather_elements,
-        compute=_gather_elements,
-        rules=_gather_elements_rules,
-        attrs_type=AxisAttrs,
-        fusion=Fusion.INJECTIVE,
-        examples=(
-            Example(((3, 5), (3, 5)), {"axis": 0}, ("float32", "int64"), -3, 2),
-            Example(((3, 5), (2, 7)), {"axis": 1}, ("float32", "int32"), -5, 4),
-            Example(((5,), (2,)), {}, ("int64", "int64"), -5, 4),
-        ),
-    )
-)
-
-
-@dataclass(frozen=True, slots=True)
-class GatherNdAttrs(Attrs):
-    """How many leading axes `data` and `indices` share."""
-
-    batch_dims: int = 0
-
-
-def _infer_gather_nd(a: GatherNdAttrs, data: Type, indices: Type) -> Type:
-    source, at = tensor_type(data), check_elements(indices, INTEGERS, "the index")
-    depth = at.shape[-1] if at.ndim else 0
-    if not isinstance(depth, int) or at.ndim < 1:
-        raise TypeMismatch(f"the last extent of the indices {at} must be known")
-    b = a.batch_dims
-    if not 0 <= b < at.ndim or b + depth > source.ndim:
-        raise TypeMismatch(f"indices {at} with batch_dims={b} are too deep for {source}")
-    if not shapes_may_agree(at.shape[:b], source.shape[:b]):
-        raise TypeMismatch(f"indices {at} and {source} differ in their {b} batch extents")
-    return source.with_shape(at.shape[:-1] + source.shape[b + depth :])
-
-
-def _gather_nd(a: GatherNdAttrs, data: Tensor, indices: Tensor) -> Tensor:
-    b, outer, dims = a.batch_dims, indices.ndim - 1, dims_of(data)
-    depth = int_value(indices.shape[-1]) or 0
-
-    def read(*i: Expr) -> Expr:
-        at = [_position(indices[(*i[:outer], k)], dims[b + k]) for k in range(depth)]
-        return data[(*i[:b], *at, *i[outer:])]
-
-    shape = (*indices.shape[:-1], *data.shape[b + depth :])
-    return te.compute_one(shape, read, "gather_nd")
-
-
-def _gather_nd_rules(
-    a: GatherNdAttrs, result: Type, data: Type, indices: Type
-) -> Iterator[SizeRule]:
-    b, at = a.batch_dims, tensor_type(indices).shape
-    depth = at[-1] if isinstance(at[-1], int) else 0
-    yield from filled(data, range(b, b + depth), result)
-    yield from equal(zip(at[:b], tensor_type(data).shape[:b], strict=True))
-
-
-def _numpy_gather_nd(a: GatherNdAttrs, x: np.ndarray, i: np.ndarray) -> np.ndarray:
-    b, outer = a.batch_dims, i.shape[:-1]
-    batch = [
-        np.arange(n).reshape((-1,) + (1,) * (len(outer) - 1 - k)) for k, n in enumerate(outer[:b])
-    ]
-    at = [_numpy_positions(i[..., k], x.shape[b + k]) for k in range(i.shape[-1])]
-    if not batch and not at:
-        return np.broadcast_to(x, outer + x.shape)
-    taken = x[(*batch, *at)]
-    return np.broadcast_to(taken, outer + x.shape[b + len(at) :])
-
-
-gather_nd: Operator[GatherNdAttrs] = register(
-    Operator(
-        name="gather_nd",
-        infer=_infer_gather_nd,
-        reference=_numpy_gather_nd,
-        compute=_gather_nd,
-        rules=_gather_nd_rules,
-        attrs_type=GatherNdAttrs,
-        fusion=Fusion.INJECTIVE,
-        examples=(
-            Example(((3, 4, 5), (6, 2)), {}, ("float32", "int64"), -3, 2),
-            Example(((3, 4, 5), (6, 3)), {}, ("float32", "int64"), -3, 2),
-            Example(((2, 4, 5), (2, 3, 1)), {"batch_dims": 1}, ("float32", "int64"), -4, 3),
-            Example(((4,), (1,)), {}, ("float32", "int64"), -4, 3),
         ),
     )
 )

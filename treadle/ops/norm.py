@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
@@ -30,8 +31,7 @@ from treadle.ops.numeric import (
     numpy_reference,
 )
 from treadle.ops.reduce import mean_of, padded_extent, reduce_count, reduce_stages
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,10 @@ from treadle.expr.nodes import Expr, ExprLike, cast, int_value, select
 from treadle.graph.broadcasting import is_literal_one, stretches
 from treadle.graph.operator import Example
 from treadle.graph.types import Dim, TensorType, Type, as_dim, tensor_type
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 HALVES = ("float16", "bfloat16")
 FLOATS = tuple(n for n in dt.NAMES if dt.is_float(n))
-UNSIGNED = tuple(n for n in dt.NAMES if dt.is_unsigned(n))
 INTEGERS = tuple(n for n in dt.NAMES if dt.is_integer(n))
 NUMBERS = INTEGERS + FLOATS
 BOOL = ("bool",)

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, cast, convert, int_value
@@ -40,7 +41,6 @@ from treadle.ops.window import (
     whole_rules,
     window_axes,
 )
-from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
@@ -32,8 +33,7 @@ from treadle.ops.numeric import (
     half_examples,
     in_float64,
 )
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 Read = Callable[..., Expr]
 """read(*indices) -> element: a tensor, or a formula over tensors."""
@@ -494,8 +494,8 @@ def _reference_arg(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
         if not a.select_last:
             found = function(in_float64(x), axis=a.axis, keepdims=a.keepdims)
         else:
-            turned = function(in_float64(np.flip(x, a.axis)), axis=a.axis, keepdims=a.keepdims)
-            found = x.shape[a.axis] - 1 - turned
+            from_end = function(in_float64(np.flip(x, a.axis)), axis=a.axis, keepdims=a.keepdims)
+            found = x.shape[a.axis] - 1 - from_end
         return np.asarray(found, np.int64)
 
     return reference

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value, load
@@ -28,8 +29,7 @@ from treadle.ops.numeric import (
     dims_of,
     real_extent,
 )
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
+from treadle.expr.conditions import all_of
 from treadle.expr.nodes import Expr, cast, convert, load
 from treadle.graph.operator import Attrs, Example, Operator, register
 from treadle.graph.size_rules import SizeRule, equal, within
@@ -40,8 +42,7 @@ from treadle.ops.numeric import (
     check_same_elements,
 )
 from treadle.ops.schedules.stages import is_much
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
@@ -130,7 +131,7 @@ def _update(
     out: Buffer, at: Sequence[Expr], value: Expr, reduction: str, checks: Sequence[Expr]
 ) -> Stmt:
     stored = put(out, at, _combined(load(out, at), value, reduction))
-    return If(nodes.all_of(checks), stored) if checks else stored
+    return If(all_of(checks), stored) if checks else stored
 
 
 def _wrapped(index: Expr, extent: Dim) -> tuple[Expr, Expr]:
@@ -197,7 +198,7 @@ def _scatter_nd(a: ScatterNdAttrs, data: Tensor, indices: Tensor, updates: Tenso
             if inner:
                 kinds[-1] = "vectorized"
             block = nest(inner, one, "s", kinds)
-            return If(nodes.all_of(checks), block) if checks else block
+            return If(all_of(checks), block) if checks else block
 
         return seq(_copy(source, out), nest(outer, step, "u"))
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, cast, int_value, load
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
@@ -24,8 +25,7 @@ from treadle.graph.types import Dim, TensorType, TupleType, Type, tensor_type
 from treadle.loop.build import ZERO, assign, counter, declared, loop, nest, put, value_of
 from treadle.loop.nodes import Buffer, If, Stmt, seq
 from treadle.ops.numeric import ANY, check_axis, check_elements, dims_of
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 SCALAR = TensorType((), dt.INDEX)
 

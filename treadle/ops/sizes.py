@@ -11,14 +11,14 @@ from typing import get_args
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, cast, convert, int_value, minimum
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.size_rules import Rule, SizeRule
 from treadle.graph.types import Dim, TensorType, Type, as_dim, normal_size, tensor_type
 from treadle.ops.numeric import check_axis
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 
 @dataclass(frozen=True, slots=True)

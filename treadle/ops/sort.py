@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike, cast, load
@@ -29,8 +30,7 @@ from treadle.loop.nodes import Buffer, If, Stmt, seq
 from treadle.ops.merge_sort import MergeSort
 from treadle.ops.numeric import ANY, HALVES, check_axis, check_elements, dims_of
 from treadle.ops.schedules.stages import is_much
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 _FEW = 1024
 """Up to this many elements are kept in order while the row is walked; for more it is sorted."""
@@ -113,21 +113,32 @@ def _passes(extent: int) -> int:
     return max(extent - 1, 0).bit_length()
 
 
+def _by_rows(
+    x: Tensor,
+    shape: Sequence[Dim],
+    rows: _Rows,
+    row_of: Callable[[Buffer, Buffer], Callable[[Expr], Stmt]],
+) -> Tensor:
+    """Return int64 positions of a shape; row_of(x, positions) makes the statement of one row."""
+
+    def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
+        many = is_much(rows.shape)
+        row = row_of(ins[0], outs[0])
+        return loop(rows.count, row, "row", "parallel" if many else "serial")
+
+    made = te.extern([shape], [x], build, "positions", dt.INDEX)
+    assert isinstance(made, tuple)  # a list of shapes gives a tuple
+    return made[0]
+
+
 def sorted_positions(x: Tensor, rows: _Rows, k: int, largest: bool) -> Tensor:
     """Return int64[rows, 2, extent]: plane `_passes(extent) % 2` starts with the first k in order.
 
     A stable merge sort of positions, bottom up, between the two planes. A run never keeps more
     than the k elements that can still be among the first k, so few of many cost little.
     """
-
-    def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
-        merge = _Merge(ins[0], outs[0], rows, k, largest)
-        many = is_much(rows.shape)
-        return loop(rows.count, merge.row, "row", "parallel" if many else "serial")
-
-    made = te.extern([[rows.count, 2, rows.extent]], [x], build, "positions", dt.INDEX)
-    assert isinstance(made, tuple)  # a list of shapes gives a tuple
-    return made[0]
+    shape = [rows.count, 2, rows.extent]
+    return _by_rows(x, shape, rows, lambda a, b: _Merge(a, b, rows, k, largest).row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +236,8 @@ def first_positions(x: Tensor, rows: _Rows, k: int, largest: bool) -> Tensor:
     Every element is held against the last of the k best so far, and only a better one is put in its
     place: about k * log(n / k) of n elements in random order.
     """
-
-    def build(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
-        best = _Best(ins[0], outs[0], rows, k, largest)
-        many = is_much(rows.shape)
-        return loop(rows.count, best.row, "row", "parallel" if many else "serial")
-
-    made = te.extern([[rows.count, 1, k]], [x], build, "positions", dt.INDEX)
-    assert isinstance(made, tuple)  # a list of shapes gives a tuple
-    return made[0]
+    shape = [rows.count, 1, k]
+    return _by_rows(x, shape, rows, lambda a, b: _Best(a, b, rows, k, largest).row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,16 +268,16 @@ class _Best:
             "t",
         )
         start = seq(assign(low, 0), assign(high, nodes.minimum(j, self.k)))
-        halve = loop(self.k.bit_length(), lambda _: self._halve(row, j, low, high), "turn")
+        halve = loop(self.k.bit_length(), lambda _: self._halve(row, j, low, high), "step")
         store = put(self.order, (row, 0, place), j)
         return If(wanted, declared([low, high], seq(start, halve, shift, store)))
 
     def _halve(self, row: Expr, j: Expr, low: Buffer, high: Buffer) -> Stmt:
-        """Return one turn of the search for the first position that `j` stands before."""
+        """Return one step of the search for the first position that `j` stands before."""
         middle = (value_of(low) + value_of(high)) // 2
         is_before = self._is_before(row, j, middle)
-        turn = If(is_before, assign(high, middle), assign(low, middle + 1))
-        return If(value_of(low) < value_of(high), turn)
+        step = If(is_before, assign(high, middle), assign(low, middle + 1))
+        return If(value_of(low) < value_of(high), step)
 
     def _is_before(self, row: Expr, j: Expr, place: Expr) -> Expr:
         there = load(self.order, (row, 0, place))

@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.expr.nodes import Expr, convert, load
 from treadle.graph.operator import Attrs, Example, Operator, register
 from treadle.graph.types import Dim, TensorType, TupleType, Type
@@ -19,8 +20,7 @@ from treadle.ops.merge_sort import MergeSort
 from treadle.ops.numeric import ANY, check_axis, check_elements, dims_of
 from treadle.ops.select import SCALAR, fill_rest, padded
 from treadle.ops.sort import precedes
-from treadle.te import tensor as te
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 
 @dataclass(frozen=True, slots=True)

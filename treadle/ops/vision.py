@@ -11,8 +11,10 @@ from typing import Literal, TypeVar, get_args
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
+from treadle.expr.conditions import all_of
 from treadle.expr.nodes import Const, Expr, ExprLike, cast, int_value
 from treadle.graph.operator import Attrs, Example, Group, Operator, register
 from treadle.graph.size_rules import SizeRule, equal, filled
@@ -22,9 +24,8 @@ from treadle.ops.numeric import ANY, FLOATS, accumulator, check_elements, dims_o
 from treadle.ops.schedules.default import schedule_stage
 from treadle.ops.schedules.stages import live_stages
 from treadle.target.base import Target
-from treadle.te import tensor as te
 from treadle.te.knobs import Knobs
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 Interpolation = Literal["nearest", "linear", "cubic"]
 PaddingMode = Literal["zeros", "border", "reflection"]
@@ -124,9 +125,9 @@ class _Axis:
         if isinstance(self.extent, Expr):
             width = te.max(width, 0.5)  # of one element and no margin: any width leads to it
         distance = te.abs(at - low)
-        turns = te.floor(distance / width)
-        rest = distance - turns * width
-        is_even = te.floor(turns / 2.0) * 2.0 == turns
+        reflections = te.floor(distance / width)
+        rest = distance - reflections * width
+        is_even = te.floor(reflections / 2.0) * 2.0 == reflections
         return nodes.select(is_even, rest + low, high - rest)
 
     def element(self, base: Expr, tap: ExprLike) -> Expr:
@@ -145,9 +146,9 @@ class _Axis:
         period = 2 * last if self.attrs.align_corners else 2 * self.extent
         if isinstance(period, Expr):
             period = te.max(period, 1)
-        turned = at % period
+        wrapped = at % period
         return nodes.select(
-            turned <= last, turned, (period - (not self.attrs.align_corners)) - turned
+            wrapped <= last, wrapped, (period - (not self.attrs.align_corners)) - wrapped
         )
 
 
@@ -220,7 +221,7 @@ def _nearest(x: Tensor, elements: Sequence[Tensor], points: Sequence[Expr]) -> l
 
 def _value(x: Tensor, lead: tuple[Expr, Expr], at: Sequence[Expr]) -> Expr:
     """Return the element at `at`, 0 where an index is -1; it reads inside in any case."""
-    inside = nodes.all_of([p >= 0 for p in at])
+    inside = all_of([p >= 0 for p in at])
     return nodes.select(inside, x[(*lead, *(te.max(p, 0) for p in at))], Const.of(0, x.dtype))
 
 
@@ -280,9 +281,9 @@ def _numpy_reflected(at: np.ndarray, low: float, high: float) -> np.ndarray:
     if width == 0:
         return at * 0
     distance = np.abs(at - at.dtype.type(low))
-    turns = np.floor(distance / width)
-    rest = distance - turns * width
-    inside = np.where(turns % 2 == 0, rest + at.dtype.type(low), at.dtype.type(high) - rest)
+    reflections = np.floor(distance / width)
+    rest = distance - reflections * width
+    inside = np.where(reflections % 2 == 0, rest + at.dtype.type(low), at.dtype.type(high) - rest)
     return np.asarray(inside)
 
 
@@ -314,10 +315,10 @@ def _numpy_elements(axis: _Axis, at: np.ndarray) -> np.ndarray:
         return np.where(at == inside, at, -1)
     if axis.attrs.padding_mode == "border":
         return np.asarray(inside)
-    turns = [*range(extent), *range(extent - 1, -1, -1)]
+    period = [*range(extent), *range(extent - 1, -1, -1)]
     if axis.attrs.align_corners:
-        turns = [*range(extent), *range(extent - 2, 0, -1)]
-    return np.asarray(np.array(turns)[at % len(turns)])
+        period = [*range(extent), *range(extent - 2, 0, -1)]
+    return np.asarray(np.array(period)[at % len(period)])
 
 
 def _reference(a: GridSampleAttrs, x: np.ndarray, grid: np.ndarray) -> np.ndarray:

@@ -9,12 +9,12 @@ from itertools import product
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, convert, minimum
 from treadle.graph.size_rules import SizeRule
 from treadle.graph.types import Dim, TensorType, normal_size
 from treadle.ops.numeric import dims_of
-from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class WindowAxis:
 
     @property
     def extent(self) -> int:
-        """How many elements the window spans, gaps of the dilation included."""
+        """How many elements the window spans, skipped elements of a dilation included."""
         return (self.kernel - 1) * self.dilation + 1
 
     @property

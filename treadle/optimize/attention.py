@@ -4,9 +4,9 @@
 before:  matmul(softmax(f(matmul(q, k')), axis=-1), v)            k' is k with its last axes swapped
 after:   attend(g(matmul(k, q')), v)
 
-or matmul(v', softmax(...)'), whose result is turned; weights that are no number may become 0
+or matmul(v', softmax(...)'), whose result is transposed; weights that are no number may become 0
 before they are used. f are any element-wise operators, such as a
-scale, a mask, a choice; g are the same with their operands turned, so that scores lie with the
+scale, a mask, a choice; g are the same with their operands transposed, so that scores lie with the
 keys outside and the rows inside. The scores, what moves the operands and a transpose of the result
 become part of the kernel; a number that scales the keys scales the queries instead. Scores are
 never stored whole. It is done where the arithmetic on vectors of rows costs no more than what it
@@ -27,13 +27,15 @@ from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import tensor_type
 from treadle.ops.attention import attend
 from treadle.ops.elementwise import isnan, multiply, where
+from treadle.ops.indexing import gather
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import broadcast_to, gather, reshape, slice_, transpose
+from treadle.ops.movement import slice_
 from treadle.ops.norm import softmax
+from treadle.ops.reshaping import broadcast_to, reshape, transpose
 from treadle.ops.schedules.attention import block_vectors
-from treadle.optimize.axes import swapped_operand
-from treadle.optimize.moves import reshaped, shape_of
+from treadle.optimize.movement_rules import reshaped, shape_of
 from treadle.optimize.outline import is_embedded, outline
+from treadle.optimize.reshape_rules import swapped_operand
 from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
 from treadle.target.base import Target
 
@@ -47,8 +49,8 @@ _DTYPES = ("float32", "float64")
 def fuse_attention(function: Function, target: Target) -> Function:
     """Return `function` with every attention that pays as one call of a function."""
     rule = Rule("attention", (matmul,), lambda call, uses: _attention(call, uses, target))
-    turned = apply_rules(function, [rule])
-    return function if turned is function else outline(turned, _groups(turned))
+    rewritten = apply_rules(function, [rule])
+    return function if rewritten is function else outline(rewritten, _groups(rewritten))
 
 
 # What attention is.
@@ -69,10 +71,10 @@ def _attention(call: Call, uses: Uses, target: Target) -> Node | None:
     weights, values = call.args
     if call.type != tensor_type(values.type).with_shape(tensor_type(call.type).shape):
         return None  # sums of halves as float32: attend gives what it is given
-    turned_weights = swapped_operand(values)
-    if turned_weights is not None and uses.is_single(values):
-        made = _attended(call, turned_weights, _turned(weights), uses, target)
-        return None if made is None else _turned(made)
+    transposed_weights = swapped_operand(values)
+    if transposed_weights is not None and uses.is_single(values):
+        made = _attended(call, transposed_weights, _transposed(weights), uses, target)
+        return None if made is None else _transposed(made)
     return _attended(call, weights, values, uses, target)
 
 
@@ -90,10 +92,10 @@ def _attended(call: Call, weights: Node, values: Node, uses: Uses, target: Targe
     steps = _steps_of_scores(scores, uses)
     if steps is None or not _is_worth(steps[0], values, target):
         return None
-    turned: dict[Node, Node] = {}
+    transposed: dict[Node, Node] = {}
     for step in steps:
-        turned[step] = _turned_step(step, turned)
-    return attend(turned[scores], values, nan_is_zero=guarded is not None, origin=call.origin)
+        transposed[step] = _transposed_step(step, transposed)
+    return attend(transposed[scores], values, nan_is_zero=guarded is not None, origin=call.origin)
 
 
 def _without_nan(node: Node, uses: Uses) -> Node | None:
@@ -160,7 +162,7 @@ def _is_worth(product: Call, values: Node, target: Target) -> bool:
     if dtype not in _DTYPES or not all(t.dtype == dtype for t in types):
         return False
     if not all(t.is_static for t in types):
-        return _is_worth_open(product, values, target)
+        return _is_worth_dynamic(product, values, target)
     *lead, rows, keys = tensor_type(product.type).static_shape
     sizes = _Sizes(
         int(np.prod(lead)), rows, keys, types[0].static_shape[-1], types[2].static_shape[-1]
@@ -175,8 +177,8 @@ def _is_worth(product: Call, values: Node, target: Target) -> bool:
     return in_rows <= in_keys
 
 
-def _is_worth_open(product: Call, values: Node, target: Target) -> bool:
-    """True for open sizes unless there are, for all one knows, few rows; widths must be known."""
+def _is_worth_dynamic(product: Call, values: Node, target: Target) -> bool:
+    """True for dynamic sizes unless there may be few rows; widths must be known."""
     depth, width = shape_of(product.args[0])[-1], shape_of(values)[-1]
     *_, rows, keys = shape_of(product)
     if not isinstance(depth, int) or not isinstance(width, int) or min(depth, width) < 1:
@@ -191,20 +193,22 @@ def _is_worth_open(product: Call, values: Node, target: Target) -> bool:
 # Turning it.
 
 
-def _turned_step(step: Call, turned: dict[Node, Node]) -> Node:
+def _transposed_step(step: Call, transposed: dict[Node, Node]) -> Node:
     if step.op is matmul:
         queries, keys = step.args
         factor = _factor_of(keys)
         if factor is not None and isinstance(keys, Call):
             keys = next(a for a in keys.args if a is not factor)
             queries = multiply(queries, factor, origin=step.origin)
-        return matmul.call(step.attrs, (_turned(keys), _turned(queries)), origin=step.origin)
+        return matmul.call(
+            step.attrs, (_transposed(keys), _transposed(queries)), origin=step.origin
+        )
     assert isinstance(step.op, Operator)
-    args = [turned[a] if a in turned else _turned(a) for a in step.args]
+    args = [transposed[a] if a in transposed else _transposed(a) for a in step.args]
     return step.op.call(step.attrs, args, origin=step.origin)
 
 
-def _turned(x: Node) -> Node:
+def _transposed(x: Node) -> Node:
     """Return a value with its last two axes swapped; a vector becomes a column."""
     shape = shape_of(x)
     if len(shape) == 0:
@@ -219,7 +223,7 @@ def _turned(x: Node) -> Node:
     if _is_scaled(x):
         assert isinstance(x, Call)
         assert isinstance(x.op, Operator)
-        args = [a if is_embedded(a) else _turned(a) for a in x.args]
+        args = [a if is_embedded(a) else _transposed(a) for a in x.args]
         return x.op.call(x.attrs, args, origin=x.origin)
     perm = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
     if isinstance(x, Call) and x.op is transpose:

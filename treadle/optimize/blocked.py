@@ -16,7 +16,8 @@ import numpy as np
 from treadle.dtype import bits
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.types import Dim, TensorType, Type, known_sizes, same_dim, tensor_type
-from treadle.ops.image import ResizeAttrs, resize
+from treadle.ops.image import resize
+from treadle.ops.indexing import gather
 from treadle.ops.lowered.channel_blocks import (
     element_of,
     pack_nchwc,
@@ -24,8 +25,9 @@ from treadle.ops.lowered.channel_blocks import (
     splice_nchwc,
     unpack_nchwc,
 )
-from treadle.ops.movement import gather, reshape
-from treadle.optimize.channels import ChannelOrder, pack_channels, packed_constant, runs_of
+from treadle.ops.reshaping import reshape
+from treadle.ops.resize_coordinates import ResizeAttrs
+from treadle.optimize.channel_order import ChannelOrder, pack_channels, packed_constant, runs_of
 from treadle.target.base import Target
 
 IMAGES = (3, 4, 5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operators besides convolutions run on channel blocks, and as what.
+"""Which operators other than convolutions run on channel blocks, and as what.
 
 A rule gets the values and a call with an operand in blocks. It returns the result in blocks; None
 where the operator needs the layout of the model, or where the rule has stored a plain result.
@@ -15,11 +15,13 @@ from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.operator import POINTWISE, Operator
 from treadle.graph.types import Dim, TensorType, same_dim, tensor_type
 from treadle.ops.image import resize
-from treadle.ops.movement import concat, gather, pad, reshape, slice_
+from treadle.ops.indexing import gather
+from treadle.ops.movement import concat, pad, slice_
 from treadle.ops.pool import avg_pool, max_pool
 from treadle.ops.reduce import max_, mean, min_, sum_
+from treadle.ops.reshaping import reshape
 from treadle.optimize.blocked import IMAGES, Blocked, Values, unpacked
-from treadle.optimize.channels import ChannelOrder
+from treadle.optimize.channel_order import ChannelOrder
 
 Rule = Callable[[Values, Call], Blocked | None]
 

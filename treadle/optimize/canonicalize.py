@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bring a graph into one form per meaning: constants folded, weights scaled, moves merged.
 
-The rules stand in tables, one per module: arithmetic, batch_norm, affine, blocks, moves, axes,
-rows, recognise, windows. They are exact, up to the rounding of weights scaled at compile time
-instead of results at run time, and of normalisations and activations that were written in steps.
+The rules stand in tables, one per module (see the imports). They are exact, up to the rounding of
+weights scaled at compile time instead of results at run time, and of normalisations and activations
+that were written in steps.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from treadle.graph.nodes import Function
 from treadle.optimize import (
     affine,
     arithmetic,
-    axes,
     batch_norm,
-    blocks,
+    flatten_rules,
     index_checks,
-    moves,
+    layout_rules,
+    movement_rules,
+    padding_rules,
     recognise,
-    rows,
-    windows,
+    reshape_rules,
 )
 from treadle.optimize.fold import ConstantFolder, merge_equal
 from treadle.optimize.rule import Rule, apply_rules
@@ -29,11 +29,11 @@ RULES: tuple[Rule, ...] = (
     *batch_norm.RULES,
     *affine.RULES,
     *recognise.RULES,
-    *blocks.RULES,
-    *moves.RULES,
-    *axes.RULES,
-    *rows.RULES,
-    *windows.RULES,
+    *layout_rules.RULES,
+    *movement_rules.RULES,
+    *reshape_rules.RULES,
+    *flatten_rules.RULES,
+    *padding_rules.RULES,
     *index_checks.RULES,
 )
 """Every rule; of two that apply to one call the earlier one wins."""
@@ -51,4 +51,4 @@ def canonicalize(function: Function) -> Function:
 
 def expand_tuples(function: Function) -> Function:
     """Return `function` without operators that give tuples, as far as rules replace them."""
-    return apply_rules(function, [r for r in moves.RULES if r.name == "split_to_slices"])
+    return apply_rules(function, [r for r in movement_rules.RULES if r.name == "split_to_slices"])

@@ -27,8 +27,9 @@ from treadle.graph.types import known_sizes, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import ConvAttrs
 from treadle.ops.lowered.dot import conv_dot, grouped, steps_in_word
-from treadle.ops.movement import broadcast_to, pad, reshape, slice_, transpose
-from treadle.optimize.channels import packed_constant
+from treadle.ops.movement import pad, slice_
+from treadle.ops.reshaping import broadcast_to, reshape, transpose
+from treadle.optimize.channel_order import packed_constant
 from treadle.target.base import Target
 from treadle.target.intrinsics.dots import dot_for
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from treadle.expr.nodes import Expr, Select, substitute, walk
+from treadle.expr.nodes import Expr, Select
+from treadle.expr.traversal import substitute, walk
 from treadle.graph.nodes import Call, Function, Node, rewrite, topological
 from treadle.graph.operator import Operator, bodies_of
 from treadle.graph.size_rules import SizeRule

@@ -28,7 +28,8 @@ from functools import partial
 from treadle.graph.nodes import Call, Function, Node, operands, topological
 from treadle.graph.operator import POINTWISE, Fusion, Operator
 from treadle.graph.types import TensorType, same_dim
-from treadle.ops.movement import concat, pad, reshape
+from treadle.ops.movement import concat, pad
+from treadle.ops.reshaping import reshape
 from treadle.optimize.outline import outline
 from treadle.passes import decided
 

@@ -22,7 +22,7 @@ from treadle.ops.lowered.interleave_phases import interleave_phases
 from treadle.ops.matmul import matmul
 from treadle.optimize.blocked import Blocked, Values, block_of
 from treadle.optimize.blocked_rules import blocked_call, pointwise
-from treadle.optimize.channels import ChannelOrder, packed_constant
+from treadle.optimize.channel_order import ChannelOrder, packed_constant
 from treadle.optimize.methods.builtin import BUILT_IN
 from treadle.optimize.methods.convolution import ConvSite
 from treadle.optimize.methods.method import NO_CHOICES, Choices, Method, Site, choose

@@ -25,7 +25,7 @@ from treadle.graph.types import same_dim, tensor_type
 from treadle.ops.conv import ConvAttrs, conv
 from treadle.ops.elementwise import cast, multiply, subtract
 from treadle.ops.matmul import matmul
-from treadle.ops.movement import reshape, transpose
+from treadle.ops.reshaping import reshape, transpose
 from treadle.passes import decided
 from treadle.target.base import Target
 from treadle.target.intrinsics.dots import dot_for

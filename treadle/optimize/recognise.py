@@ -27,25 +27,23 @@ from treadle import dtype as dt
 from treadle.graph.nodes import Call, Constant, Node
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType, tensor_type
+from treadle.ops.activation import gelu, mish, softplus
 from treadle.ops.elementwise import (
     add,
     divide,
     erf,
-    gelu,
-    mish,
     multiply,
     power,
     reciprocal,
     rsqrt,
-    softplus,
     sqrt,
     subtract,
     tanh,
 )
-from treadle.ops.movement import reshape
 from treadle.ops.norm import LayerNormAttrs, layer_norm, rms_norm
 from treadle.ops.reduce import mean
-from treadle.optimize.moves import reshaped
+from treadle.ops.reshaping import reshape
+from treadle.optimize.movement_rules import reshaped
 from treadle.optimize.rule import Rule, Uses, attrs_of
 
 

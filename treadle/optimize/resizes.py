@@ -21,8 +21,9 @@ from treadle.graph.nodes import Call, Constant, Function, Node
 from treadle.graph.types import known_sizes, tensor_type
 from treadle.ops.conv import ConvAttrs, conv
 from treadle.ops.elementwise import add
-from treadle.ops.image import ResizeAttrs, resize
+from treadle.ops.image import resize
 from treadle.ops.movement import concat
+from treadle.ops.resize_coordinates import ResizeAttrs
 from treadle.optimize.rule import Rule, Uses, apply_rules, attrs_of
 
 _LEAST_SAVED = 24

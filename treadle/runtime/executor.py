@@ -379,7 +379,7 @@ class Executor:
 
     @property
     def num_threads(self) -> int:
-        """Threads a run may use; runs beside each other share the process's number of threads."""
+        """Threads a run may use; runs at the same time share the process's number of threads."""
         return self._streams.first.num_threads
 
     @num_threads.setter

@@ -18,7 +18,7 @@ from pathlib import Path
 
 LIBRARY = "libtreadle.so"
 STAMP = "libtreadle.sources"
-"""Written beside a built library: the hash of the sources it was made from."""
+"""Written next to a built library: the hash of the sources it was made from."""
 
 FLAGS = (
     "-std=c11",

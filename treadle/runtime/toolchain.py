@@ -102,7 +102,7 @@ def named_tool(command: str | Sequence[str]) -> Tool:
 
 
 def find_linkers(triple: str | None = None) -> list[Tool]:
-    """Return every tool beside Treadle that can link for the target, the preferred first."""
+    """Return every tool other than Treadle that can link for the target, the preferred first."""
     candidates = (find_lld(), find_compiler(triple), find_zig())
     return [tool for tool in candidates if tool is not None]
 

@@ -44,7 +44,7 @@ class Backend:
     the text does not compile. `compile(jobs, target, on_done)` takes (name, text) pairs and
     returns the object code by name, cached on disk; it raises InternalError naming the kernels
     that fail. `assembly(texts, target)` returns the assembly of each text by name.
-    `version(target)` says what, beside the text and the target, decides the object code.
+    `version(target)` says what, in addition to the text and the target, decides the object code.
     `load(objects)` loads object code made for this machine.
     """
 

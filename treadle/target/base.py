@@ -96,7 +96,7 @@ class Target:
         return tuple(f for f in self.features if f in architecture.features)
 
     def feature_string(self) -> str:
-        """Return the features as LLVM reads them beside the CPU name: "+avx2,-avx512f"."""
+        """Return the features as LLVM reads them after the CPU name: "+avx2,-avx512f"."""
         implied = implied_features(self.triple, self.cpu)
         off = sorted(implied.difference(self.features))
         return ",".join([*(f"+{f}" for f in self.features), *(f"-{f}" for f in off)])

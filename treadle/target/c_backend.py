@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from treadle.errors import InternalError, ToolchainError
-from treadle.expr.nodes import Instruction
+from treadle.expr.references import Instruction
 from treadle.loop.nodes import PrimFunc
 from treadle.lower.pipeline import c_source
 from treadle.passes import Pipeline

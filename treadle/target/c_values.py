@@ -16,8 +16,8 @@ import numpy as np
 
 from treadle.dtype import INDEX, bits, is_float, is_integer, is_unsigned
 from treadle.errors import InternalError
-from treadle.expr import nodes as ex
 from treadle.expr.nodes import Apply, Binary, Call, Cast, Const, Expr, Load, Select, Var
+from treadle.expr.traversal import walk
 from treadle.loop.nodes import Buffer
 from treadle.target.c_helpers import c_type, short_name
 from treadle.target.llvm_builder import float_bits
@@ -87,7 +87,7 @@ class Values:
         """Return C expressions for the operands of one statement; appends what they need first."""
         self._uses = Counter(roots)
         seen: set[Expr] = set()
-        for node in (n for root in roots for n in ex.walk(root)):
+        for node in (n for root in roots for n in walk(root)):
             if node not in seen:
                 seen.add(node)
                 self._uses.update(node.children)

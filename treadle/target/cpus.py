@@ -129,7 +129,7 @@ _OTHER_FEATURES: Mapping[str, str] = {
 
 
 _META = frozenset({"avx10.1"})
-"""Names that stand for other features and for nothing besides (with v8a, v8.1a, ...)."""
+"""Names that stand for other features and for nothing else (with v8a, v8.1a, ...)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,9 +130,9 @@ def _cgroup_cores(path: Path) -> int | None:
 def _machine(triple: str, cpu: str) -> Machine:
     """Return the CPU's row with the sizes of caches that the system tells."""
     told, row = cache_bytes(), machine_of(triple, cpu)
-    near, middle, last = row.caches
+    first, middle, last = row.caches
     part = told.get(2, middle.bytes) // middle.shared_by
-    return row.with_sizes(CacheSizes(told.get(1, near.bytes), part, told.get(3, last.bytes)))
+    return row.with_sizes(CacheSizes(told.get(1, first.bytes), part, told.get(3, last.bytes)))
 
 
 def cache_bytes(root: Path = _CACHES) -> dict[int, int]:

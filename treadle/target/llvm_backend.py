@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-from treadle.expr.nodes import Instruction
+from treadle.expr.references import Instruction
 from treadle.loop.nodes import PrimFunc
 from treadle.lower.pipeline import lowering
 from treadle.passes import Pipeline

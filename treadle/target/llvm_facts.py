@@ -7,6 +7,8 @@ from treadle.dtype import is_integer
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var
+from treadle.expr.traversal import leaves, walk
+from treadle.expr.vocabulary import BinaryOp
 from treadle.loop.nodes import (
     Allocate,
     Buffer,
@@ -45,12 +47,12 @@ class Facts:
 
     def __init__(self) -> None:
         self._hazards: dict[Expr, bool] = {}
-        self._reads: dict[Expr, frozenset[int]] = {}
+        self._reads: dict[frozenset[object], frozenset[int]] = {}
 
     def has_hazard(self, e: Expr) -> bool:
         """True when evaluating `e` needlessly could trap: it loads, or divides integers."""
         if e not in self._hazards:
-            for node in ex.walk(e):
+            for node in walk(e):
                 if node not in self._hazards:
                     known = any(self._hazards[c] for c in node.children)
                     self._hazards[node] = known or _is_hazard(node)
@@ -58,15 +60,12 @@ class Facts:
 
     def reads(self, e: Expr) -> frozenset[int]:
         """Return the ids of the buffers that `e` reads."""
-        if e not in self._reads:
-            for node in ex.walk(e):
-                if node not in self._reads:
-                    self._reads[node] = self._node_reads(node)
-        return self._reads[e]
-
-    def _node_reads(self, node: Expr) -> frozenset[int]:
-        below = frozenset().union(*(self._reads[c] for c in node.children))
-        return below | {id(node.source)} if isinstance(node, Load) else below
+        inside = leaves(e)
+        found = self._reads.get(inside)
+        if found is None:
+            found = frozenset(id(leaf) for leaf in inside if not isinstance(leaf, Var))
+            self._reads[inside] = found
+        return found
 
 
 def _is_hazard(node: Expr) -> bool:
@@ -108,7 +107,7 @@ def captures(stmt: Stmt) -> tuple[list[Buffer], list[Var]]:
     variables: dict[Var, None] = {}
     inner_buffers: set[int] = set()
     inner_vars: set[Var] = set()
-    seen: set[Expr] = set()
+    seen: set[object] = set()
     for s in walk_stmts(stmt):
         if isinstance(s, Allocate) and s.buffer.scope != "workspace":
             inner_buffers.add(id(s.buffer))
@@ -117,13 +116,14 @@ def captures(stmt: Stmt) -> tuple[list[Buffer], list[Var]]:
         if isinstance(s, (Store, Prefetch)):
             buffers.setdefault(id(s.buffer), s.buffer)
         for root in stmt_exprs(s):
-            for node in ex.walk(root) if root not in seen else ():
+            inside = leaves(root)
+            for node in walk(root) if not inside <= seen else ():
                 if isinstance(node, Load):
                     source = buffer_of(node.source)
                     buffers.setdefault(id(source), source)
                 elif isinstance(node, Var):
                     variables.setdefault(node)
-            seen.add(root)
+            seen |= inside
     outer = [b for key, b in buffers.items() if key not in inner_buffers]
     return outer, [v for v in variables if v not in inner_vars]
 
@@ -148,7 +148,7 @@ def linear_parts(index: Expr) -> tuple[Expr, Expr] | None:
     return _fold(index.op, a[0], b[0]), _fold(index.op, a[1], b[1])
 
 
-def _fold(op: ex.BinaryOp, a: Expr, b: Expr) -> Expr:
+def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr:
     x, y = ex.int_value(a), ex.int_value(b)
     if x is not None and y is not None:
         return Const.of(x + y if op == "add" else x - y if op == "sub" else x * y)

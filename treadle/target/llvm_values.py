@@ -119,7 +119,6 @@ class Values:
 
     def value(self, root: Expr) -> str:
         """Return the register or constant that holds `root`, emitting what is missing."""
-        self.facts.reads(root)  # fills in all nodes below at once
         stack = [root]
         while stack:
             e = stack[-1]

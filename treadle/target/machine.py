@@ -23,7 +23,7 @@ multiply-add."""
 class Cache:
     """A level of cache: bytes, what one core reads a cycle, how many cores share it.
 
-    The rate is what a core reads beside its arithmetic while the other cores read too, not the
+    The rate is what a core reads during its arithmetic while the other cores read too, not the
     width of the path.
     """
 
@@ -90,14 +90,14 @@ class Machine:
     @property
     def sizes(self) -> CacheSizes:
         """The sizes of the caches as schedules count them."""
-        near, middle, last = self.caches
-        return CacheSizes(near.bytes, middle.part, last.bytes)
+        first, middle, last = self.caches
+        return CacheSizes(first.bytes, middle.part, last.bytes)
 
     def with_sizes(self, sizes: CacheSizes) -> Machine:
         """Return this machine with caches of other sizes, shared by as many cores."""
-        near, middle, last = self.caches
+        first, middle, last = self.caches
         caches = (
-            replace(near, bytes=sizes.l1),
+            replace(first, bytes=sizes.l1),
             replace(middle, bytes=sizes.l2 * middle.shared_by),
             replace(last, bytes=sizes.l3),
         )

@@ -29,6 +29,6 @@ class Family:
     sources: Sources
 
 
-def two_levels(near: Cache, last: Cache) -> Caches:
+def two_levels(first: Cache, last: Cache) -> Caches:
     """Return the caches of a machine whose second level is its last."""
-    return near, last, last
+    return first, last, last

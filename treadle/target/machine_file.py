@@ -9,10 +9,10 @@ Facts are written as the options of a target string are; what is left out is the
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from treadle.errors import TargetError
+from treadle.files import replacing
 from treadle.target.machine import Machine
 from treadle.target.machine_options import FACTS, OPTIONS, with_options
 
@@ -22,18 +22,14 @@ _HINT = "write one by: treadle doctor --measure --save FILE"
 
 
 def save_machine(path: Path, machine: Machine, name: str, source: str) -> None:
-    """Write the facts of a machine to a file, in one step."""
+    """Write the facts of a machine to a file, in one step.
+
+    Raises: UsageError where the system refuses.
+    """
     facts = {fact.option: fact.write(fact.get(machine)) for fact in FACTS}
     record = {"format": _FORMAT, "name": name, "source": source, "facts": facts}
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise TargetError(
-            f"the facts of the machine cannot be written: {error.strerror}", at=str(path)
-        ) from error
+    with replacing(path) as file:
+        file.write((json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read_machine(path: Path, row: Machine) -> Machine:

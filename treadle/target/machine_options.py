@@ -67,8 +67,8 @@ def _rate_text(rate: float) -> str:
 
 def _three(read: Callable[[str], T]) -> Callable[[str], tuple[T, T, T]]:
     def read_three(text: str) -> tuple[T, T, T]:
-        near, middle, last = map(read, text.split(","))
-        return near, middle, last
+        first, middle, last = map(read, text.split(","))
+        return first, middle, last
 
     return read_three
 
@@ -80,8 +80,8 @@ def _joined(write: Callable[[Any], str]) -> Callable[[Any], str]:
 def _put_in_caches(name: str) -> Callable[[Machine, Any], Machine]:
     def put(machine: Machine, values: Any) -> Machine:
         pairs = zip(machine.caches, values, strict=True)
-        near, middle, last = (replace(c, **{name: value}) for c, value in pairs)
-        return replace(machine, caches=(near, middle, last))
+        first, middle, last = (replace(c, **{name: value}) for c, value in pairs)
+        return replace(machine, caches=(first, middle, last))
 
     return put
 

@@ -11,7 +11,7 @@ by the width of its vectors where it has not; their source then says "estimated"
 from __future__ import annotations
 
 from treadle.target.cpus import architecture_of
-from treadle.target.machine import CacheSizes, Machine
+from treadle.target.machine import Machine
 from treadle.target.machine_family import Family
 from treadle.target.machine_rows_arm import ARM, GENERIC_ARM
 from treadle.target.machine_rows_riscv import GENERIC_RISCV, RISCV
@@ -38,8 +38,3 @@ def machine_of(triple: str, cpu: str) -> Machine:
     """Return the facts schedules count on for a CPU; those of a generic x86-64 for none known."""
     family = family_of(triple, cpu)
     return GENERIC_X86.machine if family is None else family.machine
-
-
-def cache_sizes_of(triple: str, cpu: str) -> CacheSizes:
-    """Return the caches schedules count on for a CPU."""
-    return machine_of(triple, cpu).sizes

@@ -87,7 +87,7 @@ ARM = (
         Sources(
             "estimated: two units of 64 bits, results after 8 cycles, one load of 64 bits",
             f"Arm Cortex-A53 {_MANUAL} (DDI 0500); sizes of the BCM2837",
-            "estimated: a narrow memory beside a slow clock",
+            "estimated: a narrow memory and a slow clock",
         ),
     ),
     Family(
@@ -102,7 +102,7 @@ ARM = (
         Sources(
             f"Arm Cortex-A55 {_GUIDE} (EPM128372): two units of 64 bits, a load of 64 bits",
             f"Arm Cortex-A55 {_MANUAL} (100442); sizes of the RK3588",
-            "estimated: a narrow memory beside a slow clock",
+            "estimated: a narrow memory and a slow clock",
         ),
     ),
     Family(
@@ -112,7 +112,7 @@ ARM = (
         Sources(
             f"Arm Cortex-A72 {_GUIDE} (UAN 0016); eight float32 operations a cycle",
             f"Arm Cortex-A72 {_MANUAL} (100095); sizes of the BCM2711",
-            "estimated: a narrow memory beside a slow clock",
+            "estimated: a narrow memory and a slow clock",
         ),
     ),
     Family(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from treadle.target.machine import Cache, K, M, Machine
 from treadle.target.machine_family import Family, Sources, two_levels
 
-_RATES = "estimated: a narrow memory beside a slow clock"
+_RATES = "estimated: a narrow memory and a slow clock"
 
 _U74 = Machine(
     fma_units=1,

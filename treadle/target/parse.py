@@ -38,7 +38,6 @@ _FLAGS = {
 }
 """Options of TVM v0.8 that may stand without a value, and what they ask for: it is not made yet."""
 
-_IGNORED = frozenset({"keys", "device", "model", "libs", "tag", *_FLAGS})
 _MOST_CORES = 4096
 _DEFAULT_CORES = 4
 _LOADABLE_HINT = "compile for Linux on x86_64, aarch64 or riscv64, as in -mtriple=aarch64-linux-gnu"

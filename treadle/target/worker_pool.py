@@ -51,7 +51,7 @@ class Worker:
     received: bytearray = field(default_factory=bytearray)
 
     @staticmethod
-    def start() -> Worker:
+    def start(*, in_own_session: bool = True) -> Worker:
         errors = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
         process = subprocess.Popen(
             [sys.executable, str(_PROGRAM)],
@@ -59,7 +59,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=errors,
             # Ctrl-C goes to this process, which ends the workers.
-            start_new_session=True,
+            start_new_session=in_own_session,
         )
         return Worker(process, errors)
 
@@ -132,6 +132,7 @@ class Pool:
         self._lock = threading.Lock()
         self.idle: list[Worker] = []
         self.all: set[Worker] = set()
+        self.has_own_sessions = True
         atexit.register(self.close)
 
     def grow(self, count: int) -> None:
@@ -170,7 +171,7 @@ class Pool:
         worker.stop(kill=True)
 
     def _start(self) -> Worker:
-        worker = Worker.start()
+        worker = Worker.start(in_own_session=self.has_own_sessions)
         self.all.add(worker)
         return worker
 

@@ -113,9 +113,15 @@ def shut_down() -> None:
     pool().close()
 
 
+def start_anew() -> None:
+    """Forget the workers in a process that was forked; those it starts are of its process group."""
+    pool.cache_clear()
+    pool().has_own_sessions = False
+
+
 @cache
 def compiler_version() -> str:
-    """Return what, beside the IR, decides the object code."""
+    """Return what, in addition to the IR, decides the object code."""
     major, minor, patch = llvm.llvm_version_info
     return f"llvm {major}.{minor}.{patch}, llvmlite {llvmlite.__version__}, pipeline {_PIPELINE}"
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensor expressions and schedules: what is computed, and how its loops run.
 
-This package re-exports the language: `from treadle import te` is how users write kernels.
+This package re-exports the language: `from treadle import te` is how users write kernels, and
+Treadle its operators.
 """
 
-from treadle.te.operations import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
+from treadle.te.operations import KEPT, ComputeOp, ExternOp, IterVar, PlaceholderOp, Reduce, Tensor
 from treadle.te.reductions import comm_reducer, max, min, prod, sum
-from treadle.te.schedule import Schedule, Stage, create_schedule
+from treadle.te.schedule import Schedule, create_schedule
+from treadle.te.stage import Stage
 from treadle.te.steps import Step, steps_from_json
 from treadle.te.tensor import (
     abs,
@@ -20,6 +22,7 @@ from treadle.te.tensor import (
     atanh,
     ceil,
     compute,
+    compute_one,
     const,
     cos,
     cosh,
@@ -40,6 +43,7 @@ from treadle.te.tensor import (
     log2,
     max_value,
     min_value,
+    normal_cdf,
     placeholder,
     power,
     reduce_axis,
@@ -49,6 +53,7 @@ from treadle.te.tensor import (
     sin,
     sinh,
     size_var,
+    softplus,
     sqrt,
     tan,
     tanh,
@@ -60,12 +65,12 @@ from treadle.te.tensor import (
 )
 
 __all__ = [
-    "ComputeOp", "ExternOp", "IterVar", "PlaceholderOp", "Schedule", "Stage", "Step", "Tensor",
-    "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "ceil",
-    "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "erf", "exp", "expm1",
-    "extern", "floor", "floordiv", "floormod", "fma", "fmod", "if_then_else", "isinf", "isnan",
-    "log", "log1p", "log2", "max", "max_value", "min", "min_value", "placeholder", "power",
-    "prod", "reduce_axis", "round", "rsqrt", "sigmoid", "sin", "sinh", "size_var", "sqrt",
-    "steps_from_json", "sum", "tan", "tanh", "thread_axis", "trunc", "truncdiv", "truncmod",
-    "var",
+    "KEPT", "ComputeOp", "ExternOp", "IterVar", "PlaceholderOp", "Reduce", "Schedule", "Stage",
+    "Step", "Tensor", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh",
+    "ceil", "comm_reducer", "compute", "compute_one", "const", "cos", "cosh", "create_schedule",
+    "erf", "exp", "expm1", "extern", "floor", "floordiv", "floormod", "fma", "fmod",
+    "if_then_else", "isinf", "isnan", "log", "log1p", "log2", "max", "max_value", "min",
+    "min_value", "normal_cdf", "placeholder", "power", "prod", "reduce_axis", "round", "rsqrt",
+    "sigmoid", "sin", "sinh", "size_var", "softplus", "sqrt", "steps_from_json", "sum", "tan",
+    "tanh", "thread_axis", "trunc", "truncdiv", "truncmod", "var",
 ]  # fmt: skip

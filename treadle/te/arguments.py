@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from treadle import dtype as dt
 from treadle.errors import TreadleError
 from treadle.expr.fold import fold_binary
-from treadle.expr.nodes import Binary, Const, Expr, ExprLike, convert, rewrite
+from treadle.expr.nodes import Binary, Const, Expr, ExprLike, convert
+from treadle.expr.traversal import rewrite
 from treadle.te.loops import Tiles
 from treadle.te.operations import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
 from treadle.te.steps import Plain

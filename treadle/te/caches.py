@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from treadle.expr import nodes as ex
+from treadle.expr.conditions import all_of
 from treadle.expr.nodes import Const, Expr, int_value
+from treadle.expr.traversal import rewrite, substitute
 from treadle.te.loops import Scope, Split, root_values
 from treadle.te.operations import ComputeOp, IterVar, Reduce, Tensor
 from treadle.te.stage import Stage
@@ -57,7 +59,7 @@ def _redirected(
         is_source = reader.schedule[e.source] is source and e.source.value_index == index
         return ex.load(to, e.indices) if is_source else None
 
-    body = tuple(ex.rewrite(b, rule) for b in op.body)
+    body = tuple(rewrite(b, rule) for b in op.body)
     if all(a is b for a, b in zip(body, op.body, strict=True)):
         raise reader.error(f"cache_read: it does not read {source.name}")
     return op, ComputeOp(op.name, op.axis, body, op.tag, op.attrs)
@@ -87,8 +89,8 @@ def rfactor(stage: Stage, tensor: Tensor, axis: IterVar, factor_axis: int) -> Te
 
 def _substitute(body: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
     if not isinstance(body, Reduce):
-        return ex.substitute(body, mapping)
-    return body.with_children(tuple(ex.substitute(c, mapping) for c in body.children))
+        return substitute(body, mapping)
+    return body.with_children(tuple(substitute(c, mapping) for c in body.children))
 
 
 def _partial_op(stage: Stage, op: ComputeOp, axis: IterVar, factor_axis: int) -> ComputeOp:
@@ -108,10 +110,10 @@ def _partial_op(stage: Stage, op: ComputeOp, axis: IterVar, factor_axis: int) ->
     bodies: list[Expr] = []
     for b in op.body:
         assert isinstance(b, Reduce)
-        sources = tuple(ex.substitute(s, mapping) for s in b.sources)
-        condition = ex.all_of([*guards, ex.substitute(b.condition, mapping)])
+        sources = tuple(substitute(s, mapping) for s in b.sources)
+        condition = all_of([*guards, substitute(b.condition, mapping)])
         if not guards:
-            condition = ex.substitute(b.condition, mapping)
+            condition = substitute(b.condition, mapping)
         if fresh:
             axes = tuple(fresh.values())
             bodies.append(Reduce(b.combiner, sources, axes, condition, b.index, b.dtype))

@@ -19,6 +19,7 @@ from treadle.dtype import check_dtype
 from treadle.errors import ScheduleError, UsageError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, int_value
+from treadle.expr.traversal import rewrite, substitute
 from treadle.te.operations import ComputeOp, IterVar, Reduce, Tensor
 from treadle.te.tensor import placeholder
 
@@ -162,7 +163,7 @@ class Intrinsic:
         body = self.body
         assert isinstance(body, Reduce)
         ranges = [range(int_value(a.extent) or 0) for a in body.axes]
-        return [ex.substitute(body.sources[0], _at(body.axes, point)) for point in product(*ranges)]
+        return [substitute(body.sources[0], _at(body.axes, point)) for point in product(*ranges)]
 
     # -- as an instruction of machines
 
@@ -201,7 +202,7 @@ def _placed(e: Expr, elements: Mapping[Tensor, Sequence[Expr]]) -> Expr:
             return None
         return _element(elements[n.source], n.indices[0])
 
-    return ex.rewrite(e, rule)
+    return rewrite(e, rule)
 
 
 def _element(values: Sequence[Expr], index: Expr) -> Expr:

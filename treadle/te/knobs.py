@@ -137,7 +137,7 @@ class Knob:
 
     @property
     def next_best(self) -> int | None:
-        """The place of the candidate that is the cheapest beside the value; None if there is none.
+        """The place of the cheapest candidate other than the value; None if there is none.
 
         Of equal ones the first.
         """
@@ -315,12 +315,16 @@ class Space:
         return math.prod(len(k.candidates) for k in self.knobs())
 
     def __iter__(self) -> Iterator[Config]:
+        return (Config(tuple((k.name, k.value) for k in made)) for made in self.runs())
+
+    def runs(self) -> Iterator[tuple[Knob, ...]]:
+        """Yield the choices of every configuration, in the order of iteration."""
         pending = [DEFAULTS]
         while pending:
             start = pending.pop()
             made = self.knobs(start)
             path = [(k.name, k.value) for k in made]
-            yield Config(tuple(path))
+            yield made
             for depth in range(len(start.values), len(made)):
                 knob = made[depth]
                 others = [c for i, c in enumerate(knob.candidates) if i != knob.chosen]

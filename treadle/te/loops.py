@@ -176,7 +176,7 @@ def root_values(
                     guards.append(values[r.parent] < extents[r.parent])
         elif r.fused in values:
             both = values[r.fused]
-            if int_value(extents[r.outer]) == 1:  # told here: an open inner extent hides it
+            if int_value(extents[r.outer]) == 1:  # told here: a symbolic inner extent hides it
                 values[r.outer], values[r.inner] = Const.of(0, both.dtype), both
                 continue
             values[r.outer] = both // extents[r.inner]

@@ -11,6 +11,7 @@ from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, convert
+from treadle.expr.traversal import substitute, walk
 
 AxisKind = Literal["data", "reduce", "thread"]
 
@@ -56,7 +57,7 @@ class Combiner:
     def combine(self, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
         """Return the combination of two tuples of values."""
         mapping: dict[Expr, Expr] = dict(zip(self.lhs + self.rhs, (*a, *b), strict=True))
-        return tuple(nodes.substitute(r, mapping) for r in self.results)
+        return tuple(substitute(r, mapping) for r in self.results)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -208,7 +209,7 @@ def read_tensors(body: Iterable[Expr]) -> tuple[Tensor, ...]:
     """Return the distinct tensors that expressions read, in order of first use."""
     found: dict[Tensor, None] = {}
     for e in body:
-        for n in nodes.walk(e):
+        for n in walk(e):
             if isinstance(n, nodes.Load) and isinstance(n.source, Tensor):
                 found.setdefault(n.source)
     return tuple(found)

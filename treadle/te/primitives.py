@@ -13,7 +13,8 @@ from itertools import pairwise
 from treadle.expr import nodes as ex
 from treadle.expr.bounds import prove
 from treadle.expr.intervals import Interval
-from treadle.expr.nodes import Const, Expr, free_vars, int_value
+from treadle.expr.nodes import Const, Expr, int_value
+from treadle.expr.traversal import free_vars, walk
 from treadle.te.arguments import (
     AXES,
     AXIS,
@@ -239,7 +240,7 @@ def _skip_outside(
     reads = {
         n.indices[dim]: None
         for b in body
-        for n in ex.walk(b)
+        for n in walk(b)
         if isinstance(n, ex.Load)
         and isinstance(n.source, Tensor)
         and schedule[n.source] is made_by

@@ -12,6 +12,7 @@ from treadle.expr.affine import decompose
 from treadle.expr.bounds import Bounds, Ranges, assume, prove
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var
+from treadle.expr.traversal import free_vars, walk
 
 
 class Axis(Protocol):
@@ -32,7 +33,7 @@ def check_reads(name: str, axes: Sequence[Axis], body: Iterable[Expr]) -> None:
     select guards are not looked at, nor reads of an empty tensor over axes that may be empty, too.
     """
     may_be_empty = any(nodes.int_value(a.extent) is None for a in axes)
-    ranges: Ranges = {v: Interval(0, None) for a in axes for v in nodes.free_vars(a.extent)}
+    ranges: Ranges = {v: Interval(0, None) for a in axes for v in free_vars(a.extent)}
     for axis in axes:
         if nodes.int_value(axis.extent) is not None and prove(axis.extent <= 0, ranges):
             return
@@ -87,7 +88,7 @@ def _reached(index: Expr, axes: Sequence[Axis]) -> tuple[Expr, Expr] | None:
     for atom, factor in affine.terms.items():
         axis = own.get(atom)
         if axis is None:
-            if any(n in own or isinstance(n, nodes.Load) for n in nodes.walk(atom)):
+            if any(n in own or isinstance(n, nodes.Load) for n in walk(atom)):
                 return None
             low, high = low + atom * factor, high + atom * factor
             continue

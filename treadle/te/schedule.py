@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from treadle.errors import ScheduleError, TreadleError
-from treadle.expr import nodes as ex
 from treadle.expr.nodes import Expr, Var
+from treadle.expr.traversal import free_vars
 from treadle.te.loops import Scope
 from treadle.te.operations import (
     ComputeOp,
@@ -245,7 +245,7 @@ def _size_vars(outputs: Sequence[Operation]) -> dict[Var, None]:
         if isinstance(op, ComputeOp):
             parts += [e for a in op.reduce_axis for e in (a.start, a.extent)]
             parts += op.body
-        found |= {v: None for e in parts for v in ex.free_vars(e) if type(v) is Var}
+        found |= {v: None for e in parts for v in free_vars(e) if type(v) is Var}
     return found
 
 
@@ -268,6 +268,3 @@ def create_schedule(ops: Operation | Tensor | Sequence[Operation | Tensor]) -> S
     """Return the default schedule of operations: every stage at root, loops as declared."""
     items = ops if isinstance(ops, Sequence) else [ops]
     return Schedule([o.op if isinstance(o, Tensor) else o for o in items])
-
-
-__all__ = ["Schedule", "Stage", "create_schedule"]

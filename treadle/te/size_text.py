@@ -16,11 +16,13 @@ from treadle import dtype as dt
 from treadle.errors import ScheduleError, TreadleError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, ExprLike, Var
+from treadle.expr.traversal import free_vars, walk
+from treadle.expr.vocabulary import BinaryOp
 
 LONGEST = 2000
 """Characters of an expression; longer ones are neither written nor read."""
 
-_SYMBOLS: dict[ex.BinaryOp, str] = {
+_SYMBOLS: dict[BinaryOp, str] = {
     "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%",
     "bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>", "and": "&", "or": "|",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -29,7 +31,7 @@ _DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint
 _FUNCTIONS: dict[str, Callable[[ExprLike, ExprLike], Expr]] = {
     "min": ex.minimum, "max": ex.maximum, "truncdiv": ex.truncdiv, "truncmod": ex.truncmod,
 }  # fmt: skip
-_OPERATORS: dict[type[ast.AST], ex.BinaryOp] = {
+_OPERATORS: dict[type[ast.AST], BinaryOp] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "floordiv",
     ast.Mod: "floormod", ast.BitXor: "bitxor", ast.LShift: "shl", ast.RShift: "shr",
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
@@ -69,7 +71,7 @@ class Sizes:
 
     def text(self, e: Expr) -> str:
         """Return an expression as text; sizes that have no name are given one."""
-        self.add(v for v in ex.free_vars(e) if type(v) is Var)
+        self.add(v for v in free_vars(e) if type(v) is Var)
         return size_text(e, self.names)
 
     def parsed(self, text: str) -> Expr:
@@ -93,7 +95,7 @@ def size_text(e: Expr, names: Mapping[Var, str]) -> str:
     Raises: ScheduleError where it holds anything that no size is made of, or is too long.
     """
     texts: dict[Expr, str] = {}
-    for n in ex.walk(e):
+    for n in walk(e):
         texts[n] = _node_text(n, texts, names)
         if len(texts[n]) > LONGEST:
             raise ScheduleError(f"the expression {texts[n][:60]}... is too long to be written down")
@@ -177,8 +179,8 @@ class _Reader:
         a, b = self.read(left), self.read(right)
         if isinstance(op, (ast.BitAnd, ast.BitOr)):
             is_logic = ex.convert(a).dtype == "bool"
-            names: tuple[ex.BinaryOp, ex.BinaryOp] = ("and", "or")
-            bitwise: tuple[ex.BinaryOp, ex.BinaryOp] = ("bitand", "bitor")
+            names: tuple[BinaryOp, BinaryOp] = ("and", "or")
+            bitwise: tuple[BinaryOp, BinaryOp] = ("bitand", "bitor")
             return ex.binary((names if is_logic else bitwise)[isinstance(op, ast.BitOr)], a, b)
         kind = _OPERATORS.get(type(op))
         if kind is None:

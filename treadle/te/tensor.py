@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The language of tensor expressions in one namespace: what operators are written in.
-
-Tensors are declared here, and the functions used inside of them; `te.operations` has the classes,
-`te.reductions` the reductions.
-"""
+"""Declaring tensors and axes, and the scalar functions used inside of them."""
 
 from __future__ import annotations
 
@@ -13,22 +9,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
+from treadle.expr.conditions import all_of, any_of
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, convert
+from treadle.expr.traversal import walk
 from treadle.te.operations import (
-    KEPT,
     BuildFn,
-    Combiner,
     ComputeOp,
     ExternOp,
     IterVar,
-    Operation,
     PlaceholderOp,
     Reduce,
     Tensor,
-    read_tensors,
 )
 from treadle.te.reads import check_reads
-from treadle.te.reductions import comm_reducer, max, min, prod, sum
 from treadle.te.shapes import Shape, as_shape, axis_names
 
 
@@ -167,7 +160,7 @@ def _always_evaluated(body: Iterable[Expr]) -> list[Expr]:
 
 
 def _check_body(body: Expr, name: str) -> Expr:
-    for n in nodes.walk(body):
+    for n in walk(body):
         if isinstance(n, Reduce) and n is not body:
             raise TypeMismatch(
                 f"the reduction inside {name} is not the whole body",
@@ -183,12 +176,12 @@ def if_then_else(cond: ExprLike, t: ExprLike, f: ExprLike) -> Expr:
 
 def all(*args: Expr) -> Expr:
     """Return the conjunction of conditions."""
-    return nodes.all_of(args)
+    return all_of(args)
 
 
 def any(*args: Expr) -> Expr:
     """Return the disjunction of conditions."""
-    return nodes.any_of(args)
+    return any_of(args)
 
 
 def min_value(dtype: str) -> Expr:
@@ -254,73 +247,3 @@ def floormod(a: ExprLike, b: ExprLike) -> Expr:
 
 
 truncdiv, truncmod = nodes.truncdiv, nodes.truncmod
-
-__all__ = [
-    "KEPT",
-    "BuildFn",
-    "Combiner",
-    "ComputeOp",
-    "ExternOp",
-    "IterVar",
-    "Operation",
-    "PlaceholderOp",
-    "Reduce",
-    "Tensor",
-    "abs",
-    "acos",
-    "acosh",
-    "all",
-    "any",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "ceil",
-    "comm_reducer",
-    "compute",
-    "compute_one",
-    "const",
-    "cos",
-    "cosh",
-    "erf",
-    "exp",
-    "expm1",
-    "extern",
-    "floor",
-    "floordiv",
-    "floormod",
-    "fma",
-    "fmod",
-    "if_then_else",
-    "isinf",
-    "isnan",
-    "log",
-    "log1p",
-    "log2",
-    "max",
-    "max_value",
-    "min",
-    "min_value",
-    "normal_cdf",
-    "placeholder",
-    "power",
-    "prod",
-    "read_tensors",
-    "reduce_axis",
-    "round",
-    "rsqrt",
-    "sigmoid",
-    "sin",
-    "sinh",
-    "size_var",
-    "softplus",
-    "sqrt",
-    "sum",
-    "tan",
-    "tanh",
-    "thread_axis",
-    "trunc",
-    "truncdiv",
-    "truncmod",
-    "var",
-]  # fmt: skip

@@ -45,7 +45,7 @@ from treadle.frontend.builders.windows import Window, window_of
 from treadle.frontend.importer import ConverterTable, UnsupportedList, stamp_origin
 from treadle.graph.nodes import Constant, Function, Module, Node, Tuple, Var
 from treadle.graph.types import Dim, TensorType, tensor_type
-from treadle.ops import cumulative, elementwise, norm
+from treadle.ops import activation, cumulative, elementwise, norm
 
 Arguments = Sequence[Any]  # Any: nodes, numbers, lists, None
 Converter = Callable[..., "Node | Sequence[Node]"]
@@ -161,7 +161,7 @@ aten("_to_copy")(converted)
 
 @aten("gelu")
 def gelu(x: Node, approximate: str = "none") -> Node:
-    return elementwise.gelu(x, approximate=approximate)
+    return activation.gelu(x, approximate=approximate)
 
 
 @aten("pow")

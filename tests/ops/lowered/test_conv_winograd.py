@@ -12,6 +12,7 @@ from tests.target.kernel import native
 from treadle.build.compile import compile_model
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes as ex
+from treadle.expr.traversal import substitute
 from treadle.graph.nodes import Constant, Function, Module, Var
 from treadle.graph.types import TensorType
 from treadle.ops.conv import ConvAttrs, conv
@@ -40,7 +41,7 @@ def _matrix(forms: list[ex.Expr], symbols: list[ex.Var]) -> np.ndarray:
         values: dict[ex.Expr, ex.Expr] = {
             s: ex.Const.of(float(s is one), "float64") for s in symbols
         }
-        columns.append([_number(ex.substitute(f, values)) for f in forms])
+        columns.append([_number(substitute(f, values)) for f in forms])
     return np.array(columns).T
 
 

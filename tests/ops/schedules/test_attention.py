@@ -14,7 +14,7 @@ from treadle.graph.interpret import run as interpret
 from treadle.graph.nodes import Function, Var
 from treadle.graph.types import TensorType
 from treadle.ops.attention import attend
-from treadle.ops.movement import transpose
+from treadle.ops.reshaping import transpose
 from treadle.ops.schedules.attention import block_vectors, most_scores
 
 

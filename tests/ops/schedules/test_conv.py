@@ -7,6 +7,7 @@ import pytest
 
 from tests.ops.schedules.compiled import check, kernel_of
 from tests.targets import AVX512 as TARGET
+from treadle import te
 from treadle.build.kernel import Kernel
 from treadle.cost.registers import Taps, WindowTile
 from treadle.graph.nodes import Function, Var
@@ -15,9 +16,8 @@ from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv import rows_per_band
-from treadle.ops.schedules.tiles import best_window_tile
+from treadle.ops.schedules.tiles import pick_window_tile
 from treadle.te import schedule
-from treadle.te import tensor as te
 from treadle.te.knobs import Knobs
 
 
@@ -87,21 +87,21 @@ def test_tiles_are_smaller_where_that_skips_taps() -> None:
     taps = Taps(3, 17, before=12, gap=12)
     assert [taps.live(first, 1) for first in (0, 4, 5, 11, 12, 16)] == [2, 2, 1, 1, 2, 2]
     assert taps.live(0, 17) == 3
-    tile = best_window_tile(17, 17, 4, TARGET, taps=(taps, taps))
+    tile = pick_window_tile(Knobs(), 17, 17, 4, TARGET, taps=(taps, taps))
     assert (tile.high, tile.wide) in ((1, 5), (1, 6))
 
 
 def test_weights_that_leave_the_cache_are_read_for_more_places_at_once() -> None:
-    near = best_window_tile(10, 10, 32, TARGET, reduction=512)
-    far = best_window_tile(10, 10, 32, TARGET, reduction=9 * 2048)
-    assert near == best_window_tile(10, 10, 32, TARGET)
+    near = pick_window_tile(Knobs(), 10, 10, 32, TARGET, reduction=512)
+    far = pick_window_tile(Knobs(), 10, 10, 32, TARGET, reduction=9 * 2048)
+    assert near == pick_window_tile(Knobs(), 10, 10, 32, TARGET)
     assert far.vectors < near.vectors
     assert far.high * far.wide > near.high * near.wide
 
 
 def test_tiles_of_groups_leave_no_rest() -> None:
-    assert 5 % best_window_tile(14, 14, 5, TARGET, whole=True).vectors == 0
-    assert 6 % best_window_tile(7, 7, 6, TARGET, whole=True).vectors == 0
+    assert 5 % pick_window_tile(Knobs(), 14, 14, 5, TARGET, whole=True).vectors == 0
+    assert 6 % pick_window_tile(Knobs(), 7, 7, 6, TARGET, whole=True).vectors == 0
 
 
 @pytest.mark.parametrize("filters", [4, 6])

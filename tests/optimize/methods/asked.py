@@ -9,6 +9,7 @@ from tests.optimize.cases import function
 from treadle.graph.nodes import Call, Function, Var, topological
 from treadle.graph.operator import Operator
 from treadle.optimize.layout import choose_layouts
+from treadle.optimize.methods.method import NO_CHOICES, Choices
 from treadle.passes import Candidate, recorded_decisions
 from treadle.target.base import Target
 
@@ -38,11 +39,11 @@ class Asked:
         return self.candidates[method].reason
 
 
-def asked(call: Call, target: Target, choices: dict[str, str] | None = None) -> Asked:
+def asked(call: Call, target: Target, choices: Choices = NO_CHOICES) -> Asked:
     """Return what is said of the last call of a graph with all its parameters free."""
     params = [n for n in topological([call]) if isinstance(n, Var)]
     with recorded_decisions() as decisions:
-        made = choose_layouts(function(call, params=params), target, choices or {})
+        made = choose_layouts(function(call, params=params), target, choices)
     first = next(
         d for d in decisions if d.topic == "method" and d.candidates and d.origin == call.origin
     )

@@ -18,7 +18,7 @@ from treadle.ops.conv import conv
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.optimize.layout import choose_layouts
 from treadle.optimize.methods.convolution import ConvSite
-from treadle.optimize.methods.method import METHODS, Method, least_cycles, register
+from treadle.optimize.methods.method import METHODS, Choices, Method, least_cycles, register
 
 pytestmark = pytest.mark.tiny
 
@@ -107,14 +107,41 @@ def test_an_objection_is_asked_of_the_cheapest_alone() -> None:
     assert heard == ["c"]
 
 
+def test_what_is_asked_for_decides() -> None:
+    call = convolution()
+    wanted = Choices({call_text(call): "direct"}, {call_text(call): "plain"})
+    found = asked(call, AVX512, wanted)
+    assert (found.choice, found.reason) == ("direct", "it is asked for")
+    assert found.against("winograd-4") == "another is named"
+    assert found.call_of(conv2d_nchwc)
+    other = asked(convolution(strides=(2, 2)), AVX512, wanted)
+    assert other.choice == asked(convolution(strides=(2, 2)), AVX512).choice
+
+
 def test_a_record_decides() -> None:
     call = convolution()
-    found = asked(call, AVX512, {call_text(call): "direct"})
-    assert (found.choice, found.reason) == ("direct", "a record asks for it")
-    assert found.against("winograd-4") == "a record asks for another"
+    found = asked(call, AVX512, Choices(recorded={call_text(call): "direct"}))
+    assert (found.choice, found.reason) == ("direct", "from a record")
     assert found.call_of(conv2d_nchwc)
-    other = asked(convolution(strides=(2, 2)), AVX512, {call_text(call): "plain"})
-    assert other.choice != "plain"
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("winograd4", "no method 'winograd4' computes conv"),
+        ("strassen", "the method 'strassen' does not apply: it is for 1x1"),
+    ],
+)
+def test_a_record_that_does_not_fit_leaves_it_to_the_estimates(name: str, problem: str) -> None:
+    call = convolution()
+    told: list[tuple[str, str]] = []
+    choices = Choices(recorded={call_text(call): name}, on_unfit=lambda *said: told.append(said))
+    found = asked(call, AVX512, choices)
+    default = asked(convolution(), AVX512)
+    assert (found.choice, found.reason) == (default.choice, default.reason)
+    ((of, said),) = told
+    assert of == call_text(call)
+    assert problem in said
 
 
 def test_the_text_of_a_call_names_what_decides_and_no_values() -> None:
@@ -128,13 +155,13 @@ def test_the_text_of_a_call_names_what_decides_and_no_values() -> None:
     ("name", "problem", "hint"),
     [
         ("winograd4", "no method 'winograd4' computes conv", "did you mean 'winograd-4'?"),
-        ("strassen", "the method 'strassen' does not apply: it is for 1x1", "remove this record"),
+        ("strassen", "the method 'strassen' does not apply: it is for 1x1", "choose among "),
     ],
 )
-def test_a_record_that_does_not_fit_is_an_error(name: str, problem: str, hint: str) -> None:
+def test_a_method_that_is_asked_for_must_apply(name: str, problem: str, hint: str) -> None:
     call = convolution()
     with pytest.raises(ChoiceError) as error:
-        asked(call, AVX512, {call_text(call): name})
+        asked(call, AVX512, Choices({call_text(call): name}))
     assert problem in error.value.problem
     assert error.value.at == "node c"
     assert hint in error.value.hint
@@ -153,7 +180,7 @@ def test_estimates_make_no_node_of_the_new_graph() -> None:
     made = choose_layouts(
         function(call, params=[call.args[0]]),  # type: ignore[list-item]
         AVX512,
-        {call_text(call): "plain"},
+        Choices({call_text(call): "plain"}),
     )
     assert isinstance(made.body, Call)
     assert [a.type for a in made.body.args] == [a.type for a in call.args]

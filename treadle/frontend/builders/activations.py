@@ -10,6 +10,7 @@ from treadle.errors import ModelError
 from treadle.frontend.builders.basic import scalar_like
 from treadle.frontend.importer import did_you_mean
 from treadle.graph.nodes import Node
+from treadle.ops import activation as activation_ops
 from treadle.ops import elementwise
 
 Activation: TypeAlias = Callable[[Node], Node]
@@ -31,14 +32,14 @@ _FUNCTIONS: Mapping[
     "relu": (lambda x, a, b: elementwise.relu(x), None, None),
     "tanh": (lambda x, a, b: elementwise.tanh(x), None, None),
     "sigmoid": (lambda x, a, b: elementwise.sigmoid(x), None, None),
-    "softsign": (lambda x, a, b: elementwise.softsign(x), None, None),
-    "softplus": (lambda x, a, b: elementwise.softplus(x), None, None),
-    "leakyrelu": (lambda x, a, b: elementwise.leaky_relu(x, alpha=a), 0.01, None),
-    "thresholdedrelu": (lambda x, a, b: elementwise.thresholded_relu(x, alpha=a), 1.0, None),
-    "elu": (lambda x, a, b: elementwise.elu(x, alpha=a), 1.0, None),
+    "softsign": (lambda x, a, b: activation_ops.softsign(x), None, None),
+    "softplus": (lambda x, a, b: activation_ops.softplus(x), None, None),
+    "leakyrelu": (lambda x, a, b: activation_ops.leaky_relu(x, alpha=a), 0.01, None),
+    "thresholdedrelu": (lambda x, a, b: activation_ops.thresholded_relu(x, alpha=a), 1.0, None),
+    "elu": (lambda x, a, b: activation_ops.elu(x, alpha=a), 1.0, None),
     "affine": (_affine, 1.0, 0.0),
     "scaledtanh": (_scaled_tanh, 1.0, 1.0),
-    "hardsigmoid": (lambda x, a, b: elementwise.hard_sigmoid(x, alpha=a, beta=b), 0.2, 0.5),
+    "hardsigmoid": (lambda x, a, b: activation_ops.hard_sigmoid(x, alpha=a, beta=b), 0.2, 0.5),
 }
 """Function, default alpha and default beta (None: it takes none), by name in lower case."""
 

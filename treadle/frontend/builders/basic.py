@@ -17,12 +17,11 @@ from treadle.graph.types import (
     Dim,
     TensorType,
     as_dim,
-    broadcast_shapes,
     known_sizes,
     normal_size,
     tensor_type,
 )
-from treadle.ops import elementwise, movement, narrow, sizes
+from treadle.ops import elementwise, low_precision, movement, reshaping, sizes
 
 
 def scalar_like(value: float, x: Node) -> Constant:
@@ -68,7 +67,7 @@ def reshaped(x: Node, shape: Sequence[Dim]) -> Node:
         return Constant(x.value.reshape(known), TensorType(target, x.type.dtype), x.origin)
     if tensor_type(x.type).shape == target:
         return x
-    return movement.reshape(x, shape=target)
+    return reshaping.reshape(x, shape=target)
 
 
 def counted(size: Dim, start: Dim = 0) -> Node:
@@ -95,7 +94,7 @@ def known_width(x: Node) -> int:
 def broadcast(x: Node, shape: Sequence[Dim]) -> Node:
     """Return `x` broadcast to exactly `shape`; itself where it has it."""
     target = tuple(as_dim(d) for d in shape)
-    return x if dims_of(x) == target else movement.broadcast_to(x, shape=target)
+    return x if dims_of(x) == target else reshaping.broadcast_to(x, shape=target)
 
 
 def operands(*values: Node) -> tuple[Node, ...]:
@@ -126,26 +125,28 @@ def stretched(x: Node, whole: Sequence[Dim]) -> Node:
 def converted(x: Node, dtype: str, saturate: bool = True, round_mode: str = "up") -> Node:
     """Return `x` with elements of type `dtype`; itself where they are.
 
-    `saturate` and `round_mode` are for narrow floats (see `treadle.ops.narrow`).
+    `saturate` and `round_mode` are for narrow floats (see `treadle.ops.low_precision`).
     """
     source = tensor_type(x.type).dtype
     if source == dtype:
         return x
     if dt.is_narrow(source):
-        return converted(narrow.widen(x), dtype, saturate, round_mode)
+        return converted(low_precision.widen(x), dtype, saturate, round_mode)
     if not dt.is_narrow(dtype):
         return elementwise.cast(x, dtype=dtype)
     wide = "int32"
-    if dtype in narrow.NARROW_FLOATS:
+    if dtype in low_precision.NARROW_FLOATS:
         is_exact = source == "bool" or dt.bits(source) < 32 or source == "float32"
         wide = "float32" if is_exact else "float64"
-    return narrow.narrow(converted(x, wide), dtype=dtype, saturate=saturate, round_mode=round_mode)
+    return low_precision.narrow(
+        converted(x, wide), dtype=dtype, saturate=saturate, round_mode=round_mode
+    )
 
 
 def transposed(x: Node, perm: Sequence[int]) -> Node:
     """Return `x` with permuted axes; itself where nothing moves."""
     axes = tuple(perm)
-    return x if axes == tuple(range(len(axes))) else movement.transpose(x, perm=axes)
+    return x if axes == tuple(range(len(axes))) else reshaping.transpose(x, perm=axes)
 
 
 def per_channel(x: Node, data: Node) -> Node:
@@ -164,8 +165,3 @@ def in_float32(x: Node) -> tuple[Node, str]:
     dtype = tensor_type(x.type).dtype
     wide = converted(x, "float32") if dt.is_float(dtype) and dt.bits(dtype) == 16 else x
     return wide, dtype
-
-
-def broadcast_all(values: Sequence[Node]) -> tuple[Dim, ...]:
-    """Return the shape that all `values` broadcast to."""
-    return broadcast_shapes(*(dims_of(v) for v in values))

@@ -20,7 +20,7 @@ from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, known_true, normal_size, product_of, tensor_type
 from treadle.ops import elementwise as ew
-from treadle.ops import movement, sizes
+from treadle.ops import indexing, movement, reshaping, sizes
 
 Measure: TypeAlias = Callable[[Node], Dim]
 """Returns the symbolic size that is the number in an int64 scalar."""
@@ -85,7 +85,7 @@ def elements_of(value: Node, what: str) -> list[Node]:
     if not shape:
         return [value]
     count = int(str(shape[0]))
-    return [movement.gather(value, _number(k), axis=0) for k in range(count)]
+    return [indexing.gather(value, _number(k), axis=0) for k in range(count)]
 
 
 def _clamped(value: Node, low: int, high: Node) -> Node:
@@ -162,7 +162,7 @@ def reshaped_at_run(
         is_any = ew.logical_and(reduce(ew.logical_or, is_hole), ew.equal(known, _number(0)))
         fits = ew.logical_and(fits, ew.not_(is_any))
     shape = [measure(ew.where(fits, s, _number(-1))) for s in settled]
-    return movement.reshape(x, shape=tuple(shape))
+    return reshaping.reshape(x, shape=tuple(shape))
 
 
 def _product(values: Sequence[Node]) -> Node:
@@ -190,7 +190,7 @@ def padded_at_run(
         if all(isinstance(a, int) and a == 0 for a in (before, after)):
             continue
         places, inside = _padded_places(dims[axis], before, after, mode, measure)
-        x = movement.gather(_filled(x, axis) if mode == "constant" else x, places, axis=axis)
+        x = indexing.gather(_filled(x, axis) if mode == "constant" else x, places, axis=axis)
         size = dims_of(places)[0]
         tests.append(reshaped(inside, (size, *(1,) * (len(dims) - axis - 1))))
     if mode != "constant" or not tests:
@@ -248,8 +248,8 @@ def tiled_at_run(x: Node, repeats: Sequence[Node], measure: Measure) -> Node:
     times = [measure(r) for r in repeats]
     if len(times) != len(dims):
         raise ModelError(f"{len(times)} repeats do not fit {x.type}")
-    spread = movement.reshape(x, shape=tuple(e for d in dims for e in (1, d)))
+    spread = reshaping.reshape(x, shape=tuple(e for d in dims for e in (1, d)))
     wide = [e for t, d in zip(times, dims, strict=True) for e in (t, d)]
-    whole = movement.broadcast_to(spread, shape=tuple(wide))
+    whole = reshaping.broadcast_to(spread, shape=tuple(wide))
     shape = [product_of((t, d)) for t, d in zip(times, dims, strict=True)]
-    return movement.reshape(whole, shape=tuple(shape))
+    return reshaping.reshape(whole, shape=tuple(shape))

@@ -21,7 +21,7 @@ from treadle.frontend.builders.dynamic_operands import AxisRange
 from treadle.frontend.builders.indices import checked_indices
 from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.graph.types import Dim, known_true, may_agree, normal_size, same_dim, tensor_type
-from treadle.ops import elementwise, movement, sizes
+from treadle.ops import elementwise, indexing, movement, sizes
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -205,7 +205,7 @@ def taken(data: Node, indices: Node, axis: int, op: str = "the operator") -> Nod
 
     Negative indices count from the end. Raises: ModelError, about `op`, for a known one outside.
     """
-    return movement.gather(data, checked_indices(data, indices, axis, op=op), axis=axis)
+    return indexing.gather(data, checked_indices(data, indices, axis, op=op), axis=axis)
 
 
 def tiled(x: Node, repeats: Sequence[int]) -> Node:
@@ -273,4 +273,4 @@ def sequences_reversed(x: Node, lengths: Node, time: int, op: str = "the operato
     if not is_known:  # lengths beyond the axis read outside of it
         order = checked_indices(x, order, time, op=op)
     spread = reshaped(order, (*shape[:2], *(1,) * (len(shape) - 2)))
-    return movement.gather_elements(x, broadcast(spread, shape), axis=time)
+    return indexing.gather_elements(x, broadcast(spread, shape), axis=time)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -16,7 +16,7 @@ from treadle.frontend.builders.basic import broadcast, dims_of, scalar_like
 from treadle.frontend.builders.windows import Window, padded_where_symbolic, window_of
 from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.graph.types import Dim, known_sizes, normal_size, tensor_type
-from treadle.ops import elementwise, movement, pool
+from treadle.ops import elementwise, indexing, pool
 from treadle.ops import reduce as reductions
 
 
@@ -134,15 +134,7 @@ def adaptive_average_pooled(x: Node, sizes: Sequence[int]) -> Node:
     window = _even_window(x, sizes)
     if window is not None:
         return average_pooled(x, window)
-    for axis, size in enumerate(sizes, start=2):
-        places, inside = _adaptive_windows(known_sizes(dims_of(x)[axis : axis + 1])[0], size)
-        wide = (*places.shape, *(1,) * (len(dims_of(x)) - axis - 1))
-        rows: Node = movement.gather(x, Constant.of(places), axis=axis)
-        rows = elementwise.where(Constant.of(inside.reshape(wide)), rows, scalar_like(0, x))
-        total = reductions.sum_(rows, axes=(axis + 1,))
-        counts = Constant.of(inside.sum(1).reshape(size, *wide[2:]), tensor_type(x.type).dtype)
-        x = elementwise.divide(total, counts)
-    return x
+    return _reduced_by_windows(x, sizes, _mean_inside)
 
 
 def adaptive_max_pooled(x: Node, sizes: Sequence[int]) -> Node:
@@ -152,11 +144,30 @@ def adaptive_max_pooled(x: Node, sizes: Sequence[int]) -> Node:
     window = _even_window(x, sizes)
     if window is not None:
         return max_pooled(x, window)
+    return _reduced_by_windows(x, sizes, lambda rows, _, axis: reductions.max_(rows, axes=(axis,)))
+
+
+def _reduced_by_windows(
+    x: Node, sizes: Sequence[int], reduce: Callable[[Node, np.ndarray, int], Node]
+) -> Node:
+    """Return x [n, c, ...] with each axis reduced to as many overlapping windows as `sizes` says.
+
+    `reduce` gets the windows of one axis as elements along the axis after it, which of them are no
+    repetitions (bool[windows, elements]), and that axis; it returns the data without it.
+    """
     for axis, size in enumerate(sizes, start=2):
-        places, _ = _adaptive_windows(known_sizes(dims_of(x)[axis : axis + 1])[0], size)
-        rows: Node = movement.gather(x, Constant.of(places), axis=axis)
-        x = reductions.max_(rows, axes=(axis + 1,))
+        places, inside = _adaptive_windows(known_sizes(dims_of(x)[axis : axis + 1])[0], size)
+        x = reduce(indexing.gather(x, Constant.of(places), axis=axis), inside, axis + 1)
     return x
+
+
+def _mean_inside(rows: Node, inside: np.ndarray, axis: int) -> Node:
+    """Return the means along `axis` of the elements that `inside` says count."""
+    wide = (*inside.shape, *(1,) * (len(dims_of(rows)) - axis - 1))
+    kept = elementwise.where(Constant.of(inside.reshape(wide)), rows, scalar_like(0, rows))
+    counts = inside.sum(1).reshape(len(inside), *wide[2:])
+    total = reductions.sum_(kept, axes=(axis,))
+    return elementwise.divide(total, Constant.of(counts, tensor_type(rows.type).dtype))
 
 
 def _even_window(x: Node, sizes: Sequence[int]) -> Window | None:

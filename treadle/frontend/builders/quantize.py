@@ -15,7 +15,7 @@ from treadle.frontend.builders.basic import converted, dims_of, reshaped, scalar
 from treadle.frontend.builders.matmul import product
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import tensor_type
-from treadle.ops import elementwise, movement, narrow
+from treadle.ops import elementwise, indexing, low_precision
 from treadle.ops import reduce as reductions
 
 INTEGERS = ("int8", "uint8", "int16", "uint16")
@@ -37,14 +37,14 @@ def quantized(
 
     Scale and zero point broadcast against `x`: see `along_axis` and `per_block`.
     """
-    if dtype not in (*INTEGERS, *narrow.NARROW_INTEGERS, *narrow.FORMATS):
+    if dtype not in (*INTEGERS, *low_precision.NARROW_INTEGERS, *low_precision.FORMATS):
         raise ModelError(f"quantising to {dtype} is not supported")
     steps: Node = elementwise.divide(converted(x, "float32"), converted(scale, "float32"))
-    if dtype not in narrow.FORMATS:
+    if dtype not in low_precision.FORMATS:
         steps = elementwise.round(steps)
     if zero_point is not None:
         steps = elementwise.add(steps, converted(zero_point, "float32"))
-    if dtype in narrow.FORMATS:
+    if dtype in low_precision.FORMATS:
         return converted(steps, dtype, saturate)
     low, high = limits(dtype)
     return converted(elementwise.clip(steps, min=low, max=high), dtype)
@@ -55,7 +55,7 @@ def dequantized(x: Node, scale: Node, zero_point: Node | None, dtype: str = "") 
 
     Scale and zero point broadcast against `x`: see `along_axis` and `per_block`.
     """
-    exact = "float32" if tensor_type(x.type).dtype in narrow.NARROW_FLOATS else "int32"
+    exact = "float32" if tensor_type(x.type).dtype in low_precision.NARROW_FLOATS else "int32"
     steps: Node = converted(x, exact)
     if zero_point is not None:
         steps = elementwise.subtract(steps, converted(zero_point, exact))
@@ -87,7 +87,7 @@ def per_block(value: Node, x: Node, axis: int, block: int) -> Node:
             f"{value.type} does not fit blocks of {block} along axis {axis} of {x.type}"
         )
     chosen = np.arange(shape[axis], dtype="int64") // block
-    return movement.gather(value, Constant.of(chosen), axis=axis)
+    return indexing.gather(value, Constant.of(chosen), axis=axis)
 
 
 def dynamically_quantized(x: Node) -> tuple[Node, Node, Node]:

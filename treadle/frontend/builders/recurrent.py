@@ -30,7 +30,7 @@ from treadle.frontend.builders.closure import repeat
 from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node, TupleItem, Var, operands, topological
 from treadle.graph.types import Dim, normal_size
-from treadle.ops import elementwise, matmul, movement, sizes
+from treadle.ops import elementwise, indexing, matmul, movement, sizes
 from treadle.ops.control import CONDITION, COUNT
 
 UNROLLED_LIMIT = 128
@@ -302,7 +302,7 @@ def _looped(direction: _Direction, start: State, step: Step) -> tuple[Node, Stat
     if direction.backwards:
         number = elementwise.subtract(sizes_node((last,), ()), number)
     before = tuple(params[2:])
-    row = movement.gather(inputs, number, axis=0)
+    row = indexing.gather(inputs, number, axis=0)
     output, after = _advanced(over, number, step(row, before), before)
     results = [Constant.of(True, "bool"), *after, output]
     made = repeat(

@@ -13,7 +13,7 @@ from treadle.frontend.builders.dynamic_operands import Measure
 from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, known_sizes, same_dim
-from treadle.ops import elementwise, image
+from treadle.ops import elementwise, image, resize_coordinates
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def target_by_scales(x: Node, scales: Mapping[int, float], measure: Measure) -> 
 
 def _scaled(extent: Dim, scale: float, measure: Measure) -> Dim:
     """Return an extent times a scale; the model itself computes it where sizes cannot."""
-    known = image.scaled_extent(extent, scale)
+    known = resize_coordinates.scaled_extent(extent, scale)
     if known is not None:
         return known
     single = elementwise.cast(sizes_node((extent,), ()), dtype="float32")

@@ -12,7 +12,7 @@ from treadle.frontend.builders.movement import cut
 from treadle.graph.interpret import evaluate
 from treadle.graph.nodes import Call, Constant, Function, Node, TupleItem
 from treadle.graph.types import Dim, normal_size, product_of, same_dim
-from treadle.ops import movement, select, sizes
+from treadle.ops import indexing, reshaping, select, sizes
 from treadle.ops.unique import unique
 
 
@@ -57,13 +57,13 @@ def nonzero(x: Node, measure: Measure) -> Node:
 
 def flat(x: Node) -> Node:
     """Return `x` as a vector."""
-    return movement.reshape(x, shape=(product_of(dims_of(x)),))
+    return reshaping.reshape(x, shape=(product_of(dims_of(x)),))
 
 
 def compressed(x: Node, condition: Node, axis: int, measure: Measure) -> Node:
     """Return the slices along an axis for which a vector of conditions holds."""
     kept = Selection(select.nonzero(_at_most(condition, dims_of(x)[axis])), measure)
-    return movement.gather(x, kept.first(0), axis=axis)
+    return indexing.gather(x, kept.first(0), axis=axis)
 
 
 def _at_most(vector: Node, count: Dim) -> Node:
@@ -87,4 +87,4 @@ def distinct(
     """
     found = Selection(unique(x, axis=axis, ascending=ascending), measure)
     first = found.first(0)
-    return movement.gather(x, first, axis=axis), first, found.whole(1), found.first(2)
+    return indexing.gather(x, first, axis=axis), first, found.whole(1), found.first(2)

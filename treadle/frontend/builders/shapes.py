@@ -11,7 +11,7 @@ from treadle.frontend.builders.basic import axes_from_front, broadcast, checked,
 from treadle.graph.broadcasting import common_dim, is_literal_one, taken_dim
 from treadle.graph.nodes import Node
 from treadle.graph.types import Dim, product_of, same_dim
-from treadle.ops.movement import resolve_shape
+from treadle.ops.reshaping import resolve_shape
 
 
 def reshaped_to(x: Node, wanted: Sequence[Dim], *, zero_keeps: bool = False) -> Node:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights kept in files beside the model: opened only inside its folder, mapped, never copied.
+"""Weights kept in files next to the model: opened only inside its folder, mapped, never copied.
 
 A model file is data from a stranger. An external location must be a regular file inside the
 model's folder, reached without symbolic links, with one name on disk, and large enough.

@@ -45,7 +45,7 @@ class Source:
 
 
 AnyModel = Union[onnx.ModelProto, str, "os.PathLike[str]", bytes, bytearray, memoryview, IO[bytes]]
-"""What a model can be read from; besides what exporters hand out that has a `model_proto`."""
+"""What a model can be read from; objects of exporters that have a `model_proto` are taken, too."""
 
 
 def open_model(model: AnyModel) -> Source:
@@ -119,7 +119,7 @@ def _parse(data: memoryview, name: str, external: ExternalFiles) -> Source:
     split = split_weights(data.cast("B"))
     if len(split.model) >= _PARSE_LIMIT:
         raise ModelError(
-            f"the model has {len(split.model)} bytes besides its weights; the format ends at 2 GB",
+            f"the model has {len(split.model)} bytes without its weights; the format ends at 2 GB",
             hint="save the weights as external data",
         )
     model = onnx.ModelProto()

@@ -11,17 +11,11 @@ import numpy as np
 import onnx
 
 from treadle.errors import ModelError, UnsupportedOperators
+from treadle.frontend.builders.closure import anchored, decided_sizes, visible
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
 from treadle.frontend.onnx.control.alternatives import Alternatives
-from treadle.frontend.onnx.control.runtime_control import (
-    LoopParameters,
-    Running,
-    anchored,
-    decided_sizes,
-    running_of,
-    visible,
-)
+from treadle.frontend.onnx.control.runtime_control import LoopParameters, Running, running_of
 from treadle.frontend.onnx.control.unrolled_loops import Repetition, repetition_of
 from treadle.frontend.onnx.core.sequence import input_of, leaves_of, structure_of
 from treadle.frontend.onnx.diagnostics import check_complete, check_form, fitting, placed, undefined

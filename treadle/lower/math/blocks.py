@@ -11,17 +11,8 @@ import math
 from collections.abc import Sequence
 from struct import pack, unpack
 
-from treadle.expr.nodes import (
-    Const,
-    Expr,
-    ExprLike,
-    Instruction,
-    apply,
-    binary,
-    call,
-    convert,
-    select,
-)
+from treadle.expr.nodes import Const, Expr, ExprLike, apply, binary, call, convert, select
+from treadle.expr.references import Instruction
 
 INF = math.inf
 NAN = math.nan

@@ -4,7 +4,8 @@ distribution: 2 to the power of a polynomial on its left side, which cancels not
 
 from __future__ import annotations
 
-from treadle.expr.nodes import Expr, Instruction
+from treadle.expr.nodes import Expr
+from treadle.expr.references import Instruction
 from treadle.lower.math.blocks import (
     absolute,
     at_least,

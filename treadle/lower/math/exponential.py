@@ -7,7 +7,8 @@ subtracted in two parts; the first has so few bits that n times it is exact.
 
 from __future__ import annotations
 
-from treadle.expr.nodes import Expr, Instruction
+from treadle.expr.nodes import Expr
+from treadle.expr.references import Instruction
 from treadle.lower.math.blocks import (
     INF,
     LN2,

@@ -9,12 +9,12 @@ from math import prod
 import numpy as np
 
 from treadle import dtype as dt
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type, tensor_type
 from treadle.ops.conv import known_extent
-from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)

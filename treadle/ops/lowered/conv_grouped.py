@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Example, Fusion, Operator, register
@@ -27,7 +28,6 @@ from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.conv import schedule_conv2d_nchwc
 from treadle.ops.window import kernel_axes, positions
-from treadle.te import tensor as te
 
 
 def _infer(attrs: ConvAttrs, x: Type, w: Type, places: Type) -> TensorType:

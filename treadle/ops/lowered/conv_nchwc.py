@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Fusion, Operator, register
@@ -35,7 +36,6 @@ from treadle.ops.lowered.channel_blocks import (
 from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.conv import schedule_conv2d_nchwc, schedule_depthwise_nchwc
 from treadle.ops.window import kernel_axes, positions
-from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)

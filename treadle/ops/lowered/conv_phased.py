@@ -14,6 +14,7 @@ from math import prod
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
@@ -32,7 +33,6 @@ from treadle.ops.conv import ConvAttrs, check_factors, known_extent
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.conv import schedule_phased_conv
 from treadle.ops.window import kernel_axes, per_axis, scaled, shifted
-from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from math import prod
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, select
 from treadle.graph.operator import Attrs, Fusion, Operator, register
@@ -37,7 +38,6 @@ from treadle.ops.schedules.conv_strassen import (
     schedule_conv_strassen,
     schedule_strassen_blocks_nchwc,
 )
-from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)

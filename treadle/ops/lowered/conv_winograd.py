@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.expr.simplify import simplify
@@ -38,7 +39,6 @@ from treadle.ops.conv import input_channel, known_extent
 from treadle.ops.numeric import element_at
 from treadle.ops.schedules.winograd import schedule_winograd
 from treadle.ops.window import WindowAxis, known, tap_views
-from treadle.te import tensor as te
 
 KERNEL = 3
 TILES = (2, 3, 4)
@@ -138,11 +138,11 @@ def output_forms(m: Sequence[Expr], tile: int) -> list[Expr]:
     points = POINTS[len(m)]
     zero = _has_zero(len(m))
     pairs = [(m[zero + 2 * i], m[zero + 1 + 2 * i]) for i in range(len(points))]
-    sums, gaps = [a + b for a, b in pairs], [a - b for a, b in pairs]
+    sums, differences = [a + b for a, b in pairs], [a - b for a, b in pairs]
     rows = []
     for k in range(tile):
         start = m[0] if k == 0 and zero else m[-1] if k == tile - 1 else None
-        rows.append(_power_sum([p**k for p in points], gaps if k % 2 else sums, start))
+        rows.append(_power_sum([p**k for p in points], differences if k % 2 else sums, start))
     return rows
 
 
@@ -252,48 +252,109 @@ def _place_in_tile(place: Expr, tile: int, gap: int) -> Expr:
     return te.floormod(te.floordiv(place, gap), tile)
 
 
+@dataclass(frozen=True, slots=True)
+class _Extents:
+    """The extents of the stages of one call.
+
+    `chunks`: blocks of input channels that are summed, those of every kernel position of the
+    depth; `images`: an output's depth counts as part of the batch, `frames` for each image.
+    """
+
+    made: TensorType
+    depth: tuple[WindowAxis, ...]
+    frames: int
+    images: Expr
+    chunks: Expr
+    down: int
+    across: int
+
+
+def _extents_of(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> _Extents:
+    data, weights = TensorType(x.shape, x.dtype), TensorType(u.shape, u.dtype)
+    made, chunks = _infer(attrs, data, weights), simplify(u.shape[3] * attrs.groups)
+    depth = _depth(attrs, data, _positions(x, chunks))
+    frames = known_extent(made, 2, "depth") if depth else 1
+    return _Extents(
+        made=made,
+        depth=depth,
+        frames=frames,
+        images=simplify(x.shape[0] * frames),
+        chunks=chunks,
+        down=tiles_along(attrs.height, attrs.tile, attrs.dilations[0]),
+        across=tiles_along(attrs.width, attrs.tile, attrs.dilations[1]),
+    )
+
+
+def _positions(x: te.Tensor, chunks: Expr) -> int:
+    """Return how many images, kernel positions of the depth or parts of a stride, are summed."""
+    return (int_value(chunks) or 1) // (int_value(x.shape[1]) or 1)
+
+
 def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor]:
     """Stages: rows of the input transform, V; the products M; rows of the output transform, Y.
 
-    In them an output's depth counts as part of the batch, a tap of the depth as input channels,
-    and so do the images that a stride takes apart.
+    In them an output's depth counts as part of the batch, a kernel position of the depth as input
+    channels, and so do the images that a stride takes apart.
     """
+    extents = _extents_of(attrs, x, u)
+    rows, v = _input_transform(attrs, x, extents)
+    products = _products(attrs, v, u, extents)
+    return [rows, v, products, *_output_transform(attrs, products, extents)]
+
+
+def _input_transform(
+    attrs: WinogradAttrs, x: te.Tensor, extents: _Extents
+) -> tuple[te.Tensor, te.Tensor]:
+    """Return B^T d, [point, image, chunk, tile row, column, ib], and V = B^T d B of it."""
     m, a = attrs.tile, attrs.points
     dh, dw = attrs.dilations
-    oc, ob = u.shape[0], u.shape[5]
-    chunks, ib = simplify(u.shape[3] * attrs.groups), x.shape[-1]
-    made = _infer(attrs, TensorType(x.shape, x.dtype), TensorType(u.shape, u.dtype))
-    taps = (int_value(chunks) or 1) // (int_value(x.shape[1]) or 1)
-    depth = _depth(attrs, TensorType(x.shape, x.dtype), taps)
-    frames = known_extent(made, 2, "depth") if depth else 1
-    n = simplify(x.shape[0] * frames)
-    down, across = tiles_along(attrs.height, m, dh), tiles_along(attrs.width, m, dw)
+    n, chunks, ib = extents.images, extents.chunks, x.shape[-1]
+    down, across = extents.down, extents.across
     wide = padded_extent(attrs.width, m, dw, attrs.stride) // attrs.stride
-
-    def source(b: Expr, c: Expr, h: Expr, w: Expr, cb: Expr) -> Expr:
-        if attrs.stride > 1:
-            phase, of = te.floordiv(c, x.shape[1]), te.floormod(c, x.shape[1])
-            top, left = te.floordiv(phase, attrs.stride), te.floormod(phase, attrs.stride)
-            return x[b, of, h * attrs.stride + top, w * attrs.stride + left, cb]
-        if not depth:
-            return x[b, c, h, w, cb]
-        at = depth[0].position(te.floormod(b, frames), te.floormod(c, taps))
-        return x[te.floordiv(b, frames), te.floordiv(c, taps), at, h, w, cb]
 
     def rows_in(i: Expr, b: Expr, c: Expr, p: Expr, w: Expr, cb: Expr) -> Expr:
         top = _first(p, m, dh)
-        return element_at(input_forms([source(b, c, top + r * dh, w, cb) for r in range(a)]), i)
+        column = [_element(attrs, x, extents, b, c, top + r * dh, w, cb) for r in range(a)]
+        return element_at(input_forms(column), i)
 
-    high = te.compute_one((a, n, chunks, down, wide, ib), rows_in, name="input_rows")
+    rows = te.compute_one((a, n, chunks, down, wide, ib), rows_in, name="input_rows")
 
     def columns_in(i: Expr, j: Expr, b: Expr, c: Expr, t: Expr, cb: Expr) -> Expr:
         p, left = te.floordiv(t, across), _first(te.floormod(t, across), m, dw)
-        return element_at(input_forms([high[i, b, c, p, left + s * dw, cb] for s in range(a)]), j)
+        return element_at(input_forms([rows[i, b, c, p, left + s * dw, cb] for s in range(a)]), j)
 
-    v = te.compute_one((a, a, n, chunks, down * across, ib), columns_in, name="input_transform")
-    icb = te.reduce_axis((0, ib), "icb")
+    shape = (a, a, n, chunks, down * across, ib)
+    return rows, te.compute_one(shape, columns_in, name="input_transform")
+
+
+def _element(
+    attrs: WinogradAttrs,
+    x: te.Tensor,
+    extents: _Extents,
+    b: Expr,
+    c: Expr,
+    h: Expr,
+    w: Expr,
+    cb: Expr,
+) -> Expr:
+    """Return an element of the input by its image, chunk, row, column and place in the block."""
+    if attrs.stride > 1:
+        phase, of = te.floordiv(c, x.shape[1]), te.floormod(c, x.shape[1])
+        top, left = te.floordiv(phase, attrs.stride), te.floormod(phase, attrs.stride)
+        return x[b, of, h * attrs.stride + top, w * attrs.stride + left, cb]
+    if not extents.depth:
+        return x[b, c, h, w, cb]
+    frames, positions = extents.frames, _positions(x, extents.chunks)
+    at = extents.depth[0].position(te.floormod(b, frames), te.floormod(c, positions))
+    return x[te.floordiv(b, frames), te.floordiv(c, positions), at, h, w, cb]
+
+
+def _products(attrs: WinogradAttrs, v: te.Tensor, u: te.Tensor, extents: _Extents) -> te.Tensor:
+    """Return M = U * V, summed over input channels: [point, point, image, oc/ob, tile, ob]."""
+    a, oc, ob = attrs.points, u.shape[0], u.shape[5]
+    icb = te.reduce_axis((0, v.shape[-1]), "icb")
     phases = [te.reduce_axis((0, attrs.stride), name) for name in ("top", "left")]
-    image = (int_value(chunks) or 1) // attrs.stride**2
+    image = (int_value(extents.chunks) or 1) // attrs.stride**2
     of_group = image // attrs.groups
     ic = te.reduce_axis((0, of_group), "ic")
     phase = phases[0] * attrs.stride + phases[1]
@@ -303,24 +364,35 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> list[te.Tensor
         value = v[i, j, b, phase * image + channel, t, icb]
         return te.sum(value * u[o, i, j, phase * of_group + ic, icb, obk], axis=[*phases, ic, icb])
 
-    mm = te.compute_one((a, a, n, oc, down * across, ob), products, name="winograd_products")
+    shape = (a, a, extents.images, oc, extents.down * extents.across, ob)
+    return te.compute_one(shape, products, name="winograd_products")
+
+
+def _output_transform(
+    attrs: WinogradAttrs, products: te.Tensor, extents: _Extents
+) -> tuple[te.Tensor, te.Tensor]:
+    """Return A^T M, [image, oc/ob, tile row, row, tile column, point, ob], and Y = A^T M A."""
+    m, a = attrs.tile, attrs.points
+    dh, dw = attrs.dilations
+    oc, ob = products.shape[3], products.shape[5]
 
     def rows_out(b: Expr, o: Expr, p: Expr, r: Expr, q: Expr, j: Expr, obk: Expr) -> Expr:
-        rows = output_forms([mm[i, j, b, o, p * across + q, obk] for i in range(a)], m)
-        return element_at(rows, r)
+        column = [products[i, j, b, o, p * extents.across + q, obk] for i in range(a)]
+        return element_at(output_forms(column, m), r)
 
-    low = te.compute_one((n, oc, down, m, across, a, ob), rows_out, name="output_rows")
+    shape = (extents.images, oc, extents.down, m, extents.across, a, ob)
+    rows = te.compute_one(shape, rows_out, name="output_rows")
 
     def columns_out(b: Expr, o: Expr, *at: Expr) -> Expr:
         *deep, y, z, obk = at
-        image = b * frames + deep[0] if deep else b
+        image = b * extents.frames + deep[0] if deep else b
         p, r, q = _tile_of(y, m, dh), _place_in_tile(y, m, dh), _tile_of(z, m, dw)
-        rows = output_forms([low[image, o, p, r, q, j, obk] for j in range(a)], m)
-        return element_at(rows, _place_in_tile(z, m, dw))
+        row = output_forms([rows[image, o, p, r, q, j, obk] for j in range(a)], m)
+        return element_at(row, _place_in_tile(z, m, dw))
 
-    names = image_axes(len(made.shape) - 3, block="ocb")
-    result = te.compute_one(made.shape, columns_out, name="conv2d_winograd_nchwc", axes=names)
-    return [high, v, mm, low, result]
+    made = extents.made.shape
+    names = image_axes(len(made) - 3, block="ocb")
+    return rows, te.compute_one(made, columns_out, name="conv2d_winograd_nchwc", axes=names)
 
 
 def _reference(attrs: WinogradAttrs, x: np.ndarray, u: np.ndarray) -> np.ndarray:

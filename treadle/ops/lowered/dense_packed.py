@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Fusion, Operator, register
@@ -18,7 +19,6 @@ from treadle.ops.axis_names import product_axes
 from treadle.ops.matmul import check_dtypes, check_inner
 from treadle.ops.numeric import in_float64
 from treadle.ops.schedules.matmul import schedule_dense_packed
-from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from math import prod
 
 import numpy as np
 
+from treadle import te
 from treadle.dtype import bits, is_float, to_numpy
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast
@@ -27,7 +28,6 @@ from treadle.ops.lowered.dense_packed import DensePackedAttrs
 from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.dot import schedule_conv_dot, schedule_dense_dot
 from treadle.ops.window import kernel_axes, positions, whole_rules
-from treadle.te import tensor as te
 
 _STEPS = {"int8": 4, "uint8": 4, "int16": 2, "uint16": 2, "bfloat16": 2}
 """Steps of a reduction in 32 bits of each type."""

@@ -9,12 +9,12 @@ from math import prod
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import TensorType, Type, tensor_type
 from treadle.ops.window import per_axis, shifted
-from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Expr, cast, convert
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
@@ -23,7 +24,6 @@ from treadle.ops.accumulate import narrowed
 from treadle.ops.axis_names import product_axes
 from treadle.ops.numeric import FLOATS, accumulator, broadcast_index, check_elements, in_float64
 from treadle.ops.schedules.matmul import schedule_dense_blocks
-from treadle.te import tensor as te
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ of panels and rows within parts of `2 half`, so that the products of a pair and 
 cache until they are combined.
 
 A row is added to the row `half` below. So that a row of small values keeps its digits
-beside one of large values, each is first scaled by a power of two, which is exact, to a largest
+next to one of large values, each is first scaled by a power of two, which is exact, to a largest
 value in [1, 2), and the results are scaled back. A row with a value that is not finite becomes NaN
 and leaves the other as it is.
 """
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Const, Expr, ExprLike, call, int_value, maximum, minimum, select
 from treadle.graph.operator import Attrs, Fusion, Operator, register
@@ -32,7 +33,6 @@ from treadle.ops.accumulate import product_example
 from treadle.ops.axis_names import product_axes
 from treadle.ops.numeric import element_at, in_float64
 from treadle.ops.schedules.strassen import schedule_dense_strassen, schedule_strassen_blocks
-from treadle.te import tensor as te
 
 LEFT = np.array(
     [[1, 0, 0, 1], [0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 1],
@@ -115,15 +115,15 @@ def _compute_blocks(attrs: StrassenBlocksAttrs, a: te.Tensor) -> list[te.Tensor]
         read = a[(*b, row, k)]
         return read if m == 2 * high else te.if_then_else(row < m, read, 0.0)
 
-    turns = te.reduce_axis((0, -(-2 * steps // _LANES)), "turn")
+    chunks = te.reduce_axis((0, -(-2 * steps // _LANES)), "chunk")
 
     def by_lane(*i: Expr) -> Expr:
         *b, r, down, lane = i
-        k = turns * _LANES + lane
+        k = chunks * _LANES + lane
         read = value(b, r, down, k)
         held = read if 2 * steps % _LANES == 0 else te.if_then_else(k < 2 * steps, read, 0.0)
         # Magnitudes compare as integers do, NaN above all.
-        return te.max(call("bitcast", held, dtype="int32") & 0x7FFFFFFF, turns)
+        return te.max(call("bitcast", held, dtype="int32") & 0x7FFFFFFF, chunks)
 
     lanes = te.compute_one((*batch, high, 2, _LANES), by_lane, name="strassen_lane_maxima")
     lane = te.reduce_axis((0, _LANES), "lane")

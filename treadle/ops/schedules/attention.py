@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules of attention: blocks of rows whose scores never leave the caches near the core.
+"""Schedules of attention: blocks of rows whose scores never leave the caches of the core.
 
 parallel over heads: for every block of rows: pack its queries; their products with all keys, a
 register tile at a time, masked and stored; the softmax, a vector of rows at a time; register tiles
 of the product with the values, divided and stored. What moves the values is done once per head.
 
-Where the numbers of rows and keys are open, whole tiles are computed: what lies past the last row
-or key is made of the last one and not stored. Few rows have a loop nest for one vector of them, and
-the scores of so many keys that a block does not fit the caches are stored whole.
+Where the numbers of rows and keys are dynamic, whole tiles are computed: what lies past the last
+row or key is made of the last one and not stored. Few rows have a loop nest for one vector of them,
+and the scores of so many keys that a block does not fit the caches are stored whole.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from treadle.cost.memory import stack_bytes
 from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.bounds import Bounds, ranges_when
+from treadle.expr.conditions import all_of
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, int_value
+from treadle.expr.traversal import free_vars, walk
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_stage
@@ -34,13 +36,13 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     size_of,
-    turned_axis,
+    transposed_axis,
 )
 from treadle.ops.schedules.tiles import tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.stage import Stage
 
 _MOST_VECTORS = 2
 """Vectors of rows in a block: more would not make the products any cheaper."""
@@ -53,7 +55,7 @@ _PASSES = 3
 _UNEVEN = 1.1
 """What a remainder costs beyond its cycles: code of its own, and loops that are not the same."""
 _OPEN_TILE = 8
-"""Keys of a register tile at most where their number is open: the last may be wasted in part."""
+"""Keys of a register tile at most where their number is dynamic: the last may be wasted in part."""
 _STRIP_VECTORS = 8
 """Vectors of columns that one row sums side by side, so that none waits for the one before."""
 _TASKS_PER_CORE = 3
@@ -92,7 +94,7 @@ def attention_cases(group: Group, target: Target) -> list[Expr]:
     )
     found = [[c for c in case if not isinstance(c, Const)] for case in cases]
     return [
-        ex.all_of(open_ones)
+        all_of(open_ones)
         for case, open_ones in zip(cases, found, strict=True)
         if open_ones and not any(int_value(c) == 0 for c in case)
     ]
@@ -306,7 +308,7 @@ def _result_axes(parts: _Parts) -> _Axes | None:
     """Return what the axes of the result are to the product, None where it is not a transpose."""
     op = compute_of(parts.result)
     for body in inline_bodies(parts.result.schedule)[id(parts.result)]:
-        for n in ex.walk(body):
+        for n in walk(body):
             if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
                 continue
             if n.source.op is not parts.product.op:
@@ -337,7 +339,7 @@ def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int
 
 def _range(axis: IterVar, group: Group) -> Interval:
     """Return how long an axis is in this case."""
-    return Bounds(ranges_when(group.when, list(ex.free_vars(axis.extent)))).of(axis.extent)
+    return Bounds(ranges_when(group.when, list(free_vars(axis.extent)))).of(axis.extent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -400,9 +402,9 @@ def _is_long(parts: _Parts, lanes: int, target: Target) -> bool:
 
 
 def _values_of_all_heads(values: Stage, lanes: int, target: Target, knobs: Knobs) -> None:
-    """Turn the values before all else where reads run across vectors; else read what is there."""
-    is_turned = turned_axis(values, values.schedule, lanes) is not None
-    if is_turned and size_of(compute_of(values).shape) is not None:
+    """Transpose the values first where reads run across vectors; else read them where they lie."""
+    is_transposed = transposed_axis(values, values.schedule, lanes) is not None
+    if is_transposed and size_of(compute_of(values).shape) is not None:
         schedule_stage(values.schedule, values, target, knobs)
     else:
         values.compute_inline()
@@ -495,17 +497,17 @@ def _place_scores(
 
 
 def _pack(stage: Stage, lanes: int) -> None:
-    """Turn square tiles in registers where reads run across the vectors that are written."""
-    turn = turned_axis(
+    """Transpose square tiles in registers where reads run across the vectors that are written."""
+    transposition = transposed_axis(
         stage, stage.schedule, lanes, least=known(compute_of(stage).axis[-1]) or lanes
     )
-    if turn is None:
+    if transposition is None:
         _in_vectors(stage, lanes)
         return
     axes = list(compute_of(stage).axis)
-    outer, inner = stage.split(turn.axis, factor=turn.size)
-    last, lane = stage.split(axes[-1], factor=turn.size)
-    rest = [a for a in axes[:-1] if a is not turn.axis]
+    outer, inner = stage.split(transposition.axis, factor=transposition.size)
+    last, lane = stage.split(axes[-1], factor=transposition.size)
+    rest = [a for a in axes[:-1] if a is not transposition.axis]
     stage.reorder(*rest, outer, last, inner, lane)
     stage.unroll(inner)
     stage.vectorize(lane)

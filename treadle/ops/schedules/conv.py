@@ -19,10 +19,12 @@ from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, int_value
 from treadle.expr.simplify import simplify
+from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
-from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.stages import (
+    apart_from_result,
     axes_of,
     by_register,
     compute_of,
@@ -34,16 +36,16 @@ from treadle.ops.schedules.stages import (
     itemsize_of,
     known,
     lanes_of,
-    live_stages,
     peel_border,
     size_of,
     skip_unused,
+    unroll_accumulators,
 )
 from treadle.ops.schedules.tiles import pick_window_tile, tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.stage import Stage
 
 
 def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
@@ -70,14 +72,14 @@ def schedule_conv2d_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     tasks = [n, *deep, oc_outer, oh_outer]
     height = _inside(result, oh)
-    if height != OPEN:
+    if height != DYNAMIC:
         rows = rows_per_band(total, -(-height // tile.high), tile, target, knobs, groups=groups)
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, *deep, band, oc_outer, oh_outer]
     tiles = (oc_inner, oh_inner, ow_inner)
     _run_tiles(total, result, tasks, ow_outer, tiles, ocb, target, knobs)
     _fetch_operands(total, result, ow_outer, target, knobs)
-    _register_sums(total)
+    _register_accumulators(total)
     if taps is not None:
         _skip_zeros(total, taps)
     if unused:
@@ -109,11 +111,11 @@ def _run_tiles(
     total.compute_at(result, step)
 
 
-OPEN = 0
+DYNAMIC = 0
 """The extent of an axis of symbolic size."""
 TYPICAL = (7, 10, 14, 20, 28, 40, 56, 80, 112)
 """Widths of images in the midst of networks: a tile for any width does well on these."""
-_OPEN_ROW = 4
+_DYNAMIC_ROW = 4
 """Positions of a tile of a depthwise convolution of any width."""
 _WIDEST = 8
 """Positions of a tile for any width: the rest of a row may have any length below that, and each
@@ -149,7 +151,7 @@ def schedule_phased_conv(group: Group, target: Target, knobs: Knobs) -> None:
     tasks = (n, *deep, band, *phases, oc_outer, oh_outer)
     tiles = (oc_inner, oh_inner, ow_inner)
     _run_tiles(total, result, tasks, ow_outer, tiles, ocb, target, knobs)
-    _register_sums(total, lead=lead)
+    _register_accumulators(total, lead=lead)
     _fetch_ahead(total, tile, registers, target, knobs)
 
 
@@ -175,9 +177,9 @@ def image_tile(
 ) -> WindowTile:
     """Return knob "tile"; of an image of one column the positions of the column count as a row."""
     high, wide = image
-    is_column = wide == 1 and (OPEN in image or taps is None)
-    if OPEN in image:
-        width = OPEN if is_column else wide
+    is_column = wide == 1 and (DYNAMIC in image or taps is None)
+    if DYNAMIC in image:
+        width = DYNAMIC if is_column else wide
         tile = _tile_for_any_width(width, vectors, target, registers, knobs, whole=whole)
     elif is_column:
         tile = pick_window_tile(knobs, 1, high, vectors, target, registers=registers, whole=whole)
@@ -200,7 +202,7 @@ def _tile_for_any_width(
     width: int, vectors: int, target: Target, registers: int, knobs: Knobs, *, whole: bool
 ) -> WindowTile:
     """Return the tile of one row that does best on a known width, or on typical ones."""
-    if width != OPEN:
+    if width != DYNAMIC:
         return pick_window_tile(knobs, 1, width, vectors, target, registers=registers, whole=whole)
     tiles = [
         WindowTile(1, t.rows, t.vectors)
@@ -234,7 +236,7 @@ def _taps(total: Stage, attrs: Any) -> tuple[Taps, Taps] | None:
     before, ones = attrs.pads_before or (0, 0), (1, 1)
     sizes = [int_value(d) for d in _reads_of(total)[1].source.shape[2:4]]
     counts = [int_value(a.extent) for a in op.reduce_axis[1:3]]
-    after, strides, gaps = (
+    after, strides, dilations = (
         attrs.pads_after or (0, 0),
         attrs.strides or ones,
         attrs.dilations or ones,
@@ -242,7 +244,13 @@ def _taps(total: Stage, attrs: Any) -> tuple[Taps, Taps] | None:
     if None in sizes or None in counts:
         return None
     high, wide = (
-        Taps(counts[k] or 0, (sizes[k] or 0) - before[k] - after[k], before[k], strides[k], gaps[k])
+        Taps(
+            counts[k] or 0,
+            (sizes[k] or 0) - before[k] - after[k],
+            before[k],
+            strides[k],
+            dilations[k],
+        )
         for k in (0, 1)
     )
     return high, wide
@@ -252,7 +260,7 @@ def _reads_of(total: Stage) -> tuple[ex.Load, ex.Load]:
     """Return the reads of the weights and of the data."""
     op = total.op
     assert isinstance(op, ComputeOp)
-    loads = [n for n in ex.walk(op.body[0]) if isinstance(n, ex.Load)]
+    loads = [n for n in walk(op.body[0]) if isinstance(n, ex.Load)]
     weights = next(x for x in loads if x.indices[-1] is op.axis[-1])
     return weights, next(x for x in loads if x.indices[-1] is op.reduce_axis[-1])
 
@@ -309,14 +317,14 @@ def rows_per_band(
         reads = groups * source * lines * bands * (1 if held <= room else passes)
         return reads + weights * (1 if weights <= room else bands)
 
-    def foreign(band: int) -> float:
+    def from_others(band: int) -> float:
         """What the other cores read too: all weights where they share bands, else all inputs."""
         return (weights if rows // band % target.cores == 0 else source) * (1 - 1 / target.cores)
 
     def cost(band: int) -> tuple[float, int]:
-        far, near = target.l2_bytes // 2, target.l1_bytes * 3 // 4
-        cycles = (moved(band, far) + foreign(band)) / memory_bytes_per_cycle(target)
-        return cycles + level_cycles(moved(band, near), 2, target), -band
+        level_2, level_1 = target.l2_bytes // 2, target.l1_bytes * 3 // 4
+        cycles = (moved(band, level_2) + from_others(band)) / memory_bytes_per_cycle(target)
+        return cycles + level_cycles(moved(band, level_1), 2, target), -band
 
     # A last tile that is not as high as the others must be found from the parallel loop alone.
     shared = range(2, min(rows, _MOST_BANDS) if oh % tile.high == 0 else 2)
@@ -324,19 +332,14 @@ def rows_per_band(
     return knobs.pick("band", bands, cost=cost)
 
 
-def _register_sums(total: Stage, *, lead: int = 1) -> None:
-    """Order the loops of the sums: reduction outside, positions, then vectors.
+def _register_accumulators(total: Stage, *, lead: int = 1) -> None:
+    """Order the loops of the accumulators: reduction outside, positions, then vectors.
 
-    One broadcast input value meets all weight vectors before the next is loaded: so only the sums,
-    the weights and one value are live.
+    One broadcast input value meets all weight vectors before the next is loaded: so only the
+    accumulators, the weights and one value are live.
     """
-    op = total.op
-    assert isinstance(op, ComputeOp)
-    first, (oc, *deep, ocb) = op.axis[:lead], op.axis[lead:]
-    total.reorder(*op.reduce_axis, *first, *deep, oc, ocb)
-    for axis in (*first, *deep, oc):
-        total.unroll(axis)
-    total.vectorize(ocb)
+    first, (oc, *deep, lane) = axes_of(total)[:lead], axes_of(total)[lead:]
+    unroll_accumulators(total, (*first, *deep, oc, lane))
 
 
 def _fetch_ahead(
@@ -353,7 +356,7 @@ def _fetch_ahead(
     step = tile_cycles(tile.high * tile.wide, tile.vectors * registers, target)
     weights = next(
         load.source
-        for load in ex.walk(op.body[0])
+        for load in walk(op.body[0])
         if isinstance(load, ex.Load) and load.indices[-1] is op.axis[-1]
     )
     assert isinstance(weights, Tensor)
@@ -379,9 +382,9 @@ def _fetch(
 def _fetch_operands(
     total: Stage, result: Stage, step: IterVar, target: Target, knobs: Knobs
 ) -> None:
-    """Fetch what the tail of a tile reads beside the sums while these are computed.
+    """Fetch what the epilogue of a tile reads while its accumulators are computed.
 
-    That is far away where it is as large as the result and no core's own cache holds it.
+    That is worth it where level 2 of the caches does not hold so much as the result.
     """
     op = total.op
     assert isinstance(op, ComputeOp)
@@ -416,14 +419,14 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
     peel_border(result)
     n, oc, *deep, oh, ow, ocb = _image_axes(result, flat=True)
     height, width = _inside(result, oh), _inside(result, ow)
-    image = (1, width or _OPEN_ROW) if OPEN in (height, width) else (height, width)
+    image = (1, width or _DYNAMIC_ROW) if DYNAMIC in (height, width) else (height, width)
     tail = _COSTLY_TAIL if any(is_costly(x) for x in s.stages) else 0
     tile = depthwise_tile(knobs, image, _taps_of(total), target, tail=tail)
     oh_outer, oh_inner = result.split(oh, factor=tile.high)
     ow_outer, ow_inner = result.split(ow, factor=tile.wide)
     register, ocb = by_register(result, ocb, target)
     tasks = [n, oc, *deep, oh_outer]
-    if height != OPEN:
+    if height != DYNAMIC:
         rows = _rows_of_a_core(result, oh, tile.high, target, knobs)
         band, oh_outer = result.split(oh_outer, factor=rows)
         tasks = [n, band, oc, *deep, oh_outer]
@@ -441,7 +444,7 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
 def _rows_of_a_core(result: Stage, oh: IterVar, high: int, target: Target, knobs: Knobs) -> int:
     """Return knob "band": the tile rows that a core takes of all channels, as its neighbours do.
 
-    Where rows are not dealt out evenly, the cores share the channels.
+    Where rows are not distributed evenly, the cores share the channels.
     """
     rows, rest = divmod(_inside(result, oh), high)
     every = rows + (rest > 0)
@@ -468,7 +471,7 @@ def _taps_of(total: Stage) -> WindowTaps:
     op = total.op
     assert isinstance(op, ComputeOp)
     column, tap = op.axis[-2], op.reduce_axis[-1]
-    for load in ex.walk(op.body[0]):
+    for load in walk(op.body[0]):
         if isinstance(load, ex.Load) and len(load.indices) > 1:
             terms = decompose(load.indices[-2]).terms
             if column in terms:
@@ -483,16 +486,13 @@ def _prepare(group: Group, target: Target, knobs: Knobs) -> Stage:
     s = group.schedule
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
     inline_tail(s, sums)
-    if sums.is_output:
-        sums = s[s.cache_write(sums.op.outputs[0], "local")]
-    for stage in live_stages(s):
-        if stage is not sums and not stage.is_output:
-            injective(s, stage, target, knobs)
+    sums = apart_from_result(s, sums)
+    schedule_operands(s, (sums,), target, knobs)
     return sums
 
 
 def _inside(stage: Stage, axis: IterVar) -> int:
-    """The extent the scheduled loops cover; OPEN where it is symbolic."""
+    """The extent the scheduled loops cover; DYNAMIC where it is symbolic."""
     begin, end = stage.peeled.get(axis, (Const.of(0), axis.extent))
     extent = int_value(simplify(end - begin))
-    return OPEN if extent is None else extent
+    return DYNAMIC if extent is None else extent

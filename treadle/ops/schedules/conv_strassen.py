@@ -6,7 +6,8 @@ parallel over parts of the image and pairs of panels: per product, per tile of p
                                registers over half of the channels; all positions of the part, four
                                at a time of the seven products; the tail
 
-The sums of a part are read by the core that made them, as far as parts are dealt out evenly.
+The accumulators of a part are read by the core that made them, as far as parts are distributed
+evenly.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from math import ceil
 from treadle.cost.memory import steps_to_memory
 from treadle.cost.registers import tile_cycles
 from treadle.graph.operator import Group
-from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.stages import (
     axes_of,
     by_register,
@@ -27,13 +28,13 @@ from treadle.ops.schedules.stages import (
     is_shared,
     known,
     lanes_of,
-    live_stages,
     peel_border,
     size_of,
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 
 def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -> None:
@@ -66,9 +67,7 @@ def schedule_conv_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     products, flat = (s[t] for t in group.anchor[:2])
     inline_tail(s, flat)
     result = s[group.outputs[0]]
-    for stage in live_stages(s):
-        if stage not in (products, flat) and not stage.is_output:
-            injective(s, stage, target, knobs)
+    schedule_operands(s, (products, flat), target, knobs)
     peel_border(result)
     n, oc, oh, ow, ob = axes_of(result)
     _, _, _, tile, rows, width = axes_of(products)

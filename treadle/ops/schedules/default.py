@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.cost.forks import least_elements
 from treadle.dtype import itemsize
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
+from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
 from treadle.ops.schedules.rows import schedule_rows
 from treadle.ops.schedules.stages import (
-    Turn,
+    Transposition,
     is_reduction,
     is_shared,
     joint_axes,
@@ -19,20 +22,21 @@ from treadle.ops.schedules.stages import (
     live_stages,
     size_of,
     steps_in_memory,
-    turned_axis,
+    transposed_axis,
     vector_lengths,
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 _TASKS_PER_CORE = 2
 """Fewer and larger strips of columns are not made than this many per thread."""
 _IMAGE_AXES = 3
 """Height, width and lanes of an image in blocks of channels."""
 _ROW_TASKS_PER_CORE = 16
-"""Of rows of vectors there are at least so many, or single vectors are dealt out."""
+"""Of rows of vectors there are at least so many, or single vectors are distributed."""
 _STREAM_VECTORS = 128
 """Vectors of columns that are summed together where what is summed is not in a core's cache: long
 runs of memory are read then."""
@@ -54,6 +58,13 @@ def schedule_stage(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> N
         injective(s, stage, target, knobs)
 
 
+def schedule_operands(s: Schedule, without: Sequence[Stage], target: Target, knobs: Knobs) -> None:
+    """Schedule what an anchor reads: every stage at root but the results and those of `without`."""
+    for stage in live_stages(s):
+        if stage not in without and not stage.is_output:
+            injective(s, stage, target, knobs)
+
+
 def injective(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
     """One vectorised loop where reads are in order, else rows in parallel and the last axis wide.
 
@@ -68,9 +79,9 @@ def injective(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
         return
     knobs = knobs.within(stage.name)
     lanes = lanes_of(stage, target)
-    turn = turned_axis(stage, s, lanes)
-    if turn is not None and knobs.flag("transpose", default=True):
-        _turned(stage, turn, target, knobs)
+    transposition = transposed_axis(stage, s, lanes)
+    if transposition is not None and knobs.flag("transpose", default=True):
+        _transposed(stage, transposition, target, knobs)
         return
     joint = len(joint_axes(stage, s))
     if _shares_rows(op, lanes, target) and knobs.flag("by_core", default=True):
@@ -128,7 +139,7 @@ def _leaves_tasks(stage: Stage, axes: list[IterVar], target: Target) -> bool:
     return bool(axes) and count >= _ROW_TASKS_PER_CORE * target.cores
 
 
-def _turned(stage: Stage, turn: Turn, target: Target, knobs: Knobs) -> None:
+def _transposed(stage: Stage, transposition: Transposition, target: Target, knobs: Knobs) -> None:
     """Tiles that are square, so that lowering reads and writes them by whole vectors.
 
     before: for i: for j: C[i, j] = A[j, i]
@@ -136,10 +147,10 @@ def _turned(stage: Stage, turn: Turn, target: Target, knobs: Knobs) -> None:
     """
     op = stage.op
     assert isinstance(op, ComputeOp)
-    size = knobs.option("square", turn.size, (n for n in (4, 8) if n < turn.size))
-    outer, inner = stage.split(turn.axis, factor=size)
+    size = knobs.option("square", transposition.size, (n for n in (4, 8) if n < transposition.size))
+    outer, inner = stage.split(transposition.axis, factor=size)
     last_outer, last_inner = stage.split(op.axis[-1], factor=size)
-    rows = [a for a in op.axis[:-1] if a is not turn.axis]
+    rows = [a for a in op.axis[:-1] if a is not transposition.axis]
     stage.reorder(*rows, outer, last_outer, inner, last_inner)
     stage.unroll(inner)
     stage.vectorize(last_inner)
@@ -182,7 +193,7 @@ def _walks_along(stage: Stage, axis: IterVar) -> bool:
     op = stage.op
     assert isinstance(op, ComputeOp)
     for body in op.body:
-        for n in ex.walk(body):
+        for n in walk(body):
             if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor) or not n.indices:
                 continue
             if steps_in_memory(n).get(axis) == 1:

@@ -16,7 +16,7 @@ def depthwise_tile(
 ) -> DepthwiseTile:
     """Return knob "tile": that with the fewest cycles for an image of (height, width) positions.
 
-    The element-wise tail takes `tail` registers, which counts where the weights stay beside it.
+    The epilogue takes `tail` registers, which counts where the weights stay in registers, too.
 
     Sums, weights and inputs fit the registers. Ties go to tiles that leave no rest, then to the
     flatter one, then to the larger one.

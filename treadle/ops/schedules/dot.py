@@ -11,8 +11,8 @@ from treadle.ops.schedules.stages import compute_of
 from treadle.target.base import Target
 from treadle.target.intrinsics.dots import dot_for
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, Reduce
+from treadle.te.operations import ComputeOp, Reduce
+from treadle.te.stage import Stage
 
 
 def schedule_dense_dot(group: Group, target: Target, knobs: Knobs) -> None:

@@ -149,5 +149,5 @@ def matmul_cycles(shape: MatmulShape, target: Target) -> float:
 
 
 def reading_cycles(shape: MatmulShape, target: Target) -> float:
-    """Return the cycles in which the second factor is read from memory once, beside products."""
+    """Return the cycles of reading the second factor from memory once, during the products."""
     return stream_cycles(shape.steps * shape.columns * shape.dtype_bits / 8, target)

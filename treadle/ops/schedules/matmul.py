@@ -9,10 +9,12 @@ from treadle.cost.memory import steps_to_memory
 from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
+from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
-from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.stages import (
+    apart_from_result,
     compute_of,
     fetch_distance,
     inline_moves,
@@ -20,14 +22,14 @@ from treadle.ops.schedules.stages import (
     itemsize_of,
     known,
     lanes_of,
-    live_stages,
     size_of,
+    split_accumulators,
 )
 from treadle.ops.schedules.tiles import MOST_VECTORS, best_rows, pick_rows, pick_tile
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.stage import Stage
 
 _PARALLEL_COLUMNS = 256
 """Results of a product below which other threads are not woken."""
@@ -143,7 +145,7 @@ def _schedule(
     if knobs.flag("parallel", default=is_much):
         result.parallel(place)
     sums.compute_at(result, place)
-    _register_sums(sums, lanes)
+    split_accumulators(sums, lanes)
     addends = _addends(result, sums)
     if addends and knobs.flag("fetch_operands", default=True):
         for tensor in addends:
@@ -162,15 +164,15 @@ def joint_rows(matrices: int, rows: int, most: int, knobs: Knobs) -> int:
 
 
 def _addends(result: Stage, sums: Stage) -> list[Tensor]:
-    """Return what the tail reads a tile of: it lies in far rows, and arrives during the sums."""
+    """Return the operands of the epilogue, to be fetched while sums are computed."""
     op = compute_of(result)
     found: dict[Tensor, None] = {}
     for body in inline_bodies(result.schedule)[id(result)]:
-        for n in ex.walk(body):
+        for n in walk(body):
             if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
                 continue
-            uses_rows = any(op.axis[-2] in ex.walk(i) for i in n.indices)
-            uses_columns = n.indices and op.axis[-1] in ex.walk(n.indices[-1])
+            uses_rows = any(op.axis[-2] in walk(i) for i in n.indices)
+            uses_columns = n.indices and op.axis[-1] in walk(n.indices[-1])
             if uses_rows and uses_columns and result.schedule[n.source] is not sums:
                 found[n.source] = None
     return list(found)
@@ -181,11 +183,8 @@ def _prepared_sums(group: Group, target: Target, knobs: Knobs) -> Stage:
     s = group.schedule
     sums = _sums_of(group)[0]
     _inline_tail(group, sums)
-    if sums.is_output:
-        sums = s[s.cache_write(sums.op.outputs[0], "local")]
-    for stage in live_stages(s):
-        if stage is not sums and not stage.is_output:
-            injective(s, stage, target, knobs)
+    sums = apart_from_result(s, sums)
+    schedule_operands(s, (sums,), target, knobs)
     return sums
 
 
@@ -263,13 +262,3 @@ def matmul_tile(rows: int, columns: int, lanes: int, target: Target, knobs: Knob
     if vectors % MOST_VECTORS == 0 or vectors > 2 * MOST_VECTORS:
         vectors = MOST_VECTORS
     return pick_tile(knobs, rows or 8, vectors, target)
-
-
-def _register_sums(sums: Stage, lanes: int) -> None:
-    op = compute_of(sums)
-    *rows, n = op.axis
-    vector, lane = sums.split(n, factor=lanes)
-    sums.reorder(*op.reduce_axis, *rows, vector, lane)
-    for axis in (*rows, vector):
-        sums.unroll(axis)
-    sums.vectorize(lane)

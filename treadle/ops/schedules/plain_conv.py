@@ -22,12 +22,13 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     size_of,
+    split_accumulators,
 )
 from treadle.ops.schedules.tiles import MOST_VECTORS
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp
+from treadle.te.operations import ComputeOp
+from treadle.te.stage import Stage
 
 
 def schedule_plain_conv(group: Group, target: Target, knobs: Knobs) -> None:
@@ -62,9 +63,9 @@ def _schedule_alone(group: Group, sums: Stage, target: Target, knobs: Knobs) -> 
     _compute_inside(sums, local, group, target, knobs)
 
 
-def _roots(group: Group, besides: tuple[Stage, ...], target: Target, knobs: Knobs) -> None:
+def _roots(group: Group, without: tuple[Stage, ...], target: Target, knobs: Knobs) -> None:
     for stage in live_stages(group.schedule):
-        if not any(stage is b for b in besides):
+        if not any(stage is b for b in without):
             injective(group.schedule, stage, target, knobs)
 
 
@@ -92,7 +93,7 @@ def _compute_inside(result: Stage, sums: Stage, group: Group, target: Target, kn
         result.unroll(axis)
     result.vectorize(lane)
     sums.compute_at(result, outer)
-    _register_sums(sums, lanes)
+    split_accumulators(sums, lanes)
 
 
 def _work(op: ComputeOp, sums: Stage) -> int | None:
@@ -146,14 +147,3 @@ def conv_tile_cost(
     bodies = prod(2 if n % size else 1 for n, size in zip(whole, sizes, strict=True))
     cycles = tile_cycles(tile.filters, tile.height * tile.vectors, target)
     return round(blocks * cycles * (0.98 + 0.02 * bodies), 6), -prod(sizes)
-
-
-def _register_sums(sums: Stage, lanes: int) -> None:
-    op = sums.op
-    assert isinstance(op, ComputeOp)
-    *outside, last = op.axis
-    vector, lane = sums.split(last, factor=lanes)
-    sums.reorder(*op.reduce_axis, *outside, vector, lane)
-    for axis in (*outside, vector):
-        sums.unroll(axis)
-    sums.vectorize(lane)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
-from treadle.ops.schedules.default import injective, schedule_default
+from treadle.ops.schedules.default import schedule_default, schedule_operands
 from treadle.ops.schedules.stages import (
+    apart_from_result,
     compute_of,
     inline_moves,
     inline_tail,
@@ -16,21 +17,20 @@ from treadle.ops.schedules.stages import (
     is_shared,
     known,
     lanes_of,
-    live_stages,
     size_of,
     vector_lengths,
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Stage
-from treadle.te.tensor import ComputeOp, IterVar
+from treadle.te.operations import ComputeOp, IterVar
+from treadle.te.stage import Stage
 
 _MOST_TAPS = 16
 """Taps of a window that are unrolled altogether."""
 _STRIP = 4
 """Windows side by side that share what they read, where vectors run along channels."""
 _TASKS_PER_CORE = 4
-"""Channels are dealt out to the threads where there are this many, else rows."""
+"""Channels are distributed to the threads where there are this many, else rows."""
 
 
 def schedule_pool(group: Group, target: Target, knobs: Knobs) -> None:
@@ -49,11 +49,8 @@ def schedule_pool(group: Group, target: Target, knobs: Knobs) -> None:
         schedule_default(group, target, knobs)
         return
     inline_tail(s, sums)
-    if sums.is_output:
-        sums = s[s.cache_write(sums.op.outputs[0], "local")]
-    for stage in live_stages(s):
-        if stage is not sums and stage is not result:
-            injective(s, stage, target, knobs)
+    sums = apart_from_result(s, sums)
+    schedule_operands(s, (sums,), target, knobs)
     _windows(result, sums, group, target, knobs)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schedules of chains of reductions along rows: softmax, normalisations, sums of the last axes.
 
-All stages of a row are computed together while it is in cache; rows are dealt out to the threads.
+All stages of a row are computed together while it is in cache; rows are distributed to the threads.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from treadle.cost.forks import least_elements
 from treadle.cost.memory import stack_bytes
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
+from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.stages import (
@@ -27,8 +28,9 @@ from treadle.ops.schedules.stages import (
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 _STAGES_OF_A_ROW = 4
 """Stages of a row that the stack has room for, each of the largest size that is taken."""
@@ -96,7 +98,7 @@ def shared_rows(s: Schedule, live: list[Stage], result: Stage) -> int:
         op = reader.op
         assert isinstance(op, ComputeOp)
         for body in bodies[id(reader)]:
-            for n in ex.walk(body):
+            for n in walk(body):
                 if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
                     continue
                 if id(s[n.source]) in ours:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -13,15 +13,18 @@ from treadle.dtype import bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import prove
+from treadle.expr.conditions import conjuncts
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, int_value
 from treadle.expr.simplify import simplify
+from treadle.expr.traversal import free_vars, uses, walk
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
+from treadle.te.operations import KEPT, ComputeOp, ExternOp, IterVar, Reduce, Tensor
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 MANY_ELEMENTS = 1 << 14
 """Elements that are worth other threads where the machine is not known: where an operator that is
@@ -39,8 +42,8 @@ def is_shared(elements: int | None, target: Target) -> bool:
     return elements is None or elements >= least_elements(target)
 
 
-_LEAST_TURNED = 4
-"""Smaller tiles are not worth turning in registers."""
+_LEAST_TRANSPOSED = 4
+"""Smaller tiles are not worth transposing in registers."""
 
 _COSTLY = frozenset(
     {"exp", "log", "log1p", "expm1", "erf", "normal_cdf", "softplus", "tanh", "sigmoid", "pow",
@@ -60,6 +63,28 @@ def axes_of(stage: Stage) -> tuple[IterVar, ...]:
     return compute_of(stage).axis
 
 
+def apart_from_result(s: Schedule, total: Stage) -> Stage:
+    """Return the stage of the accumulators: one of its own where `total` is a result itself."""
+    return s[s.cache_write(total.op.outputs[0], "local")] if total.is_output else total
+
+
+def unroll_accumulators(total: Stage, axes: Sequence[IterVar]) -> None:
+    """Keep a tile of accumulators in registers: the reduction outside, `axes` within it.
+
+    The last of `axes`, which are all of the stage's, becomes a vector; the others are unrolled.
+    """
+    total.reorder(*compute_of(total).reduce_axis, *axes)
+    for axis in axes[:-1]:
+        total.unroll(axis)
+    total.vectorize(axes[-1])
+
+
+def split_accumulators(total: Stage, lanes: int) -> None:
+    """Keep a tile of accumulators in registers, its last axis as vectors of `lanes`."""
+    *outside, last = axes_of(total)
+    unroll_accumulators(total, (*outside, *total.split(last, factor=lanes)))
+
+
 def is_reduction(stage: Stage) -> bool:
     """True when the stage combines elements."""
     return isinstance(stage.op, ComputeOp) and isinstance(stage.op.body[0], Reduce)
@@ -74,7 +99,7 @@ def is_guarded(stage: Stage) -> bool:
     """True when the stage tests an index (padding)."""
     op = stage.op
     return isinstance(op, ComputeOp) and any(
-        isinstance(n, ex.Select) and n.lazy for b in op.body for n in ex.walk(b)
+        isinstance(n, ex.Select) and n.lazy for b in op.body for n in walk(b)
     )
 
 
@@ -85,7 +110,7 @@ def is_costly(stage: Stage) -> bool:
         (isinstance(n, ex.Call) and n.name in _COSTLY)
         or (isinstance(n, ex.Binary) and n.op in ("div", "floordiv") and n.dtype[0] in "fb")
         for b in op.body
-        for n in ex.walk(b)
+        for n in walk(b)
     )
 
 
@@ -104,25 +129,27 @@ def known(axis: IterVar) -> int:
 
 
 def inline_moves(group: Group) -> None:
-    """Inline every stage that can be evaluated where it is read at no extra cost.
+    """Inline every stage that can be evaluated where it is read at no extra cost."""
+    for stage in group.schedule.stages:
+        if is_inlined(group.schedule, stage):
+            stage.compute_inline()
 
-    Kept: results, reductions, what a stage written by hand reads, guarded reads under a reduction,
-    and costly elements that would be evaluated more than once.
+
+def is_inlined(s: Schedule, stage: Stage) -> bool:
+    """True for a stage that can be evaluated where it is read at no extra cost.
+
+    Not so: results, reductions, what a stage written by hand reads, guarded reads under a
+    reduction, and costly elements that would be evaluated more than once.
     """
-    s = group.schedule
-    for stage in s.stages:
-        op = stage.op
-        if not isinstance(op, ComputeOp) or stage.is_output or is_step(stage):
-            continue
-        readers = s.readers(stage)
-        if any(isinstance(r.op, ExternOp) for r in readers):
-            continue
-        reduced = any(is_reduction(r) for r in readers)
-        if reduced and is_guarded(stage):
-            continue
-        if is_costly(stage) and (len(readers) > 1 or any(_repeats(stage, r) for r in readers)):
-            continue
-        stage.compute_inline()
+    if not isinstance(stage.op, ComputeOp) or stage.is_output or is_step(stage):
+        return False
+    readers = s.readers(stage)
+    if any(isinstance(r.op, ExternOp) for r in readers):
+        return False
+    if is_guarded(stage) and any(is_reduction(r) for r in readers):
+        return False
+    is_repeated = len(readers) > 1 or any(_repeats(stage, r) for r in readers)
+    return not (is_costly(stage) and is_repeated)
 
 
 def inline_tail(s: Schedule, sums: Stage) -> None:
@@ -146,7 +173,7 @@ def _repeats(stage: Stage, reader: Stage) -> bool:
         return False
     reads = prod((a.extent for a in (*reader.op.axis, *reader.op.reduce_axis)), start=_ONE)
     have = prod(stage.op.shape, start=_ONE)
-    sizes = {v: Interval(0, None) for v in ex.free_vars(reads - have)}
+    sizes = {v: Interval(0, None) for v in free_vars(reads - have)}
     return prove(reads <= have, sizes) is not True
 
 
@@ -164,7 +191,7 @@ def joint_axes(stage: Stage, s: Schedule) -> list[IterVar]:
     assert isinstance(op, ComputeOp)
     count = len(op.axis)
     for body in _inlined(stage, s):
-        for n in ex.walk(body):
+        for n in walk(body):
             if isinstance(n, ex.Load) and isinstance(n.source, Tensor):
                 count = min(count, _joint_in(n, op.axis))
             elif isinstance(n, ex.Select) and n.lazy:
@@ -183,7 +210,7 @@ def _joint_in(load: ex.Load, axes: tuple[IterVar, ...]) -> int:
             break
         same += 1
     elsewhere = load.indices[: len(load.indices) - same]
-    if any(a in ex.walk(i) for a in axes[len(axes) - same :] for i in elsewhere):
+    if any(a in walk(i) for a in axes[len(axes) - same :] for i in elsewhere):
         same = 0
     return max(same, _unused(load.indices, axes))
 
@@ -192,7 +219,7 @@ def _unused(indices: tuple[Expr, ...], axes: tuple[IterVar, ...]) -> int:
     """Return how many of the last axes occur in no index."""
     count = 0
     for axis in reversed(axes):
-        if int_value(axis.extent) != 1 and any(axis in ex.walk(i) for i in indices):
+        if int_value(axis.extent) != 1 and any(axis in walk(i) for i in indices):
             break
         count += 1
     return count
@@ -212,20 +239,22 @@ def steps_in_memory(load: ex.Load) -> dict[Expr, int]:
             break
         offset = index * step + offset
         step = step * extent
-    axes = [n for n in ex.walk(offset) if isinstance(n, IterVar) and int_value(n.extent)]
+    axes = [n for n in walk(offset) if isinstance(n, IterVar) and int_value(n.extent)]
     ranges: dict[ex.Var, Interval] = {a: Interval(0, known(a) - 1) for a in axes}
     return decompose(simplify(offset, ranges)).terms
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Transposition:
     """Reads run along `axis` while writes run along the last: square tiles of `size` pay."""
 
     axis: IterVar
     size: int
 
 
-def turned_axis(stage: Stage, s: Schedule, lanes: int, *, least: int | None = None) -> Turn | None:
+def transposed_axis(
+    stage: Stage, s: Schedule, lanes: int, *, least: int | None = None
+) -> Transposition | None:
     """Return the axis along which a stage's reads are neighbours in memory, if not the last.
 
     The axis may stand alone or as `axis % block` (a blocked layout): then tiles divide the block.
@@ -236,30 +265,30 @@ def turned_axis(stage: Stage, s: Schedule, lanes: int, *, least: int | None = No
     if len(op.axis) < 2 or is_guarded(stage):
         return None
     last = op.axis[-1]
-    turns: list[Turn] = []
+    found: list[Transposition] = []
     for body in _inlined(stage, s):
-        for n in ex.walk(body):
+        for n in walk(body):
             if isinstance(n, ex.Load) and isinstance(n.source, Tensor) and n.indices:
-                turn = _turn_of(n, op.axis, lanes)
-                if turn is not None and any(last in ex.walk(i) for i in n.indices):
-                    turns.append(turn)
-    if not turns or any(t.axis is not turns[0].axis for t in turns):
+                transposition = _transposition_of(n, op.axis, lanes)
+                if transposition is not None and any(last in walk(i) for i in n.indices):
+                    found.append(transposition)
+    if not found or any(t.axis is not found[0].axis for t in found):
         return None
-    size = min(t.size for t in turns)
-    extents = (turns[0].axis.extent, last.extent if least is None else least)
+    size = min(t.size for t in found)
+    extents = (found[0].axis.extent, last.extent if least is None else least)
     shortest = min((e for e in map(int_value, extents) if e is not None), default=size)
     while size > shortest:
         size //= 2
-    return Turn(turns[0].axis, size) if size >= _LEAST_TURNED else None
+    return Transposition(found[0].axis, size) if size >= _LEAST_TRANSPOSED else None
 
 
-def _turn_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> Turn | None:
+def _transposition_of(load: ex.Load, axes: tuple[IterVar, ...], lanes: int) -> Transposition | None:
     for atom, factor in steps_in_memory(load).items():
         axis, block = atom, lanes
         if isinstance(atom, ex.Binary) and atom.op == "floormod":
             axis, block = atom.a, int_value(atom.b) or 1
         if factor == 1 and isinstance(axis, IterVar) and axis in axes[:-1]:
-            return Turn(axis, min(lanes, block & -block))
+            return Transposition(axis, min(lanes, block & -block))
     return None
 
 
@@ -324,7 +353,7 @@ def border_box(stage: Stage) -> dict[IterVar, tuple[int, Expr]]:
     if not isinstance(body, ex.Select) or not body.lazy or not isinstance(body.other, ex.Const):
         return {}
     box: dict[IterVar, tuple[int, Expr]] = {a: (0, a.extent) for a in op.axis}
-    for check in ex.conjuncts(body.cond):
+    for check in conjuncts(body.cond):
         limit = _limit(check, op.axis)
         if limit is None:
             return {}
@@ -336,7 +365,7 @@ def border_box(stage: Stage) -> dict[IterVar, tuple[int, Expr]]:
 
 def _is_inside(begin: int, end: Expr, extent: Expr) -> bool:
     """True for a range of an axis that is not certainly empty."""
-    sizes = {v: Interval(0, None) for v in ex.free_vars(extent)}
+    sizes = {v: Interval(0, None) for v in free_vars(extent)}
     return prove(end <= extent, sizes) is True and prove(end <= begin, sizes) is not True
 
 
@@ -348,7 +377,7 @@ def _limit(check: Expr, axes: tuple[IterVar, ...]) -> tuple[IterVar, int, Expr |
     if not isinstance(check, ex.Binary) or check.op not in ("ge", "gt", "lt", "le"):
         return None
     whole = decompose(check.a - check.b)
-    found = [a for a in axes if any(ex.uses(t, a) for t in whole.terms)]
+    found = [a for a in axes if any(uses(t, a) for t in whole.terms)]
     if len(found) != 1 or abs(whole.terms.get(found[0], 0)) != 1:
         return None
     sign, affine = whole.without(found[0])

@@ -14,7 +14,7 @@ from treadle.cost.memory import steps_to_memory
 from treadle.cost.registers import tile_cycles
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
-from treadle.ops.schedules.default import injective
+from treadle.ops.schedules.default import schedule_operands
 from treadle.ops.schedules.stages import (
     axes_of,
     compute_of,
@@ -25,14 +25,14 @@ from treadle.ops.schedules.stages import (
     itemsize_of,
     known,
     lanes_of,
-    live_stages,
     size_of,
 )
 from treadle.ops.schedules.tiles import pick_rows
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import IterVar
+from treadle.te.operations import IterVar
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 
 def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None:
@@ -54,8 +54,8 @@ def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None
     for stage in (by_lane, largest):
         stage.compute_at(blocks, place)
     op = compute_of(by_lane)
-    *rows, down, place_in_turn = op.axis
-    vector, lane = by_lane.split(place_in_turn, factor=lanes)
+    *rows, down, interleaved = op.axis
+    vector, lane = by_lane.split(interleaved, factor=lanes)
     by_lane.reorder(*rows, down, *op.reduce_axis, vector, lane)
     by_lane.unroll(vector)
     by_lane.vectorize(lane)
@@ -69,9 +69,7 @@ def schedule_dense_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     inline_tail(s, products)
     result = s[group.outputs[0]]
     lanes = lanes_of(result, target)
-    for stage in live_stages(s):
-        if stage is not products and not stage.is_output:
-            injective(s, stage, target, knobs)
+    schedule_operands(s, (products,), target, knobs)
     place = _combine(result, products, group.attrs.half, lanes)
     _multiply(s, products, group.attrs.half, lanes, target, knobs)
     products.compute_at(result, place)

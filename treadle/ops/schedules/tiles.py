@@ -95,7 +95,7 @@ def pick_window_tile(
 
     A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. With `taps`
     those that meet only zeros are skipped. The weights of a tile, `reduction` vectors for each of
-    its own, may come from far. Ties go to the flatter tile, then to the larger one.
+    its own, may come from level 3 or memory. Ties go to the flatter tile, then to the larger one.
     """
     image = (height, width, vectors)
 
@@ -106,24 +106,6 @@ def pick_window_tile(
 
     tiles = window_tiles(image, target, registers, whole=whole)
     return knobs.pick("tile", tiles, cost=rank)
-
-
-def best_window_tile(
-    height: int,
-    width: int,
-    vectors: int,
-    target: Target,
-    *,
-    registers: int = 1,
-    whole: bool = False,
-    taps: tuple[Taps, Taps] | None = None,
-    reduction: int = 0,
-) -> WindowTile:
-    """Return what `pick_window_tile` does by default."""
-    return pick_window_tile(
-        Knobs(), height, width, vectors, target,
-        registers=registers, whole=whole, taps=taps, reduction=reduction,
-    )  # fmt: skip
 
 
 def window_tiles(

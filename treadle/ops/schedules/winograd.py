@@ -42,20 +42,21 @@ from treadle.ops.schedules.stages import (
 from treadle.ops.schedules.tiles import MOST_VECTORS, tiles_in_registers
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.schedule import Schedule, Stage
-from treadle.te.tensor import ComputeOp, IterVar
+from treadle.te.operations import ComputeOp, IterVar
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 
 OPERATIONS = {3: 5, 4: 6, 5: 12, 6: 14}
 """Of a transform, per vector of V or M, by points along an axis."""
 _SEEN_INPUTS, _SEEN_WEIGHTS = 0.25, 0.08
-"""The shares of the time of reading again from a far cache that multiplications do not hide."""
+"""The shares of the time of reading again from level 2 or 3 that multiplications do not hide."""
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradShape:
     """Sizes of one convolution: tiles down and across, channels, bytes.
 
-    Tiles of `gaps` phases interleave, down and across. A `stride` takes the image apart into
+    Tiles of `dilations` phases interleave, down and across. A `stride` takes the image apart into
     several, whose channels all count as `inputs`; the last `unused` of each are not multiplied.
     Channels are those of all `groups`. An element has `itemsize` bytes.
     """
@@ -67,7 +68,7 @@ class WinogradShape:
     outputs: int
     block: int
     batch: int = 1
-    gaps: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
     stride: int = 1
     unused: int = 0
     groups: int = 1
@@ -164,10 +165,10 @@ def _groups(shape: WinogradShape) -> list[tuple[int, int]]:
 
     Several rows are all phases of some; columns of several phases stay together.
     """
-    gap = shape.gaps[0]
+    gap = shape.dilations[0]
     several = [gap * rows for rows in _divisors(shape.down // gap)]
     groups = [(rows, shape.across) for rows in several if rows > 1] + [(1, shape.across)]
-    if shape.gaps[1] > 1:
+    if shape.dilations[1] > 1:
         return groups
     return groups + [(1, columns) for columns in reversed(_divisors(shape.across)[:-1])]
 
@@ -365,7 +366,7 @@ def _tile_loops(
 def _input_transform(v: Stage, rows: Stage, plan: Plan, target: Target, gap: int) -> None:
     """Transform a row of tiles: the columns of pixels, each once; then the points, row by row.
 
-    So a turn writes six vectors, not a vector to each of 36 places far apart.
+    So an iteration writes six vectors, not a vector to each of 36 places far apart.
     """
     i, j, n, ic, t, icb = axes_of(v)
     down, across = v.split(t, factor=plan.columns)

@@ -11,7 +11,7 @@ from treadle.ops.conv import conv
 from treadle.ops.lowered.conv_nchwc import depthwise_conv2d_nchwc
 from treadle.ops.schedules.estimates import depthwise_nchwc_cycles
 from treadle.optimize.blocked import Blocked
-from treadle.optimize.channels import pack_depthwise, packed_constant
+from treadle.optimize.channel_order import pack_depthwise, packed_constant
 from treadle.optimize.methods.convolution import ConvSite, padded, why_not_in_blocks
 from treadle.optimize.methods.method import Method
 

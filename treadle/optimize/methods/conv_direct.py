@@ -17,15 +17,10 @@ from treadle.graph.types import known_sizes, tensor_type
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
-from treadle.ops.movement import reshape
+from treadle.ops.reshaping import reshape
 from treadle.ops.schedules.estimates import BlockedConvShape, conv2d_nchwc_cycles
 from treadle.optimize.blocked import Blocked
-from treadle.optimize.channels import (
-    ChannelOrder,
-    merge_groups,
-    pack_weights,
-    packed_constant,
-)
+from treadle.optimize.channel_order import ChannelOrder, merge_groups, pack_weights, packed_constant
 from treadle.optimize.methods.convolution import (
     ConvSite,
     leaving_out,

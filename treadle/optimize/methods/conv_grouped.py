@@ -20,7 +20,7 @@ from treadle.ops.lowered.conv_grouped import grouped_conv2d_nchwc
 from treadle.ops.lowered.conv_nchwc import conv2d_nchwc
 from treadle.ops.schedules.estimates import BlockedConvShape
 from treadle.optimize.blocked import Blocked, element_offsets
-from treadle.optimize.channels import (
+from treadle.optimize.channel_order import (
     ChannelOrder,
     merge_groups,
     pack_weights,

@@ -35,7 +35,7 @@ from treadle.ops.lowered.conv_strassen import (
 )
 from treadle.ops.lowered.matmul_strassen import PRODUCTS
 from treadle.optimize.blocked import Blocked
-from treadle.optimize.channels import GAP, ChannelOrder, pack_weights, packed_constant
+from treadle.optimize.channel_order import PADDING, ChannelOrder, pack_weights, packed_constant
 from treadle.optimize.methods.convolution import ConvSite, why_not_in_blocks
 from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.product import (
@@ -222,7 +222,7 @@ def _matrix(w: np.ndarray, inputs: ChannelOrder, outputs: ChannelOrder, steps: i
 
 def _units(matrix: np.ndarray, order: ChannelOrder) -> np.ndarray | None:
     """Return by what results are multiplied, as `column_units`; 1 in the padding of an order."""
-    held = np.asarray(order.places) != GAP
+    held = np.asarray(order.places) != PADDING
     units = column_units(matrix[:, held])
     if units is None:
         return None

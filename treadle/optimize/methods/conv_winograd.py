@@ -27,12 +27,7 @@ from treadle.ops.lowered.conv_winograd import (
 )
 from treadle.ops.schedules.winograd import WinogradShape, plan_winograd
 from treadle.optimize.blocked import Blocked, has_known_image
-from treadle.optimize.channels import (
-    ChannelOrder,
-    merge_groups,
-    pack_weights,
-    packed_constant,
-)
+from treadle.optimize.channel_order import ChannelOrder, merge_groups, pack_weights, packed_constant
 from treadle.optimize.methods.convolution import ConvSite, padded, why_not_in_blocks
 from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.winograd_weights import transform_weights

@@ -24,7 +24,7 @@ from treadle.optimize.blocked import (
     has_known_image,
     reshaped,
 )
-from treadle.optimize.channels import ChannelOrder
+from treadle.optimize.channel_order import ChannelOrder
 from treadle.optimize.methods.method import Site
 from treadle.optimize.methods.shared import Shared
 from treadle.target.base import Target

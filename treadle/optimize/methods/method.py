@@ -2,13 +2,14 @@
 """What a method is: one of several ways to compute calls of an operator, and how one is chosen.
 
 All methods of the operator are asked about a call. Those that apply say how many cycles they take;
-the cheapest one is built, or the one that a record names. `treadle explain` prints what each said.
+the cheapest one is built, or the one that the user or a record names. `treadle explain` prints what
+each said.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
 
@@ -21,10 +22,25 @@ from treadle.optimize.methods.phases import Phased
 from treadle.passes import Candidate, decided
 from treadle.target.base import Target
 
-Choices = Mapping[str, str]
-"""The methods that records ask for, by `call_text` of the calls."""
 
-NO_CHOICES: Choices = {}
+def _ignore(call: str, problem: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Names of methods by `call_text` of the calls: what the user asks for, what records keep.
+
+    What is asked for must apply. Of a record that does not apply any more `on_unfit(call, problem)`
+    is told, and the estimates decide.
+    """
+
+    asked: Mapping[str, str] = field(default_factory=dict)
+    recorded: Mapping[str, str] = field(default_factory=dict)
+    on_unfit: Callable[[str, str], None] = _ignore
+
+
+NO_CHOICES = Choices()
 
 
 class Site:
@@ -122,30 +138,47 @@ register = METHODS.register
 
 
 def choose(site: S, choices: Choices = NO_CHOICES) -> Method[S]:
-    """Return the method that computes a call: the one a record names, else the cheapest.
+    """Return the method that computes a call: the one asked for or recorded, else the cheapest.
 
     The decision is recorded with what every method said.
 
     Raises:
-        ChoiceError: a record names a method that there is not, or that does not apply.
+        ChoiceError: a method is asked for that there is not, or that does not apply.
     """
     asked = [_ask(method, site) for method in METHODS.of(site.node.op)]  # type: ignore[arg-type]
-    usable = sorted((a for a in asked if a.against is None), key=lambda a: a.rank)
     call = call_text(site.node)
-    wanted = choices.get(call)
-    if wanted is not None:
-        usable = [_named(wanted, asked, site)]
-    for answer in usable:
+    named = True
+    if call in choices.asked:
+        answer, why = _named(choices.asked[call], asked, site), "it is asked for"
+    elif (recorded := _recorded(call, asked, site, choices)) is not None:
+        answer, why = recorded, "from a record"
+    else:
+        answer, why, named = _cheapest(asked, site), _why(asked), False
+    table = _table(asked, answer, is_named=named)
+    decided(site.origin, "method", answer.method.name, why, table, call)
+    return answer.method
+
+
+def _cheapest(asked: Sequence[_Answer[S]], site: S) -> _Answer[S]:
+    """Return the first of the methods that apply, by their cycles, that has no objection."""
+    for answer in sorted((a for a in asked if a.against is None), key=lambda a: a.rank):
         answer.against = answer.method.objects(site)
         if answer.against is None:
-            break
-        if wanted is not None:
-            raise _does_not_apply(answer, site)
-    else:
-        raise AssertionError(f"no method computes {call}")
-    why = "a record asks for it" if wanted is not None else _why(asked)
-    decided(site.origin, "method", answer.method.name, why, _table(asked, answer, wanted), call)
-    return answer.method
+            return answer
+    raise AssertionError(f"no method computes {call_text(site.node)}")
+
+
+def _recorded(
+    call: str, asked: Sequence[_Answer[S]], site: S, choices: Choices
+) -> _Answer[S] | None:
+    """Return the method that a record names, None where none does or it does not apply."""
+    if call not in choices.recorded:
+        return None
+    try:
+        return _named(choices.recorded[call], asked, site)
+    except ChoiceError as error:
+        choices.on_unfit(call, error.problem)
+        return None
 
 
 def least_cycles(site: Site) -> float:
@@ -188,17 +221,16 @@ def _named(wanted: str, asked: Sequence[_Answer[S]], site: S) -> _Answer[S]:
             hint=f"{meant}there are {', '.join(names)}",
         )
     found = asked[names.index(wanted)]
+    if found.against is None:
+        found.against = found.method.objects(site)
     if found.against is not None:
-        raise _does_not_apply(found, site)
+        others = [a.method.name for a in asked if a.against is None]
+        raise ChoiceError(
+            f"the method {wanted!r} does not apply: {found.against}",
+            at=f"node {site.origin}" if site.origin else call_text(site.node),
+            hint=f"choose among {', '.join(others)}, or leave this call to the estimates",
+        )
     return found
-
-
-def _does_not_apply(answer: _Answer[Any], site: Site) -> ChoiceError:
-    return ChoiceError(
-        f"the method {answer.method.name!r} does not apply: {answer.against}",
-        at=f"node {site.origin}" if site.origin else call_text(site.node),
-        hint="remove this record, or make it again for this model and target",
-    )
 
 
 def _why(asked: Sequence[_Answer[Any]]) -> str:
@@ -208,21 +240,21 @@ def _why(asked: Sequence[_Answer[Any]]) -> str:
 
 
 def _table(
-    asked: Sequence[_Answer[S]], chosen: _Answer[S], wanted: str | None
+    asked: Sequence[_Answer[S]], chosen: _Answer[S], *, is_named: bool
 ) -> tuple[Candidate, ...]:
     return tuple(
         Candidate(
             a.method.name,
             a.cycles,
-            "" if a is chosen else a.against or _why_it_lost(a, chosen, wanted),
+            "" if a is chosen else a.against or _why_it_lost(a, chosen, is_named=is_named),
         )
         for a in asked
     )
 
 
-def _why_it_lost(answer: _Answer[Any], chosen: _Answer[Any], wanted: str | None) -> str:
-    if wanted is not None:
-        return "a record asks for another"
+def _why_it_lost(answer: _Answer[Any], chosen: _Answer[Any], *, is_named: bool) -> str:
+    if is_named:
+        return "another is named"
     mine, least = answer.cycles or 0.0, chosen.cycles or 0.0
     if mine < least:
         gain = 1 - mine / least

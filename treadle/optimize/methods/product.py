@@ -13,7 +13,7 @@ from treadle.ops.lowered.matmul_strassen import PRODUCTS
 from treadle.ops.schedules.estimates import MatmulShape
 from treadle.ops.schedules.tiles import best_panel
 from treadle.optimize.blocked import Values
-from treadle.optimize.channels import pack_panels, packed_constant
+from treadle.optimize.channel_order import pack_panels, packed_constant
 from treadle.optimize.methods.method import Site
 from treadle.optimize.methods.shared import Shared
 from treadle.target.base import Target

@@ -9,7 +9,7 @@ from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import tensor_type
 from treadle.ops.lowered.dot import dense_dot, grouped, steps_in_word
 from treadle.ops.matmul import matmul
-from treadle.optimize.channels import pack_panels, packed_constant
+from treadle.optimize.channel_order import pack_panels, packed_constant
 from treadle.optimize.dots import Factors, in_whole_steps, small_factors
 from treadle.optimize.methods.conv_small import why_not_small
 from treadle.optimize.methods.method import Method

@@ -24,7 +24,7 @@ from treadle.ops.lowered.matmul_strassen import (
 from treadle.ops.matmul import matmul
 from treadle.ops.schedules.estimates import MatmulShape, reading_cycles
 from treadle.ops.schedules.tiles import best_panel, best_rows
-from treadle.optimize.channels import packed_constant
+from treadle.optimize.channel_order import packed_constant
 from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.product import (
     ProductSite,

@@ -14,7 +14,7 @@ from treadle.ops.lowered.conv_phased import phased_conv_nchwc
 from treadle.ops.movement import pad
 from treadle.ops.schedules.estimates import BlockedConvShape
 from treadle.optimize.blocked import Blocked
-from treadle.optimize.channels import ChannelOrder, pack_weights, packed_constant
+from treadle.optimize.channel_order import ChannelOrder, pack_weights, packed_constant
 from treadle.optimize.methods.conv_direct import cycles_of
 from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.phases import by_phase

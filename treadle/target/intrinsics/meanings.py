@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+from treadle import te
 from treadle.expr.nodes import int_value
-from treadle.te import tensor as te
 from treadle.te.intrinsics import Meaning
-from treadle.te.tensor import Tensor
+from treadle.te.operations import Tensor
 
 
 def dot(dtype: str) -> Meaning:

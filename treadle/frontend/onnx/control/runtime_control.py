@@ -15,10 +15,8 @@ from treadle.frontend.builders.basic import converted, dims_of, reshaped, transp
 from treadle.frontend.builders.closure import (
     anchored,
     branch,
-    decided_sizes,
     reached,
     repeat,
-    visible,
 )
 from treadle.frontend.onnx.control.unrolled_loops import ScanEnds
 from treadle.frontend.onnx.core.sequence import form_of, grouped, tensors_of
@@ -27,21 +25,10 @@ from treadle.frontend.symbolic import sizes_node
 from treadle.graph.nodes import Constant, Node, Tuple, Var, topological
 from treadle.graph.symbols import decided_by, symbols_in
 from treadle.graph.types import Dim, TensorType, normal_size, same_dim, tensor_type
-from treadle.ops import elementwise, movement, sizes
+from treadle.ops import elementwise, indexing, sizes
 from treadle.ops.control import CONDITION, COUNT, RefuseAttrs, refuse
 
 _NO_LIMIT = int(np.iinfo(np.int64).max)
-
-__all__ = [
-    "LoopParameters",
-    "Running",
-    "anchored",
-    "branched",
-    "decided_sizes",
-    "refused",
-    "running_of",
-    "visible",
-]
 
 
 def branched(
@@ -242,8 +229,8 @@ class RunningScan:
         iteration, _, *states = self._loop.params
         last = sizes_node((normal_size(self._steps - 1),), ())
         back = elementwise.subtract(last, iteration)
-        ends = zip(self._scanned, self._ends.input_axes, self._ends.inputs_turned, strict=True)
-        slices = [movement.gather(x, back if t else iteration, axis=a) for x, a, t in ends]
+        ends = zip(self._scanned, self._ends.input_axes, self._ends.inputs_reversed, strict=True)
+        slices = [indexing.gather(x, back if t else iteration, axis=a) for x, a, t in ends]
         return dict(zip((i.name for i in self.body.input), [*states, *slices], strict=True))
 
     def widen(self, results: Sequence[Node]) -> bool:
@@ -260,7 +247,7 @@ class RunningScan:
         given = {*outside, *self._scanned}
         made = self._loop.results([self._loop.params[1], *results], given, sizes)
         first = self._ends.first
-        ends = zip(made[first:], self._ends.output_axes, self._ends.outputs_turned, strict=True)
+        ends = zip(made[first:], self._ends.output_axes, self._ends.outputs_reversed, strict=True)
         return [*made[:first], *(self._collected(*end) for end in ends)]
 
     def _collected(self, rows: Node, axis: int, backwards: int) -> Node:

@@ -108,10 +108,10 @@ class ScanEnds:
     first: int
     """How many states there are; the other inputs are scanned."""
     input_axes: tuple[int, ...]
-    inputs_turned: tuple[int, ...]
+    inputs_reversed: tuple[int, ...]
     output_axes: tuple[int, ...]
     """May be negative: they count axes of the joined value."""
-    outputs_turned: tuple[int, ...]
+    outputs_reversed: tuple[int, ...]
 
     @classmethod
     def of(cls, node: OnnxNode, body: onnx.GraphProto) -> ScanEnds:
@@ -144,7 +144,7 @@ class _Scan:
         scanned = enumerate(self._ends.input_axes, first)
         if not all(isinstance(node.dims(k)[axis], int) for k, axis in scanned):
             raise RuntimeValueError("a Scan over a length that each run decides is not unrolled")
-        ways = zip(self._ends.input_axes, self._ends.inputs_turned, strict=True)
+        ways = zip(self._ends.input_axes, self._ends.inputs_reversed, strict=True)
         self._slices = [_slices(node.input(first + k), *way) for k, way in enumerate(ways)]
         self._steps = _common_length(node, self._slices)
         self._rows: list[list[Node]] = [[] for _ in self._ends.output_axes]
@@ -176,7 +176,7 @@ class _Scan:
             for r, axis, backwards, d in zip(
                 self._rows,
                 self._ends.output_axes,
-                self._ends.outputs_turned,
+                self._ends.outputs_reversed,
                 declared,
                 strict=True,
             )

@@ -21,7 +21,7 @@ from treadle.frontend.onnx.core.window import read_window
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, as_dim, known_sizes, product_of, shapes_may_agree
-from treadle.ops import elementwise, matmul, movement, vision
+from treadle.ops import elementwise, indexing, matmul, movement, vision
 
 
 @converter("DeformConv", since=(19, 22))
@@ -77,7 +77,7 @@ def _sampled(node: OnnxNode, window: Window, groups: int, outer: tuple[Dim, ...]
     moves = reshaped(converted(node.input(2), wide), (batch * groups, count, n, *outer))
     places = elementwise.add(moves, converted(_places(window, outer), wide))
     last = transposed(places, (0, 1, *range(3, 3 + n), 2))
-    backwards: Node = movement.gather(last, Constant.of(np.arange(n)[::-1].copy()), axis=2 + n)
+    backwards: Node = indexing.gather(last, Constant.of(np.arange(n)[::-1].copy()), axis=2 + n)
     grid = reshaped(backwards, (batch * groups, count * outer[0], *outer[1:], n))
     image = reshaped(node.input(0), (batch * groups, channels // groups, *spatial))
     return vision.grid_sample(image, grid, absolute=True)

@@ -22,7 +22,7 @@ from treadle.frontend.onnx.core.random_numbers import key_of, uniform
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Call, Constant, Node
-from treadle.ops import bits, elementwise
+from treadle.ops import activation, bits, elementwise
 
 Op = Callable[..., Call]
 
@@ -41,10 +41,10 @@ UNARY: Mapping[str, tuple[Op, tuple[int, ...]]] = {
     "Erf": (elementwise.erf, (9, 13)),
     "Exp": (elementwise.exp, (1, 6, 13)),
     "Floor": (elementwise.floor, (1, 6, 13)),
-    "HardSwish": (elementwise.hard_swish, (14, 22)),
+    "HardSwish": (activation.hard_swish, (14, 22)),
     "IsNaN": (elementwise.isnan, (9, 13, 20)),
     "Log": (elementwise.log, (1, 6, 13)),
-    "Mish": (elementwise.mish, (18, 22)),
+    "Mish": (activation.mish, (18, 22)),
     "Neg": (elementwise.negative, (1, 6, 13)),
     "Not": (elementwise.not_, (1,)),
     "Reciprocal": (elementwise.reciprocal, (1, 6, 13)),
@@ -54,8 +54,8 @@ UNARY: Mapping[str, tuple[Op, tuple[int, ...]]] = {
     "Sign": (elementwise.sign, (9, 13)),
     "Sin": (elementwise.sin, (7, 22)),
     "Sinh": (elementwise.sinh, (9, 22)),
-    "Softplus": (elementwise.softplus, (1, 22)),
-    "Softsign": (elementwise.softsign, (1, 22)),
+    "Softplus": (activation.softplus, (1, 22)),
+    "Softsign": (activation.softsign, (1, 22)),
     "Sqrt": (elementwise.sqrt, (1, 6, 13)),
     "Tan": (elementwise.tan, (7, 22)),
     "Tanh": (elementwise.tanh, (1, 6, 13)),
@@ -181,20 +181,20 @@ def bit_shift(node: OnnxNode) -> Node:
 def leaky_relu(node: OnnxNode) -> Node:
     """Convert a rectifier with a slope for negative values."""
     node.without_effect("consumed_inputs")
-    return elementwise.leaky_relu(node.input(0), alpha=node.number("alpha", 0.01))
+    return activation.leaky_relu(node.input(0), alpha=node.number("alpha", 0.01))
 
 
 @converter("Elu", since=(1, 6, 22))
 def elu(node: OnnxNode) -> Node:
     """Convert an exponential linear unit."""
     node.without_effect("consumed_inputs")
-    return elementwise.elu(node.input(0), alpha=node.number("alpha", 1.0))
+    return activation.elu(node.input(0), alpha=node.number("alpha", 1.0))
 
 
 @converter("Celu", since=(12, 28))
 def celu(node: OnnxNode) -> Node:
     """Convert a continuously differentiable exponential linear unit."""
-    return elementwise.celu(node.input(0), alpha=node.number("alpha", 1.0))
+    return activation.celu(node.input(0), alpha=node.number("alpha", 1.0))
 
 
 @converter("Selu", since=(1, 6, 22))
@@ -204,7 +204,7 @@ def selu(node: OnnxNode) -> Node:
     old = node.version == 1
     alpha = node.number("alpha", 1.6732 if old else 1.67326319217681884765625)
     gamma = node.number("gamma", 1.0507 if old else 1.05070102214813232421875)
-    return elementwise.selu(node.input(0), alpha=alpha, gamma=gamma)
+    return activation.selu(node.input(0), alpha=alpha, gamma=gamma)
 
 
 @converter("Gelu", since=(20,))
@@ -213,7 +213,7 @@ def gelu(node: OnnxNode) -> Node:
     approximate = node.text("approximate", "none")
     if approximate not in ("none", "tanh"):
         raise ModelError(f"the approximation {approximate!r} of Gelu is not none or tanh")
-    return elementwise.gelu(node.input(0), approximate=approximate)
+    return activation.gelu(node.input(0), approximate=approximate)
 
 
 @converter("HardSigmoid", since=(1, 6, 22))
@@ -221,13 +221,13 @@ def hard_sigmoid(node: OnnxNode) -> Node:
     """Convert max(0, min(1, alpha * x + beta))."""
     node.without_effect("consumed_inputs")
     alpha, beta = node.number("alpha", 0.2), node.number("beta", 0.5)
-    return elementwise.hard_sigmoid(node.input(0), alpha=alpha, beta=beta)
+    return activation.hard_sigmoid(node.input(0), alpha=alpha, beta=beta)
 
 
 @converter("ThresholdedRelu", since=(10, 22))
 def thresholded_relu(node: OnnxNode) -> Node:
     """Convert a rectifier that passes values above alpha."""
-    return elementwise.thresholded_relu(node.input(0), alpha=node.number("alpha", 1.0))
+    return activation.thresholded_relu(node.input(0), alpha=node.number("alpha", 1.0))
 
 
 @converter("Swish", since=(24,))
@@ -251,7 +251,7 @@ def prelu(node: OnnxNode) -> Node:
         slope = reshaped(slope, (*node.shape(1), *(1,) * (node.type(0).ndim - 2)))
     if node.type(1).ndim <= node.type(0).ndim:
         x, slope = operands(x, slope)
-    return elementwise.prelu(x, slope)
+    return activation.prelu(x, slope)
 
 
 @converter("Clip", since=(1, 6))

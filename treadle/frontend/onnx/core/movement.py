@@ -36,7 +36,7 @@ from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.symbolic import size_values
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim
-from treadle.ops import movement
+from treadle.ops import indexing, movement
 
 _DIAGONALS = 1 << 40
 """More than any tensor has."""
@@ -206,7 +206,7 @@ def gather_elements(node: OnnxNode) -> Node:
     axis = node.axis(node.integer("axis", 0), node.type(0).ndim)
     data = node.input(0)
     indices = checked_indices(data, node.input(1), axis, op=node.op)
-    return movement.gather_elements(data, indices, axis=axis)
+    return indexing.gather_elements(data, indices, axis=axis)
 
 
 @converter("GatherND", since=(11, 12, 13))
@@ -216,7 +216,7 @@ def gather_nd(node: OnnxNode) -> Node:
     depth = int_value(dims_of(indices)[-1]) if dims_of(indices) else None
     if depth and batch >= 0 and batch + depth <= len(dims_of(data)):  # else no selection at all
         indices = checked_indices(data, indices, batch, depth, op=node.op)
-    return movement.gather_nd(data, indices, batch_dims=batch)
+    return indexing.gather_nd(data, indices, batch_dims=batch)
 
 
 @converter("Tile", since=(1,))

@@ -12,7 +12,7 @@ from treadle.errors import ModelError
 from treadle.frontend.builders.basic import converted, reshaped, shape_of
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, movement
+from treadle.ops import elementwise, indexing, movement
 from treadle.ops import reduce as reductions
 
 
@@ -90,4 +90,4 @@ def _placed(node: OnnxNode, counts: Node) -> Node:
     source[list(places)] = np.arange(count)
     if bool((source == count).any()):
         counts = movement.concat(counts, Constant.of(np.zeros((batch, 1), "float32")), axis=1)
-    return movement.gather(counts, Constant.of(source), axis=1)
+    return indexing.gather(counts, Constant.of(source), axis=1)

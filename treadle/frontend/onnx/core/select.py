@@ -8,7 +8,7 @@ from treadle.frontend.builders.basic import converted, reshaped
 from treadle.frontend.builders.selection import Selection, compressed, distinct, flat, nonzero
 from treadle.frontend.onnx.node import OnnxNode, Result, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops.suppress import suppress
+from treadle.ops.nms import suppress
 
 
 @converter("NonZero", since=(9, 13))

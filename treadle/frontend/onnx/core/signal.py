@@ -12,7 +12,7 @@ from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import known_sizes, normal_size, product_of, tensor_type
-from treadle.ops import elementwise, matmul, movement
+from treadle.ops import elementwise, indexing, matmul
 
 MATRIX_LIMIT = 1 << 24
 """A transform's matrix may have this many elements."""
@@ -97,7 +97,7 @@ def short_time_transform(node: OnnxNode) -> Node:
     frames = normal_size((shape[1] - length) // step + 1)
     starts = elementwise.multiply(counted(frames), Constant.of(step))
     places = elementwise.add(reshaped(starts, (frames, 1)), counted(length))
-    cut: Node = movement.gather(signal, places, axis=1)
+    cut: Node = indexing.gather(signal, places, axis=1)
     if node.has_input(2):
         cut = elementwise.multiply(cut, reshaped(node.input(2), (length, 1)))
     return _transformed(cut, 2, None, False, node.flag("onesided", True))

@@ -25,6 +25,7 @@ from treadle.frontend.onnx.microsoft.transformer import DOMAIN, fused_product
 from treadle.frontend.onnx.node import ConvertFn, OnnxNode, converter
 from treadle.graph.nodes import Node
 from treadle.graph.types import known_sizes, product_of
+from treadle.ops import activation as activation_ops
 from treadle.ops import elementwise, norm
 
 _Activation = Callable[[Node, Sequence[float]], Node]
@@ -39,14 +40,14 @@ _ACTIVATIONS: Mapping[str, tuple[_Activation, tuple[float, ...]]] = {
     "Relu": (lambda x, p: elementwise.relu(x), ()),
     "Tanh": (lambda x, p: elementwise.tanh(x), ()),
     "Sigmoid": (lambda x, p: elementwise.sigmoid(x), ()),
-    "Gelu": (lambda x, p: elementwise.gelu(x), ()),
-    "LeakyRelu": (lambda x, p: elementwise.leaky_relu(x, alpha=p[0]), (0.01,)),
-    "Elu": (lambda x, p: elementwise.elu(x, alpha=p[0]), (1.0,)),
-    "ThresholdedRelu": (lambda x, p: elementwise.thresholded_relu(x, alpha=p[0]), (1.0,)),
-    "Softplus": (lambda x, p: elementwise.softplus(x), ()),
-    "Softsign": (lambda x, p: elementwise.softsign(x), ()),
+    "Gelu": (lambda x, p: activation_ops.gelu(x), ()),
+    "LeakyRelu": (lambda x, p: activation_ops.leaky_relu(x, alpha=p[0]), (0.01,)),
+    "Elu": (lambda x, p: activation_ops.elu(x, alpha=p[0]), (1.0,)),
+    "ThresholdedRelu": (lambda x, p: activation_ops.thresholded_relu(x, alpha=p[0]), (1.0,)),
+    "Softplus": (lambda x, p: activation_ops.softplus(x), ()),
+    "Softsign": (lambda x, p: activation_ops.softsign(x), ()),
     "HardSigmoid": (
-        lambda x, p: elementwise.hard_sigmoid(x, alpha=p[0], beta=p[1]),
+        lambda x, p: activation_ops.hard_sigmoid(x, alpha=p[0], beta=p[1]),
         (0.2, 0.5),
     ),
     "Clip": (_clipped, (-3.4028234663852886e38, 3.4028234663852886e38)),
@@ -108,7 +109,7 @@ def gelu_of_product(node: OnnxNode) -> Node:
     made = _first(fused_product(replace(node, inputs=node.inputs[:2])))
     if node.has_input(2):
         made = elementwise.add(made, fitted(node.input(2), made))
-    return elementwise.gelu(made, approximate="tanh")
+    return activation_ops.gelu(made, approximate="tanh")
 
 
 @converter("BiasSoftmax", since=(1,), domain=DOMAIN)
@@ -133,7 +134,7 @@ def sum_of_three(node: OnnxNode) -> Node:
 def gated_gelu(node: OnnxNode) -> Node:
     """Convert left * gelu(right) of the two halves of x + bias."""
     left, right = _halves(elementwise.add(node.input(0), fitted(node.input(1), node.input(0))))
-    return elementwise.multiply(left, elementwise.gelu(right))
+    return elementwise.multiply(left, activation_ops.gelu(right))
 
 
 def _halves(x: Node) -> tuple[Node, Node]:

@@ -31,7 +31,7 @@ from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.symbolic import size_values, sizes_node
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, as_dim, normal_size
-from treadle.ops import elementwise, matmul, movement, norm, sizes
+from treadle.ops import elementwise, indexing, matmul, movement, norm, sizes
 
 _REFUSED = ("k_quant_type", "v_quant_type", "kv_cache_bit_width", "sliding_window_cache")
 
@@ -167,7 +167,7 @@ def _present(node: OnnxNode, fresh: Node, index: int, times: _Times) -> Node:
     source = elementwise.minimum(source, _number(room + times.steps - 1))
     shape = (batch, heads, extent, size)
     spread = broadcast(reshaped(source, (dims_of(source)[0], 1, extent, 1)), shape)
-    kept = movement.gather_elements(both, spread, axis=2)
+    kept = indexing.gather_elements(both, spread, axis=2)
     end = elementwise.add(times.past, _number(times.steps))
     is_used: Node = elementwise.less(places, end)
     is_used = reshaped(is_used, (dims_of(is_used)[0], 1, extent, 1))
@@ -198,7 +198,9 @@ def _cut_bias(node: OnnxNode, total: Dim) -> Node:
     width = node.dims(10)[3]
     bias = node.input(10)
     if not isinstance(width, int) or not isinstance(total, int):
-        return bias  # one mask for all keys; where an open size says something else, the sum fails
+        return (
+            bias  # one mask for all keys; where a dynamic size says something else, the sum fails
+        )
     if width > total:
         return cut_columns(bias, 0, total)
     if width < total:

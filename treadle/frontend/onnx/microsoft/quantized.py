@@ -41,7 +41,7 @@ from treadle.frontend.onnx.core.quantize import (
 from treadle.frontend.onnx.microsoft.transformer import DOMAIN
 from treadle.frontend.onnx.node import ConvertFn, OnnxNode, Result, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, movement
+from treadle.ops import activation, elementwise, indexing, movement
 from treadle.ops import reduce as reductions
 from treadle.ops.lowered.matmul_blocks import dense_blocks
 
@@ -104,7 +104,7 @@ def quantized_sigmoid(node: OnnxNode) -> Node:
 def quantized_leaky_relu(node: OnnxNode) -> Node:
     """Convert a leaky rectifier of a quantised tensor."""
     alpha = node.number("alpha", 0.01)
-    return _output(node, elementwise.leaky_relu(_input(node, 0), alpha=alpha), 3)
+    return _output(node, activation.leaky_relu(_input(node, 0), alpha=alpha), 3)
 
 
 @converter("QLinearSoftmax", since=(1,), domain=DOMAIN)
@@ -304,4 +304,4 @@ def gather_blocks(node: OnnxNode) -> Node:
 
 
 def _along(x: Node, places: Node) -> Node:
-    return movement.gather(x, places, axis=len(dims_of(x)) - 1)
+    return indexing.gather(x, places, axis=len(dims_of(x)) - 1)

@@ -25,7 +25,7 @@ from treadle.frontend.builders.movement import taken
 from treadle.frontend.builders.norm import centred_and_scaled, fitted, scaled_by_rms
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, matmul
+from treadle.ops import activation, elementwise, matmul
 from treadle.ops import reduce as reductions
 
 DOMAIN = "com.microsoft"
@@ -34,19 +34,19 @@ DOMAIN = "com.microsoft"
 @converter("Gelu", since=(1,), domain=DOMAIN)
 def gelu(node: OnnxNode) -> Node:
     """Convert the exact Gaussian error linear unit."""
-    return elementwise.gelu(node.input(0))
+    return activation.gelu(node.input(0))
 
 
 @converter("BiasGelu", since=(1,), domain=DOMAIN)
 def bias_gelu(node: OnnxNode) -> Node:
     """Convert the exact Gaussian error linear unit of a sum."""
-    return elementwise.gelu(_plus(node.input(0), node.input(1)))
+    return activation.gelu(_plus(node.input(0), node.input(1)))
 
 
 @converter("FastGelu", since=(1,), domain=DOMAIN)
 def fast_gelu(node: OnnxNode) -> Node:
     """Convert the Gaussian error linear unit by tanh, of a sum where a bias is given."""
-    return elementwise.gelu(_plus(node.input(0), node.optional(1)), approximate="tanh")
+    return activation.gelu(_plus(node.input(0), node.optional(1)), approximate="tanh")
 
 
 @converter("QuickGelu", since=(1,), domain=DOMAIN)

@@ -11,7 +11,7 @@ from treadle.frontend.builders.basic import converted, reshaped, scalar_like, sh
 from treadle.frontend.builders.indices import checked_indices
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, matmul, movement, norm
+from treadle.ops import elementwise, indexing, matmul, norm
 from treadle.ops import reduce as reductions
 
 DOMAIN = "ai.onnx.ml"
@@ -31,7 +31,7 @@ def feature_extractor(node: OnnxNode) -> Node:
     ndim, count = node.type(0).ndim, int(np.prod(node.shape(1), dtype=object))
     data = node.input(0)
     places = checked_indices(data, reshaped(node.input(1), (count,)), ndim - 1, op=node.op)
-    taken: Node = movement.gather(data, places, axis=ndim - 1)
+    taken: Node = indexing.gather(data, places, axis=ndim - 1)
     return reshaped(taken, (1, count)) if ndim == 1 else taken
 
 
@@ -133,7 +133,7 @@ def label_encoder(node: OnnxNode) -> Node:
     order = np.arange(1, keys.size + 1)  # the last of equal keys counts
     numbers = elementwise.multiply(converted(hits, "int64"), Constant.of(order))
     place = reductions.max_(numbers, axes=(node.type(0).ndim,))
-    return movement.gather(Constant.of(np.concatenate([default, values])), place, axis=0)
+    return indexing.gather(Constant.of(np.concatenate([default, values])), place, axis=0)
 
 
 _KINDS = {"floats": "float32", "int64s": "int64"}

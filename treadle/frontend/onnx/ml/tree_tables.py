@@ -15,7 +15,7 @@ from treadle.frontend.onnx.ml.features import DOMAIN, transformed
 from treadle.frontend.onnx.ml.trees import Forest, features_of, looked_up, walked
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, movement
+from treadle.ops import elementwise, movement, reshaping
 from treadle.ops import reduce as reductions
 
 _MODES = {
@@ -74,7 +74,7 @@ def _of_two(node: OnnxNode, labels: np.ndarray, score: Node, *, of_second: bool)
     is_probability = min(node.numbers("class_weights") or (), default=0.0) >= 0
     second = elementwise.greater(score, scalar_like(0.5 if is_probability else 0.0, score))
     label = looked_up(
-        labels, movement.reshape(converted(second, "int64"), shape=dims_of(score)[:1])
+        labels, reshaping.reshape(converted(second, "int64"), shape=dims_of(score)[:1])
     )
     if of_second:
         nothing = elementwise.multiply(score, scalar_like(0.0, score))

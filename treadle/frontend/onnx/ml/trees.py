@@ -18,7 +18,7 @@ from treadle.frontend.builders.basic import (
 from treadle.frontend.onnx.ml.features import DOMAIN, transformed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, movement
+from treadle.ops import elementwise, indexing, movement
 from treadle.ops import reduce as reductions
 from treadle.ops.bits import bitcast
 
@@ -220,7 +220,7 @@ def _depths(forest: Forest) -> np.ndarray:
 
 def looked_up(table: np.ndarray, at: Node) -> Node:
     """Return the rows of a table at the given places."""
-    return movement.gather(Constant.of(np.ascontiguousarray(table)), at, axis=0)
+    return indexing.gather(Constant.of(np.ascontiguousarray(table)), at, axis=0)
 
 
 class _Tables:
@@ -248,7 +248,7 @@ class _Tables:
     def word(self, number: int | Node, at: Node) -> Node:
         start = elementwise.multiply(at, Constant.of(_WORDS, INDEX))
         which = Constant.of(number, INDEX) if isinstance(number, int) else number
-        return movement.gather(self._words, elementwise.add(start, which), axis=0)
+        return indexing.gather(self._words, elementwise.add(start, which), axis=0)
 
     def after(self, at: Node, goes: Node) -> Node:
         """Return the node for yes where `goes` holds, else the one for no."""
@@ -260,10 +260,10 @@ class _Tables:
     def split(self, at: Node) -> Node:
         if self._has_bits:
             return bitcast(self.word(3, at), dtype="float32")
-        return movement.gather(self._splits, at, axis=0)
+        return indexing.gather(self._splits, at, axis=0)
 
     def members(self, at: Node) -> Node:
-        return movement.gather(self._members, at, axis=0)
+        return indexing.gather(self._members, at, axis=0)
 
     def is_missing_yes(self, at: Node) -> Node:
         flag = elementwise.bitwise_and(self.word(0, at), Constant.of(_FEATURES, INDEX))
@@ -279,7 +279,7 @@ def _next(tables: _Tables, x: Node, at: Node) -> Node:
 
     What all interior nodes share is not looked up: leaves lead to themselves either way.
     """
-    value: Node = movement.gather_elements(x, tables.feature(at), axis=1)
+    value: Node = indexing.gather_elements(x, tables.feature(at), axis=1)
     goes = _passes(tables, value, at)
     if tables.tracks_missing:
         is_missing = elementwise.logical_and(elementwise.isnan(value), tables.is_missing_yes(at))

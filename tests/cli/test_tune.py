@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`treadle tune` and `treadle records`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from treadle.build.records import Records
+from treadle.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A convolution with an activation, and a pool."""
+    weights = numpy_helper.from_array(np.ones((16, 8, 3, 3), "float32"), "w")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"], name="relu"),
+        helper.make_node("GlobalAveragePool", ["r"], ["y"], name="pool"),
+    ]
+    ends = [("x", (1, 8, 12, 12)), ("y", (1, 16, 1, 1))]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in ends)
+    graph = helper.make_graph(nodes, "net", [x], [y], [weights])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    path = tmp_path_factory.mktemp("tune") / "net.onnx"
+    onnx.save(made, path)
+    return path
+
+
+def test_tasks_are_listed(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", str(model), "--tasks"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:4] == ["kernel", "first", "node", "uses"]
+    assert any("conv" in line and "relu" in line for line in lines[1:])
+    assert all(line.endswith("%") for line in lines[1:])
+
+
+def test_tuning_writes_records_that_compile_takes(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records, report = tmp_path / "r.jsonl", tmp_path / "r.html"
+    command = ["tune", str(model), "-o", str(records), "--trials", "12", "--threads", "1"]
+    assert main([*command, "--html", str(report)]) == 0
+    out = capsys.readouterr().out
+    assert "12 in " in out
+    assert f"treadle compile {model} --records {records}" in out
+    assert "<svg" in report.read_text()
+    kept = Records.read(records)
+    assert sum(r.is_trial for r in kept) == 12
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["trials"] == 12  # nothing is tried again
+    assert [t["uses"] for t in found["tasks"]] == [1] * len(found["tasks"])
+    target = ["--target", next(iter(kept)).target]
+    output = ["-o", str(tmp_path / "net.tar")]
+    assert main(["compile", str(model), "--records", str(records), *output, *target]) == 0
+    total = len(found["tasks"])
+    assert f"tuned    {total} of {total} kernels are in the records" in capsys.readouterr().out
+
+
+def test_records_of_another_machine_are_not_applied(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records, output = tmp_path / "r.jsonl", tmp_path / "net.tar"
+    command = ["tune", str(model), "-o", str(records), "--trials", "3", "--threads", "1"]
+    assert main(command) == 0
+    own = next(iter(Records.read(records))).target
+    other = ["--target", re.sub("-num-cores=[0-9]+", "-num-cores=7", own)]
+    capsys.readouterr()
+    assert main(["compile", str(model), "-o", str(output), "--records", str(records), *other]) == 0
+    out = capsys.readouterr().out
+    assert "tuned    0 of " in out
+    assert "the same kernel for -num-cores=" in out
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "there is no file for the records"),
+        (["-o", "a", "--records", "b"], "--records is for compiling"),
+        (["-o", "a", "--html", "no/such/report.html"], "the folder of no/such/report.html"),
+        (["-o", "no/such/records"], "the records no/such/records cannot be written"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    model: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", str(model), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_interrupted_run_says_how_to_go_on(model: Path, tmp_path: Path) -> None:
+    records = tmp_path / "r.jsonl"
+    words = ["tune", str(model), "-o", str(records), "--minutes", "5"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "treadle", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    end = time.monotonic() + 60
+    while time.monotonic() < end and (not records.exists() or not records.stat().st_size):
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert f"go on    treadle tune {model} -o {records} --minutes 5" in out
+    assert "Traceback" not in err
+    assert len(Records.read(records)) >= 1
+
+
+LINES = (
+    '{"version": 1, "kernel": "k_1", "target": "t", "config": {"a": 1}, "seconds": [0.002]}',
+    '{"version": 1, "kernel": "k_1", "target": "t", "config": {"a": 2}, "seconds": [0.001]}',
+    '{"version": 1, "kernel": "k_1", "target": "t", "config": {"a": 3}, "error": "no"}',
+    '{"version": 1, "kernel": "k_2", "target": "t", "config": {}, "chosen": true}',
+)
+
+
+@pytest.mark.tiny
+def test_files_of_records_are_listed_joined_and_pruned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, both = (tmp_path / name for name in ("a", "b", "c"))
+    first.write_text("\n".join(LINES[:3]) + "\n")
+    second.write_text("\n".join(LINES[1:]) + "\n")
+    assert main(["records", "merge", str(first), str(second), "-o", str(both)]) == 0
+    assert f"{both} (4 records)" in capsys.readouterr().out
+    assert main(["records", "list", str(both)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[1] == ["k_1", "3", "1", "1.00", "ms", "t"]
+    assert rows[2] == ["k_2", "0", "-", "yes", "t"]
+    assert main(["records", "best", str(both)]) == 0
+    assert "a = 2" in capsys.readouterr().out
+    assert main(["records", "prune", str(both), "--keep", "1"]) == 0
+    assert "dropped  2 records" in capsys.readouterr().out
+    assert [r.choice.to_json() for r in Records.read(both)] == [{"a": 2}, {}]
+
+
+@pytest.mark.tiny
+def test_a_line_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(LINES[0] + "\n" + LINES[1].replace("0.001", '"__import__"') + "\n")
+    assert main(["records", "list", str(path)]) == 2
+    assert f"{path}, line 2" in capsys.readouterr().err

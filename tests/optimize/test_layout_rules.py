@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channel blocks beside values whose channels stand last: the image is turned once, in blocks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.optimize.cases import assert_same, constant, function, var
+from tests.targets import AVX2 as TARGET
+from treadle.graph.nodes import Call, Function, Node, topological
+from treadle.graph.operator import Operator
+from treadle.ops.activation import gelu
+from treadle.ops.conv import conv
+from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
+from treadle.ops.reshaping import reshape, transpose
+from treadle.optimize.canonicalize import canonicalize
+from treadle.optimize.layout import choose_layouts
+
+
+def names(f: Function) -> list[str]:
+    nodes = topological([f.body])
+    return [n.op.name for n in nodes if isinstance(n, Call) and isinstance(n.op, Operator)]
+
+
+def settled(*outputs: Node, x: Node) -> list[str]:
+    before = function(*outputs, params=[x])  # type: ignore[list-item]
+    after = canonicalize(before)
+    assert_same(before, after)
+    return names(after)
+
+
+def test_tokens_are_packed_in_one_turn() -> None:
+    x = var("x", 2, 12, 16)
+    image = reshape(transpose(x, perm=(0, 2, 1)), shape=(2, 16, 3, 4))
+    assert settled(pack_nchwc(image, block=8), x=x) == ["reshape", "transpose"]
+
+
+@pytest.mark.parametrize("image", [(3, 4), (2, 3, 4)])
+def test_images_with_channels_last_are_packed_in_one_turn(image: tuple[int, ...]) -> None:
+    x = var("x", 2, *image, 16)
+    last = len(image) + 1
+    front = transpose(x, perm=(0, last, *range(1, last)))
+    assert settled(pack_nchwc(front, block=8), x=x) == ["reshape", "transpose"]
+
+
+def test_blocks_become_tokens_in_one_turn() -> None:
+    x = var("x", 2, 3, 4, 5, 8)
+    plain = reshape(unpack_nchwc(x, channels=24), shape=(2, 24, 20))
+    made = settled(transpose(plain, perm=(0, 2, 1)), x=x)
+    assert made == ["transpose", "reshape"]
+
+
+def test_blocks_become_an_image_with_channels_last() -> None:
+    x = var("x", 1, 2, 4, 5, 8)
+    made = settled(transpose(unpack_nchwc(x, channels=16), perm=(0, 2, 3, 1)), x=x)
+    assert made == ["transpose", "reshape"]
+
+
+def test_channels_that_leave_gaps_and_other_turns_stay() -> None:
+    x = var("x", 1, 2, 4, 5, 8)
+    gaps = transpose(unpack_nchwc(x, channels=13), perm=(0, 2, 3, 1))
+    assert settled(gaps, x=x) == ["unpack_nchwc", "transpose"]
+    sideways = transpose(unpack_nchwc(x, channels=16), perm=(0, 1, 3, 2))
+    assert "unpack_nchwc" in settled(sideways, x=x)
+    y = var("y", 1, 12, 13)
+    narrow = pack_nchwc(transpose(y, perm=(0, 2, 1)), block=8)
+    assert settled(narrow, x=y) == ["transpose", "pack_nchwc"]
+    merged = reshape(transpose(var("y", 2, 12, 16), perm=(0, 2, 1)), shape=(1, 32, 3, 4))
+    source = merged.args[0].args[0]  # type: ignore[union-attr]
+    assert "pack_nchwc" in settled(pack_nchwc(merged, block=8), x=source)
+
+
+def test_a_convolution_among_tokens_turns_twice_and_takes_its_activation() -> None:
+    x = var("x", 1, 12, 16)
+    image = reshape(transpose(x, perm=(0, 2, 1)), shape=(1, 16, 3, 4))
+    made = conv(image, constant(16, 1, 3, 3), groups=16, pads_before=(1, 1), pads_after=(1, 1))
+    tokens = transpose(reshape(made, shape=(1, 16, 12)), perm=(0, 2, 1))
+    before = canonicalize(function(gelu(tokens), params=[x]))
+    after = canonicalize(choose_layouts(before, TARGET))
+    assert_same(before, after, rtol=1e-5)
+    found = names(after)
+    assert found.count("transpose") == 2
+    assert not {"pack_nchwc", "unpack_nchwc"} & set(found)
+    assert found.index("gelu") == found.index("depthwise_conv2d_nchwc") + 1

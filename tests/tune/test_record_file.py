@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of records: appended to by several at once, cut off, full."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from treadle.build.records import Record, Records
+from treadle.errors import ConfigError, UsageError
+from treadle.te.knobs import Config
+from treadle.tune.record_file import RecordFile
+
+RECORD = Record("k", "t", Config.of({"a": 1}), (1e-3,))
+
+
+def test_what_is_appended_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    first, second = RecordFile(path), RecordFile(path)
+    first.append(RECORD)
+    assert first.read_new() == []
+    assert second.read_new() == [RECORD]
+    second.append(replace(RECORD, error="no", seconds=()))
+    assert [r.error for r in first.read_new()] == ["no"]
+    assert first.read_new() == []
+    first.close()
+    second.close()
+
+
+def test_a_line_that_broke_off_is_ended(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(RECORD.line() + RECORD.line()[:20])
+    file = RecordFile(path)
+    assert file.read_new() == [RECORD]
+    file.append(RECORD)
+    file.close()
+    with pytest.raises(ConfigError, match="is not a line of JSON") as caught:
+        Records.read(path)
+    assert caught.value.at == f"{path}, line 2"
+
+
+PROGRAM = """
+import sys
+from tests.tune.test_record_file import RECORD
+from treadle.tune.record_file import RecordFile
+file = RecordFile(sys.argv[1])
+for _ in range(300):
+    file.append(RECORD)
+"""
+
+
+def test_no_line_is_lost_of_several_writers(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    command = [sys.executable, "-c", PROGRAM, str(path)]
+    writers = [subprocess.Popen(command) for _ in range(3)]
+    assert [w.wait(60) for w in writers] == [0, 0, 0]
+    assert path.read_bytes() == RECORD.line() * 900
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    pid = os.fork()
+    if not pid:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        file = RecordFile(path)
+        file.append(RECORD)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 * len(RECORD.line()) - 5,) * 2)
+        try:
+            file.append(RECORD)
+        except UsageError as error:
+            os._exit(0 if "cannot be written" in error.problem and error.hint else 2)
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert path.read_bytes() == RECORD.line()
+
+
+def test_a_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
+        RecordFile(tmp_path / "no" / "records.jsonl")
+    with pytest.raises(UsageError, match="cannot be written: Is a directory"):
+        RecordFile(tmp_path)

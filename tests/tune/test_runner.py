@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runner: right results count, and what is wrong, endless or crashes is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.tune.tasks import product_task
+from treadle.build.kernel import Kernel, ObjectCode
+from treadle.target.backend import backend_of
+from treadle.te.knobs import Config
+from treadle.tune.runner import MeasureOptions, Runner
+from treadle.tune.task import Task
+
+NOTHING = ("entry:\n", "entry:\n  ret i32 0\nrest:\n")
+"""Makes a kernel that writes nothing."""
+QUICK = MeasureOptions(repeat=4, min_repeat_ms=0.2, timeout=3.0)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return product_task()
+
+
+@pytest.fixture(scope="module")
+def runner(task: Task) -> Iterator[Runner]:
+    with Runner([task], QUICK) as made:
+        yield made
+
+
+def code_of(task: Task, edit: tuple[str, str] = ("", ""), **config: object) -> ObjectCode:
+    """The code of a candidate, of which a piece of the LLVM IR is edited."""
+    kernel = Kernel(task.function, task.target, Config.of(config))
+    text = kernel.source()
+    assert edit[0] in text
+    text = text.replace(*edit) if edit[0] else text
+    code = backend_of(task.target).compile([(kernel.name, text)], task.target, None)
+    return ObjectCode(code[kernel.name], kernel.workspace())
+
+
+def test_a_right_candidate_has_times(runner: Runner, task: Task) -> None:
+    measured = runner.measure(0, code_of(task, rows=2), float("inf"))
+    assert measured.error == ""
+    assert 3 <= len(measured.seconds) <= QUICK.repeat
+    assert all(0 < s < 1 for s in measured.seconds)
+
+
+def test_a_hopeless_candidate_has_one_figure(runner: Runner, task: Task) -> None:
+    measured = runner.measure(0, code_of(task), 1e-12)
+    assert (measured.error, len(measured.seconds)) == ("", 1)
+
+
+def test_a_wrong_result_never_has_a_time(runner: Runner, task: Task) -> None:
+    measured = runner.measure(0, code_of(task, NOTHING), float("inf"))
+    assert measured.seconds == ()
+    assert measured.error.startswith("the result is wrong: max|")
+
+
+def test_what_crashes_or_never_ends_costs_one_trial(runner: Runner, task: Task) -> None:
+    entry = "entry:\n"
+    crash = f"{entry}  call void @llvm.trap()\n"
+    endless = f"{entry}  br label %again\nagain:\n  br label %again\nunused:\n"
+    for code, said in ((crash, "the process crashed"), (endless, "it takes longer than 3 s")):
+        measured = runner.measure(0, code_of(task, (entry, code)), float("inf"))
+        assert measured.seconds == ()
+        assert measured.error.startswith(said)
+        assert runner.measure(0, code_of(task), float("inf")).error == ""
+
+
+def test_candidates_run_in_turns(runner: Runner, task: Task) -> None:
+    codes = [code_of(task), code_of(task, NOTHING), code_of(task, rows=8)]
+    found = runner.race(0, codes, 5)
+    assert [len(m.seconds) for m in found] == [5, 0, 5]
+    assert found[1].error.startswith("the result is wrong")
+
+
+def test_weights_are_those_of_the_model() -> None:
+    task = product_task()
+    weights = np.full((8, 8), 2.0, np.float32)
+    with Runner([Task(task.kernel, 1, 0, 0, 0.0, False, {1: weights})], QUICK) as runner:
+        # all weights alike: a kernel that reads the first row in place of each is right
+        assert runner.measure(0, code_of(task), float("inf")).error == ""
+
+
+@pytest.mark.tiny
+def test_times_compare_that_were_measured_alike() -> None:
+    assert MeasureOptions(threads=2).text() == "threads=2"
+    assert MeasureOptions(flush=True).text() == "threads=1 flush"

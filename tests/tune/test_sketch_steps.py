@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is drawn from a space of sketches computes the same as no schedule at all."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.ops.test_operators import each_example
+from tests.target.kernel import native
+from tests.targets import AVX512
+from tests.tune.sketch_graphs import GRAPHS, Graph
+from tests.tune.sketch_points import check_example
+from treadle.build.kernel import Kernel, Scheduled
+from treadle.graph.operator import OPERATORS, Example, Operator
+from treadle.te.choice import Script
+from treadle.tune.sketch import SketchPoint, SketchSpace
+
+
+def check_points(graph: Graph, points: list[SketchPoint], space: SketchSpace) -> int:
+    """Compare the results of points with NumPy; return how many were refused."""
+    numbers = np.random.default_rng(1)
+    arrays = [numbers.uniform(-1, 1, [int(str(d)) for d in t.shape]).astype("float32")
+              for t in graph.inputs]  # fmt: skip
+    expected = graph.meaning(*arrays)
+    refused = 0
+    for point in points:
+        choice = space.choice(point)
+        if choice is None:
+            refused += 1
+            continue
+        made = graph.schedule().replay(Script.from_json(choice.to_json()).steps)
+        work = Scheduled(made, [*graph.inputs, graph.result], "kernel")
+        actual = np.full(expected.shape, np.nan, "float32")
+        Kernel(work, native())(*arrays, actual)
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4, err_msg=str(point))
+    return refused
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_points_mean_what_numpy_does(name: str) -> None:
+    graph = GRAPHS[name]()
+    space = SketchSpace(graph.schedule(), native())
+    points = [space.start()[0], *space.sample(2, np.random.default_rng(7))]
+    assert check_points(graph, points, space) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GRAPHS)
+def test_many_points_mean_what_numpy_does(name: str) -> None:
+    graph = GRAPHS[name]()
+    space = SketchSpace(graph.schedule(), native())
+    points = space.sample(40, np.random.default_rng(11))
+    assert check_points(graph, points, space) <= len(points) // 10
+
+
+@pytest.mark.parametrize("name", ["conv2d_nchwc", "depthwise_conv2d_nchwc", "dense_packed"])
+def test_lowered_forms_of_networks_have_sketches(name: str) -> None:
+    op = OPERATORS.get(name)
+    assert op is not None
+    for example in op.examples[:2]:
+        assert not check_example(op, example, 2)
+
+
+@pytest.mark.slow
+@each_example
+def test_every_operator_has_sketches(op: Operator, example: Example) -> None:  # type: ignore[type-arg]  # any attributes
+    if op.compute is None:
+        pytest.skip(f"{op.name} has no compute")
+    assert not check_example(op, example, 2)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_point_always_gives_the_same_steps(name: str) -> None:
+    spaces = [SketchSpace(GRAPHS[name]().schedule(), AVX512) for _ in range(2)]
+    drawn = [space.sample(8, np.random.default_rng(3)) for space in spaces]
+    assert drawn[0] == drawn[1]
+    for point in drawn[0]:
+        first, second = (space.choice(point) for space in spaces)
+        assert first is not None
+        assert first == second
+        data = json.loads(json.dumps(first.to_json()))
+        assert Script.from_json(data) == first
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_hardly_a_point_is_refused(name: str) -> None:
+    space = SketchSpace(GRAPHS[name]().schedule(), AVX512)
+    points = space.sample(30, np.random.default_rng(5))
+    assert len(points) == 30
+    assert sum(space.choice(p) is None for p in points) < 3

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tuner as a whole: what it tries, writes, goes on from and decides."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import treadle
+from tests.optimize.cases import inputs_of
+from tests.tune.tasks import network, product_task
+from treadle.build.records import Records
+from treadle.errors import ConfigError, UsageError
+from treadle.te.knobs import DEFAULTS
+from treadle.tune.model import tune_model
+from treadle.tune.record_file import RecordFile
+from treadle.tune.runner import MeasureOptions
+from treadle.tune.tuner import TuneOptions, Tuner
+
+QUICK = TuneOptions(
+    search="grid", builders=1, measure=MeasureOptions(repeat=3, min_repeat_ms=0.2, threads=1)
+)
+
+
+def tuned(path: Path, options: TuneOptions = QUICK) -> Tuner:
+    file = RecordFile(path)
+    try:
+        tuner = Tuner([product_task()], file, options)
+        tuner.run()
+        return tuner
+    finally:
+        file.close()
+
+
+def test_a_whole_space_is_tried_once(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    tuner = tuned(path)
+    (state,) = tuner.states
+    assert len(state.trials) == 16  # 4 kinds of rows, with lanes or not, broken or not
+    assert state.trials[0].choice == DEFAULTS
+    assert state.default == state.trials[0].time
+    assert state.best is not None
+    assert state.best.time == min(t.time for t in state.trials)
+    assert sum(state.failures.values()) == 8
+    assert len(state.first_failures) == 1
+    assert state.status == "done"
+    assert [r.choice for r in Records.read(path)] == [t.choice for t in state.trials]
+
+
+def test_the_same_command_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    first = tuned(path, replace(QUICK, trials=5))
+    assert first.trials == 5
+    second = tuned(path, replace(QUICK, trials=9))
+    assert (second.states[0].resumed, second.new_trials) == (5, 4)
+    third = tuned(path)
+    assert (third.states[0].resumed, third.new_trials) == (9, 7)
+    choices = [str(r.choice.to_json()) for r in Records.read(path)]
+    assert len(choices) == len(set(choices)) == 16
+    assert tuned(path).new_trials == 0
+
+
+def test_times_of_other_circumstances_are_not_compared(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    tuned(path, replace(QUICK, trials=3))
+    flushed = replace(QUICK, trials=2, measure=replace(QUICK.measure, flush=True))
+    assert tuned(path, flushed).states[0].resumed == 0
+
+
+def test_a_decision_is_written_for_every_task(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    result = tune_model(network(), path, options=replace(QUICK, trials=9))
+    (state,) = result.tuner.states
+    decided = Records.read(path).best(state.task.name, state.task.target)
+    assert decided is not None
+    assert decided.is_chosen
+    compiled = treadle.compile(network(), records=path)
+    assert compiled.coverage is not None
+    assert str(compiled.coverage) == "1 of 1 kernels are in the records"
+    inputs = inputs_of(network().main)
+    (got,), (want,) = compiled.run(inputs), treadle.compile(network()).run(inputs)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-5)
+
+
+def test_a_task_of_which_nothing_runs_ends_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    options = replace(QUICK, build_timeout=0.0)
+    tuner = tuned(path, options)
+    (state,) = tuner.states
+    assert state.status == "failed"
+    assert state.failed == "the build takes longer than 0 s"
+    assert len(state.trials) < 16
+
+
+def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    with pytest.raises(UsageError, match="cannot be measured on this machine"):
+        tune_model(network(), path, target="llvm -mtriple=aarch64-linux-gnu")
+    path.write_text('{"version": 1, "kernel": "k"}\n')
+    with pytest.raises(ConfigError, match="has no target") as caught:
+        tune_model(network(), path, options=QUICK)
+    assert caught.value.at == f"{path}, line 1"
+    assert path.read_text() == '{"version": 1, "kernel": "k"}\n'
+
+
+PROGRAM = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tests.tune.test_tuner import QUICK, tuned
+tuned(Path(sys.argv[1]), replace(QUICK, builders=2))
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 4, 7])
+def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "records.jsonl"
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)])
+    end = time.monotonic() + 60
+    while time.monotonic() < end and (not path.exists() or path.read_bytes().count(b"\n") < lines):
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = len(Records.read(path))
+    assert kept >= lines
+    tuner = tuned(path)
+    assert (tuner.states[0].resumed, tuner.trials) == (kept, 16)
+    choices = [str(r.choice.to_json()) for r in Records.read(path)]
+    assert len(choices) == len(set(choices))

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`treadle tune`: faster schedules for the kernels of a model, measured on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from treadle.build.compile import fused_model
+from treadle.cli.arguments import add_compile_options, add_model, add_threads, count, duration
+from treadle.cli.models import check_readable, given_shapes
+from treadle.cli.operators import load_operators
+from treadle.cli.table import print_table
+from treadle.cli.text import console, count_text, print_row
+from treadle.cli.tune_report import write_report
+from treadle.cli.tune_view import View, best_text, live_view, time_text
+from treadle.errors import UsageError
+from treadle.runtime import native
+from treadle.settings import use
+from treadle.tune.model import TuneResult, tune_model
+from treadle.tune.runner import MeasureOptions
+from treadle.tune.search import SEARCHES
+from treadle.tune.spaces import KINDS
+from treadle.tune.task import Tasks, extract_tasks, shares
+from treadle.tune.tuner import TuneOptions, Tuner
+
+HELP = "find faster schedules for the kernels of a model by measuring them on this machine"
+
+_MINUTES = 10.0
+_FAILED, _INTERRUPTED = 1, 130
+_SHOWN_FAILURES = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    add_model(parser, "an ONNX file")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the records, JSON lines that compile, run and bench take as --records; of a file "
+        "that is there nothing is tried again",
+    )
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument(
+        "--trials", type=count, metavar="N", help="candidates in all, those in FILE included"
+    )
+    budget.add_argument(
+        "--minutes", type=_minutes, metavar="M", help=f"how long to try (default: {_MINUTES:g})"
+    )
+    parser.add_argument(
+        "--tasks", action="store_true", help="print the kernels there are to tune, and stop"
+    )
+    parser.add_argument("--space", choices=KINDS, default="template", help="what to choose from: "
+                        "the knobs of the operators' schedules, schedules derived from the "
+                        "computation, or both (default: template)")  # fmt: skip
+    parser.add_argument(
+        "--search",
+        choices=SEARCHES,
+        default="evolutionary",
+        help="how candidates are chosen (default: evolutionary)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all random choices")
+    parser.add_argument(
+        "--early-stopping",
+        type=count,
+        metavar="N",
+        help="leave a kernel after N trials without a better one",
+    )
+    parser.add_argument(
+        "--in-turn",
+        action="store_true",
+        help="give all kernels as many trials (default: more to those that promise more)",
+    )
+    parser.add_argument("--builders", type=count, metavar="N", help="processes that build "
+                        "candidates (default: the CPUs this process may use)")  # fmt: skip
+    parser.add_argument(
+        "--timeout",
+        type=duration,
+        default=10.0,
+        metavar="SECONDS",
+        help="that a candidate may run altogether (default: 10)",
+    )
+    parser.add_argument(
+        "--flush",
+        action="store_true",
+        help="drive the arguments out of the caches before every call",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with curves")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_threads(parser)
+    add_compile_options(parser)
+
+
+def _minutes(text: str) -> float:
+    return duration(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Tune, showing how it goes; print what was found and how to use it."""
+    check_readable(arguments.model, "an ONNX file")
+    load_operators(arguments.operators)
+    threads = arguments.threads or native.num_threads()
+    with use(num_threads=threads):
+        if arguments.tasks:
+            return _print_tasks(
+                extract_tasks(fused_model(arguments.model, **_compiling(arguments)))
+            )
+        _check(arguments)
+        return _tune(arguments, threads)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.records is not None:
+        raise UsageError(
+            "--records is for compiling; tuning goes on from the records in --output",
+            hint=f"copy {arguments.records} and name the copy with -o",
+        )
+    if arguments.output is None:
+        raise UsageError(
+            "there is no file for the records", hint="name one, for example -o records.jsonl"
+        )
+    if arguments.html is not None and not arguments.html.absolute().parent.is_dir():
+        raise UsageError(f"the folder of {arguments.html} does not exist", hint="make it first")
+
+
+def _compiling(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of treadle.compile that the command line has."""
+    found: dict[str, Any] = {
+        "shapes": given_shapes(arguments),
+        "winograd": arguments.winograd,
+        "unchecked": arguments.unchecked,
+        "dynamic": arguments.dynamic,
+    }
+    if arguments.target is not None:
+        found["target"] = arguments.target
+    if arguments.opt_level is not None:
+        found["opt_level"] = arguments.opt_level
+    return found
+
+
+def _options(arguments: argparse.Namespace, threads: int) -> TuneOptions:
+    has_budget = arguments.trials is not None or arguments.minutes is not None
+    return TuneOptions(
+        trials=arguments.trials,
+        minutes=arguments.minutes if has_budget else _MINUTES,
+        space=arguments.space,
+        search=arguments.search,
+        seed=arguments.seed,
+        early_stopping=arguments.early_stopping,
+        in_turn=arguments.in_turn,
+        builders=arguments.builders,
+        measure=MeasureOptions(threads=threads, timeout=arguments.timeout, flush=arguments.flush),
+    )
+
+
+def _tune(arguments: argparse.Namespace, threads: int) -> int:
+    options = _options(arguments, threads)
+    with live_view(options) as view:
+        try:
+            result = tune_model(
+                arguments.model,
+                arguments.output,
+                options=options,
+                on_change=view.show,
+                on_stage=view.stage,
+                **_compiling(arguments),
+            )
+        except KeyboardInterrupt:
+            view.close()
+            _print_interrupted(view, arguments.output)
+            return _INTERRUPTED
+    if arguments.html is not None:
+        write_report(result, arguments.html, str(arguments.model))
+    if arguments.json:
+        print(json.dumps(_figures(result), indent=2))
+    else:
+        _print_result(result, arguments)
+    return _FAILED if any(s.failed for s in result.tuner.states) else 0
+
+
+# ---- printing ------------------------------------------------------------------------------------
+
+
+def _print_tasks(tasks: Tasks) -> int:
+    out = console()
+    parts = shares([t.uses * t.cycles for t in tasks.tasks])
+    rows = [
+        (
+            t.name,
+            t.origins[0] if t.origins else "",
+            str(t.uses),
+            f"{t.flops / 1e6:.1f}",
+            f"{t.cycles / 1e3:.1f}",
+            f"{share:.1%}",
+        )
+        for t, share in zip(tasks.tasks, parts, strict=True)
+    ]
+    headings = ("kernel", "first node", "uses", "MFLOP", "roofline kcycles", "share")
+    print_table(out, headings, rows, names=2, spare=("first node",))
+    if tasks.dynamic:
+        out.print()
+        print_row(out, "left", f"{count_text(len(tasks.dynamic), 'kernel')} with dynamic sizes")
+    return 0
+
+
+def _print_interrupted(view: View, output: Path) -> None:
+    """Say where a run stands that was interrupted, and how to go on."""
+    out = console()
+    tuner = view.tuner
+    if tuner is not None:
+        print_row(out, "stopped", f"after {count_text(tuner.trials, 'trial')}, {best_text(tuner)}")
+    words = [shlex.quote(word) for word in sys.argv[1:]]
+    print_row(out, "records", str(output))
+    print_row(out, "go on", f"treadle {' '.join(words)}")
+
+
+def _print_result(result: TuneResult, arguments: argparse.Namespace) -> None:
+    out = console()
+    tuner = result.tuner
+    for note in tuner.notes:
+        print_row(out, "note", note)
+    resumed = sum(s.resumed for s in tuner.states)
+    said = f"{tuner.trials} in {tuner.elapsed / 60:.1f} min"
+    print_row(out, "trials", said + (f", {resumed} of them from the records" if resumed else ""))
+    _print_failures(tuner)
+    chosen = [s for s in tuner.states if s.decided is not None and s.decided.choice.to_json()]
+    kept = len(chosen) - len(result.reverted)
+    print_row(out, "faster", f"{kept} of {count_text(len(tuner.states), 'kernel')}")
+    if result.reverted:
+        print_row(out, "", f"{len(result.reverted)} were faster alone and not in the model")
+    both = result.comparison
+    if both is None:
+        print_row(out, "model", "stays as it is: no kernel was found that is faster in it")
+    else:
+        gain = 1 / both.share
+        times = f"{time_text(both.before)} -> {time_text(both.after)}"
+        print_row(out, "model", f"{times}, {gain:.2f} times as fast (both run in turns)")
+    print_row(out, "records", str(arguments.output))
+    print_row(out, "use", f"treadle compile {arguments.model} --records {arguments.output}")
+
+
+def _print_failures(tuner: Tuner) -> None:
+    """Print every kind of failure once, with the first candidate that had it."""
+    out = console()
+    total = sum(sum(s.failures.values()) for s in tuner.states)
+    if not total:
+        return
+    print_row(out, "failed", count_text(total, "trial"))
+    shown = 0
+    for state in tuner.states:
+        for kind, number in state.failures.items():
+            if shown < _SHOWN_FAILURES or state.failed:
+                first = state.first_failures[kind]
+                print_row(out, "", f"{number} x {first.error}\n{state.task.name}: {first.choice}")
+                shown += 1
+
+
+def _figures(result: TuneResult) -> dict[str, object]:
+    tuner, both = result.tuner, result.comparison
+    return {
+        "trials": tuner.trials,
+        "seconds": tuner.elapsed,
+        "host_seconds": tuner.host_seconds,
+        "before": None if both is None else both.before,
+        "after": None if both is None else both.after,
+        "reverted": list(result.reverted),
+        "notes": tuner.notes,
+        "tasks": [
+            {
+                "kernel": s.task.name,
+                "uses": s.task.uses,
+                "trials": len(s.trials),
+                "default": s.default,
+                "best": None if s.seconds == inf else s.seconds,
+                "config": None if s.decided is None else s.decided.choice.to_json(),
+                "failures": dict(s.failures),
+            }
+            for s in tuner.states
+        ],
+    }

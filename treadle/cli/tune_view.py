@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How tuning is shown while it goes on: a live table on a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from treadle.cli.text import console
+from treadle.tune.state import TaskState
+from treadle.tune.tuner import TuneOptions, Tuner
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_LINE_SECONDS = 5.0
+_FRAME_SECONDS = 0.25
+_ROWS = 16
+
+
+def time_text(seconds: float) -> str:
+    """Return a kernel's or a model's time for people: "12.3 ms", "8.1 us"."""
+    if seconds == inf:
+        return "-"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.2f} ms"
+
+
+def best_text(tuner: Tuner) -> str:
+    """Return what all kernels of a run take, by default and now."""
+    if tuner.before == inf:
+        return f"all kernels {time_text(tuner.now)}"
+    gain = tuner.before / tuner.now if tuner.now else 1.0
+    return f"all kernels {time_text(tuner.before)} -> {time_text(tuner.now)} ({gain:.2f}x)"
+
+
+class View:
+    """Shows a run; `tuner` is the one that was shown last."""
+
+    def __init__(self, options: TuneOptions) -> None:
+        self.options = options
+        self.tuner: Tuner | None = None
+        self.now = "tune"
+        self._shown = 0.0
+
+    def stage(self, name: str) -> None:
+        """Take note of what begins."""
+        self.now = name
+        self._shown = 0.0
+        if self.tuner is not None:
+            self.show(self.tuner)
+
+    def show(self, tuner: Tuner) -> None:
+        """Show where the run stands, unless it was shown a moment ago."""
+        self.tuner = tuner
+        if time.monotonic() - self._shown >= self.interval:
+            self._shown = time.monotonic()
+            self.draw(tuner)
+
+    interval = _LINE_SECONDS
+
+    def draw(self, tuner: Tuner) -> None:
+        """Print one line on stderr."""
+        print(f"  {self.headline(tuner)}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+    def headline(self, tuner: Tuner) -> str:
+        """Return in a line how far it is."""
+        words = [self._stage_text(tuner), best_text(tuner)]
+        elapsed = tuner.elapsed
+        if self.now == "tune" and elapsed > 0:
+            words.append(f"{tuner.new_trials / elapsed:.1f} trials/s")
+        failed = sum(sum(s.failures.values()) for s in tuner.states)
+        words += [f"{failed} failed"] if failed else []
+        left = self._left(tuner)
+        words += [f"{int(left) // 60}:{int(left) % 60:02} left"] if left is not None else []
+        return " · ".join(words)
+
+    def _stage_text(self, tuner: Tuner) -> str:
+        if self.now == "decide":
+            done = sum(s.decided is not None for s in tuner.states)
+            return f"deciding {done} of {len(tuner.states)}"
+        if self.now == "compare":
+            return "running the model before and after in turns"
+        total = "" if self.options.trials is None else f" of {self.options.trials}"
+        return f"{tuner.trials}{total} trials"
+
+    def _left(self, tuner: Tuner) -> float | None:
+        """Return the seconds until the budget is spent, as far as one can say."""
+        if self.now != "tune":
+            return None
+        options = self.options
+        if options.minutes is not None:
+            return max(0.0, 60 * options.minutes - tuner.elapsed)
+        if options.trials is None or not tuner.new_trials:
+            return None
+        rate = tuner.new_trials / tuner.elapsed
+        return max(0, options.trials - tuner.trials) / rate
+
+
+class _LiveView(View):
+    """A table that is drawn again and again in its place."""
+
+    interval = _FRAME_SECONDS
+
+    def __init__(self, options: TuneOptions, live: Any) -> None:
+        super().__init__(options)
+        self._live = live
+
+    def draw(self, tuner: Tuner) -> None:
+        """Draw the table."""
+        from rich.console import Group
+        from rich.text import Text
+
+        self._live.update(Group(_table(tuner), Text(f"  {self.headline(tuner)}", "bold")))
+        self._live.refresh()
+
+    def close(self) -> None:
+        """Leave the last table on the screen."""
+        self._live.stop()
+
+
+def _table(tuner: Tuner) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("  kernel", overflow="ellipsis", no_wrap=True, max_width=44)
+    for heading in ("uses", "share", "before", "best", "gain", "trials", "failed", ""):
+        table.add_column(heading, justify="right", no_wrap=True)
+    total = tuner.now
+    order = sorted(tuner.states, key=lambda s: -s.task.uses * min(s.seconds, 1e6))
+    for state in order[:_ROWS]:
+        table.add_row(*_cells(state, total))
+    if len(order) > _ROWS:
+        table.add_row(f"  … {len(order) - _ROWS} more")
+    return table
+
+
+def _cells(state: TaskState, total: float) -> tuple[str, ...]:
+    share = "" if total in (0, inf) else f"{state.task.uses * state.seconds / total:.1%}"
+    before = inf if state.default is None else state.default
+    has_gain = before < inf and state.seconds < inf
+    failed = sum(state.failures.values())
+    return (
+        f"  {state.task.name}",
+        str(state.task.uses),
+        share,
+        time_text(before),
+        time_text(state.seconds),
+        f"{before / state.seconds:.2f}x" if has_gain else "",
+        str(len(state.trials)),
+        str(failed) if failed else "",
+        state.status,
+    )
+
+
+@contextmanager
+def live_view(options: TuneOptions) -> Iterator[View]:
+    """Give a view: a live table where stderr is a terminal, else lines."""
+    if not sys.stderr.isatty():
+        yield View(options)
+        return
+    from rich.live import Live
+
+    with Live(console=console(stderr=True), auto_refresh=False, transient=True) as live:
+        yield _LiveView(options, live)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about channel blocks next to values whose channels stand last (tokens, NHWC images).
+
+1. pack of a transpose that takes the channels from the end -> reshape, transpose
+2. transpose of an unpack that brings the channels to the end -> transpose, reshape
+
+Either way may reshape the image in between: [n, h * w, c] for tokens. What is left moves whole
+blocks, vectors in memory, in one kernel instead of two that transpose the tensor twice.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from treadle.graph.nodes import Call, Node
+from treadle.graph.types import Dim, same_dim
+from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
+from treadle.ops.reshaping import reshape, transpose
+from treadle.optimize.movement_rules import shape_of
+from treadle.optimize.rule import Rule, Uses, attrs_of
+
+
+def _below_reshape(node: Node) -> Call | None:
+    """Return the call that an image comes from: itself, or below a reshape of the image alone."""
+    if not isinstance(node, Call) or node.op is not reshape:
+        return node if isinstance(node, Call) else None
+    source, after = node.args[0], shape_of(node)
+    before = shape_of(source)
+    if not isinstance(source, Call) or len(before) < 3 or len(after) < 3:
+        return None
+    keeps = all(same_dim(a, b) for a, b in zip(before[:2], after[:2], strict=True))
+    return source if keeps else None
+
+
+def _is_channels_to_front(call: Call) -> bool:
+    perm = list(attrs_of(call).perm)
+    return perm == [0, len(perm) - 1, *range(1, len(perm) - 1)]
+
+
+def _is_channels_to_end(call: Call) -> bool:
+    perm = list(attrs_of(call).perm)
+    return perm == [0, *range(2, len(perm)), 1]
+
+
+def _pack_from_end(call: Call, uses: Uses) -> Node | None:
+    moved = _below_reshape(call.args[0])
+    if moved is None or moved.op is not transpose or not _is_channels_to_front(moved):
+        return None
+    n, channels, *image = shape_of(call.args[0])
+    block = attrs_of(call).block
+    if not isinstance(channels, int) or channels % block:
+        return None
+    shape: tuple[Dim, ...] = (n, *image, channels // block, block)
+    cut = reshape(moved.args[0], shape=shape, origin=call.origin)
+    last = len(shape) - 1
+    return transpose(cut, perm=(0, last - 1, *range(1, last - 1), last), origin=call.origin)
+
+
+def _unpack_to_end(call: Call, uses: Uses) -> Node | None:
+    unpacked = _below_reshape(call.args[0])
+    if unpacked is None or unpacked.op is not unpack_nchwc or not _is_channels_to_end(call):
+        return None
+    blocked = unpacked.args[0]
+    shape = shape_of(blocked)
+    chunks, block = shape[1], shape[-1]
+    known = [d for d in (chunks, block) if isinstance(d, int)]
+    if len(known) < 2 or prod(known) != attrs_of(unpacked).channels:
+        return None
+    last = len(shape) - 1
+    transposed = transpose(blocked, perm=(0, *range(2, last), 1, last), origin=unpacked.origin)
+    return reshape(transposed, shape=shape_of(call), origin=call.origin)
+
+
+RULES = (
+    Rule("pack_from_end", (pack_nchwc,), _pack_from_end),
+    Rule("unpack_to_end", (transpose,), _unpack_to_end),
+)

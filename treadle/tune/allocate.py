@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which task is tried next: the one whose trials promise most for the time of the whole model.
+
+The gradient of Zheng et al., Ansor (OSDI 2020), section 6: what the last trials of a task gained,
+and what it may gain at best, each per trial and times how often the model calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+_WINDOW = 16
+"""Trials over which a gain is looked at."""
+_BACKWARD = 0.3
+"""The weight of what was gained beside what may be gained."""
+_FLOOR = 0.5
+"""No kernel is expected to become faster than this share of its time, or than its roofline."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """The best time of a task after each of its trials, `uses` calls of it in a run.
+
+    `bound` is the least a call may take in seconds. `is_done` tasks have nothing left to try.
+    """
+
+    uses: int
+    bound: float = 0.0
+    best: list[float] = field(default_factory=list)
+    queued: int = 0
+    is_done: bool = False
+
+    def add(self, seconds: float) -> None:
+        """Take note of a trial; infinity for one that failed."""
+        self.best.append(min(seconds, self.best[-1] if self.best else inf))
+
+    @property
+    def promise(self) -> float:
+        """The seconds of a run that the next trial is expected to save."""
+        trials = len(self.best) + self.queued
+        if not trials:
+            return inf
+        now = self.best[-1] if self.best else inf
+        if now == inf:
+            return 1.0 / trials  # nothing runs yet: goes before what does
+        past = self.best[max(0, len(self.best) - 1 - _WINDOW)]
+        gained = (past - now) / _WINDOW if past < inf else now / _WINDOW
+        reachable = max(0.0, now - max(self.bound, _FLOOR * now)) / trials
+        return self.uses * (_BACKWARD * gained + (1 - _BACKWARD) * reachable)
+
+
+def next_task(tasks: Sequence[Progress], *, in_turn: bool = False) -> int | None:
+    """Return the place of the task to try next; None where all are done.
+
+    `in_turn` takes the one with the fewest trials in place of the most promising.
+    """
+    open_ = [k for k, t in enumerate(tasks) if not t.is_done]
+    if in_turn:
+        return min(open_, key=lambda k: len(tasks[k].best) + tasks[k].queued, default=None)
+    return max(open_, key=lambda k: tasks[k].promise, default=None)

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users' own templates in AutoTVM's words: splits, orders, annotations and plain knobs.
+
+A template defines what may be chosen and applies it. All of it stands on `te.knobs`: what is
+defined is asked for at once, so the choices of a run are its configuration, and the space is what
+a run asks for.
+
+>>> def template(group, target, knobs):
+...     config = Definitions(knobs)
+...     s, out = group.schedule, group.outputs[0]
+...     y, x = s[out].op.axis
+...     config.define_split("tile_x", x, num_outputs=2)
+...     config.define_annotate("inner", [x], policy="try_unroll_vec")
+...     outer, inner = config["tile_x"].apply(s, out, x)
+...     config["inner"].apply(s, out, [inner])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice, pairwise, permutations, product
+from math import prod
+from typing import Any, Literal
+
+from treadle.errors import ConfigError, UsageError
+from treadle.expr.nodes import int_value
+from treadle.te.knobs import Knobs, Value
+from treadle.te.operations import IterVar, Tensor
+from treadle.te.schedule import Schedule
+
+SplitPolicy = Literal["factors", "power2", "verbose"]
+OrderPolicy = Literal["all", "interleave", "candidate"]
+NotePolicy = Literal["unroll", "vec", "parallel", "try_unroll", "try_vec", "try_unroll_vec"]
+
+_MOST_CANDIDATES = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """An axis cut into loops; `size` are their extents from outside to inside.
+
+    The outermost has what the others leave, rounded up.
+    """
+
+    size: tuple[int, ...]
+
+    def apply(self, schedule: Schedule, tensor: Tensor, axis: IterVar) -> list[IterVar]:
+        """Split the axis of a stage; return the loops from outside to inside."""
+        inner: list[IterVar] = []
+        for factor in reversed(self.size[1:]):
+            axis, last = schedule[tensor].split(axis, factor=factor)
+            inner.insert(0, last)
+        return [axis, *inner]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order of axes: `perm` are their places before, from outside to inside."""
+
+    perm: tuple[int, ...]
+
+    def apply(self, schedule: Schedule, tensor: Tensor, axes: Sequence[IterVar]) -> list[IterVar]:
+        """Reorder the axes of a stage; return them in their order."""
+        ordered = [axes[place] for place in self.perm]
+        schedule[tensor].reorder(*ordered)
+        return ordered
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """How axes run: `anns` has "none", "unroll", "vec" or "parallel" for each."""
+
+    anns: tuple[str, ...]
+
+    def apply(self, schedule: Schedule, tensor: Tensor, axes: Sequence[IterVar]) -> list[IterVar]:
+        """Annotate the axes of a stage; return them."""
+        stage = schedule[tensor]
+        run: dict[str, Callable[[IterVar], None]] = {
+            "unroll": stage.unroll, "vec": stage.vectorize, "parallel": stage.parallel,
+            "none": lambda _: None,
+        }  # fmt: skip
+        for axis, how in zip(axes, self.anns, strict=True):
+            run[how](axis)
+        return list(axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A value without more to it."""
+
+    val: Any  # what the template's author gave
+
+
+Entity = Split | Order | Annotation | Plain
+
+
+class Definitions:
+    """What a template defines, and what was chosen of it: `config[name]`, `len(config)`.
+
+    The first candidate is the default: an axis that is not split, the order of the axes as they
+    are, no annotation, the first value.
+
+    Raises (all `define_`): UsageError where a policy or a candidate is none; ScheduleError where a
+        name is defined twice; ConfigError where the configuration has another value.
+    """
+
+    def __init__(self, knobs: Knobs) -> None:
+        self._knobs = knobs
+        self._chosen: dict[str, Entity] = {}
+        self._size = 1
+
+    def __len__(self) -> int:
+        """The number of configurations of what is defined so far."""
+        return self._size
+
+    def __getitem__(self, name: str) -> Any:  # the kind of entity that was defined
+        if name not in self._chosen:
+            raise UsageError(
+                f"the template has not defined {name!r}",
+                hint=f"there is {', '.join(self._chosen) or 'nothing'}",
+            )
+        return self._chosen[name]
+
+    def define_knob(self, name: str, candidate: Sequence[Value]) -> None:
+        """Let a value be chosen: `config[name].val`."""
+        self._define(name, [Plain(value) for value in candidate], lambda e: e.val)
+
+    def define_split(
+        self,
+        name: str,
+        axis: IterVar | int,
+        *,
+        num_outputs: int,
+        policy: SplitPolicy = "factors",
+        max_factor: int | None = None,
+        filter: Callable[[Split], bool] | None = None,
+        candidate: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Let an axis, or a length, be cut into loops: `config[name].apply(...)`, `.size`.
+
+        The inner loops take factors of the length ("factors"), powers of two ("power2", with a
+        rest where they do not divide it) or both ("verbose"), none above `max_factor`. Instead,
+        `candidate` lists the splits; in each, -1 (or 0) stands for what the others leave.
+        """
+        length = axis if isinstance(axis, int) else int_value(axis.extent)
+        if length is None or length < 1 or num_outputs < 1:
+            raise UsageError(f"{name} cannot split a length of {axis} into {num_outputs} loops")
+        found: Iterable[Split]
+        if candidate is not None:
+            found = [_completed(name, length, list(sizes), num_outputs) for sizes in candidate]
+        else:
+            factors = _factors(name, length, policy, max_factor)
+            found = _splits(length, num_outputs, factors, is_even=policy == "factors")
+        kept = (s for s in found if filter is None or filter(s))
+        self._define(name, kept, lambda e: e.size)
+
+    def define_reorder(
+        self,
+        name: str,
+        axes: Sequence[object],
+        *,
+        policy: OrderPolicy = "all",
+        candidate: Sequence[Sequence[object]] | None = None,
+    ) -> None:
+        """Let an order of axes be chosen: `config[name].apply(...)`, `.perm`.
+
+        "all" are all permutations; "interleave" takes a list of lists in `axes`, of which each
+        keeps its order; "candidate" takes the orders in `candidate`. `perm` counts the axes as they
+        are given, lists joined.
+        """
+        orders: Iterable[Sequence[int]]
+        if policy == "all":
+            orders = permutations(range(len(axes)))
+        elif policy == "interleave":
+            groups = [list(g) if isinstance(g, (list, tuple)) else [g] for g in axes]
+            orders = _interleaved([list(range(s, e)) for s, e in pairwise(_ends(groups))])
+        elif policy == "candidate":
+            orders = [_places(name, axes, order) for order in candidate or ()]
+        else:
+            raise _no_policy(name, policy, "all, interleave, candidate")
+        self._define(name, (Order(tuple(order)) for order in orders), lambda e: e.perm)
+
+    def define_annotate(
+        self, name: str, axes: Sequence[object], *, policy: NotePolicy = "try_unroll_vec"
+    ) -> None:
+        """Let it be chosen how axes run: `config[name].apply(...)`, `.anns`.
+
+        "unroll", "vec" and "parallel" are done to all, to the last, to the first; "try_unroll" may
+        unroll the last ones, one, two or all of them, "try_vec" may vectorize the last one,
+        "try_unroll_vec" may do either.
+        """
+        found = _annotations(name, len(axes), policy)
+        self._define(name, [Annotation(anns) for anns in found], lambda e: e.anns)
+
+    def check(self, is_valid: bool, problem: str) -> None:
+        """Refuse what was chosen unless it is valid: then it is no configuration of the template.
+
+        Raises: ConfigError
+        """
+        if not is_valid:
+            raise ConfigError(problem)
+
+    def _define(self, name: str, found: Iterable[Any], value: Callable[[Any], Value]) -> None:
+        """Ask for one of entities; they are known by their plain values."""
+        entities = list(islice(found, _MOST_CANDIDATES + 1))
+        if not entities:
+            raise UsageError(f"{name} has no candidates", hint="is its filter ever true?")
+        if len(entities) > _MOST_CANDIDATES:
+            raise UsageError(
+                f"{name} has more than {_MOST_CANDIDATES} candidates",
+                hint="list some as candidate=, or limit them with max_factor",
+            )
+        values = [value(e) for e in entities]
+        chosen = self._knobs.option(name, values[0], values[1:])
+        self._chosen[name] = entities[values.index(chosen)]
+        self._size *= len({repr(v) for v in values})
+
+
+def _no_policy(name: str, policy: str, there_is: str) -> UsageError:
+    return UsageError(f"{name} cannot be defined by policy {policy!r}", hint=f"there is {there_is}")
+
+
+def _factors(name: str, length: int, policy: str, most: int | None) -> list[int]:
+    """Return what an inner loop may be long, in order."""
+    limit = length if most is None else min(length, most)
+    divisors = {n for n in range(1, limit + 1) if length % n == 0}
+    powers = {1 << k for k in range(limit.bit_length()) if 1 << k <= limit}
+    if policy not in ("factors", "power2", "verbose"):
+        raise _no_policy(name, policy, "factors, power2, verbose")
+    found = {"factors": divisors, "power2": powers, "verbose": divisors | powers}[policy]
+    return sorted(found)
+
+
+def _splits(length: int, count: int, factors: Sequence[int], *, is_even: bool) -> Iterator[Split]:
+    """Yield the splits into `count` loops of which the inner ones are factors: unsplit first."""
+    for inner in product(factors, repeat=count - 1):
+        size = prod(inner)
+        if size <= length and not (is_even and length % size):
+            yield Split((-(-length // size), *inner))
+
+
+def _completed(name: str, length: int, sizes: list[int], count: int) -> Split:
+    """Return a split that its user has listed, with what is left in the place of -1."""
+    free = [i for i, size in enumerate(sizes) if size in (-1, 0)]
+    if len(sizes) != count or min(sizes) < -1 or len(free) > 1:
+        raise UsageError(
+            f"{sizes} is no split of {name} into {count} loops",
+            hint="give an extent for each loop, and -1 for at most one",
+        )
+    if free:
+        sizes[free[0]] = -(-length // prod(s for s in sizes if s > 0))
+    if prod(sizes) < length:
+        raise UsageError(f"{sizes} of {name} does not cover a length of {length}")
+    return Split(tuple(sizes))
+
+
+def _ends(groups: Sequence[Sequence[object]]) -> list[int]:
+    """Return where each group ends when they are joined, after a 0."""
+    return list(accumulate(map(len, groups), initial=0))
+
+
+def _interleaved(chains: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+    """Yield the orders of the places in chains that keep the order within each chain."""
+    left = [chain for chain in chains if chain]
+    if not left:
+        yield ()
+    for k, (first, *rest) in enumerate(left):
+        for order in _interleaved([*left[:k], rest, *left[k + 1 :]]):
+            yield (first, *order)
+
+
+def _places(name: str, axes: Sequence[object], order: Sequence[object]) -> tuple[int, ...]:
+    """Return an order of axes as their places."""
+    places = [i for a in order for i, b in enumerate(axes) if b is a]
+    if sorted(places) != list(range(len(axes))):
+        raise UsageError(f"a candidate of {name} is no order of its axes")
+    return tuple(places)
+
+
+def _annotations(name: str, count: int, policy: str) -> list[tuple[str, ...]]:
+    none = ("none",) * count
+    unrolled = [(*none[k:], *("unroll",) * k) for k in dict.fromkeys((1, 2, count)) if k <= count]
+    vectorized = (*none[1:], "vec")
+    found: dict[str, list[tuple[str, ...]]] = {
+        "unroll": [("unroll",) * count],
+        "vec": [vectorized],
+        "parallel": [("parallel", *none[1:])],
+        "try_unroll": [none, *unrolled],
+        "try_vec": [none, vectorized],
+        "try_unroll_vec": [none, *unrolled, vectorized,
+                           *((*u[:-1], "vec") for u in unrolled[1:])],
+    }  # fmt: skip
+    if policy not in found:
+        raise _no_policy(name, policy, ", ".join(found))
+    if not count:
+        raise UsageError(f"{name} has no axes to annotate")
+    return found[policy]

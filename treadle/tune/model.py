@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuning a model: its tasks, then the decisions, then both tried in the model itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from treadle.build.compile import Fused, compile_model, fused_model
+from treadle.build.executable import Executable
+from treadle.build.records import Record, Records
+from treadle.errors import UsageError
+from treadle.graph.nodes import Module
+from treadle.runtime.array import NDArray, array
+from treadle.runtime.fill import filled
+from treadle.target.host import why_not_here
+from treadle.te.knobs import DEFAULTS
+from treadle.tune.record_file import RecordFile
+from treadle.tune.settle import Comparison, compared
+from treadle.tune.task import extract_tasks
+from treadle.tune.tuner import OnChange, TuneOptions, Tuner
+
+if TYPE_CHECKING:
+    from treadle.frontend.onnx.files import AnyModel
+
+OnStage = Callable[[str], None]
+"""Told what begins: "tune", "decide", "compare"."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneResult:
+    """What a run has found: the tuner's state, and the model before and after.
+
+    `comparison` is None where no kernel has become faster; `reverted` are kernels that were faster
+    alone and not in the model.
+    """
+
+    tuner: Tuner
+    comparison: Comparison | None
+    reverted: Sequence[str] = ()
+
+
+def tune_model(
+    model: AnyModel | Module,
+    records: str | os.PathLike[str],
+    *,
+    options: TuneOptions | None = None,
+    on_change: OnChange | None = None,
+    on_stage: OnStage | None = None,
+    **compiling: Any,
+) -> TuneResult:
+    """Tune the kernels of a model into a file of records, which `compile(records=)` reads.
+
+    The file may hold records already: what they say of this model, this target and this version of
+    the compiler is not tried again. `compiling` are the options of `treadle.compile`.
+
+    Raises:
+        UsageError: the target is not this machine, nothing can be tuned, the file cannot be
+            written, or an option is out of range.
+        ConfigError: the file holds other things than records.
+        Others as `treadle.compile`.
+    """
+    fused = fused_model(model, **compiling)
+    if (unfit := why_not_here(fused.target)) is not None:
+        raise UsageError(
+            f"kernels for {fused.target} cannot be measured on this machine: {unfit.problem}",
+            hint="tune on the machine that the model is to run on",
+        )
+    tasks = extract_tasks(fused)
+    if not tasks.tasks:
+        raise UsageError(
+            "the model has no kernel whose sizes are known: there is nothing to tune",
+            hint="give sizes to its inputs, with --input-shapes or shapes=",
+        )
+    file = RecordFile(records)
+    try:
+        tuner = Tuner(tasks.tasks, file, options or TuneOptions(), on_change)
+        if tasks.dynamic:
+            tuner.notes.append(f"{len(tasks.dynamic)} kernels have dynamic sizes and stay as is")
+        stage = on_stage or (lambda _: None)
+        stage("tune")
+        tuner.run()
+        stage("decide")
+        tuner.decide()
+        stage("compare")
+        return _settled(fused, tuner, file, compiling)
+    finally:
+        file.close()
+
+
+def _settled(
+    fused: Fused, tuner: Tuner, file: RecordFile, compiling: Mapping[str, Any]
+) -> TuneResult:
+    """Try the decisions in the model; take back those that do not pay there.
+
+    Where no kernel is slower and the model is, all are taken back.
+    """
+    decided = {s.task.name: s.decided for s in tuner.states if s.decided is not None}
+    changed = {name: r for name, r in decided.items() if r.choice != DEFAULTS}
+    reverted: list[str] = []
+    comparison: Comparison | None = None
+    is_dynamic = any(kernel.sizes for kernel in fused.kernels)
+    if changed and not is_dynamic:
+        before = _compiled(fused, {}, compiling)
+        inputs = _inputs(before)
+        while changed:
+            after = _compiled(fused, changed, compiling)
+            comparison = compared(before, after, inputs, list(changed))
+            slower = comparison.slower or (list(changed) if comparison.share > 1 else [])
+            if not slower:
+                break
+            for name in slower:
+                reverted.append(name)
+                file.append(replace(changed.pop(name), choice=DEFAULTS, seconds=()))
+            comparison = None
+    return TuneResult(tuner, comparison, reverted)
+
+
+def _compiled(
+    fused: Fused, decided: Mapping[str, Record], compiling: Mapping[str, Any]
+) -> Executable:
+    records = Records()
+    for record in decided.values():
+        records.add(record)
+    read = ("target", "shapes", "dynamic", "report", "records")  # fused.module has been read
+    options = {name: value for name, value in compiling.items() if name not in read}
+    return compile_model(fused.module, target=fused.target, records=records, **options)
+
+
+def _inputs(model: Executable) -> dict[str, NDArray]:
+    random = np.random.default_rng(0)
+    return {
+        name: array(filled("random", dtype, shape, random)) for name, dtype, shape in model.inputs
+    }

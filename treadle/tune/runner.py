@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runner: a process that checks what candidates compute, and measures how fast.
+
+A candidate that crashes, never ends or computes something else costs one trial. What is right is
+what the NumPy references of the operators say; a time counts only after the result did.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from treadle.build.agreement import agreement
+from treadle.build.kernel import ObjectCode
+from treadle.build.signatures import signature_of_function
+from treadle.errors import TreadleError
+from treadle.graph import interpret
+from treadle.runtime.array import NDArray
+from treadle.runtime.module import LoadedKernel
+from treadle.settings import use
+from treadle.target.backend import backend_of
+from treadle.tune.process import Child, ChildDied, Serve
+from treadle.tune.task import Task
+
+_HEAD = 8
+_REFERENCE_SECONDS = 120.0
+"""How long the NumPy references of one task may take."""
+_MOST_BYTES = 512 << 20
+"""Of arguments and results that a runner holds, beside those of the task at hand."""
+_Z = 1.96
+"""Of a normal distribution 95 % lies within so many standard deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureOptions:
+    """How candidates are timed.
+
+    A figure is the mean of at least `number` calls and `min_repeat_ms`. There are at least two;
+    more until the 95 % confidence interval of their mean is within `precision` of it (a share), but
+    at most `repeat`. One that is `hopeless` times slower than the best known gets one figure. With
+    `flush` no cache holds the arguments when a call begins. `timeout` seconds are the most that a
+    candidate may take altogether. `threads` run a kernel.
+    """
+
+    number: int = 1
+    repeat: int = 12
+    min_repeat_ms: float = 4.0
+    precision: float = 0.01
+    hopeless: float = 1.6
+    flush: bool = False
+    timeout: float = 10.0
+    threads: int = 1
+
+    def text(self) -> str:
+        """Return what a time depends on, for records: times of equal texts compare."""
+        return f"threads={self.threads}" + (" flush" if self.flush else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The seconds of a call, one figure per repeat; or why there are none."""
+
+    seconds: tuple[float, ...] = ()
+    error: str = ""
+
+
+class Runner:
+    """A process that measures candidates of the tasks; a context that ends it."""
+
+    def __init__(self, tasks: Sequence[Task], options: MeasureOptions) -> None:
+        self.tasks = tasks
+        self.options = options
+        self._child: Child | None = None
+        self._prepared: set[int] = set()
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process; the next measurement starts another."""
+        if self._child is not None:
+            self._child.close()
+        self._child = None
+        self._prepared.clear()
+
+    def prepare(self, task: int) -> str:
+        """Let the runner make arguments and the right result of a task; return why it cannot."""
+        if task in self._prepared:
+            return ""
+        head, error = self._ask({"do": "prepare", "task": task}, b"", _REFERENCE_SECONDS)
+        if not error and not head["error"]:
+            self._prepared.difference_update(head["dropped"])
+            self._prepared.add(task)
+        return error or str(head["error"])
+
+    def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
+        """Check and time a candidate of a task; `best` seconds are those of the best known."""
+        if error := self.prepare(task):
+            return Measured(error=f"the reference cannot be computed: {error}")
+        request = {"do": "measure", "task": task, "workspace": made.workspace, "best": best}
+        head, error = self._ask(request, made.code, self.options.timeout)
+        if error:
+            return Measured(error=error)
+        return Measured(tuple(head["seconds"]), head["error"])
+
+    def race(self, task: int, made: Sequence[ObjectCode], rounds: int) -> list[Measured]:
+        """Time candidates of one task in turns: a figure of each in every round."""
+        if error := self.prepare(task):
+            return [Measured(error=f"the reference cannot be computed: {error}") for _ in made]
+        request = {
+            "do": "race",
+            "task": task,
+            "rounds": rounds,
+            "sizes": [len(m.code) for m in made],
+            "workspaces": [m.workspace for m in made],
+        }
+        code = b"".join(m.code for m in made)
+        head, error = self._ask(request, code, self.options.timeout * (1 + len(made)))
+        if error:
+            return [Measured(error=error) for _ in made]
+        return [Measured(tuple(row["seconds"]), row["error"]) for row in head["rows"]]
+
+    def _ask(
+        self, request: dict[str, object], code: bytes, seconds: float
+    ) -> tuple[dict[str, Any], str]:
+        """Return the answer to a request and "", or why there is none."""
+        if self._child is None:
+            self._child = Child(_serve(self.tasks, self.options))
+            self._prepared.clear()
+        child = self._child
+        text = json.dumps(request).encode()
+        child.send(len(text).to_bytes(_HEAD, "big") + text + code, seconds)
+        with selectors.DefaultSelector() as selector:
+            selector.register(child, selectors.EVENT_READ)
+            while True:
+                left = child.deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    self.close()
+                    return {}, f"it takes longer than {seconds:g} s"
+                try:
+                    answer = child.receive()
+                except ChildDied as died:
+                    self.close()
+                    return {}, str(died)
+                if answer is not None:
+                    return json.loads(answer), ""
+
+
+# ---- in the child --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """Arguments of a task, inputs first, and the right outputs."""
+
+    arguments: list[NDArray]
+    outputs: list[int]
+    expected: list[np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes it holds."""
+        return sum(np.asarray(a).nbytes for a in self.arguments) + sum(
+            e.nbytes for e in self.expected
+        )
+
+
+def _serve(tasks: Sequence[Task], options: MeasureOptions) -> Callable[[], Serve]:
+    def start() -> Serve:
+        prepared: dict[int, _Prepared] = {}
+
+        def serve(request: bytes) -> bytes:
+            start = _HEAD + int.from_bytes(request[:_HEAD], "big")
+            data, code = json.loads(request[_HEAD:start]), request[start:]
+            with use(num_threads=options.threads):
+                return json.dumps(_answer(tasks, options, prepared, data, code)).encode()
+
+        return serve
+
+    return start
+
+
+def _answer(
+    tasks: Sequence[Task],
+    options: MeasureOptions,
+    prepared: dict[int, _Prepared],
+    data: dict[str, Any],
+    code: bytes,
+) -> dict[str, object]:
+    number = int(data["task"])
+    task = tasks[number]
+    try:
+        if data["do"] == "prepare":
+            prepared[number] = _prepare(task)
+            return {"error": "", "dropped": _dropped(prepared)}
+        ready = prepared[number]
+        if data["do"] == "race":
+            return {"rows": _race(task, ready, data, code, options)}
+        kernel = _load(task, code, data["workspace"])
+        if error := _check(kernel, ready):
+            return {"seconds": [], "error": error}
+        seconds = _time(kernel, ready, options, float(data["best"]))
+        return {"seconds": seconds, "error": ""}
+    except TreadleError as e:
+        return {"seconds": [], "error": e.problem}
+    except Exception as e:  # a candidate must not end the runner by an exception
+        return {"seconds": [], "error": f"{type(e).__name__}: {e}"[:500]}
+
+
+def _load(task: Task, code: bytes, workspace: object) -> LoadedKernel:
+    signature = signature_of_function(task.name, task.function, workspace)
+    loaded = backend_of(task.target).load([code])
+    return LoadedKernel(signature, loaded.address(task.name), loaded)
+
+
+def _prepare(task: Task) -> _Prepared:
+    signature = signature_of_function(task.name, task.function, 0)
+    arguments = LoadedKernel(signature, 0, None).random_arguments(seed=1)
+    for place, value in task.constants.items():
+        np.copyto(np.asarray(arguments[place]), value)
+    outputs = [k for k, p in enumerate(signature.params) if p.is_output]
+    inputs = [np.asarray(a) for k, a in enumerate(arguments) if k not in outputs]
+    with np.errstate(all="ignore"):
+        results = interpret.evaluate(task.function, inputs)
+    return _Prepared(arguments, outputs, interpret.leaves(results))
+
+
+def _dropped(prepared: dict[int, _Prepared]) -> list[int]:
+    """Forget the oldest tasks until the others fit into what a runner may hold; return which."""
+    found: list[int] = []
+    while len(prepared) > 1 and sum(p.nbytes for p in prepared.values()) > _MOST_BYTES:
+        oldest = next(iter(prepared))
+        del prepared[oldest]
+        found.append(oldest)
+    return found
+
+
+def _check(kernel: LoadedKernel, ready: _Prepared) -> str:
+    """Run a candidate once; return what is wrong with its results, "" if nothing is."""
+    for place in ready.outputs:
+        np.asarray(ready.arguments[place]).reshape(-1).view(np.uint8)[:] = 0xA5
+    kernel(*ready.arguments)
+    for place, expected in zip(ready.outputs, ready.expected, strict=True):
+        found = agreement(np.asarray(ready.arguments[place]), expected)
+        if not found.holds:
+            return f"the result is wrong: {found}"
+    return ""
+
+
+def _time(
+    kernel: LoadedKernel, ready: _Prepared, options: MeasureOptions, best: float
+) -> list[float]:
+    """Return the seconds of a call, one figure per repeat."""
+    once = _figure(kernel, ready, 1, options)
+    if once > 4 * options.hopeless * best:
+        return [once]
+    calls = max(options.number, _calls(once, options.min_repeat_ms))
+    figures: list[float] = []
+    while len(figures) < max(options.repeat, 1):
+        figures.append(_figure(kernel, ready, calls, options))
+        if min(figures) > options.hopeless * best or _is_precise(figures, options.precision):
+            break
+    return figures
+
+
+def _calls(seconds: float, least_ms: float) -> int:
+    return max(1, min(10_000, round(least_ms * 1e-3 / max(seconds, 1e-9))))
+
+
+def _is_precise(figures: Sequence[float], precision: float) -> bool:
+    if len(figures) < 3:
+        return False
+    error = statistics.stdev(figures) / len(figures) ** 0.5
+    return bool(_Z * error <= precision * statistics.fmean(figures))
+
+
+def _figure(kernel: LoadedKernel, ready: _Prepared, calls: int, options: MeasureOptions) -> float:
+    timed = kernel.time_evaluator(calls, flush=options.flush)
+    return timed(*ready.arguments).min
+
+
+def _race(
+    task: Task,
+    ready: _Prepared,
+    data: dict[str, Any],
+    code: bytes,
+    options: MeasureOptions,
+) -> list[dict[str, object]]:
+    kernels: list[LoadedKernel] = []
+    start = 0
+    for size, workspace in zip(data["sizes"], data["workspaces"], strict=True):
+        kernels.append(_load(task, code[start : start + size], workspace))
+        start += size
+    rows = [Measured(error=_check(k, ready)) for k in kernels]
+    figures: list[list[float]] = [[] for _ in kernels]
+    calls = [
+        _calls(_figure(k, ready, 1, options), options.min_repeat_ms) if not row.error else 0
+        for k, row in zip(kernels, rows, strict=True)
+    ]
+    for _ in range(int(data["rounds"])):
+        for place, kernel in enumerate(kernels):
+            if not rows[place].error:
+                figures[place].append(_figure(kernel, ready, calls[place], options))
+    return [asdict(Measured(tuple(f), row.error)) for f, row in zip(figures, rows, strict=True)]

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a stage reads, as numbers: extents of its axes, and how reads move with each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treadle.dtype import bits
+from treadle.expr import nodes as ex
+from treadle.expr.affine import decompose
+from treadle.expr.nodes import Expr, int_value
+from treadle.expr.traversal import uses, walk
+from treadle.loop.bodies import inline_bodies
+from treadle.te.operations import ComputeOp, IterVar, Reduce, Tensor
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
+
+Floats64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A tensor that a stage reads at one place.
+
+    `steps[d][a]` is by how much the index along dimension d grows with axis a, at least about so:
+    an axis in a quotient or a remainder counts as one place.
+    """
+
+    source: int
+    """The number of the stage that makes it."""
+    shape: tuple[int, ...]
+    steps: tuple[tuple[int, ...], ...]
+    itemsize: float
+    is_copy: bool
+    """True for the very element at the place that is computed: the axes are the indices."""
+
+    def step_in_memory(self, axis: int) -> int:
+        """Return by how many elements the read moves when an axis grows by one."""
+        total, stride = 0, 1
+        for d in reversed(range(len(self.shape))):
+            total += self.steps[d][axis] * stride
+            stride *= self.shape[d]
+        return total
+
+    def uses(self, axis: int) -> bool:
+        """True when the read depends on an axis."""
+        return any(row[axis] for row in self.steps)
+
+    def elements(self, tiles: Floats64) -> Floats64:
+        """Return how many elements tiles read, given their extents as rows [axes, candidates]."""
+        return _product(self._reach(tiles))
+
+    def lines(self, tiles: Floats64, line_bytes: int) -> Floats64:
+        """Return the bytes of all cache lines that tiles touch."""
+        reach = self._reach(tiles)
+        if not len(reach):
+            return np.full(tiles.shape[1], float(line_bytes))
+        run, rows = reach[-1].copy(), np.ones(tiles.shape[1])
+        is_whole = run >= self.shape[-1]
+        for extent, whole in zip(reach[-2::-1], self.shape[-2::-1], strict=True):
+            run = np.where(is_whole, run * extent, run)
+            rows = np.where(is_whole, rows, rows * extent)
+            is_whole &= extent >= whole
+        touched: Floats64 = np.ceil(run * self.itemsize / line_bytes) * line_bytes
+        return rows * touched
+
+    def _reach(self, tiles: Floats64) -> Floats64:
+        if not self.shape:
+            return np.ones((0, tiles.shape[1]))
+        steps = np.abs(np.array(self.steps, dtype=np.float64))
+        reach = 1 + steps @ (tiles - 1)
+        within: Floats64 = np.minimum(reach, np.array(self.shape, dtype=np.float64)[:, None])
+        return within
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """A stage as numbers: extents of its data axes, then of its reduction axes, and its reads."""
+
+    stage: int
+    extents: tuple[int, ...]
+    data: int
+    """How many of the axes are data axes."""
+    reads: tuple[Read, ...]
+    itemsize: float
+    operations: int
+    """Arithmetic nodes of an element."""
+
+    @property
+    def points(self) -> int:
+        """The number of iterations of all loops."""
+        return prod(self.extents)
+
+    @property
+    def size(self) -> int:
+        """The number of elements of a result."""
+        return prod(self.extents[: self.data])
+
+    @property
+    def reduction(self) -> int:
+        """The number of terms of an element."""
+        return prod(self.extents[self.data :])
+
+
+def _product(rows: Floats64) -> Floats64:
+    """Return the product over the first axis: a number for each candidate."""
+    found: Floats64 = np.prod(rows, axis=0)
+    return found
+
+
+def nests_of(schedule: Schedule) -> dict[int, Nest]:
+    """Return the nest of every stage that te expresses and that is computed, by stage number."""
+    bodies = inline_bodies(schedule)
+    found: dict[int, Nest] = {}
+    for stage in schedule.stages:
+        body = bodies.get(id(stage))
+        if body and isinstance(stage.op, ComputeOp):
+            found[stage.number] = nest_of(stage, stage.op, body)
+    return found
+
+
+def nest_of(stage: Stage, op: ComputeOp, body: tuple[Expr, ...]) -> Nest:
+    """Return a stage as numbers, whose elements are `body`."""
+    axes = (*op.axis, *op.reduce_axis)
+    loads: dict[ex.Load, None] = {}
+    operations = 0
+    for node in (n for b in body for n in walk(b)):
+        if isinstance(node, ex.Load) and isinstance(node.source, Tensor):
+            loads[node] = None
+        operations += isinstance(node, (ex.Binary, ex.Call, ex.Select, Reduce))
+    reads = tuple(_read(load, stage.schedule, axes) for load in loads)
+    extents = tuple(int_value(a.extent) or 1 for a in axes)
+    itemsize = bits(op.outputs[0].dtype) / 8
+    return Nest(stage.number, extents, len(op.axis), reads, itemsize, operations)
+
+
+def _read(load: ex.Load, schedule: Schedule, axes: tuple[IterVar, ...]) -> Read:
+    source = load.source
+    assert isinstance(source, Tensor)
+    steps = tuple(_steps(index, axes) for index in load.indices)
+    is_copy = len(load.indices) <= len(axes) and all(
+        index is axis for index, axis in zip(load.indices, axes, strict=False)
+    )
+    shape = tuple(int_value(d) or 1 for d in source.shape)
+    return Read(schedule[source].number, shape, steps, bits(source.dtype) / 8, is_copy)
+
+
+def _steps(index: Expr, axes: tuple[IterVar, ...]) -> tuple[int, ...]:
+    """Return by how much an index grows with each axis."""
+    terms = decompose(index).terms
+    row = []
+    for axis in axes:
+        step = terms.get(axis, 0)
+        if not step and any(t is not axis and uses(t, axis) for t in terms):
+            step = 1
+        row.append(step)
+    return tuple(row)
+
+
+def offsets_of(load: ex.Load, axes: tuple[IterVar, ...]) -> list[tuple[IterVar | None, int]] | None:
+    """Return (axis, constant) of every index where all are such sums of one axis; else None."""
+    found: list[tuple[IterVar | None, int]] = []
+    for index in load.indices:
+        affine = decompose(index)
+        used = [a for a in axes if affine.terms.get(a) == 1]
+        if len(affine.terms) > 1 or len(used) != len(affine.terms):
+            return None
+        found.append((used[0] if used else None, affine.const))
+    return found

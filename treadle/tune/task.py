@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks: the distinct kernels of a model, how often a run calls each, and what bounds its time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from treadle.build.compile import Fused
+from treadle.build.cost import group_cost
+from treadle.build.kernel import Kernel
+from treadle.cost.memory import memory_bytes_per_cycle
+from treadle.graph.nodes import Call, Constant, Function
+from treadle.target.base import Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """One kernel to be tuned. Its name is the hash of what it computes: structure, shapes, types.
+
+    `uses` is how many calls of it one run of the model makes, `flops` and `bytes` are the work of a
+    call (`saves` where it multiplies less than the direct algorithm that flops count), `cycles` the
+    least the machine needs for it: its roofline. `constants` are the weights that one of the calls
+    has, by the place of the argument: what is packed or transformed ahead of time has parts that a
+    kernel may count on.
+    """
+
+    kernel: Kernel
+    uses: int
+    flops: int
+    bytes: int
+    cycles: float
+    saves: bool = False
+    constants: Mapping[int, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel, which records know it by."""
+        return self.kernel.name
+
+    @property
+    def function(self) -> Function:
+        """The fused function."""
+        return self.kernel.function
+
+    @property
+    def target(self) -> Target:
+        """What it is compiled for."""
+        return self.kernel.target
+
+    @property
+    def origins(self) -> list[str]:
+        """The nodes of the user's model that run in it, each once."""
+        return list(dict.fromkeys(o for o in self.kernel.origins if o))
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """The tasks of a model, those with the most predicted time first, and what cannot be tuned."""
+
+    tasks: list[Task]
+    dynamic: list[Kernel]
+    """Kernels with dynamic sizes: there is no one time to make shorter."""
+
+    @property
+    def cycles(self) -> float:
+        """The sum of all rooflines in one run."""
+        return sum(t.uses * t.cycles for t in self.tasks)
+
+
+def extract_tasks(fused: Fused) -> Tasks:
+    """Return the tasks of a model; no code is made."""
+    uses = Counter(kernel.name for kernel in fused.calls.values())
+    first = {kernel.name: call for call, kernel in reversed([*fused.calls.items()])}
+    tasks: list[Task] = []
+    dynamic: list[Kernel] = []
+    for kernel in fused.kernels:
+        if kernel.sizes:
+            dynamic.append(kernel)
+        else:
+            tasks.append(task_of(kernel, uses[kernel.name], _constants(first[kernel.name])))
+    tasks.sort(key=lambda t: -t.uses * t.cycles)
+    return Tasks(tasks, dynamic)
+
+
+def task_of(
+    kernel: Kernel, uses: int = 1, constants: Mapping[int, np.ndarray] | None = None
+) -> Task:
+    """Return the task of a kernel without dynamic sizes."""
+    cost = group_cost(kernel.function)
+    flops, moved = _number(cost.flops), _number(cost.bytes)
+    cycles = _cycles(flops, moved, kernel.target)
+    return Task(kernel, uses, flops, moved, cycles, cost.saves, constants or {})
+
+
+def _constants(call: Call) -> dict[int, np.ndarray]:
+    return {k: a.value for k, a in enumerate(call.args) if isinstance(a, Constant)}
+
+
+def _number(dim: object) -> int:
+    return dim if isinstance(dim, int) else 0
+
+
+def _cycles(flops: int, moved: int, target: Target) -> float:
+    """Return the least cycles of a call on all cores, by arithmetic and by what must be moved.
+
+    Williams et al., Roofline, CACM 2009: the larger of the two. Data that fits in the caches of the
+    cores comes from there.
+    """
+    peak = 2 * target.machine.fma_units * target.machine.fma_bits // 32 * target.cores
+    caches = target.machine.caches
+    level = next((c for c in caches if moved <= c.bytes * target.cores), None)
+    rate = memory_bytes_per_cycle(target) if level is None else level.bytes_per_cycle
+    return max(flops / max(peak, 1), moved / (rate * target.cores))
+
+
+def shares(seconds: Sequence[float]) -> list[float]:
+    """Return each of the times as a part of their sum."""
+    total = sum(seconds)
+    return [s / total if total else 0.0 for s in seconds]
