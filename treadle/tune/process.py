@@ -8,6 +8,7 @@ an answer.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import struct
@@ -140,6 +141,7 @@ def _how(status: int | None) -> str:
 def _child(start: Callable[[], Serve], requests: int, answers: int, parent: int) -> None:
     """Answer requests until there are no more; never return."""
     code = 1
+    faulthandler.disable()  # how it ends is its parent's to say
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
