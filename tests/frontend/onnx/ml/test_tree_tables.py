@@ -13,7 +13,7 @@ from treadle.build.compile import compile_model
 from treadle.errors import ModelError
 from treadle.frontend.onnx.importer import import_onnx
 from treadle.graph.nodes import Call, topological
-from treadle.ops import movement
+from treadle.ops import indexing
 
 RNG = np.random.default_rng(11)
 DOMAIN = "ai.onnx.ml"
@@ -95,7 +95,7 @@ def test_trees_of_like_depth_are_walked_together(rows: np.ndarray) -> None:
     model = _model("TreeEnsembleRegressor", rows, ["y"], n_targets=3, **trees)
     _check(model, rows)
     nodes = topological([import_onnx(model).module.main.body])
-    steps = sum(isinstance(n, Call) and n.op is movement.gather_elements for n in nodes)
+    steps = sum(isinstance(n, Call) and n.op is indexing.gather_elements for n in nodes)
     assert steps == 2 + 3 + 5
 
 
