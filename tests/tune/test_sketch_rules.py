@@ -144,3 +144,12 @@ def test_much_arithmetic_is_not_done_again_for_each_term() -> None:
 
     assert found(1) == ["tile Y", "tile Y, inline P"]
     assert found(6) == ["tile Y"]
+
+
+def test_a_transposition_is_not_only_done_at_each_read() -> None:
+    x, w = te.placeholder((16, 32), "float32", "X"), te.placeholder((64, 32), "float32", "W")
+    turned = te.compute((32, 64), lambda i, j: w[j, i], name="T")
+    r = te.reduce_axis((0, 32), "r")
+    y = te.compute((16, 64), lambda i, j: te.sum(x[i, r] * turned[r, j], r), name="Y")
+    found = sketches_of(te.create_schedule([y.op]), AVX512)
+    assert [s.name for s in found] == ["tile Y", "tile Y, inline T"]

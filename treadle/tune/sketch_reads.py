@@ -11,7 +11,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.expr.traversal import walk
 from treadle.loop.bodies import inline_bodies, read_by
-from treadle.ops.schedules.stages import border_box, compute_of, is_reduction
+from treadle.ops.schedules.stages import border_box, compute_of, is_reduction, steps_in_memory
 from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
@@ -48,11 +48,13 @@ def _terms(nest: Nest) -> list[Read]:
 def repeated_work(s: Schedule, stage: Stage) -> int:
     """Return the operations on an element of a stage that would be done again if it is inlined.
 
-    0 where each is read once, and where readers that are no reductions do little more.
+    0 where each is read once, and where readers that are no reductions do little more. A move to
+    another order counts as one: terms would no longer be neighbours in memory.
     """
     op = compute_of(stage)
     work = sum(isinstance(n, (ex.Binary, ex.Call, ex.Select)) and is_float(n.dtype)
                for b in op.body for n in walk(b))  # fmt: skip
+    work = max(work, int(_changes_order(op)))
     size = prod(int_value(d) or 1 for d in op.shape)
     for reader in s.readers(stage):
         body = reader.op.body if isinstance(reader.op, ComputeOp) else ()
@@ -63,6 +65,15 @@ def repeated_work(s: Schedule, stage: Stage) -> int:
         if is_again and (is_reduction(reader) or work >= MUCH_WORK):
             return work
     return 0
+
+
+def _changes_order(op: ComputeOp) -> bool:
+    """True when neighbours along the last axis are read from places apart."""
+    loads = [n for b in op.body for n in walk(b)
+             if isinstance(n, ex.Load) and n.indices]  # fmt: skip
+    long = [a for a in op.axis if int_value(a.extent) != 1]
+    steps = [abs(steps_in_memory(n).get(long[-1], 0)) for n in loads] if long else []
+    return any(steps) and 1 not in steps
 
 
 def consumer(s: Schedule, sums: Stage) -> tuple[Stage, tuple[int, ...]] | None:
