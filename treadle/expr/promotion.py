@@ -50,6 +50,8 @@ def common_dtype(a: str, b: str) -> str:
 
     Raises: TypeMismatch for integers of one size, one signed and one not.
     """
+    if a == b:
+        return a
     if is_float(a) and is_float(b):
         if {a, b} == {"float16", "bfloat16"}:
             return "float32"
