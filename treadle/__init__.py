@@ -26,13 +26,17 @@ from treadle.runtime.array import Device, NDArray, array, cpu, empty, from_dlpac
 from treadle.settings import use as settings
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
+from treadle.tune.model import tune_model
+from treadle.tune.runner import MeasureOptions
+from treadle.tune.tuner import TuneOptions
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ArtifactError", "ConfigError", "Device", "Executable", "InferenceSession", "InputError",
-    "InternalError", "LoadedExecutable", "ModelError", "NDArray", "ScheduleError", "SessionOptions",
-    "Target", "TargetError", "ToolchainError", "TreadleError", "TypeMismatch",
-    "UnsupportedOperators", "UsageError", "array", "build", "compile", "cpu", "empty",
-    "from_dlpack", "load", "load_module", "lower", "parse_target", "settings", "te",
+    "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray", "ScheduleError",
+    "SessionOptions", "Target", "TargetError", "ToolchainError", "TreadleError", "TuneOptions",
+    "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "build", "compile", "cpu",
+    "empty", "from_dlpack", "load", "load_module", "lower", "parse_target", "settings", "te",
+    "tune_model",
 ]  # fmt: skip

@@ -49,6 +49,22 @@ def test_a_reduction_of_bfloat16_is_rounded_once() -> None:
     assert float(found.ravel()[0]) == float(ml_dtypes.bfloat16(exact))
 
 
+def test_a_determinant_is_rounded_once() -> None:
+    rows = np.random.default_rng(5).standard_normal((5, 5)).astype("float32") * 3
+    (result,) = apart.run_node(helper.make_node("Det", ["x"], ["y"]), {"x": rows}, 20)
+    exact = np.linalg.det(rows.astype("float64"))
+    np.testing.assert_array_equal(result[0], exact.astype("float32"))
+
+
+def test_means_of_windows_that_end_outside_have_one_oracle() -> None:
+    node = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[4], strides=[5], ceil_mode=1)
+    rows = np.arange(17.0).reshape(1, 1, 17)
+    (result,) = apart.run_node(node, {"x": rows.astype("float32")}, 19)
+    np.testing.assert_array_equal(result[0][0, 0], [1.5, 6.5, 11.5, 15.5])
+    with pytest.raises(Refused):  # onnx.reference alone knows float64, and divides by 4 at the end
+        apart.run_node(node, {"x": rows}, 19)
+
+
 def test_an_instance_normalization_of_nothing_has_a_result() -> None:
     """onnxruntime's kernel divides by the number of elements and ends the process."""
     node = helper.make_node("InstanceNormalization", ["x", "s", "b"], ["y"])

@@ -184,6 +184,15 @@ def test_group_size_is_bounded() -> None:
     ]
 
 
+def test_a_chain_of_steps_is_cut_between_two_of_them() -> None:
+    body: Node = exp(x)
+    for _ in range(4):
+        body = add(relu(body), exp(add(body, x)))
+    steps = groups(function(body, params=[x]), limit=10)
+    assert steps[-1] == "relu add exp add relu add exp add"  # two steps, not two and a half
+    assert sum(len(s.split()) for s in steps) == 17
+
+
 def test_symbolic_sizes() -> None:
     n = Symbol("n")
     s, row = var("s", n, 7), var("row", 1, 7)

@@ -56,6 +56,19 @@ for _ in range(300):
 """
 
 
+def test_a_bad_line_of_another_process_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    file = RecordFile(path)
+    file.append(RECORD)
+    file.read_new()
+    with path.open("ab") as other:
+        other.write(RECORD.line() + b"{}\n")
+    with pytest.raises(ConfigError) as caught:
+        file.read_new()
+    assert caught.value.at == f"{path}, line 3"
+    file.close()
+
+
 def test_no_line_is_lost_of_several_writers(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     command = [sys.executable, "-c", PROGRAM, str(path)]

@@ -123,3 +123,24 @@ def test_the_schedule_that_is_given_stays_as_it_is() -> None:
     space = SketchSpace(s, AVX512)
     space.choice(space.sample(1, np.random.default_rng(0))[0])
     assert s.steps == []
+
+
+def test_much_arithmetic_is_not_done_again_for_each_term() -> None:
+    x, w = te.placeholder((16, 32), "float32", "X"), te.placeholder((32, 64), "float32", "W")
+
+    def polynomial(degree: int) -> te.Tensor:
+        def element(i: te.Expr, j: te.Expr) -> te.Expr:
+            value = x[i, j]
+            for k in range(degree):
+                value = value * x[i, j] + float(k)
+            return value
+
+        return te.compute((16, 32), element, name="P")
+
+    def found(degree: int) -> list[str]:
+        p, r = polynomial(degree), te.reduce_axis((0, 32), "r")
+        y = te.compute((16, 64), lambda i, j: te.sum(p[i, r] * w[r, j], r), name="Y")
+        return [s.name for s in sketches_of(te.create_schedule([y.op]), AVX512)]
+
+    assert found(1) == ["tile Y", "tile Y, inline P"]
+    assert found(6) == ["tile Y"]

@@ -188,19 +188,24 @@ class Records:
                 file.write(record.line())
 
 
-def read_lines(path: str | os.PathLike[str], start: int = 0) -> Iterator[Record]:
+def read_lines(path: str | os.PathLike[str], start: int = 0, first: int = 1) -> Iterator[Record]:
     """Yield the records of kernels in a file in order, those after the first `start` bytes.
+
+    `first` is the number of the line that begins there, for errors.
 
     Raises: as `Records.read`.
     """
-    return (record for record in _read(path, start) if isinstance(record, Record))
+    found = _read(path, start, first)
+    return (record for record in found if isinstance(record, Record))
 
 
-def _read(path: str | os.PathLike[str], start: int = 0) -> Iterator[Record | MethodRecord]:
+def _read(
+    path: str | os.PathLike[str], start: int = 0, first: int = 1
+) -> Iterator[Record | MethodRecord]:
     try:
         with open(path, "rb") as file:
             file.seek(start)
-            for number, line in enumerate(_lines(file), start=1):
+            for number, line in enumerate(_lines(file), start=first):
                 at = f"{os.fspath(path)}, line {number}"
                 if not line.strip() and len(line) <= _LONGEST_LINE:
                     continue

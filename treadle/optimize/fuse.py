@@ -15,6 +15,7 @@ joins follows from the operators' `Fusion` kinds:
 4. What is left, element-wise calls and moves, joins its users where all of them are in one group
    of such calls, or are the reduction of a group or what is computed before it. A call that would
    be evaluated more often than it has elements stays alone, unless it only moves.
+   A group that has no room for more is cut where a single value passes.
 5. Reshapes and concatenations stay alone: they cost nothing once memory is planned.
 """
 
@@ -186,9 +187,39 @@ class _Partition:
                 self._note_evaluations(node)
                 continue
             group = self._common_group(node)
+            if group is not None and len(group.members) >= self.limit:
+                self._halve(group)
+                group = self._common_group(node)
             if group is None or not self._may_join(node, group):
                 group = _Group(node)
             self._join(node, group)
+
+    def _halve(self, group: _Group) -> None:
+        """Make two groups of a full one, where less than it now reads passes between them.
+
+        Where a chain of steps is cut inside a step, all that later parts of it read would be
+        written to memory; between two steps it is one value.
+        """
+        members = group.members
+        reads = [self._read(members[: k + 1]) for k in range(len(members))]
+        places = range(len(members) - 1, self.limit // 2, -1)
+        last = min(places, key=lambda k: len(reads[k]), default=len(members))
+        rest = members[last + 1 :]
+        passing = [m for m in rest if m in reads[last]]
+        if group.heavy is not None or len(passing) != 1 or len(reads[last]) == len(reads[-1]):
+            return
+        group.members = members[: last + 1]
+        half = _Group(passing[0], members=rest)
+        for member in rest:
+            self.group_of[member] = half
+            del group.evaluations[member]
+        for member in rest:
+            self._note_evaluations(member)
+
+    def _read(self, members: Sequence[Call]) -> set[Call]:
+        """Return the results of other calls that calls read."""
+        read = {o for m in members for o in operands(m) if isinstance(o, Call)}
+        return read - set(members)
 
     def _join(self, node: Call, group: _Group) -> None:
         group.members.append(node)

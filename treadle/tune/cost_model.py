@@ -39,7 +39,7 @@ _LEAST_ROWS = 4
 """Fewer than these say nothing."""
 
 _MOST_ROWS = 2000
-"""More than these are not learned from: of each group the latest stay."""
+"""More than these are not learned from: the latest stay."""
 
 _REFERENCES = 256
 """Candidates that scores are compared with."""
@@ -111,8 +111,9 @@ class TreeModel:
         self, features: Floats, seconds: Sequence[float], groups: Sequence[int] | None = None
     ) -> None:
         """Learn from rows; fewer than 4, or none that ran, teach nothing."""
-        taken = _latest(np.zeros(len(seconds), np.int64) if groups is None else np.array(groups))
-        group = (np.zeros(len(seconds), np.int64) if groups is None else np.array(groups))[taken]
+        group = np.zeros(len(seconds), np.int64) if groups is None else np.array(groups, np.int64)
+        taken = _latest(group)
+        group = group[taken]
         speed = _speeds(np.array(seconds, np.float64)[taken], group)
         if len(taken) < _LEAST_ROWS or np.ptp(speed) == 0.0:
             return

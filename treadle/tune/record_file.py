@@ -12,6 +12,8 @@ from pathlib import Path
 from treadle.build.records import Record, read_lines
 from treadle.errors import UsageError
 
+_CHUNK = 1 << 20
+
 
 class RecordFile:
     """Appends records, each whole or not at all, and reads what others have appended.
@@ -46,7 +48,8 @@ class RecordFile:
         """
         with self._locked():
             size = os.fstat(self._file).st_size
-            found = list(read_lines(self.path, self._seen)) if size > self._seen else []
+            first = 1 + _lines_before(self._file, self._seen)
+            found = list(read_lines(self.path, self._seen, first)) if size > self._seen else []
             self._seen = size
         return found
 
@@ -80,3 +83,12 @@ class RecordFile:
             yield
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+def _lines_before(file: int, end: int) -> int:
+    """Return how many lines end within the first bytes of a file."""
+    found = place = 0
+    while place < end and (chunk := os.pread(file, min(_CHUNK, end - place), place)):
+        found += chunk.count(b"\n")
+        place += len(chunk)
+    return found

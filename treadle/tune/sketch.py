@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ _ROUNDS = 20
 """How often candidates are drawn again in place of those that break a limit."""
 _START_SAMPLES = 512
 _STARTS = 8
+_START_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +83,22 @@ class SketchSpace:
         return sum(size_of(s.slots) for s in self.sketches)
 
     def start(self) -> list[SketchPoint]:
-        """Return the best by the analytic model of some drawn with a fixed seed, best first.
+        """Return the best by the analytic model of some drawn with a fixed seed, and bettered ones.
 
-        Each is then bettered, one choice after the other, as long as the model thinks so.
+        The model is not exact, so all have different tiles: the best that were drawn and, in turn
+        with them, what mutations made of those as long as the model thought so.
         """
         random = np.random.default_rng(0)
-        drawn = list(dict.fromkeys(self.sample(_START_SAMPLES, random)))
-        best = self._ranked(drawn)[:_STARTS]
-        for _ in range(_STARTS):
-            near = self.mutate([parent for parent in best for _ in range(_STARTS)], random)
-            best = self._ranked([*best, *near])[:_STARTS]
-        return best
+        drawn = self._ranked(self.sample(_START_SAMPLES, random))
+        better = drawn[:_STARTS]
+        for _ in range(_START_ROUNDS):
+            near = self.mutate([parent for parent in better for _ in range(4)], random)
+            better = self._ranked([*better, *near])[:_STARTS]
+        in_turn = [p for pair in zip_longest(better, drawn[: 2 * _STARTS]) for p in pair if p]
+        by_tiles: dict[object, SketchPoint] = {}
+        for point in in_turn:
+            by_tiles.setdefault((point.sketch, point.tiles or point.choices), point)
+        return list(by_tiles.values())[: 2 * _STARTS]
 
     def _ranked(self, points: Sequence[SketchPoint]) -> list[SketchPoint]:
         """Return different points, the one the model prefers first."""

@@ -54,11 +54,11 @@ class Read:
         """Return how many elements tiles read, given their extents as rows [axes, candidates]."""
         return _product(self._reach(tiles))
 
-    def lines(self, tiles: Floats64, line_bytes: int) -> Floats64:
-        """Return the bytes of all cache lines that tiles touch."""
+    def lines(self, tiles: Floats64, line_bytes: int) -> tuple[Floats64, Floats64]:
+        """Return the bytes of all cache lines that tiles touch, and in how many runs they lie."""
         reach = self._reach(tiles)
         if not len(reach):
-            return np.full(tiles.shape[1], float(line_bytes))
+            return np.full(tiles.shape[1], float(line_bytes)), np.ones(tiles.shape[1])
         run, rows = reach[-1].copy(), np.ones(tiles.shape[1])
         is_whole = run >= self.shape[-1]
         for extent, whole in zip(reach[-2::-1], self.shape[-2::-1], strict=True):
@@ -66,7 +66,7 @@ class Read:
             rows = np.where(is_whole, rows, rows * extent)
             is_whole &= extent >= whole
         touched: Floats64 = np.ceil(run * self.itemsize / line_bytes) * line_bytes
-        return rows * touched
+        return rows * touched, rows
 
     def _reach(self, tiles: Floats64) -> Floats64:
         if not self.shape:

@@ -22,11 +22,12 @@ CPU_REUSE = "SSRSRS"
 first of them shared by threads; then, around accumulators, reductions and data loops in turn."""
 CPU_STREAM = "SRS"
 """Levels of tiles where everything is read once."""
-GPU_REUSE = "SSSRRSRS"
-"""The same for a GPU: blocks, virtual threads, threads, then as on a CPU."""
-
 MOST_STATEMENTS = 1024
 """Vectors of multiply-adds that may stand in the code of one kernel, written out."""
+
+MOST_UNROLLED = 256
+"""Vectors of multiply-adds of a register tile, times the terms that are written out with it: of
+more the compiler makes loads that it has no registers for."""
 
 MOST_ROWS = 32
 """The longest innermost tile of an axis that is not the vectorised one."""

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
+from treadle.dtype import is_float
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
 from treadle.expr.traversal import walk
@@ -14,6 +16,9 @@ from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 from treadle.tune.sketch_nest import Nest, Read, offsets_of
+
+MUCH_WORK = 8
+"""Operations on an element: what is as much is not done again by stages that read it more often."""
 
 
 def has_reuse(nest: Nest) -> bool:
@@ -38,6 +43,26 @@ def _terms(nest: Nest) -> list[Read]:
     """Return the reads that differ from term to term of a reduction."""
     axes = range(nest.data, len(nest.extents))
     return [r for r in nest.reads if any(map(r.uses, axes))]
+
+
+def repeated_work(s: Schedule, stage: Stage) -> int:
+    """Return the operations on an element of a stage that would be done again if it is inlined.
+
+    0 where each is read once, and where readers that are no reductions do little more.
+    """
+    op = compute_of(stage)
+    work = sum(isinstance(n, (ex.Binary, ex.Call, ex.Select)) and is_float(n.dtype)
+               for b in op.body for n in walk(b))  # fmt: skip
+    size = prod(int_value(d) or 1 for d in op.shape)
+    for reader in s.readers(stage):
+        body = reader.op.body if isinstance(reader.op, ComputeOp) else ()
+        loads = sum(isinstance(n, ex.Load) and isinstance(n.source, Tensor)
+                    and s[n.source] is stage for b in body for n in walk(b))  # fmt: skip
+        points = prod(int_value(a.extent) or 1 for a in reader.root_iter_vars)
+        is_again = loads * points > size
+        if is_again and (is_reduction(reader) or work >= MUCH_WORK):
+            return work
+    return 0
 
 
 def consumer(s: Schedule, sums: Stage) -> tuple[Stage, tuple[int, ...]] | None:

@@ -15,9 +15,10 @@ from treadle.expr.nodes import int_value
 from treadle.ops.schedules.stages import (
     border_box,
     compute_of,
-    is_guarded,
+    is_costly,
     is_inlined,
     is_reduction,
+    is_step,
     joint_axes,
     lanes_of,
     peel_border,
@@ -37,7 +38,14 @@ from treadle.tune.sketch_plans import (
     Sketch,
     Tiled,
 )
-from treadle.tune.sketch_reads import consumer, has_reuse, is_along, vector_axis
+from treadle.tune.sketch_reads import (
+    MUCH_WORK,
+    consumer,
+    has_reuse,
+    is_along,
+    repeated_work,
+    vector_axis,
+)
 
 MOST_SKETCHES = 16
 """Structures of one te graph beyond which no alternatives are added."""
@@ -153,7 +161,7 @@ def keep_as_written(state: State, stage: Stage, target: Target) -> list[State]:
 
 def inline(state: State, stage: Stage, target: Target) -> list[State]:
     """Evaluate where it is read what costs no more there."""
-    if not is_inlined(state.schedule, stage):
+    if not is_inlined(state.schedule, stage) or repeated_work(state.schedule, stage):
         return []
     made = state.fork()
     made.stage(stage.number).compute_inline()
@@ -161,13 +169,15 @@ def inline(state: State, stage: Stage, target: Target) -> list[State]:
 
 
 def inline_or_not(state: State, stage: Stage, target: Target) -> list[State]:
-    """A padding that a reduction reads is written to memory, or tested at each read."""
+    """What a reduction reads is computed before or at each read: a padding, a little arithmetic."""
     readers = state.schedule.readers(stage)
-    if stage.is_output or is_reduction(stage) or not is_guarded(stage):
+    if stage.is_output or is_step(stage) or not any(map(is_reduction, readers)):
         return []
-    if not any(map(is_reduction, readers)) or not all(isinstance(r.op, ComputeOp) for r in readers):
+    if is_costly(stage) or not all(isinstance(r.op, ComputeOp) for r in readers):
         return []
     kept = alone(state, stage, target)
+    if repeated_work(state.schedule, stage) >= MUCH_WORK:
+        return kept
     made = state.fork()
     made.stage(stage.number).compute_inline()
     return [*kept, made.with_done(stage, name=f"inline {stage.name}")]

@@ -13,7 +13,7 @@ from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 from treadle.te.steps import Step
 from treadle.tune.sketch_plans import (
-    MOST_STATEMENTS,
+    MOST_UNROLLED,
     Choices,
     Simple,
     Sketch,
@@ -320,7 +320,7 @@ class _Tiles:
         if self.unroll < 2 or not reduced[-1]:
             return loops
         extents = self.sums.extents()
-        if inner.count * prod(_known(extents[a]) for a in reduced[-1]) > MOST_STATEMENTS:
+        if inner.count * prod(_known(extents[a]) for a in reduced[-1]) > MOST_UNROLLED:
             return loops
         for loop in reduced[-1]:
             self.sums.unroll(loop)

@@ -11,17 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treadle.cost.loops import room_in, run_cycles, tile_start_cycles
 from treadle.cost.memory import local_bytes
 from treadle.target.base import Target
 from treadle.tune.sketch_nest import Floats64, Nest, Read
-from treadle.tune.sketch_plans import MOST_STATEMENTS, Plan, Tiled, vector_read
+from treadle.tune.sketch_plans import MOST_STATEMENTS, MOST_UNROLLED, Plan, Tiled, vector_read
 from treadle.tune.sketch_slots import Ints
 
 _SECOND_ROOF = 0.3
 """The part of the lower roofs that is not hidden under the highest."""
+_LINES_AHEAD = 2
+"""Lines of memory that are fetched in vain, or waited for, where a run of them ends."""
 
+Bools = NDArray[np.bool_]
 Values = Mapping[str, Ints]
 
 
@@ -62,6 +66,18 @@ class TileNumbers:
     """[levels + 1, candidates]: multiply-adds for each byte of operands."""
 
 
+@dataclass(eq=False)
+class _Loops:
+    """The loops of all candidates, outermost first; `inside[k]` is what the first k are around."""
+
+    inside: Floats64
+    """[loops + 1, axes, candidates]"""
+    trips: list[Floats64]
+    axes: list[Ints]
+    levels: list[int]
+    """After how many loops each level of the structure begins, and the last one ends."""
+
+
 def choice(values: Values, stage: int, name: str, default: int, count: int) -> Ints:
     """Return a choice of all candidates: int64[count]."""
     found = values.get(f"{stage}.{name}")
@@ -100,201 +116,237 @@ def tile_extents(plan: Tiled, values: Values, count: int) -> Floats64:
 
 def tiled_costs(plan: Tiled, values: Values, count: int, target: Target) -> PlanCosts:
     """Return a plan of tiles in numbers, for all candidates."""
-    nest, text = plan.nest, plan.levels.text
-    tiles = tile_extents(plan, values, count)
-    loops = np.ceil(tiles[:-1] / tiles[1:])
-    register = tiles[-2]
-    lanes = plan.lanes * choice(values, plan.stage, "vectorize", 1, count)
-    lanes = np.maximum(lanes, 1).astype(float)
-    unroll = choice(values, plan.stage, "unroll", 1, count)
-    rows = np.prod(np.delete(register[: nest.data], plan.vector, axis=0), axis=0)
-    vectors = np.ceil(register[plan.vector] / lanes)
-    sums = rows * vectors
-    is_wide = lanes > 1
-    step = _step_cycles(plan, register, sums, vectors, is_wide, unroll, target)
-    inner = np.prod(tiles[text.rindex("R")][nest.data :], axis=0)
-    terms = float(nest.reduction)
-    runs = np.where(_is_revisited(plan, loops), terms / inner, 1.0)
-    move = 1 / target.machine.loads_per_cycle + 1 / target.machine.stores_per_cycle
-    register_tiles = np.prod(np.ceil(np.array(nest.extents)[: nest.data, None]
-                                     / register[: nest.data]), axis=0)  # fmt: skip
-    overhead = np.where(unroll == 2, 1 / inner, 1.0) * target.machine.iteration_cycles
-    per_tile = terms * (step + overhead) + runs * (sums * move + run_cycles(target))
-    compute = register_tiles * per_tile
-    at = choice(values, plan.stage, "at", plan.levels.outer - 1, count)
-    pack = {n: choice(values, plan.stage, f"pack{n}", 0, count) > 0 for n in plan.packable}
-    traffic, footprints = _traffic(plan, values, tiles, loops, pack, target)
-    packed, pack_bytes = _packing(plan, tiles, loops, pack, target)
-    roofs = np.concatenate([compute[None], traffic / np.array(rates(target))[:, None]])
-    highest = np.max(roofs, axis=0)
-    tasks = _tasks(plan, values, loops, count)
-    cycles = highest + _SECOND_ROOF * (np.sum(roofs, axis=0) - highest) + packed
-    cycles = cycles + np.prod(loops[0], axis=0) * tile_start_cycles(target)
-    statements, is_small = _statements(plan, tiles, sums, inner, unroll)
-    held = np.take_along_axis(
-        np.prod(tiles[1 : plan.levels.outer + 1, : nest.data], axis=1), at[None, :], axis=0
-    )[0]
-    valid = is_small & (held * nest.itemsize <= local_bytes(target))
-    valid &= pack_bytes <= local_bytes(target)
-    depth = choice(values, plan.stage, "parallel", 1, count)
-    numbers = TileNumbers(
-        tiles, footprints, sums, step, register[plan.vector] / (vectors * lanes), statements,
-        np.prod(tiles, axis=1) / np.maximum(footprints, 1),
-    )  # fmt: skip
-    return PlanCosts(
-        plan, nest, cycles, tasks, (depth > 0).astype(float), tiles[1], traffic, compute,
-        valid.astype(float), numbers,
-    )  # fmt: skip
+    return _Model(plan, values, count, target).costs()
 
 
-def _step_cycles(
-    plan: Tiled,
-    register: Floats64,
-    sums: Floats64,
-    vectors: Floats64,
-    is_wide: np.ndarray,
-    unroll: Ints,
-    target: Target,
-) -> Floats64:
-    """Return the cycles of one step of the reduction for a register tile."""
-    machine, bits = target.machine, target.vector_bits
-    single = register.copy()
-    single[plan.vector] = 1.0
-    loads = np.zeros(len(sums))
-    for read in plan.nest.reads:
-        kind = vector_read(read, plan.vector)
-        places = read.elements(single)
-        whole = (
-            places * vectors / np.where(is_wide, machine.loads_of(bits), machine.loads_per_cycle)
-        )
-        apart = places * register[plan.vector] * 2 / machine.loads_per_cycle
-        loads += (places / machine.loads_per_cycle, whole, apart)[kind]
-    fma = sums / np.where(is_wide, machine.fmas_per_cycle(bits), machine.fma_units)
-    wide_move = 1 / machine.loads_of(bits) + 1 / machine.stores_of(bits)
-    move = np.where(is_wide, wide_move, 1 / machine.loads_per_cycle + 1 / machine.stores_per_cycle)
-    excess = np.maximum(0, sums + vectors + 1 - target.vector_registers)
-    in_memory = np.where(unroll > 0, excess, np.where(sums > 1, sums, 0)) * move
-    waits = np.where((unroll > 0) | (sums == 1), float(machine.fma_latency), 0.0)
-    scattered = np.where((unroll == 0) & (sums > 1), sums * machine.iteration_cycles, 0.0)
-    bound: Floats64 = np.maximum(np.maximum(fma, waits), loads + in_memory)
-    return bound + scattered
+class _Model:
+    """The tiles of all candidates of a plan, and what follows from them."""
 
+    def __init__(self, plan: Tiled, values: Values, count: int, target: Target) -> None:
+        self.plan, self.values, self.count, self.target = plan, values, count, target
+        self.nest = plan.nest
+        self.tiles = tile_extents(plan, values, count)
+        self.loops = np.ceil(self.tiles[:-1] / self.tiles[1:])
+        self.register = self.tiles[-2]
+        wide = plan.lanes * self.choice("vectorize", 1)
+        self.lanes = np.maximum(wide, 1).astype(float)
+        self.unroll = self.choice("unroll", 1)
+        self.vectors = np.ceil(self.register[plan.vector] / self.lanes)
+        data = self.register[: self.nest.data]
+        self.sums = np.prod(np.delete(data, plan.vector, axis=0), axis=0) * self.vectors
+        self.inner = np.prod(self.tiles[plan.levels.text.rindex("R")][self.nest.data :], axis=0)
+        """Terms of the innermost loops over the reduction."""
+        self.packed = {n: self.choice(f"pack{n}", 0) > 0 for n in plan.packable}
+        self.order = self._order()
 
-def _is_revisited(plan: Tiled, loops: Floats64) -> np.ndarray:
-    """True where accumulators are left and come back to, between two levels of the reduction."""
-    text, data = plan.levels.text, plan.nest.data
-    between = [k for k, c in enumerate(text[:-1]) if c == "S" and "R" in text[:k]]
-    counts = [np.prod(loops[k][:data], axis=0) for k in between]
-    return np.prod(np.stack(counts), axis=0) > 1 if counts else np.zeros(loops.shape[2], bool)
+    def choice(self, name: str, default: int) -> Ints:
+        """Return a choice of all candidates: int64[count]."""
+        return choice(self.values, self.plan.stage, name, default, self.count)
 
+    def costs(self) -> PlanCosts:
+        """Return all numbers of the plan."""
+        step = self._step_cycles()
+        compute = self._compute_cycles(step)
+        traffic, footprints = self._traffic()
+        copying, copy_bytes = self._packing()
+        roofs = np.concatenate([compute[None], traffic / np.array(rates(self.target))[:, None]])
+        highest = np.max(roofs, axis=0)
+        cycles = highest + _SECOND_ROOF * (np.sum(roofs, axis=0) - highest) + copying
+        cycles += np.prod(self.loops[0], axis=0) * tile_start_cycles(self.target)
+        statements = self._statements()
+        most = local_bytes(self.target)
+        valid = self._is_small(statements) & (self._held_bytes() <= most) & (copy_bytes <= most)
+        use = self.register[self.plan.vector] / (self.vectors * self.lanes)
+        intensity = np.prod(self.tiles, axis=1) / np.maximum(footprints, 1)
+        numbers = TileNumbers(self.tiles, footprints, self.sums, step, use, statements, intensity)
+        is_parallel = (self.choice("parallel", 1) > 0).astype(float)
+        return PlanCosts(
+            self.plan, self.nest, cycles, self._tasks(), is_parallel, self.tiles[1], traffic,
+            compute, valid.astype(float), numbers,
+        )  # fmt: skip
 
-def _order(plan: Tiled, values: Values, count: int) -> Ints:
-    """Return the axes of the data loops from outermost to innermost: [axes, candidates]."""
-    tiled = plan.tiled_axes
-    rest = [a for a in range(plan.nest.data) if a not in tiled]
-    first = choice(values, plan.stage, "first", 0, count)
-    orders = [[*rest, tiled[f], *(a for a in tiled if a != tiled[f])] for f in range(len(tiled))]
-    return np.array(orders or [rest], dtype=np.int64)[np.minimum(first, max(0, len(tiled) - 1))].T
+    # -- arithmetic --------------------------------------------------------------------------
 
+    def _move_cycles(self) -> Floats64:
+        """Return the cycles to read an accumulator from the nearest cache and to write it back."""
+        machine, bits = self.target.machine, self.target.vector_bits
+        wide = 1 / machine.loads_of(bits) + 1 / machine.stores_of(bits)
+        single = 1 / machine.loads_per_cycle + 1 / machine.stores_per_cycle
+        return np.where(self.lanes > 1, wide, single)
 
-def _traffic(
-    plan: Tiled,
-    values: Values,
-    tiles: Floats64,
-    loops: Floats64,
-    pack: Mapping[int, np.ndarray],
-    target: Target,
-) -> tuple[Floats64, Floats64]:
-    """Return bytes that pass each level of cache, and the bytes that tiles of each level read."""
-    nest, text = plan.nest, plan.levels.text
-    levels, count = len(text) + 1, tiles.shape[2]
-    order = _order(plan, values, count)
-    prints = np.stack([_bytes(r, tiles, pack.get(r.source), target) for r in nest.reads])
-    results = np.prod(tiles[:, : nest.data], axis=1) * nest.itemsize
-    footprints = np.sum(prints, axis=0)
-    caches = (target.l1_bytes, target.l2_bytes, target.l3_bytes)
-    found = np.zeros((3, count))
-    for number, read in enumerate(nest.reads):
-        reloads = np.stack([_reloads(plan, read, loops, order, b) for b in range(levels)])
-        moved = prints[number] * reloads
-        for c, cache in enumerate(caches):
-            fits = footprints + results <= room_in(cache)
-            first = np.argmax(fits, axis=0)
-            passed = np.take_along_axis(moved, first[None, :], axis=0)[0]
-            found[c] += np.where((first == 0) & fits[0], 0.0, passed)
-    for c, cache in enumerate(caches):
-        found[c] += nest.size * nest.itemsize * (nest.size * nest.itemsize > cache)
-    return found, footprints
+    def _step_cycles(self) -> Floats64:
+        """Return the cycles of one step of the reduction for a register tile."""
+        machine, bits = self.target.machine, self.target.vector_bits
+        is_wide, sums = self.lanes > 1, self.sums
+        fma = sums / np.where(is_wide, machine.fmas_per_cycle(bits), machine.fma_units)
+        excess = np.maximum(0, sums + self.vectors + 1 - self.target.vector_registers)
+        left = np.where(self.unroll > 0, excess, np.where(sums > 1, sums, 0))
+        is_held = (self.unroll > 0) | (sums == 1)
+        waits = np.where(is_held, float(machine.fma_latency), 0.0)
+        scattered = np.where(is_held, 0.0, sums * machine.iteration_cycles)
+        reads = self._load_cycles() + left * self._move_cycles()
+        bound: Floats64 = np.maximum(np.maximum(fma, waits), reads)
+        return bound + scattered
 
+    def _load_cycles(self) -> Floats64:
+        """Return the cycles in which a step of a register tile reads what it multiplies."""
+        machine, bits = self.target.machine, self.target.vector_bits
+        single = self.register.copy()
+        single[self.plan.vector] = 1.0
+        rate = np.where(self.lanes > 1, machine.loads_of(bits), machine.loads_per_cycle)
+        total = np.zeros(self.count)
+        for read in self.nest.reads:
+            places = read.elements(single)
+            kind = vector_read(read, self.plan.vector)
+            if kind > 0:
+                total += places * self.vectors / rate
+            elif kind == 0:
+                total += places / machine.loads_per_cycle
+            else:
+                total += 2 * places * self.register[self.plan.vector] / machine.loads_per_cycle
+        return total
 
-def _bytes(read: Read, tiles: Floats64, packed: np.ndarray | None, target: Target) -> Floats64:
-    """Return the bytes of cache lines that tiles of each level read: [levels + 1, candidates]."""
-    line = target.machine.line_bytes
-    lines = np.stack([read.lines(t, line) for t in tiles])
-    if packed is None:
-        return lines
-    dense = np.stack([read.elements(t) * read.itemsize for t in tiles])
-    return np.where(packed[None, :], dense, lines)
+    def _compute_cycles(self, step: Floats64) -> Floats64:
+        """Return the cycles of all register tiles, were all they read in the nearest cache."""
+        extents = np.array(self.nest.extents, dtype=float)[: self.nest.data, None]
+        tiles = np.prod(np.ceil(extents / self.register[: self.nest.data]), axis=0)
+        terms = float(self.nest.reduction)
+        each = np.where(self.unroll == 2, 1 / self.inner, 1.0)
+        overhead = each * self.target.machine.iteration_cycles
+        runs = np.where(self._is_revisited(), terms / self.inner, 1.0)
+        start = self.sums * self._move_cycles() + run_cycles(self.target)
+        cycles: Floats64 = tiles * (terms * (step + overhead) + runs * start)
+        return cycles
 
+    def _is_revisited(self) -> Bools:
+        """True where accumulators are left and come back to, between levels of the reduction."""
+        text, data = self.plan.levels.text, self.nest.data
+        between = [k for k, c in enumerate(text[:-1]) if c == "S" and "R" in text[:k]]
+        if not between:
+            return np.zeros(self.count, bool)
+        found: Bools = np.prod(self.loops[between][:, :data], axis=(0, 1)) > 1
+        return found
 
-def _reloads(plan: Tiled, read: Read, loops: Floats64, order: Ints, inside: int) -> Floats64:
-    """Return how often the part that a tile reads is loaded: a loop without use of it keeps it."""
-    nest, text = plan.nest, plan.levels.text
-    count = loops.shape[2]
-    times, started = np.ones(count), np.zeros(count, bool)
-    uses = np.array([read.uses(a) for a in range(len(nest.extents))])
-    every = np.arange(nest.data, len(nest.extents))
-    for level in reversed(range(inside)):
-        axes = order if text[level] == "S" else np.repeat(every[:, None], count, axis=1)
-        counts = np.take_along_axis(loops[level], axes, axis=0)
-        used = uses[axes]
-        for k in reversed(range(len(axes))):
-            started |= used[k] & (counts[k] > 1)
-            times = np.where(started, times * counts[k], times)
-    return times
+    # -- memory ------------------------------------------------------------------------------
 
+    def _order(self) -> Ints:
+        """Return the axes of the data loops from outermost to innermost: [axes, candidates]."""
+        tiled = self.plan.tiled_axes
+        rest = [a for a in range(self.nest.data) if a not in tiled]
+        orders = [[*rest, f, *(a for a in tiled if a != f)] for f in tiled] or [rest]
+        return np.array(orders, dtype=np.int64)[self.choice("first", 0)].T
 
-def _packing(
-    plan: Tiled,
-    tiles: Floats64,
-    loops: Floats64,
-    pack: Mapping[int, np.ndarray],
-    target: Target,
-) -> tuple[Floats64, Floats64]:
-    """Return the cycles to copy operands, and the bytes of the largest copy of a task."""
-    count = tiles.shape[2]
-    cycles, most = np.zeros(count), np.zeros(count)
-    tasks = np.prod(loops[0], axis=0)
-    for read in plan.nest.reads:
-        if read.source in pack:
-            size = np.where(pack[read.source], read.elements(tiles[1]) * read.itemsize, 0.0)
-            cycles += tasks * size * 2 / target.machine.caches[2].bytes_per_cycle
+    def _walk(self) -> _Loops:
+        """Return all loops from outermost to innermost, and what is inside of each."""
+        every = np.arange(self.nest.data, len(self.nest.extents))
+        terms = np.repeat(every[:, None], self.count, axis=1)
+        inside, trips, axes, levels = [self.tiles[0]], [], [], [0]
+        for level, kind in enumerate(self.plan.levels.text):
+            for axis in self.order if kind == "S" else terms:
+                count = np.take_along_axis(self.loops[level], axis[None], axis=0)[0]
+                if np.all(count <= 1):
+                    continue
+                tile = inside[-1].copy()
+                part = np.take_along_axis(self.tiles[level + 1], axis[None], axis=0)
+                np.put_along_axis(tile, axis[None], part, axis=0)
+                inside.append(tile)
+                trips.append(count)
+                axes.append(axis)
+            levels.append(len(inside) - 1)
+        return _Loops(np.stack(inside), trips, axes, levels)
+
+    def _traffic(self) -> tuple[Floats64, Floats64]:
+        """Return bytes that pass each level of cache, and those that tiles of each level read."""
+        walk, target = self._walk(), self.target
+        prints = [self._held(r, walk.inside) for r in self.nest.reads]
+        shape = (len(walk.inside), self.count)
+        footprints: Floats64 = sum((held for held, _ in prints), np.zeros(shape))
+        size = np.prod(walk.inside[:, : self.nest.data], axis=1) * self.nest.itemsize
+        found = np.zeros((3, self.count))
+        fits = [
+            footprints + size <= room_in(cache)
+            for cache in (target.l1_bytes, target.l2_bytes, target.l3_bytes)
+        ]
+        for read, (held, ends) in zip(self.nest.reads, prints, strict=True):
+            times = self._reloads(read, walk)
+            for c, stays in enumerate(fits):
+                first = np.argmax(stays, axis=0)
+                moved = (held if c == 0 else held + ends) * times
+                own = np.take_along_axis(moved, first[None, :], axis=0)[0]
+                found[c] += np.where(stays[0], 0.0, own)
+        found += np.where(np.stack([stays[0] for stays in fits]), 0.0, size[0])
+        return found, footprints[walk.levels]
+
+    def _held(self, read: Read, inside: Floats64) -> tuple[Floats64, Floats64]:
+        """Return the bytes tiles hold of a read, and those lost where runs of memory end."""
+        line = self.target.machine.line_bytes
+        both = [read.lines(t, line) for t in inside]
+        held, runs = (np.stack(part) for part in zip(*both, strict=True))
+        ends = np.where(runs > 1, runs * (_LINES_AHEAD * line), 0.0)
+        if read.source not in self.packed:
+            return held, ends
+        dense = np.stack([read.elements(t) * read.itemsize for t in inside])
+        is_packed = self.packed[read.source][None, :]
+        return np.where(is_packed, dense, held), np.where(is_packed, 0.0, ends)
+
+    def _reloads(self, read: Read, walk: _Loops) -> Floats64:
+        """Return how often what a tile reads is loaded: loops that do not use it keep it.
+
+        A row for each tile: all in the kernel, what is inside of the first loop, of the first two.
+        """
+        uses = np.array([read.uses(a) for a in range(len(self.nest.extents))])
+        times = np.ones((len(walk.inside), self.count))
+        started = np.zeros(times.shape, bool)
+        for k in reversed(range(len(walk.trips))):
+            inner = slice(k + 1, None)
+            started[inner] |= uses[walk.axes[k]] & (walk.trips[k] > 1)
+            times[inner] = np.where(started[inner], times[inner] * walk.trips[k], times[inner])
+        return times
+
+    def _packing(self) -> tuple[Floats64, Floats64]:
+        """Return the cycles to copy operands, and the bytes of the largest copy of a task."""
+        cycles, most = np.zeros(self.count), np.zeros(self.count)
+        tasks = np.prod(self.loops[0], axis=0)
+        for read in (r for r in self.nest.reads if r.source in self.packed):
+            size = read.elements(self.tiles[1]) * read.itemsize
+            size = np.where(self.packed[read.source], size, 0.0)
+            cycles += 2 * tasks * size / self.target.machine.caches[2].bytes_per_cycle
             most = np.maximum(most, size)
-    return cycles, most
+        return cycles, most
 
+    # -- tasks and limits --------------------------------------------------------------------
 
-def _tasks(plan: Tiled, values: Values, loops: Floats64, count: int) -> Floats64:
-    """Return how many tasks the threads share."""
-    order = _order(plan, values, count)
-    tiled = len(plan.tiled_axes)
-    depth = choice(values, plan.stage, "parallel", tiled, count)
-    skipped = plan.nest.data - tiled
-    counts = np.take_along_axis(loops[0], order, axis=0)
-    tasks = np.ones(count)
-    for k in range(tiled):
-        tasks = np.where(k < depth, tasks * counts[skipped + k], tasks)
-    return tasks
+    def _tasks(self) -> Floats64:
+        """Return how many tasks the threads share."""
+        tiled = len(self.plan.tiled_axes)
+        depth = self.choice("parallel", tiled)
+        counts = np.take_along_axis(self.loops[0], self.order, axis=0)[self.nest.data - tiled :]
+        tasks = np.ones(self.count)
+        for k, trips in enumerate(counts):
+            tasks = np.where(k < depth, tasks * trips, tasks)
+        return tasks
 
+    def _held_bytes(self) -> Floats64:
+        """Return the bytes of the accumulators of a tile."""
+        at = self.choice("at", self.plan.levels.outer - 1)
+        sizes = np.prod(self.tiles[1 : self.plan.levels.outer + 1, : self.nest.data], axis=1)
+        held: Floats64 = np.take_along_axis(sizes, at[None, :], axis=0)[0]
+        return held * self.nest.itemsize
 
-def _statements(
-    plan: Tiled, tiles: Floats64, sums: Floats64, inner: Floats64, unroll: Ints
-) -> tuple[Floats64, np.ndarray]:
-    """Return how many multiply-adds are written out, rests of tiles included; True for few."""
-    copies = np.ones(len(sums))
-    for axis in plan.tiled_axes:
-        extent = plan.nest.extents[axis]
-        is_even = extent % tiles[-2][axis] == 0
-        copies *= np.where(is_even, 1, np.where(tiles[1][axis] >= extent, 2, 3))
-    written = np.where(unroll > 0, sums, 1) * np.where(unroll == 2, inner, 1) * copies
-    small = (written <= MOST_STATEMENTS) & ((unroll != 2) | (inner > 1))
-    return written, small & ((unroll == 0) | (sums <= plan.most_accumulators))
+    def _statements(self) -> Floats64:
+        """Return how many multiply-adds are written out, rests of tiles included."""
+        copies = np.ones(self.count)
+        for axis in self.plan.tiled_axes:
+            extent = self.nest.extents[axis]
+            is_even = extent % self.register[axis] == 0
+            copies *= np.where(is_even, 1, np.where(self.tiles[1][axis] >= extent, 2, 3))
+        steps = np.where(self.unroll == 2, self.inner, 1)
+        return np.where(self.unroll > 0, self.sums, 1) * steps * copies
+
+    def _is_small(self, statements: Floats64) -> Bools:
+        """True for code that is not too much, where what it is told to unroll can be unrolled."""
+        can_unroll = (self.unroll == 0) | (self.sums <= self.plan.most_accumulators)
+        terms = self.inner * self.sums
+        has_terms = (self.unroll != 2) | ((self.inner > 1) & (terms <= MOST_UNROLLED))
+        found: Bools = (statements <= MOST_STATEMENTS) & can_unroll & has_terms
+        return found

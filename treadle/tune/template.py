@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -21,9 +22,9 @@ from treadle.tune.space import Floats
 
 _FIRST_OF_KNOB = 6
 """So many other values of one knob are among the first candidates to try,"""
-_FIRST_SINGLES = 15
-"""so many changes of one knob in all,"""
-_FIRST_PAIRS = 4
+_FIRST_SINGLES = 12
+"""so many changes of one knob in all, the cheapest of every knob before all others,"""
+_FIRST_PAIRS = 3
 """and so many pairs of changes."""
 
 _NEAR = 0.5
@@ -41,6 +42,15 @@ class Point:
     """
 
     choices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Another value of one knob, and the logarithm of what it costs over the best."""
+
+    excess: float
+    knob: str
+    value: Value
 
 
 class TemplateSpace:
@@ -79,38 +89,36 @@ class TemplateSpace:
     # -- first candidates ------------------------------------------------------------------------
 
     def start(self) -> list[Point]:
-        """Return some 20 points to try first.
+        """Return some 16 points to try first.
 
         First the default, then points with one knob changed and the others at what is then their
         default, the cheapest by the knobs' own costs first, then pairs of such changes.
         """
         if not self._start:
-            singles = self._cheapest_changes()
-            ways = [{name: value} for _, name, value in singles[:_FIRST_SINGLES]]
-            pairs = sorted(
-                (
-                    (a[0] + b[0], {a[1]: a[2], b[1]: b[2]})
-                    for i, a in enumerate(singles)
-                    for b in singles[:i]
-                    if a[1] != b[1]
-                ),
-                key=lambda pair: pair[0],
-            )
-            ways += [way for _, way in pairs[:_FIRST_PAIRS]]
+            changes = self._cheapest_changes()
+            pairs = [
+                (a.excess + b.excess, {a.knob: a.value, b.knob: b.value})
+                for a, b in combinations(changes, 2)
+                if a.knob != b.knob
+            ]
+            pairs.sort(key=lambda pair: pair[0])
+            ways = [{c.knob: c.value} for c in changes] + [way for _, way in pairs[:_FIRST_PAIRS]]
             found = [self._run(way) for way in ways]
             exist = [point for point in found if point is not None]
             self._start = list(dict.fromkeys((self._default, *exist)))
         return list(self._start)
 
-    def _cheapest_changes(self) -> list[tuple[float, str, Value]]:
-        """Return changes of one knob of the default, the cheapest first: excess, name, value."""
-        found: list[tuple[float, str, Value]] = []
+    def _cheapest_changes(self) -> list[_Change]:
+        """Return changes of one knob of the default, the cheapest first."""
+        found: list[tuple[int, _Change]] = []
         for knob in self._default_knobs:
             excess = excess_of(knob)
             others = [i for i in range(len(knob.candidates)) if i != knob.chosen]
             others = sorted(others, key=excess.__getitem__)[:_FIRST_OF_KNOB]
-            found += [(excess[i], knob.name, knob.candidates[i]) for i in others]
-        return sorted(found, key=lambda change: change[0])
+            changes = [_Change(excess[i], knob.name, knob.candidates[i]) for i in others]
+            found += enumerate(changes)
+        found.sort(key=lambda pair: (pair[0] > 0, pair[1].excess))
+        return sorted((c for _, c in found[:_FIRST_SINGLES]), key=lambda c: c.excess)
 
     def __iter__(self) -> Iterator[Point]:
         return map(self._learn, self._space.runs())

@@ -89,7 +89,7 @@ class Tuner:
     """Tunes tasks into a file of records; `run` until the budget is spent, then `decide`.
 
     `states` is where it stands; `notes` what the user should know; `host_seconds` the time spent in
-    this process on searching and learning.
+    this process on searching and learning, `build_seconds` that of all builders together.
     """
 
     def __init__(
@@ -105,6 +105,7 @@ class Tuner:
         self.records = records
         self.notes: list[str] = []
         self.host_seconds = 0.0
+        self.build_seconds = 0.0
         self.started = time.monotonic()
         self.new_trials = 0
         self.curve: list[tuple[float, int, float]] = []
@@ -311,6 +312,7 @@ class Tuner:
     def _finish(self, trial: _Trial, built: Built, builders: Builders, runner: Runner) -> None:
         """Measure what was built, and write it down."""
         state, arm = trial.state, trial.arm
+        self.build_seconds += built.seconds
         measured = self._measured(state, built, builders, runner)
         record = Record(
             state.task.name,

@@ -255,10 +255,11 @@ def _cycles(shape: PointwiseShape, rows: int, blocks: int, band: int, target: Ta
     if is_shared:  # a core reads what others made, again for every pair unless its cache holds it
         times = 1 if sums_bytes <= target.l2_bytes // 2 else ceil(pairs / target.cores)
         waits += parts * (target.cores - 1) * times * remote_cycles(sums_bytes, target)
-    touched = (4 + PRODUCTS) * parts * of_part * rows * shape.inputs / 2 * registers
-    sums = sum_cycles(touched, target, in_memory=True) + sums_kernel_cycles()
+    vectors = parts * of_part * rows * shape.inputs / 2 * registers  # of a block
+    sums = sum_cycles((4 + PRODUCTS) * vectors, target, in_memory=True) + sums_kernel_cycles()
     made = shape.batch * shape.positions * shape.outputs * registers
-    return max(products, reading) + waits + sums + combine_cycles(made) + place_cycles(made)
+    combined = combine_cycles(PRODUCTS / 4 * made, made, target) + place_cycles(made, target)
+    return max(products, reading) + waits + sums + combined
 
 
 conv_strassen = Method(

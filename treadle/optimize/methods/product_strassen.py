@@ -86,10 +86,10 @@ def strassen_cycles(shape: MatmulShape, sharing: int, target: Target) -> float:
     halves = ceil(shape.columns / (2 * lanes * wide)) * wide
     products = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1, target)
     reading = PRODUCTS / 4 * reading_cycles(shape, target)
-    touched = (4 + PRODUCTS) * parts * half * shape.steps / 2 / lanes
-    sums = (sum_cycles(touched, target) + sums_kernel_cycles()) / sharing
+    vectors = parts * half * shape.steps / 2 / lanes  # of a block
+    sums = (sum_cycles((4 + PRODUCTS) * vectors, target) + sums_kernel_cycles()) / sharing
     made = shape.matrices * shape.rows * ceil(shape.columns / lanes)
-    return max(products, reading) + sums + combine_cycles(made)
+    return max(products, reading) + sums + combine_cycles(PRODUCTS / 4 * made, made, target)
 
 
 def _estimate(site: ProductSite) -> float:

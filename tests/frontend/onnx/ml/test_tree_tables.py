@@ -12,6 +12,8 @@ from tests.frontend.onnx.models import check_with_onnxruntime, outputs_of
 from treadle.build.compile import compile_model
 from treadle.errors import ModelError
 from treadle.frontend.onnx.importer import import_onnx
+from treadle.graph.nodes import Call, topological
+from treadle.ops import indexing
 
 RNG = np.random.default_rng(11)
 DOMAIN = "ai.onnx.ml"
@@ -22,16 +24,22 @@ Attributes = dict[str, object]
 
 
 def _forest(
-    what: str, targets: list[tuple[int, ...]], *, depth: int = 2, low: float = -1.0, modes: int = 1
+    what: str,
+    targets: list[tuple[int, ...]],
+    *,
+    depth: int | tuple[int, ...] = 2,
+    low: float = -1.0,
+    modes: int = 1,
 ) -> Attributes:
-    """Return trees as tables; leaves of tree k weigh `targets[k]`."""
+    """Return trees as tables; leaves of tree k weigh `targets[k]`. Several depths take turns."""
+    depths = depth if isinstance(depth, tuple) else (depth,)
     nodes = ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")
     nodes += ("missing_value_tracks_true",)
     leaves = ("treeids", "nodeids", "ids", "weights")
     columns: dict[str, list[object]] = {f"nodes_{n}": [] for n in nodes}
     columns |= {f"{what}_{n}": [] for n in leaves}
-    first_leaf = 2**depth - 1
     for tree, weighed in enumerate(targets):
+        first_leaf = 2 ** depths[tree % len(depths)] - 1
         for k in range(2 * first_leaf + 1):
             is_leaf = k >= first_leaf
             feature = 0 if is_leaf else int(RNG.integers(FEATURES))
@@ -80,6 +88,15 @@ def test_regressor(how: str, depth: int, rows: np.ndarray) -> None:
     base = {"base_values": [0.5, 1.0]} if how in ("SUM", "AVERAGE") else {}
     attributes = forest | base | {"aggregate_function": how, "n_targets": 2}
     _check(_model("TreeEnsembleRegressor", rows, ["y"], **attributes), rows)
+
+
+def test_trees_of_like_depth_are_walked_together(rows: np.ndarray) -> None:
+    trees = _forest("target", [(k % 3,) for k in range(500)], depth=(1, 5, 2, 0, 3))
+    model = _model("TreeEnsembleRegressor", rows, ["y"], n_targets=3, **trees)
+    _check(model, rows)
+    nodes = topological([import_onnx(model).module.main.body])
+    steps = sum(isinstance(n, Call) and n.op is indexing.gather_elements for n in nodes)
+    assert steps == 2 + 3 + 5
 
 
 def test_regressor_with_every_test_and_a_target_per_tree(rows: np.ndarray) -> None:

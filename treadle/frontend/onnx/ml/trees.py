@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The converter of TreeEnsemble: all trees walked at once, one level of every tree per step."""
+"""The converter of TreeEnsemble: trees of like depth walked at once, a level of each per step."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from treadle.frontend.builders.basic import (
 from treadle.frontend.onnx.ml.features import DOMAIN, transformed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, indexing
+from treadle.ops import elementwise, indexing, movement
 from treadle.ops import reduce as reductions
 from treadle.ops.bits import bitcast
 
 _LEVELS = 64
 """Trees may be this deep."""
+_LEAST_TREES = 64
+"""How many trees are worth a walk of their own."""
 
 INDEX = "int32"
 """What numbers of nodes and features are kept as: twice as many to a vector as int64."""
@@ -107,12 +109,34 @@ def features_of(node: OnnxNode) -> int:
 
 def walked(forest: Forest, x: Node) -> Node:
     """Return the leaves [rows, trees] that the trees lead rows of features to."""
-    at: Node = Constant.of(forest.roots.astype(INDEX).reshape(1, -1))
-    at = broadcast(at, (dims_of(x)[0], forest.roots.size))
     tables = _Tables(forest)
-    for _ in range(_depth(forest)):
-        at = _next(tables, x, at)
-    return at
+    walks = []
+    for roots, depth in _alike(forest):
+        at: Node = Constant.of(roots.astype(INDEX).reshape(1, -1))
+        at = broadcast(at, (dims_of(x)[0], roots.size))
+        for _ in range(depth):
+            at = _next(tables, x, at)
+        walks.append(at)
+    return walks[0] if len(walks) == 1 else movement.concat(*walks, axis=1)
+
+
+def _alike(forest: Forest) -> list[tuple[np.ndarray, int]]:
+    """Return the roots of trees that are walked together, and how many steps lead to their leaves.
+
+    All trees of one walk take as many steps as the deepest, so the deeper half of the trees is
+    walked apart, and of that the deeper half again, while they fill several vectors.
+    """
+    depths = _depths(forest)
+    order = np.argsort(depths, kind="stable")
+    roots, depths = forest.roots[order], depths[order]
+    found: list[tuple[np.ndarray, int]] = []
+    while roots.size >= 2 * _LEAST_TREES and depths[0] < depths[-1]:
+        cut = int(np.searchsorted(depths, depths[(roots.size - 1) // 2], side="right"))
+        if cut == roots.size:
+            cut = int(np.searchsorted(depths, depths[-1]))
+        found.append((roots[:cut], int(depths[cut - 1])))
+        roots, depths = roots[cut:], depths[cut:]
+    return [*found, (roots, int(depths.max(initial=0)))] if roots.size or not found else found
 
 
 def _tensor(node: OnnxNode, name: str, dtype: str) -> np.ndarray:
@@ -178,15 +202,20 @@ def _members(node: OnnxNode, modes: np.ndarray, leaves: int) -> np.ndarray:
     return table
 
 
-def _depth(forest: Forest) -> int:
-    """Return how many steps lead from the roots to leaves only."""
-    level = np.unique(forest.roots)
-    for depth in range(_LEVELS + 1):
-        level = level[level < forest.interior]
-        if not level.size:
-            return depth
-        level = np.unique(np.concatenate([forest.yes[level], forest.no[level]]))
-    raise ModelError(f"TreeEnsemble has trees of more than {_LEVELS} levels")
+def _depths(forest: Forest) -> np.ndarray:
+    """Return how many steps lead from each root to leaves only."""
+    interior = slice(0, forest.interior)
+    heights = np.zeros(forest.yes.size, "int64")
+    for _ in range(_LEVELS + 1):
+        higher = heights.copy()
+        higher[interior] = 1 + np.maximum(heights[forest.yes], heights[forest.no])[interior]
+        if np.array_equal(higher, heights):
+            break
+        heights = higher
+    depths: np.ndarray = heights[forest.roots]
+    if depths.max(initial=0) > _LEVELS:
+        raise ModelError(f"TreeEnsemble has trees of more than {_LEVELS} levels")
+    return depths
 
 
 def looked_up(table: np.ndarray, at: Node) -> Node:
@@ -216,10 +245,14 @@ class _Tables:
         self.modes: list[int] = np.unique(forest.modes[interior]).tolist()
         self.tracks_missing = bool(forest.missing[interior].any())
 
-    def word(self, number: int, at: Node) -> Node:
+    def word(self, number: int | Node, at: Node) -> Node:
         start = elementwise.multiply(at, Constant.of(_WORDS, INDEX))
-        place = elementwise.add(start, Constant.of(number, INDEX))
-        return indexing.gather(self._words, place, axis=0)
+        which = Constant.of(number, INDEX) if isinstance(number, int) else number
+        return indexing.gather(self._words, elementwise.add(start, which), axis=0)
+
+    def after(self, at: Node, goes: Node) -> Node:
+        """Return the node for yes where `goes` holds, else the one for no."""
+        return self.word(elementwise.where(goes, *(Constant.of(w, INDEX) for w in (1, 2))), at)
 
     def feature(self, at: Node) -> Node:
         return elementwise.bitwise_and(self.word(0, at), Constant.of(_FEATURES - 1, INDEX))
@@ -251,7 +284,7 @@ def _next(tables: _Tables, x: Node, at: Node) -> Node:
     if tables.tracks_missing:
         is_missing = elementwise.logical_and(elementwise.isnan(value), tables.is_missing_yes(at))
         goes = elementwise.logical_or(goes, is_missing)
-    return elementwise.where(goes, tables.word(1, at), tables.word(2, at))
+    return tables.after(at, goes)
 
 
 def _passes(tables: _Tables, value: Node, at: Node) -> Node:

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Strassen's algorithm costs besides its products, by the facts of the target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from treadle.cost.strassen import combine_cycles, place_cycles, sum_cycles
+from treadle.target.base import Target
+from treadle.target.parse import parse_target
+
+pytestmark = pytest.mark.tiny
+
+ZEN5 = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver5 -num-cores=2")
+
+
+def with_machine(target: Target, **facts: object) -> Target:
+    return replace(target, machine=replace(target.machine, **facts))  # type: ignore[arg-type]
+
+
+def test_the_cycles_measured_on_zen_5() -> None:
+    assert sum_cycles(1000, ZEN5) == pytest.approx(3000, rel=0.05)
+    many = ZEN5.l3_bytes / ZEN5.vector_bytes
+    assert sum_cycles(many, ZEN5, in_memory=True) == pytest.approx(6 * many, rel=0.05)
+    assert combine_cycles(1750, 1000, ZEN5) == pytest.approx(6000, rel=0.05)
+    assert place_cycles(1000, ZEN5) == pytest.approx(2000, rel=0.3)
+
+
+def test_only_what_may_leave_the_last_cache_is_far() -> None:
+    few = ZEN5.l3_bytes / 8 / ZEN5.vector_bytes
+    assert sum_cycles(few, ZEN5, in_memory=True) == sum_cycles(few, ZEN5)
+    assert sum_cycles(few + 1, ZEN5, in_memory=True) > sum_cycles(few + 1, ZEN5)
+
+
+def test_narrow_stores_take_longer() -> None:
+    narrow = with_machine(ZEN5, stores_per_cycle=1)
+    assert place_cycles(10, narrow) == place_cycles(10, ZEN5) + 10
+    assert combine_cycles(0, 10, narrow) == combine_cycles(0, 10, ZEN5) + 10
