@@ -249,7 +249,8 @@ def test_compile_says_once_which_record_does_not_fit(
     path.write_text(json.dumps(record))
     assert main(["compile", str(model), "-o", str(saved), "--records", str(path)]) == 0
     captured = capsys.readouterr()
-    said = f"the record of kernel {kernel_name} does not fit it, which runs by default: "
+    of = f"the record ({path}, line 1) of kernel {kernel_name}"
+    said = f"{of} does not fit it, which runs by default: "
     assert (captured.out + captured.err).count(said + "99 is no candidate of knob tile") == 1
     assert main(["explain", str(model), "--kernel", kernel_name, "--records", str(path)]) == 0
     assert f"note     {said}" in capsys.readouterr().out

@@ -23,6 +23,7 @@ from treadle.ops.conv import conv, conv_transpose
 from treadle.ops.matmul import matmul
 from treadle.optimize.layout import choose_layouts
 from treadle.optimize.methods.builtin import BUILT_IN
+from treadle.optimize.methods.method import Choices
 from treadle.target.base import Target
 
 
@@ -60,7 +61,7 @@ def forced(call: Call, target: Target) -> Iterator[tuple[str, Any]]:
     """Yield every method that applies to a call, and what it makes of it."""
     for name, candidate in asked(call, target).candidates.items():
         if candidate.cycles is not None:
-            yield name, asked(call, target, {call_text(call): name}).made
+            yield name, asked(call, target, Choices({call_text(call): name})).made
 
 
 @pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=lambda t: t.cpu)
@@ -95,10 +96,10 @@ def test_products_of_integers(method: str) -> None:
     x = narrow if method == "widened" else ew.cast(narrow, dtype="int32")
     call = matmul(x, w, origin="c")
     target = AVX512
-    found = asked(call, target, {call_text(call): method})
+    found = asked(call, target, Choices({call_text(call): method}))
     assert found.choice == method
     before = function(call, params=[narrow])
-    assert_same(before, choose_layouts(before, target, {call_text(call): method}))
+    assert_same(before, choose_layouts(before, target, Choices({call_text(call): method})))
 
 
 @pytest.mark.parametrize("method", ["bytes", "pairs", "plain"])
@@ -109,7 +110,7 @@ def test_convolutions_of_integers(method: str) -> None:
         w = Constant.of(w.value * 40)
     call = conv(ew.cast(narrow, dtype="int32"), w, pads_before=(1, 0), origin="c")
     before = function(call, params=[narrow])
-    assert_same(before, choose_layouts(before, AVX512, {call_text(call): method}))
+    assert_same(before, choose_layouts(before, AVX512, Choices({call_text(call): method})))
 
 
 def test_scaled_channels_go_into_the_weights() -> None:

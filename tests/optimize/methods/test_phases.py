@@ -61,7 +61,7 @@ def test_phases_are_one_kernel(
 ) -> None:
     x = var("x", 2, 10, 5, 7)
     made = conv_transpose(x, constant(10, filters, *kernel), **attrs)
-    found = counted(made, x, {call_text(made): method})
+    found = counted(made, x, Choices({call_text(made): method}))
     together = ("conv", "conv2d_nchwc", "conv2d_winograd_nchwc", "conv2d_strassen_nchwc")
     assert found["conv_transpose"] == 0
     assert found["phased_conv_nchwc"] == (method == "phase-by-phase")
