@@ -16,7 +16,7 @@ from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
 from treadle.ops.control import CONDITION, COUNT, IfAttrs, LoopAttrs, if_, loop
 from treadle.ops.movement import concat
-from treadle.ops.select import nonzero, prefix, with_size
+from treadle.ops.select import bind_size, head, nonzero
 from treadle.optimize.verify import verify
 
 VECTOR = TensorType((4,), "float32")
@@ -26,8 +26,8 @@ X = np.array([1, -2, 3, 0], "float32")
 def positions(x: Node, size: SizeVar) -> Node:
     """Return int64[size]: the positions of what is not zero."""
     found = nonzero(x)
-    whole = with_size(TupleItem.of(found, 0), TupleItem.of(found, 1), size=size)
-    return prefix(whole, size=size)
+    whole = bind_size(TupleItem.of(found, 0), TupleItem.of(found, 1), size=size)
+    return head(whole, size=size)
 
 
 def branch(name: str, make: object) -> Function:

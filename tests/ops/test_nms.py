@@ -10,7 +10,7 @@ from tests.ops.schedules.compiled import check
 from treadle.errors import TypeMismatch
 from treadle.graph.nodes import Var
 from treadle.graph.types import TensorType
-from treadle.ops.nms import SuppressAttrs, suppress
+from treadle.ops.nms import NonMaxSuppressionAttrs, non_max_suppression
 
 
 def common(p: np.ndarray, q: np.ndarray) -> float:
@@ -55,7 +55,7 @@ def test_what_stays_is_what_the_definition_says(
     seed: int, limit: int, overlap: float, lowest: float
 ) -> None:
     given = operands(seed, limit, overlap, lowest)
-    rows, count = suppress.reference(SuppressAttrs(limit), *given)
+    rows, count = non_max_suppression.reference(NonMaxSuppressionAttrs(limit), *given)
     expected = defined(given[0], given[1], limit, overlap, lowest)
     assert [tuple(r) for r in rows[: int(count)].tolist()] == expected
 
@@ -72,4 +72,4 @@ def test_other_shapes_are_refused() -> None:
     boxes, scores = (TensorType(s, "float32") for s in ((1, 5, 3), (1, 2, 5)))
     numbers = [TensorType((), t) for t in ("int64", "float32", "float32")]
     with pytest.raises(TypeMismatch, match="boxes are float32"):
-        suppress(*(Var("x", t) for t in (boxes, scores, *numbers)), room=5)
+        non_max_suppression(*(Var("x", t) for t in (boxes, scores, *numbers)), room=5)

@@ -29,7 +29,7 @@ from treadle.graph.types import Dim, TensorType, TupleType, tensor_type
 from treadle.ops.control import LoopAttrs
 from treadle.ops.index_checks import CheckAttrs
 from treadle.ops.random import random_key
-from treadle.ops.select import after, with_size
+from treadle.ops.select import bind_size, depend_on
 
 ALIGN = 64
 """Every value starts at a multiple of this many bytes."""
@@ -314,7 +314,7 @@ class _Planner:
 
     def _control(self, node: g.Call, args: list[Value]) -> None:
         """Add the steps of a call that no kernel computes: a size, a branch, or a loop."""
-        if node.op in (with_size, after):
+        if node.op in (bind_size, depend_on):
             self.values[node, 0] = args[0]
             return
         if isinstance(node.attrs, CheckAttrs):

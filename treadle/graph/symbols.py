@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which symbolic sizes the nodes of a function use and decide, and an order that respects it.
 
-A size that a value gives its number (`with_size`, the results of branches and loops) is known only
+A size that a value gives its number (`bind_size`, the results of branches and loops) is known only
 when that value is; whatever speaks of it comes later, also where no data goes from one to the
 other.
 """

@@ -15,7 +15,7 @@
     }
 
 Attributes at their defaults are left out. The bodies of control flow are functions, named @body as
-attributes; `with_size(%x, %n, size=n)` says which value the symbolic size n is the number of.
+attributes; `bind_size(%x, %n, size=n)` says which value the symbolic size n is the number of.
 Constants of few elements stand where they are used, as `float32[2]{0.5, 1.0}`; larger ones are
 numbered and only described. Elements of narrow types are written as their bytes.
 """

@@ -26,7 +26,7 @@ F32 = "float32"
 
 
 @dataclass(frozen=True, slots=True)
-class SuppressAttrs(Attrs):
+class NonMaxSuppressionAttrs(Attrs):
     """How boxes are written, and how many of a class there is room for.
 
     A box is two opposite corners (y, x, y, x), or with `centered` (x, y, width, height). With
@@ -39,7 +39,7 @@ class SuppressAttrs(Attrs):
 
 
 def _infer(
-    a: SuppressAttrs, boxes: Type, scores: Type, limit: Type, overlap: Type, lowest: Type
+    a: NonMaxSuppressionAttrs, boxes: Type, scores: Type, limit: Type, overlap: Type, lowest: Type
 ) -> Type:
     places, values = tensor_type(boxes), tensor_type(scores)
     fits = (
@@ -62,7 +62,7 @@ def _infer(
 
 
 def _rules(
-    a: SuppressAttrs, result: Type, boxes: Type, scores: Type, *_: Type
+    a: NonMaxSuppressionAttrs, result: Type, boxes: Type, scores: Type, *_: Type
 ) -> Iterator[SizeRule]:
     places, values = tensor_type(boxes).shape, tensor_type(scores).shape
     return equal([(places[0], values[0]), (places[1], values[2])])
@@ -98,7 +98,12 @@ class _Boxes:
 
 
 def _compute(
-    a: SuppressAttrs, boxes: Tensor, scores: Tensor, limit: Tensor, overlap: Tensor, lowest: Tensor
+    a: NonMaxSuppressionAttrs,
+    boxes: Tensor,
+    scores: Tensor,
+    limit: Tensor,
+    overlap: Tensor,
+    lowest: Tensor,
 ) -> list[Tensor]:
     batches, classes, count = dims_of(scores)
 
@@ -136,7 +141,7 @@ class _Class:
 
     def __init__(
         self,
-        a: SuppressAttrs,
+        a: NonMaxSuppressionAttrs,
         ins: Sequence[Buffer],
         outs: Sequence[Buffer],
         batch: Expr,
@@ -236,7 +241,7 @@ def _listed(
 
 
 def _reference(
-    a: SuppressAttrs,
+    a: NonMaxSuppressionAttrs,
     boxes: np.ndarray,
     scores: np.ndarray,
     limit: np.ndarray,
@@ -257,7 +262,7 @@ def _reference(
 
 
 def _kept(
-    a: SuppressAttrs,
+    a: NonMaxSuppressionAttrs,
     boxes: np.ndarray,
     scores: np.ndarray,
     limit: int,
@@ -306,14 +311,14 @@ def _example(
     )
 
 
-suppress: Operator[SuppressAttrs] = register(
+non_max_suppression: Operator[NonMaxSuppressionAttrs] = register(
     Operator(
         name="non_max_suppression",
         infer=_infer,
         reference=_reference,
         compute=_compute,
         rules=_rules,
-        attrs_type=SuppressAttrs,
+        attrs_type=NonMaxSuppressionAttrs,
         examples=(
             _example((1, 1, 12), 5, 0.3, 0.2),
             _example((2, 3, 30), 30, 0.1, 0.5),

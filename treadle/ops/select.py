@@ -2,11 +2,11 @@
 """Selections whose size depends on data: which elements are not zero, which are distinct.
 
 A kernel cannot make memory, so such an operator fills the largest result there may be and counts
-what is valid. `with_size` gives the count a name, `prefix` takes that many elements:
+what is valid. `bind_size` gives the count a name, `head` takes that many elements:
 
     %0 = nonzero(%x) : (int64[12], int64[])
-    %1 = with_size(%0[0], %0[1], size=n) : int64[12]
-    %2 = prefix(%1, size=n) : int64[n]
+    %1 = bind_size(%0[0], %0[1], size=n) : int64[12]
+    %2 = head(%1, size=n) : int64[n]
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ SCALAR = TensorType((), dt.INDEX)
 
 
 @dataclass(frozen=True, slots=True)
-class SizeAttrs(Attrs):
+class BindSizeAttrs(Attrs):
     """The symbolic size that a value gives its number to."""
 
     size: Dim
 
 
-def _infer_with_size(a: SizeAttrs, x: Type, value: Type) -> Type:
+def _infer_bind_size(a: BindSizeAttrs, x: Type, value: Type) -> Type:
     if tensor_type(value) != SCALAR:
         raise TypeMismatch(f"a size is one number, {SCALAR}, not {value}")
     if isinstance(a.size, Expr) and not isinstance(a.size, Var):
@@ -48,12 +48,12 @@ def _infer_with_size(a: SizeAttrs, x: Type, value: Type) -> Type:
     return tensor_type(x)
 
 
-with_size: Operator[SizeAttrs] = register(
+bind_size: Operator[BindSizeAttrs] = register(
     Operator(
-        name="with_size",
-        infer=_infer_with_size,
+        name="bind_size",
+        infer=_infer_bind_size,
         reference=lambda a, x, value: x,
-        attrs_type=SizeAttrs,
+        attrs_type=BindSizeAttrs,
         binds=lambda a: (a.size,),
         examples=(Example(((3,), ()), {"size": 3}, ("float32", "int64"), inputs={1: np.array(3)}),),
     )
@@ -61,9 +61,9 @@ with_size: Operator[SizeAttrs] = register(
 """`x`, after which the symbol `size` stands for the number in `value`."""
 
 
-after: Operator[Attrs] = register(
+depend_on: Operator[Attrs] = register(
     Operator(
-        name="after",
+        name="depend_on",
         infer=lambda a, x, other: tensor_type(x),
         reference=lambda a, x, other: x,
         examples=(Example(((3,), (2, 2)), {}, ("float32", "int64")),),
@@ -74,14 +74,14 @@ nothing else uses."""
 
 
 @dataclass(frozen=True, slots=True)
-class PrefixAttrs(Attrs):
+class HeadAttrs(Attrs):
     """How many elements of `axis` are taken; never more than there are."""
 
     size: Dim
     axis: int = 0
 
 
-def _infer_prefix(a: PrefixAttrs, x: Type) -> Type:
+def _infer_head(a: HeadAttrs, x: Type) -> Type:
     source = tensor_type(x)
     extent = source.shape[check_axis(a.axis, source.ndim)]
     if isinstance(extent, int) and isinstance(a.size, int) and a.size > extent:
@@ -89,18 +89,18 @@ def _infer_prefix(a: PrefixAttrs, x: Type) -> Type:
     return source.with_shape((*source.shape[: a.axis], a.size, *source.shape[a.axis + 1 :]))
 
 
-def _prefix(a: PrefixAttrs, x: Tensor) -> Tensor:
+def _head(a: HeadAttrs, x: Tensor) -> Tensor:
     shape = (*x.shape[: a.axis], a.size, *x.shape[a.axis + 1 :])
-    return te.compute_one(shape, lambda *i: x[i], "prefix")
+    return te.compute_one(shape, lambda *i: x[i], "head")
 
 
-prefix: Operator[PrefixAttrs] = register(
+head: Operator[HeadAttrs] = register(
     Operator(
-        name="prefix",
-        infer=_infer_prefix,
+        name="head",
+        infer=_infer_head,
         reference=lambda a, x: x[(slice(None),) * a.axis + (slice(a.size),)],
-        compute=_prefix,
-        attrs_type=PrefixAttrs,
+        compute=_head,
+        attrs_type=HeadAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(
             Example(((5, 2),), {"size": 3}),

@@ -73,7 +73,7 @@ sizes: Operator[SizesAttrs] = register(
 
 
 @dataclass(frozen=True, slots=True)
-class CountAttrs(Attrs):
+class ArangeAttrs(Attrs):
     """`size` elements start, start + step, ... of type `dtype`."""
 
     start: Dim
@@ -82,28 +82,28 @@ class CountAttrs(Attrs):
     dtype: str = "int64"
 
 
-def _infer_count(a: CountAttrs) -> Type:
+def _infer_arange(a: ArangeAttrs) -> Type:
     if not dt.is_integer(a.dtype):
-        raise TypeMismatch(f"count makes integers, not {a.dtype}")
+        raise TypeMismatch(f"arange makes integers, not {a.dtype}")
     return TensorType((a.size,), a.dtype)
 
 
-def _count(a: CountAttrs) -> Tensor:
-    return te.compute_one((a.size,), lambda i: cast(i * a.step + a.start, a.dtype), "count")
+def _arange(a: ArangeAttrs) -> Tensor:
+    return te.compute_one((a.size,), lambda i: cast(i * a.step + a.start, a.dtype), "arange")
 
 
-def _numpy_count(a: CountAttrs) -> np.ndarray:
+def _numpy_arange(a: ArangeAttrs) -> np.ndarray:
     start, step, size = _known((a.start, a.step, a.size))
     return (start + step * np.arange(size)).astype(a.dtype)
 
 
-count: Operator[CountAttrs] = register(
+arange: Operator[ArangeAttrs] = register(
     Operator(
-        name="count",
-        infer=_infer_count,
-        reference=_numpy_count,
-        compute=_count,
-        attrs_type=CountAttrs,
+        name="arange",
+        infer=_infer_arange,
+        reference=_numpy_arange,
+        compute=_arange,
+        attrs_type=ArangeAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(
             Example((), {"start": 2, "step": 3, "size": 5}),
@@ -114,7 +114,7 @@ count: Operator[CountAttrs] = register(
 
 
 @dataclass(frozen=True, slots=True)
-class CutAttrs(Attrs):
+class DynamicSliceAttrs(Attrs):
     """Of each of `axes` the `sizes` elements begin, begin + stride, ...; all lie in the tensor."""
 
     begin: tuple[Dim, ...]
@@ -123,7 +123,7 @@ class CutAttrs(Attrs):
     axes: tuple[int, ...]
 
 
-def _infer_cut(a: CutAttrs, x: Type) -> Type:
+def _infer_dynamic_slice(a: DynamicSliceAttrs, x: Type) -> Type:
     source = tensor_type(x)
     if not len(a.begin) == len(a.sizes) == len(a.strides) == len(a.axes) == len(set(a.axes)):
         raise TypeMismatch(f"{a} does not give every axis one value")
@@ -133,7 +133,7 @@ def _infer_cut(a: CutAttrs, x: Type) -> Type:
     return source.with_shape(shape)
 
 
-def _cut_rules(a: CutAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
+def _dynamic_slice_rules(a: DynamicSliceAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
     """Yield that an axis reaches to the last element that is taken of it."""
     shape = tensor_type(x).shape
     for axis, begin, size, stride in zip(a.axes, a.begin, a.sizes, a.strides, strict=True):
@@ -142,7 +142,7 @@ def _cut_rules(a: CutAttrs, result: Type, x: Type) -> Iterator[SizeRule]:
         yield SizeRule("within", normal_size(end), shape[axis], axis)
 
 
-def _cut(a: CutAttrs, x: Tensor) -> Tensor:
+def _dynamic_slice(a: DynamicSliceAttrs, x: Tensor) -> Tensor:
     shape: list[Dim] = list(x.shape)
     for axis, size in zip(a.axes, a.sizes, strict=True):
         shape[axis] = size
@@ -153,24 +153,24 @@ def _cut(a: CutAttrs, x: Tensor) -> Tensor:
             at[axis] = (at[axis] if stride == 1 else at[axis] * stride) + begin
         return x[tuple(at)]
 
-    return te.compute_one(shape, read, "cut")
+    return te.compute_one(shape, read, "dynamic_slice")
 
 
-def _numpy_cut(a: CutAttrs, x: np.ndarray) -> np.ndarray:
+def _numpy_dynamic_slice(a: DynamicSliceAttrs, x: np.ndarray) -> np.ndarray:
     lists = zip(a.axes, _known(a.begin), _known(a.sizes), a.strides, strict=True)
     for axis, begin, size, stride in lists:
         x = np.take(x, begin + stride * np.arange(size), axis)
     return x
 
 
-cut: Operator[CutAttrs] = register(
+dynamic_slice: Operator[DynamicSliceAttrs] = register(
     Operator(
-        name="cut",
-        infer=_infer_cut,
-        reference=_numpy_cut,
-        compute=_cut,
-        rules=_cut_rules,
-        attrs_type=CutAttrs,
+        name="dynamic_slice",
+        infer=_infer_dynamic_slice,
+        reference=_numpy_dynamic_slice,
+        compute=_dynamic_slice,
+        rules=_dynamic_slice_rules,
+        attrs_type=DynamicSliceAttrs,
         fusion=Fusion.INJECTIVE,
         examples=(
             Example(((5, 6),), {"begin": (1,), "sizes": (3,), "strides": (2,), "axes": (1,)}),

@@ -75,7 +75,7 @@ def counted(size: Dim, start: Dim = 0) -> Node:
     first = normal_size(start)
     if isinstance(size, int) and isinstance(first, int):
         return Constant.of(np.arange(first, first + size, dtype="int64"))
-    return sizes.count(start=first, step=1, size=size)
+    return sizes.arange(start=first, step=1, size=size)
 
 
 def cut_columns(x: Node, begin: int, end: int) -> Node:

@@ -28,7 +28,7 @@ from treadle.ops.control import (
     loop,
     loop_dims,
 )
-from treadle.ops.select import after, with_size
+from treadle.ops.select import bind_size, depend_on
 
 
 def reached(results: Sequence[Node], outside: Collection[Node]) -> tuple[list[Node], list[Node]]:
@@ -142,7 +142,7 @@ def anchored(results: Sequence[Node], sizes: Mapping[SizeVar, Node]) -> list[Nod
         if not stack:
             value = sizes[waiting.pop()]
             if _call_of(value) not in seen:
-                made[at] = after(made[at], value, origin=made[at].origin)
+                made[at] = depend_on(made[at], value, origin=made[at].origin)
                 stack.append(value)
             continue
         for node in topological([stack.pop()]):
@@ -155,7 +155,7 @@ def anchored(results: Sequence[Node], sizes: Mapping[SizeVar, Node]) -> list[Nod
             stack += [sizes[s] for s in fresh if s not in decided]
     for size in used:
         if size not in decided:
-            made[at] = with_size(made[at], sizes[size], size=size, origin=made[at].origin)
+            made[at] = bind_size(made[at], sizes[size], size=size, origin=made[at].origin)
     return made
 
 

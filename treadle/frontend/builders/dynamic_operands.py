@@ -112,7 +112,7 @@ def sliced_at_run(x: Node, ranges: Sequence[AxisRange], measure: Measure) -> Nod
         span = ew.subtract(last, first) if part.step > 0 else ew.subtract(first, last)
         begins.append(measure(ew.maximum(first, _number(0))))
         counts.append(measure(_steps(span, part.step)))
-    return sizes.cut(
+    return sizes.dynamic_slice(
         x,
         begin=tuple(begins),
         sizes=tuple(counts),
@@ -130,7 +130,7 @@ def range_at_run(start: Node, limit: Node, delta: Node, measure: Measure) -> Nod
     span = ew.subtract(converted(limit, "float64"), converted(start, "float64"))
     count = ew.ceil(ew.divide(span, converted(delta, "float64")))
     size = measure(converted(ew.maximum(count, Constant.of(0.0, "float64")), "int64"))
-    steps = converted(sizes.count(start=0, step=1, size=size), tensor_type(start.type).dtype)
+    steps = converted(sizes.arange(start=0, step=1, size=size), tensor_type(start.type).dtype)
     return ew.add(ew.multiply(steps, delta), start)
 
 

@@ -73,7 +73,9 @@ def _split_symbolic(x: Node, axis: int, sections: Sequence[Dim]) -> list[Node]:
     parts: list[Node] = []
     begin: Dim = 0
     for part in sections:
-        parts.append(sizes.cut(x, begin=(begin,), sizes=(part,), strides=(1,), axes=(axis,)))
+        parts.append(
+            sizes.dynamic_slice(x, begin=(begin,), sizes=(part,), strides=(1,), axes=(axis,))
+        )
         begin = normal_size(begin + part)
     return parts
 
@@ -113,7 +115,9 @@ def _cut_symbolic(x: Node, ranges: Sequence[AxisRange]) -> Node:
         return x
     steps = tuple(max(-FAR, min(part.step, FAR)) for part in ranges)
     axes = tuple(part.axis for part in ranges)
-    return sizes.cut(x, begin=tuple(begins), sizes=tuple(counts), strides=steps, axes=axes)
+    return sizes.dynamic_slice(
+        x, begin=tuple(begins), sizes=tuple(counts), strides=steps, axes=axes
+    )
 
 
 def _symbolic_range(extent: Dim, part: AxisRange) -> tuple[Dim, Dim]:
@@ -266,7 +270,7 @@ def sequences_reversed(x: Node, lengths: Node, time: int, op: str = "the operato
             raise ModelError(f"the sequence lengths {known[:8]} do not fit {x.type}")
     is_known = isinstance(lengths, Constant) and isinstance(steps, int)
     lens = reshaped(converted(lengths, "int64"), tuple(1 if k == time else count for k in (0, 1)))
-    count_up = sizes.count(start=0, step=1, size=steps)
+    count_up = sizes.arange(start=0, step=1, size=steps)
     place = reshaped(count_up, tuple(steps if k == time else 1 for k in (0, 1)))
     mirrored = elementwise.subtract(elementwise.subtract(lens, Constant.of(1, "int64")), place)
     order: Node = elementwise.where(elementwise.less(place, lens), mirrored, place)

@@ -185,6 +185,6 @@ def first_maximum(x: Node, axis: int) -> Node:
     """Return 1 at the first maximum along an axis, 0 elsewhere."""
     shape = dims_of(x)
     first = reductions.argmax(x, axis=axis, keepdims=True, select_last=False)
-    places = sizes.count(start=0, step=1, size=shape[axis])
+    places = sizes.arange(start=0, step=1, size=shape[axis])
     column = reshaped(places, (shape[axis], *(1,) * (len(shape) - axis - 1)))
     return converted(elementwise.equal(column, first), tensor_type(x.type).dtype)

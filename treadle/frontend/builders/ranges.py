@@ -47,7 +47,7 @@ def range_of_sizes(start: Dim, limit: Dim, step: int, dtype: str = "int64") -> N
         raise ModelError("the step of a range is 0")
     span = convert(limit) - start if step > 0 else convert(start) - limit
     size = normal_size(maximum((span + (abs(step) - 1)) // abs(step), 0))
-    return sizes.count(start=start, step=step, size=size, dtype=dtype)
+    return sizes.arange(start=start, step=step, size=size, dtype=dtype)
 
 
 def filled(fill: Constant, shape: Sequence[Dim]) -> Node:

@@ -313,7 +313,9 @@ def _looped(direction: _Direction, start: State, step: Step) -> tuple[Node, Stat
         f"{over.name}_{'backward' if direction.backwards else 'forward'}",
     )
     begin, stride = (last, -1) if direction.backwards else (0, 1)
-    whole = sizes.cut(made[-1], begin=(begin,), sizes=(over.steps,), strides=(stride,), axes=(0,))
+    whole = sizes.dynamic_slice(
+        made[-1], begin=(begin,), sizes=(over.steps,), strides=(stride,), axes=(0,)
+    )
     return whole, tuple(made[:-1])
 
 

@@ -46,7 +46,7 @@ class Selection:
         if self._known is not None:
             assert isinstance(self.size, int)
             return Constant.of(self._known[index][: self.size])
-        return select.prefix(self.whole(index), size=self.size)
+        return select.head(self.whole(index), size=self.size)
 
 
 def nonzero(x: Node, measure: Measure) -> Node:
@@ -74,7 +74,7 @@ def _at_most(vector: Node, count: Dim) -> Node:
         return vector
     if isinstance(wanted, int) and isinstance(length, int):
         return cut(vector, [(0, wanted)], (1,), (0,))
-    return sizes.cut(vector, begin=(0,), sizes=(wanted,), strides=(1,), axes=(0,))
+    return sizes.dynamic_slice(vector, begin=(0,), sizes=(wanted,), strides=(1,), axes=(0,))
 
 
 def distinct(

@@ -121,7 +121,7 @@ def padded_where_symbolic(x: Node, window: Window, fill: float) -> tuple[Node, W
     n = len(window.kernel)
     most = (0, 0, *(e - 1 for e in window.extents))
     ends = zip(dims_of(x)[2:], window.before, window.after, strict=True)
-    whole = sizes.cut(
+    whole = sizes.dynamic_slice(
         padded(x, most, most, value=fill),
         begin=tuple(normal_size(m - b) for m, b in zip(most[2:], window.before, strict=True)),
         sizes=tuple(normal_size(d + b + a) for d, b, a in ends),

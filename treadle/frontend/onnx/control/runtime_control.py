@@ -220,7 +220,7 @@ class RunningScan:
         """Return an input of which a run may know only that it is long enough."""
         if same_dim(node.dims(index)[axis], self._steps):
             return node.input(index)
-        return sizes.cut(
+        return sizes.dynamic_slice(
             node.input(index), begin=(0,), sizes=(self._steps,), strides=(1,), axes=(axis,)
         )
 
@@ -256,7 +256,9 @@ class RunningScan:
         ndim = len(dims_of(whole))
         if backwards:
             last = normal_size(self._steps - 1)
-            whole = sizes.cut(whole, begin=(last,), sizes=(self._steps,), strides=(-1,), axes=(0,))
+            whole = sizes.dynamic_slice(
+                whole, begin=(last,), sizes=(self._steps,), strides=(-1,), axes=(0,)
+            )
         order = list(range(1, ndim))
         order.insert(axis % ndim, 0)
         return transposed(whole, order)

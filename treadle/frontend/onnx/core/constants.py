@@ -103,7 +103,7 @@ def eye_like(node: OnnxNode) -> Node:
     number = node.integer("dtype", 0)
     dtype = dtype_of(number) if number else type_.dtype
     if not type_.is_static:
-        row, column = (sizes.count(start=0, step=1, size=d) for d in type_.shape)
+        row, column = (sizes.arange(start=0, step=1, size=d) for d in type_.shape)
         beyond = elementwise.subtract(column, reshaped(row, (type_.shape[0], 1)))
         return converted(elementwise.equal(beyond, Constant.of(k, "int64")), dtype)
     shape = type_.static_shape

@@ -43,7 +43,7 @@ def uniform(shape: Sequence[Dim], key: Node, dtype: str) -> Node:
     """Return random numbers in [0, 1) as float64, or else as float32; `key` is uint64[]."""
     wide = dtype if dtype in _DIGITS else "float32"
     digits = _DIGITS.get(wide, 24)
-    place = converted(sizes.count(start=1, step=1, size=product_of(shape)), "uint64")
+    place = converted(sizes.arange(start=1, step=1, size=product_of(shape)), "uint64")
     mixed = elementwise.add(elementwise.multiply(place, _word(_STEP)), key)
     for shift, factor in _ROUNDS:
         mixed = elementwise.multiply(_folded(mixed, shift), _word(factor))

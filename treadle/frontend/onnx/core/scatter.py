@@ -50,7 +50,7 @@ def tensor_scatter(node: OnnxNode) -> Node:
         raise ModelError(f"the update {node.type(1)} and the cache {node.type(0)} differ in rank")
     if mode not in ("linear", "circular") or axis == 0:
         raise ModelError(f"TensorScatter with mode {mode!r} along axis {axis} is not defined")
-    positions: Node = sizes.count(start=0, step=1, size=update[axis])
+    positions: Node = sizes.arange(start=0, step=1, size=update[axis])
     positions = reshaped(positions, (update[axis], *(1,) * (len(cache) - axis - 1)))
     start = node.optional(2)
     if start is not None:

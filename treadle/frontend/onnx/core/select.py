@@ -8,7 +8,7 @@ from treadle.frontend.builders.basic import converted, reshaped
 from treadle.frontend.builders.selection import Selection, compressed, distinct, flat, nonzero
 from treadle.frontend.onnx.node import OnnxNode, Result, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops.nms import suppress
+from treadle.ops import nms
 
 
 @converter("NonZero", since=(9, 13))
@@ -53,7 +53,7 @@ def non_max_suppression(node: OnnxNode) -> Node:
         room = min(room, most) if isinstance(room, int) else room if most else 0
     centered = node.flag("center_point_box")
     filtered = node.has_input(4)
-    call = suppress(
+    call = nms.non_max_suppression(
         boxes, scores, limit, overlap, lowest, room=room, centered=centered, filtered=filtered
     )
     return Selection(call, node.measure).first(0)

@@ -235,4 +235,4 @@ def _shares(node: OnnxNode, scores: Node) -> Node:
     sink = reshaped(sink, (1, heads, 1, 1))
     wide = movement.concat(scores, broadcast(sink, (batch, heads, steps, 1)), axis=3)
     shares = norm.softmax(wide, axis=3)
-    return sizes.cut(shares, begin=(0,), sizes=(total,), strides=(1,), axes=(3,))
+    return sizes.dynamic_slice(shares, begin=(0,), sizes=(total,), strides=(1,), axes=(3,))
