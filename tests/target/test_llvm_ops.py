@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from tests.target.kernel import flat, run
+from treadle import te
+from treadle.build.kernel import Kernel, Scheduled
 from treadle.dtype import is_float, is_signed, to_numpy
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
@@ -340,3 +343,14 @@ def test_unexpanded_functions_are_refused() -> None:
     body = Store(out, (zero,), ex.call("exp", ex.load(x, [zero])))
     with pytest.raises(InternalError, match="'exp' reaches code generation unexpanded"):
         emit(PrimFunc("k", (x, out), (), body), parse_target("llvm"))
+
+
+@pytest.mark.parametrize("cpu", ["znver4", "haswell", "x86-64"])
+def test_what_is_rounded_twice_calls_no_library(cpu: str) -> None:
+    """float16(atanh(float32(x))) is computed in float64: two roundings, and no function for one."""
+    target = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu} -num-cores=1")
+    x = te.placeholder((3,), "float16", "x")
+    y = te.compute((3,), lambda i: ex.cast(ex.call("atanh", ex.cast(x[i], "float32")), "float16"))
+    kernel = Kernel(Scheduled(te.create_schedule(y.op), [x, y], "f"), target)
+    called = re.findall(r"call[lq]?\s+([^\s*]+)", kernel.asm())
+    assert not [name for name in called if name.startswith("__")]

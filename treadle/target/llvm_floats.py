@@ -39,9 +39,12 @@ class Floats:
         if dtype == "bfloat16":
             return self._float_to_bfloat(value, lanes)
         if self.machine.half_convert:
-            half = self.b.let(
-                f"fptrunc {vector('float', lanes)} {value} to {vector('half', lanes)}"
-            )
+            single = vector("float", lanes)
+            if lanes == 1:
+                # LLVM makes one rounding of two where the value was rounded from a double, and
+                # calls a function for it that no library here has.
+                value = self.b.intrinsic(single, "arithmetic.fence.f32", (single, value))
+            half = self.b.let(f"fptrunc {single} {value} to {vector('half', lanes)}")
             return self.from_half(half, lanes)
         return self._float_to_half(value, lanes)
 
