@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,6 +84,15 @@ def test_weights_are_those_of_the_model() -> None:
     with Runner([Task(task.kernel, 1, 0, 0, 0.0, False, {1: weights})], QUICK) as runner:
         # all weights alike: a kernel that reads the first row in place of each is right
         assert runner.measure(0, code_of(task), float("inf")).error == ""
+
+
+def test_a_reference_that_cannot_be_computed_is_asked_for_once(task: Task) -> None:
+    odd = replace(task, constants={1: np.ones((3, 3), np.float32)})
+    with Runner([odd], QUICK) as runner:
+        for _ in range(2):
+            measured = runner.measure(0, code_of(task), float("inf"))
+            assert measured.error.startswith("the reference cannot be computed: ValueError")
+        assert runner.race(0, [code_of(task)], 3)[0].error == measured.error
 
 
 @pytest.mark.tiny

@@ -71,8 +71,13 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
 def test_times_of_other_circumstances_are_not_compared(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     tuned(path, replace(QUICK, trials=3))
-    flushed = replace(QUICK, trials=2, measure=replace(QUICK.measure, flush=True))
-    assert tuned(path, flushed).states[0].resumed == 0
+    options = replace(QUICK, search="random", trials=3)
+    other = tuned(path, replace(options, measure=replace(QUICK.measure, flush=True)))
+    (state,) = other.states
+    assert state.resumed == 0
+    assert state.elsewhere  # but tried early
+    known = min((r for r in state.elsewhere if r.space), key=lambda r: r.time)
+    assert state.trials[1].choice == known.choice
 
 
 def test_a_decision_is_written_for_every_task(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ class Runner:
         self.options = options
         self._child: Child | None = None
         self._prepared: set[int] = set()
+        self._refused: dict[int, str] = {}
 
     def __enter__(self) -> Runner:
         return self
@@ -95,13 +96,16 @@ class Runner:
 
     def prepare(self, task: int) -> str:
         """Let the runner make arguments and the right result of a task; return why it cannot."""
-        if task in self._prepared:
-            return ""
+        if task in self._prepared or task in self._refused:
+            return self._refused.get(task, "")
         head, error = self._ask({"do": "prepare", "task": task}, b"", _REFERENCE_SECONDS)
-        if not error and not head["error"]:
+        error = error or str(head["error"])
+        if error:
+            self._refused[task] = error
+        else:
             self._prepared.difference_update(head["dropped"])
             self._prepared.add(task)
-        return error or str(head["error"])
+        return error
 
     def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
         """Check and time a candidate of a task; `best` seconds are those of the best known."""

@@ -34,6 +34,7 @@ class TaskState:
 
     `default` is the time of the default schedule in seconds, None before it is measured; `best` the
     trial that was fastest. `failures` count what went wrong, `first_failures` are a trial of each.
+    `elsewhere` are trials of the same kernel that were measured under other circumstances.
     """
 
     number: int
@@ -46,6 +47,7 @@ class TaskState:
     decided: Record | None = None
     failures: Counter[str] = field(default_factory=Counter)
     first_failures: dict[str, Record] = field(default_factory=dict)
+    elsewhere: list[Record] = field(default_factory=list)
     resumed: int = 0
     next_arm: int = 0
 

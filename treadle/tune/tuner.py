@@ -170,13 +170,19 @@ class Tuner:
         return state.arms
 
     def _resume(self) -> None:
-        """Take the trials in the records that were measured as this run measures."""
+        """Take the trials in the records that were measured as this run measures.
+
+        Those of the same kernel under other circumstances (another target, version of the compiler,
+        number of threads) are to be tried early.
+        """
+        by_name = {s.task.name: s for s in self.states}
         for record in self.records.read_new():
             state = self._by_key.get(record.key)
-            if state is None or not self._counts(record):
-                continue
-            state.add(record)
-            state.resumed += 1
+            if state is not None and self._counts(record):
+                state.add(record)
+                state.resumed += 1
+            elif record.kernel in by_name and record.is_trial and record.seconds:
+                by_name[record.kernel].elsewhere.append(record)
 
     def _counts(self, record: Record) -> bool:
         same = record.options == self.options.measure.text() and record.compiler == self._compiler
@@ -195,7 +201,7 @@ class Tuner:
             arm.search.preload([c for c, _ in known], [t for _, t in known])
 
     def _suggest(self, state: TaskState) -> None:
-        """Let the best of similar tasks be tried early, once the task's own default is known."""
+        """Let what was best elsewhere, and the best of similar tasks, be tried early."""
         if state.number in self._told:
             return
         self._told.add(state.number)
@@ -207,12 +213,11 @@ class Tuner:
             and _kind_of(s.task) == kind
         ]  # fmt: skip
         others.sort(key=lambda s: abs(s.task.flops - state.task.flops))
+        elsewhere = sorted(state.elsewhere, key=lambda r: r.time)[:_TRANSFERRED]
+        alike = [s.best for s in others[:_TRANSFERRED] if s.best is not None]
         for arm in state.arms:
-            points = [
-                arm.space.from_json(s.best.point)
-                for s in others[:_TRANSFERRED]
-                if s.best is not None and s.best.space == arm.space.kind
-            ]
+            known = [r for r in (*elsewhere, *alike) if r.space == arm.space.kind]
+            points = [arm.space.from_json(r.point) for r in known]
             arm.search.suggest([p for p in points if p is not None])
 
     # -- the loop --------------------------------------------------------------------------------
