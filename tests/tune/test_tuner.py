@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import treadle
+from tests.build.test_method_records import network as convolution
 from tests.optimize.cases import inputs_of
 from tests.tune.tasks import network, product_task
 from treadle.build.records import Records
@@ -114,6 +115,19 @@ def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
         tune_model(network(), path, options=QUICK)
     assert caught.value.at == f"{path}, line 1"
     assert path.read_text() == '{"version": 1, "kernel": "k"}\n'
+
+
+def test_the_methods_in_the_records_are_followed(tmp_path: Path) -> None:
+    path, records = tmp_path / "records.jsonl", Records()
+    module, call = convolution()
+    default = tune_model(module, path, options=replace(QUICK, trials=1)).tuner
+    other = "plain" if "plain" not in default.states[0].task.name else "direct"
+    records.put_method(call, default.states[0].task.target, other)
+    records.write(path)
+    tuner = tune_model(module, path, options=replace(QUICK, trials=2)).tuner
+    names = {s.task.name for s in tuner.states}
+    assert names != {s.task.name for s in default.states}
+    assert names == {k.name for k in treadle.compile(module, records=path).kernels}
 
 
 PROGRAM = """

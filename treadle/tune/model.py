@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from treadle.build.compile import Fused, compile_model, fused_model
 from treadle.build.executable import Executable
+from treadle.build.method_records import MethodRecord
 from treadle.build.records import Record, Records
 from treadle.errors import UsageError
 from treadle.graph.nodes import Module
@@ -64,7 +66,8 @@ def tune_model(
         ConfigError: the file holds other things than records.
         Others as `treadle.compile`.
     """
-    fused = fused_model(model, **compiling)
+    methods = _methods(Path(records))
+    fused = fused_model(model, records=_records(methods), **compiling)
     if (unfit := why_not_here(fused.target)) is not None:
         raise UsageError(
             f"kernels for {fused.target} cannot be measured on this machine: {unfit.problem}",
@@ -87,17 +90,38 @@ def tune_model(
         stage("decide")
         tuner.decide()
         stage("compare")
-        return _settled(fused, tuner, file, compiling)
+        return _settled(
+            fused,
+            tuner,
+            file,
+            lambda decided: _compiled(fused, _records([*methods, *decided.values()]), compiling),
+        )
     finally:
         file.close()
 
 
+def _methods(path: Path) -> list[MethodRecord]:
+    """Return what a file that may be there says of methods: they decide which kernels there are."""
+    return Records.read(path).method_records() if path.exists() else []
+
+
+def _records(found: Iterable[Record | MethodRecord]) -> Records:
+    records = Records()
+    for record in found:
+        records.add(record)
+    return records
+
+
 def _settled(
-    fused: Fused, tuner: Tuner, file: RecordFile, compiling: Mapping[str, Any]
+    fused: Fused,
+    tuner: Tuner,
+    file: RecordFile,
+    compiled: Callable[[Mapping[str, Record]], Executable],
 ) -> TuneResult:
     """Try the decisions in the model; take back those that do not pay there.
 
-    Where no kernel is slower and the model is, all are taken back.
+    `compiled` gives the model with some decisions. Where no kernel is slower and the model is, all
+    are taken back.
     """
     decided = {s.task.name: s.decided for s in tuner.states if s.decided is not None}
     changed = {name: r for name, r in decided.items() if r.choice != DEFAULTS}
@@ -105,10 +129,10 @@ def _settled(
     comparison: Comparison | None = None
     is_dynamic = any(kernel.sizes for kernel in fused.kernels)
     if changed and not is_dynamic:
-        before = _compiled(fused, {}, compiling)
+        before = compiled({})
         inputs = _inputs(before)
         while changed:
-            after = _compiled(fused, changed, compiling)
+            after = compiled(changed)
             comparison = compared(before, after, inputs, list(changed))
             slower = comparison.slower or (list(changed) if comparison.share > 1 else [])
             if not slower:
@@ -120,13 +144,8 @@ def _settled(
     return TuneResult(tuner, comparison, reverted)
 
 
-def _compiled(
-    fused: Fused, decided: Mapping[str, Record], compiling: Mapping[str, Any]
-) -> Executable:
-    records = Records()
-    for record in decided.values():
-        records.add(record)
-    read = ("target", "shapes", "dynamic", "report", "records")  # fused.module has been read
+def _compiled(fused: Fused, records: Records, compiling: Mapping[str, Any]) -> Executable:
+    read = ("target", "shapes", "dynamic", "report")  # fused.module has been read
     options = {name: value for name, value in compiling.items() if name not in read}
     return compile_model(fused.module, target=fused.target, records=records, **options)
 
