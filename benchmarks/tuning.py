@@ -9,7 +9,8 @@
 `host` tunes a whole model: wall time, the share of it that this process spends on searching and
 learning, builds per second and core, and the model before and after, run in turns. `naive` hides
 the default schedules and their models from the search, and compares what so many trials of each
-task reach with the default, in turns. `kill` ends a run with SIGKILL at random moments, lets it go
+task reach with the default, in turns; sketches know no defaults, and keep their own estimates
+unless --blind hides them, too. `kill` ends a run with SIGKILL at random moments, lets it go
 on, and looks at the records. `order` prints where the order of the analytic models and the measured
 one disagree most.
 """
@@ -113,7 +114,7 @@ def naive(arguments: argparse.Namespace) -> None:
     options = replace(_options(arguments.trials, arguments.space), tries_default=False)
     shares = []
     for task in tasks:
-        reached, seconds = _reached(task, options)
+        reached, seconds = _reached(task, options, blind=arguments.blind)
         shares.append(reached)
         print(
             f"{task.name:<60} {reached:6.2f} of the default's speed  {seconds:5.0f} s", flush=True
@@ -121,14 +122,15 @@ def naive(arguments: argparse.Namespace) -> None:
     print(f"geometric mean {float(np.exp(np.mean(np.log(shares)))):.3f}, least {min(shares):.2f}")
 
 
-def _reached(task: Task, options: TuneOptions) -> tuple[float, float]:
+def _reached(task: Task, options: TuneOptions, *, blind: bool) -> tuple[float, float]:
     """Return the speed of the best candidate over that of the default, run in turns."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         file = RecordFile(Path(folder) / "records.jsonl")
 
         def hidden(one: Task) -> list[Any]:
-            return [Naive(s) for s in spaces_of(one, options.space)]
+            spaces = spaces_of(one, options.space)
+            return [Naive(s) if blind or s.kind == "template" else s for s in spaces]
 
         tuner = Tuner([task], file, options, spaces=hidden)
         tuner.run()
@@ -242,6 +244,7 @@ def main() -> None:
             verb.add_argument("--target", default="")
         if name == "naive":
             verb.add_argument("--space", default="template")
+            verb.add_argument("--blind", action="store_true")
             verb.add_argument("--tasks", type=int, default=10)
         if name == "kill":
             verb.add_argument("--kills", type=int, default=20)
