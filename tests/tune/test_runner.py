@@ -99,3 +99,15 @@ def test_a_reference_that_cannot_be_computed_is_asked_for_once(task: Task) -> No
 def test_times_compare_that_were_measured_alike() -> None:
     assert MeasureOptions(threads=2).text() == "threads=2"
     assert MeasureOptions(flush=True).text() == "threads=1 flush"
+    assert MeasureOptions(cold_weights=True).text() == "threads=1 cold-weights"
+
+
+def test_weights_come_from_memory_where_a_model_has_many(task: Task) -> None:
+    weights = np.ones((8, 8), np.float32)
+    options = replace(QUICK, cold_weights=True)
+    with Runner([replace(task, constants={1: weights}), task], options) as runner:
+        for number in range(2):  # with weights, and a kernel that has none
+            measured = runner.measure(number, code_of(task), float("inf"))
+            assert measured.error == ""
+            assert all(0 < s < 1 for s in measured.seconds)
+        assert len(runner.race(0, [code_of(task)] * 2, 3)[1].seconds) == 3

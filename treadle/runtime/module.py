@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -218,6 +219,19 @@ class LoadedKernel:
             array(filled("zeros" if p.is_output else "random", p.dtype, shape, random))
             for p, shape in shaped
         ]
+
+    def rotation_timer(self, *arguments: Sequence[ArrayLike]) -> Callable[[int], float]:
+        """Return a function that calls the kernel some times, with each of `arguments` in turn.
+
+        It returns the seconds of a call. Lists of arguments that share all but the weights time the
+        kernel as a model runs it whose weights are more than the caches hold. The turn goes on from
+        one use to the next.
+
+        Raises: InputError when an argument does not fit.
+        """
+        bound = [self._bind(args, _NO_SIZES) for args in arguments]
+        turn = cycle(bound)
+        return lambda number: sum(next(turn)[1].time(1) for _ in range(number)) / number
 
     def time_evaluator(
         self, number: int = 10, repeat: int = 1, min_repeat_ms: float = 0, *, flush: bool = False

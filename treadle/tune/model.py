@@ -16,7 +16,7 @@ from treadle.build.executable import Executable
 from treadle.build.method_records import MethodRecord
 from treadle.build.records import Record, Records
 from treadle.errors import UsageError
-from treadle.graph.nodes import Module
+from treadle.graph.nodes import Constant, Module
 from treadle.runtime.array import NDArray, array
 from treadle.runtime.fill import filled
 from treadle.target.host import why_not_here
@@ -81,7 +81,7 @@ def tune_model(
         )
     file = RecordFile(records)
     try:
-        tuner = Tuner(tasks.tasks, file, options or TuneOptions(), on_change)
+        tuner = Tuner(tasks.tasks, file, _with_cold_weights(options, fused), on_change)
         if tasks.dynamic:
             tuner.notes.append(f"{len(tasks.dynamic)} kernels have dynamic sizes and stay as is")
         stage = on_stage or (lambda _: None)
@@ -98,6 +98,16 @@ def tune_model(
         )
     finally:
         file.close()
+
+
+def _with_cold_weights(options: TuneOptions | None, fused: Fused) -> TuneOptions:
+    """Let weights be read from memory where the model has more of them than the caches hold."""
+    found = options or TuneOptions()
+    weights = {id(a.value): a.value.nbytes for call in fused.calls for a in call.args
+               if isinstance(a, Constant)}  # fmt: skip
+    if sum(weights.values()) <= fused.target.machine.caches[-1].bytes:
+        return found
+    return replace(found, measure=replace(found.measure, cold_weights=True))
 
 
 def _methods(path: Path) -> list[MethodRecord]:

@@ -22,7 +22,7 @@ from treadle.build.kernel import ObjectCode
 from treadle.build.signatures import signature_of_function
 from treadle.errors import TreadleError
 from treadle.graph import interpret
-from treadle.runtime.array import NDArray
+from treadle.runtime.array import NDArray, array
 from treadle.runtime.module import LoadedKernel
 from treadle.settings import use
 from treadle.target.backend import backend_of
@@ -34,6 +34,8 @@ _REFERENCE_SECONDS = 120.0
 """How long the NumPy references of one task may take."""
 _MOST_BYTES = 512 << 20
 """Of arguments and results that a runner holds, beside those of the task at hand."""
+_MOST_COPIES = 64
+"""Of the weights of a task."""
 _Z = 1.96
 """Of a normal distribution 95 % lies within so many standard deviations."""
 
@@ -45,8 +47,9 @@ class MeasureOptions:
     A figure is the mean of at least `number` calls and `min_repeat_ms`. There are at least two;
     more until the 95 % confidence interval of their mean is within `precision` of it (a share), but
     at most `repeat`. One that is `hopeless` times slower than the best known gets one figure. With
-    `flush` no cache holds the arguments when a call begins. `timeout` seconds are the most that a
-    candidate may take altogether. `threads` run a kernel.
+    `flush` no cache holds the arguments when a call begins; with `cold_weights` none holds the
+    weights, as in a model with more of them than the caches hold. `timeout` seconds are the most
+    that a candidate may take altogether. `threads` run a kernel.
     """
 
     number: int = 1
@@ -55,12 +58,16 @@ class MeasureOptions:
     precision: float = 0.01
     hopeless: float = 1.6
     flush: bool = False
+    cold_weights: bool = False
     timeout: float = 10.0
     threads: int = 1
 
     def text(self) -> str:
         """Return what a time depends on, for records: times of equal texts compare."""
-        return f"threads={self.threads}" + (" flush" if self.flush else "")
+        words = [f"threads={self.threads}"]
+        words += ["flush"] if self.flush else []
+        words += ["cold-weights"] if self.cold_weights else []
+        return " ".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,18 +172,23 @@ class Runner:
 
 @dataclass(slots=True)
 class _Prepared:
-    """Arguments of a task, inputs first, and the right outputs."""
+    """Arguments of a task, inputs first, and the right outputs.
+
+    `rotation` are the same arguments again and again, each with a copy of the weights; empty where
+    the weights may stay in the caches.
+    """
 
     arguments: list[NDArray]
     outputs: list[int]
     expected: list[np.ndarray]
+    rotation: list[list[NDArray]]
 
     @property
     def nbytes(self) -> int:
         """The bytes it holds."""
-        return sum(np.asarray(a).nbytes for a in self.arguments) + sum(
-            e.nbytes for e in self.expected
-        )
+        own = (np.asarray(a) for args in (self.arguments, *self.rotation) for a in args)
+        arrays = {a.__array_interface__["data"][0]: a for a in (*own, *self.expected)}
+        return sum(a.nbytes for a in arrays.values())
 
 
 def _serve(tasks: Sequence[Task], options: MeasureOptions) -> Callable[[], Serve]:
@@ -205,7 +217,7 @@ def _answer(
     task = tasks[number]
     try:
         if data["do"] == "prepare":
-            prepared[number] = _prepare(task)
+            prepared[number] = _prepare(task, options)
             return {"error": "", "dropped": _dropped(prepared)}
         ready = prepared[number]
         if data["do"] == "race":
@@ -227,7 +239,7 @@ def _load(task: Task, code: bytes, workspace: object) -> LoadedKernel:
     return LoadedKernel(signature, loaded.address(task.name), loaded)
 
 
-def _prepare(task: Task) -> _Prepared:
+def _prepare(task: Task, options: MeasureOptions) -> _Prepared:
     signature = signature_of_function(task.name, task.function, 0)
     arguments = LoadedKernel(signature, 0, None).random_arguments(seed=1)
     for place, value in task.constants.items():
@@ -236,7 +248,21 @@ def _prepare(task: Task) -> _Prepared:
     inputs = [np.asarray(a) for k, a in enumerate(arguments) if k not in outputs]
     with np.errstate(all="ignore"):
         results = interpret.evaluate(task.function, inputs)
-    return _Prepared(arguments, outputs, interpret.leaves(results))
+    rotation = _rotation(task, arguments) if options.cold_weights and not options.flush else []
+    return _Prepared(arguments, outputs, interpret.leaves(results), rotation)
+
+
+def _rotation(task: Task, arguments: Sequence[NDArray]) -> list[list[NDArray]]:
+    """Return lists of arguments with weights of their own, together more than the caches hold."""
+    size = sum(value.nbytes for value in task.constants.values())
+    caches = task.target.machine.caches[-1].bytes
+    if not size:
+        return []
+    count = min(_MOST_COPIES, 2 + 2 * caches // size)
+    return [
+        [array(a) if place in task.constants else a for place, a in enumerate(arguments)]
+        for _ in range(count)
+    ]
 
 
 def _dropped(prepared: dict[int, _Prepared]) -> list[int]:
@@ -265,13 +291,14 @@ def _time(
     kernel: LoadedKernel, ready: _Prepared, options: MeasureOptions, best: float
 ) -> list[float]:
     """Return the seconds of a call, one figure per repeat."""
-    once = _figure(kernel, ready, 1, options)
+    timer = _timer(kernel, ready, options)
+    once = timer(1)
     if once > 4 * options.hopeless * best:
         return [once]
     calls = max(options.number, _calls(once, options.min_repeat_ms))
     figures: list[float] = []
     while len(figures) < max(options.repeat, 1):
-        figures.append(_figure(kernel, ready, calls, options))
+        figures.append(timer(calls))
         if min(figures) > options.hopeless * best or _is_precise(figures, options.precision):
             break
     return figures
@@ -288,9 +315,13 @@ def _is_precise(figures: Sequence[float], precision: float) -> bool:
     return bool(_Z * error <= precision * statistics.fmean(figures))
 
 
-def _figure(kernel: LoadedKernel, ready: _Prepared, calls: int, options: MeasureOptions) -> float:
-    timed = kernel.time_evaluator(calls, flush=options.flush)
-    return timed(*ready.arguments).min
+def _timer(
+    kernel: LoadedKernel, ready: _Prepared, options: MeasureOptions
+) -> Callable[[int], float]:
+    """Return a function that calls a kernel some times, and returns the seconds of a call."""
+    if ready.rotation:
+        return kernel.rotation_timer(*ready.rotation)
+    return lambda calls: kernel.time_evaluator(calls, flush=options.flush)(*ready.arguments).min
 
 
 def _race(
@@ -307,12 +338,13 @@ def _race(
         start += size
     rows = [Measured(error=_check(k, ready)) for k in kernels]
     figures: list[list[float]] = [[] for _ in kernels]
+    timers = [_timer(k, ready, options) for k in kernels]
     calls = [
-        _calls(_figure(k, ready, 1, options), options.min_repeat_ms) if not row.error else 0
-        for k, row in zip(kernels, rows, strict=True)
+        0 if row.error else _calls(timer(1), options.min_repeat_ms)
+        for timer, row in zip(timers, rows, strict=True)
     ]
     for _ in range(int(data["rounds"])):
-        for place, kernel in enumerate(kernels):
+        for place, timer in enumerate(timers):
             if not rows[place].error:
-                figures[place].append(_figure(kernel, ready, calls[place], options))
+                figures[place].append(timer(calls[place]))
     return [asdict(Measured(tuple(f), row.error)) for f, row in zip(figures, rows, strict=True)]
