@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from treadle.build.records import Records
 from treadle.cli.main import main
+from treadle.cli.tune_view import time_text
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +122,12 @@ def test_an_interrupted_run_says_how_to_go_on(model: Path, tmp_path: Path) -> No
     assert f"go on    treadle tune {model} -o {records} --minutes 5" in out
     assert "Traceback" not in err
     assert len(Records.read(records)) >= 1
+
+
+@pytest.mark.tiny
+def test_times_are_for_people() -> None:
+    texts = [time_text(s) for s in (4.6e-8, 8.13e-6, 1.23e-2, float("inf"))]
+    assert texts == ["46 ns", "8.1 us", "12.30 ms", "-"]
 
 
 LINES = (

@@ -23,9 +23,11 @@ _ROWS = 16
 
 
 def time_text(seconds: float) -> str:
-    """Return a kernel's or a model's time for people: "12.3 ms", "8.1 us"."""
+    """Return a kernel's or a model's time for people: "12.30 ms", "8.1 us", "46 ns"."""
     if seconds == inf:
         return "-"
+    if seconds < 1e-6:
+        return f"{seconds * 1e9:.0f} ns"
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} us"
     return f"{seconds * 1e3:.2f} ms"
