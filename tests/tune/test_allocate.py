@@ -12,8 +12,8 @@ from treadle.tune.allocate import Progress, next_task
 pytestmark = pytest.mark.tiny
 
 
-def progress(uses: int, *best: float, bound: float = 0.0) -> Progress:
-    made = Progress(uses, bound)
+def progress(uses: int, *best: float) -> Progress:
+    made = Progress(uses)
     for seconds in best:
         made.add(seconds)
     return made
@@ -33,10 +33,6 @@ def test_a_task_that_gains_goes_before_one_that_stands_still() -> None:
     gaining = progress(1, *[2e-3 * 0.966**k for k in range(20)])
     assert still.best[-1] < gaining.best[-1] * 1.01
     assert next_task([still, gaining]) == 1
-
-
-def test_a_task_at_its_bound_waits() -> None:
-    assert next_task([progress(1, 1e-3, bound=1e-3), progress(1, 5e-4)]) == 1
 
 
 def test_what_fails_does_not_hide_what_runs() -> None:

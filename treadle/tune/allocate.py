@@ -16,18 +16,17 @@ _WINDOW = 16
 _BACKWARD = 0.3
 """The weight of what was gained beside what may be gained."""
 _FLOOR = 0.5
-"""No kernel is expected to become faster than this share of its time, or than its roofline."""
+"""No kernel is expected to become faster than this share of its time."""
 
 
 @dataclass(slots=True)
 class Progress:
     """The best time of a task after each of its trials, `uses` calls of it in a run.
 
-    `bound` is the least a call may take in seconds. `is_done` tasks have nothing left to try.
+    `is_done` tasks have nothing left to try.
     """
 
     uses: int
-    bound: float = 0.0
     best: list[float] = field(default_factory=list)
     queued: int = 0
     is_done: bool = False
@@ -47,7 +46,7 @@ class Progress:
             return 1.0 / trials  # nothing runs yet: goes before what does
         past = self.best[max(0, len(self.best) - 1 - _WINDOW)]
         gained = (past - now) / _WINDOW if past < inf else now / _WINDOW
-        reachable = max(0.0, now - max(self.bound, _FLOOR * now)) / trials
+        reachable = (1 - _FLOOR) * now / trials
         return self.uses * (_BACKWARD * gained + (1 - _BACKWARD) * reachable)
 
 
