@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from tests.tune.tasks import product_task
-from treadle.te.choice import Choice, Script
+from treadle.te.choice import Choice, Script, choice_from_json, choice_to_json
 from treadle.te.knobs import DEFAULTS, Config
 from treadle.te.steps import Step
-from treadle.tune.builder import Builders, Built, choice_from_json, choice_to_json
+from treadle.tune.builder import Builders, Built
 
 CHOICES: tuple[Choice, ...] = (
     DEFAULTS,

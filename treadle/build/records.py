@@ -30,8 +30,7 @@ from treadle.build.method_records import VERSION, MethodRecord, method_record, n
 from treadle.errors import ConfigError, ScheduleError, UsageError
 from treadle.files import replacing
 from treadle.target.base import Target
-from treadle.te.choice import Choice, Script
-from treadle.te.knobs import Config
+from treadle.te.choice import Choice, choice_from_json, choice_to_json
 
 _NEEDED = ("version", "kernel", "target")
 _OPTIONAL = ("seconds", "error", "chosen", "space", "point", "compiler", "options")
@@ -81,11 +80,10 @@ class Record:
 
     def to_json(self) -> dict[str, object]:
         """Return what stands on its line."""
-        kind = "steps" if isinstance(self.choice, Script) else "config"
         found: dict[str, object] = dict(
             zip(_NEEDED, (VERSION, self.kernel, self.target), strict=True)
         )
-        found[kind] = self.choice.to_json()
+        found |= choice_to_json(self.choice)
         extra = {
             "seconds": list(self.seconds), "error": self.error, "chosen": self.is_chosen,
             "space": self.space, "point": self.point, "compiler": self.compiler,
@@ -306,10 +304,8 @@ def _choice(data: dict[str, object]) -> Choice:
             "a record has both config and steps" if given else "a record has no config",
             hint="it has the values of the knobs in config, or a whole schedule in steps",
         )
-    if given == ["config"]:
-        return Config.from_json(data["config"])
     try:
-        return Script.from_json(data["steps"])
+        return choice_from_json(data)
     except ScheduleError as error:
         raise ConfigError(error.problem, hint=error.hint) from None
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -39,3 +40,16 @@ class Script:
 
 
 Choice: TypeAlias = Config | Script
+
+
+def choice_to_json(choice: Choice) -> dict[str, object]:
+    """Return a choice as data that says which of the two kinds it is."""
+    return {"steps" if isinstance(choice, Script) else "config": choice.to_json()}
+
+
+def choice_from_json(data: Mapping[str, object]) -> Choice:
+    """Return the choice that `choice_to_json` made `data` of.
+
+    Raises: ConfigError or ScheduleError where it is none of its kind.
+    """
+    return Script.from_json(data["steps"]) if "steps" in data else Config.from_json(data["config"])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import selectors
 import tempfile
 import time
@@ -16,12 +15,9 @@ from pathlib import Path
 from treadle.build.kernel import Kernel, ObjectCode
 from treadle.errors import TreadleError
 from treadle.settings import use
-from treadle.te.choice import Choice, Script
-from treadle.te.knobs import Config
-from treadle.tune.process import Child, ChildDied, Serve
+from treadle.te.choice import Choice, choice_from_json, choice_to_json
+from treadle.tune.process import Child, ChildDied, Serve, packed, unpacked
 from treadle.tune.task import Task
-
-_HEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +28,6 @@ class Built:
     object: ObjectCode | None
     error: str = ""
     seconds: float = 0.0
-
-
-def choice_to_json(choice: Choice) -> dict[str, object]:
-    """Return a choice as data that says which of the two kinds it is."""
-    return {"steps" if isinstance(choice, Script) else "config": choice.to_json()}
-
-
-def choice_from_json(data: dict[str, object]) -> Choice:
-    """Return the choice that `choice_to_json` made `data` of."""
-    return Script.from_json(data["steps"]) if "steps" in data else Config.from_json(data["config"])
 
 
 @dataclass(slots=True)
@@ -90,7 +76,7 @@ class Builders:
 
     def add(self, ticket: int, task: int, choice: Choice) -> None:
         """Queue a candidate of a task, by its number; `ticket` comes back with the result."""
-        request = json.dumps({"task": task, **choice_to_json(choice)}).encode()
+        request = packed({"task": task, **choice_to_json(choice)})
         self._waiting.append(_Job(ticket, request))
         self._feed()
 
@@ -155,9 +141,8 @@ class Builders:
 
 
 def _built(ticket: int, answer: bytes) -> Built:
-    start = _HEAD + int.from_bytes(answer[:_HEAD], "big")
-    head = json.loads(answer[_HEAD:start])
-    code = ObjectCode(answer[start:], head["workspace"]) if not head["error"] else None
+    head, data = unpacked(answer)
+    code = ObjectCode(data, head["workspace"]) if not head["error"] else None
     return Built(ticket, code, head["error"], head["seconds"])
 
 
@@ -176,7 +161,7 @@ def _serve(tasks: Sequence[Task], folder: Path) -> Callable[[], Serve]:
 
 
 def _answer(tasks: Sequence[Task], request: bytes) -> bytes:
-    data = json.loads(request)
+    data, _ = unpacked(request)
     start = time.perf_counter()
     code, workspace, error = b"", None, ""
     try:
@@ -189,5 +174,4 @@ def _answer(tasks: Sequence[Task], request: bytes) -> bytes:
     except Exception as e:  # a candidate must not end the builder, whatever it does
         error = f"{type(e).__name__}: {e}"[:500]
     head = {"workspace": workspace, "error": error, "seconds": time.perf_counter() - start}
-    text = json.dumps(head).encode()
-    return len(text).to_bytes(_HEAD, "big") + text + code
+    return packed(head, code)

@@ -9,13 +9,15 @@ an answer.
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 import signal
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from treadle.target import workers
 
@@ -24,8 +26,22 @@ _LARGEST = 1 << 32
 _WATCH_SECONDS = 0.5
 _CHUNK = 1 << 20
 
+_HEAD = struct.Struct(">I")
+
 Serve = Callable[[bytes], bytes]
 """Makes the answer of a request, in the child."""
+
+
+def packed(head: Mapping[str, object], payload: bytes = b"") -> bytes:
+    """Return a message of plain data and of bytes."""
+    text = json.dumps(head).encode()
+    return _HEAD.pack(len(text)) + text + payload
+
+
+def unpacked(message: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return what `packed` made a message of."""
+    start = _HEAD.size + _HEAD.unpack_from(message)[0]
+    return json.loads(message[_HEAD.size : start]), message[start:]
 
 
 class ChildDied(Exception):  # it says what happened

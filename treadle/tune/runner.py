@@ -7,7 +7,6 @@ what the NumPy references of the operators say; a time counts only after the res
 
 from __future__ import annotations
 
-import json
 import selectors
 import statistics
 import time
@@ -26,10 +25,9 @@ from treadle.runtime.array import NDArray, array
 from treadle.runtime.module import LoadedKernel
 from treadle.settings import use
 from treadle.target.backend import backend_of
-from treadle.tune.process import Child, ChildDied, Serve
+from treadle.tune.process import Child, ChildDied, Serve, packed, unpacked
 from treadle.tune.task import Task
 
-_HEAD = 8
 _REFERENCE_SECONDS = 120.0
 """How long the NumPy references of one task may take."""
 _MOST_BYTES = 512 << 20
@@ -149,8 +147,7 @@ class Runner:
             self._child = Child(_serve(self.tasks, self.options))
             self._prepared.clear()
         child = self._child
-        text = json.dumps(request).encode()
-        child.send(len(text).to_bytes(_HEAD, "big") + text + code, seconds)
+        child.send(packed(request, code), seconds)
         with selectors.DefaultSelector() as selector:
             selector.register(child, selectors.EVENT_READ)
             while True:
@@ -164,7 +161,7 @@ class Runner:
                     self.close()
                     return {}, str(died)
                 if answer is not None:
-                    return json.loads(answer), ""
+                    return unpacked(answer)[0], ""
 
 
 # ---- in the child --------------------------------------------------------------------------------
@@ -196,10 +193,9 @@ def _serve(tasks: Sequence[Task], options: MeasureOptions) -> Callable[[], Serve
         prepared: dict[int, _Prepared] = {}
 
         def serve(request: bytes) -> bytes:
-            start = _HEAD + int.from_bytes(request[:_HEAD], "big")
-            data, code = json.loads(request[_HEAD:start]), request[start:]
+            data, code = unpacked(request)
             with use(num_threads=options.threads):
-                return json.dumps(_answer(tasks, options, prepared, data, code)).encode()
+                return packed(_answer(tasks, options, prepared, data, code))
 
         return serve
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -119,14 +120,11 @@ class Tuner:
         self._tickets = 0
         self._known: dict[tuple[int, str], Measured] = {}
         self._told: set[int] = set()
-        self.states = [self._state(k, task) for k, task in enumerate(tasks)]
+        self.states = [TaskState(k, task, Progress(task.uses)) for k, task in enumerate(tasks)]
         self._by_key = {(s.task.name, str(s.task.target)): s for s in self.states}
         self._resume()
 
     # -- state -----------------------------------------------------------------------------------
-
-    def _state(self, number: int, task: Task) -> TaskState:
-        return TaskState(number, task, Progress(task.uses))
 
     @property
     def trials(self) -> int:
@@ -155,7 +153,7 @@ class Tuner:
         planned = self.trials + len(self._flying) + len(self._waiting)
         if options.trials is not None and planned >= options.trials:
             return True
-        return options.minutes is not None and self.elapsed >= 60 * options.minutes
+        return self._out_of_time
 
     def _arms(self, state: TaskState) -> list[Arm]:
         """Return the spaces of a task, made when it is first tried."""
@@ -227,18 +225,26 @@ class Tuner:
 
         Raises: UsageError where a record cannot be written.
         """
-        options = self.options
-        tasks = [s.task for s in self.states]
-        count = options.builders or usable_cores()
-        builders = Builders(tasks, count, options.build_timeout)
-        with builders, Runner(tasks, options.measure) as runner:
+        with self._processes() as (builders, runner):
             while True:
-                self._fill(builders, 2 * count)
+                self._fill(builders, 2 * builders.count)
                 if not self._flying or self._out_of_time:
                     break
                 for built in builders.results(0.5):
                     self._finish(self._flying.pop(built.ticket), built, builders, runner)
                 self._changed()
+
+    @contextmanager
+    def _processes(self) -> Iterator[tuple[Builders, Runner]]:
+        """Give the builders and the runner of the tasks; they end with the block."""
+        options = self.options
+        tasks = [s.task for s in self.states]
+        count = options.builders or usable_cores()
+        with (
+            Builders(tasks, count, options.build_timeout) as builders,
+            Runner(tasks, options.measure) as runner,
+        ):
+            yield builders, runner
 
     def _changed(self) -> None:
         if self._on_change is not None:
@@ -362,10 +368,7 @@ class Tuner:
         not become a decision.
         """
         states = [s for s in self.states if s.best is not None and len(s.trials) > 1]
-        tasks = [s.task for s in self.states]
-        count = self.options.builders or usable_cores()
-        builders = Builders(tasks, count, self.options.build_timeout)
-        with builders, Runner(tasks, self.options.measure) as runner:
+        with self._processes() as (builders, runner):
             for state in states:
                 self._decide(state, builders, runner)
                 self._changed()
