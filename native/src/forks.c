@@ -9,12 +9,19 @@ static _Atomic uint32_t forks = 0;
 
 uint32_t td_process(void) { return atomic_load_explicit(&forks, memory_order_acquire); }
 
-static void before_fork(void) { td_weights_before_fork(); }
+static void before_fork(void) {
+  td_weights_before_fork();
+  td_library_before_fork();
+}
 
-static void in_parent(void) { td_weights_after_fork(); }
+static void in_parent(void) {
+  td_library_after_fork();
+  td_weights_after_fork();
+}
 
 static void in_child(void) {
   atomic_fetch_add(&forks, 1);
+  td_library_after_fork();
   td_weights_after_fork();
   td_threads_after_fork();
   td_runs_after_fork();

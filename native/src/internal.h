@@ -330,6 +330,9 @@ int32_t td_write_all(int fd, const void* data, size_t bytes, td_error* error);
 /* Loads `bytes` bytes at `offset` of a file after comparing them with a SHA-256 (NULL: none). */
 int32_t td_library_open_range(int fd, uint64_t offset, size_t bytes, const char* sha256,
                               td_library** library, td_error* error);
+/* Around a fork: no thread is inside the dynamic loader for a library. */
+void td_library_before_fork(void);
+void td_library_after_fork(void);
 
 /* ---- tar.c, params.c ------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,29 @@ struct td_library {
    * anonymous file is its descriptor's number. */
   int fd;
 };
+
+/* The dynamic loader changes its tables under a lock that a child may find held by a thread it does
+ * not have. Ours is taken around it, and by a fork: a child finds the tables whole. */
+static pthread_mutex_t loader_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void td_library_before_fork(void) { pthread_mutex_lock(&loader_lock); }
+
+void td_library_after_fork(void) { pthread_mutex_unlock(&loader_lock); }
+
+static void* load_code(const char* path, td_error* error) {
+  pthread_mutex_lock(&loader_lock);
+  void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (handle == NULL)
+    (void)td_fail(error, TD_ARTIFACT, "the system cannot load the machine code: %s", dlerror());
+  pthread_mutex_unlock(&loader_lock);
+  return handle;
+}
+
+static void unload_code(void* handle) {
+  pthread_mutex_lock(&loader_lock);
+  dlclose(handle);
+  pthread_mutex_unlock(&loader_lock);
+}
 
 static int32_t system_failed(td_error* error, const char* what) {
   return td_fail(error, TD_SYSTEM, "%s: %s", what, strerror(errno));
@@ -168,12 +192,11 @@ static int32_t check_private_file(int fd, size_t bytes, const char* sha256, td_e
 }
 
 static int32_t load(int fd, const char* path, td_library** library, td_error* error) {
-  void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (handle == NULL)
-    return td_fail(error, TD_ARTIFACT, "the system cannot load the machine code: %s", dlerror());
+  void* handle = load_code(path, error);
+  if (handle == NULL) return TD_ARTIFACT;
   td_library* loaded = malloc(sizeof *loaded);
   if (loaded == NULL) {
-    dlclose(handle);
+    unload_code(handle);
     return td_fail(error, TD_MEMORY, "not enough memory to load machine code");
   }
   *loaded = (td_library){handle, fd};
@@ -235,7 +258,9 @@ int32_t td_library_open(const char* path, td_library** library, td_error* error)
 }
 
 td_kernel td_library_kernel(const td_library* library, const char* name) {
+  pthread_mutex_lock(&loader_lock);
   void* address = dlsym(library->handle, name);
+  pthread_mutex_unlock(&loader_lock);
   td_kernel kernel;
   memcpy(&kernel, &address, sizeof kernel); /* ISO C has no conversion between the two */
   return kernel;
@@ -243,7 +268,7 @@ td_kernel td_library_kernel(const td_library* library, const char* name) {
 
 void td_library_close(td_library* library) {
   if (library == NULL) return;
-  dlclose(library->handle);
+  unload_code(library->handle);
   close(library->fd);
   free(library);
 }

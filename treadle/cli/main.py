@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 import traceback
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -142,43 +141,42 @@ def _prepare_streams() -> None:
 def _ended_by_signals() -> Iterator[None]:
     """Let SIGINT, SIGTERM and SIGHUP end the block by an exception, so that all is cleaned up.
 
-    The interpreter drops an exception raised inside a destructor: there the signal waits and
-    knocks again.
+    The interpreter drops an exception raised inside a destructor, a callback of a weak reference
+    or a callback from C, and tells sys.unraisablehook: the signal then knocks again.
     """
     pending: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
         if number != signal.SIGALRM:
             pending[:] = [number]
-        if _is_destructor(frame):
-            signal.setitimer(signal.ITIMER_REAL, _KNOCK_SECONDS)
-            return
-        if pending[0] == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + pending[0])
+        raise KeyboardInterrupt if pending[0] == signal.SIGINT else _Ended(128 + pending[0])
 
-    before = {}
+    def dropped(unraisable: sys.UnraisableHookArgs) -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt | _Ended):
+            signal.setitimer(signal.ITIMER_REAL, _KNOCK_SECONDS)
+        else:
+            hook_before(unraisable)
+
+    before, hook_before = {}, sys.unraisablehook
     if threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer"):
         usual = (signal.SIG_DFL, signal.default_int_handler)
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
         before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) in usual}
+        sys.unraisablehook = dropped
     for number in before:
         signal.signal(number, end)
     try:
         yield
     finally:
+        sys.unraisablehook = hook_before
+        if pending:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _is_destructor(frame: FrameType | None) -> bool:
-    """True inside a __del__ or a callback of the weakref module."""
-    while frame is not None:
-        code = frame.f_code
-        if code.co_name == "__del__" or code.co_filename == weakref.__file__:
-            return True
-        frame = frame.f_back
-    return False
+class _Ended(SystemExit):
+    """A signal ends the process."""
 
 
 def _nobody_reads() -> int:
