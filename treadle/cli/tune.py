@@ -15,10 +15,11 @@ from treadle.build.compile import fused_model
 from treadle.cli.arguments import add_compile_options, add_model, add_threads, count, duration
 from treadle.cli.models import check_readable, given_shapes
 from treadle.cli.operators import load_operators
+from treadle.cli.roofline import Limits, measured_limits
 from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row
 from treadle.cli.tune_report import write_report
-from treadle.cli.tune_view import View, best_text, live_view, time_text
+from treadle.cli.tune_view import View, best_text, live_view, of_roofline, share_of, time_text
 from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.settings import use
@@ -162,7 +163,8 @@ def _options(arguments: argparse.Namespace, threads: int) -> TuneOptions:
 
 def _tune(arguments: argparse.Namespace, threads: int) -> int:
     options = _options(arguments, threads)
-    with live_view(options) as view:
+    limits = _limits(arguments, threads)
+    with live_view(options, limits) as view:
         try:
             result = tune_model(
                 arguments.model,
@@ -177,12 +179,18 @@ def _tune(arguments: argparse.Namespace, threads: int) -> int:
             _print_interrupted(view, arguments.output)
             return _INTERRUPTED
     if arguments.html is not None:
-        write_report(result, arguments.html, str(arguments.model))
+        write_report(result, arguments.html, str(arguments.model), limits)
     if arguments.json:
-        print(json.dumps(_figures(result), indent=2))
+        print(json.dumps(_figures(result, limits), indent=2))
     else:
         _print_result(result, arguments)
     return _FAILED if any(s.failed for s in result.tuner.states) else 0
+
+
+def _limits(arguments: argparse.Namespace, threads: int) -> Limits | None:
+    """Measure the machine's limits, two seconds, where something shows the roofline."""
+    is_shown = arguments.json or arguments.html is not None or sys.stderr.isatty()
+    return measured_limits(threads) if is_shown else None
 
 
 # ---- printing ------------------------------------------------------------------------------------
@@ -262,8 +270,9 @@ def _print_failures(tuner: Tuner) -> None:
                 shown += 1
 
 
-def _figures(result: TuneResult) -> dict[str, object]:
+def _figures(result: TuneResult, limits: Limits | None) -> dict[str, object]:
     tuner, both = result.tuner, result.comparison
+    total = tuner.now
     return {
         "trials": tuner.trials,
         "seconds": tuner.elapsed,
@@ -272,13 +281,17 @@ def _figures(result: TuneResult) -> dict[str, object]:
         "after": None if both is None else both.after,
         "reverted": list(result.reverted),
         "notes": tuner.notes,
+        "machine": None if limits is None else limits.to_json(),
         "tasks": [
             {
                 "kernel": s.task.name,
                 "uses": s.task.uses,
+                "share": share_of(s, total),
+                "state": s.status,
                 "trials": len(s.trials),
                 "default": s.default,
                 "best": None if s.seconds == inf else s.seconds,
+                "of_roofline": of_roofline(s, limits),
                 "config": None if s.decided is None else s.decided.choice.to_json(),
                 "failures": dict(s.failures),
             }
