@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from treadle.build.compile import fused_model
-from treadle.cli.arguments import add_compile_options, add_model, add_threads, count, duration
+from treadle.build.record_database import shown, shown_within
+from treadle.cli.arguments import (
+    add_compile_options,
+    add_model,
+    add_threads,
+    count,
+    duration,
+    record_place,
+)
 from treadle.cli.models import check_readable, given_shapes
 from treadle.cli.operators import load_operators
 from treadle.cli.roofline import Limits, measured_limits
@@ -43,10 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=record_place,
         metavar="FILE",
         help="the records, JSON lines that compile, run and bench take as --records; of a file "
-        "that is there nothing is tried again",
+        "that is there nothing is tried again. Or the URL of a database, which many may share",
     )
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument(
@@ -121,7 +129,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.records is not None:
         raise UsageError(
             "--records is for compiling; tuning goes on from the records in --output",
-            hint=f"copy {arguments.records} and name the copy with -o",
+            hint=f"copy {shown(arguments.records)} and name the copy with -o",
         )
     if arguments.output is None:
         raise UsageError(
@@ -218,14 +226,14 @@ def _print_tasks(tasks: Tasks) -> int:
     return 0
 
 
-def _print_interrupted(view: View, output: Path) -> None:
+def _print_interrupted(view: View, output: Path | str) -> None:
     """Say where a run stands that was interrupted, and how to go on."""
     out = console()
     tuner = view.tuner
     if tuner is not None:
         print_row(out, "stopped", f"after {count_text(tuner.trials, 'trial')}, {best_text(tuner)}")
-    words = [shlex.quote(word) for word in sys.argv[1:]]
-    print_row(out, "records", str(output))
+    words = [shlex.quote(shown_within(word)) for word in sys.argv[1:]]
+    print_row(out, "records", shown(output))
     print_row(out, "go on", f"treadle {' '.join(words)}")
 
 
@@ -250,8 +258,9 @@ def _print_result(result: TuneResult, arguments: argparse.Namespace) -> None:
         gain = 1 / both.share
         times = f"{time_text(both.before)} -> {time_text(both.after)}"
         print_row(out, "model", f"{times}, {gain:.2f} times as fast (both run in turns)")
-    print_row(out, "records", str(arguments.output))
-    print_row(out, "use", f"treadle compile {arguments.model} --records {arguments.output}")
+    place = shown(arguments.output)
+    print_row(out, "records", place)
+    print_row(out, "use", f"treadle compile {arguments.model} --records {place}")
 
 
 def _print_failures(tuner: Tuner) -> None:

@@ -28,7 +28,7 @@ from treadle.te.knobs import DEFAULTS
 from treadle.tune.allocate import Progress, next_task
 from treadle.tune.builder import Builders, Built
 from treadle.tune.cost_model import make_model
-from treadle.tune.record_file import RecordFile
+from treadle.tune.record_store import RecordStore
 from treadle.tune.runner import Measured, MeasureOptions, Runner
 from treadle.tune.search import make_search
 from treadle.tune.space import SearchSpace
@@ -96,7 +96,7 @@ class Tuner:
     def __init__(
         self,
         tasks: Sequence[Task],
-        records: RecordFile,
+        records: RecordStore,
         options: TuneOptions,
         on_change: OnChange | None = None,
         spaces: Callable[[Task], Sequence[SearchSpace[Any]]] | None = None,
