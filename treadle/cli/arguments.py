@@ -115,7 +115,7 @@ _OF_COMPILING = {
     "winograd": "--no-winograd",
     "unchecked": "--unchecked",
     "operators": "--operators",
-    "records": "--records",
+    "records": "--tuning-records",
 }
 """Options that say how a network is compiled, by the attribute they set."""
 
@@ -172,7 +172,8 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="a Python file that registers operators of your own, run first (may be repeated)",
     )
     parser.add_argument(
-        "--records",
+        "--tuning-records",
+        dest="records",
         type=Path,
         metavar="FILE",
         help="configurations of the schedules of kernels, as JSON lines (default: every schedule "

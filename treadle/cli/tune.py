@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="the records, JSON lines that compile, run and bench take as --records; of a file "
-        "that is there nothing is tried again",
+        help="the records, JSON lines that compile, run and bench take as --tuning-records; of a "
+        "file that is there nothing is tried again",
     )
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument(
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.records is not None:
         raise UsageError(
-            "--records is for compiling; tuning goes on from the records in --output",
+            "--tuning-records is for compiling; tuning goes on from the records in --output",
             hint=f"copy {arguments.records} and name the copy with -o",
         )
     if arguments.output is None:
@@ -243,7 +243,7 @@ def _print_result(result: TuneResult, arguments: argparse.Namespace) -> None:
         times = f"{time_text(both.before)} -> {time_text(both.after)}"
         print_row(out, "model", f"{times}, {gain:.2f} times as fast (both run in turns)")
     print_row(out, "records", str(arguments.output))
-    print_row(out, "use", f"treadle compile {arguments.model} --records {arguments.output}")
+    print_row(out, "use", f"treadle compile {arguments.model} --tuning-records {arguments.output}")
 
 
 def _print_failures(tuner: Tuner) -> None:
