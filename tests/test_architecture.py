@@ -41,7 +41,10 @@ LAYERS = (
 
 LEVEL = {name: level for level, line in enumerate(LAYERS) for name in line}
 
-HEAVY = {"onnx", "onnxruntime", "scipy", "sklearn", "tensorflow", "torch", "xgboost"}
+HEAVY = {
+    "dask", "distributed", "onnx", "onnxruntime", "scipy", "sklearn", "sqlalchemy", "tensorflow",
+    "torch", "xgboost",
+}  # fmt: skip
 """Packages that `import treadle` must not import: they are imported when they are needed."""
 
 REEXPORTS = {"lowered", "ops", "te"}

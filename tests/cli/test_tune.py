@@ -58,13 +58,18 @@ def test_tuning_writes_records_that_compile_takes(
     out = capsys.readouterr().out
     assert "12 in " in out
     assert f"treadle compile {model} --tuning-records {records}" in out
-    assert "<svg" in report.read_text()
+    text = report.read_text()
+    assert "<svg" in text
+    assert "<th>roofline %</th>" in text
     kept = Records.read(records)
     assert sum(r.is_trial for r in kept) == 12
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["trials"] == 12  # nothing is tried again
     assert [t["uses"] for t in found["tasks"]] == [1] * len(found["tasks"])
+    assert sum(t["share"] for t in found["tasks"]) == pytest.approx(1.0)
+    assert all(t["of_roofline"] > 0 for t in found["tasks"])
+    assert found["machine"]["gflops"] > 0
     target = ["--target", next(iter(kept)).target]
     output = ["-o", str(tmp_path / "net.tar")]
     assert main(["compile", str(model), "--tuning-records", str(records), *output, *target]) == 0

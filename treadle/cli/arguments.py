@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
+from treadle.build.record_database import is_url, shown_within
 from treadle.errors import UsageError
 from treadle.settings import MOST_THREADS
 
@@ -34,7 +35,7 @@ class Parser(argparse.ArgumentParser):
 
     def unknown(self, words: list[str]) -> NoReturn:
         """Complain about words no option or argument takes."""
-        print(f"error: unknown argument: {' '.join(words)}", file=sys.stderr)
+        print(f"error: unknown argument: {' '.join(map(shown_within, words))}", file=sys.stderr)
         options = [o for action in self._actions for o in action.option_strings]
         self.suggest(words[0].partition("=")[0], options)
         print(f"  hint  {self.prog} --help", file=sys.stderr)
@@ -95,6 +96,11 @@ def duration(text: str) -> float:
     if not 0 < seconds < _LONGEST:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds above 0")
     return seconds
+
+
+def record_place(text: str) -> Path | str:
+    """Read where records are, a file or the URL of a database (an argparse type)."""
+    return text if is_url(text) else Path(text)
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -174,10 +180,10 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tuning-records",
         dest="records",
-        type=Path,
+        type=record_place,
         metavar="FILE",
-        help="configurations of the schedules of kernels, as JSON lines (default: every schedule "
-        "as its cost model says)",
+        help="configurations of the schedules of kernels: a file of JSON lines, or the URL of a "
+        "database (default: every schedule as its cost model says)",
     )
     parser.add_argument(
         "--dynamic",
