@@ -315,6 +315,7 @@ def test_compare_finds_differences() -> None:
         ("--opt-level", "3"),
         ("--dynamic",),
         ("--no-winograd",),
+        ("--weight-growth", "0.5"),
         ("--unchecked",),
         ("--operators", "mine.py"),
     ],

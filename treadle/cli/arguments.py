@@ -8,6 +8,7 @@ import difflib
 import re
 import sys
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 from typing import NoReturn
 
@@ -103,6 +104,16 @@ def record_place(text: str) -> Path | str:
     return text if is_url(text) else Path(text)
 
 
+def _share(text: str) -> float:
+    try:
+        part = float(text)
+    except ValueError:
+        part = -1.0
+    if not 0 <= part < inf:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from 0")
+    return part
+
+
 def add_inputs(parser: argparse.ArgumentParser) -> None:
     """Add the option that names a file of inputs."""
     parser.add_argument(
@@ -119,6 +130,7 @@ _OF_COMPILING = {
     "opt_level": "--opt-level",
     "dynamic": "--dynamic",
     "winograd": "--no-winograd",
+    "weight_growth": "--weight-growth",
     "unchecked": "--unchecked",
     "operators": "--operators",
     "records": "--tuning-records",
@@ -198,6 +210,13 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="run no 3x3 convolution by Winograd's filtering and no product by Strassen's "
         "algorithm: slower, smaller weights, rounding errors of 1e-7",
+    )
+    parser.add_argument(
+        "--weight-growth",
+        type=_share,
+        metavar="PART",
+        help="by which part of themselves weights may grow for these algorithms where less time is "
+        "saved than memory added, such as 1 for all of them (default: 0.1); 0: not at all",
     )
     parser.add_argument(
         "--unchecked",

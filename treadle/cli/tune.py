@@ -144,6 +144,7 @@ def _compiling(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {
         "shapes": given_shapes(arguments),
         "winograd": arguments.winograd,
+        "weight_growth": arguments.weight_growth,
         "unchecked": arguments.unchecked,
         "dynamic": arguments.dynamic,
     }
