@@ -18,9 +18,7 @@ import numpy as np
 
 from treadle.build.agreement import agreement
 from treadle.build.kernel import ObjectCode
-from treadle.build.signatures import signature_of_function
 from treadle.errors import TreadleError
-from treadle.graph import interpret
 from treadle.runtime.array import NDArray, array
 from treadle.runtime.module import LoadedKernel
 from treadle.settings import use
@@ -230,22 +228,20 @@ def _answer(
 
 
 def _load(task: Task, code: bytes, workspace: object) -> LoadedKernel:
-    signature = signature_of_function(task.name, task.function, workspace)
+    signature = task.signature(workspace)
     loaded = backend_of(task.target).load([code])
     return LoadedKernel(signature, loaded.address(task.name), loaded)
 
 
 def _prepare(task: Task, options: MeasureOptions) -> _Prepared:
-    signature = signature_of_function(task.name, task.function, 0)
+    signature = task.signature(0)
     arguments = LoadedKernel(signature, 0, None).random_arguments(seed=1)
     for place, value in task.constants.items():
         np.copyto(np.asarray(arguments[place]), value)
     outputs = [k for k, p in enumerate(signature.params) if p.is_output]
-    inputs = [np.asarray(a) for k, a in enumerate(arguments) if k not in outputs]
-    with np.errstate(all="ignore"):
-        results = interpret.evaluate(task.function, inputs)
+    expected = task.reference(arguments)
     rotation = _rotation(task, arguments) if options.cold_weights and not options.flush else []
-    return _Prepared(arguments, outputs, interpret.leaves(results), rotation)
+    return _Prepared(arguments, outputs, expected, rotation)
 
 
 def _rotation(task: Task, arguments: Sequence[NDArray]) -> list[list[NDArray]]:
