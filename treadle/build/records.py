@@ -126,6 +126,17 @@ class Records:
             self._decided.pop(record.key, None)
             self._decided[record.key] = record
 
+    def over(self, other: Records) -> Records:
+        """Return these records with those of others on what these say nothing of."""
+        found = Records()
+        known = {*self.kernels()}
+        for record in other:
+            if record.key not in known:
+                found.add(record)
+        for record in self:
+            found.add(record)
+        return found
+
     def put(self, kernel: str, target: Target, choice: Choice) -> None:
         """Decide what a kernel, by its name, is made by."""
         self.add(Record(kernel, str(target), choice))
