@@ -117,10 +117,10 @@ def compile_model(
     leaves out the check that indices that are data (`Gather`, `ScatterND`, ...) are inside of what
     they index: then those outside take the nearest element, or write nothing. `records`, or the
     file of that name, say how the schedules of some kernels are configured and how some calls are
-    computed; what does not fit any more is a note. Where they say nothing, those that a block around
-    the call applies count (`build.record_context.applied`). `methods` names how some convolutions and
-    products are computed, by the text of the call (`treadle explain --json` has both), before what
-    records say; of the others the estimates decide.
+    computed; what does not fit any more is a note. Where they say nothing, the records that a block
+    around the call applies count (`build.record_context.applied`). `methods` names how some
+    convolutions and products are computed, by the text of the call (`treadle explain --json` has
+    both), before what records say; of the others the estimates decide.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.

@@ -166,7 +166,7 @@ def _answer(tasks: Sequence[Task], request: bytes) -> bytes:
     code, workspace, error = b"", None, ""
     try:
         task = tasks[data["task"]]
-        made = task.candidate(choice_from_json(data)).object_code()
+        made = task.built(choice_from_json(data))
         code, workspace = made.code, made.workspace
     except TreadleError as e:
         error = f"{e.problem}" + (f" (at {e.at})" if e.at else "")

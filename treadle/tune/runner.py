@@ -22,7 +22,6 @@ from treadle.errors import TreadleError
 from treadle.runtime.array import NDArray, array
 from treadle.runtime.module import LoadedKernel
 from treadle.settings import use
-from treadle.target.backend import backend_of
 from treadle.tune.process import Child, ChildDied, Serve, packed, unpacked
 from treadle.tune.task import Task
 
@@ -216,7 +215,7 @@ def _answer(
         ready = prepared[number]
         if data["do"] == "race":
             return {"rows": _race(task, ready, data, code, options)}
-        kernel = _load(task, code, data["workspace"])
+        kernel = task.loaded(code, data["workspace"])
         if error := _check(kernel, ready):
             return {"seconds": [], "error": error}
         seconds = _time(kernel, ready, options, float(data["best"]))
@@ -225,12 +224,6 @@ def _answer(
         return {"seconds": [], "error": e.problem}
     except Exception as e:  # a candidate must not end the runner by an exception
         return {"seconds": [], "error": f"{type(e).__name__}: {e}"[:500]}
-
-
-def _load(task: Task, code: bytes, workspace: object) -> LoadedKernel:
-    signature = task.signature(workspace)
-    loaded = backend_of(task.target).load([code])
-    return LoadedKernel(signature, loaded.address(task.name), loaded)
 
 
 def _prepare(task: Task, options: MeasureOptions) -> _Prepared:
@@ -326,7 +319,7 @@ def _race(
     kernels: list[LoadedKernel] = []
     start = 0
     for size, workspace in zip(data["sizes"], data["workspaces"], strict=True):
-        kernels.append(_load(task, code[start : start + size], workspace))
+        kernels.append(task.loaded(code[start : start + size], workspace))
         start += size
     rows = [Measured(error=_check(k, ready)) for k in kernels]
     figures: list[list[float]] = [[] for _ in kernels]

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
 from treadle.build.compile import Fused
 from treadle.build.cost import group_cost
-from treadle.build.kernel import Kernel, Scheduled, Template
+from treadle.build.kernel import Kernel, ObjectCode, Scheduled, Template
 from treadle.build.signatures import signature_of_function, signature_of_loops
 from treadle.cost.memory import memory_bytes_per_cycle
 from treadle.dtype import itemsize
@@ -21,10 +23,19 @@ from treadle.expr.nodes import int_value
 from treadle.graph import interpret
 from treadle.graph.nodes import Call, Constant, Function
 from treadle.loop.nodes import Buffer
+from treadle.runtime import native
 from treadle.runtime.array import NDArray, array
+from treadle.runtime.module import LoadedKernel
 from treadle.runtime.signature import Signature
+from treadle.target.backend import backend_of
 from treadle.target.base import Target
 from treadle.te.choice import Choice
+
+Code = bytes
+
+
+Link = Callable[[str, list[str]], object]
+"""link(library, objects): links object files into a shared library, all given by their paths."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +48,8 @@ class Task:
     call (`saves` where it multiplies less than the direct algorithm that flops count), `cycles` the
     least the machine needs for it: its roofline. `constants` are the weights that one of the calls
     has, by the place of the argument: what is packed or transformed ahead of time has parts that a
-    kernel may count on.
+    kernel may count on. `link`, where there is one, makes the library that is measured of the
+    object code that was built.
     """
 
     kernel: Kernel
@@ -47,6 +59,7 @@ class Task:
     cycles: float
     saves: bool = False
     constants: Mapping[int, np.ndarray] = field(default_factory=dict)
+    link: Link | None = None
 
     @property
     def name(self) -> str:
@@ -71,6 +84,35 @@ class Task:
     def candidate(self, choice: Choice) -> Kernel:
         """Return a kernel that computes the same, made by a choice; no code is made."""
         return Kernel(self.kernel.work, self.target, choice)
+
+    def built(self, choice: Choice) -> ObjectCode:
+        """Return the code of a candidate: object code, or what `link` makes of it.
+
+        Raises: UsageError where that makes no library; else as `Kernel.object_code`, and what the
+            user's `link` raises.
+        """
+        made = self.candidate(choice).object_code()
+        if self.link is None:
+            return made
+        with tempfile.TemporaryDirectory(prefix="treadle-link-") as folder:
+            source, library = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
+            source.write_bytes(made.code)
+            self.link(str(library), [str(source)])
+            if not library.is_file():
+                raise UsageError(
+                    "the function that links candidates has written no library",
+                    hint="it is called with the path to write and a list of object files",
+                )
+            return ObjectCode(library.read_bytes(), made.workspace)
+
+    def loaded(self, code: Code, workspace: object) -> LoadedKernel:
+        """Return what `built` made as a kernel in memory, ready to be called."""
+        signature = self.signature(workspace)
+        if self.link is not None:
+            library = native.Library(code)
+            return LoadedKernel(signature, library.kernel(self.name), library)
+        loaded = backend_of(self.target).load([code])
+        return LoadedKernel(signature, loaded.address(self.name), loaded)
 
     def signature(self, workspace: object) -> Signature:
         """Return what its kernels take; `workspace` is what one needs as scratch memory."""
