@@ -21,6 +21,7 @@ PACKAGE = ROOT / "treadle"
 
 LAYERS = (
     ("cli", "integrations"),
+    ("auto_scheduler", "autotvm"),
     ("tune",),
     ("build",),
     ("frontend",),
@@ -47,9 +48,9 @@ HEAVY = {
 }  # fmt: skip
 """Packages that `import treadle` must not import: they are imported when they are needed."""
 
-REEXPORTS = {"lowered", "ops", "te"}
-"""Sub-packages whose __init__ collects names: the operators, those that only passes make, and the
-language users write."""
+REEXPORTS = {"auto_scheduler", "autotvm", "lowered", "ops", "te"}
+"""Sub-packages whose __init__ collects names: the operators, those that only passes make, and what
+users write: the language, and tuning in other projects' words."""
 
 BANNED_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}
 BANNED_CALLS = {"eval", "exec", "__import__"}

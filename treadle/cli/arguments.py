@@ -161,6 +161,18 @@ def add_model(parser: argparse.ArgumentParser, help_text: str) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help=help_text)
 
 
+def add_operators(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names files with operators, and templates, of the user."""
+    parser.add_argument(
+        "--operators",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file that registers operators of your own, run first (may be repeated)",
+    )
+
+
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how an ONNX model is compiled."""
     parser.add_argument(
@@ -181,14 +193,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="0: every operator is a kernel of its own, to find faults; 1 to 4: everything "
         "(default: 3)",
     )
-    parser.add_argument(
-        "--operators",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a Python file that registers operators of your own, run first (may be repeated)",
-    )
+    add_operators(parser)
     parser.add_argument(
         "--tuning-records",
         dest="records",
