@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=record_place,
         metavar="FILE",
-        help="the records, JSON lines that compile, run and bench take as --records; of a file "
-        "that is there nothing is tried again. Or the URL of a database, which many may share",
+        help="the records, JSON lines that compile, run and bench take as --tuning-records; of a "
+        "file that is there nothing is tried again. Or the URL of a database, which many may share",
     )
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument(
@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.records is not None:
         raise UsageError(
-            "--records is for compiling; tuning goes on from the records in --output",
+            "--tuning-records is for compiling; tuning goes on from the records in --output",
             hint=f"copy {shown(arguments.records)} and name the copy with -o",
         )
     if arguments.output is None:
@@ -151,6 +151,7 @@ def _compiling(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {
         "shapes": given_shapes(arguments),
         "winograd": arguments.winograd,
+        "weight_growth": arguments.weight_growth,
         "unchecked": arguments.unchecked,
         "dynamic": arguments.dynamic,
     }
@@ -268,7 +269,7 @@ def _print_result(result: TuneResult, arguments: argparse.Namespace) -> None:
         print_row(out, "model", f"{times}, {gain:.2f} times as fast (both run in turns)")
     place = shown(arguments.output)
     print_row(out, "records", place)
-    print_row(out, "use", f"treadle compile {arguments.model} --records {place}")
+    print_row(out, "use", f"treadle compile {arguments.model} --tuning-records {place}")
 
 
 def _print_failures(tuner: Tuner) -> None:

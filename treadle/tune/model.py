@@ -14,6 +14,7 @@ import numpy as np
 from treadle.build.compile import Fused, compile_model, fused_model
 from treadle.build.executable import Executable
 from treadle.build.method_records import MethodRecord
+from treadle.build.record_context import applied
 from treadle.build.record_database import is_url
 from treadle.build.records import Record, Records
 from treadle.errors import UsageError
@@ -198,7 +199,8 @@ def _settled(
 def _compiled(fused: Fused, records: Records, compiling: Mapping[str, Any]) -> Executable:
     read = ("target", "shapes", "dynamic", "report")  # fused.module has been read
     options = {name: value for name, value in compiling.items() if name not in read}
-    return compile_model(fused.module, target=fused.target, records=records, **options)
+    with applied(None):  # what is compared is what was tuned here
+        return compile_model(fused.module, target=fused.target, records=records, **options)
 
 
 def _inputs(model: Executable) -> dict[str, NDArray]:

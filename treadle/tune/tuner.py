@@ -27,7 +27,7 @@ from treadle.tune.cost_model import make_model
 from treadle.tune.executor import Executor, LocalExecutor, Outcome, Workers, WorkOptions
 from treadle.tune.record_store import RecordStore
 from treadle.tune.runner import Measured, MeasureOptions
-from treadle.tune.search import make_search
+from treadle.tune.search import Search, make_search
 from treadle.tune.space import SearchSpace
 from treadle.tune.spaces import spaces_of
 from treadle.tune.state import Arm, TaskState, total_seconds
@@ -84,6 +84,9 @@ class _Trial:
 OnChange = Callable[["Tuner"], None]
 """Called after every trial, and about once a second."""
 
+Searches = Callable[[Task, SearchSpace[Any]], Search[Any]]
+"""Makes the search through a space of a task."""
+
 
 class Tuner:
     """Tunes tasks into a file of records; `run` until the budget is spent, then `decide`.
@@ -100,10 +103,10 @@ class Tuner:
         on_change: OnChange | None = None,
         spaces: Callable[[Task], Sequence[SearchSpace[Any]]] | None = None,
         executor: Executor | None = None,
+        searches: Searches | None = None,
     ) -> None:
-        """`spaces` gives those of a task (default: as the options say).
-
-        `executor` is where candidates are built and measured (default: here).
+        """`spaces` gives those of a task, `searches` what goes through one (default: as the options
+        say). `executor` is where candidates are built and measured (default: here).
         """
         self.options = options
         self.records = records
@@ -116,6 +119,7 @@ class Tuner:
         """Seconds since the start, trials, time of the model: where the best changed."""
         self._on_change = on_change
         self._spaces = spaces or (lambda task: spaces_of(task, options.space))
+        self._searches = searches or self._search
         self._compiler = (compiler_digest() or "")[:16]
         self._random = np.random.default_rng(options.seed)
         self._waiting: deque[_Trial] = deque()
@@ -162,13 +166,16 @@ class Tuner:
         """Return the spaces of a task, made when it is first tried."""
         if not state.arms:
             for space in self._spaces(state.task):
-                model, note = make_model(self.options.model)
-                if note is not None and note not in self.notes:
-                    self.notes.append(note)
-                search = make_search(self.options.search, space, self._random, model)
-                state.arms.append(Arm(space, search))
+                state.arms.append(Arm(space, self._searches(state.task, space)))
             self._preload(state)
         return state.arms
+
+    def _search(self, task: Task, space: SearchSpace[Any]) -> Search[Any]:
+        """Return the search that the options say."""
+        model, note = make_model(self.options.model)
+        if note is not None and note not in self.notes:
+            self.notes.append(note)
+        return make_search(self.options.search, space, self._random, model)
 
     def _resume(self) -> None:
         """Take the trials in the records that were measured as this run measures.
