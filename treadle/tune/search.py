@@ -54,6 +54,10 @@ class Search(Generic[Candidate]):
         self._start: list[Candidate] | None = None
         self._all: Iterator[Candidate] | None = None
 
+    def draw_from(self, random: np.random.Generator) -> None:
+        """Take random numbers from another generator from now on."""
+        self._history.random = random
+
     def propose(self, count: int) -> list[Candidate]:
         """Return `count` candidates to measure, none of them twice in the life of the search.
 

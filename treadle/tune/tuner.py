@@ -8,6 +8,7 @@ is killed loses the trials in flight, and the same command goes on after the oth
 from __future__ import annotations
 
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -303,6 +304,16 @@ class Tuner:
         patience, best = self.options.early_stopping, state.progress.best
         return patience is not None and len(best) > patience and best[-1] >= best[-1 - patience]
 
+    def _random_of(self, state: TaskState, arm: Arm) -> np.random.Generator:
+        """Return the random numbers of the next proposals for a task.
+
+        They follow from the seed, the task and how much of it has been tried: so a run that was
+        interrupted draws what another one with the same records and the same seed draws.
+        """
+        words = f"{state.task.name} {state.task.target} {arm.space.kind}".encode()
+        tried = len(state.trials) + state.progress.queued
+        return np.random.default_rng([self.options.seed, zlib.crc32(words), tried])
+
     def _propose_of(self, state: TaskState, count: int) -> None:
         arms = self._arms(state)
         self._suggest(state)
@@ -310,6 +321,7 @@ class Tuner:
         for _ in range(len(arms)):
             arm = arms[state.next_arm % len(arms)]
             state.next_arm += 1
+            arm.search.draw_from(self._random_of(state, arm))
             while not self._waiting and invalid < _MOST_INVALID:
                 found = arm.search.propose(count)
                 if not found:
