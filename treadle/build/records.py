@@ -21,10 +21,11 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from treadle.build import record_database
 from treadle.build.json_lines import LONGEST_LINE, lines_of, value_of
 from treadle.build.method_records import VERSION, MethodRecord, method_record, names_a_method
 from treadle.errors import ConfigError, ScheduleError, UsageError
@@ -107,7 +108,7 @@ class Records:
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> Records:
-        """Return the records of a file.
+        """Return the records of a file, or of the database that a URL names.
 
         Raises:
             UsageError: it cannot be read.
@@ -209,9 +210,21 @@ def read_lines(path: str | os.PathLike[str], start: int = 0, first: int = 1) -> 
     return (record for record in found if isinstance(record, Record))
 
 
+def parsed_rows(rows: Iterable[record_database.Row], name: str) -> list[Record | MethodRecord]:
+    """Return the records of the rows of a database, which is called `name`.
+
+    Raises: ConfigError naming the row that is no record.
+    """
+    return [_parsed(line, f"{name}, row {number}") for number, line in rows]
+
+
 def _read(
     path: str | os.PathLike[str], start: int = 0, first: int = 1
 ) -> Iterator[Record | MethodRecord]:
+    if record_database.is_url(path):
+        database = record_database.RecordDatabase.open(os.fspath(path))
+        yield from parsed_rows(database.rows(), database.name)
+        return
     try:
         with open(path, "rb") as file:
             file.seek(start)
