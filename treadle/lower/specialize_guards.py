@@ -51,7 +51,7 @@ class _Guards:
         if not guards:
             return loop
         inner = _inner_ranges(loop.body)
-        if loop.kind == "parallel":
+        if loop.kind == "parallel" or (loop.kind == "serial" and int_value(loop.extent) is None):
             return self._ask_once(loop, guards, inner, around)
         if loop.kind == "serial":
             parts = cut_loop(loop, _cuts(loop, guards, inner), self.sizes, around)

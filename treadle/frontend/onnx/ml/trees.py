@@ -239,7 +239,7 @@ class _Tables:
 
     A node's children stand side by side, that for yes first, so that a step knows both words of a
     place as soon as it knows the place, and all it waits for next is the feature. Every edge of the
-    trees has a place of its own, every root has one: a node that two edges lead to stands twice. The
+    trees has a place of its own, so has every root: a node that two edges lead to stands twice. The
     first word is where the node's children begin, its feature, its flags; the second is its split.
     The children of a leaf are the leaf itself. A place is the number of its first word.
     """
