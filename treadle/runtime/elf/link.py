@@ -155,6 +155,11 @@ def link_objects(objects: Sequence[bytes], machine: int | None = None) -> bytes:
     symbol that none defines; and for machines other than those of MACHINE_NAMES.
     """
     files = [read_object(data, f"object {number}") for number, data in enumerate(objects)]
+    return link_files(files, machine)
+
+
+def link_files(files: Sequence[ObjectFile], machine: int | None = None) -> bytes:
+    """Do what `link_objects` does with files that are read already."""
     for file in files:
         machine = file.machine if machine is None else machine
         if file.machine not in PAGE_BYTES:

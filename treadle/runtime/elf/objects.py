@@ -51,7 +51,7 @@ class Section:
     """Bytes to load, at a multiple of `align`, with what must be filled in."""
 
     name: str
-    data: bytes
+    data: bytes | memoryview
     align: int
     part: Part
     relocations: list[Relocation] = field(default_factory=list)
