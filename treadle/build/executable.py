@@ -259,7 +259,8 @@ class Executable(Runnable):
         is kept (default: a temporary folder).
 
         Raises:
-            UsageError: there are `addons` or options, and no `fcompile`. ToolchainError: see `save`.
+            UsageError: there are `addons` or options, and no `fcompile`.
+            ToolchainError: see `save`.
         """
         from treadle.build.library import export_library
 

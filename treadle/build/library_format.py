@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from treadle import dtype as dt
 from treadle.build.artifact import add_member, add_params
 from treadle.build.c_source import kernels_source
-from treadle import dtype as dt
 from treadle.build.plan_json import graph_json
 from treadle.files import replacing
 from treadle.runtime.elf.combine import combined, write_relocatable

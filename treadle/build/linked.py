@@ -82,7 +82,7 @@ def lent_bytes(exe: Executable) -> int:
 
 def raw_bytes(value: np.ndarray) -> memoryview:
     """Return the bytes of an array, where they are if it has no gaps."""
-    return memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8)).cast("B")
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data.cast("B")
 
 
 def linked_object(exe: Executable, model: LinkedModel, *exported: str) -> ObjectFile:
@@ -106,8 +106,10 @@ def linked_object(exe: Executable, model: LinkedModel, *exported: str) -> Object
     head = (FORMAT, len(model.kernels), len(model.constants), 0)
     row = _MODEL.pack(*head, 0, len(model.plan), 0, 0, model.arena_bytes)
     pointers = {_PLAN_AT: "plan", _KERNELS_AT: "kernels", _CONSTANTS_AT: "constants"}
-    data.add_table(TABLE, row, {at: (f"treadle.{name}", 0) for at, name in pointers.items()})
-    data.add_function(model.entry, TABLE)
+    places = {at: (f"treadle.{name}", 0) for at, name in pointers.items()}
+    data.add_table("treadle.model", row, places)
+    data.add_alias(TABLE, "treadle.model")
+    data.add_function(model.entry, "treadle.model")
     return combined([*files, data.finish()], {model.entry, *exported})
 
 

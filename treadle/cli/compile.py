@@ -16,7 +16,12 @@ from treadle.build.executable import Executable
 from treadle.build.formats import FORMATS, check_format, format_of
 from treadle.build.kernel import Kernel
 from treadle.build.weights import added_weight_bytes
-from treadle.cli.arguments import add_compile_options, add_model
+from treadle.cli.arguments import (
+    add_compile_options,
+    add_cross_compiler,
+    add_model,
+    cross_compiler,
+)
 from treadle.cli.compare import compare_outputs
 from treadle.cli.inputs import chosen_shapes, filled_inputs, shapes_text
 from treadle.cli.models import DEFAULT_TARGET, check_readable, compile_file
@@ -79,18 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "c: C source, each with a header, to be linked into a program; mlf: a tar in the Model "
         "Library Format (default: what the suffix of FILE says, else tar)",
     )
-    parser.add_argument(
-        "--cross-compiler",
-        "--linker",
-        dest="linker",
-        metavar="COMMAND",
-        help="the C compiler or linker to link with; with a target of kind c, it also compiles "
+    add_cross_compiler(
+        parser,
+        "the C compiler or linker to link with; with a target of kind c, it also compiles "
         "(default: Treadle links itself)",
-    )
-    parser.add_argument(
-        "--cross-compiler-options",
-        metavar="OPTIONS",
-        help='options for it, as one text: "--sysroot=/opt/board -shared"',
+        "--linker",
     )
     parser.add_argument(
         "--dump-code",
@@ -117,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     form = format_of(output, arguments.output_format)
     if arguments.target is None and form == "c":
         arguments.target = "c"
-    linker = _linker(arguments)
+    linker = cross_compiler(arguments)
     target = parse_target(DEFAULT_TARGET if arguments.target is None else arguments.target)
     check_format(form, target.kind)
     if form in ("tar", "so"):
@@ -240,31 +238,6 @@ def _write_code(kernels: Sequence[Kernel], text: Callable[[Kernel], str], path: 
         for kernel in kernels:
             file.write(f"{text(kernel).rstrip()}\n\n".encode())
             kernel.release()
-
-
-def _linker(arguments: argparse.Namespace) -> list[str] | None:
-    """Return the command to link with, with its options."""
-    command, options = arguments.linker, arguments.cross_compiler_options
-    if command is None:
-        if options is not None:
-            raise UsageError(
-                "--cross-compiler-options are given, and no compiler",
-                hint="name one with --cross-compiler",
-            )
-        return None
-    words = _words("--cross-compiler (--linker)", command)
-    if not words:
-        raise UsageError(
-            "--cross-compiler (--linker) is empty", hint="name a program, such as ld.lld or gcc"
-        )
-    return words + _words("--cross-compiler-options", options or "")
-
-
-def _words(option: str, text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"{option} {text!r} cannot be read: {error}") from None
 
 
 def _check_output(output: Path, model: Path) -> None:

@@ -40,7 +40,14 @@ def create_shared(
     out = Path(output).absolute()
     with tempfile.TemporaryDirectory(prefix=".treadle-", dir=out.parent) as folder:
         made = Path(folder) / out.name
-        words = ["-shared", "-fPIC", "-o", str(made), *map(os.fspath, files), *(options or ())]
+        words = [
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(made),
+            *(os.fspath(f) for f in files),
+            *(options or ()),
+        ]
         _run([*_command(cc), *words])
         if not made.is_file():
             raise ToolchainError(f"{_command(cc)[0]} writes no file", hint="check its options")

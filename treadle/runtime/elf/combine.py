@@ -80,6 +80,14 @@ class DataFile:
             section.relocations.append(Relocation(offset, kind, symbol, addend))
         self._define(name, section, _FUNCTION)
 
+    def add_alias(self, name: str, of: str) -> None:
+        """Define `name` as another name of data; code in the file is to use the first one.
+
+        A name that a shared object exports may be another library's in the end, and so code cannot
+        take its address directly.
+        """
+        self.symbols[self._number(name)] = replace(self.symbols[self.numbers[of]], name=name)
+
     def _number(self, name: str) -> int:
         if name not in self.numbers:
             self.numbers[name] = len(self.symbols)
