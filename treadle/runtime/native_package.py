@@ -25,7 +25,8 @@ SHARED, STATIC, HEADER = "libtreadle.so", "libtreadle.a", "treadle.h"
 
 _TIMEOUT_S = 300
 _JOBS = 2
-_SECTIONS = ("-ffunction-sections", "-fdata-sections")  # a linker leaves out what nobody calls
+_OPTIONS = ("-g0", "-ffunction-sections", "-fdata-sections")
+"""A linker leaves out sections that nobody calls into."""
 _TRIPLE = re.compile(r"(?P<triple>[A-Za-z0-9_]+(-[A-Za-z0-9_]+)+?)(\.(?P<glibc>\d+\.\d+))?")
 
 
@@ -127,7 +128,7 @@ def build_package(folder: Path, toolchain: Toolchain, flags: Iterable[str] = ())
     sources = find_sources()
     if sources is None:
         raise ToolchainError("the sources of the native runtime are not in this installation")
-    compile_command = [*toolchain.compiler, *FLAGS, *_SECTIONS, *flags]
+    compile_command = [*toolchain.compiler, *FLAGS, *_OPTIONS, *flags]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as name:
