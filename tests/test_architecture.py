@@ -43,9 +43,9 @@ LEVEL = {name: level for level, line in enumerate(LAYERS) for name in line}
 HEAVY = {"onnx", "onnxruntime", "scipy", "sklearn", "tensorflow", "torch", "xgboost"}
 """Packages that `import treadle` must not import: they are imported when they are needed."""
 
-REEXPORTS = {"lowered", "ops", "te"}
-"""Sub-packages whose __init__ collects names: the operators, those that only passes make, and the
-language users write."""
+REEXPORTS = {"lowered", "ops", "rpc", "te"}
+"""Sub-packages whose __init__ collects names: the operators, those that only passes make, the
+language users write, and what connects to devices."""
 
 BANNED_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}
 BANNED_CALLS = {"eval", "exec", "__import__"}

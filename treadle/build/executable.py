@@ -13,7 +13,6 @@ from typing import NoReturn
 from treadle.build.coverage import Coverage
 from treadle.build.kernel import Kernel
 from treadle.build.memory_plan import MemoryPlan
-from treadle.build.saved_kernels import load_kernels
 from treadle.files import check_writable, replacing
 from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
@@ -25,6 +24,7 @@ from treadle.runtime.executor import (
     aligned_constants,
     cannot_be_pickled,
 )
+from treadle.runtime.kernel_files import load_kernels
 from treadle.runtime.module import LoadedKernel
 from treadle.runtime.timing import BenchmarkResult
 from treadle.target.backend import backend_of
