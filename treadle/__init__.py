@@ -37,7 +37,7 @@ __all__ = [
     "ArtifactError", "ConfigError", "Device", "Executable", "InferenceSession", "InputError",
     "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray", "RpcError",
     "ScheduleError", "SessionOptions", "Target", "TargetError", "ToolchainError", "TreadleError",
-    "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "build", "compile", "cpu",
-    "empty", "from_dlpack", "load", "load_module", "lower", "parse_target", "rpc", "settings", "te",
-    "tune_model",
+    "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "build",
+    "compile", "cpu", "empty", "from_dlpack", "load", "load_module", "lower", "parse_target", "rpc",
+    "settings", "te", "tune_model",
 ]  # fmt: skip

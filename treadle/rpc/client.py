@@ -31,7 +31,8 @@ CALL_SECONDS = 600.0
 """How long one call may take where nothing else is said."""
 _GRACE_SECONDS = 5.0
 """How long a client waits beyond a limit: the server is to say that it has passed."""
-_WINDOW = 8
+_GOODBYE_SECONDS = 2.0
+_WINDOW = 24
 """Pieces that are on their way at once."""
 _GARBAGE = 256
 _GARBAGE_BYTES = 1 << 20
@@ -334,9 +335,19 @@ class Session:
         self.call("array.free", list(handles))
 
     def close(self) -> None:
-        """End the session: the device is free again."""
+        """End the session; when this returns, the device is free for the next one."""
         if self._ended is None:
+            self._say_goodbye()
             self._end_with(RpcError("the session is closed", at=self.address))
+
+    def _say_goodbye(self) -> None:
+        """Ask the server to end the session, and wait a little until it has."""
+        sock = self._channel.socket
+        with suppress(RpcError, OSError):
+            sock.settimeout(_GOODBYE_SECONDS)
+            self._channel.send(Frame(Kind.CLOSE, 0, []))
+            while sock.recv(1 << 16):
+                pass
 
     def __enter__(self) -> Session:
         return self

@@ -38,6 +38,7 @@ LEASE_SECONDS = 10.0
 """How long a device waits for the client it was lent to."""
 _OPENING_SECONDS = 5.0
 _WATCH_SECONDS = 0.02
+_ENDING_SECONDS = 0.5
 _LONGEST_NAME = 200
 _NOTHING: Mapping[str, str] = {}
 
@@ -165,6 +166,12 @@ class Server:
         self._token = b""
         self.state.become(BUSY, wishes.client)
 
+    async def _wait_for_the_last_one(self) -> None:
+        """Let a session that is just ending end."""
+        end = time.monotonic() + _ENDING_SECONDS
+        while self.state.name == BUSY and time.monotonic() < end:
+            await asyncio.sleep(_WATCH_SECONDS)
+
     # ---- sessions --------------------------------------------------------------------------------
 
     async def _handle(self, accepted: Accepted) -> None:
@@ -172,6 +179,7 @@ class Server:
         opening = await asyncio.wait_for(reading, _OPENING_SECONDS)
         try:
             wishes = _wishes(opening)
+            await self._wait_for_the_last_one()
             self._admit(wishes)
         except RpcError as error:
             frame = Frame(Kind.ERROR, opening.number, error_values(error))

@@ -23,9 +23,9 @@ OPENING_BYTES = 48
 VERDICT_BYTES = 40
 HEADER_BYTES = 16
 MAC_BYTES = 16
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 18
 """Bytes of a file or an array in one frame."""
-LARGEST_FRAME = (1 << 22) + (1 << 16)
+LARGEST_FRAME = (1 << 20) + (1 << 16)
 """Bytes of a frame's payload in a session."""
 LARGEST_CONTROL = 1 << 16
 """The same on a tracker's port, and before a session has begun."""
