@@ -14,6 +14,7 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from treadle.errors import RpcError, UsageError
@@ -45,7 +46,7 @@ class Limits:
 
 @dataclass
 class FailureCount:
-    """How often each address may fail yet; it forgets those that have all of it again."""
+    """How often each address may fail yet; it forgets the addresses that failed longest ago."""
 
     limits: Limits
     clock: Callable[[], float] = time.monotonic
@@ -57,20 +58,16 @@ class FailureCount:
 
     def failed(self, address: str) -> None:
         """Note a failure."""
-        if len(self._left) >= _MOST_ADDRESSES:
-            self._forget()
-        self._left[address] = (self._allowance(address) - 1, self.clock())
+        left = self._allowance(address) - 1
+        self._left.pop(address, None)
+        while len(self._left) >= _MOST_ADDRESSES:
+            del self._left[next(iter(self._left))]
+        self._left[address] = (left, self.clock())
 
     def _allowance(self, address: str) -> float:
         left, then = self._left.get(address, (self.limits.failures, self.clock()))
         earned = (self.clock() - then) * self.limits.failures_per_second
         return min(self.limits.failures, left + earned)
-
-    def _forget(self) -> None:
-        for address in [a for a in self._left if self._allowance(a) >= self.limits.failures]:
-            del self._left[address]
-        while len(self._left) >= _MOST_ADDRESSES:
-            del self._left[next(iter(self._left))]
 
 
 @dataclass(frozen=True)
@@ -83,6 +80,10 @@ class Accepted:
     keys: tuple[bytes, bytes] | None
     role: Role
     address: str
+
+
+class _TooSoon(Exception):
+    """An address that may not try now."""
 
 
 Handler = Callable[[Accepted], Awaitable[None]]
@@ -184,6 +185,8 @@ class Gate:
             sock.setblocking(False)
             tune_socket(sock)
             accepted = await asyncio.wait_for(self._open(sock, address), self.limits.seconds)
+        except _TooSoon:  # not counted: who waits long enough may come
+            log.info("%s: has failed too often", address)
         except (RpcError, OSError, asyncio.TimeoutError) as error:
             self._failures.failed(address)
             log.info("%s: %s", address, _said(error))
@@ -205,7 +208,9 @@ class Gate:
     async def _open(self, sock: socket.socket, address: str) -> Accepted:
         """Exchange openings and proofs. Raises: RpcError for one that may not be here."""
         if not self._failures.may_try(address):
-            await self._refuse(sock, Status.SLOW_DOWN)
+            with suppress(RpcError):
+                await self._refuse(sock, Status.SLOW_DOWN)
+            raise _TooSoon
         hello_bytes = await read_exactly(sock, wire.OPENING_BYTES)
         hello = wire.unpack_opening(hello_bytes)
         if hello.version != wire.VERSION:

@@ -67,6 +67,11 @@ class Link:
                     future.set_exception(RpcError("the connection has ended", at=self.at))
             self._waiting.clear()
 
+    def hang_up(self) -> None:
+        """End the connection; the other side may open it again."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     async def _take(self, frame: Frame) -> None:
         if frame.kind is Kind.CALL:
             if len(self._answering) >= _MOST_CALLS:

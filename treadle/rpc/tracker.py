@@ -96,8 +96,11 @@ class Tracker:
             self._match()
 
     def _drop(self, device: Device) -> None:
+        """Remove a device; one that is alive registers again."""
         self.board.dismiss(device)
-        self._links.pop(device, None)
+        link = self._links.pop(device, None)
+        if link is not None:
+            link.hang_up()
 
     def forget(self, device: Device) -> None:
         """Remove a device whose connection has ended."""
