@@ -32,6 +32,7 @@ class Settings:
     cache: Path
     compile_workers: int | None
     winograd: bool
+    weight_growth: float
     host_cpu: str
 
 
@@ -62,6 +63,13 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
 
 
 def _bool(text: str) -> bool:
@@ -137,6 +145,14 @@ TABLE = (
         "0 or 1",
         "let 3x3 convolutions run by Winograd's filtering and large products by Strassen's "
         "algorithm (faster, less exact) where it pays",
+    ),
+    Setting(
+        "weight_growth",
+        _share,
+        lambda: 0.1,
+        "a number from 0, such as 0.1",
+        "by which part of themselves weights may grow for Winograd's and Strassen's algorithms "
+        "(a few MB may always be added)",
     ),
     Setting(
         "host_cpu",

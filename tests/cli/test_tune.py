@@ -57,17 +57,22 @@ def test_tuning_writes_records_that_compile_takes(
     assert main([*command, "--html", str(report)]) == 0
     out = capsys.readouterr().out
     assert "12 in " in out
-    assert f"treadle compile {model} --records {records}" in out
-    assert "<svg" in report.read_text()
+    assert f"treadle compile {model} --tuning-records {records}" in out
+    text = report.read_text()
+    assert "<svg" in text
+    assert "<th>roofline %</th>" in text
     kept = Records.read(records)
     assert sum(r.is_trial for r in kept) == 12
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["trials"] == 12  # nothing is tried again
     assert [t["uses"] for t in found["tasks"]] == [1] * len(found["tasks"])
+    assert sum(t["share"] for t in found["tasks"]) == pytest.approx(1.0)
+    assert all(t["of_roofline"] > 0 for t in found["tasks"])
+    assert found["machine"]["gflops"] > 0
     target = ["--target", next(iter(kept)).target]
     output = ["-o", str(tmp_path / "net.tar")]
-    assert main(["compile", str(model), "--records", str(records), *output, *target]) == 0
+    assert main(["compile", str(model), "--tuning-records", str(records), *output, *target]) == 0
     total = len(found["tasks"])
     assert f"tuned    {total} of {total} kernels are in the records" in capsys.readouterr().out
 
@@ -81,7 +86,10 @@ def test_records_of_another_machine_are_not_applied(
     own = next(iter(Records.read(records))).target
     other = ["--target", re.sub("-num-cores=[0-9]+", "-num-cores=7", own)]
     capsys.readouterr()
-    assert main(["compile", str(model), "-o", str(output), "--records", str(records), *other]) == 0
+    assert (
+        main(["compile", str(model), "-o", str(output), "--tuning-records", str(records), *other])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "tuned    0 of " in out
     assert "the same kernel for -num-cores=" in out
@@ -92,7 +100,7 @@ def test_records_of_another_machine_are_not_applied(
     ("words", "said"),
     [
         ([], "there is no file for the records"),
-        (["-o", "a", "--records", "b"], "--records is for compiling"),
+        (["-o", "a", "--tuning-records", "b"], "--tuning-records is for compiling"),
         (["-o", "a", "--html", "no/such/report.html"], "the folder of no/such/report.html"),
         (["-o", "no/such/records"], "the records no/such/records cannot be written"),
     ],

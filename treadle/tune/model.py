@@ -14,6 +14,8 @@ import numpy as np
 from treadle.build.compile import Fused, compile_model, fused_model
 from treadle.build.executable import Executable
 from treadle.build.method_records import MethodRecord
+from treadle.build.record_context import applied
+from treadle.build.record_database import is_url
 from treadle.build.records import Record, Records
 from treadle.errors import UsageError
 from treadle.graph.nodes import Constant, Module
@@ -21,7 +23,7 @@ from treadle.runtime.array import NDArray, array
 from treadle.runtime.fill import filled
 from treadle.target.host import why_not_here
 from treadle.te.knobs import DEFAULTS
-from treadle.tune.record_file import RecordFile
+from treadle.tune.record_store import RecordStore, open_store
 from treadle.tune.settle import Comparison, compared
 from treadle.tune.task import extract_tasks
 from treadle.tune.tuner import OnChange, TuneOptions, Tuner
@@ -57,8 +59,9 @@ def tune_model(
 ) -> TuneResult:
     """Tune the kernels of a model into a file of records, which `compile(records=)` reads.
 
-    The file may hold records already: what they say of this model, this target and this version of
-    the compiler is not tried again. `compiling` are the options of `treadle.compile`.
+    In place of a file, `records` may be the URL of a database. It may hold records already: what
+    they say of this model, this target and this version of the compiler is not tried again.
+    `compiling` are the options of `treadle.compile`.
 
     Raises:
         UsageError: the target is not this machine, nothing can be tuned, the file cannot be
@@ -66,7 +69,7 @@ def tune_model(
         ConfigError: the file holds other things than records.
         Others as `treadle.compile`.
     """
-    methods = _methods(Path(records))
+    methods = _methods(records)
     fused = fused_model(model, records=_records(methods), **compiling)
     if (unfit := why_not_here(fused.target)) is not None:
         raise UsageError(
@@ -79,7 +82,7 @@ def tune_model(
             "the model has no kernel whose sizes are known: there is nothing to tune",
             hint="give sizes to its inputs, with --input-shapes or shapes=",
         )
-    file = RecordFile(records)
+    file = open_store(records)
     try:
         tuner = Tuner(tasks.tasks, file, _with_cold_weights(options, fused), on_change)
         if tasks.dynamic:
@@ -110,9 +113,13 @@ def _with_cold_weights(options: TuneOptions | None, fused: Fused) -> TuneOptions
     return replace(found, measure=replace(found.measure, cold_weights=True))
 
 
-def _methods(path: Path) -> list[MethodRecord]:
-    """Return what a file that may be there says of methods: they decide which kernels there are."""
-    return Records.read(path).method_records() if path.exists() else []
+def _methods(where: str | os.PathLike[str]) -> list[MethodRecord]:
+    """Return what records that may be there say of methods: they decide which kernels there are."""
+    if is_url(where):
+        open_store(where).close()  # makes the table
+    elif not Path(where).exists():
+        return []
+    return Records.read(where).method_records()
 
 
 def _records(found: Iterable[Record | MethodRecord]) -> Records:
@@ -125,7 +132,7 @@ def _records(found: Iterable[Record | MethodRecord]) -> Records:
 def _settled(
     fused: Fused,
     tuner: Tuner,
-    file: RecordFile,
+    file: RecordStore,
     compiled: Callable[[Mapping[str, Record]], Executable],
 ) -> TuneResult:
     """Try the decisions in the model; take back those that do not pay there.
@@ -157,7 +164,8 @@ def _settled(
 def _compiled(fused: Fused, records: Records, compiling: Mapping[str, Any]) -> Executable:
     read = ("target", "shapes", "dynamic", "report")  # fused.module has been read
     options = {name: value for name, value in compiling.items() if name not in read}
-    return compile_model(fused.module, target=fused.target, records=records, **options)
+    with applied(None):  # what is compared is what was tuned here
+        return compile_model(fused.module, target=fused.target, records=records, **options)
 
 
 def _inputs(model: Executable) -> dict[str, NDArray]:
