@@ -106,6 +106,8 @@ class DeviceFunctions:
             "model.run": self._model_run,
             "model.time": self._model_time,
             "model.profile": self._model_profile,
+            "model.threads": self._model_threads,
+            "model.seed": self._model_seed,
             "model.plan": self._model_plan,
             "model.module": self._model_module,
             "module.load": self._module_load,
@@ -233,6 +235,18 @@ class DeviceFunctions:
         inputs = self._given(arguments.integers())
         rows = executor.profile(inputs, arguments.integer(1, _MOST_REPEATS))
         return [[[row.kernel, row.origin, row.seconds, row.runs] for row in rows]], b""
+
+    def _model_threads(self, arguments: Arguments, _: Blob) -> Answer:
+        """Set the number of threads, unless it is 0; return what it is."""
+        executor = self._models.at(arguments.integer()).executor
+        if count := arguments.integer(0, MOST_THREADS):
+            executor.num_threads = count
+        return [executor.num_threads], b""
+
+    def _model_seed(self, arguments: Arguments, _: Blob) -> Answer:
+        executor = self._models.at(arguments.integer()).executor
+        executor.seed(arguments.integer(-1 << 63))
+        return [], b""
 
     def _model_plan(self, arguments: Arguments, _: Blob) -> Answer:
         """Return a piece of the plan's text, and how long all of it is."""

@@ -252,6 +252,19 @@ class RemoteExecutor:
         ]
 
     @property
+    def num_threads(self) -> int:
+        """Threads a run may use on the device."""
+        return self._session.call("model.threads", self._handle, 0).integer()
+
+    @num_threads.setter
+    def num_threads(self, count: int) -> None:
+        self._session.call("model.threads", self._handle, count)
+
+    def seed(self, number: int) -> None:
+        """Begin the random numbers of a seed, see `runtime.Executor.seed`."""
+        self._session.call("model.seed", self._handle, number)
+
+    @property
     def plan_text(self) -> str:
         """The execution plan as it was loaded, JSON: see docs/design/plan.md."""
         text = bytearray()
