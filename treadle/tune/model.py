@@ -138,11 +138,16 @@ def _executor(
 def _with_cold_weights(options: TuneOptions | None, fused: Fused) -> TuneOptions:
     """Let weights be read from memory where the model has more of them than the caches hold."""
     found = options or TuneOptions()
-    weights = {id(a.value): a.value.nbytes for call in fused.calls for a in call.args
-               if isinstance(a, Constant)}  # fmt: skip
-    if sum(weights.values()) <= fused.target.machine.caches[-1].bytes:
+    if not weights_are_cold(fused):
         return found
     return replace(found, measure=replace(found.measure, cold_weights=True))
+
+
+def weights_are_cold(fused: Fused) -> bool:
+    """Return whether a model has more weights than the caches hold."""
+    weights = {id(a.value): a.value.nbytes for call in fused.calls for a in call.args
+               if isinstance(a, Constant)}  # fmt: skip
+    return sum(weights.values()) > fused.target.machine.caches[-1].bytes
 
 
 def _methods(where: str | os.PathLike[str]) -> list[MethodRecord]:
