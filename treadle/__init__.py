@@ -17,6 +17,7 @@ from treadle.errors import (
     InputError,
     InternalError,
     ModelError,
+    RpcError,
     ScheduleError,
     TargetError,
     ToolchainError,
@@ -28,15 +29,15 @@ from treadle.errors import (
 from treadle.settings import use as settings
 
 if TYPE_CHECKING:
-    from treadle import te
+    from treadle import autotvm, rpc, te
     from treadle.build.compile import compile_model as compile
     from treadle.build.executable import Executable
-    from treadle.build.kernel_library import load_module
     from treadle.build.load import load
     from treadle.build.loaded import LoadedExecutable
     from treadle.build.te_build import build, lower
     from treadle.integrations.inference_session import InferenceSession, SessionOptions
     from treadle.runtime.array import Device, NDArray, array, cpu, empty, from_dlpack
+    from treadle.runtime.kernel_files import load_module
     from treadle.target.base import Target
     from treadle.target.parse import parse_target
     from treadle.tune.model import tune_model
@@ -49,11 +50,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArtifactError", "ConfigError", "Device", "Executable", "InferenceSession", "InputError",
-    "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray", "ScheduleError",
-    "SessionOptions", "Target", "TargetError", "ToolchainError", "TreadleError", "TuneOptions",
-    "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "build", "compile", "cpu",
-    "empty", "from_dlpack", "load", "load_module", "lower", "parse_target", "settings", "te",
-    "tune_model",
+    "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray", "RpcError",
+    "ScheduleError", "SessionOptions", "Target", "TargetError", "ToolchainError", "TreadleError",
+    "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "autotvm",
+    "build", "compile", "cpu", "empty", "from_dlpack", "load", "load_module", "lower",
+    "parse_target", "rpc", "settings", "te", "tune_model",
 ]  # fmt: skip
 
 _PLACES = {
@@ -73,17 +74,19 @@ _PLACES = {
     "empty": "runtime.array",
     "from_dlpack": "runtime.array",
     "load": "build.load",
-    "load_module": "build.kernel_library",
+    "load_module": "runtime.kernel_files",
     "lower": "build.te_build",
     "parse_target": "target.parse",
     "tune_model": "tune.model",
 }
 """The module of every name that is imported when it is used."""
+_PACKAGES = ("autotvm", "rpc", "te")
+"""Names that are packages."""
 
 
 def __getattr__(name: str) -> object:
-    if name == "te":
-        return import_module("treadle.te")
+    if name in _PACKAGES:
+        return import_module(f"treadle.{name}")
     if name not in _PLACES:
         raise AttributeError(f"module 'treadle' has no attribute {name!r}")
     found = getattr(

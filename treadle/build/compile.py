@@ -22,6 +22,7 @@ from treadle.build.kernel_cache import (
 from treadle.build.limits import check_limits
 from treadle.build.memory_plan import Launch, MemoryPlan, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
+from treadle.build.record_context import records_to_read
 from treadle.build.records import Records
 from treadle.build.size_checks import SizeCheck, refuse_broken, size_checks
 from treadle.build.sizes import size_from_json
@@ -119,9 +120,10 @@ def compile_model(
     leaves out the check that indices that are data (`Gather`, `ScatterND`, ...) are inside of what
     they index: then those outside take the nearest element, or write nothing. `records`, or the
     file of that name, say how the schedules of some kernels are configured and how some calls are
-    computed; what does not fit any more is a note. `methods` names how some convolutions and
-    products are computed, by the text of the call (`treadle explain --json` has both), before what
-    records say; of the others the estimates decide.
+    computed; what does not fit any more is a note. Where they say nothing, the records that a block
+    around the call applies count (`build.record_context.applied`). `methods` names how some
+    convolutions and products are computed, by the text of the call (`treadle explain --json` has
+    both), before what records say; of the others the estimates decide.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
@@ -134,7 +136,7 @@ def compile_model(
     >>> prob, = exe(image)
     """
     report = Report() if report is None else report
-    kept = records if isinstance(records, Records) or records is None else Records.read(records)
+    kept = records_to_read(records)
     fused = fused_model(
         model,
         target=target,

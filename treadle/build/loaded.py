@@ -10,14 +10,15 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
-from treadle.build.saved_kernels import load_kernels
 from treadle.files import check_writable, replacing
 from treadle.runtime.array import ArrayLike, NDArray
 from treadle.runtime.artifact_file import ArtifactFile, Content
 from treadle.runtime.executor import Executor, ProfileRow, cannot_be_pickled
+from treadle.runtime.kernel_files import load_kernels
 from treadle.runtime.module import LoadedKernel
+from treadle.runtime.native_executor import TensorInfo
 from treadle.runtime.timing import BenchmarkResult
 
 Size = int | str
@@ -37,12 +38,61 @@ def _sizes_of(plan: Mapping[str, object], value: object) -> tuple[Size, ...]:
     return tuple(dim if isinstance(dim, int) else names[dim["size"]] for dim in shape)
 
 
+class ModelRunner(Protocol):
+    """What runs a compiled model: an executor here, or one on a device."""
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Its inputs, in order."""
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Its outputs, in order."""
+
+    @property
+    def num_threads(self) -> int:
+        """Threads a run may use."""
+
+    @num_threads.setter
+    def num_threads(self, count: int) -> None: ...
+
+    def run(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        outputs: Sequence[NDArray] | None = None,
+    ) -> list[NDArray]:
+        """Run the model; return its outputs in order."""
+
+    def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
+        """Run with inputs in order, by name, or both."""
+
+    def seed(self, number: int) -> None:
+        """Begin the random numbers of a seed."""
+
+    def benchmark(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        *,
+        number: int = 1,
+        repeat: int = 10,
+        min_repeat_ms: float = 0,
+    ) -> BenchmarkResult:
+        """Return the seconds of `repeat` measurements, each the mean of `number` runs."""
+
+    def profile(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        runs: int = 10,
+    ) -> list[ProfileRow]:
+        """Return the time of every instruction."""
+
+
 class Runnable:
     """What a compiled model and a loaded artifact have in common: running and timing."""
 
     @property
-    def executor(self) -> Executor:
-        """The native executor."""
+    def executor(self) -> ModelRunner:
+        """What runs it."""
         raise NotImplementedError
 
     def describe(self) -> Mapping[str, object]:
