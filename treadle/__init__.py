@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Treadle: a deep-learning compiler. This module is the public surface; it holds no logic."""
 
-from treadle import te
+from treadle import autotvm, te
 from treadle.build.compile import compile_model as compile
 from treadle.build.executable import Executable, LoadedExecutable
 from treadle.build.kernel_library import load_module
@@ -36,7 +36,7 @@ __all__ = [
     "ArtifactError", "ConfigError", "Device", "Executable", "InferenceSession", "InputError",
     "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray", "ScheduleError",
     "SessionOptions", "Target", "TargetError", "ToolchainError", "TreadleError", "TuneOptions",
-    "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "build", "compile", "cpu",
-    "empty", "from_dlpack", "load", "load_module", "lower", "parse_target", "settings", "te",
+    "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "autotvm", "build", "compile",
+    "cpu", "empty", "from_dlpack", "load", "load_module", "lower", "parse_target", "settings", "te",
     "tune_model",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ class Settings:
     cache: Path
     compile_workers: int | None
     winograd: bool
+    weight_growth: float
     host_cpu: str
     c_compiler: str
 
@@ -63,6 +65,18 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+def _command(text: str) -> str:
+    shlex.split(text)  # raises ValueError for quotes that do not close
+    return text
 
 
 def _bool(text: str) -> bool:
@@ -140,6 +154,14 @@ TABLE = (
         "algorithm (faster, less exact) where it pays",
     ),
     Setting(
+        "weight_growth",
+        _share,
+        lambda: 0.1,
+        "a number from 0, such as 0.1",
+        "by which part of themselves weights may grow for Winograd's and Strassen's algorithms "
+        "(a few MB may always be added)",
+    ),
+    Setting(
         "host_cpu",
         str,
         str,
@@ -148,9 +170,9 @@ TABLE = (
     ),
     Setting(
         "c_compiler",
+        _command,
         str,
-        str,
-        "a command",
+        "a command with quotes that close",
         "the C compiler of targets of kind c, with options (default: the first one found)",
     ),
 )

@@ -213,7 +213,7 @@ def _weights_text(compiled: Executable) -> str:
         return size_text(total)
     return (
         f"{size_text(total)}, {size_text(added)} of it for Winograd's and Strassen's algorithms "
-        f"(--no-winograd: slower, about {size_text(total - added)})"
+        f"(--weight-growth 0: slower, about {size_text(total - added)})"
     )
 
 

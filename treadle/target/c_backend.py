@@ -27,7 +27,7 @@ from treadle.target.backend import Backend, CompileError, OnDone
 from treadle.target.base import Target
 from treadle.target.c_text import emit
 from treadle.target.cache import kernel_cache, object_cache_folder
-from treadle.target.host import usable_cores
+from treadle.target.host import host, usable_cores
 from treadle.target.jit import JitModule
 from treadle.te.intrinsics import Intrinsic
 
@@ -71,21 +71,21 @@ def _machine_flags(target: Target) -> list[str]:
     return [*on, f"-mprefer-vector-width={target.vector_bits}"]
 
 
-def _compiler(target: Target) -> tuple[str, ...]:
-    """Return the command of a C compiler for the target.
+def _compiler(triple: str) -> tuple[str, ...]:
+    """Return the command of a C compiler for machines of a triple.
 
     Raises: ToolchainError when there is none.
     """
     if named := get_settings().c_compiler:
         return named_tool(shlex.split(named)).command
-    found = find_compiler(target.triple)
+    found = find_compiler(triple)
     if found is not None:
         return found.command
     zig = zig_command()
     if zig is not None:
-        return (*zig, "cc", *(() if is_native(target.triple) else ("-target", target.triple)))
+        return (*zig, "cc", *(() if is_native(triple) else ("-target", triple)))
     raise ToolchainError(
-        f"no C compiler is found for {target.triple}",
+        f"no C compiler is found for {triple}",
         hint='install gcc or clang for it, or: pip install "treadle[cross]"',
     )
 
@@ -102,7 +102,7 @@ def _version_of(command: tuple[str, ...]) -> str:
 
 
 def _version(target: Target) -> str:
-    command = _compiler(target)
+    command = _compiler(target.triple)
     return " ".join([_version_of(command), *command, *FLAGS, *_machine_flags(target)])
 
 
@@ -132,7 +132,7 @@ def _run(command: Sequence[str], text: str, form: str) -> bytes:
 
 
 def _check(text: str, target: Target) -> None:
-    _run([*_compiler(target), *_machine_flags(target)], text, "-c")
+    _run([*_compiler(target.triple), *_machine_flags(target)], text, "-c")
 
 
 def _compile(
@@ -141,7 +141,7 @@ def _compile(
     """Compile as many kernels at a time as the settings say, while the next are made."""
     settings = get_settings()
     store, version = kernel_cache(object_cache_folder()), _version(target)
-    command = [*_compiler(target), *_machine_flags(target)]
+    command = [*_compiler(target.triple), *_machine_flags(target)]
     done: dict[str, bytes] = {}
     waiting: dict[str, tuple[str, Future[bytes]]] = {}
     with ThreadPoolExecutor(settings.compile_workers or usable_cores()) as pool:
@@ -173,7 +173,7 @@ def _result(name: str, result: Future[bytes]) -> bytes:
 
 
 def _assembly(texts: Mapping[str, str], target: Target) -> dict[str, str]:
-    command = [*_compiler(target), *_machine_flags(target)]
+    command = [*_compiler(target.triple), *_machine_flags(target)]
     return {name: _run(command, text, "-S").decode() for name, text in texts.items()}
 
 
@@ -181,6 +181,10 @@ def _constant(name: str, data: bytes, target: Target) -> str:
     del target  # bytes are the same everywhere
     rows = [", ".join(map(str, data[k : k + 24])) for k in range(0, len(data), 24)]
     return "\n".join([f"const unsigned char {name}[] = {{", *(f"  {row}," for row in rows), "};\n"])
+
+
+def _describe() -> str:
+    return _version_of(_compiler(host().triple))
 
 
 BACKEND = Backend(
@@ -194,4 +198,5 @@ BACKEND = Backend(
     assembly=_assembly,
     version=_version,
     load=JitModule,
+    describe=_describe,
 )

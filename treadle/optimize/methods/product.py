@@ -28,8 +28,7 @@ class ProductSite(Site):
     """A call of `matmul` whose second operand is a constant matrix [steps, columns]."""
 
     def __init__(self, node: Call, values: Values, shared: Shared) -> None:
-        super().__init__(node, values)
-        self.shared = shared
+        super().__init__(node, values, shared)
         self.data = tensor_type(node.args[0].type)
 
     @property
