@@ -23,9 +23,9 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.build.plan_json import graph_json
-from treadle.build.saved_kernels import TABLE, kernel_table, table_checksum
 from treadle.files import check_writable, refused, replacing
 from treadle.runtime import native
+from treadle.runtime.kernel_files import TABLE, kernel_table, table_checksum
 from treadle.runtime.pages import release_pages
 from treadle.runtime.toolchain import link_shared
 
@@ -103,7 +103,7 @@ def _manifest(exe: Executable, code: bytes, checksums: dict[str, str]) -> bytes:
     hashes = {"mod.so": hashlib.sha256(code).hexdigest()}
     plan = _compact(exe.plan)  # these very bytes stand in the manifest
     graph = graph_json(exe.memory, exe.plan, hashes)
-    kernels = kernel_table(exe.kernels)
+    kernels = kernel_table({k.name: k.signature for k in exe.kernels})
     checksums |= {"treadle": native.hash64(plan), TABLE: table_checksum(kernels)}
     return _compact(graph | {TABLE: kernels, "checksums": checksums})
 

@@ -8,12 +8,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from treadle.build.coverage import Coverage
 from treadle.build.kernel import Kernel
 from treadle.build.memory_plan import MemoryPlan
-from treadle.build.saved_kernels import load_kernels
 from treadle.files import check_writable, replacing
 from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
@@ -25,7 +24,9 @@ from treadle.runtime.executor import (
     aligned_constants,
     cannot_be_pickled,
 )
+from treadle.runtime.kernel_files import load_kernels
 from treadle.runtime.module import LoadedKernel
+from treadle.runtime.native_executor import TensorInfo
 from treadle.runtime.timing import BenchmarkResult
 from treadle.target.backend import backend_of
 from treadle.target.base import Target
@@ -62,12 +63,61 @@ class GraphView:
         return self.text()
 
 
+class ModelRunner(Protocol):
+    """What runs a compiled model: an executor here, or one on a device."""
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Its inputs, in order."""
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Its outputs, in order."""
+
+    @property
+    def num_threads(self) -> int:
+        """Threads a run may use."""
+
+    @num_threads.setter
+    def num_threads(self, count: int) -> None: ...
+
+    def run(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        outputs: Sequence[NDArray] | None = None,
+    ) -> list[NDArray]:
+        """Run the model; return its outputs in order."""
+
+    def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
+        """Run with inputs in order, by name, or both."""
+
+    def seed(self, number: int) -> None:
+        """Begin the random numbers of a seed."""
+
+    def benchmark(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        *,
+        number: int = 1,
+        repeat: int = 10,
+        min_repeat_ms: float = 0,
+    ) -> BenchmarkResult:
+        """Return the seconds of `repeat` measurements, each the mean of `number` runs."""
+
+    def profile(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        runs: int = 10,
+    ) -> list[ProfileRow]:
+        """Return the time of every instruction."""
+
+
 class Runnable:
     """What a compiled model and a loaded artifact have in common: running and timing."""
 
     @property
-    def executor(self) -> Executor:
-        """The native executor."""
+    def executor(self) -> ModelRunner:
+        """What runs it."""
         raise NotImplementedError
 
     def describe(self) -> Mapping[str, object]:
