@@ -11,7 +11,7 @@ import numpy as np
 
 from treadle.build.linked import FORMAT, LinkedModel, raw_bytes
 from treadle.errors import UsageError
-from treadle.target.kernel_files import joined_kernels
+from treadle.target.kernel_sources import joined_kernels
 
 if TYPE_CHECKING:
     from treadle.build.executable import Executable

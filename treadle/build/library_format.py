@@ -22,7 +22,7 @@ from treadle.build.plan_json import graph_json
 from treadle.files import replacing
 from treadle.runtime.elf.combine import combined, write_relocatable
 from treadle.runtime.elf.objects import read_object
-from treadle.target.kernel_files import kernels_source
+from treadle.target.kernel_sources import kernels_source
 from treadle.target.names import symbol
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from treadle.loop.nodes import (
 from treadle.target.base import Target
 from treadle.target.c_helpers import c_type, memory_c_type, source_of
 from treadle.target.c_values import Lines, Values, bare
-from treadle.target.kernel_files import PRELUDE
 from treadle.target.kernel_memory import local_size, shared_params, workspace_offset
+from treadle.target.kernel_sources import PRELUDE
 from treadle.target.llvm_builder import Machine
 from treadle.target.llvm_facts import Facts, captures, stored_buffers
 from treadle.target.names import symbol
