@@ -49,6 +49,7 @@ COUNTS = {
 }
 """Of candidates, lanes, elements, terms and statements."""
 LIMITS = {
+    "build/c_source.py": {"MOST_WEIGHT_BYTES", "_LINES_PER_PIECE"},
     "optimize/affine.py": {"DEFERRED_FROM"},
     "optimize/fold.py": {"GROWTH_LIMIT", "TOTAL_LIMIT", "KEPT_LIMIT", "FLOPS_LIMIT"},
     "optimize/methods/growth.py": {"LEAST_BYTES"},
@@ -60,6 +61,7 @@ LIMITS = {
 FORMATS = {
     "build/artifact.py": {"_LIST_MAGIC", "_ARRAY_MAGIC"},
     "build/kernel_cache.py": {"_SIZE_BYTES"},
+    "build/linked.py": {"_SYMBOL_BYTES", "_CONSTANT_BYTES", "_REACH"},
     "build/memory_plan.py": {"ALIGN"},
     "lower/plan_workspace.py": {"_ALIGN"},
 }
