@@ -80,6 +80,7 @@ class TaskState:
             self.default = record.time
         if record.seconds and record.time < self.seconds:
             self.best = record
+            self.progress.is_done = False  # patience begins anew; an empty space says so again
         if record.error:
             self._fail(record)
         if self.failed:
