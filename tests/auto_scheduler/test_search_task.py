@@ -126,6 +126,19 @@ def test_callbacks_of_users_are_told(tmp_path: Path) -> None:
     assert seen == [(3, 3), (2, 2)]
 
 
+def test_an_interrupt_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("treadle.tune.tuner.Tuner.round", interrupted)
+    log = tmp_path / "log.json"
+    with pytest.raises(KeyboardInterrupt):
+        small().tune(options(log, 4, verbose=1))
+    assert f"Stopped after 0 trials. The same script goes on from {log}." in capsys.readouterr().out
+
+
 def test_one_call_tunes_and_gives_the_schedule() -> None:
     how = auto_scheduler.TuningOptions(num_measure_trials=2, verbose=0, runner=QUICK)
     schedule, args = auto_scheduler.auto_schedule(small(), tuning_options=how)

@@ -13,7 +13,8 @@ import pytest
 import treadle
 from tests.auto_scheduler.workloads import TARGET, matmul_add, row_softmax, task_of, window
 from treadle.auto_scheduler.record_format import outputs_of
-from treadle.auto_scheduler.steps import CODES, ansor_order, ansor_steps, script_steps
+from treadle.auto_scheduler.step_reader import script_steps
+from treadle.auto_scheduler.steps import CODES, ansor_order, ansor_steps
 from treadle.build.kernel import Kernel, Scheduled
 from treadle.errors import ConfigError
 from treadle.te.choice import Script

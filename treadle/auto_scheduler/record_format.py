@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from treadle.auto_scheduler.hardware import HardwareParams
 from treadle.auto_scheduler.outcome import error_no_of, error_of
 from treadle.auto_scheduler.record_lines import Line, is_line, line_of
-from treadle.auto_scheduler.steps import ansor_steps, script_steps
+from treadle.auto_scheduler.step_reader import script_steps
+from treadle.auto_scheduler.steps import ansor_steps
 from treadle.auto_scheduler.workload import Workload, known_workload, workload_of_kernel
 from treadle.build.kernel import Kernel, Scheduled
 from treadle.build.records import Record

@@ -98,7 +98,11 @@ class Rounds:
         """
         watch = _Watch(self, number, 2 * self.options.builder.count)
         self.screen.searching()
-        found = self.tuner.round(number, count, workers, watch)
+        try:
+            found = self.tuner.round(number, count, workers, watch)
+        except KeyboardInterrupt:
+            self.screen.say(f"\nStopped after {self.tuner.trials} trials. {self._how_to_go_on}")
+            raise
         self.screen.elapsed("training", watch.since)
         self.trials += len(found)
         watch.tell(found)
@@ -109,6 +113,13 @@ class Rounds:
                 f"Task {number} is given up, as its first candidates fail alike: {state.failed}"
             )
         return len(found)
+
+    @property
+    def _how_to_go_on(self) -> str:
+        names = [c.filename for c in self.options.measure_callbacks if isinstance(c, RecordToFile)]
+        if not names:
+            return "They are kept nowhere: there is no RecordToFile among the measure_callbacks."
+        return f"The same script goes on from {' and '.join(names)}."
 
     def told(
         self, number: int, records: Sequence[Record], results: Sequence[MeasureResult]

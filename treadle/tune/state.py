@@ -36,7 +36,7 @@ class TaskState:
     `default` is the time of the default schedule in seconds, None before it is measured; `best` the
     trial that was fastest. `failures` count what went wrong, `first_failures` are a trial of each.
     `elsewhere` are trials of the same kernel that were measured under other circumstances; `tried`
-    are the times of all choices that were measured under these.
+    are the times of all choices that were measured under these, `proposed` those on their way, too.
     """
 
     number: int
@@ -51,6 +51,7 @@ class TaskState:
     first_failures: dict[str, Record] = field(default_factory=dict)
     elsewhere: list[Record] = field(default_factory=list)
     tried: dict[Choice, float] = field(default_factory=dict)
+    proposed: set[Choice] = field(default_factory=set)
     resumed: int = 0
     next_arm: int = 0
 
@@ -79,6 +80,7 @@ class TaskState:
         """Take note of a trial."""
         self.trials.append(record)
         self.tried[record.choice] = record.time
+        self.proposed.add(record.choice)
         self.progress.add(record.time)
         if record.choice == DEFAULTS and self.default is None and record.seconds:
             self.default = record.time

@@ -319,6 +319,7 @@ class Tuner:
             alien = sorted((r for r in state.elsewhere if r.point is None), key=lambda r: r.time)
             choices = dict.fromkeys(r.choice for r in alien if r.choice not in state.tried)
             found += [_Trial(state, None, None, c) for c in [*choices][:_TRANSFERRED]]
+            state.proposed.update(t.choice for t in found)
         while len(found) < count:
             self._propose_of(state, count - len(found))
             if not self._waiting:
@@ -372,9 +373,11 @@ class Tuner:
                     if choice is None:
                         arm.search.tell([candidate], [None])
                         invalid += 1
-                    elif choice in state.tried:
-                        arm.search.tell([candidate], [state.tried[choice]])
+                    elif choice in state.proposed:  # two candidates may stand for one choice
+                        arm.search.tell([candidate], [state.tried.get(choice)])
+                        invalid += 1
                     else:
+                        state.proposed.add(choice)
                         self._waiting.append(_Trial(state, arm, candidate, choice))
             if self._waiting:
                 return
