@@ -48,9 +48,9 @@ HEAVY = {
 }  # fmt: skip
 """Packages that `import treadle` must not import: they are imported when they are needed."""
 
-REEXPORTS = {"auto_scheduler", "autotvm", "lowered", "ops", "te"}
+REEXPORTS = {"auto_scheduler", "autotvm", "lowered", "ops", "rpc", "te"}
 """Sub-packages whose __init__ collects names: the operators, those that only passes make, and what
-users write: the language, and tuning in other projects' words."""
+users write: the language, tuning in other projects' words, sessions on devices."""
 
 BANNED_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}
 BANNED_CALLS = {"eval", "exec", "__import__"}

@@ -40,19 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, (text, _) in _VERBS.items():
         verb = verbs.add_parser(name, help=text, description=text)
-        many, writes = name == "merge", name in ("merge", "import")
-        if name == "import":
-            verb.add_argument("files", type=Path, nargs="+", metavar="FILE", help="JSON lines")
-        else:
-            verb.add_argument("files", type=record_place, nargs="+" if many else 1, metavar="FILE",
-                              help="records, JSON lines, or the URL of a database")  # fmt: skip
-        if name == "export":
-            verb.add_argument("-o", "--output", type=Path, metavar="FILE", required=True,
-                              help="where to write")  # fmt: skip
-        elif writes or name == "prune":
-            verb.add_argument("-o", "--output", type=record_place, metavar="FILE", required=writes,
-                              help="where to write; to what a database holds it is added" + (
-                "" if writes else " (default: the file or database itself)"))  # fmt: skip
+        _add_places(verb, name)
         if name in ("import", "export"):
             _add_format(verb, name)
         if name == "prune":
@@ -63,6 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 metavar="N",
                 help=f"the fastest trials of each kernel to keep (default: {_KEPT})",
             )
+
+
+def _add_places(verb: argparse.ArgumentParser, name: str) -> None:
+    """Add what a verb reads and where it writes; lines of other projects are in files."""
+    reads, many = Path if name == "import" else record_place, name in ("merge", "import")
+    what = "JSON lines" if name == "import" else "records, JSON lines, or the URL of a database"
+    verb.add_argument("files", type=reads, nargs="+" if many else 1, metavar="FILE", help=what)
+    if name in ("list", "best"):
+        return
+    is_file = name == "export"
+    writes = Path if is_file else record_place
+    where = "where to write" if is_file else "where to write; to what a database holds it is added"
+    own = " (default: the file or database itself)" if name == "prune" else ""
+    verb.add_argument(
+        "-o", "--output", type=writes, metavar="FILE", required=not own, help=where + own
+    )
 
 
 def _add_format(verb: argparse.ArgumentParser, name: str) -> None:
