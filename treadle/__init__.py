@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Treadle: a deep-learning compiler. This module is the public surface; it holds no logic."""
 
-from treadle import rpc, te
+from treadle import autotvm, rpc, te
 from treadle.build.compile import compile_model as compile
 from treadle.build.executable import Executable, LoadedExecutable
 from treadle.build.load import load
@@ -37,7 +37,7 @@ __all__ = [
     "ArtifactError", "ConfigError", "Device", "Executable", "InferenceSession", "InputError",
     "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray", "RpcError",
     "ScheduleError", "SessionOptions", "Target", "TargetError", "ToolchainError", "TreadleError",
-    "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "build",
-    "compile", "cpu", "empty", "from_dlpack", "load", "load_module", "lower", "parse_target", "rpc",
-    "settings", "te", "tune_model",
+    "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "autotvm",
+    "build", "compile", "cpu", "empty", "from_dlpack", "load", "load_module", "lower",
+    "parse_target", "rpc", "settings", "te", "tune_model",
 ]  # fmt: skip

@@ -12,11 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.tune.conv_model import conv_model
 from treadle.build.records import Records
 from treadle.cli.main import main
 from treadle.cli.tune_view import time_text
@@ -25,19 +24,8 @@ from treadle.cli.tune_view import time_text
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A convolution with an activation, and a pool."""
-    weights = numpy_helper.from_array(np.ones((16, 8, 3, 3), "float32"), "w")
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
-        helper.make_node("Relu", ["c"], ["r"], name="relu"),
-        helper.make_node("GlobalAveragePool", ["r"], ["y"], name="pool"),
-    ]
-    ends = [("x", (1, 8, 12, 12)), ("y", (1, 16, 1, 1))]
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in ends)
-    graph = helper.make_graph(nodes, "net", [x], [y], [weights])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 8
     path = tmp_path_factory.mktemp("tune") / "net.onnx"
-    onnx.save(made, path)
+    onnx.save(conv_model(), path)
     return path
 
 

@@ -34,7 +34,7 @@ from treadle.target.base import Target
 from treadle.te.choice import Choice, choice_from_json, choice_to_json
 
 _NEEDED = ("version", "kernel", "target")
-_OPTIONAL = ("seconds", "error", "chosen", "space", "point", "compiler", "options")
+_OPTIONAL = ("seconds", "error", "chosen", "space", "point", "compiler", "options", "workload")
 _CHOICES = ("config", "steps")
 _LONGEST_NAME = 60
 _MOST_FIGURES = 10_000
@@ -48,7 +48,8 @@ class Record:
     `seconds` are those of a call, one figure per repeat; `error` says why a trial has none.
     `space` and `point` are what the tuner needs to find a trial again: the kind of space and what
     the space says of the candidate. `compiler` and `options` are what the seconds hold for: the
-    compiler's digest, and how they were measured. `at` is the place in a file, "" of none.
+    compiler's digest, and how they were measured. `workload` is the name of a user's template and a
+    list of its arguments, where the kernel is of one. `at` is the place in a file, "" of none.
     """
 
     kernel: str
@@ -61,6 +62,7 @@ class Record:
     point: object = None
     compiler: str = ""
     options: str = ""
+    workload: object = None
     at: str = field(default="", compare=False)
 
     @property
@@ -87,7 +89,7 @@ class Record:
         extra = {
             "seconds": list(self.seconds), "error": self.error, "chosen": self.is_chosen,
             "space": self.space, "point": self.point, "compiler": self.compiler,
-            "options": self.options,
+            "options": self.options, "workload": self.workload,
         }  # fmt: skip
         return found | {name: value for name, value in extra.items() if value}
 
@@ -286,6 +288,7 @@ def _record(data: object, at: str) -> Record | MethodRecord:
         point=data.get("point"),
         compiler=_optional(data, "compiler"),
         options=_optional(data, "options"),
+        workload=data.get("workload"),
         at=at,
     )
 

@@ -90,6 +90,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--builders", type=count, metavar="N", help="processes that build "
                         "candidates (default: the CPUs this process may use)")  # fmt: skip
     parser.add_argument(
+        "--executor",
+        default="local",
+        metavar="WHERE",
+        help="where candidates are built and measured: local, or the workers of a Dask cluster by "
+        "the address of its scheduler, dask:tcp://host:8786 (default: local)",
+    )
+    parser.add_argument(
         "--timeout",
         type=duration,
         default=10.0,
@@ -166,6 +173,7 @@ def _options(arguments: argparse.Namespace, threads: int) -> TuneOptions:
         early_stopping=arguments.early_stopping,
         in_turn=arguments.in_turn,
         builders=arguments.builders,
+        executor=arguments.executor,
         measure=MeasureOptions(threads=threads, timeout=arguments.timeout, flush=arguments.flush),
     )
 

@@ -75,6 +75,9 @@ class Executor(Protocol):
         Raises: UsageError where there are none that fit.
         """
 
+    def close(self) -> None:
+        """Let go of the place."""
+
 
 class KnownCode:
     """What was measured of machine code: equal code of one task is measured once."""
@@ -101,6 +104,9 @@ class LocalExecutor:
     def workers(self, tasks: Sequence[Task], options: WorkOptions) -> LocalWorkers:
         """Return workers, not yet started."""
         return LocalWorkers(tasks, options)
+
+    def close(self) -> None:
+        """Do nothing: workers end with their context."""
 
 
 @dataclass(slots=True)
@@ -153,10 +159,18 @@ class LocalWorkers:
             return Measured(error=built.error)
         found = self._known.get(task, made)
         if found is None:
-            with _Quiet(self._builders):
-                found = self._runner.measure(task, made, best(task))
+            found = self.measure(task, made, best(task))
             self._known.put(task, made, found)
         return found
+
+    def build(self, task: int, choice: Choice) -> Built:
+        """Build one choice; no others are on their way."""
+        return _build_all(self._builders, task, [choice])[0]
+
+    def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
+        """Check and time what has been built, while nothing is being built."""
+        with _Quiet(self._builders):
+            return self._runner.measure(task, made, best)
 
     def race(self, task: int, choices: Sequence[Choice], rounds: int) -> list[Measured]:
         """Build choices and time them in turns, while nothing is being built."""

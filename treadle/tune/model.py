@@ -21,12 +21,17 @@ from treadle.errors import UsageError
 from treadle.graph.nodes import Constant, Module
 from treadle.runtime.array import NDArray, array
 from treadle.runtime.fill import filled
+from treadle.settings import get as settings
+from treadle.target.base import Target
 from treadle.target.host import why_not_here
 from treadle.te.knobs import DEFAULTS
+from treadle.tune.dask_executor import DaskExecutor, onnx_bytes
+from treadle.tune.executor import Executor, LocalExecutor
 from treadle.tune.record_store import RecordStore, open_store
 from treadle.tune.settle import Comparison, compared
 from treadle.tune.task import extract_tasks
 from treadle.tune.tuner import OnChange, TuneOptions, Tuner
+from treadle.tune.worker import why_unlike
 
 if TYPE_CHECKING:
     from treadle.frontend.onnx.files import AnyModel
@@ -71,11 +76,8 @@ def tune_model(
     """
     methods = _methods(records)
     fused = fused_model(model, records=_records(methods), **compiling)
-    if (unfit := why_not_here(fused.target)) is not None:
-        raise UsageError(
-            f"kernels for {fused.target} cannot be measured on this machine: {unfit.problem}",
-            hint="tune on the machine that the model is to run on",
-        )
+    options = _with_cold_weights(options, fused)
+    executor = _executor(options.executor, model, fused.target, methods, compiling)
     tasks = extract_tasks(fused)
     if not tasks.tasks:
         raise UsageError(
@@ -84,7 +86,7 @@ def tune_model(
         )
     file = open_store(records)
     try:
-        tuner = Tuner(tasks.tasks, file, _with_cold_weights(options, fused), on_change)
+        tuner = Tuner(tasks.tasks, file, options, on_change, executor=executor)
         if tasks.dynamic:
             tuner.notes.append(f"{len(tasks.dynamic)} kernels have dynamic sizes and stay as is")
         stage = on_stage or (lambda _: None)
@@ -101,16 +103,51 @@ def tune_model(
         )
     finally:
         file.close()
+        executor.close()
+
+
+def _executor(
+    name: str,
+    model: AnyModel | Module,
+    target: Target,
+    methods: Sequence[MethodRecord],
+    compiling: Mapping[str, Any],
+) -> Executor:
+    """Return the executor of a name, "local" or "dask:" and an address.
+
+    Raises: UsageError where there is none such, or it cannot measure for the target.
+    """
+    kind, _, address = name.partition(":")
+    if kind == "dask" and address:
+        plain = {key: value for key, value in compiling.items() if key not in ("target", "report")}
+        if plain.get("winograd") is None:
+            plain["winograd"] = settings().winograd
+        return DaskExecutor(address, onnx_bytes(model), target, plain, methods)
+    if name != "local":
+        raise UsageError(
+            f"there is no executor {name!r}", hint="there is local, and dask:tcp://host:8786"
+        )
+    if (unfit := why_not_here(target)) is not None:
+        raise UsageError(
+            f"kernels for {target} cannot be measured on this machine: {unfit.problem}",
+            hint="tune on the machine that the model is to run on, or name an --executor",
+        )
+    return LocalExecutor()
 
 
 def _with_cold_weights(options: TuneOptions | None, fused: Fused) -> TuneOptions:
     """Let weights be read from memory where the model has more of them than the caches hold."""
     found = options or TuneOptions()
-    weights = {id(a.value): a.value.nbytes for call in fused.calls for a in call.args
-               if isinstance(a, Constant)}  # fmt: skip
-    if sum(weights.values()) <= fused.target.machine.caches[-1].bytes:
+    if not weights_are_cold(fused):
         return found
     return replace(found, measure=replace(found.measure, cold_weights=True))
+
+
+def weights_are_cold(fused: Fused) -> bool:
+    """Return whether a model has more weights than the caches hold."""
+    weights = {id(a.value): a.value.nbytes for call in fused.calls for a in call.args
+               if isinstance(a, Constant)}  # fmt: skip
+    return sum(weights.values()) > fused.target.machine.caches[-1].bytes
 
 
 def _methods(where: str | os.PathLike[str]) -> list[MethodRecord]:
@@ -145,7 +182,10 @@ def _settled(
     reverted: list[str] = []
     comparison: Comparison | None = None
     is_dynamic = any(kernel.sizes for kernel in fused.kernels)
-    if changed and not is_dynamic:
+    unlike = why_unlike(fused.target) if tuner.options.executor != "local" else ""
+    if changed and unlike:
+        tuner.notes.append(f"decisions were not tried in the model on this machine: {unlike}")
+    elif changed and not is_dynamic:
         before = compiled({})
         inputs = _inputs(before)
         while changed:

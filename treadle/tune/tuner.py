@@ -52,7 +52,8 @@ class TuneOptions:
     "sketch" or "both". `early_stopping` ends a task after so many trials without a better one.
     `in_turn` gives all tasks the same number of trials. `model` is the objective of the cost model.
     Without `tries_default` the default schedules are not measured, and decisions are not held
-    against them.
+    against them. `executor` is where candidates are built and measured: "local", or "dask:" and
+    the address of a scheduler.
     """
 
     trials: int | None = None
@@ -66,6 +67,7 @@ class TuneOptions:
     builders: int | None = None
     build_timeout: float = 30.0
     tries_default: bool = True
+    executor: str = "local"
     measure: MeasureOptions = field(default_factory=MeasureOptions)
 
 
