@@ -347,6 +347,27 @@ def test_arrays_are_freed(session: Session, server: Service, count: int) -> None
     assert resident() < before + (40 << 20)
 
 
+@pytest.mark.slow
+def test_a_gigabyte_is_uploaded_and_read_in_little_memory(tmp_path: Path) -> None:
+    """Of the session's process, which has nothing of a file in memory but a piece."""
+    path = tmp_path / "big"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    with service(tmp_path, "server") as found, rpc.connect("127.0.0.1", found.port) as session:
+        process = Path(f"/proc/{found.session_process()}/status")
+
+        def peak() -> int:
+            (line,) = (x for x in process.read_text().splitlines() if x.startswith("VmHWM"))
+            return int(line.split()[1]) << 10
+
+        session.upload(b"x" * (4 << 20), "small")
+        before = peak()
+        session.upload(path)
+        assert session.files()["big"] == 1 << 30
+        assert peak() < before + (8 << 20)
+        session.remove("big")
+
+
 # ---- keys ----------------------------------------------------------------------------------------
 
 
