@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 import treadle
-from tests.processes import children, wait_until
+from tests.processes import children, is_alive, wait_until
 from tests.rpc.services import Service, kernels, service
 from treadle import rpc, te
 from treadle.errors import ArtifactError, InputError, RpcError, UsageError
 from treadle.rpc.client import Session
+from treadle.rpc.files import prepare_folder, session_folder
 from treadle.rpc.keys import make_key
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -300,6 +301,44 @@ def test_a_killed_session_says_so(server: Service, session: Session) -> None:
         session.files()
     folder = server.log.parent / "work"
     wait_until(lambda: not list(folder.glob("session-*")), "its files removed")
+
+
+def test_a_server_that_is_asked_to_end_leaves_nothing(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    with service(tmp_path, "server", "--work-dir", str(work)) as found:
+        session = rpc.connect("127.0.0.1", found.port)
+        session.upload(kernels(), "bad.so")
+        runs = found.session_process()
+        os.kill(found.pid, signal.SIGTERM)
+        assert found.process.wait(60) == 0
+        assert not is_alive(runs)
+        with pytest.raises(RpcError):
+            session.files()
+        assert [path.name for path in work.iterdir()] == ["partial"]
+
+
+def test_work_folders_of_others_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "partial").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RpcError, match="is not this user's"):
+        prepare_folder(tmp_path / "work")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RpcError, match="cannot be used"):
+        prepare_folder(tmp_path / "file")
+
+
+def test_what_dead_servers_left_is_removed(tmp_path: Path) -> None:
+    root = prepare_folder(tmp_path / "work")
+    (root / "session-999999999-x").mkdir()
+    mine = session_folder(root)
+    old, new = root / "partial" / "old", root / "partial" / "new"
+    old.write_text("")
+    new.write_text("")
+    os.utime(old, (0, 0))
+    prepare_folder(tmp_path / "work")
+    assert sorted(path.name for path in root.iterdir()) == sorted(["partial", mine.name])
+    assert [path.name for path in (root / "partial").iterdir()] == ["new"]
 
 
 def test_one_session_at_a_time(server: Service, session: Session) -> None:

@@ -53,8 +53,10 @@ def prepare_folder(root: Path) -> Path:
         root = root.resolve(strict=True)
         partial = root / _PARTIAL
         partial.mkdir(mode=0o700, exist_ok=True)
-        if partial.is_symlink() or not os.access(partial, os.W_OK | os.X_OK):
-            raise RpcError("it is not writable, or its parts are links", at=str(root))
+        status = partial.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise RpcError("the folder 'partial' in it is not this user's", at=str(root))
+        partial.chmod(0o700)
     except OSError as error:
         raise RpcError(f"the work folder cannot be used: {error.strerror}", at=str(root)) from None
     for left in root.glob(f"{_PREFIX}*"):
