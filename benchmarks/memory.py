@@ -75,15 +75,20 @@ def status_bytes(process: int | str, *names: str) -> int:
 
 
 def family(process: int) -> Iterator[int]:
-    """Yield a process and all its descendants."""
+    """Yield a process and all its descendants.
+
+    A child that does not run a program of its own yet borrows the memory of its parent.
+    """
     yield process
-    for threads in Path(f"/proc/{process}/task").glob("*/children"):
-        try:
-            children = threads.read_text().split()
-        except OSError:
-            continue
-        for child in children:
-            yield from family(int(child))
+    try:
+        own = Path(f"/proc/{process}/cmdline").read_bytes()
+        lists = [p.read_text() for p in Path(f"/proc/{process}/task").glob("*/children")]
+        children = [int(child) for text in lists for child in text.split()]
+        started = [c for c in children if Path(f"/proc/{c}/cmdline").read_bytes() != own]
+    except OSError:  # one of them has just ended
+        return
+    for child in started:
+        yield from family(child)
 
 
 class Peak:

@@ -34,6 +34,7 @@ class Settings:
     winograd: bool
     weight_growth: float
     host_cpu: str
+    c_compiler: str
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,13 @@ TABLE = (
         str,
         "the name of a CPU",
         "compile for that CPU where no other is named, as if this machine had it and no more",
+    ),
+    Setting(
+        "c_compiler",
+        str,
+        str,
+        "a command",
+        "the C compiler of targets of kind c, with options (default: the first one found)",
     ),
 )
 

@@ -354,7 +354,7 @@ def test_options_that_contradict(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["net.so", "net.onnx", "net.npz"])
+@pytest.mark.parametrize("name", ["net.whl", "net.onnx", "net.npz"])
 def test_an_artifact_is_named_as_what_it_is(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
 ) -> None:

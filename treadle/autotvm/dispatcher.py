@@ -20,6 +20,7 @@ from treadle.autotvm.record import line_of_measurement
 from treadle.autotvm.record_format import kernel_record
 from treadle.autotvm.task import Task
 from treadle.build.record_context import applied
+from treadle.build.record_database import is_url
 from treadle.build.records import Records
 from treadle.errors import ConfigError, TargetError
 from treadle.target.parse import parse_target
@@ -100,8 +101,8 @@ class FallbackContext(DispatchContext):
 class ApplyHistoryBest(DispatchContext):
     """A block in which the fastest measured configuration of every task is applied.
 
-    `records` are files of AutoTVM's lines or of Treadle's records, `Records`, or measurements as
-    `load_from_file` gives them; or a list of files. More can be read with `load`.
+    `records` is a file of AutoTVM's lines or of Treadle's records, the URL of a database, a list of
+    such, `Records`, or measurements as `load_from_file` gives them. More can be read with `load`.
 
     Raises: UsageError where a file cannot be read; ConfigError naming the line that is no record.
 
@@ -131,8 +132,8 @@ class ApplyHistoryBest(DispatchContext):
                     self._add(line_of_measurement(*one))
 
     def _load_file(self, path: str | os.PathLike[str]) -> None:
-        first = next((data for _, data in objects_of(path)), None)
-        if first is not None and not is_line(first):
+        first = None if is_url(path) else next((data for _, data in objects_of(path)), None)
+        if is_url(path) or (first is not None and not is_line(first)):
             self.load(Records.read(path))
             return
         for at, data in objects_of(path):

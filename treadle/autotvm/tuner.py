@@ -118,9 +118,7 @@ class Tuner:
             measure=measure,
         )
         rest = how.runner.cooldown_interval
-        store: Any = _Trials(  # all of a file of records that the engine needs
-            self._resumed(measure), lambda r, s: self._tried(r, s, callbacks, rest)
-        )
+        store = _Trials(self._resumed(measure), lambda r, s: self._tried(r, s, callbacks, rest))
         task = _linked(self.task.engine, how.builder)
         engine = Engine([task], store, options, searches=self._search)
         engine.run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -272,19 +272,49 @@ class Executable(Runnable):
         return sum(v.nbytes for v in self.memory.constants.values())
 
     def save(
-        self, path: str | os.PathLike[str], *, linker: str | Sequence[str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str | None = None,
+        linker: str | Sequence[str] | None = None,
     ) -> None:
-        """Write the model as a tar of mod.so, mod.json and mod.params.
+        """Write the model: as "tar", "so", "o", "c" or "mlf", see docs/design/formats.md.
 
-        `linker` names the linker or C compiler to use (default: Treadle links itself for x86-64
-        and aarch64, the first one found does for other machines).
+        Without `format` the suffix of `path` decides: .so, .o, .c; anything else is a tar.
+        `linker` names the linker or C compiler to use, as a command or a list of its words
+        (default: Treadle links itself for x86-64 and aarch64, the first one found does for other
+        machines).
 
         Raises:
-            ToolchainError: nothing links for the target. UsageError: the folder does not exist.
+            ToolchainError: nothing links for the target. UsageError: the folder does not exist, or
+            the format does not fit the name or the target.
         """
-        from treadle.build.artifact import save_artifact
+        from treadle.build.formats import format_of, save_as
 
-        save_artifact(self, path, linker)
+        save_as(self, path, format_of(Path(path), format), linker)
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        fcompile: Callable[..., object] | None = None,
+        addons: Sequence[str] | None = None,
+        workspace_dir: str | os.PathLike[str] | None = None,
+        **kwargs: object,
+    ) -> None:
+        """Write the model as a shared object, as `export_library` of TVM v0.8 does.
+
+        `fcompile(file_name, files, **kwargs)` links `files`, the paths in `addons` and then the
+        model's object file, into `file_name` (treadle.runtime.cc has some; default: as `save`). A
+        `file_name` that ends in .tar becomes an artifact. `workspace_dir` is where the object file
+        is kept (default: a temporary folder).
+
+        Raises:
+            UsageError: there are `addons` or options, and no `fcompile`.
+            ToolchainError: see `save`.
+        """
+        from treadle.build.library import export_library
+
+        export_library(self, Path(file_name), fcompile, addons, workspace_dir, kwargs)
 
     def __repr__(self) -> str:
         return f"Executable({self.module.name}, {len(self.kernels)} kernels, {self.target})"

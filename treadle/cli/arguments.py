@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from math import inf
@@ -245,3 +246,41 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="threads to run on (default: the CPUs this process may use)",
     )
+
+
+def add_cross_compiler(parser: argparse.ArgumentParser, help: str, *names: str) -> None:
+    """Add --cross-compiler, which has other `names` too, and the options for it."""
+    parser.add_argument("--cross-compiler", *names, metavar="COMMAND", help=help)
+    parser.add_argument(
+        "--cross-compiler-options",
+        metavar="OPTIONS",
+        help='options for it, as one text: --cross-compiler-options="--sysroot=/opt/board -O2"',
+    )
+
+
+def cross_compiler(arguments: argparse.Namespace) -> list[str] | None:
+    """Return the compiler that is named, with its options, as the words of a command.
+
+    Raises: UsageError for options without a compiler, and for quotes that do not close.
+    """
+    command, options = arguments.cross_compiler, arguments.cross_compiler_options
+    if command is None and options is None:
+        return None
+    if command is None:
+        raise UsageError(
+            "--cross-compiler-options are given, and no compiler",
+            hint="name one with --cross-compiler",
+        )
+    words = _split_words("--cross-compiler (--linker)", command)
+    if not words:
+        raise UsageError(
+            "--cross-compiler (--linker) is empty", hint="name a program, such as ld.lld or gcc"
+        )
+    return words + _split_words("--cross-compiler-options", options or "")
+
+
+def _split_words(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text!r} cannot be read: {error}") from None

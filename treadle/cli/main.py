@@ -18,7 +18,19 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from treadle.cli import bench, compare, compile, doctor, explain, profile, records, rpc, run, tune
+from treadle.cli import (
+    bench,
+    compare,
+    compile,
+    doctor,
+    explain,
+    profile,
+    records,
+    rpc,
+    run,
+    runtime,
+    tune,
+)
 from treadle.cli.arguments import Parser
 from treadle.cli.machine import treadle_version
 from treadle.cli.operators import mistake_in
@@ -48,6 +60,7 @@ COMMANDS: dict[str, Command] = {
     "profile": profile,
     "explain": explain,
     "compare": compare,
+    "runtime": runtime,
     "doctor": doctor,
 }
 

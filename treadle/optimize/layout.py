@@ -31,6 +31,7 @@ from treadle.optimize.methods.phases import Phased
 from treadle.optimize.methods.product import ProductSite
 from treadle.optimize.methods.shared import Shared
 from treadle.optimize.methods.transposed import TransposedSite
+from treadle.optimize.tied_tables import look_up_in_panels
 from treadle.passes import decided
 from treadle.settings import get
 from treadle.target.base import Target
@@ -71,10 +72,12 @@ class _Layouts:
         for node in nodes:
             self._node(node)
         body = self.values.as_plain(function.body)
+        made = Function(function.params, body, function.name, dict(function.attrs))
+        made = look_up_in_panels(made, self.shared.panels)
         self.values.clear()
         self.phased.clear()
         self.shared.clear()
-        return Function(function.params, body, function.name, dict(function.attrs))
+        return made
 
     def _grant(self, nodes: Sequence[Node]) -> None:
         """Deal out by how much weights may grow, as calls are before any layout is chosen."""

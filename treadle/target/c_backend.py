@@ -7,6 +7,7 @@ for machines that LLVM here has no code for, and as a second opinion on results;
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from treadle.loop.nodes import PrimFunc
 from treadle.lower.pipeline import c_source
 from treadle.passes import Pipeline
 from treadle.runtime.native_build import zig_command
-from treadle.runtime.toolchain import find_compiler, is_native
+from treadle.runtime.toolchain import find_compiler, is_native, named_tool
 from treadle.settings import get as get_settings
 from treadle.target.backend import Backend, CompileError, OnDone
 from treadle.target.base import Target
@@ -75,6 +76,8 @@ def _compiler(triple: str) -> tuple[str, ...]:
 
     Raises: ToolchainError when there is none.
     """
+    if named := get_settings().c_compiler:
+        return named_tool(shlex.split(named)).command
     found = find_compiler(triple)
     if found is not None:
         return found.command
@@ -111,7 +114,7 @@ def _run(command: Sequence[str], text: str, form: str) -> bytes:
         source.write_text(text)
         try:
             done = subprocess.run(
-                [*command, *FLAGS, form, "-o", str(out), str(source)],
+                [*command, *FLAGS, form, "-o", str(out), "-x", "c", str(source)],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from treadle.graph.nodes import Call, Constant, Node
+from treadle.graph.nodes import Call, Constant, DeferredConstant, Node
 from treadle.optimize.methods.method import Choices, Site, cycles_and_growth, is_named
 
 LEAST_BYTES = 8 << 20
@@ -46,8 +46,14 @@ class _Step:
 
 
 def weight_bytes(nodes: Iterable[Node]) -> int:
-    """Return the bytes of the constants of a graph."""
-    return sum(n.type.nbytes for n in set(nodes) if isinstance(n, Constant))
+    """Return the bytes of the constants of a graph; what lies at one place counts once."""
+    places: dict[object, int] = {}
+    for node in nodes:
+        if isinstance(node, Constant):
+            is_made = not isinstance(node, DeferredConstant)
+            place = node.value.__array_interface__["data"][0] if is_made else node
+            places[place] = max(places.get(place, 0), node.type.nbytes)
+    return sum(places.values())
 
 
 def grant(sites: Sequence[Site], choices: Choices, held: int, share: float) -> Granted:

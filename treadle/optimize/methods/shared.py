@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
-from treadle.graph.nodes import Call, Node
+from treadle.graph.nodes import Call, Constant, Node
 
 T = TypeVar("T")
 
@@ -15,12 +15,14 @@ T = TypeVar("T")
 class Shared:
     """What methods have made so far that several calls may use.
 
-    `readers` counts the products that read a value. `granted` says by how many bytes the weights of
+    `readers` counts the products that read a value. `panels` are packed matrices by what they are
+    made of. `granted` says by how many bytes the weights of
     a call may grow, `spare_bytes` what is left for calls that only come into being.
     """
 
     def __init__(self) -> None:
         self.readers: Counter[Node] = Counter()
+        self.panels: dict[Constant, Constant] = {}
         self.granted: Mapping[Call, int] = {}
         self.spare_bytes = 0
         self._made: dict[Hashable, Any] = {}  # what a key stands for is known to who gives it
@@ -48,5 +50,6 @@ class Shared:
     def clear(self) -> None:
         """Let go of weights and values."""
         self.readers.clear()
+        self.panels.clear()
         self.granted = {}
         self._made.clear()
