@@ -11,7 +11,7 @@ import numpy as np
 
 from treadle.build.linked import FORMAT, LinkedModel, raw_bytes
 from treadle.errors import UsageError
-from treadle.target.c_text import PRELUDE
+from treadle.target.backend import backend_of
 
 if TYPE_CHECKING:
     from treadle.build.executable import Executable
@@ -125,7 +125,7 @@ def write_source(out: IO[bytes], model: LinkedModel, texts: Sequence[str]) -> No
 
 def kernels_source(names: Sequence[str], texts: Sequence[str]) -> str:
     """Return the source of kernels alone, given the text of each, as one file."""
-    return "\n\n".join([PRELUDE, *_joined(names, texts)]) + "\n"
+    return "\n\n".join([backend_of("c").prelude, *_joined(names, texts)]) + "\n"
 
 
 def _pieces(model: LinkedModel, texts: Sequence[str]) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _joined(names: Sequence[str], texts: Sequence[str]) -> Iterator[str]:
     """Yield kernels without their prelude; helpers that several have stand there once."""
     seen: set[str] = set()
     for name, text in zip(names, texts, strict=True):
-        chunks = text.replace(PRELUDE, "").strip().split("\n\n")
+        chunks = text.replace(backend_of("c").prelude, "").strip().split("\n\n")
         own = next(i for i, c in enumerate(chunks) if i > 0 and re.search(rf"\b{name}", c))
         for chunk in filter(str.strip, chunks[1:own]):
             if chunk not in seen:

@@ -98,8 +98,14 @@ def _for_each(move: Callable[[tuple[int, ...]], None], parts: Parts, elements: i
     share = -(-len(parts) // threads)
     with ThreadPoolExecutor(threads) as pool:
         shares = [parts[k : k + share] for k in range(0, len(parts), share)]
-        for _ in pool.map(lambda some: [move(part) for part in some], shares):
-            pass
+        done = [pool.submit(_move_all, move, some) for some in shares]
+    for part_done in done:
+        part_done.result()
+
+
+def _move_all(move: Callable[[tuple[int, ...]], None], parts: Parts) -> None:
+    for part in parts:
+        move(part)
 
 
 def _cores() -> int:
