@@ -20,7 +20,7 @@ from tests.rpc.services import Service, kernels, service
 from treadle import rpc, te
 from treadle.errors import ArtifactError, InputError, RpcError, UsageError
 from treadle.rpc.client import Session
-from treadle.rpc.files import prepare_folder, session_folder
+from treadle.rpc.files import WorkFolder, prepare_folder, session_folder
 from treadle.rpc.keys import make_key
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,6 +131,19 @@ def test_uploads_have_limits(session: Session) -> None:
     with pytest.raises(RpcError, match="0 of 3 bytes"):
         session.call("file.end")
     assert session.files() == {}
+
+
+def test_parts_of_uploads_do_not_pile_up(tmp_path: Path) -> None:
+    root = prepare_folder(tmp_path / "work")
+    files = WorkFolder(root, session_folder(root), quota=1000)
+    for number in range(10):
+        files.begin(f"part{number}", 400, True)
+        files.write(0, b"x" * 399)
+        os.utime(root / "partial" / files._current().partial, (number, number))
+    assert len(list((root / "partial").iterdir())) == 2
+    assert files.begin("part9", 400, True) == 399
+    assert files.begin("part0", 400, True) == 0
+    files.close()
 
 
 # ---- arrays, models, kernels ---------------------------------------------------------------------
