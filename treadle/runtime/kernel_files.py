@@ -98,8 +98,10 @@ def described(kernels: Mapping[str, Signature], cpu_features: Sequence[str]) -> 
     )
 
 
-def load_module(path: str | os.PathLike[str]) -> Module[LoadedKernel]:
+def load_module(path: str | os.PathLike[str], text: str | None = None) -> Module[LoadedKernel]:
     """Return kernels that `treadle.build(...).save(path)` wrote, ready to be called.
+
+    Of a library that does not say what its kernels take, `text` says it, see `described`.
 
     A library holds machine code: load only files you trust.
 
@@ -108,7 +110,7 @@ def load_module(path: str | os.PathLike[str]) -> Module[LoadedKernel]:
     """
     place = os.fspath(path)
     library = native.Library(place)
-    text = library.text(LIBRARY_TEXT)
+    text = library.text(LIBRARY_TEXT) if text is None else text
     if text is None:
         raise ArtifactError(
             "the library does not say which kernels it holds",

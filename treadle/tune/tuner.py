@@ -54,7 +54,7 @@ class TuneOptions:
     `in_turn` gives all tasks the same number of trials. `model` is the objective of the cost model.
     Without `tries_default` the default schedules are not measured, and decisions are not held
     against them. `executor` is where candidates are built and measured: "local", or "dask:" and
-    the address of a scheduler.
+    the address of a scheduler; a place that was handed over beside the options has another name.
     """
 
     trials: int | None = None
