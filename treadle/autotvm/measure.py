@@ -161,6 +161,7 @@ class LocalRunner:
             flush=self.enable_cpu_cache_flush,
             cold_weights=cold_weights,
             timeout=self.timeout,
+            cooldown=self.cooldown_interval,
             threads=native.num_threads(),
         )
 

@@ -124,8 +124,7 @@ class Tuner:
             build_timeout=how.builder.timeout,
             measure=measure,
         )
-        rest = how.runner.cooldown_interval
-        store = _Trials(self._resumed(measure), lambda r, s: self._tried(r, s, callbacks, rest))
+        store = _Trials(self._resumed(measure), lambda r, s: self._tried(r, s, callbacks))
         task = _linked(self.task.engine, how.builder)
         engine = Engine([task], store, options, searches=self._search)
         engine.run()
@@ -136,9 +135,7 @@ class Tuner:
     def _search(self, task: EngineTask, space: SearchSpace[Any]) -> Search[Any]:
         return Search(space, np.random.default_rng(0), self._strategy(task, space))
 
-    def _tried(
-        self, record: Record, seconds: float, callbacks: Sequence[Callback], rest: float
-    ) -> None:
+    def _tried(self, record: Record, seconds: float, callbacks: Sequence[Callback]) -> None:
         """Take note of a trial, and tell of it."""
         self._history.append(record)
         pair = self._measurement(record, seconds)
@@ -150,7 +147,6 @@ class Tuner:
         )  # fmt: skip
         for callback in callbacks:
             callback(self, [inp], [result])
-        time.sleep(rest)
 
     def _measurement(self, record: Record, seconds: float) -> Measurement:
         assert not isinstance(record.choice, Script)
@@ -339,10 +335,8 @@ class XGBTuner(Tuner):
 
         return LoopRanker(describe, make_model(self._loss_type, self._threads)[0])
 
-    def _tried(
-        self, record: Record, seconds: float, callbacks: Sequence[Callback], rest: float
-    ) -> None:
-        super()._tried(record, seconds, callbacks, rest)
+    def _tried(self, record: Record, seconds: float, callbacks: Sequence[Callback]) -> None:
+        super()._tried(record, seconds, callbacks)
         count = len(self._history)
         if count % self._log_interval == 0:
             logger.info("%d trials, best %.2f GFLOPS", count, self.best_flops / 1e9)
