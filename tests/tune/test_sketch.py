@@ -97,15 +97,14 @@ def test_a_mutation_changes_few_choices() -> None:
     space, random = space_of("matmul"), np.random.default_rng(3)
     parents = space.sample(50, random)
     for parent, child in zip(parents, space.mutate(parents, random), strict=True):
-        one, other = (*parent.tiles, *parent.choices), (*child.tiles, *child.choices)
-        assert sum(a != b for a, b in zip(one, other, strict=True)) <= 2
+        assert sum(a != b for a, b in zip(parent.places, child.places, strict=True)) <= 2
 
 
 def test_a_cross_has_choices_of_both() -> None:
     space, random = space_of("matmul"), np.random.default_rng(4)
     first, second = space.sample(40, random), space.sample(40, random)
     for a, b, child in zip(first, second, space.cross(first, second, random), strict=True):
-        assert all(c in pair for c, *pair in zip(child.tiles, a.tiles, b.tiles, strict=True))
+        assert all(c in pair for c, *pair in zip(child.places, a.places, b.places, strict=True))
 
 
 @pytest.mark.parametrize("name", graphs.GRAPHS)

@@ -7,8 +7,8 @@ stays in a cache, as often as that is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +17,20 @@ from treadle.cost.loops import room_in, run_cycles, tile_start_cycles
 from treadle.cost.memory import local_bytes
 from treadle.target.base import Target
 from treadle.tune.sketch_nest import Floats64, Nest, Read
+from treadle.tune.sketch_places import Places, Values, choice
 from treadle.tune.sketch_plans import MOST_STATEMENTS, MOST_UNROLLED, Plan, Tiled, vector_read
 from treadle.tune.sketch_slots import Ints
 
 _SECOND_ROOF = 0.3
 """The part of the lower roofs that is not hidden under the highest."""
+_FETCHED_ROOF = 0.2
+"""The same where operands are fetched ahead."""
+WRITTEN = 2
+"""How often a line that is written passes a cache: it is read first."""
 _LINES_AHEAD = 2
 """Lines of memory that are fetched in vain, or waited for, where a run of them ends."""
 
 Bools = NDArray[np.bool_]
-Values = Mapping[str, Ints]
 
 
 @dataclass(eq=False)
@@ -46,6 +50,10 @@ class PlanCosts:
     traffic: Floats64
     """[3, candidates]: bytes that pass between levels 1, 2, 3 of cache and memory."""
     compute: Floats64
+    statements: Floats64
+    """Vectors of arithmetic that stand in the code once, written out."""
+    copies: Floats64
+    """How often what is in a loop of it stands in the code: where tiles leave a rest."""
     valid: Floats64
     tiled: TileNumbers | None = None
 
@@ -78,12 +86,6 @@ class _Loops:
     """After how many loops each level of the structure begins, and the last one ends."""
 
 
-def choice(values: Values, stage: int, name: str, default: int, count: int) -> Ints:
-    """Return a choice of all candidates: int64[count]."""
-    found = values.get(f"{stage}.{name}")
-    return np.full(count, default) if found is None else found[:, 0]
-
-
 def rates(target: Target) -> tuple[float, float, float]:
     """Return the bytes a cycle that a core reads from level 2, from level 3, from memory."""
     machine = target.machine
@@ -94,12 +96,12 @@ def rates(target: Target) -> tuple[float, float, float]:
     )
 
 
-def tile_extents(plan: Tiled, values: Values, count: int) -> Floats64:
+def tile_extents(plan: Tiled, values: Values, region: Floats64) -> Floats64:
     """Return what stands inside of the first levels: [levels + 1, axes, candidates]."""
     nest, text = plan.nest, plan.levels.text
     tiled = set(plan.tiled_axes)
-    found = np.ones((len(text) + 1, len(nest.extents), count))
-    for axis, extent in enumerate(nest.extents):
+    found = np.ones((len(text) + 1, *region.shape))
+    for axis in range(len(nest.extents)):
         is_data = axis < nest.data
         kind = "S" if is_data else "R"
         last = (plan.levels.spatial if is_data else plan.levels.reduction) - 1
@@ -107,25 +109,27 @@ def tile_extents(plan: Tiled, values: Values, count: int) -> Floats64:
         for level in range(len(text) + 1):
             passed = text[:level].count(kind)
             if passed == 0 or (is_data and axis not in tiled and level < len(text)):
-                found[level, axis] = extent
+                found[level, axis] = region[axis]
             elif passed <= last and factors is not None:
                 size = np.prod(factors[:, passed - 1 :], axis=1)
-                found[level, axis] = np.minimum(size, extent)
+                found[level, axis] = np.minimum(size, region[axis])
     return found
 
 
-def tiled_costs(plan: Tiled, values: Values, count: int, target: Target) -> PlanCosts:
-    """Return a plan of tiles in numbers, for all candidates."""
-    return _Model(plan, values, count, target).costs()
+def tiled_costs(plan: Tiled, k: int, where: Places, target: Target) -> PlanCosts:
+    """Return plan `k`, which is one of tiles, in numbers, for all candidates."""
+    return _Model(plan, k, where, target).costs()
 
 
 class _Model:
     """The tiles of all candidates of a plan, and what follows from them."""
 
-    def __init__(self, plan: Tiled, values: Values, count: int, target: Target) -> None:
-        self.plan, self.values, self.count, self.target = plan, values, count, target
+    def __init__(self, plan: Tiled, k: int, where: Places, target: Target) -> None:
+        self.plan, self.values, self.count, self.target = plan, where.values, where.count, target
         self.nest = plan.nest
-        self.tiles = tile_extents(plan, values, count)
+        self.region, self.times = where.regions[k], where.times[k]
+        self.around = where.around(k)
+        self.tiles = tile_extents(plan, self.values, self.region)
         self.loops = np.ceil(self.tiles[:-1] / self.tiles[1:])
         self.register = self.tiles[-2]
         wide = plan.lanes * self.choice("vectorize", 1)
@@ -144,15 +148,17 @@ class _Model:
         return choice(self.values, self.plan.stage, name, default, self.count)
 
     def costs(self) -> PlanCosts:
-        """Return all numbers of the plan."""
+        """Return all numbers of the plan, of all times that it runs."""
         step = self._step_cycles()
         compute = self._compute_cycles(step)
         traffic, footprints = self._traffic()
         copying, copy_bytes = self._packing()
         roofs = np.concatenate([compute[None], traffic / np.array(rates(self.target))[:, None]])
         highest = np.max(roofs, axis=0)
-        cycles = highest + _SECOND_ROOF * (np.sum(roofs, axis=0) - highest) + copying
-        cycles += np.prod(self.loops[0], axis=0) * tile_start_cycles(self.target)
+        seen = np.where(self._is_fetched(), _FETCHED_ROOF, _SECOND_ROOF)
+        cycles = highest + seen * (np.sum(roofs, axis=0) - highest) + copying
+        tasks = np.prod(self.loops[0], axis=0)
+        cycles += self.times * tasks * tile_start_cycles(self.target)
         statements = self._statements()
         most = local_bytes(self.target)
         valid = self._is_small(statements) & (self._held_bytes() <= most) & (copy_bytes <= most)
@@ -162,8 +168,15 @@ class _Model:
         is_parallel = (self.choice("parallel", 1) > 0).astype(float)
         return PlanCosts(
             self.plan, self.nest, cycles, self._tasks(), is_parallel, self.tiles[1], traffic,
-            compute, valid.astype(float), numbers,
+            compute, statements, self._task_copies(), valid.astype(float), numbers,
         )  # fmt: skip
+
+    def _is_fetched(self) -> Bools:
+        """True where some operand is fetched ahead of its use."""
+        found = np.zeros(self.count, bool)
+        for number in self.plan.fetchable:
+            found |= (self.choice(f"fetch{number}", 0) > 0) | (self.choice(f"panel{number}", 0) > 0)
+        return found
 
     # -- arithmetic --------------------------------------------------------------------------
 
@@ -208,8 +221,8 @@ class _Model:
 
     def _compute_cycles(self, step: Floats64) -> Floats64:
         """Return the cycles of all register tiles, were all they read in the nearest cache."""
-        extents = np.array(self.nest.extents, dtype=float)[: self.nest.data, None]
-        tiles = np.prod(np.ceil(extents / self.register[: self.nest.data]), axis=0)
+        extents = self.region[: self.nest.data]
+        tiles = self.times * np.prod(np.ceil(extents / self.register[: self.nest.data]), axis=0)
         terms = float(self.nest.reduction)
         each = np.where(self.unroll == 2, 1 / self.inner, 1.0)
         overhead = each * self.target.machine.iteration_cycles
@@ -237,23 +250,38 @@ class _Model:
         return np.array(orders, dtype=np.int64)[self.choice("first", 0)].T
 
     def _walk(self) -> _Loops:
-        """Return all loops from outermost to innermost, and what is inside of each."""
+        """Return all loops from outermost to innermost, and what is inside of each.
+
+        Those of the stages that the plan is in come first.
+        """
         every = np.arange(self.nest.data, len(self.nest.extents))
         terms = np.repeat(every[:, None], self.count, axis=1)
-        inside, trips, axes, levels = [self.tiles[0]], [], [], [0]
-        for level, kind in enumerate(self.plan.levels.text):
-            for axis in self.order if kind == "S" else terms:
-                count = np.take_along_axis(self.loops[level], axis[None], axis=0)[0]
+        data = np.repeat(np.arange(self.nest.data)[:, None], self.count, axis=1)
+        text = self.plan.levels.text
+        steps = [(data, tile) for tile in self.around[1:]]
+        steps += [(self.order if kind == "S" else terms, tile)
+                  for kind, tile in zip(text, self.tiles[1:], strict=True)]  # fmt: skip
+        inside, trips, axes, levels = [self.around[0]], [], [], [0]
+        for order, after in steps:
+            for axis in order:
+                part = np.take_along_axis(after, axis[None], axis=0)
+                count = np.ceil(np.take_along_axis(inside[-1], axis[None], axis=0) / part)[0]
                 if np.all(count <= 1):
                     continue
                 tile = inside[-1].copy()
-                part = np.take_along_axis(self.tiles[level + 1], axis[None], axis=0)
                 np.put_along_axis(tile, axis[None], part, axis=0)
                 inside.append(tile)
                 trips.append(count)
                 axes.append(axis)
             levels.append(len(inside) - 1)
-        return _Loops(np.stack(inside), trips, axes, levels)
+        return _Loops(np.stack(inside), trips, axes, levels[len(self.around) - 1 :])
+
+    def _again(self) -> Floats64:
+        """Return how often what the plan needs in all is computed."""
+        trips = np.ones(self.count)
+        for outer, inner in pairwise(self.around):
+            trips *= np.prod(np.ceil(outer / inner)[: self.nest.data], axis=0)
+        return np.maximum(1.0, self.times / trips)
 
     def _traffic(self) -> tuple[Floats64, Floats64]:
         """Return bytes that pass each level of cache, and those that tiles of each level read."""
@@ -270,12 +298,12 @@ class _Model:
         for read, (held, ends) in zip(self.nest.reads, prints, strict=True):
             times = self._reloads(read, walk)
             for c, stays in enumerate(fits):
-                first = np.argmax(stays, axis=0)
+                first = np.maximum(np.argmax(stays, axis=0) - 1, 0)
                 moved = (held if c == 0 else held + ends) * times
                 own = np.take_along_axis(moved, first[None, :], axis=0)[0]
                 found[c] += np.where(stays[0], 0.0, own)
-        found += np.where(np.stack([stays[0] for stays in fits]), 0.0, size[0])
-        return found, footprints[walk.levels]
+        found += np.where(np.stack([stays[0] for stays in fits]), 0.0, WRITTEN * size[0])
+        return found * self._again(), footprints[walk.levels]
 
     def _held(self, read: Read, inside: Floats64) -> tuple[Floats64, Floats64]:
         """Return the bytes tiles hold of a read, and those lost where runs of memory end."""
@@ -310,7 +338,7 @@ class _Model:
         for read in (r for r in self.nest.reads if r.source in self.packed):
             size = read.elements(self.tiles[1]) * read.itemsize
             size = np.where(self.packed[read.source], size, 0.0)
-            cycles += 2 * tasks * size / self.target.machine.caches[2].bytes_per_cycle
+            cycles += 2 * self.times * tasks * size / self.target.machine.caches[2].bytes_per_cycle
             most = np.maximum(most, size)
         return cycles, most
 
@@ -333,15 +361,26 @@ class _Model:
         held: Floats64 = np.take_along_axis(sizes, at[None, :], axis=0)[0]
         return held * self.nest.itemsize
 
-    def _statements(self) -> Floats64:
-        """Return how many multiply-adds are written out, rests of tiles included."""
+    def _copies(self) -> Floats64:
+        """Return how many times tiles stand in the code: once more for the rest of an axis."""
         copies = np.ones(self.count)
         for axis in self.plan.tiled_axes:
-            extent = self.nest.extents[axis]
+            extent = self.region[axis]
             is_even = extent % self.register[axis] == 0
             copies *= np.where(is_even, 1, np.where(self.tiles[1][axis] >= extent, 2, 3))
+        return copies
+
+    def _task_copies(self) -> Floats64:
+        """Return how many times a task stands in the code."""
+        data = slice(0, self.nest.data)
+        uneven = self.region[data] % self.tiles[1][data] > 0
+        copies: Floats64 = np.prod(np.where(uneven, 2.0, 1.0), axis=0)
+        return copies
+
+    def _statements(self) -> Floats64:
+        """Return how many multiply-adds are written out, rests of tiles included."""
         steps = np.where(self.unroll == 2, self.inner, 1)
-        return np.where(self.unroll > 0, self.sums, 1) * steps * copies
+        return np.where(self.unroll > 0, self.sums, 1) * steps * self._copies()
 
     def _is_small(self, statements: Floats64) -> Bools:
         """True for code that is not too much, where what it is told to unroll can be unrolled."""
