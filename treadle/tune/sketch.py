@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, product, zip_longest
 
 import numpy as np
-from numpy.typing import NDArray
 
 from treadle.build.group import build_group
 from treadle.errors import TreadleError
@@ -23,6 +23,7 @@ from treadle.te.choice import Script
 from treadle.te.schedule import Schedule
 from treadle.tune.sketch_cost import costs_of
 from treadle.tune.sketch_features import NAMES, features_of
+from treadle.tune.sketch_limits import within_limits
 from treadle.tune.sketch_rules import SketchRule, sketches_of
 from treadle.tune.sketch_slots import Ints, Slot, Values, drawn_rows, moved_rows, size_of
 from treadle.tune.sketch_steps import steps_of
@@ -30,8 +31,12 @@ from treadle.tune.space import Floats
 
 _CHUNK = 64
 """Candidates that are looked at together where all are iterated."""
-_TRIES = 3
+_TRIES = 2
 """Children that are made of each parent at once, of which some break a limit."""
+_PILOT = 64
+"""Candidates of each sketch that tell how many keep all limits."""
+_MOST_TRIED = 4096
+"""Candidates that are drawn at once."""
 _MOST_KNOWN = 20_000
 """Candidates whose numbers are remembered."""
 _ROUNDS = 20
@@ -126,7 +131,8 @@ class SketchSpace:
             missing = count - len(found)
             if missing <= 0:
                 break
-            which = random.integers(len(self.sketches), size=2 * missing)
+            tried = min(_MOST_TRIED, int(1.2 * missing / self._share) + 8)
+            which = random.integers(len(self.sketches), size=tried)
             drawn: list[SketchPoint] = []
             for number in np.unique(which).tolist():
                 own = int(np.sum(which == number))
@@ -135,25 +141,31 @@ class SketchSpace:
             found += drawn[:missing]
         return found
 
+    @cached_property
+    def _share(self) -> float:
+        """How many of the candidates that are drawn keep all limits, at least about so."""
+        random = np.random.default_rng(0)
+        valid = sum(
+            len(self._valid(number, drawn_rows(sketch.slots, _PILOT, random)))
+            for number, sketch in enumerate(self.sketches)
+        )
+        return max(0.05, valid / (_PILOT * len(self.sketches)))
+
     def mutate(
         self, parents: Sequence[SketchPoint], random: np.random.Generator
     ) -> list[SketchPoint]:
         """Return a child of every parent: a factor moved between levels, or another choice changed.
 
-        Of several that are made at once the first that keeps all limits; if none does in some
-        rounds, the parent itself.
+        Of several that are made at once the first that keeps all limits; if none does, the parent
+        itself.
         """
         children = list(parents)
-        waiting = [k for k, p in enumerate(parents) if self.sketches[p.sketch].slots]
-        for _ in range(_ROUNDS):
-            if not waiting:
-                break
-            for number, own in self._by_sketch([parents[k] for k in waiting]):
-                at = [waiting[k] for k in own for _ in range(_TRIES)]
+        for number, own in self._by_sketch(parents):
+            slots = self.sketches[number].slots
+            if slots:
+                at = [k for k in own for _ in range(_TRIES)]
                 rows = np.array([parents[k].places for k in at], dtype=np.int64)
-                made = moved_rows(self.sketches[number].slots, rows, random)
-                self._take(number, at, made, children, parents)
-            waiting = [k for k in waiting if children[k] == parents[k]]
+                self._take(number, at, moved_rows(slots, rows, random), children, parents)
         return children
 
     def cross(
@@ -183,10 +195,10 @@ class SketchSpace:
         parents: Sequence[SketchPoint],
     ) -> None:
         """Put rows that keep all limits in the places of the children, the first of each."""
-        points = _points(number, rows)
-        valid = self._evaluated(number, rows, points)
-        for k, child, good in zip(at, points, valid, strict=True):
-            if good and children[k] == parents[k]:
+        valid = within_limits(self.sketches[number], rows, self.target)
+        points = self._evaluated(number, rows[valid])
+        for k, child in zip(np.array(at)[valid].tolist(), points, strict=True):
+            if children[k] == parents[k]:
                 children[k] = child
 
     def _places_in(self, number: int, point: SketchPoint) -> Ints:
@@ -220,27 +232,24 @@ class SketchSpace:
         """Return the cycles and the features of candidates, computed once."""
         unknown = [c for c in dict.fromkeys(candidates) if c not in self._known]
         for number, own in self._by_sketch(unknown):
-            points = [unknown[k] for k in own]
-            self._evaluated(number, np.array([p.places for p in points], np.int64), points)
+            rows = np.array([unknown[k].places for k in own], dtype=np.int64)
+            self._evaluated(number, rows.reshape(len(own), -1))
         return [self._known[c] for c in candidates]
 
-    def _evaluated(
-        self, number: int, rows: Ints, points: Sequence[SketchPoint]
-    ) -> NDArray[np.bool_]:
-        """Compute the numbers of points, remember them, and return which keep all limits."""
-        rows = rows.reshape(len(points), len(self.sketches[number].slots))
+    def _evaluated(self, number: int, rows: Ints) -> list[SketchPoint]:
+        """Return the points of rows; their numbers are computed and remembered."""
+        points = [SketchPoint(number, tuple(row)) for row in rows.tolist()]
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         costs = costs_of(self.sketches[number], rows, self.target)
         known = zip(costs.cycles.tolist(), features_of(costs), strict=True)
         self._known.update(zip(points, known, strict=True))
-        return costs.is_valid
+        return points
 
     def _valid(self, number: int, rows: Ints) -> list[SketchPoint]:
         """Return the points of rows that keep all limits."""
-        points = _points(number, rows)
-        valid = self._evaluated(number, rows, points)
-        return [p for p, good in zip(points, valid, strict=True) if good]
+        valid = within_limits(self.sketches[number], rows, self.target)
+        return self._evaluated(number, rows[valid])
 
     def _values(self, point: SketchPoint) -> dict[str, Values]:
         slots = self.sketches[point.sketch].slots
@@ -290,7 +299,3 @@ def _place(slot: Slot, value: object) -> int | None:
     if not isinstance(numbers, list) or any(type(v) is not int for v in numbers):
         return None
     return slot.places.get(tuple(numbers))
-
-
-def _points(number: int, rows: Ints) -> list[SketchPoint]:
-    return [SketchPoint(number, tuple(row)) for row in rows.tolist()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What candidates of a sketch take by an analytic model, many at once, and which break a limit.
+"""What candidates of a sketch take by an analytic model, many at once.
 
 The model is a roofline with more than one roof: multiply-adds and loads of a register tile, and
 what passes between the levels of the memory (`sketch_tile_cost`). Of every plan it counts what is
@@ -14,13 +14,12 @@ import numpy as np
 
 from treadle.cost.forks import fork_cycles
 from treadle.cost.loops import room_in, row_cycles
-from treadle.cost.memory import local_bytes, remote_cycles
+from treadle.cost.memory import remote_cycles
 from treadle.target.base import Target
+from treadle.tune.sketch_limits import written_out
 from treadle.tune.sketch_nest import Floats64
-from treadle.tune.sketch_places import Places, Values, choice
+from treadle.tune.sketch_places import Places, Values, choice, distinct
 from treadle.tune.sketch_plans import (
-    MOST_CODE,
-    MOST_WRITTEN,
     Blocks,
     Simple,
     Sketch,
@@ -41,10 +40,7 @@ class Costs:
     count: int
     where: Places
     plans: list[PlanCosts] = field(default_factory=list)
-    is_valid: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     cycles: Floats64 = field(default_factory=lambda: np.zeros(0))
-    code: Floats64 = field(default_factory=lambda: np.zeros(0))
-    """Vectors of arithmetic that stand in the code, written out."""
 
     @property
     def inside(self) -> list[Floats64]:
@@ -55,11 +51,7 @@ class Costs:
 def costs_of(sketch: Sketch, rows: Ints, target: Target) -> Costs:
     """Return the numbers of candidates given as places in the tables of the slots."""
     count = len(rows)
-    values: dict[str, Ints] = {
-        slot.key: slot.table[rows[:, k]] for k, slot in enumerate(sketch.slots)
-    }
-    for key, fixed in sketch.fixed.items():
-        values[key] = np.tile(np.array(fixed, dtype=np.int64), (count, 1))
+    values = sketch.values(rows)
     costs = Costs(sketch, target, values, count, Places(sketch, values, count))
     for k, plan in enumerate(sketch.plans):
         if isinstance(plan, Tiled):
@@ -76,13 +68,9 @@ def _add_up(costs: Costs) -> None:
     """Add up the plans: on how many cores each runs, and how evenly those share its tasks."""
     target, where = costs.target, costs.where
     total = np.zeros(costs.count)
-    valid = np.ones(costs.count, bool)
-    code = np.zeros(costs.count)
     for k, p in enumerate(costs.plans):
         is_root = where.host[k] < 0
         held = np.prod(where.regions[k][: p.nest.data], axis=0) * p.nest.itemsize
-        valid &= (p.valid > 0) & (is_root | (held <= local_bytes(target)))
-        code += p.statements * _copies(costs, k)
         tasks = _of_home(costs, where.home[k], "tasks")
         cores = np.where(_of_home(costs, where.home[k], "is_parallel") > 0, target.cores, 1)
         uneven = np.ceil(tasks / cores) * cores / np.maximum(tasks, 1)
@@ -91,23 +79,13 @@ def _add_up(costs: Costs) -> None:
         if costs.sketch.readers.get(p.plan.owner):
             others = held * (cores - 1) / cores
             total += np.where(is_root, remote_cycles(1.0, target) * others / cores, 0.0)
-    costs.is_valid, costs.cycles, costs.code = valid & (code <= MOST_CODE), total, code
-
-
-def _copies(costs: Costs, k: int) -> Floats64:
-    """Return how many times a plan stands in the code of the loops that it is in."""
-    found = np.ones(costs.count)
-    for h in np.unique(costs.where.host[k]).tolist():
-        if h >= 0:
-            own = costs.plans[h].copies * _copies(costs, h)
-            found = np.where(costs.where.host[k] == h, own, found)
-    return found
+    costs.cycles = total
 
 
 def _of_home(costs: Costs, which: Ints, name: str) -> Floats64:
     """Return a number of the plan that `which` names for each candidate."""
     found = np.zeros(costs.count)
-    for k in np.unique(which).tolist():
+    for k in distinct(which):
         found = np.where(which == k, getattr(costs.plans[k], name), found)
     return found
 
@@ -136,20 +114,15 @@ def _simple_costs(plan: Simple, k: int, where: Places, target: Target) -> PlanCo
         if nest.data and vector_read(read, vector) < 0 and not plan.is_reduction:
             compute = compute + np.where(square > 0, 0.0, points * read.count)
     is_parallel = choice(values, plan.stage, "parallel", 1, count) * (nest.data > 0)
-    return _streamed(plan, k, where, target, compute, tasks, is_parallel, np.ones(count))
+    return _streamed(plan, k, where, target, compute, tasks, is_parallel)
 
 
 def _block_costs(plan: Blocks, k: int, where: Places, target: Target) -> PlanCosts:
     """Return a plan by digits in numbers: each element by the mean of its formulas."""
     machine, bits, values = target.machine, target.vector_bits, where.values
     region, times, roles = where.regions[k], where.times[k], [d.role for d in plan.digits]
-    out = choice(values, plan.stage, "out", 2, where.count)
-    sizes = {role: np.prod(region[[r == role for r in roles]], axis=0)
-             for role in ("tile", "inner", "chosen", "lanes")}  # fmt: skip
-    vectors = sizes["tile"] * sizes["inner"] * sizes["chosen"]
-    is_nested, is_host = where.host[k] >= 0, where.is_host(k) > 0
-    is_whole = (out == 2) & is_nested & ~is_host & (vectors <= MOST_WRITTEN)
-    written = np.where(is_whole, vectors, sizes["chosen"] * np.where(out > 0, sizes["inner"], 1))
+    vectors = np.prod(region[[r != "lanes" for r in roles]], axis=0)
+    written, is_whole = written_out(plan, k, where)
     stores = np.where(is_whole & (vectors <= target.vector_registers), 0.0, 1.0)
     each = np.maximum(
         plan.parts.operations / machine.fmas_per_cycle(bits),
@@ -157,9 +130,8 @@ def _block_costs(plan: Blocks, k: int, where: Places, target: Target) -> PlanCos
     )
     compute = times * vectors * (each + machine.iteration_cycles / written)
     tasks = np.prod(np.ceil(region / where.tiles(k)[1]), axis=0)
-    code = written * max(1.0, plan.parts.operations / 2) * plan.parts.copies
     is_parallel = choice(values, plan.stage, "parallel", 1, where.count)
-    return _streamed(plan, k, where, target, compute, tasks, is_parallel, code)
+    return _streamed(plan, k, where, target, compute, tasks, is_parallel)
 
 
 def _streamed(
@@ -170,17 +142,14 @@ def _streamed(
     compute: Floats64,
     tasks: Floats64,
     is_parallel: Ints,
-    code: Floats64,
 ) -> PlanCosts:
     """Return the numbers of a plan that reads and writes everything once."""
     nest = where.nests[k]
     traffic = _traffic(plan, k, where, target)
-    copies = np.full(where.count, float(plan.parts.copies if isinstance(plan, Blocks) else 1))
     moved: Floats64 = np.max(traffic / np.array(rates(target))[:, None], axis=0)
     return PlanCosts(
         plan, nest, compute + moved, np.maximum(tasks, 1), is_parallel.astype(float),
-        where.tiles(k)[1], traffic, compute, code, copies,
-        np.ones(where.count),
+        where.tiles(k)[1], traffic, compute,
     )  # fmt: skip
 
 

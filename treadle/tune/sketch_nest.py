@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from treadle.dtype import bits
+from treadle.dtype import INDEX, bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Expr, int_value
@@ -99,7 +99,7 @@ class Nest:
     reads: tuple[Read, ...]
     itemsize: float
     operations: int
-    """Arithmetic nodes of an element."""
+    """Arithmetic nodes of an element, those of indices left out."""
 
     @property
     def points(self) -> int:
@@ -151,7 +151,8 @@ def nest_of(
     for node in (n for b in body for n in walk(b)):
         if isinstance(node, ex.Load) and isinstance(node.source, Tensor):
             loads[node] = None
-        operations += isinstance(node, (ex.Binary, ex.Call, ex.Select, Reduce))
+        is_index = node.dtype in (INDEX, "bool")
+        operations += isinstance(node, (ex.Binary, ex.Call, ex.Select, Reduce)) and not is_index
     if data is None:
         sizes = tuple(int_value(a.extent) or 1 for a in op.axis)
     extents = (*sizes, *(int_value(a.extent) or 1 for a in op.reduce_axis))

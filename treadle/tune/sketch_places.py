@@ -26,6 +26,12 @@ def choice(values: Values, stage: int, name: str, default: int, count: int) -> I
     return np.full(count, default) if found is None else found[:, 0]
 
 
+def distinct(numbers: Ints) -> list[int]:
+    """Return the different ones of small numbers from -1."""
+    found: list[int] = (np.flatnonzero(np.bincount(numbers + 1)) - 1).tolist()
+    return found
+
+
 class Places:
     """Where all plans of a sketch are computed, by the order of its plans.
 
@@ -68,13 +74,13 @@ class Places:
         """
         full = self._full(k)
         found = [full, full.copy(), full.copy(), self.regions[k]]
-        for h in np.unique(self.host[k]).tolist():
+        for h in distinct(self.host[k]):
             if h < 0:
                 continue
             is_own = self.host[k] == h
             for level in (1, 2):
                 at = np.minimum(level, self.place[k])
-                for j in np.unique(at[is_own]).tolist():
+                for j in distinct(at[is_own]):
                     here = is_own & (at == j)
                     found[level] = np.where(here, self._cover(k, h, j), found[level])
         found[1] = np.maximum(found[1], found[3])
@@ -90,12 +96,12 @@ class Places:
         self.place.append(place)
         self._inside.append(inside)
         region, times, home = self._full(k), np.ones(self.count), np.full(self.count, k)
-        for h in np.unique(host).tolist():
+        for h in distinct(host):
             if h < 0:
                 continue
             is_own = host == h
             home = np.where(is_own, self.home[h], home)
-            for j in np.unique(place[is_own]).tolist():
+            for j in distinct(place[is_own]):
                 here = is_own & (place == j)
                 region = np.where(here, self._cover(k, h, j), region)
                 times = np.where(here, self.times[h] * self._trips[h][j], times)
@@ -147,7 +153,7 @@ class Places:
     def _hosts_of(self, which: Ints) -> tuple[Ints, Ints]:
         """Return host and place of the plan that `which` names for each candidate."""
         host, place = np.full(self.count, -1), np.zeros(self.count, np.int64)
-        for h in np.unique(which).tolist():
+        for h in distinct(which):
             if h >= 0:
                 host = np.where(which == h, self.host[h], host)
                 place = np.where(which == h, self.place[h], place)
@@ -155,7 +161,7 @@ class Places:
 
     def _insides(self, host: Ints, place: Ints) -> dict[int, Ints]:
         found: dict[int, Ints] = {}
-        for h in np.unique(host).tolist():
+        for h in distinct(host):
             if h < 0:
                 continue
             is_own = host == h

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from treadle.target.base import Target
 from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
@@ -18,7 +20,7 @@ from treadle.te.stage import Stage
 from treadle.te.steps import Step
 from treadle.tune.sketch_digits import Digit, Digits
 from treadle.tune.sketch_nest import Nest, Read
-from treadle.tune.sketch_slots import Slot, even_tiles, options, places, spatial_tiles
+from treadle.tune.sketch_slots import Ints, Slot, even_tiles, options, places, spatial_tiles
 
 CPU_REUSE = "SSRSRS"
 """Levels of tiles where operands are read again: two of data loops in the stage that stores, the
@@ -314,6 +316,13 @@ class Sketch:
         """All open choices: tile factors first."""
         slots = [s for plan in self.plans for s in plan.slots]
         return (*(s for s in slots if s.is_tile), *(s for s in slots if not s.is_tile))
+
+    def values(self, rows: Ints) -> dict[str, Ints]:
+        """Return the values of candidates by key, given as places in the tables of the slots."""
+        found = {slot.key: slot.table[rows[:, k]] for k, slot in enumerate(self.slots)}
+        for key, fixed in self.fixed.items():
+            found[key] = np.tile(np.array(fixed, dtype=np.int64), (len(rows), 1))
+        return found
 
     @cached_property
     def fixed(self) -> dict[str, tuple[int, ...]]:

@@ -84,11 +84,10 @@ def drawn_rows(slots: Sequence[Slot], count: int, random: np.random.Generator) -
 def moved_rows(slots: Sequence[Slot], rows: Ints, random: np.random.Generator) -> Ints:
     """Return rows in each of which one or two values are others, of tiles mostly near ones."""
     made = rows.copy()
-    for times in (np.ones(len(rows), bool), random.random(len(rows)) < 0.3):
-        which = random.integers(len(slots), size=len(rows))
-        is_near = random.random(len(rows)) < 0.7
-        anywhere = random.random(len(rows))
-        for i in np.flatnonzero(times).tolist():
+    which = random.integers(len(slots), size=len(rows))
+    for times in (1.0, 0.3 if len(slots) > 1 else 0.0):
+        is_near, anywhere = random.random(len(rows)) < 0.7, random.random(len(rows))
+        for i in np.flatnonzero(random.random(len(rows)) < times).tolist():
             slot, place = slots[which[i]], int(made[i, which[i]])
             near = slot.near(place) if slot.is_tile and is_near[i] else []
             if near:
@@ -96,6 +95,7 @@ def moved_rows(slots: Sequence[Slot], rows: Ints, random: np.random.Generator) -
             elif len(slot.values) > 1:
                 other = int(anywhere[i] * (len(slot.values) - 1))
                 made[i, which[i]] = other + (other >= place)
+        which = (which + random.integers(1, max(2, len(slots)), size=len(rows))) % len(slots)
     return made
 
 

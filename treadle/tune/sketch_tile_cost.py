@@ -8,6 +8,7 @@ stays in a cache, as often as that is loaded.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +22,8 @@ from treadle.tune.sketch_places import Places, Values, choice
 from treadle.tune.sketch_plans import MOST_STATEMENTS, MOST_UNROLLED, Plan, Tiled, vector_read
 from treadle.tune.sketch_slots import Ints
 
+_FUSED_OPERATIONS = 2
+"""A product and its sum are one instruction; what is more is computed for every term."""
 _SECOND_ROOF = 0.3
 """The part of the lower roofs that is not hidden under the highest."""
 _FETCHED_ROOF = 0.2
@@ -50,11 +53,6 @@ class PlanCosts:
     traffic: Floats64
     """[3, candidates]: bytes that pass between levels 1, 2, 3 of cache and memory."""
     compute: Floats64
-    statements: Floats64
-    """Vectors of arithmetic that stand in the code once, written out."""
-    copies: Floats64
-    """How often what is in a loop of it stands in the code: where tiles leave a rest."""
-    valid: Floats64
     tiled: TileNumbers | None = None
 
 
@@ -121,6 +119,17 @@ def tiled_costs(plan: Tiled, k: int, where: Places, target: Target) -> PlanCosts
     return _Model(plan, k, where, target).costs()
 
 
+def tile_limits(
+    plan: Tiled, k: int, where: Places, target: Target
+) -> tuple[Bools, Floats64, Floats64]:
+    """Return which candidates keep the limits of tiles, their statements, and the copies of a task.
+
+    Statements are vectors of arithmetic that stand in the code, written out; what is computed in a
+    task stands there as often as the tasks have forms, rests of axes included.
+    """
+    return _Model(plan, k, where, target).limits()
+
+
 class _Model:
     """The tiles of all candidates of a plan, and what follows from them."""
 
@@ -128,7 +137,7 @@ class _Model:
         self.plan, self.values, self.count, self.target = plan, where.values, where.count, target
         self.nest = plan.nest
         self.region, self.times = where.regions[k], where.times[k]
-        self.around = where.around(k)
+        self.where, self.number = where, k
         self.tiles = tile_extents(plan, self.values, self.region)
         self.loops = np.ceil(self.tiles[:-1] / self.tiles[1:])
         self.register = self.tiles[-2]
@@ -143,6 +152,18 @@ class _Model:
         self.packed = {n: self.choice(f"pack{n}", 0) > 0 for n in plan.packable}
         self.order = self._order()
 
+    @cached_property
+    def around(self) -> list[Floats64]:
+        """What is needed of the plan in each of the loops around it, see `Places.around`."""
+        return self.where.around(self.number)
+
+    def limits(self) -> tuple[Bools, Floats64, Floats64]:
+        """Return which candidates keep the limits of tiles, and the code: see `tile_limits`."""
+        statements, most = self._statements(), local_bytes(self.target)
+        copied = self._packing()[1]
+        valid = self._is_small(statements) & (self._held_bytes() <= most) & (copied <= most)
+        return valid, statements, self._task_copies()
+
     def choice(self, name: str, default: int) -> Ints:
         """Return a choice of all candidates: int64[count]."""
         return choice(self.values, self.plan.stage, name, default, self.count)
@@ -152,7 +173,7 @@ class _Model:
         step = self._step_cycles()
         compute = self._compute_cycles(step)
         traffic, footprints = self._traffic()
-        copying, copy_bytes = self._packing()
+        copying, _ = self._packing()
         roofs = np.concatenate([compute[None], traffic / np.array(rates(self.target))[:, None]])
         highest = np.max(roofs, axis=0)
         seen = np.where(self._is_fetched(), _FETCHED_ROOF, _SECOND_ROOF)
@@ -160,15 +181,13 @@ class _Model:
         tasks = np.prod(self.loops[0], axis=0)
         cycles += self.times * tasks * tile_start_cycles(self.target)
         statements = self._statements()
-        most = local_bytes(self.target)
-        valid = self._is_small(statements) & (self._held_bytes() <= most) & (copy_bytes <= most)
         use = self.register[self.plan.vector] / (self.vectors * self.lanes)
         intensity = np.prod(self.tiles, axis=1) / np.maximum(footprints, 1)
         numbers = TileNumbers(self.tiles, footprints, self.sums, step, use, statements, intensity)
         is_parallel = (self.choice("parallel", 1) > 0).astype(float)
         return PlanCosts(
             self.plan, self.nest, cycles, self._tasks(), is_parallel, self.tiles[1], traffic,
-            compute, statements, self._task_copies(), valid.astype(float), numbers,
+            compute, numbers,
         )  # fmt: skip
 
     def _is_fetched(self) -> Bools:
@@ -192,14 +211,25 @@ class _Model:
         machine, bits = self.target.machine, self.target.vector_bits
         is_wide, sums = self.lanes > 1, self.sums
         fma = sums / np.where(is_wide, machine.fmas_per_cycle(bits), machine.fma_units)
-        excess = np.maximum(0, sums + self.vectors + 1 - self.target.vector_registers)
+        held = sums + self._vectors_read() + 1
+        excess = np.maximum(0, held - self.target.vector_registers)
         left = np.where(self.unroll > 0, excess, np.where(sums > 1, sums, 0))
         is_held = (self.unroll > 0) | (sums == 1)
         waits = np.where(is_held, float(machine.fma_latency), 0.0)
         scattered = np.where(is_held, 0.0, sums * machine.iteration_cycles)
-        reads = self._load_cycles() + left * self._move_cycles()
-        bound: Floats64 = np.maximum(np.maximum(fma, waits), reads)
-        return bound + scattered
+        more = max(0, self.nest.operations - _FUSED_OPERATIONS) * fma
+        bound: Floats64 = np.maximum(np.maximum(fma, waits), self._load_cycles())
+        return bound + left * self._move_cycles() + scattered + more
+
+    def _vectors_read(self) -> Floats64:
+        """Return how many vectors a step of a register tile reads."""
+        single = self.register.copy()
+        single[self.plan.vector] = 1.0
+        found = np.zeros(self.count)
+        for read in self.nest.reads:
+            if vector_read(read, self.plan.vector) > 0:
+                found += read.elements(single) * self.vectors
+        return found
 
     def _load_cycles(self) -> Floats64:
         """Return the cycles in which a step of a register tile reads what it multiplies."""
@@ -261,15 +291,16 @@ class _Model:
         steps = [(data, tile) for tile in self.around[1:]]
         steps += [(self.order if kind == "S" else terms, tile)
                   for kind, tile in zip(text, self.tiles[1:], strict=True)]  # fmt: skip
+        each = np.arange(self.count)
         inside, trips, axes, levels = [self.around[0]], [], [], [0]
         for order, after in steps:
-            for axis in order:
-                part = np.take_along_axis(after, axis[None], axis=0)
-                count = np.ceil(np.take_along_axis(inside[-1], axis[None], axis=0) / part)[0]
+            for axis in order if np.any(inside[-1] > after) else ():
+                part = after[axis, each]
+                count = np.ceil(inside[-1][axis, each] / part)
                 if np.all(count <= 1):
                     continue
                 tile = inside[-1].copy()
-                np.put_along_axis(tile, axis[None], part, axis=0)
+                tile[axis, each] = part
                 inside.append(tile)
                 trips.append(count)
                 axes.append(axis)
@@ -307,13 +338,13 @@ class _Model:
 
     def _held(self, read: Read, inside: Floats64) -> tuple[Floats64, Floats64]:
         """Return the bytes tiles hold of a read, and those lost where runs of memory end."""
-        line = self.target.machine.line_bytes
-        both = [read.lines(t, line) for t in inside]
-        held, runs = (np.stack(part) for part in zip(*both, strict=True))
+        line, shape = self.target.machine.line_bytes, (len(inside), self.count)
+        tiles = inside.transpose(1, 0, 2).reshape(inside.shape[1], -1)
+        held, runs = (part.reshape(shape) for part in read.lines(tiles, line))
         ends = np.where(runs > 1, runs * (_LINES_AHEAD * line), 0.0)
         if read.source not in self.packed:
             return held, ends
-        dense = np.stack([read.elements(t) * read.itemsize for t in inside])
+        dense = (read.elements(tiles) * read.itemsize).reshape(shape)
         is_packed = self.packed[read.source][None, :]
         return np.where(is_packed, dense, held), np.where(is_packed, 0.0, ends)
 
