@@ -339,12 +339,24 @@ def _sketch(state: State, target: Target) -> Sketch:
         who = [n.stage for n in nests.values() if any(r.source == plan.owner for r in n.reads)]
         readers[plan.owner] = tuple(dict.fromkeys(owner.get(n, -1) for n in who))
     place = {s.number: k for k, s in enumerate(state.schedule.stages)}
-    ordered = [_by_digits(state, p, target)
+    ordered = [_as_inlined(state, p, nests, target)
                for p in sorted(state.plans, key=lambda p: -place[p.owner])]  # fmt: skip
     nests = nests_of(state.schedule)
     plans = tuple(replace(p, insides=_insides(state, p, ordered, readers, nests)) for p in ordered)
     steps = tuple(state.schedule.steps)
     return Sketch(", ".join(state.name) or "plain", steps, plans, nests, readers)
+
+
+def _as_inlined(state: State, plan: Plan, nests: Mapping[int, Nest], target: Target) -> Plan:
+    """Return a plan for what its stages are now that all that is inlined has its place."""
+    if not isinstance(plan, Tiled):
+        return _by_digits(state, plan, target)
+    nest = nests[plan.stage]
+    read = {r.source for r in nest.reads}
+    packable, fetchable = (
+        tuple(n for n in numbers if n in read) for numbers in (plan.packable, plan.fetchable)
+    )
+    return replace(plan, nest=nest, packable=packable, fetchable=fetchable)
 
 
 def _by_digits(state: State, plan: Plan, target: Target) -> Plan:

@@ -219,7 +219,7 @@ class _Model:
         scattered = np.where(is_held, 0.0, sums * machine.iteration_cycles)
         more = max(0, self.nest.operations - _FUSED_OPERATIONS) * fma
         bound: Floats64 = np.maximum(np.maximum(fma, waits), self._load_cycles())
-        return bound + left * self._move_cycles() + scattered + more
+        return np.asarray(bound + left * self._move_cycles() + scattered + more)
 
     def _vectors_read(self) -> Floats64:
         """Return how many vectors a step of a register tile reads."""
