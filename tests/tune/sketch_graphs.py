@@ -192,9 +192,7 @@ def interleaved(m: int = 8, n: int = 64, k: int = 12) -> Graph:
     """Four products, and a result that takes each of its blocks from two of them."""
     a, b = _input("A", 4, m, k), _input("B", 4, k, n)
     r = te.reduce_axis((0, k), "k")
-    parts = te.compute(
-        (4, m, n), lambda p, i, j: te.sum(a[p, i, r] * b[p, r, j], r), name="parts"
-    )
+    parts = te.compute((4, m, n), lambda p, i, j: te.sum(a[p, i, r] * b[p, r, j], r), name="parts")
 
     def element(i: te.Expr, j: te.Expr) -> te.Expr:
         row, column, block = i % m, j // 32 * 16 + j % 16, i // m * 2 + j % 32 // 16

@@ -11,8 +11,13 @@ import pytest
 
 from tests.targets import AVX2, AVX512
 from tests.tune import sketch_graphs as graphs
+from treadle.tune import sketch
 from treadle.tune.sketch import SketchPoint, SketchSpace
+from treadle.tune.sketch_cost import costs_of
 from treadle.tune.sketch_features import NAMES
+from treadle.tune.sketch_limits import within_limits
+from treadle.tune.sketch_plans import MOST_STATEMENTS
+from treadle.tune.sketch_slots import drawn_rows
 from treadle.tune.space import SearchSpace
 
 
@@ -163,3 +168,39 @@ def test_the_model_prefers_vectors_and_registers() -> None:
     assert cycles(unroll=1) < cycles(unroll=0)
     assert cycles(vectorize=1, unroll=0) < cycles(vectorize=0, unroll=0) / 4
     assert cycles(parallel=2) < cycles(parallel=0)
+
+
+def test_the_numbers_of_a_candidate_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    space, random = space_of("winograd"), np.random.default_rng(8)
+    points = space.mutate(space.sample(40, random), random)
+    estimates = space.estimate(points)
+
+    def again(*_: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(sketch, "costs_of", again)
+    assert len(space.features(points)) == len(points)
+    np.testing.assert_array_equal(space.estimate(points), estimates)
+
+
+def test_too_much_code_is_refused_before_it_is_built() -> None:
+    space = space_of("interleaved")
+    for point in space.sample(30, np.random.default_rng(9)):
+        made = space.choice(point)
+        assert made is not None
+    sketched = space.sketches[0]
+    rows = drawn_rows(sketched.slots, 400, np.random.default_rng(10))
+    valid = within_limits(sketched, rows, AVX512)
+    assert 0 < valid.sum() < len(valid)
+    written = costs_of(sketched, rows, AVX512).plans[-1].tiled
+    assert written is not None
+    assert (written.statements[valid] <= MOST_STATEMENTS).all()
+
+
+def test_stages_are_mostly_drawn_in_loops_of_others() -> None:
+    space = space_of("softmax")
+    for sketched in space.sketches:
+        rows = drawn_rows(sketched.slots, 400, np.random.default_rng(11))
+        places = [k for k, s in enumerate(sketched.slots) if s.is_place]
+        assert places
+        assert np.mean((rows[:, places] > 0).all(axis=1)) > 0.6

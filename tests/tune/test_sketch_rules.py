@@ -29,6 +29,7 @@ def test_sketches_by_graph() -> None:
     assert names(graphs.conv2d()) == ["tile conv", "tile conv, inline pad"]
     assert names(graphs.chain()) == ["plain"]
     assert names(graphs.column_sums()) == ["tile sums"]
+    assert names(graphs.winograd()) == ["tile M"]  # the transform has formulas: it is kept
     assert names(graphs.matmul_of_rows()) == ["16 lanes of C"]
     assert names(graphs.matmul_of_rows(k=128)) == ["16 lanes of C", "64 lanes of C"]
     large = graphs.total(4096, 128)

@@ -9,7 +9,7 @@ from math import prod
 from treadle.dtype import is_float
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
-from treadle.expr.traversal import walk
+from treadle.expr.traversal import reads_memory, walk
 from treadle.loop.bodies import inline_bodies, read_by
 from treadle.ops.schedules.stages import border_box, compute_of, is_reduction
 from treadle.te.operations import ComputeOp, IterVar, Tensor
@@ -49,12 +49,13 @@ def repeated_work(s: Schedule, stage: Stage) -> int:
     """Return the operations on an element of a stage that would be done again if it is inlined.
 
     0 where each is read once, and where readers that are no reductions do little more. A move to
-    another order counts as one: terms would no longer be neighbours in memory.
+    another order counts as one: terms would no longer be neighbours in memory. A choice among
+    formulas counts as much: a loop of its own writes them out.
     """
     op = compute_of(stage)
     work = sum(isinstance(n, (ex.Binary, ex.Call, ex.Select)) and is_float(n.dtype)
                for b in op.body for n in walk(b))  # fmt: skip
-    work = max(work, int(_changes_order(stage)))
+    work = max(work, int(_changes_order(stage)), MUCH_WORK * int(_chooses(op)))
     size = prod(int_value(d) or 1 for d in op.shape)
     for reader in s.readers(stage):
         body = reader.op.body if isinstance(reader.op, ComputeOp) else ()
@@ -65,6 +66,13 @@ def repeated_work(s: Schedule, stage: Stage) -> int:
         if is_again and (is_reduction(reader) or work >= MUCH_WORK):
             return work
     return 0
+
+
+def _chooses(op: ComputeOp) -> bool:
+    """True when the place of an element says by which of several formulas it is computed."""
+    return any(isinstance(n, ex.Select) and not n.lazy and isinstance(n.cond, ex.Binary)
+               and n.cond.op == "eq" and not reads_memory(n.cond)
+               for b in op.body for n in walk(b))  # fmt: skip
 
 
 def _changes_order(stage: Stage) -> bool:
