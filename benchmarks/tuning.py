@@ -35,16 +35,15 @@ from typing import Any
 import numpy as np
 
 from treadle.build.compile import fused_model
-from treadle.build.kernel import ObjectCode
 from treadle.build.records import Record, Records, read_lines
 from treadle.runtime import native
 from treadle.target.host import usable_cores
 from treadle.te.choice import Choice
 from treadle.te.knobs import DEFAULTS, Config
-from treadle.tune.builder import Builders
+from treadle.tune.executor import LocalExecutor, WorkOptions
 from treadle.tune.model import tune_model
 from treadle.tune.record_file import RecordFile
-from treadle.tune.runner import MeasureOptions, Runner
+from treadle.tune.runner import MeasureOptions
 from treadle.tune.space import Floats, SearchSpace
 from treadle.tune.spaces import spaces_of
 from treadle.tune.task import Task, extract_tasks
@@ -143,17 +142,10 @@ def _reached(task: Task, options: TuneOptions, *, blind: bool) -> tuple[float, f
 
 def race(task: Task, choice: Choice, measure: MeasureOptions) -> float:
     """Return how many times as fast as the default a choice is: the median over rounds in turns."""
-    made: dict[int, ObjectCode | None] = {}
-    with Builders([task], 1) as builders:
-        for ticket, one in enumerate((DEFAULTS, choice)):
-            builders.add(ticket, 0, one)
-        while len(made) < 2:
-            made |= {b.ticket: b.object for b in builders.results(1.0)}
-    codes = [made[0], made[1]]
-    if codes[0] is None or codes[1] is None:
+    with LocalExecutor().workers([task], WorkOptions(measure, builders=1)) as workers:
+        old, new = workers.race(0, (DEFAULTS, choice), _ROUNDS)
+    if not old.seconds or not new.seconds:
         return 1e-3
-    with Runner([task], measure) as runner:
-        old, new = runner.race(0, [c for c in codes if c is not None], _ROUNDS)
     return float(np.median(np.asarray(old.seconds) / np.asarray(new.seconds)))
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ PACKAGE = ROOT / "treadle"
 
 LAYERS = (
     ("cli", "integrations"),
+    ("auto_scheduler", "autotvm"),
     ("tune",),
     ("build",),
     ("frontend",),
@@ -40,12 +42,15 @@ LAYERS = (
 
 LEVEL = {name: level for level, line in enumerate(LAYERS) for name in line}
 
-HEAVY = {"onnx", "onnxruntime", "scipy", "sklearn", "tensorflow", "torch", "xgboost"}
+HEAVY = {
+    "dask", "distributed", "onnx", "onnxruntime", "scipy", "sklearn", "sqlalchemy", "tensorflow",
+    "torch", "xgboost",
+}  # fmt: skip
 """Packages that `import treadle` must not import: they are imported when they are needed."""
 
-REEXPORTS = {"lowered", "ops", "te"}
-"""Sub-packages whose __init__ collects names: the operators, those that only passes make, and the
-language users write."""
+REEXPORTS = {"auto_scheduler", "autotvm", "lowered", "ops", "rpc", "te"}
+"""Sub-packages whose __init__ collects names: the operators, those that only passes make, and what
+users write: the language, tuning in other projects' words, sessions on devices."""
 
 BANNED_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}
 BANNED_CALLS = {"eval", "exec", "__import__"}
@@ -174,6 +179,27 @@ def test_what_importers_share_reads_no_format() -> None:
         for path in (PACKAGE / "frontend").rglob("*.py")
         for imported, line in all_imports(tree_of(path))
         if shared_frontend_violation(module_name(path), imported)
+    ]
+    assert not violations, "\n".join(violations)
+
+
+def back_end_violation(importer: str, imported: str) -> bool:
+    """True where a module outside target/ would import a back end, or a back end's library."""
+    is_back_end = re.match(r"treadle\.target\.(llvm|c_)|llvmlite(\.|$)", imported) is not None
+    return is_back_end and not importer.startswith("treadle.target.")
+
+
+def test_only_target_knows_back_ends() -> None:
+    assert back_end_violation("treadle.cli.doctor", "llvmlite.binding")
+    assert back_end_violation("treadle.build.kernel", "treadle.target.llvm_ir.emit")
+    assert back_end_violation("treadle.build.kernel", "treadle.target.c_backend.BACKEND")
+    assert not back_end_violation("treadle.target.jit", "llvmlite.binding")
+    assert not back_end_violation("treadle.build.kernel", "treadle.target.cache.kernel_cache")
+    violations = [
+        f"{path.relative_to(ROOT)}:{line}: imports {imported}"
+        for path in modules()
+        for imported, line in all_imports(tree_of(path))
+        if back_end_violation(module_name(path), imported)
     ]
     assert not violations, "\n".join(violations)
 

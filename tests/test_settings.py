@@ -41,12 +41,14 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         "CACHE": str(tmp_path / "cache"),
         "COMPILE_WORKERS": "8",
         "WINOGRAD": "0",
+        "WEIGHT_GROWTH": "0.25",
         "HOST_CPU": "haswell",
+        "C_COMPILER": "clang -O1",
     }
     for name, value in values.items():
         monkeypatch.setenv(f"TREADLE_{name}", value)
     first = (3, tmp_path / "dump", "conv*", tmp_path, 2, True, 4, tmp_path / "cache", 8)
-    assert get() == Settings(*first, False, "haswell")
+    assert get() == Settings(*first, False, 0.25, "haswell", "clang -O1")
 
 
 def test_the_cache_follows_the_desktop_rules(

@@ -90,5 +90,9 @@ class UsageError(TreadleError):
     """A command line or a call of the public API cannot be understood."""
 
 
+class RpcError(TreadleError):
+    """A device or a tracker cannot be reached, refuses a request, or ends a session."""
+
+
 class InternalError(TreadleError):
     """A broken invariant of the compiler itself: names the pass and how to report it."""

@@ -32,7 +32,9 @@ class Settings:
     cache: Path
     compile_workers: int | None
     winograd: bool
+    weight_growth: float
     host_cpu: str
+    c_compiler: str
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,13 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
 
 
 def _bool(text: str) -> bool:
@@ -139,11 +148,26 @@ TABLE = (
         "algorithm (faster, less exact) where it pays",
     ),
     Setting(
+        "weight_growth",
+        _share,
+        lambda: 0.1,
+        "a number from 0, such as 0.1",
+        "by which part of themselves weights may grow for Winograd's and Strassen's algorithms "
+        "(a few MB may always be added)",
+    ),
+    Setting(
         "host_cpu",
         str,
         str,
         "the name of a CPU",
         "compile for that CPU where no other is named, as if this machine had it and no more",
+    ),
+    Setting(
+        "c_compiler",
+        str,
+        str,
+        "a command",
+        "the C compiler of targets of kind c, with options (default: the first one found)",
     ),
 )
 

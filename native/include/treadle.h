@@ -115,6 +115,11 @@ TD_API int32_t td_num_threads(void);
 /* Sets that number; 0 returns to the default. */
 TD_API int32_t td_set_num_threads(int32_t count, td_error* error);
 
+/* Binds the threads of parallel loops to CPUs: thread k of a run to cpus[k % count]. Thread 0 is the
+ * one that calls td_run; it is the caller's, and is left alone. To be called before the first run;
+ * `count` 0 binds none. TD_UNSUPPORTED where the system does not bind threads. */
+TD_API int32_t td_set_cpus(const int32_t* cpus, int32_t count, td_error* error);
+
 /* Fills an environment for up to `num_threads` threads (0: td_num_threads). The threads start on
  * first need; a child made by fork() starts its own. */
 TD_API int32_t td_env_init(td_env* env, int32_t num_threads, td_error* error);
@@ -202,8 +207,9 @@ TD_API int32_t td_executor_create(const char* plan, size_t plan_bytes, const td_
                                   size_t num_kernels, const td_constant* constants,
                                   size_t num_constants, td_executor** executor, td_error* error);
 
-/* Makes an executor from an artifact (a tar of mod.so, mod.json, mod.params). Nothing is written
- * to the file system where the system offers anonymous files.
+/* Makes an executor from an artifact (a tar of mod.so, mod.json, mod.params), or from a shared object
+ * that holds a whole model (--output-format so), which is loaded as it is. Nothing is written to the
+ * file system where the system offers anonymous files.
  *
  * Weights of 1 MiB and more are mapped: all executors of a file, in all processes, share the pages
  * of the file cache. So the file must not be written to while it is in use; replacing it by renaming
@@ -221,6 +227,37 @@ TD_API int32_t td_open_file(int fd, uint32_t flags, td_executor** executor, td_e
 /* The same from memory, which is copied. */
 TD_API int32_t td_open_memory(const void* data, size_t bytes, uint32_t flags,
                               td_executor** executor, td_error* error);
+
+/* ---- models that are part of a program ------------------------------------------------------- */
+
+#define TD_LINKED_FORMAT 1u
+
+/* A model in the machine code of a program or shared object, as `treadle compile --output-format`
+ * o, c and so make it. The header made with it declares a function NAME_model that returns it. The
+ * order of the fields is part of the ABI. */
+typedef struct {
+  uint32_t format; /* TD_LINKED_FORMAT */
+  uint32_t num_kernels, num_constants;
+  uint32_t reserved;
+  const char* plan; /* JSON text of `plan_bytes` bytes */
+  size_t plan_bytes;
+  const td_symbol* kernels;
+  const td_constant* constants;
+  size_t arena_bytes; /* what td_open_static needs; 0 where each run decides sizes */
+} td_linked;
+
+/* Makes an executor of a linked model: nothing is loaded, the weights are used where they lie.
+ * Programs that use only this and td_open_static need no dynamic loader. */
+TD_API int32_t td_open_linked(const td_linked* model, td_executor** executor, td_error* error);
+
+/* The same, in the caller's working memory: at least model->arena_bytes bytes, aligned or not, which
+ * outlive the executor. Once it is made, its runs ask the system for no memory. It uses one thread;
+ * td_executor_set_num_threads starts others there and then. Results that a run leaves to the
+ * executor lie in that memory, so that td_executor_take_output gives none of them. */
+TD_API int32_t td_open_static(const td_linked* model, void* memory, size_t bytes,
+                              td_executor** executor, td_error* error);
+
+/* ---- using executors ------------------------------------------------------------------------- */
 
 /* Makes a second executor of the same model: code and weights are shared, working memory
  * (td_executor_arena_bytes) is its own, so both can run at the same time. It may use as many threads

@@ -110,6 +110,7 @@ static int32_t load_code(loading* l) {
   if (sha256 == NULL)
     return td_fail(l->error, TD_ARTIFACT, "the manifest (mod.json) has no SHA-256 of mod.so");
   if (member->bytes == 0 && count_kernels(&l->model->plan) == 0) return TD_OK; /* copies only */
+  l->model->close_library = td_library_close;
   return td_library_open_range(l->fd, member->offset, (size_t)member->bytes, sha256,
                                &l->model->library, l->error);
 }
@@ -141,6 +142,7 @@ int32_t td_open_file(int fd, uint32_t flags, td_executor** executor, td_error* e
   *executor = NULL;
   if ((flags & ~TD_VERIFY) != 0)
     return td_fail(error, TD_ARGUMENT, "flags are 0 or TD_VERIFY, not %u", (unsigned)flags);
+  if (td_is_shared_object(fd)) return td_shared_open(fd, flags, executor, error);
   loading l = {.fd = fd,
                .flags = flags,
                .members = {{"mod.so", MAX_CODE_BYTES, {0, 0, false}},

@@ -62,7 +62,7 @@ static int32_t bind_constants(td_executor* e, void** base, td_error* error) {
 
 static int32_t bind_arena(td_executor* e, void** base, td_error* error) {
   if (e->plan.is_dynamic) return TD_OK; /* its memory comes with the first run */
-  e->arena = td_alloc(e->plan.arena_bytes, error);
+  if (!e->is_lent) e->arena = td_alloc(e->plan.arena_bytes, error);
   if (e->arena == NULL) return TD_MEMORY;
   for (uint32_t v = 0; v < e->plan.num_values; v++) {
     const td_value* value = &e->plan.values[v];
@@ -88,6 +88,33 @@ static int32_t make_ports(td_executor* e, td_binding*** by_value, td_error* erro
     (*by_value)[plan->outputs[i].value] = &e->outputs[i];
   }
   return TD_OK;
+}
+
+static size_t padded(size_t bytes) { return (bytes + TD_ALIGNMENT - 1) & ~(TD_ALIGNMENT - 1); }
+
+static size_t add_padded(size_t sum, size_t bytes) {
+  return bytes > SIZE_MAX / 4 || sum > SIZE_MAX / 4 ? SIZE_MAX / 2 : sum + padded(bytes);
+}
+
+size_t td_lent_bytes(const td_plan* plan) {
+  size_t sum = add_padded(TD_ALIGNMENT - 1, plan->arena_bytes);
+  for (uint32_t i = 0; i < plan->num_inputs; i++)
+    sum = add_padded(sum, plan->values[plan->inputs[i].value].bytes);
+  for (uint32_t i = 0; i < plan->num_outputs; i++)
+    sum = add_padded(sum, plan->values[plan->outputs[i].value].bytes);
+  return sum > SIZE_MAX / 4 ? SIZE_MAX : sum;
+}
+
+/* Gives inputs and outputs their part of lent memory, behind the arena. */
+static void lend_ports(td_executor* e) {
+  unsigned char* at = (unsigned char*)e->arena + padded(e->plan.arena_bytes);
+  for (uint32_t i = 0; i < e->plan.num_inputs + e->plan.num_outputs; i++) {
+    bool is_input = i < e->plan.num_inputs;
+    td_binding* p = is_input ? &e->inputs[i] : &e->outputs[i - e->plan.num_inputs];
+    p->own = at;
+    p->own_bytes = p->value->bytes;
+    at += padded(p->value->bytes);
+  }
 }
 
 /* Gives every port the list of places its pointer goes to. */
@@ -167,6 +194,7 @@ static int32_t assemble(td_executor* e, td_error* error) {
   if (code == TD_OK) code = bind_constants(e, base, error);
   if (code == TD_OK) code = bind_arena(e, base, error);
   if (code == TD_OK) code = make_ports(e, &by_value, error);
+  if (code == TD_OK && e->is_lent) lend_ports(e);
   if (code == TD_OK) code = make_steps(e, found, base, error);
   if (code == TD_OK) code = link_ports(e, by_value, error);
   if (code == TD_OK && e->plan.is_dynamic) code = td_dynamic_create(e, base, error);
@@ -175,17 +203,19 @@ static int32_t assemble(td_executor* e, td_error* error) {
 }
 
 static void free_state(td_executor* e) {
-  for (uint32_t i = 0; e->inputs != NULL && i < e->plan.num_inputs; i++) td_free(e->inputs[i].own);
-  for (uint32_t i = 0; e->outputs != NULL && i < e->plan.num_outputs; i++)
+  bool is_own = !e->is_lent;
+  for (uint32_t i = 0; is_own && e->inputs != NULL && i < e->plan.num_inputs; i++)
+    td_free(e->inputs[i].own);
+  for (uint32_t i = 0; is_own && e->outputs != NULL && i < e->plan.num_outputs; i++)
     td_free(e->outputs[i].own);
   td_blocks_free(e);
   td_dynamic_free(e);
-  td_free(e->arena);
+  if (is_own) td_free(e->arena);
   td_zone_free(&e->zone);
 }
 
-int32_t td_executor_make(td_model* model, const td_plan* plan, td_executor** executor,
-                         td_error* error) {
+static int32_t make(td_model* model, const td_plan* plan, void* lent, td_executor** executor,
+                    td_error* error) {
   td_executor* e = calloc(1, sizeof *e);
   if (e == NULL) return no_memory(error);
   pthread_mutex_init(&e->mutex, NULL);
@@ -193,9 +223,25 @@ int32_t td_executor_make(td_model* model, const td_plan* plan, td_executor** exe
   e->model = td_model_use(model);
   e->plan = *plan;
   e->random = &e->own_random;
+  e->arena = lent;
+  e->is_lent = lent != NULL;
   int32_t code = assemble(e, error);
   if (code == TD_OK) *executor = e;
   else td_close(e);
+  return code;
+}
+
+int32_t td_executor_make(td_model* model, const td_plan* plan, td_executor** executor,
+                         td_error* error) {
+  return make(model, plan, NULL, executor, error);
+}
+
+int32_t td_executor_make_in(td_model* model, void* memory, td_executor** executor,
+                            td_error* error) {
+  uintptr_t gap = (uintptr_t)0 - (uintptr_t)memory;
+  void* aligned = (unsigned char*)memory + gap % TD_ALIGNMENT;
+  int32_t code = make(model, &model->plan, aligned, executor, error);
+  if (code == TD_OK) (*executor)->env.num_threads = 1;
   return code;
 }
 
@@ -208,6 +254,7 @@ int32_t td_executor_renew(td_executor* e, td_error* error) {
   e->inputs = made->inputs;
   e->outputs = made->outputs;
   e->arena = made->arena;
+  e->is_lent = false; /* what was lent stays as the other process left it */
   e->dynamic = made->dynamic;
   e->bodies = made->bodies;
   e->blocks = made->blocks;

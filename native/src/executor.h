@@ -58,6 +58,7 @@ struct td_executor {
   td_binding* inputs;
   td_binding* outputs;
   void* arena;
+  bool is_lent; /* the arena, and the buffers of inputs and outputs in it, are the caller's */
   td_dynamic* dynamic; /* NULL for a static plan */
   td_executor** bodies; /* of branches and loops, one per plan inside the plan */
   td_block_state** blocks; /* by instruction; NULL where it is no branch or loop */
@@ -70,6 +71,12 @@ struct td_executor {
  * model. */
 int32_t td_executor_make(td_model* model, const td_plan* plan, td_executor** executor,
                          td_error* error);
+/* Makes one that works in `memory`, of td_lent_bytes bytes, and uses one thread. */
+int32_t td_executor_make_in(td_model* model, void* memory, td_executor** executor,
+                            td_error* error);
+/* The bytes of arena, inputs and outputs of a static plan, however the memory is aligned; SIZE_MAX
+ * if that is more than there can be. */
+size_t td_lent_bytes(const td_plan* plan);
 /* Gives an executor new state; the one it has is left alone. */
 int32_t td_executor_renew(td_executor* e, td_error* error);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forks: the child puts right what threads that it does not have were in the middle of. */
+/* Forks: the child puts right what threads that it does not have were in the middle of. Locks that a
+ * fork takes are taken where they are: a program that is linked without those files needs none. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -9,24 +10,12 @@ static _Atomic uint32_t forks = 0;
 
 uint32_t td_process(void) { return atomic_load_explicit(&forks, memory_order_acquire); }
 
-static void before_fork(void) {
-  td_weights_before_fork();
-  td_library_before_fork();
-}
-
-static void in_parent(void) {
-  td_library_after_fork();
-  td_weights_after_fork();
-}
-
 static void in_child(void) {
   atomic_fetch_add(&forks, 1);
-  td_library_after_fork();
-  td_weights_after_fork();
   td_threads_after_fork();
   td_runs_after_fork();
 }
 
 __attribute__((constructor)) static void watch_forks(void) {
-  (void)pthread_atfork(before_fork, in_parent, in_child);
+  (void)pthread_atfork(NULL, NULL, in_child);
 }

@@ -245,8 +245,6 @@ const unsigned char* td_mapping_data(const td_mapping* mapping);
 bool td_mapping_is_verified(const td_mapping* mapping);
 void td_mapping_set_verified(td_mapping* mapping);
 void td_weights_drop(td_weights* weights);
-void td_weights_before_fork(void);
-void td_weights_after_fork(void);
 
 /* ---- model.c --------------------------------------------------------------------------------- */
 
@@ -265,6 +263,9 @@ typedef struct {
   size_t num_kernels, num_constants;
   td_weights weights;  /* of an artifact */
   td_library* library; /* likewise */
+  /* What closes the library; NULL without one. A pointer, so that programs without loaded code are
+   * linked without the loader. */
+  void (*close_library)(td_library* library);
 } td_model;
 
 /* Makes an empty model with one user. */
@@ -283,6 +284,22 @@ int32_t td_model_set_constants(td_model* model, const td_constant* constants, si
 /* Copies a constant to aligned memory, for all executors: while the first one is made. */
 int32_t td_model_align(td_model* model, size_t position, void** data, td_error* error);
 
+/* ---- linked.c -------------------------------------------------------------------------------- */
+
+/* Makes an executor of a linked model. It works in `memory` of `bytes` bytes, or, where that is NULL,
+ * in memory of its own. `library` is where the model comes from, NULL if it is part of the program;
+ * the executor closes it with `close_library` in the end, also when this fails. */
+int32_t td_linked_open(const td_linked* linked, td_library* library,
+                       void (*close_library)(td_library*), void* memory, size_t bytes,
+                       td_executor** executor, td_error* error);
+
+/* ---- shared.c -------------------------------------------------------------------------------- */
+
+/* True for a file that starts like a shared object (or any other ELF file). */
+bool td_is_shared_object(int fd);
+/* Makes an executor from a shared object that holds a linked model; `flags` as for td_open_file. */
+int32_t td_shared_open(int fd, uint32_t flags, td_executor** executor, td_error* error);
+
 /* ---- forks.c --------------------------------------------------------------------------------- */
 
 /* A number that no other process has among those that this one was forked off. */
@@ -300,7 +317,13 @@ void td_run_ends(td_env* env);
 /* In a child: the run is one of the thread that forked. After td_threads_after_fork. */
 void td_run_goes_on(const td_env* env);
 void td_threads_after_fork(void);
+/* Starts the threads that a run with so many needs, now and not in the first such run. */
+void td_threads_start(int32_t count);
 
+/* Binds the calling thread to one CPU; false where the system does not. */
+bool td_bind_to_cpu(int32_t cpu);
+/* Whether the process may run on a CPU: 1, 0, or -1 where the system does not say. */
+int32_t td_may_use_cpu(int32_t cpu);
 
 /* Physical memory in bytes; SIZE_MAX if unknown. */
 size_t td_physical_memory(void);
@@ -330,9 +353,11 @@ int32_t td_write_all(int fd, const void* data, size_t bytes, td_error* error);
 /* Loads `bytes` bytes at `offset` of a file after comparing them with a SHA-256 (NULL: none). */
 int32_t td_library_open_range(int fd, uint64_t offset, size_t bytes, const char* sha256,
                               td_library** library, td_error* error);
-/* Around a fork: no thread is inside the dynamic loader for a library. */
-void td_library_before_fork(void);
-void td_library_after_fork(void);
+/* Loads the shared object that is open as `fd` where it is, without a copy: large weights may be in
+ * it. */
+int32_t td_library_open_in_place(int fd, uint64_t bytes, td_library** library, td_error* error);
+/* The address of anything that a library exports, or NULL. */
+void* td_library_symbol(const td_library* library, const char* name);
 
 /* ---- tar.c, params.c ------------------------------------------------------------------------- */
 

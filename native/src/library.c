@@ -34,9 +34,13 @@ struct td_library {
  * not have. Ours is taken around it, and by a fork: a child finds the tables whole. */
 static pthread_mutex_t loader_lock = PTHREAD_MUTEX_INITIALIZER;
 
-void td_library_before_fork(void) { pthread_mutex_lock(&loader_lock); }
+static void before_fork(void) { pthread_mutex_lock(&loader_lock); }
 
-void td_library_after_fork(void) { pthread_mutex_unlock(&loader_lock); }
+static void after_fork(void) { pthread_mutex_unlock(&loader_lock); }
+
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(before_fork, after_fork, after_fork);
+}
 
 static void* load_code(const char* path, td_error* error) {
   pthread_mutex_lock(&loader_lock);
@@ -257,10 +261,29 @@ int32_t td_library_open(const char* path, td_library** library, td_error* error)
   return code;
 }
 
-td_kernel td_library_kernel(const td_library* library, const char* name) {
+int32_t td_library_open_in_place(int fd, uint64_t bytes, td_library** library, td_error* error) {
+  *library = NULL;
+  if (bytes == 0 || bytes > SIZE_MAX / 2)
+    return td_fail(error, TD_ARTIFACT, "the shared object has an impossible size");
+  int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return system_failed(error, "cannot open the shared object again");
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", own);
+  int32_t code = check_private_file(own, (size_t)bytes, NULL, error);
+  if (code == TD_OK) code = load(own, path, library, error);
+  if (code != TD_OK) close(own);
+  return code;
+}
+
+void* td_library_symbol(const td_library* library, const char* name) {
   pthread_mutex_lock(&loader_lock);
   void* address = dlsym(library->handle, name);
   pthread_mutex_unlock(&loader_lock);
+  return address;
+}
+
+td_kernel td_library_kernel(const td_library* library, const char* name) {
+  void* address = td_library_symbol(library, name);
   td_kernel kernel;
   memcpy(&kernel, &address, sizeof kernel); /* ISO C has no conversion between the two */
   return kernel;

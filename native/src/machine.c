@@ -155,6 +155,40 @@ static int64_t affinity_cpus(void) {
   return online > 0 ? online : 1;
 }
 
+bool td_bind_to_cpu(int32_t cpu) {
+#if defined(__linux__)
+  cpu_set_t* set = cpu < 0 ? NULL : CPU_ALLOC((size_t)cpu + 1);
+  if (set == NULL) return false;
+  size_t bytes = CPU_ALLOC_SIZE((size_t)cpu + 1);
+  CPU_ZERO_S(bytes, set);
+  CPU_SET_S((size_t)cpu, bytes, set);
+  bool is_bound = sched_setaffinity(0, bytes, set) == 0; /* 0: the calling thread */
+  CPU_FREE(set);
+  return is_bound;
+#else
+  (void)cpu;
+  return false;
+#endif
+}
+
+int32_t td_may_use_cpu(int32_t cpu) {
+#if defined(__linux__)
+  for (int cpus = 1024; cpu >= 0 && cpus <= (1 << 18); cpus *= 4) {
+    cpu_set_t* set = CPU_ALLOC((size_t)cpus);
+    if (set == NULL) break;
+    size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
+    int answer = sched_getaffinity(0, bytes, set) != 0 ? -1
+                 : cpu < cpus && CPU_ISSET_S((size_t)cpu, bytes, set) ? 1 : 0;
+    CPU_FREE(set);
+    if (answer >= 0) return answer;
+  }
+  return cpu < 0 ? 0 : -1;
+#else
+  (void)cpu;
+  return -1;
+#endif
+}
+
 int32_t td_usable_cpus(const char* root) {
   int64_t allowed = affinity_cpus();
   int64_t quota = cgroup_cpus(root == NULL ? "" : root);

@@ -26,7 +26,7 @@ void td_model_drop(td_model* model) {
   for (size_t i = 0; model->copies != NULL && i < model->num_constants; i++)
     td_free(model->copies[i]);
   td_weights_drop(&model->weights);
-  td_library_close(model->library);
+  if (model->close_library != NULL) model->close_library(model->library);
   td_zone_free(&model->zone);
   free(model);
 }

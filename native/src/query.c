@@ -66,7 +66,7 @@ void* td_executor_take_output(td_executor* e, int32_t index) {
   if (index < 0 || (uint32_t)index >= e->plan.num_outputs) return NULL;
   if (td_executor_lock(e, NULL) != TD_OK) return NULL;
   td_binding* output = &e->outputs[index];
-  void* memory = output->has_result ? output->own : NULL;
+  void* memory = output->has_result && !e->is_lent ? output->own : NULL;
   if (memory != NULL) {
     output->own = NULL;
     output->own_bytes = 0;
@@ -108,6 +108,7 @@ int32_t td_executor_set_num_threads(td_executor* e, int32_t count, td_error* err
   int32_t code = td_executor_lock(e, error);
   if (code != TD_OK) return code;
   code = td_env_init(&e->env, count, error);
+  if (code == TD_OK && e->is_lent) td_threads_start(e->env.num_threads);
   td_executor_unlock(e);
   return code;
 }

@@ -238,10 +238,17 @@ typedef struct {
   int32_t worker;
 } td_place;
 
+/* The CPUs that threads are bound to: worker k to number k modulo their count, which is 0 if none
+ * were chosen. */
+static int32_t chosen_cpus[TD_MAX_THREADS];
+static _Atomic int32_t num_chosen_cpus = 0;
+
 static void* worker_main(void* argument) {
   td_place place = *(td_place*)argument;
   free(argument);
   this_worker = place.worker;
+  int32_t cpus = atomic_load(&num_chosen_cpus);
+  if (cpus > 0) (void)td_bind_to_cpu(chosen_cpus[place.worker % cpus]);
   inside_loop = true;
   while (!atomic_load(&place.team->stop)) {
     work(place.team, place.worker);
@@ -271,6 +278,31 @@ static int32_t start_workers(td_team* team, int32_t wanted) {
     team->num_workers++;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return team->num_workers;
+}
+
+void td_threads_start(int32_t count) {
+  td_team* team = count > 1 ? take_team() : NULL;
+  if (team == NULL) return;
+  if (team->num_workers < count - 1) start_workers(team, count - 1);
+  give_back(team);
+}
+
+int32_t td_set_cpus(const int32_t* cpus, int32_t count, td_error* error) {
+  if (count < 0 || count > TD_MAX_THREADS || (count > 0 && cpus == NULL))
+    return td_fail(error, TD_ARGUMENT, "%d is not a number of CPUs; it must be 0 to %d", (int)count,
+                   TD_MAX_THREADS);
+  if (atomic_load(&teams[0]) != NULL)
+    return td_hint(error, td_fail(error, TD_ARGUMENT, "threads are running already"),
+                   "choose CPUs before the first run");
+  for (int32_t i = 0; i < count; i++) {
+    int32_t answer = td_may_use_cpu(cpus[i]);
+    if (answer < 0) return td_fail(error, TD_UNSUPPORTED, "this system does not bind threads");
+    if (answer == 0)
+      return td_fail(error, TD_ARGUMENT, "this process may not run on CPU %d", (int)cpus[i]);
+  }
+  for (int32_t i = 0; i < count; i++) chosen_cpus[i] = cpus[i];
+  atomic_store(&num_chosen_cpus, count);
+  return TD_OK;
 }
 
 static void stop_team(td_team* team) {

@@ -35,9 +35,13 @@ static td_mapping* registry = NULL;
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The registry is held for moments only; a child finds it whole. */
-void td_weights_before_fork(void) { pthread_mutex_lock(&registry_lock); }
+static void before_fork(void) { pthread_mutex_lock(&registry_lock); }
 
-void td_weights_after_fork(void) { pthread_mutex_unlock(&registry_lock); }
+static void after_fork(void) { pthread_mutex_unlock(&registry_lock); }
+
+__attribute__((constructor)) static void watch_forks(void) {
+  (void)pthread_atfork(before_fork, after_fork, after_fork);
+}
 
 static bool same_time(struct timespec a, struct timespec b) {
   return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;

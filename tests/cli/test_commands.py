@@ -315,6 +315,7 @@ def test_compare_finds_differences() -> None:
         ("--opt-level", "3"),
         ("--dynamic",),
         ("--no-winograd",),
+        ("--weight-growth", "0.5"),
         ("--unchecked",),
         ("--operators", "mine.py"),
     ],
@@ -353,7 +354,7 @@ def test_options_that_contradict(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["net.so", "net.onnx", "net.npz"])
+@pytest.mark.parametrize("name", ["net.whl", "net.onnx", "net.npz"])
 def test_an_artifact_is_named_as_what_it_is(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
 ) -> None:
@@ -379,8 +380,8 @@ def test_the_only_output_is_written_as_an_array(
 def test_doctor_says_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "doctor")
     labels = [line.split()[0] for line in out.splitlines()]
-    assert labels == ["treadle", "python", "cpu", "features", "caches", "llvm", "runtime", "link",
-                      "cache", "threads", "extras", "result"]  # fmt: skip
+    assert labels == ["treadle", "python", "cpu", "features", "caches", "llvm", "c", "runtime",
+                      "link", "cache", "threads", "extras", "result"]  # fmt: skip
     assert "all good" in out
 
 

@@ -227,15 +227,15 @@ def test_explain_shows_what_records_set(
     }
     path = tmp_path / "records.jsonl"
     path.write_text(json.dumps(record))
-    assert main([*words, "--records", str(path), "--json"]) == 0
+    assert main([*words, "--tuning-records", str(path), "--json"]) == 0
     knobs = {k["name"]: k for k in json.loads(capsys.readouterr().out)["knobs"]}
     assert (knobs["tile"]["value"], knobs["tile"]["is_default"]) == (other, False)
-    assert main([*words, "--records", str(path), "--space"]) == 0
+    assert main([*words, "--tuning-records", str(path), "--space"]) == 0
     out = capsys.readouterr().out
     assert f"config   tile = {' × '.join(map(str, other))}" in out
     assert "taken" in out
     path.write_text("{}\n")
-    assert main([*words, "--records", str(path)]) == 2
+    assert main([*words, "--tuning-records", str(path)]) == 2
     assert f"a record has no version\n  at    {path}, line 1" in capsys.readouterr().err
 
 
@@ -247,12 +247,14 @@ def test_compile_says_once_which_record_does_not_fit(
     record = {"version": 1, "kernel": kernel_name, "target": target, "config": {"tile": [99]}}
     path, saved = tmp_path / "records.jsonl", tmp_path / "net.tar"
     path.write_text(json.dumps(record))
-    assert main(["compile", str(model), "-o", str(saved), "--records", str(path)]) == 0
+    assert main(["compile", str(model), "-o", str(saved), "--tuning-records", str(path)]) == 0
     captured = capsys.readouterr()
     of = f"the record ({path}, line 1) of kernel {kernel_name}"
     said = f"{of} does not fit it, which runs by default: "
     assert (captured.out + captured.err).count(said + "99 is no candidate of knob tile") == 1
-    assert main(["explain", str(model), "--kernel", kernel_name, "--records", str(path)]) == 0
+    assert (
+        main(["explain", str(model), "--kernel", kernel_name, "--tuning-records", str(path)]) == 0
+    )
     assert f"note     {said}" in capsys.readouterr().out
-    assert main(["run", str(saved), "--records", str(path)]) == 2
-    assert f"--records cannot change {saved}" in capsys.readouterr().err
+    assert main(["run", str(saved), "--tuning-records", str(path)]) == 2
+    assert f"--tuning-records cannot change {saved}" in capsys.readouterr().err

@@ -12,11 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.tune.conv_model import conv_model
 from treadle.build.records import Records
 from treadle.cli.main import main
 from treadle.cli.tune_view import time_text
@@ -25,19 +24,8 @@ from treadle.cli.tune_view import time_text
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A convolution with an activation, and a pool."""
-    weights = numpy_helper.from_array(np.ones((16, 8, 3, 3), "float32"), "w")
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
-        helper.make_node("Relu", ["c"], ["r"], name="relu"),
-        helper.make_node("GlobalAveragePool", ["r"], ["y"], name="pool"),
-    ]
-    ends = [("x", (1, 8, 12, 12)), ("y", (1, 16, 1, 1))]
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in ends)
-    graph = helper.make_graph(nodes, "net", [x], [y], [weights])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 8
     path = tmp_path_factory.mktemp("tune") / "net.onnx"
-    onnx.save(made, path)
+    onnx.save(conv_model(), path)
     return path
 
 
@@ -57,17 +45,22 @@ def test_tuning_writes_records_that_compile_takes(
     assert main([*command, "--html", str(report)]) == 0
     out = capsys.readouterr().out
     assert "12 in " in out
-    assert f"treadle compile {model} --records {records}" in out
-    assert "<svg" in report.read_text()
+    assert f"treadle compile {model} --tuning-records {records}" in out
+    text = report.read_text()
+    assert "<svg" in text
+    assert "<th>roofline %</th>" in text
     kept = Records.read(records)
     assert sum(r.is_trial for r in kept) == 12
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["trials"] == 12  # nothing is tried again
     assert [t["uses"] for t in found["tasks"]] == [1] * len(found["tasks"])
+    assert sum(t["share"] for t in found["tasks"]) == pytest.approx(1.0)
+    assert all(t["of_roofline"] > 0 for t in found["tasks"])
+    assert found["machine"]["gflops"] > 0
     target = ["--target", next(iter(kept)).target]
     output = ["-o", str(tmp_path / "net.tar")]
-    assert main(["compile", str(model), "--records", str(records), *output, *target]) == 0
+    assert main(["compile", str(model), "--tuning-records", str(records), *output, *target]) == 0
     total = len(found["tasks"])
     assert f"tuned    {total} of {total} kernels are in the records" in capsys.readouterr().out
 
@@ -81,7 +74,10 @@ def test_records_of_another_machine_are_not_applied(
     own = next(iter(Records.read(records))).target
     other = ["--target", re.sub("-num-cores=[0-9]+", "-num-cores=7", own)]
     capsys.readouterr()
-    assert main(["compile", str(model), "-o", str(output), "--records", str(records), *other]) == 0
+    assert (
+        main(["compile", str(model), "-o", str(output), "--tuning-records", str(records), *other])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "tuned    0 of " in out
     assert "the same kernel for -num-cores=" in out
@@ -92,7 +88,7 @@ def test_records_of_another_machine_are_not_applied(
     ("words", "said"),
     [
         ([], "there is no file for the records"),
-        (["-o", "a", "--records", "b"], "--records is for compiling"),
+        (["-o", "a", "--tuning-records", "b"], "--tuning-records is for compiling"),
         (["-o", "a", "--html", "no/such/report.html"], "the folder of no/such/report.html"),
         (["-o", "no/such/records"], "the records no/such/records cannot be written"),
     ],

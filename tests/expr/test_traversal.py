@@ -11,6 +11,7 @@ from tests.expr.evaluate import evaluate
 from treadle.expr.nodes import Const, Expr, Var, binary, call, select
 from treadle.expr.traversal import (
     free_vars,
+    has_call,
     has_lazy_select,
     leaves,
     reads_memory,
@@ -93,3 +94,11 @@ def test_depth_is_no_limit() -> None:
     assert uses(root, X)
     deep = substitute(root, {X: Y})
     assert free_vars(deep) == [Y]
+
+
+def test_calls_are_noted_on_every_node() -> None:
+    x = Var("x", "float32")
+    plain, called = x * 2.0 + 1.0, call("exp", x) * 2.0
+    assert not has_call(plain)
+    assert has_call(called)
+    assert has_call(plain + called)

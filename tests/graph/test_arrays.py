@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -41,3 +45,33 @@ def test_large_arrays_lie_where_an_executor_reads_them(shape: tuple[int, int]) -
         np.testing.assert_array_equal(made, view)
         assert is_ready(made) or made.nbytes < LARGE
         assert in_place(made) is made
+
+
+def test_threads_copy_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "SMALL", 0)
+    monkeypatch.setattr(arrays, "TILE", 64)
+    monkeypatch.setattr(arrays, "PIECE", 128)
+    monkeypatch.setattr(arrays, "_cores", lambda: 3)
+    a = np.arange(37 * 29, dtype=np.float32).reshape(37, 29)
+    np.testing.assert_array_equal(row_major(a.T), a.T)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at what Linux tells of mappings")
+def test_what_is_copied_from_a_file_leaves_memory(tmp_path: Path) -> None:
+    values = np.arange(3 << 20, dtype=np.float32)
+    file = tmp_path / "weights"
+    file.write_bytes(b"x" + values.tobytes())
+    with file.open("rb") as stream:
+        mapped = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    given = np.frombuffer(mapped, np.float32, offset=1)
+    np.testing.assert_array_equal(in_place(given), values)
+    assert resident_bytes(str(file)) < values.nbytes // 4
+    np.testing.assert_array_equal(given[:9], values[:9])
+
+
+def resident_bytes(file: str) -> int:
+    """Return how much of a mapped file this process has in memory."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    start = next(k for k, line in enumerate(lines) if line.endswith(file))
+    rss = next(line for line in lines[start:] if line.startswith("Rss:"))
+    return 1024 * int(rss.split()[1])

@@ -14,7 +14,7 @@ import pytest
 
 import treadle
 from treadle.build.kernel_cache import kernel_key
-from treadle.errors import InternalError, TargetError, UsageError
+from treadle.errors import InternalError, TargetError, ToolchainError, UsageError
 from treadle.graph.nodes import Function, Var
 from treadle.graph.types import TensorType
 from treadle.ops import elementwise as ew
@@ -114,3 +114,11 @@ def test_an_edited_c_source_is_compiled(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="the compiler refuses the edited kernel") as caught:
             treadle.compile(small_model(), target="c")
     assert "00_c.c" in str(caught.value)
+
+
+def test_every_back_end_says_which_compiler_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "llvmlite" in backend_of("llvm").describe()
+    monkeypatch.setattr("treadle.target.c_backend.find_compiler", lambda _: None)
+    monkeypatch.setattr("treadle.target.c_backend.zig_command", lambda: None)
+    with pytest.raises(ToolchainError, match="no C compiler is found"):
+        backend_of("c").describe()

@@ -130,6 +130,19 @@ def test_the_space_of_a_template_is_listed_and_counted() -> None:
     assert space.size == 6 * 2 * 2  # along the default path
 
 
+def test_what_a_template_refuses_is_not_listed() -> None:
+    def refusing(knobs: Knobs) -> None:
+        rows = knobs.option("rows", 1, (2, 3))
+        if rows == 3:
+            raise ScheduleError("three rows are too many")
+        columns = knobs.option("columns", 1, (2, 4))
+        if rows * columns > 4:
+            raise ConfigError("too many registers")
+
+    found = [tuple(value for _, value in c.values) for c in Space(refusing)]
+    assert found == [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2)]
+
+
 def test_sampled_configurations_are_of_the_space() -> None:
     space, random = Space(template), Random(1)
     every = set(space)

@@ -13,12 +13,13 @@ import pytest
 
 import treadle
 from tests.optimize.cases import function, inputs_of, var
+from treadle import te
 from treadle.errors import ConfigError, ScheduleError, UsageError
 from treadle.graph.nodes import Call, Module
 from treadle.graph.operator import Group
 from treadle.ops.matmul import matmul
 from treadle.te.knobs import Config, Knobs, Space
-from treadle.tune.define import Definitions, Split
+from treadle.tune.define import Annotation, Definitions, Split
 from treadle.tune.template import TemplateSpace
 
 pytestmark = pytest.mark.tiny
@@ -120,10 +121,40 @@ def test_a_rule_makes_configurations_invalid() -> None:
         template(Knobs(Config.of({"rows": 4, "columns": 4})))
 
 
+def test_what_a_template_says_of_itself() -> None:
+    config = Definitions(Knobs(Config.of({"tile": [4, 16]})))
+    outer, inner = config.define_split("tile", config.axis(64), "factors", num_outputs=2)
+    assert (outer.length, inner.length) == (4, 16)
+    config.define_knob("unroll", [0, 1])
+    config.define_reorder("order", [outer, inner], "all")
+    config.define_annotate("how", [inner], "try_vec")
+    assert [name for name, _ in config.entities] == ["tile", "unroll", "order", "how"]
+    assert config.descriptions["tile"] == "Split(policy=factors, product=64, num_outputs=2)"
+    assert not config.is_fallback
+    config.add_flop(10)
+    config.add_flop(5.0)
+    assert config.flop == 15
+    with pytest.raises(ConfigError, match="too many threads"):
+        config.raise_error("too many threads")
+
+
+def test_loops_that_are_too_long_or_of_odd_length_are_not_annotated() -> None:
+    stage: Any = None
+    unrolled, lanes = Annotation(("none", "unroll")), Annotation(("none", "vec"))
+    with pytest.raises(ConfigError, match="a loop of 17 is not unrolled: more than 16"):
+        unrolled.apply(stage, stage, [], axis_lens=[1, 17], max_unroll=16)
+    with pytest.raises(ConfigError, match="a loop of 3 is not vectorized"):
+        lanes.apply(stage, stage, [], axis_lens=[1, 3], vec_size=[4, 8])
+
+
 MISTAKES: list[tuple[str, Callable[[Definitions], object]]] = [
     ("policy 'prime'", lambda c: c.define_split("t", 8, num_outputs=2, policy="prime")),  # type: ignore[arg-type]
     ("policy 'some'", lambda c: c.define_reorder("t", [1], policy="some")),  # type: ignore[arg-type]
     ("policy 'bind'", lambda c: c.define_annotate("t", [1], policy="bind")),  # type: ignore[arg-type]
+    (
+        "known at run time only",
+        lambda c: c.define_split("t", te.reduce_axis((0, te.var("n"))), num_outputs=2),
+    ),
     ("no axes", lambda c: c.define_annotate("t", [])),
     ("no candidates", lambda c: c.define_knob("t", [])),
     ("no candidates", lambda c: c.define_split("t", 8, num_outputs=2, filter=lambda s: False)),

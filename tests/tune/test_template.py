@@ -17,6 +17,7 @@ from treadle.errors import ScheduleError
 from treadle.graph.nodes import Call, Function
 from treadle.ops.matmul import matmul
 from treadle.te.knobs import Config, Knobs, Space
+from treadle.tune.search import make_search
 from treadle.tune.template import Point, TemplateSpace
 
 pytestmark = pytest.mark.tiny
@@ -244,3 +245,17 @@ def test_what_takes_least_is_in_the_space() -> None:
     config = space.choice(best)
     assert config is not None
     assert seconds(config) == pytest.approx(1e-3)
+
+
+def test_without_models_of_costs_nothing_says_what_to_try_first() -> None:
+    def plain(knobs: Knobs) -> None:
+        knobs.option("rows", 1, (2, 4, 8))
+        knobs.flag("wide", False)
+
+    space = TemplateSpace(Space(plain))
+    assert [space.to_json(p) for p in space.start()] == [{"rows": 1, "wide": False}]
+    points = space.sample(50, np.random.default_rng(0))
+    assert np.isnan(space.estimate(points)).all()
+    search = make_search("evolutionary", space, np.random.default_rng(0))
+    values = [space.to_json(p) for p in search.propose(8)]
+    assert len({str(v) for v in values}) == 8

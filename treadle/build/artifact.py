@@ -23,9 +23,9 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.build.plan_json import graph_json
-from treadle.build.saved_kernels import TABLE, kernel_table, table_checksum
 from treadle.files import check_writable, refused, replacing
 from treadle.runtime import native
+from treadle.runtime.kernel_files import TABLE, kernel_table, table_checksum
 from treadle.runtime.pages import release_pages
 from treadle.runtime.toolchain import link_shared
 
@@ -62,9 +62,9 @@ def save_artifact(
     check_writable(target)
     code = _linked(exe, target, linker)
     with replacing(target) as file:
-        _add(file, "mod.so", code)
+        add_member(file, "mod.so", code)
         checksums = {"mod.params": add_params(file, exe.memory.constants)}
-        _add(file, "mod.json", _manifest(exe, code, checksums))
+        add_member(file, "mod.json", _manifest(exe, code, checksums))
         file.write(bytes(2 * tarfile.BLOCKSIZE))
 
 
@@ -92,7 +92,8 @@ def _pad(file: IO[bytes], size: int) -> None:
     file.write(bytes(-size % tarfile.BLOCKSIZE))
 
 
-def _add(file: IO[bytes], name: str, data: bytes) -> None:
+def add_member(file: IO[bytes], name: str, data: bytes) -> None:
+    """Write one member of a tar."""
     file.write(_header(name, len(data)))
     file.write(data)
     _pad(file, len(data))
@@ -102,7 +103,7 @@ def _manifest(exe: Executable, code: bytes, checksums: dict[str, str]) -> bytes:
     hashes = {"mod.so": hashlib.sha256(code).hexdigest()}
     plan = _compact(exe.plan)  # these very bytes stand in the manifest
     graph = graph_json(exe.memory, exe.plan, hashes)
-    kernels = kernel_table(exe.kernels)
+    kernels = kernel_table({k.name: k.signature for k in exe.kernels})
     checksums |= {"treadle": native.hash64(plan), TABLE: table_checksum(kernels)}
     return _compact(graph | {TABLE: kernels, "checksums": checksums})
 
@@ -111,13 +112,15 @@ def _compact(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def add_params(file: IO[bytes], constants: Mapping[str, np.ndarray]) -> str:
-    """Stream the weights as member mod.params; return its checksum."""
+def add_params(
+    file: IO[bytes], constants: Mapping[str, np.ndarray], member: str = "mod.params"
+) -> str:
+    """Stream the weights as a member; return its checksum."""
     arrays = _aligned(constants, file.tell() + tarfile.BLOCKSIZE)
     head = _list_header(arrays)
     heads = [_array_header(v) for v in arrays.values()]
     size = len(head) + sum(map(len, heads)) + sum(v.nbytes for v in arrays.values())
-    file.write(_header("mod.params", size))
+    file.write(_header(member, size))
     checksum = native.Hash64()
 
     def write(piece: np.ndarray) -> None:

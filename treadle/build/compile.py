@@ -22,6 +22,7 @@ from treadle.build.kernel_cache import (
 from treadle.build.limits import check_limits
 from treadle.build.memory_plan import Launch, MemoryPlan, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
+from treadle.build.record_context import records_to_read
 from treadle.build.records import Records
 from treadle.build.size_checks import SizeCheck, refuse_broken, size_checks
 from treadle.build.sizes import size_from_json
@@ -98,6 +99,7 @@ def compile_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     opt_level: int = 3,
     winograd: bool | None = None,
+    weight_growth: float | None = None,
     dynamic: bool = False,
     unchecked: bool = False,
     records: Records | str | os.PathLike[str] | None = None,
@@ -111,14 +113,17 @@ def compile_model(
     to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, 3 does
     everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering and large
     products with constant weights by Strassen's algorithm, which multiply less and round
-    differently (None: as TREADLE_WINOGRAD says, by default yes). With `dynamic` sizes that the
+    differently (None: as TREADLE_WINOGRAD says, by default yes). `weight_growth` is the part of
+    themselves by which weights may grow for that where less time is saved than memory added (None:
+    as TREADLE_WEIGHT_GROWTH says, by default a tenth). With `dynamic` sizes that the
     file leaves open stay open: the model runs at any; else an unknown batch becomes 1. `unchecked`
     leaves out the check that indices that are data (`Gather`, `ScatterND`, ...) are inside of what
     they index: then those outside take the nearest element, or write nothing. `records`, or the
     file of that name, say how the schedules of some kernels are configured and how some calls are
-    computed; what does not fit any more is a note. `methods` names how some convolutions and
-    products are computed, by the text of the call (`treadle explain --json` has both), before what
-    records say; of the others the estimates decide.
+    computed; what does not fit any more is a note. Where they say nothing, the records that a block
+    around the call applies count (`build.record_context.applied`). `methods` names how some
+    convolutions and products are computed, by the text of the call (`treadle explain --json` has
+    both), before what records say; of the others the estimates decide.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
@@ -131,13 +136,14 @@ def compile_model(
     >>> prob, = exe(image)
     """
     report = Report() if report is None else report
-    kept = records if isinstance(records, Records) or records is None else Records.read(records)
+    kept = records_to_read(records)
     fused = fused_model(
         model,
         target=target,
         shapes=shapes,
         opt_level=opt_level,
         winograd=winograd,
+        weight_growth=weight_growth,
         dynamic=dynamic,
         unchecked=unchecked,
         methods=methods,
@@ -187,6 +193,7 @@ def fused_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     opt_level: int = 3,
     winograd: bool | None = None,
+    weight_growth: float | None = None,
     dynamic: bool = False,
     unchecked: bool = False,
     methods: Mapping[str, str] | None = None,
@@ -208,7 +215,8 @@ def fused_model(
     checks = size_checks(module.main)
     refuse_broken(checks)
     uses_winograd = get().winograd if winograd is None else winograd
-    with use(winograd=uses_winograd), _Timer(report, "optimize"):
+    grows = get().weight_growth if weight_growth is None else weight_growth
+    with use(winograd=uses_winograd, weight_growth=grows), _Timer(report, "optimize"):
         settled = with_equal_sizes(module.main, (c.rule for c in checks))
         checked = drop_index_checks(settled) if unchecked else settled
         main = optimize(checked, machine, opt_level, _choices(methods, records, machine, report))

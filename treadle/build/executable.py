@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from treadle.build.coverage import Coverage
 from treadle.build.kernel import Kernel
 from treadle.build.memory_plan import MemoryPlan
-from treadle.build.saved_kernels import load_kernels
 from treadle.files import check_writable, replacing
 from treadle.graph.nodes import Module
 from treadle.graph.text import function_text
@@ -25,7 +24,9 @@ from treadle.runtime.executor import (
     aligned_constants,
     cannot_be_pickled,
 )
+from treadle.runtime.kernel_files import load_kernels
 from treadle.runtime.module import LoadedKernel
+from treadle.runtime.native_executor import TensorInfo
 from treadle.runtime.timing import BenchmarkResult
 from treadle.target.backend import backend_of
 from treadle.target.base import Target
@@ -62,12 +63,61 @@ class GraphView:
         return self.text()
 
 
+class ModelRunner(Protocol):
+    """What runs a compiled model: an executor here, or one on a device."""
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Its inputs, in order."""
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Its outputs, in order."""
+
+    @property
+    def num_threads(self) -> int:
+        """Threads a run may use."""
+
+    @num_threads.setter
+    def num_threads(self, count: int) -> None: ...
+
+    def run(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        outputs: Sequence[NDArray] | None = None,
+    ) -> list[NDArray]:
+        """Run the model; return its outputs in order."""
+
+    def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
+        """Run with inputs in order, by name, or both."""
+
+    def seed(self, number: int) -> None:
+        """Begin the random numbers of a seed."""
+
+    def benchmark(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        *,
+        number: int = 1,
+        repeat: int = 10,
+        min_repeat_ms: float = 0,
+    ) -> BenchmarkResult:
+        """Return the seconds of `repeat` measurements, each the mean of `number` runs."""
+
+    def profile(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None = None,
+        runs: int = 10,
+    ) -> list[ProfileRow]:
+        """Return the time of every instruction."""
+
+
 class Runnable:
     """What a compiled model and a loaded artifact have in common: running and timing."""
 
     @property
-    def executor(self) -> Executor:
-        """The native executor."""
+    def executor(self) -> ModelRunner:
+        """What runs it."""
         raise NotImplementedError
 
     def describe(self) -> Mapping[str, object]:
@@ -222,19 +272,49 @@ class Executable(Runnable):
         return sum(v.nbytes for v in self.memory.constants.values())
 
     def save(
-        self, path: str | os.PathLike[str], *, linker: str | Sequence[str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str | None = None,
+        linker: str | Sequence[str] | None = None,
     ) -> None:
-        """Write the model as a tar of mod.so, mod.json and mod.params.
+        """Write the model: as "tar", "so", "o", "c" or "mlf", see docs/design/formats.md.
 
-        `linker` names the linker or C compiler to use (default: Treadle links itself for x86-64
-        and aarch64, the first one found does for other machines).
+        Without `format` the suffix of `path` decides: .so, .o, .c; anything else is a tar.
+        `linker` names the linker or C compiler to use, as a command or a list of its words
+        (default: Treadle links itself for x86-64 and aarch64, the first one found does for other
+        machines).
 
         Raises:
-            ToolchainError: nothing links for the target. UsageError: the folder does not exist.
+            ToolchainError: nothing links for the target. UsageError: the folder does not exist, or
+            the format does not fit the name or the target.
         """
-        from treadle.build.artifact import save_artifact
+        from treadle.build.formats import format_of, save_as
 
-        save_artifact(self, path, linker)
+        save_as(self, path, format_of(Path(path), format), linker)
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        fcompile: Callable[..., object] | None = None,
+        addons: Sequence[str] | None = None,
+        workspace_dir: str | os.PathLike[str] | None = None,
+        **kwargs: object,
+    ) -> None:
+        """Write the model as a shared object, as `export_library` of TVM v0.8 does.
+
+        `fcompile(file_name, files, **kwargs)` links `files`, the paths in `addons` and then the
+        model's object file, into `file_name` (treadle.runtime.cc has some; default: as `save`). A
+        `file_name` that ends in .tar becomes an artifact. `workspace_dir` is where the object file
+        is kept (default: a temporary folder).
+
+        Raises:
+            UsageError: there are `addons` or options, and no `fcompile`.
+            ToolchainError: see `save`.
+        """
+        from treadle.build.library import export_library
+
+        export_library(self, Path(file_name), fcompile, addons, workspace_dir, kwargs)
 
     def __repr__(self) -> str:
         return f"Executable({self.module.name}, {len(self.kernels)} kernels, {self.target})"

@@ -17,7 +17,7 @@ from treadle.build.collector import without_collector
 from treadle.build.group import build_group, function_sizes, group_space, lower_group
 from treadle.build.signatures import signature_of_function, signature_of_loops
 from treadle.build.sizes import size_to_json
-from treadle.errors import UsageError
+from treadle.errors import ConfigError, ScheduleError, UsageError
 from treadle.expr.nodes import Var
 from treadle.graph.nodes import Function
 from treadle.graph.text import function_text
@@ -35,7 +35,7 @@ from treadle.target.base import Target
 from treadle.target.host import why_not_here
 from treadle.target.names import symbol
 from treadle.te.choice import Choice, Script
-from treadle.te.knobs import DEFAULTS, Knob, Space
+from treadle.te.knobs import DEFAULTS, Knob, Knobs, Space
 from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
 from treadle.te.text import operations_text
@@ -60,14 +60,58 @@ class Scheduled:
     name: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Template:
+    """A computation of te whose schedule is made by choices; `make(knobs)` makes it anew.
+
+    Every run of `make` has the same computation, and its arguments in the same order.
+    """
+
+    name: str
+    make: Callable[[Knobs], Scheduled]
+
+    def scheduled(self, choice: Choice) -> Scheduled:
+        """Return the schedule of a choice.
+
+        Raises: ConfigError where the choice fits neither the knobs nor the stages, and what the
+            user's own code raises.
+        """
+        if isinstance(choice, Script):
+            plain = self.make(Knobs())
+            try:
+                schedule = plain.schedule.fresh().replay(choice.steps)
+            except ScheduleError as e:
+                problem = f"the steps do not fit: {e.problem}"
+                raise ConfigError(problem, at=e.at, hint=e.hint) from None
+            return Scheduled(schedule, plain.args, plain.name)
+        knobs = Knobs(choice)
+        made = self.make(knobs)
+        knobs.check_known()
+        return made
+
+    @property
+    def space(self) -> Space:
+        """All configurations."""
+
+        def run(knobs: Knobs) -> None:
+            self.make(knobs)
+            knobs.check_known()
+
+        return Space(run)
+
+
+Work = Function | Template | Scheduled | PrimFunc
+
+
 class Kernel:
     """A computation on its way to machine code; every stage is text that can be read.
 
-    It is made of a fused function of a graph, of a te schedule, or of a loop nest. `name` is its
-    symbol in the machine code: of a fused function a hash of its content, the same in every model.
-    `content` is what it is made of as text without origins; `choice` is what the schedule of a
-    fused function is told: values of knobs, or all its steps; `origins` are the nodes of the user's
-    model that run in it. `object` is its machine code, once it is compiled.
+    It is made of a fused function of a graph, of a template or a te schedule, or of a loop nest.
+    `name` is its symbol in the machine code: of a fused function a hash of its content, the same in
+    every model. `content` is what it is made of as text without origins; `choice` is what the
+    schedule of a fused function or a template is told: values of knobs, or all its steps; `origins`
+    are the nodes of the user's model that run in it. `object` is its machine code, once it is
+    compiled.
 
     >>> kernel = treadle.compile("resnet50.onnx").kernels[0]
     >>> print(kernel.loop_text())
@@ -75,9 +119,7 @@ class Kernel:
     >>> kernel.time_evaluator(number=100, flush=True)(*arguments)
     """
 
-    def __init__(
-        self, work: Function | Scheduled | PrimFunc, target: Target, choice: Choice = DEFAULTS
-    ) -> None:
+    def __init__(self, work: Work, target: Target, choice: Choice = DEFAULTS) -> None:
         self.work = work
         self.target = target
         self.choice = choice
@@ -92,7 +134,7 @@ class Kernel:
             self.name = f"{label}_{digest[:12]}"
         else:
             self.content = ""
-            self.name = symbol(work.name) if isinstance(work, Scheduled) else work.name
+            self.name = work.name if isinstance(work, PrimFunc) else symbol(work.name)
 
     @property
     def backend(self) -> Backend:
@@ -128,13 +170,20 @@ class Kernel:
             raise self._without("tensor expressions")
         if isinstance(self.work, Function):
             schedule = build_group(self.work, self.target)[0].schedule
+        elif isinstance(self.work, Template):
+            schedule = self.work.scheduled(self.choice).schedule
         else:
             schedule = self.work.schedule
         return operations_text(stage.op for stage in schedule.stages)
 
     @property
     def space(self) -> Space:
-        """All configurations of its schedule. Raises: UsageError without a graph."""
+        """All configurations of its schedule.
+
+        Raises: UsageError where it is made of neither a graph nor a template.
+        """
+        if isinstance(self.work, Template):
+            return self.work.space
         return group_space(self.function, self.target, self.name)
 
     @property
@@ -170,9 +219,10 @@ class Kernel:
             return [Scheduled(c.schedule, c.args, self.name) for c in cases], func
         if isinstance(work, PrimFunc):
             return [], work
+        made = work.scheduled(self.choice) if isinstance(work, Template) else work
         line = self.target.machine.line_bytes
-        func = schedule_to_func(work.schedule, work.args, self.name, line_bytes=line)
-        return [work], func
+        func = schedule_to_func(made.schedule, made.args, self.name, line_bytes=line)
+        return [made], func
 
     @property
     def scheduled(self) -> list[Scheduled]:
@@ -244,7 +294,8 @@ class Kernel:
             self.__dict__.pop(name, None)
 
     def _without(self, stage: str) -> UsageError:
-        made_of = "a loop nest" if isinstance(self.work, PrimFunc) else "a te schedule"
+        kinds = {PrimFunc: "a loop nest", Template: "a template", Scheduled: "a te schedule"}
+        made_of = kinds[type(self.work)]
         return UsageError(
             f"kernel {self.name} is made of {made_of}: it has no {stage}",
             hint="look at a later stage: loop_text(), source() or asm()",

@@ -10,11 +10,12 @@ from treadle.build.executable import LoadedExecutable
 from treadle.runtime.artifact_file import Content
 
 _MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
+_ELF_MAGIC = b"\x7fELF"
 
 
 def is_artifact(path: Path) -> bool:
-    """True if a file is a tar by its name or its content."""
-    if path.suffix == ".tar":
+    """True if a file is a tar or a shared object, by its name or its content."""
+    if path.suffix in (".tar", ".so"):
         return True
     try:
         with path.open("rb") as file:
@@ -24,7 +25,9 @@ def is_artifact(path: Path) -> bool:
 
 
 def is_artifact_content(content: bytes | bytearray | memoryview) -> bool:
-    """True if bytes begin as a tar does."""
+    """True if bytes begin as a tar or a shared object does."""
+    if bytes(content[: len(_ELF_MAGIC)]) == _ELF_MAGIC:
+        return True
     return bytes(content[_MAGIC_AT : _MAGIC_AT + len(_TAR_MAGIC)]) == _TAR_MAGIC
 
 

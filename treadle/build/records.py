@@ -21,11 +21,12 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
+from treadle.build import record_database
+from treadle.build.json_lines import LONGEST_LINE, lines_of, value_of
 from treadle.build.method_records import VERSION, MethodRecord, method_record, names_a_method
 from treadle.errors import ConfigError, ScheduleError, UsageError
 from treadle.files import replacing
@@ -33,9 +34,8 @@ from treadle.target.base import Target
 from treadle.te.choice import Choice, choice_from_json, choice_to_json
 
 _NEEDED = ("version", "kernel", "target")
-_OPTIONAL = ("seconds", "error", "chosen", "space", "point", "compiler", "options")
+_OPTIONAL = ("seconds", "error", "chosen", "space", "point", "compiler", "options", "workload")
 _CHOICES = ("config", "steps")
-_LONGEST_LINE = 1 << 20
 _LONGEST_NAME = 60
 _MOST_FIGURES = 10_000
 _HINT = "records are what `treadle tune` and Records.write make; see docs/how-to/tune.md"
@@ -48,7 +48,8 @@ class Record:
     `seconds` are those of a call, one figure per repeat; `error` says why a trial has none.
     `space` and `point` are what the tuner needs to find a trial again: the kind of space and what
     the space says of the candidate. `compiler` and `options` are what the seconds hold for: the
-    compiler's digest, and how they were measured. `at` is the place in a file, "" of none.
+    compiler's digest, and how they were measured. `workload` is the name of a user's template and a
+    list of its arguments, where the kernel is of one. `at` is the place in a file, "" of none.
     """
 
     kernel: str
@@ -61,6 +62,7 @@ class Record:
     point: object = None
     compiler: str = ""
     options: str = ""
+    workload: object = None
     at: str = field(default="", compare=False)
 
     @property
@@ -87,7 +89,7 @@ class Record:
         extra = {
             "seconds": list(self.seconds), "error": self.error, "chosen": self.is_chosen,
             "space": self.space, "point": self.point, "compiler": self.compiler,
-            "options": self.options,
+            "options": self.options, "workload": self.workload,
         }  # fmt: skip
         return found | {name: value for name, value in extra.items() if value}
 
@@ -106,7 +108,7 @@ class Records:
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> Records:
-        """Return the records of a file.
+        """Return the records of a file, or of the database that a URL names.
 
         Raises:
             UsageError: it cannot be read.
@@ -126,6 +128,17 @@ class Records:
         else:
             self._decided.pop(record.key, None)
             self._decided[record.key] = record
+
+    def over(self, other: Records) -> Records:
+        """Return these records with those of others on what these say nothing of."""
+        found = Records()
+        known = {*self.kernels()}
+        for record in other:
+            if record.key not in known:
+                found.add(record)
+        for record in self:
+            found.add(record)
+        return found
 
     def put(self, kernel: str, target: Target, choice: Choice) -> None:
         """Decide what a kernel, by its name, is made by."""
@@ -197,17 +210,29 @@ def read_lines(path: str | os.PathLike[str], start: int = 0, first: int = 1) -> 
     return (record for record in found if isinstance(record, Record))
 
 
+def parsed_rows(rows: Iterable[record_database.Row], name: str) -> list[Record | MethodRecord]:
+    """Return the records of the rows of a database, which is called `name`.
+
+    Raises: ConfigError naming the row that is no record.
+    """
+    return [_parsed(line, f"{name}, row {number}") for number, line in rows]
+
+
 def _read(
     path: str | os.PathLike[str], start: int = 0, first: int = 1
 ) -> Iterator[Record | MethodRecord]:
+    if record_database.is_url(path):
+        database = record_database.RecordDatabase.open(os.fspath(path))
+        yield from parsed_rows(database.rows(), database.name)
+        return
     try:
         with open(path, "rb") as file:
             file.seek(start)
-            for number, line in enumerate(_lines(file), start=first):
+            for number, line in enumerate(lines_of(file), start=first):
                 at = f"{os.fspath(path)}, line {number}"
-                if not line.strip() and len(line) <= _LONGEST_LINE:
+                if not line.strip() and len(line) <= LONGEST_LINE:
                     continue
-                is_torn = len(line) <= _LONGEST_LINE and not line.endswith(b"\n")
+                is_torn = len(line) <= LONGEST_LINE and not line.endswith(b"\n")
                 try:
                     record = _parsed(line, at)
                 except ConfigError:
@@ -222,43 +247,17 @@ def _read(
         ) from None
 
 
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file; of one that is too long so much that this shows."""
-    while line := file.readline(_LONGEST_LINE + 1):
-        yield line
-
-
 def _parsed(line: bytes, at: str) -> Record | MethodRecord:
     """Return the record that a line holds.
 
     Raises: ConfigError where it is none, naming the place `at` and the cause.
     """
     try:
-        if len(line) > _LONGEST_LINE:
-            raise ConfigError(f"a record is longer than {_LONGEST_LINE} bytes")
-        return _record(json.loads(line.decode(), object_pairs_hook=_object), at)
+        return _record(value_of(line), at)
     except ConfigError as error:
-        raise error.located(at) from None
-    except UnicodeDecodeError:
-        cause = "it is not UTF-8"
-    except RecursionError:
-        cause = "it is nested too deeply"
-    except ValueError as error:
-        cause = str(error)
-    raise ConfigError(f"a record is not a line of JSON: {cause}", at=at, hint=_HINT)
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return a JSON object.
-
-    Raises: ConfigError where it has a key twice.
-    """
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"{twice[:_LONGEST_NAME]!r} stands twice in an object")
-    return found
+        raise ConfigError(
+            error.problem, at=error.located(at).at, hint=error.hint or _HINT
+        ) from None
 
 
 def _record(data: object, at: str) -> Record | MethodRecord:
@@ -289,6 +288,7 @@ def _record(data: object, at: str) -> Record | MethodRecord:
         point=data.get("point"),
         compiler=_optional(data, "compiler"),
         options=_optional(data, "options"),
+        workload=data.get("workload"),
         at=at,
     )
 

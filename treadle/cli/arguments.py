@@ -6,11 +6,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import shlex
 import sys
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 from typing import NoReturn
 
+from treadle.build.record_database import is_url, shown_within
 from treadle.errors import UsageError
 from treadle.settings import MOST_THREADS
 
@@ -34,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
     def unknown(self, words: list[str]) -> NoReturn:
         """Complain about words no option or argument takes."""
-        print(f"error: unknown argument: {' '.join(words)}", file=sys.stderr)
+        print(f"error: unknown argument: {' '.join(map(shown_within, words))}", file=sys.stderr)
         options = [o for action in self._actions for o in action.option_strings]
         self.suggest(words[0].partition("=")[0], options)
         print(f"  hint  {self.prog} --help", file=sys.stderr)
@@ -97,6 +100,21 @@ def duration(text: str) -> float:
     return seconds
 
 
+def record_place(text: str) -> Path | str:
+    """Read where records are, a file or the URL of a database (an argparse type)."""
+    return text if is_url(text) else Path(text)
+
+
+def _share(text: str) -> float:
+    try:
+        part = float(text)
+    except ValueError:
+        part = -1.0
+    if not 0 <= part < inf:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from 0")
+    return part
+
+
 def add_inputs(parser: argparse.ArgumentParser) -> None:
     """Add the option that names a file of inputs."""
     parser.add_argument(
@@ -113,9 +131,10 @@ _OF_COMPILING = {
     "opt_level": "--opt-level",
     "dynamic": "--dynamic",
     "winograd": "--no-winograd",
+    "weight_growth": "--weight-growth",
     "unchecked": "--unchecked",
     "operators": "--operators",
-    "records": "--records",
+    "records": "--tuning-records",
 }
 """Options that say how a network is compiled, by the attribute they set."""
 
@@ -143,6 +162,18 @@ def add_model(parser: argparse.ArgumentParser, help_text: str) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help=help_text)
 
 
+def add_operators(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names files with operators, and templates, of the user."""
+    parser.add_argument(
+        "--operators",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file that registers operators of your own, run first (may be repeated)",
+    )
+
+
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how an ONNX model is compiled."""
     parser.add_argument(
@@ -163,20 +194,14 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="0: every operator is a kernel of its own, to find faults; 1 to 4: everything "
         "(default: 3)",
     )
+    add_operators(parser)
     parser.add_argument(
-        "--operators",
-        type=Path,
-        action="append",
-        default=[],
+        "--tuning-records",
+        dest="records",
+        type=record_place,
         metavar="FILE",
-        help="a Python file that registers operators of your own, run first (may be repeated)",
-    )
-    parser.add_argument(
-        "--records",
-        type=Path,
-        metavar="FILE",
-        help="configurations of the schedules of kernels, as JSON lines (default: every schedule "
-        "as its cost model says)",
+        help="configurations of the schedules of kernels: a file of JSON lines, or the URL of a "
+        "database (default: every schedule as its cost model says)",
     )
     parser.add_argument(
         "--dynamic",
@@ -191,6 +216,13 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="run no 3x3 convolution by Winograd's filtering and no product by Strassen's "
         "algorithm: slower, smaller weights, rounding errors of 1e-7",
+    )
+    parser.add_argument(
+        "--weight-growth",
+        type=_share,
+        metavar="PART",
+        help="by which part of themselves weights may grow for these algorithms where less time is "
+        "saved than memory added, such as 1 for all of them (default: 0.1); 0: not at all",
     )
     parser.add_argument(
         "--unchecked",
@@ -214,3 +246,41 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="threads to run on (default: the CPUs this process may use)",
     )
+
+
+def add_cross_compiler(parser: argparse.ArgumentParser, help: str, *names: str) -> None:
+    """Add --cross-compiler, which has other `names` too, and the options for it."""
+    parser.add_argument("--cross-compiler", *names, metavar="COMMAND", help=help)
+    parser.add_argument(
+        "--cross-compiler-options",
+        metavar="OPTIONS",
+        help='options for it, as one text: --cross-compiler-options="--sysroot=/opt/board -O2"',
+    )
+
+
+def cross_compiler(arguments: argparse.Namespace) -> list[str] | None:
+    """Return the compiler that is named, with its options, as the words of a command.
+
+    Raises: UsageError for options without a compiler, and for quotes that do not close.
+    """
+    command, options = arguments.cross_compiler, arguments.cross_compiler_options
+    if command is None and options is None:
+        return None
+    if command is None:
+        raise UsageError(
+            "--cross-compiler-options are given, and no compiler",
+            hint="name one with --cross-compiler",
+        )
+    words = _split_words("--cross-compiler (--linker)", command)
+    if not words:
+        raise UsageError(
+            "--cross-compiler (--linker) is empty", hint="name a program, such as ld.lld or gcc"
+        )
+    return words + _split_words("--cross-compiler-options", options or "")
+
+
+def _split_words(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text!r} cannot be read: {error}") from None

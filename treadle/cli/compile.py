@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`treadle compile`: an ONNX model becomes a tar with machine code, plan and weights."""
+"""`treadle compile`: an ONNX model becomes a file with machine code, plan and weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from treadle.build.coverage import Coverage
 from treadle.build.executable import Executable
+from treadle.build.formats import FORMATS, check_format, format_of
 from treadle.build.kernel import Kernel
 from treadle.build.weights import added_weight_bytes
-from treadle.cli.arguments import add_compile_options, add_model
+from treadle.cli.arguments import (
+    add_compile_options,
+    add_cross_compiler,
+    add_model,
+    cross_compiler,
+)
 from treadle.cli.compare import compare_outputs
 from treadle.cli.inputs import chosen_shapes, filled_inputs, shapes_text
 from treadle.cli.models import DEFAULT_TARGET, check_readable, compile_file
@@ -29,21 +36,22 @@ from treadle.cli.text import (
 from treadle.errors import InputError, UsageError
 from treadle.files import check_writable, replacing
 from treadle.runtime.toolchain import check_linkable
+from treadle.settings import use
 from treadle.target.backend import backend_kinds, backend_of
 from treadle.target.base import Target
 from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
 
-HELP = "compile an ONNX model to a .tar that runs with or without Python"
+HELP = "compile an ONNX model to a file that runs with or without Python"
 
 
 _SHOWN_MISSING = 3
 
 _OTHER_FORMATS = {
-    ".a", ".c", ".dll", ".dylib", ".gz", ".h", ".json", ".lib", ".ll", ".npz", ".o", ".obj",
-    ".onnx", ".params", ".py", ".s", ".so", ".tgz", ".txt", ".wasm", ".whl", ".xz", ".zip",
+    ".a", ".dll", ".dylib", ".gz", ".h", ".json", ".lib", ".ll", ".npz", ".obj", ".onnx",
+    ".params", ".py", ".s", ".tgz", ".txt", ".wasm", ".whl", ".xz", ".zip",
 }  # fmt: skip
-"""Suffixes that promise something else than a tar."""
+"""Suffixes that promise something else than any format."""
 
 _CODE: dict[str, Callable[[Kernel], str]] = {
     "relay": Kernel.graph_text,
@@ -62,14 +70,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
+        "--out",  # a prefix of --output that scripts use; --output-format would make it unclear
         type=Path,
         metavar="FILE",
-        help="the artifact to write (default: the model's name with .tar, in this folder)",
+        help="the file to write (default: the model's name with the format's suffix, in this "
+        "folder)",
     )
     parser.add_argument(
+        "-f",
+        "--output-format",
+        choices=FORMATS,
+        help="tar: an artifact; so: a shared object with all of the model; o: an object file and "
+        "c: C source, each with a header, to be linked into a program; mlf: a tar in the Model "
+        "Library Format (default: what the suffix of FILE says, else tar)",
+    )
+    add_cross_compiler(
+        parser,
+        "the C compiler or linker to link with; with a target of kind c, it also compiles "
+        "(default: Treadle links itself)",
         "--linker",
-        metavar="COMMAND",
-        help="the linker or C compiler to link with (default: Treadle links itself)",
     )
     parser.add_argument(
         "--dump-code",
@@ -90,21 +109,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile, write, and print what was done."""
     check_readable(arguments.model)
-    output = arguments.output or Path(arguments.model.stem + ".tar")
+    suffix = {None: "tar", "mlf": "tar"}.get(arguments.output_format, arguments.output_format)
+    output = arguments.output or Path(f"{arguments.model.stem}.{suffix}")
     _check_output(output, arguments.model)
-    linker = _words(arguments.linker)
+    form = format_of(output, arguments.output_format)
+    if arguments.target is None and form == "c":
+        arguments.target = "c"
+    linker = cross_compiler(arguments)
     target = parse_target(DEFAULT_TARGET if arguments.target is None else arguments.target)
-    check_linkable(target.triple, linker)  # better now than after the work
+    check_format(form, target.kind)
+    if form in ("tar", "so"):
+        check_linkable(target.triple, linker)  # better now than after the work
     _check_code(arguments.dump_code, target)
     if arguments.check:
         _check_runs_here(target)
-    compiled = compile_file(arguments)
+    with use(c_compiler=shlex.join(linker)) if linker and target.kind == "c" else nullcontext():
+        compiled = compile_file(arguments)
     start = time.perf_counter()
-    compiled.save(output, linker=linker)
+    compiled.save(output, format=form, linker=linker if form in ("tar", "so") else None)
     seconds = {**compiled.seconds, "write": time.perf_counter() - start}
     print_summary(compiled, seconds)
     out = console()
-    print_row(out, "wrote", f"{output} ({size_text(output.stat().st_size)})")
+    headers = [output.with_suffix(".h")] if form in ("o", "c") else []
+    for path in [output, *headers]:
+        print_row(out, "wrote", f"{path} ({size_text(path.stat().st_size)})")
     for kind in arguments.dump_code:
         path = output.with_name(f"{output.name}.{kind}")
         _write_code(compiled.kernels, _CODE[kind], path)
@@ -185,7 +213,7 @@ def _weights_text(compiled: Executable) -> str:
         return size_text(total)
     return (
         f"{size_text(total)}, {size_text(added)} of it for Winograd's and Strassen's algorithms "
-        f"(--no-winograd: slower, about {size_text(total - added)})"
+        f"(--weight-growth 0: slower, about {size_text(total - added)})"
     )
 
 
@@ -212,24 +240,12 @@ def _write_code(kernels: Sequence[Kernel], text: Callable[[Kernel], str], path: 
             kernel.release()
 
 
-def _words(command: str | None) -> list[str] | None:
-    if command is None:
-        return None
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise UsageError(f"--linker {command!r} cannot be read: {error}") from None
-    if not words:
-        raise UsageError("--linker is empty", hint="name a program, such as ld.lld or gcc")
-    return words
-
-
 def _check_output(output: Path, model: Path) -> None:
     if output.exists() and output.samefile(model):
         raise UsageError(f"the output {output} is the model itself", hint="give another -o")
     if output.suffix in _OTHER_FORMATS:
         raise UsageError(
             f"{output} is named as a {output.suffix} file, but an artifact is a .tar",
-            hint=f"write {output.with_suffix('.tar')}; it holds the code as mod.so",
+            hint=f"write {output.with_suffix('.tar')}, or another format: --output-format",
         )
     check_writable(output)

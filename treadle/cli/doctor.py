@@ -9,20 +9,22 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from treadle.build.kernel_cache import cache_folders
 from treadle.cli.machine import cpu_name, cpu_text, package_version, treadle_version
 from treadle.cli.measure import measure_machine
+from treadle.cli.models import DEFAULT_TARGET
 from treadle.cli.text import console, print_row, size_text
 from treadle.errors import SettingError, ToolchainError, TreadleError, UsageError
 from treadle.runtime import native
 from treadle.runtime.elf.link import MACHINE_NAMES
 from treadle.runtime.toolchain import find_linkers, own_machine
 from treadle.settings import get
+from treadle.target.backend import backend_kinds, backend_of
 from treadle.target.cache import obstacles
-from treadle.target.cpus import architecture_names, architecture_of
 from treadle.target.host import host
 from treadle.target.machine_file import save_machine
 from treadle.target.machine_options import FACTS
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     out = console()
     problems = []
-    for label, describe in _LINES:
+    for label, describe in (*_MACHINE, *_compilers(), *_INSTALLED):
         try:
             print_row(out, label, describe())
         except TreadleError as error:
@@ -96,14 +98,21 @@ def _features() -> str:
     return " ".join(f for f in _TELLING_FEATURES if f in host().features) or "none of note"
 
 
-def _llvm() -> str:
-    import llvmlite
-    import llvmlite.binding as llvm
+def _compilers() -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield each back end's kind and what says which compiler it has.
 
-    every = {a.name: n for n in reversed(architecture_names()) if (a := architecture_of(n))}
-    targets = " ".join(reversed(every.values()))
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return f"{version} (llvmlite {llvmlite.__version__}) · targets {targets}"
+    Only the usual one must be there.
+    """
+    for kind in backend_kinds():
+        describe = backend_of(kind).describe
+        yield kind, describe if kind == DEFAULT_TARGET else partial(_if_any, describe)
+
+
+def _if_any(describe: Callable[[], str]) -> str:
+    try:
+        return describe()
+    except ToolchainError as error:
+        return f"– {error}"
 
 
 def _link() -> str:
@@ -159,13 +168,14 @@ def _extras() -> str:
     )
 
 
-_LINES: tuple[tuple[str, Callable[[], str]], ...] = (
+_MACHINE: tuple[tuple[str, Callable[[], str]], ...] = (
     ("treadle", treadle_version),
     ("python", lambda: f"{platform.python_version()} · {sys.platform} {platform.machine()}"),
     ("cpu", cpu_text),
     ("features", _features),
     ("caches", lambda: str(host().machine.sizes)),
-    ("llvm", _llvm),
+)
+_INSTALLED: tuple[tuple[str, Callable[[], str]], ...] = (
     ("runtime", lambda: f"native runtime {native.version()} ✓"),
     ("link", _link),
     ("cache", _cache),

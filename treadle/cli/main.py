@@ -18,7 +18,19 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from treadle.cli import bench, compare, compile, doctor, explain, profile, records, run, tune
+from treadle.cli import (
+    bench,
+    compare,
+    compile,
+    doctor,
+    explain,
+    profile,
+    records,
+    rpc,
+    run,
+    runtime,
+    tune,
+)
 from treadle.cli.arguments import Parser
 from treadle.cli.machine import treadle_version
 from treadle.cli.operators import mistake_in
@@ -44,9 +56,11 @@ COMMANDS: dict[str, Command] = {
     "bench": bench,
     "tune": tune,
     "records": records,
+    "rpc": rpc,
     "profile": profile,
     "explain": explain,
     "compare": compare,
+    "runtime": runtime,
     "doctor": doctor,
 }
 

@@ -50,6 +50,7 @@ def compile_file(arguments: argparse.Namespace, *, sized: bool = True) -> Execut
             shapes=shapes,
             opt_level=DEFAULT_LEVEL if arguments.opt_level is None else arguments.opt_level,
             winograd=arguments.winograd,
+            weight_growth=arguments.weight_growth,
             unchecked=arguments.unchecked,
             dynamic=arguments.dynamic,
             records=arguments.records,

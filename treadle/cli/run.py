@@ -12,8 +12,8 @@ import numpy as np
 from treadle.build.executable import Runnable
 from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
 from treadle.cli.inputs import given_inputs
-from treadle.cli.models import open_model
 from treadle.cli.profile import measure, print_layers
+from treadle.cli.remote import add_device, opened_model
 from treadle.cli.text import console, count_text, print_row, printable, size_text, type_text
 from treadle.errors import UsageError
 from treadle.files import check_writable, replacing
@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--profile", action="store_true", help="print the time of every kernel")
     add_threads(parser)
+    add_device(parser)
     add_compile_options(parser)
 
 
@@ -61,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.outputs is not None:
         check_writable(arguments.outputs)
         check_format(arguments.outputs, count=1)
-    with use(num_threads=arguments.threads or get().num_threads):
-        model = open_model(arguments)
+    threads = arguments.threads or get().num_threads
+    with use(num_threads=threads), opened_model(arguments) as model:
         if arguments.outputs is not None:
             check_format(arguments.outputs, len(model.outputs))
         inputs = given_inputs(arguments, model, arguments.fill_mode)

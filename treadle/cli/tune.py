@@ -12,13 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from treadle.build.compile import fused_model
-from treadle.cli.arguments import add_compile_options, add_model, add_threads, count, duration
+from treadle.build.record_database import shown, shown_within
+from treadle.cli.arguments import (
+    add_compile_options,
+    add_model,
+    add_threads,
+    count,
+    duration,
+    record_place,
+)
 from treadle.cli.models import check_readable, given_shapes
 from treadle.cli.operators import load_operators
+from treadle.cli.roofline import Limits, measured_limits
 from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row
 from treadle.cli.tune_report import write_report
-from treadle.cli.tune_view import View, best_text, live_view, time_text
+from treadle.cli.tune_view import View, best_text, live_view, of_roofline, share_of, time_text
 from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.settings import use
@@ -42,10 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=record_place,
         metavar="FILE",
-        help="the records, JSON lines that compile, run and bench take as --records; of a file "
-        "that is there nothing is tried again",
+        help="the records, JSON lines that compile, run and bench take as --tuning-records; of a "
+        "file that is there nothing is tried again. Or the URL of a database, which many may share",
     )
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument(
@@ -80,6 +89,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--builders", type=count, metavar="N", help="processes that build "
                         "candidates (default: the CPUs this process may use)")  # fmt: skip
+    parser.add_argument(
+        "--executor",
+        default="local",
+        metavar="WHERE",
+        help="where candidates are built and measured: local, or the workers of a Dask cluster by "
+        "the address of its scheduler, dask:tcp://host:8786 (default: local)",
+    )
     parser.add_argument(
         "--timeout",
         type=duration,
@@ -119,8 +135,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.records is not None:
         raise UsageError(
-            "--records is for compiling; tuning goes on from the records in --output",
-            hint=f"copy {arguments.records} and name the copy with -o",
+            "--tuning-records is for compiling; tuning goes on from the records in --output",
+            hint=f"copy {shown(arguments.records)} and name the copy with -o",
         )
     if arguments.output is None:
         raise UsageError(
@@ -135,6 +151,7 @@ def _compiling(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {
         "shapes": given_shapes(arguments),
         "winograd": arguments.winograd,
+        "weight_growth": arguments.weight_growth,
         "unchecked": arguments.unchecked,
         "dynamic": arguments.dynamic,
     }
@@ -156,13 +173,15 @@ def _options(arguments: argparse.Namespace, threads: int) -> TuneOptions:
         early_stopping=arguments.early_stopping,
         in_turn=arguments.in_turn,
         builders=arguments.builders,
+        executor=arguments.executor,
         measure=MeasureOptions(threads=threads, timeout=arguments.timeout, flush=arguments.flush),
     )
 
 
 def _tune(arguments: argparse.Namespace, threads: int) -> int:
     options = _options(arguments, threads)
-    with live_view(options) as view:
+    limits = _limits(arguments, threads)
+    with live_view(options, limits) as view:
         try:
             result = tune_model(
                 arguments.model,
@@ -177,12 +196,18 @@ def _tune(arguments: argparse.Namespace, threads: int) -> int:
             _print_interrupted(view, arguments.output)
             return _INTERRUPTED
     if arguments.html is not None:
-        write_report(result, arguments.html, str(arguments.model))
+        write_report(result, arguments.html, str(arguments.model), limits)
     if arguments.json:
-        print(json.dumps(_figures(result), indent=2))
+        print(json.dumps(_figures(result, limits), indent=2))
     else:
         _print_result(result, arguments)
     return _FAILED if any(s.failed for s in result.tuner.states) else 0
+
+
+def _limits(arguments: argparse.Namespace, threads: int) -> Limits | None:
+    """Measure the machine's limits, two seconds, where something shows the roofline."""
+    is_shown = arguments.json or arguments.html is not None or sys.stderr.isatty()
+    return measured_limits(threads) if is_shown else None
 
 
 # ---- printing ------------------------------------------------------------------------------------
@@ -210,14 +235,14 @@ def _print_tasks(tasks: Tasks) -> int:
     return 0
 
 
-def _print_interrupted(view: View, output: Path) -> None:
+def _print_interrupted(view: View, output: Path | str) -> None:
     """Say where a run stands that was interrupted, and how to go on."""
     out = console()
     tuner = view.tuner
     if tuner is not None:
         print_row(out, "stopped", f"after {count_text(tuner.trials, 'trial')}, {best_text(tuner)}")
-    words = [shlex.quote(word) for word in sys.argv[1:]]
-    print_row(out, "records", str(output))
+    words = [shlex.quote(shown_within(word)) for word in sys.argv[1:]]
+    print_row(out, "records", shown(output))
     print_row(out, "go on", f"treadle {' '.join(words)}")
 
 
@@ -242,8 +267,9 @@ def _print_result(result: TuneResult, arguments: argparse.Namespace) -> None:
         gain = 1 / both.share
         times = f"{time_text(both.before)} -> {time_text(both.after)}"
         print_row(out, "model", f"{times}, {gain:.2f} times as fast (both run in turns)")
-    print_row(out, "records", str(arguments.output))
-    print_row(out, "use", f"treadle compile {arguments.model} --records {arguments.output}")
+    place = shown(arguments.output)
+    print_row(out, "records", place)
+    print_row(out, "use", f"treadle compile {arguments.model} --tuning-records {place}")
 
 
 def _print_failures(tuner: Tuner) -> None:
@@ -262,8 +288,9 @@ def _print_failures(tuner: Tuner) -> None:
                 shown += 1
 
 
-def _figures(result: TuneResult) -> dict[str, object]:
+def _figures(result: TuneResult, limits: Limits | None) -> dict[str, object]:
     tuner, both = result.tuner, result.comparison
+    total = tuner.now
     return {
         "trials": tuner.trials,
         "seconds": tuner.elapsed,
@@ -272,13 +299,17 @@ def _figures(result: TuneResult) -> dict[str, object]:
         "after": None if both is None else both.after,
         "reverted": list(result.reverted),
         "notes": tuner.notes,
+        "machine": None if limits is None else limits.to_json(),
         "tasks": [
             {
                 "kernel": s.task.name,
                 "uses": s.task.uses,
+                "share": share_of(s, total),
+                "state": s.status,
                 "trials": len(s.trials),
                 "default": s.default,
                 "best": None if s.seconds == inf else s.seconds,
+                "of_roofline": of_roofline(s, limits),
                 "config": None if s.decided is None else s.decided.choice.to_json(),
                 "failures": dict(s.failures),
             }

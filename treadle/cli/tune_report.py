@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 
-from treadle.cli.tune_view import best_text, time_text
+from treadle.cli.roofline import Limits
+from treadle.cli.tune_view import best_text, of_roofline, percent_text, share_of, time_text
 from treadle.files import replacing
 from treadle.tune.model import TuneResult
 from treadle.tune.state import TaskState
@@ -26,17 +27,26 @@ polyline { fill: none; stroke: #0a6; stroke-width: 1.5 }
 """
 
 
-def write_report(result: TuneResult, path: Path, model: str) -> None:
-    """Write the report; it appears when it is complete.
+_HEADINGS = (
+    "kernel", "uses", "share", "before", "best", "gain", "roofline %", "trials", "state",
+    "best over trials",
+)  # fmt: skip
+
+
+def write_report(result: TuneResult, path: Path, model: str, limits: Limits | None = None) -> None:
+    """Write the report; it appears when it is complete. `limits` are the machine's.
 
     Raises: UsageError where the system refuses to write.
     """
     with replacing(path) as file:
-        file.write(report_text(result, model).encode())
+        file.write(report_text(result, model, limits).encode())
 
 
-def report_text(result: TuneResult, model: str) -> str:
-    """Return the report: the time of the model over trials, and every kernel's best."""
+def report_text(result: TuneResult, model: str, limits: Limits | None = None) -> str:
+    """Return the report: the time of the model over trials, and every kernel's best.
+
+    Where the machine's limits are given, best times are held against the roofline.
+    """
     tuner, both = result.tuner, result.comparison
     title = html.escape(f"Tuning of {model}")
     facts = [f"{tuner.trials} trials in {tuner.elapsed / 60:.1f} minutes", best_text(tuner)]
@@ -48,14 +58,17 @@ def report_text(result: TuneResult, model: str) -> str:
     if result.reverted:
         facts.append(f"{len(result.reverted)} kernels were faster alone and not in the model")
     points = [(float(trials), seconds * 1e3) for _, trials, seconds in tuner.curve]
-    rows = "".join(_row(s) for s in sorted(tuner.states, key=lambda s: -s.task.uses * _time(s)))
+    if limits is not None:
+        facts.append(limits.text())
+    order = sorted(tuner.states, key=lambda s: -s.task.uses * _time(s))
+    rows = "".join(_row(s, tuner.now, limits) for s in order)
+    headings = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
         f"<p>{'<br>'.join(html.escape(f) for f in facts)}</p>"
         f"<h2>All kernels of a run, in ms, over trials</h2>{_curve(points, _WIDTH, _HEIGHT)}"
-        "<h2>Kernels</h2><table><tr><th>kernel</th><th>uses</th><th>before</th><th>best</th>"
-        f"<th>gain</th><th>trials</th><th>best over trials</th></tr>{rows}</table></body></html>\n"
+        f"<h2>Kernels</h2><table><tr>{headings}</tr>{rows}</table></body></html>\n"
     )
 
 
@@ -63,7 +76,7 @@ def _time(state: TaskState) -> float:
     return 0.0 if state.seconds == inf else state.seconds
 
 
-def _row(state: TaskState) -> str:
+def _row(state: TaskState, total: float, limits: Limits | None) -> str:
     before = inf if state.default is None else state.default
     gain = f"{before / state.seconds:.2f}" if before < inf and state.seconds < inf else "-"
     best = [(float(k), t * 1e6) for k, t in enumerate(state.progress.best) if t < inf]
@@ -72,10 +85,21 @@ def _row(state: TaskState) -> str:
         for kind, number in state.failures.items()
     )
     nodes = html.escape(", ".join(state.task.origins[:3]))
+    cells = (
+        str(state.task.uses),
+        percent_text(share_of(state, total)),
+        time_text(before),
+        time_text(state.seconds),
+        gain,
+        percent_text(of_roofline(state, limits)),
+        str(len(state.trials)),
+        state.status,
+        _curve(best, _SMALL, 28),
+    )
     return (
         f'<tr><td title="{nodes}">{html.escape(state.task.name)}{failed}</td>'
-        f"<td>{state.task.uses}</td><td>{time_text(before)}</td><td>{time_text(state.seconds)}</td>"
-        f"<td>{gain}</td><td>{len(state.trials)}</td><td>{_curve(best, _SMALL, 28)}</td></tr>"
+        + "".join(f"<td>{cell}</td>" for cell in cells)
+        + "</tr>"
     )
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from treadle.cli.roofline import Layer, Limits
 from treadle.cli.text import console
 from treadle.tune.state import TaskState
 from treadle.tune.tuner import TuneOptions, Tuner
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _LINE_SECONDS = 5.0
 _FRAME_SECONDS = 0.25
 _ROWS = 16
+_HEADINGS = ("uses", "share", "before", "best", "gain", "roofline %", "trials", "failed", "state")
 
 
 def time_text(seconds: float) -> str:
@@ -41,11 +43,37 @@ def best_text(tuner: Tuner) -> str:
     return f"all kernels {time_text(tuner.before)} -> {time_text(tuner.now)} ({gain:.2f}x)"
 
 
-class View:
-    """Shows a run; `tuner` is the one that was shown last."""
+def share_of(state: TaskState, total: float) -> float | None:
+    """Return the share of all kernels' best time that a task's calls take; None if not known."""
+    return None if total in (0, inf) else state.task.uses * state.seconds / total
 
-    def __init__(self, options: TuneOptions) -> None:
+
+def of_roofline(state: TaskState, limits: Limits | None) -> float | None:
+    """Return the least time of a call, by the machine's limits, over the best time measured.
+
+    None where nothing was measured; above 1 only where a method multiplies less than its flops say.
+    """
+    task = state.task
+    if limits is None or state.seconds == inf or not (task.flops or task.bytes):
+        return None
+    layer = Layer("", task.name, task.flops, task.bytes, state.seconds, task.saves)
+    return layer.roofline(limits)
+
+
+def percent_text(share: float | None) -> str:
+    """Return a share for people: "12.3%"; nothing where it is not known."""
+    return "" if share is None else f"{share:.1%}"
+
+
+class View:
+    """Shows a run; `tuner` is the one that was shown last.
+
+    `limits` are the machine's, which the table holds the best times against.
+    """
+
+    def __init__(self, options: TuneOptions, limits: Limits | None = None) -> None:
         self.options = options
+        self.limits = limits
         self.tuner: Tuner | None = None
         self.now = "tune"
         self._shown = 0.0
@@ -112,8 +140,8 @@ class _LiveView(View):
 
     interval = _FRAME_SECONDS
 
-    def __init__(self, options: TuneOptions, live: Any) -> None:
-        super().__init__(options)
+    def __init__(self, options: TuneOptions, limits: Limits | None, live: Any) -> None:
+        super().__init__(options, limits)
         self._live = live
 
     def draw(self, tuner: Tuner) -> None:
@@ -121,7 +149,9 @@ class _LiveView(View):
         from rich.console import Group
         from rich.text import Text
 
-        self._live.update(Group(_table(tuner), Text(f"  {self.headline(tuner)}", "bold")))
+        self._live.update(
+            Group(_table(tuner, self.limits), Text(f"  {self.headline(tuner)}", "bold"))
+        )
         self._live.refresh()
 
     def close(self) -> None:
@@ -129,34 +159,34 @@ class _LiveView(View):
         self._live.stop()
 
 
-def _table(tuner: Tuner) -> Table:
+def _table(tuner: Tuner, limits: Limits | None) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     table.add_column("  kernel", overflow="ellipsis", no_wrap=True, max_width=44)
-    for heading in ("uses", "share", "before", "best", "gain", "trials", "failed", ""):
+    for heading in _HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     total = tuner.now
     order = sorted(tuner.states, key=lambda s: -s.task.uses * min(s.seconds, 1e6))
     for state in order[:_ROWS]:
-        table.add_row(*_cells(state, total))
+        table.add_row(*_cells(state, total, limits))
     if len(order) > _ROWS:
         table.add_row(f"  … {len(order) - _ROWS} more")
     return table
 
 
-def _cells(state: TaskState, total: float) -> tuple[str, ...]:
-    share = "" if total in (0, inf) else f"{state.task.uses * state.seconds / total:.1%}"
+def _cells(state: TaskState, total: float, limits: Limits | None) -> tuple[str, ...]:
     before = inf if state.default is None else state.default
     has_gain = before < inf and state.seconds < inf
     failed = sum(state.failures.values())
     return (
         f"  {state.task.name}",
         str(state.task.uses),
-        share,
+        percent_text(share_of(state, total)),
         time_text(before),
         time_text(state.seconds),
         f"{before / state.seconds:.2f}x" if has_gain else "",
+        percent_text(of_roofline(state, limits)),
         str(len(state.trials)),
         str(failed) if failed else "",
         state.status,
@@ -164,12 +194,12 @@ def _cells(state: TaskState, total: float) -> tuple[str, ...]:
 
 
 @contextmanager
-def live_view(options: TuneOptions) -> Iterator[View]:
+def live_view(options: TuneOptions, limits: Limits | None = None) -> Iterator[View]:
     """Give a view: a live table where stderr is a terminal, else lines."""
     if not sys.stderr.isatty():
-        yield View(options)
+        yield View(options, limits)
         return
     from rich.live import Live
 
     with Live(console=console(stderr=True), auto_refresh=False, transient=True) as live:
-        yield _LiveView(options, live)
+        yield _LiveView(options, limits, live)

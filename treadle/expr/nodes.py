@@ -39,11 +39,20 @@ class Expr:
     `leaves` and the modules `affine` and `simplify` fill them, nobody else looks at them.
     """
 
-    __slots__ = ("__weakref__", "is_lazy_of", "leaves_of", "simple_of", "sum_of", "text_of")
+    __slots__ = (
+        "__weakref__",
+        "has_call_of",
+        "is_lazy_of",
+        "leaves_of",
+        "simple_of",
+        "sum_of",
+        "text_of",
+    )
     dtype: str
     lanes: int
     leaves_of: frozenset[object]
     is_lazy_of: bool
+    has_call_of: bool
     simple_of: dict[object, Expr | None]
     sum_of: object
     text_of: str

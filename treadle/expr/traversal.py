@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from treadle.expr.nodes import Expr, Load, Select, Var
+from treadle.expr.nodes import Apply, Call, Expr, Load, Select, Var
 
 
 def rewrite(
@@ -81,7 +81,8 @@ _NOTHING: frozenset[object] = frozenset()
 def leaves(root: Expr) -> frozenset[object]:
     """Return the variables of an expression and the sources that it loads from.
 
-    It notes on every node, too, whether there is a lazy `Select` in it: `is_lazy_of`.
+    It notes on every node, too, whether there is a lazy `Select` in it, `is_lazy_of`, or a function
+    or an instruction, `has_call_of`.
     """
     try:
         return root.leaves_of
@@ -96,16 +97,18 @@ def leaves(root: Expr) -> frozenset[object]:
             continue
         stack.pop()
         found, lazy = _NOTHING, isinstance(node, Select) and node.lazy
+        called = isinstance(node, (Call, Apply))
         for child in node.children:
             inner = child.leaves_of
             if not inner <= found:
                 found = inner if found <= inner else found | inner
             lazy = lazy or child.is_lazy_of
+            called = called or child.has_call_of
         if isinstance(node, Var):
             found = frozenset((node,))
         elif isinstance(node, Load):
             found |= {node.source}
-        node.leaves_of, node.is_lazy_of = found, lazy
+        node.leaves_of, node.is_lazy_of, node.has_call_of = found, lazy, called
     return root.leaves_of
 
 
@@ -113,6 +116,12 @@ def has_lazy_select(root: Expr) -> bool:
     """True where only a part of an expression may be evaluated."""
     leaves(root)
     return root.is_lazy_of
+
+
+def has_call(root: Expr) -> bool:
+    """True where an expression applies a function or an instruction."""
+    leaves(root)
+    return root.has_call_of
 
 
 def walk(root: Expr) -> list[Expr]:

@@ -3,19 +3,32 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
 from treadle.dtype import from_numpy
-from treadle.runtime.array import empty_numpy, ready
+from treadle.runtime.array import empty_numpy, is_ready
+from treadle.runtime.pages import release_pages
+
+Parts: TypeAlias = Sequence[tuple[int, ...]]
+MOST_THREADS = 8
+"""Threads that copy: more wait for memory."""
 
 TILE = 1 << 14
 """Elements: a tile of this size stays in cache, whatever the orders of reading and writing."""
 
 SMALL = 1 << 18
 """Elements: arrays up to this size are copied at once."""
+
+
+PIECE = 1 << 20
+"""Elements that are copied before the pages they came from are given back."""
 
 
 LARGE = 1 << 16
@@ -29,7 +42,22 @@ def in_place(array: np.ndarray) -> np.ndarray:
     holds: all weights of a model twice.
     """
     made = row_major(array)
-    return ready(made) if made.nbytes >= LARGE else made
+    return made if made.nbytes < LARGE or is_ready(made) else _taken(made)
+
+
+def _taken(array: np.ndarray) -> np.ndarray:
+    """Return an aligned copy of a row-major array.
+
+    Pages of a mapped file go as soon as they are copied: a table of words never lies in memory
+    twice.
+    """
+    made = empty_numpy(array.shape, from_numpy(array.dtype))
+    source, target = array.reshape(-1), made.reshape(-1)
+    for start in range(0, array.size, PIECE):
+        piece = source[start : start + PIECE]
+        target[start : start + PIECE] = piece
+        release_pages(piece)
+    return made
 
 
 def row_major(array: np.ndarray) -> np.ndarray:
@@ -48,7 +76,32 @@ def row_major(array: np.ndarray) -> np.ndarray:
     # Aligned as kernels want it: the executor then reads it where it is.
     copy = empty_numpy(array.shape, from_numpy(array.dtype))
     corners = (range(0, n, t) for n, t in zip(array.shape, tile, strict=True))
-    for corner in product(*corners):
+
+    def move(corner: tuple[int, ...]) -> None:
         part = tuple(slice(c, c + t) for c, t in zip(corner, tile, strict=True))
         copy[part] = array[part]
+
+    _for_each(move, list(product(*corners)), array.size)
     return copy
+
+
+def _for_each(move: Callable[[tuple[int, ...]], None], parts: Parts, elements: int) -> None:
+    """Do something with all parts, in several threads where they have many elements.
+
+    The threads end with the call: a process that is forked later has none to miss.
+    """
+    threads = min(MOST_THREADS, elements // PIECE, _cores())
+    if threads < 2:
+        for part in parts:
+            move(part)
+        return
+    share = -(-len(parts) // threads)
+    with ThreadPoolExecutor(threads) as pool:
+        shares = [parts[k : k + share] for k in range(0, len(parts), share)]
+        for _ in pool.map(lambda some: [move(part) for part in some], shares):
+            pass
+
+
+def _cores() -> int:
+    has_mask = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1

@@ -433,7 +433,7 @@ class _Builder:
         made: list[Buffer] = []
         for producer in here:
             box = boxes[id(producer)]
-            made += self.memory.local_buffers(producer, box, self.known)
+            made += self.memory.attached_buffers(producer, box, self.known)
             past_end = [a.extent for a in self.past_end[id(producer)]]
             exists = self._is_any(past_end)
             parts.append(self._branch(exists, partial(self._stage, producer, box)))

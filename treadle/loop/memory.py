@@ -70,11 +70,16 @@ class Memory:
                 made.append(buffer)
         return made
 
-    def local_buffers(self, stage: Stage, box: Box, known: Simplifier) -> list[Buffer]:
+    def attached_buffers(self, stage: Stage, box: Box, known: Simplifier) -> list[Buffer]:
         """Make and return the buffers of a stage of which a part is computed at a loop.
 
-        Raises: ScheduleError where the part has no constant bound.
+        In the workspace, which iterations of a parallel loop share, the stage is kept whole: every
+        part has its own place there, and may be of symbolic size.
+
+        Raises: ScheduleError where a part that is not kept so has no constant bound.
         """
+        if stage.scope == "workspace" and not stage.rounded:
+            return self.root_buffers(stage)
         shape = []
         for axis, span in box.items():
             high = known.bounds.reach(span.extent).hi

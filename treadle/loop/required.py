@@ -143,8 +143,7 @@ def check_kind(
 
     Raises: ScheduleError.
     """
-    most = known.bounds.reach(extent).hi
-    if note.kind in ("vectorized", "unrolled") and most is None:
+    if note.kind in ("vectorized", "unrolled") and known.bounds.reach(extent).hi is None:
         raise ScheduleError(
             f"{leaf.name} cannot be {note.kind}: it has no constant bound, its extent is {extent}",
             at=f"stage {stage.name}",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from treadle.expr.nodes import Apply, Expr
 from treadle.expr.references import Instruction
-from treadle.expr.traversal import rewrite
+from treadle.expr.traversal import has_call, rewrite
 from treadle.loop.nodes import PrimFunc, map_stmt
 
 
@@ -26,4 +26,7 @@ def expand_intrinsics(
             return None
         return e.instruction.expand(e.args)
 
-    return func.with_body(map_stmt(func.body, lambda e: rewrite(e, rule, memo)))
+    def expanded(e: Expr) -> Expr:
+        return rewrite(e, rule, memo) if has_call(e) else e
+
+    return func.with_body(map_stmt(func.body, expanded))

@@ -14,7 +14,7 @@ from treadle.dtype import is_float, is_integer
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Binary, Call, Expr, call, cast
 from treadle.expr.references import Instruction
-from treadle.expr.traversal import rewrite
+from treadle.expr.traversal import has_call, rewrite
 from treadle.loop.nodes import PrimFunc, map_stmt
 from treadle.lower.math.circular import (
     acos_f64,
@@ -130,7 +130,11 @@ def expand_math(func: PrimFunc, *, lookups: Sequence[Instruction] = ()) -> PrimF
     """
     memo: dict[Expr, Expr] = {}
     rule = _Expansion(lookups)
-    return func.with_body(map_stmt(func.body, lambda e: rewrite(e, rule, memo)))
+
+    def expanded(e: Expr) -> Expr:
+        return rewrite(e, rule, memo) if has_call(e) else e
+
+    return func.with_body(map_stmt(func.body, expanded))
 
 
 def expand_expr(e: Expr, *, lookups: Sequence[Instruction] = ()) -> Expr:

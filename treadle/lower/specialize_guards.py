@@ -2,7 +2,7 @@
 """Make bodies of their own for the places where no read needs its guard (the inside of a padding).
 
 A guard is a condition of a lazy select or of a statement. Loops are cut where it changes; a
-parallel loop stays whole and asks once per iteration.
+parallel loop, and one of symbolic extent, stays whole and asks once per iteration.
 
 before: for i in range(8): for k in unrolled(3): s += if_then_else(i + k > 0, x[i + k - 1], 0)
 after:  i = 0 with its guards   then   for i in range(1, 8): for k: s += x[i + k - 1]
@@ -47,11 +47,11 @@ class _Guards:
         return lp.map_children(s, lambda inner: self.stmt(inner, around_inner(s, inner, around)))
 
     def _for(self, loop: For, around: Around) -> Stmt:
-        guards = _guards(loop.body)
+        guards = _guards(loop.body, self.sizes)
         if not guards:
             return loop
         inner = _inner_ranges(loop.body)
-        if loop.kind == "parallel":
+        if loop.kind == "parallel" or (loop.kind == "serial" and int_value(loop.extent) is None):
             return self._ask_once(loop, guards, inner, around)
         if loop.kind == "serial":
             parts = cut_loop(loop, _cuts(loop, guards, inner), self.sizes, around)
@@ -78,8 +78,11 @@ class _Guards:
         return replace(loop, body=If(cond, free, guarded))
 
 
-def _guards(body: Stmt) -> list[Expr]:
-    """Return the distinct comparisons of indices in lazy selects and conditional statements."""
+def _guards(body: Stmt, sizes: Sequence[Var]) -> list[Expr]:
+    """Return the distinct comparisons of indices in lazy selects and conditional statements.
+
+    What sizes alone decide guards no place.
+    """
     found: dict[Expr, None] = {}
     for s in lp.walk_stmts(body):
         if isinstance(s, If):
@@ -88,7 +91,8 @@ def _guards(body: Stmt) -> list[Expr]:
             for n in walk(e):
                 if isinstance(n, ex.Select) and n.lazy:
                     found.update((c, None) for c in conjuncts(n.cond) if _is_of_indices(c))
-    return list(found) if len(found) <= _MOST_GUARDS else []
+    guards = [c for c in found if not leaves(c) <= {*sizes}]
+    return guards if len(guards) <= _MOST_GUARDS else []
 
 
 def _is_of_indices(cond: Expr) -> bool:

@@ -43,7 +43,7 @@ def _infer_gather(a: AxisAttrs, data: Type, indices: Type) -> Type:
 _MOST_SHORT = (1 << 31) - 1
 
 
-def _position(index: Expr, extent: Dim) -> Expr:
+def position_in(index: Expr, extent: Dim) -> Expr:
     """Return an index from data as a position: negative ones wrap, the rest is clamped.
 
     That is done in 32 bits where index and extent have no more: twice as many to a vector.
@@ -58,7 +58,8 @@ def _gather_rules(a: AxisAttrs, result: Type, data: Type, indices: Type) -> Iter
     return filled(data, (a.axis,), result)
 
 
-def _numpy_positions(indices: np.ndarray, extent: int) -> np.ndarray:
+def numpy_positions(indices: np.ndarray, extent: int) -> np.ndarray:
+    """Return indices as positions, as `position_in` does."""
     at = indices.astype(np.int64)
     return np.clip(np.where(at < 0, at + extent, at), 0, max(extent - 1, 0))
 
@@ -68,7 +69,7 @@ def _gather(a: AxisAttrs, data: Tensor, indices: Tensor) -> Tensor:
 
     def read(*i: Expr) -> Expr:
         at = indices[i[a.axis : a.axis + n]]
-        return data[(*i[: a.axis], _position(at, extent), *i[a.axis + n :])]
+        return data[(*i[: a.axis], position_in(at, extent), *i[a.axis + n :])]
 
     shape = (*data.shape[: a.axis], *indices.shape, *data.shape[a.axis + 1 :])
     return te.compute_one(shape, read, "gather")
@@ -79,7 +80,7 @@ gather: Operator[AxisAttrs] = register(
         name="gather",
         infer=_infer_gather,
         reference=lambda a, x, i: np.asarray(
-            np.take(x, _numpy_positions(i, x.shape[a.axis]), a.axis)
+            np.take(x, numpy_positions(i, x.shape[a.axis]), a.axis)
         ),
         compute=_gather,
         rules=_gather_rules,
@@ -111,7 +112,7 @@ def _gather_elements(a: AxisAttrs, data: Tensor, indices: Tensor) -> Tensor:
     extent = dims_of(data)[a.axis]
 
     def read(*i: Expr) -> Expr:
-        return data[(*i[: a.axis], _position(indices[i], extent), *i[a.axis + 1 :])]
+        return data[(*i[: a.axis], position_in(indices[i], extent), *i[a.axis + 1 :])]
 
     return te.compute_one(indices.shape, read, "gather_elements")
 
@@ -126,7 +127,7 @@ def _gather_elements_rules(
 
 def _numpy_gather_elements(a: AxisAttrs, x: np.ndarray, i: np.ndarray) -> np.ndarray:
     inside = tuple(slice(None) if k == a.axis else slice(n) for k, n in enumerate(i.shape))
-    return np.take_along_axis(x[inside], _numpy_positions(i, x.shape[a.axis]), a.axis)
+    return np.take_along_axis(x[inside], numpy_positions(i, x.shape[a.axis]), a.axis)
 
 
 gather_elements: Operator[AxisAttrs] = register(
@@ -172,7 +173,7 @@ def _gather_nd(a: GatherNdAttrs, data: Tensor, indices: Tensor) -> Tensor:
     depth = int_value(indices.shape[-1]) or 0
 
     def read(*i: Expr) -> Expr:
-        at = [_position(indices[(*i[:outer], k)], dims[b + k]) for k in range(depth)]
+        at = [position_in(indices[(*i[:outer], k)], dims[b + k]) for k in range(depth)]
         return data[(*i[:b], *at, *i[outer:])]
 
     shape = (*indices.shape[:-1], *data.shape[b + depth :])
@@ -193,7 +194,7 @@ def _numpy_gather_nd(a: GatherNdAttrs, x: np.ndarray, i: np.ndarray) -> np.ndarr
     batch = [
         np.arange(n).reshape((-1,) + (1,) * (len(outer) - 1 - k)) for k, n in enumerate(outer[:b])
     ]
-    at = [_numpy_positions(i[..., k], x.shape[b + k]) for k in range(i.shape[-1])]
+    at = [numpy_positions(i[..., k], x.shape[b + k]) for k in range(i.shape[-1])]
     if not batch and not at:
         return np.broadcast_to(x, outer + x.shape)
     taken = x[(*batch, *at)]

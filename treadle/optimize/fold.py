@@ -11,7 +11,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import InternalError, ModelError
 from treadle.expr.nodes import int_value
-from treadle.graph.arrays import in_place
+from treadle.graph.arrays import LARGE, in_place
 from treadle.graph.nodes import (
     Call,
     Constant,
@@ -24,6 +24,7 @@ from treadle.graph.nodes import (
 )
 from treadle.graph.operator import Operator
 from treadle.graph.types import TensorType, Type
+from treadle.runtime.array import is_ready
 from treadle.runtime.pages import release_pages
 
 GROWTH_LIMIT = 64 << 20
@@ -138,22 +139,25 @@ def fold_constants(function: Function) -> Function:
 
 
 def store_constants(function: Function) -> Function:
-    """Return `function` with all constants in row-major order, as kernels read them.
+    """Return `function` with all constants as kernels read them: row-major, large ones aligned.
 
     Folding leaves a transposed or sliced weight as a view, which costs nothing; where it is packed
-    into another layout later, it is copied once instead of twice.
+    into another layout later, it is copied once instead of twice. What lies in a model's file
+    anywhere is copied here, not by the first run.
     """
 
     def store(node: Node) -> Node | None:
         if not isinstance(node, Constant):
             return None
-        value = node.value
+        given = value = node.value
         if isinstance(node, DeferredConstant):
             value = in_place(value)
         elif value.flags.c_contiguous:
-            return None
+            if value.nbytes < LARGE or is_ready(value):
+                return None
+            value = in_place(value)
         stored = Constant.of(value, origin=node.origin)
-        release_pages(value)
+        release_pages(given)
         return stored
 
     return rewrite(function, store)

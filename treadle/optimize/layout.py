@@ -10,7 +10,7 @@ the producer write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from treadle.graph import nodes as g
@@ -25,12 +25,15 @@ from treadle.optimize.blocked_rules import blocked_call, pointwise
 from treadle.optimize.channel_order import ChannelOrder, packed_constant
 from treadle.optimize.methods.builtin import BUILT_IN
 from treadle.optimize.methods.convolution import ConvSite
+from treadle.optimize.methods.growth import grant, weight_bytes
 from treadle.optimize.methods.method import NO_CHOICES, Choices, Method, Site, choose
 from treadle.optimize.methods.phases import Phased
 from treadle.optimize.methods.product import ProductSite
 from treadle.optimize.methods.shared import Shared
 from treadle.optimize.methods.transposed import TransposedSite
+from treadle.optimize.tied_tables import look_up_in_panels
 from treadle.passes import decided
+from treadle.settings import get
 from treadle.target.base import Target
 
 _SITES: Mapping[object, Callable[[Call, Values, Shared], Site]] = {
@@ -65,13 +68,27 @@ class _Layouts:
     def run(self, function: Function) -> Function:
         nodes = list(g.topological([function.body]))
         self.shared.readers.update(n.args[0] for n in nodes if isinstance(n, Call) and _shares(n))
+        self._grant(nodes)
         for node in nodes:
             self._node(node)
         body = self.values.as_plain(function.body)
+        made = Function(function.params, body, function.name, dict(function.attrs))
+        made = look_up_in_panels(made, self.shared.panels)
         self.values.clear()
         self.phased.clear()
         self.shared.clear()
-        return Function(function.params, body, function.name, dict(function.attrs))
+        return made
+
+    def _grant(self, nodes: Sequence[Node]) -> None:
+        """Deal out by how much weights may grow, as calls are before any layout is chosen."""
+        values = Values(self.values.target)
+        sites = [
+            _SITES[n.op](n, values, self.shared)
+            for n in nodes
+            if isinstance(n, Call) and n.op in _SITES and isinstance(n.args[1], Constant)
+        ]
+        made = grant(sites, self.choices, weight_bytes(nodes), get().weight_growth)
+        self.shared.granted, self.shared.spare_bytes = made.by_call, made.spare_bytes
 
     def _node(self, node: Node) -> None:
         if isinstance(node, Call) and node.op in _SITES:

@@ -45,7 +45,8 @@ class Backend:
     returns the object code by name, cached on disk; it raises InternalError naming the kernels
     that fail. `assembly(texts, target)` returns the assembly of each text by name.
     `version(target)` says what, in addition to the text and the target, decides the object code.
-    `load(objects)` loads object code made for this machine.
+    `load(objects)` loads object code made for this machine. `describe()` says in a line which
+    compiler is at hand, for `treadle doctor`; it raises ToolchainError where there is none.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Backend:
     assembly: Callable[[Mapping[str, str], Target], dict[str, str]]
     version: Callable[[Target], str]
     load: Callable[[Iterable[bytes]], LoadedCode]
+    describe: Callable[[], str]
 
 
 _BUILT_IN: Mapping[str, str] = {

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,8 @@ from treadle.target.machine_options import options_of
 from treadle.target.machine_rows import GENERIC, machine_of
 
 Family = Literal["cpu", "gpu"]
+
+_CURRENT: ContextVar[tuple[Target, ...]] = ContextVar("current targets", default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,9 @@ class Target:
     `vector_registers` how many of them there are. `cores` is how many threads the schedule may
     count on (the number at run time may differ). `machine` says what the CPU and its memory are
     built of; the formulas over it are in `treadle.cost`.
+
+    In a block `with target:` it is the current one, in this thread: what templates called in the
+    block are for.
     """
 
     kind: str
@@ -34,6 +40,19 @@ class Target:
     vector_registers: int = 16
     cores: int = 1
     machine: Machine = GENERIC["x86"].machine
+
+    @staticmethod
+    def current() -> Target | None:
+        """Return the target of the innermost block, None outside of all."""
+        stack = _CURRENT.get()
+        return stack[-1] if stack else None
+
+    def __enter__(self) -> Target:
+        _CURRENT.set((*_CURRENT.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _CURRENT.set(_CURRENT.get()[:-1])
 
     @property
     def vector_bytes(self) -> int:

@@ -7,6 +7,7 @@ for machines that LLVM here has no code for, and as a second opinion on results;
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,13 +21,13 @@ from treadle.loop.nodes import PrimFunc
 from treadle.lower.pipeline import c_source
 from treadle.passes import Pipeline
 from treadle.runtime.native_build import zig_command
-from treadle.runtime.toolchain import find_compiler, is_native
+from treadle.runtime.toolchain import find_compiler, is_native, named_tool
 from treadle.settings import get as get_settings
 from treadle.target.backend import Backend, CompileError, OnDone
 from treadle.target.base import Target
 from treadle.target.c_text import emit
 from treadle.target.cache import kernel_cache, object_cache_folder
-from treadle.target.host import usable_cores
+from treadle.target.host import host, usable_cores
 from treadle.target.jit import JitModule
 from treadle.te.intrinsics import Intrinsic
 
@@ -70,19 +71,21 @@ def _machine_flags(target: Target) -> list[str]:
     return [*on, f"-mprefer-vector-width={target.vector_bits}"]
 
 
-def _compiler(target: Target) -> tuple[str, ...]:
-    """Return the command of a C compiler for the target.
+def _compiler(triple: str) -> tuple[str, ...]:
+    """Return the command of a C compiler for machines of a triple.
 
     Raises: ToolchainError when there is none.
     """
-    found = find_compiler(target.triple)
+    if named := get_settings().c_compiler:
+        return named_tool(shlex.split(named)).command
+    found = find_compiler(triple)
     if found is not None:
         return found.command
     zig = zig_command()
     if zig is not None:
-        return (*zig, "cc", *(() if is_native(target.triple) else ("-target", target.triple)))
+        return (*zig, "cc", *(() if is_native(triple) else ("-target", triple)))
     raise ToolchainError(
-        f"no C compiler is found for {target.triple}",
+        f"no C compiler is found for {triple}",
         hint='install gcc or clang for it, or: pip install "treadle[cross]"',
     )
 
@@ -99,7 +102,7 @@ def _version_of(command: tuple[str, ...]) -> str:
 
 
 def _version(target: Target) -> str:
-    command = _compiler(target)
+    command = _compiler(target.triple)
     return " ".join([_version_of(command), *command, *FLAGS, *_machine_flags(target)])
 
 
@@ -111,7 +114,7 @@ def _run(command: Sequence[str], text: str, form: str) -> bytes:
         source.write_text(text)
         try:
             done = subprocess.run(
-                [*command, *FLAGS, form, "-o", str(out), str(source)],
+                [*command, *FLAGS, form, "-o", str(out), "-x", "c", str(source)],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -129,7 +132,7 @@ def _run(command: Sequence[str], text: str, form: str) -> bytes:
 
 
 def _check(text: str, target: Target) -> None:
-    _run([*_compiler(target), *_machine_flags(target)], text, "-c")
+    _run([*_compiler(target.triple), *_machine_flags(target)], text, "-c")
 
 
 def _compile(
@@ -138,7 +141,7 @@ def _compile(
     """Compile as many kernels at a time as the settings say, while the next are made."""
     settings = get_settings()
     store, version = kernel_cache(object_cache_folder()), _version(target)
-    command = [*_compiler(target), *_machine_flags(target)]
+    command = [*_compiler(target.triple), *_machine_flags(target)]
     done: dict[str, bytes] = {}
     waiting: dict[str, tuple[str, Future[bytes]]] = {}
     with ThreadPoolExecutor(settings.compile_workers or usable_cores()) as pool:
@@ -170,7 +173,7 @@ def _result(name: str, result: Future[bytes]) -> bytes:
 
 
 def _assembly(texts: Mapping[str, str], target: Target) -> dict[str, str]:
-    command = [*_compiler(target), *_machine_flags(target)]
+    command = [*_compiler(target.triple), *_machine_flags(target)]
     return {name: _run(command, text, "-S").decode() for name, text in texts.items()}
 
 
@@ -178,6 +181,10 @@ def _constant(name: str, data: bytes, target: Target) -> str:
     del target  # bytes are the same everywhere
     rows = [", ".join(map(str, data[k : k + 24])) for k in range(0, len(data), 24)]
     return "\n".join([f"const unsigned char {name}[] = {{", *(f"  {row}," for row in rows), "};\n"])
+
+
+def _describe() -> str:
+    return _version_of(_compiler(host().triple))
 
 
 BACKEND = Backend(
@@ -191,4 +198,5 @@ BACKEND = Backend(
     assembly=_assembly,
     version=_version,
     load=JitModule,
+    describe=_describe,
 )

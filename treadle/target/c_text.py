@@ -43,7 +43,7 @@ unsigned void volatile while asm typeof env buffers dims closure begin end worke
 """
 """Words of C, and names that every generated function has."""
 
-_PRELUDE = """\
+PRELUDE = """\
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -83,7 +83,7 @@ class _Source:
     def text(self) -> str:
         entry = self._entry()
         head = f"/* {self.name}, for the target {self.target} */"
-        parts = [head, _PRELUDE, source_of(self.helpers), *self.bodies, entry]
+        parts = [head, PRELUDE, source_of(self.helpers), *self.bodies, entry]
         return "\n\n".join(p for p in parts if p) + "\n"
 
     def function(self, *, is_parallel_body: bool) -> _Function:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 
+import llvmlite
+
 from treadle.expr.references import Instruction
 from treadle.loop.nodes import PrimFunc
 from treadle.lower.pipeline import lowering
@@ -13,6 +15,7 @@ from treadle.passes import Pipeline
 from treadle.target import llvm, workers
 from treadle.target.backend import Backend, CompileError, OnDone
 from treadle.target.base import Target
+from treadle.target.cpus import architecture_names, architecture_of
 from treadle.target.intrinsics.x86 import LOOKUPS
 from treadle.target.jit import JitModule
 from treadle.target.llvm_ir import emit
@@ -62,6 +65,12 @@ def _constant(name: str, data: bytes, target: Target) -> str:
     )
 
 
+def _describe() -> str:
+    every = {a.name: n for n in reversed(architecture_names()) if (a := architecture_of(n))}
+    targets = " ".join(reversed(every.values()))
+    return f"{workers.llvm_version()} (llvmlite {llvmlite.__version__}) · targets {targets}"
+
+
 BACKEND = Backend(
     kind="llvm",
     suffix="ll",
@@ -73,4 +82,5 @@ BACKEND = Backend(
     assembly=_assembly,
     version=_version,
     load=JitModule,
+    describe=_describe,
 )

@@ -361,7 +361,7 @@ class Values:
             return self.b.splat(self._plain_load(buffer, base, 1), element, e.lanes)
         if stride == 1:
             if self.mask is not None:
-                return self._masked_load(buffer, base, e.lanes)
+                return self._masked_load(buffer, base, e.lanes, self._mask_for(e.lanes))
             return self._plain_load(buffer, base, e.lanes)
         if stride == -1 and self.mask is None:
             return self._reversed_load(buffer, base, e.lanes)
@@ -369,11 +369,14 @@ class Values:
             stride is not None
             and 1 < stride <= _LARGEST_SHUFFLED_STRIDE
             and e.lanes >= 4
-            and self.mask is None
+            and (self.mask is None or self._has_masks(buffer))
         ):
             return self._shuffled_load(buffer, base, stride, e.lanes)
         lanes = self._ramp(ex.Ramp(parts[0], parts[1], e.lanes))
         return self._gather(buffer, lanes, e.lanes)
+
+    def _has_masks(self, buffer: Buffer) -> bool:
+        return 0 < self.ops.machine.least_masked <= itemsize(buffer.dtype)
 
     def _plain_load(self, buffer: Buffer, index: str, lanes: int) -> str:
         type_ = vector(memory_type(buffer.dtype), lanes)
@@ -387,10 +390,8 @@ class Values:
 
         Local buffers stay as they are: they become registers of exactly these lanes.
         """
-        least = self.ops.machine.least_masked
-        size = itemsize(buffer.dtype)
-        odd = lanes & (lanes - 1) != 0 and 4 * lanes * size > 64
-        return odd and 0 < least <= size and buffer.scope != "local"
+        odd = lanes & (lanes - 1) != 0 and 4 * lanes * itemsize(buffer.dtype) > 64
+        return odd and self._has_masks(buffer) and buffer.scope != "local"
 
     def _partial_load(self, buffer: Buffer, address: str, lanes: int) -> str:
         element = memory_type(buffer.dtype)
@@ -422,8 +423,7 @@ class Values:
         order = ", ".join(f"i32 {i}" if i < lanes else "i32 poison" for i in range(to))
         return self.b.let(f"shufflevector {type_} {value}, {type_} poison, <{to} x i32> <{order}>")
 
-    def _masked_load(self, buffer: Buffer, index: str, lanes: int) -> str:
-        mask = self._mask_for(lanes)
+    def _masked_load(self, buffer: Buffer, index: str, lanes: int, mask: str) -> str:
         type_ = vector(memory_type(buffer.dtype), lanes)
         address = self.address(buffer, index)
         return self.b.intrinsic(
@@ -458,7 +458,7 @@ class Values:
         element: 0 .. lanes-1, lanes-1 .. 2*lanes-2, and so on. Every other element of a local
         buffer is read as two vectors side by side, which may be registers.
         """
-        pair = _pair_of(buffer, index, stride, lanes)
+        pair = _pair_of(buffer, index, stride, lanes) if self.mask is None else None
         if pair is not None:
             low = self._plain_load(buffer, str(pair), lanes)
             high = self._plain_load(buffer, str(pair + lanes), lanes)
@@ -468,13 +468,26 @@ class Values:
         for part in range(stride):
             start = part * (lanes - 1)
             at = index if start == 0 else self.b.let(f"add i64 {index}, {start}")
-            raw = self._plain_load(buffer, at, lanes)
             picks = list(range(lanes))
             while filled < lanes and filled * stride <= start + lanes - 1:
                 picks[filled] = lanes + filled * stride - start
                 filled += 1
+            raw = self._picked_load(buffer, at, lanes, picks)
             result = self._shuffle(buffer, result, raw, lanes, picks)
         return result
+
+    def _picked_load(self, buffer: Buffer, index: str, lanes: int, picks: list[int]) -> str:
+        """Load lanes of which lane `p - lanes` becomes lane i where `picks[i]` is p; under a mask
+        only those that become a lane it holds for."""
+        if self.mask is None:
+            return self._plain_load(buffer, index, lanes)
+        bits, mask = vector("i1", lanes), self._mask_for(lanes)
+        owners = (picks.index(p) if p in picks else lanes for p in range(lanes, 2 * lanes))
+        order = ", ".join(f"i32 {i}" for i in owners)
+        mask = self.b.let(
+            f"shufflevector {bits} {mask}, {bits} zeroinitializer, <{lanes} x i32> <{order}>"
+        )
+        return self._masked_load(buffer, index, lanes, mask)
 
     def _shuffle(self, buffer: Buffer, a: str, b: str, lanes: int, picks: list[int]) -> str:
         type_ = vector(memory_type(buffer.dtype), lanes)

@@ -119,11 +119,15 @@ def start_anew() -> None:
     pool().has_own_sessions = False
 
 
+def llvm_version() -> str:
+    """Return the version of LLVM, such as "22.1.0"."""
+    return ".".join(map(str, llvm.llvm_version_info))
+
+
 @cache
 def compiler_version() -> str:
     """Return what, in addition to the IR, decides the object code."""
-    major, minor, patch = llvm.llvm_version_info
-    return f"llvm {major}.{minor}.{patch}, llvmlite {llvmlite.__version__}, pipeline {_PIPELINE}"
+    return f"llvm {llvm_version()}, llvmlite {llvmlite.__version__}, pipeline {_PIPELINE}"
 
 
 def _key(ir_text: str) -> str:

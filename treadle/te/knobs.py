@@ -289,7 +289,7 @@ class Space:
 
     - `knobs(config)` are the choices along one path: those of `config`, then the defaults.
     - iteration gives every configuration once, all knobs named, the default first; each takes a
-      run of the template.
+      run of the template. What the template refuses (ConfigError, ScheduleError) is left out.
     - `size` is the product of the numbers of candidates along the default path. It is the number
       of configurations where no knob's candidates depend on another's value, else an estimate;
       `sum(1 for _ in space)` counts them.
@@ -322,9 +322,16 @@ class Space:
         pending = [DEFAULTS]
         while pending:
             start = pending.pop()
-            made = self.knobs(start)
+            knobs = Knobs(start)
+            is_valid = True
+            try:
+                self.run(knobs)
+            except (ConfigError, ScheduleError):
+                is_valid = False  # so is all that begins with the choices made until then
+            made = knobs.made
             path = [(k.name, k.value) for k in made]
-            yield made
+            if is_valid:
+                yield made
             for depth in range(len(start.values), len(made)):
                 knob = made[depth]
                 others = [c for i, c in enumerate(knob.candidates) if i != knob.chosen]

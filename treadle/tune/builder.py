@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from treadle.build.kernel import Kernel, ObjectCode
+from treadle.build.kernel import ObjectCode
 from treadle.errors import TreadleError
 from treadle.settings import use
 from treadle.te.choice import Choice, choice_from_json, choice_to_json
@@ -166,8 +166,7 @@ def _answer(tasks: Sequence[Task], request: bytes) -> bytes:
     code, workspace, error = b"", None, ""
     try:
         task = tasks[data["task"]]
-        kernel = Kernel(task.function, task.target, choice_from_json(data))
-        made = kernel.object_code()
+        made = task.built(choice_from_json(data))
         code, workspace = made.code, made.workspace
     except TreadleError as e:
         error = f"{e.problem}" + (f" (at {e.at})" if e.at else "")

@@ -73,8 +73,25 @@ class Annotation:
 
     anns: tuple[str, ...]
 
-    def apply(self, schedule: Schedule, tensor: Tensor, axes: Sequence[IterVar]) -> list[IterVar]:
-        """Annotate the axes of a stage; return them."""
+    def apply(
+        self,
+        schedule: Schedule,
+        tensor: Tensor,
+        axes: Sequence[IterVar],
+        axis_lens: Sequence[int] | None = None,
+        max_unroll: int | None = None,
+        vec_size: Sequence[int] | None = None,
+        cfg: Definitions | None = None,
+    ) -> list[IterVar]:
+        """Annotate the axes of a stage; return them.
+
+        Of loops whose extents are given as `axis_lens`, unrolling more than `max_unroll` and
+        vectorizing others than those of `vec_size` is no configuration. `cfg` is not needed; it is
+        taken because AutoTVM's templates give it.
+
+        Raises: ConfigError where it is no configuration.
+        """
+        self._check(axis_lens, max_unroll, vec_size)
         stage = schedule[tensor]
         run: dict[str, Callable[[IterVar], None]] = {
             "unroll": stage.unroll, "vec": stage.vectorize, "parallel": stage.parallel,
@@ -83,6 +100,15 @@ class Annotation:
         for axis, how in zip(axes, self.anns, strict=True):
             run[how](axis)
         return list(axes)
+
+    def _check(
+        self, lengths: Sequence[int] | None, most: int | None, lanes: Sequence[int] | None
+    ) -> None:
+        for length, how in zip(lengths or (), self.anns, strict=False):
+            if how == "unroll" and most is not None and length > most:
+                raise ConfigError(f"a loop of {length} is not unrolled: more than {most}")
+            if how == "vec" and lanes is not None and length not in lanes:
+                raise ConfigError(f"a loop of {length} is not vectorized: not one of {list(lanes)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +119,14 @@ class Plain:
 
 
 Entity = Split | Order | Annotation | Plain
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VirtualAxis:
+    """A loop that a template defines choices for before there is one; `length` is its extent."""
+
+    length: int
+    name: str = ""
 
 
 class Definitions:
@@ -109,6 +143,10 @@ class Definitions:
         self._knobs = knobs
         self._chosen: dict[str, Entity] = {}
         self._size = 1
+        self.descriptions: dict[str, str] = {}
+        """How each was defined, in a few words."""
+        self.flop = 0
+        """The operations of a call, where the template says it (`add_flop`)."""
 
     def __len__(self) -> int:
         """The number of configurations of what is defined so far."""
@@ -122,30 +160,54 @@ class Definitions:
             )
         return self._chosen[name]
 
+    @property
+    def entities(self) -> tuple[tuple[str, Entity], ...]:
+        """What was chosen so far, with its names, in order."""
+        return tuple(self._chosen.items())
+
+    @property
+    def is_fallback(self) -> bool:
+        """False: what is not chosen is the first candidate of what is defined, as in a record."""
+        return False
+
+    def add_flop(self, flop: float) -> None:
+        """Say how many operations a call has, where counting its arithmetic would be wrong."""
+        self.flop += int(flop)
+
+    def raise_error(self, msg: str) -> None:
+        """Say that what was chosen is no configuration. Raises: ConfigError"""
+        raise ConfigError(msg)
+
+    def axis(self, var: IterVar | int) -> VirtualAxis:
+        """Return an axis, or a length, to define choices for."""
+        return VirtualAxis(_length("an axis", var), str(var))
+
     def define_knob(self, name: str, candidate: Sequence[Value]) -> None:
         """Let a value be chosen: `config[name].val`."""
         self._define(name, [Plain(value) for value in candidate], lambda e: e.val)
+        self.descriptions[name] = f"OtherOption({list(candidate)})"
 
     def define_split(
         self,
         name: str,
-        axis: IterVar | int,
+        axis: IterVar | VirtualAxis | int,
+        policy: SplitPolicy = "factors",
         *,
         num_outputs: int,
-        policy: SplitPolicy = "factors",
         max_factor: int | None = None,
         filter: Callable[[Split], bool] | None = None,
         candidate: Sequence[Sequence[int]] | None = None,
-    ) -> None:
+    ) -> list[VirtualAxis]:
         """Let an axis, or a length, be cut into loops: `config[name].apply(...)`, `.size`.
 
         The inner loops take factors of the length ("factors"), powers of two ("power2", with a
         rest where they do not divide it) or both ("verbose"), none above `max_factor`. Instead,
-        `candidate` lists the splits; in each, -1 (or 0) stands for what the others leave.
+        `candidate` lists the splits; in each, -1 (or 0) stands for what the others leave. What is
+        returned are the loops that will be, to define an order of them.
         """
-        length = axis if isinstance(axis, int) else int_value(axis.extent)
-        if length is None or length < 1 or num_outputs < 1:
-            raise UsageError(f"{name} cannot split a length of {axis} into {num_outputs} loops")
+        length = _length(name, axis)
+        if length < 1 or num_outputs < 1:
+            raise UsageError(f"{name} cannot split a length of {length} into {num_outputs} loops")
         found: Iterable[Split]
         if candidate is not None:
             found = [_completed(name, length, list(sizes), num_outputs) for sizes in candidate]
@@ -153,14 +215,18 @@ class Definitions:
             factors = _factors(name, length, policy, max_factor)
             found = _splits(length, num_outputs, factors, is_even=policy == "factors")
         kept = (s for s in found if filter is None or filter(s))
-        self._define(name, kept, lambda e: e.size)
+        chosen = self._define(name, kept, lambda e: e.size)
+        self.descriptions[name] = (
+            f"Split(policy={policy}, product={length}, num_outputs={num_outputs})"
+        )
+        return [VirtualAxis(size, f"{name}_{k}") for k, size in enumerate(chosen.size)]
 
     def define_reorder(
         self,
         name: str,
         axes: Sequence[object],
-        *,
         policy: OrderPolicy = "all",
+        *,
         candidate: Sequence[Sequence[object]] | None = None,
     ) -> None:
         """Let an order of axes be chosen: `config[name].apply(...)`, `.perm`.
@@ -180,9 +246,10 @@ class Definitions:
         else:
             raise _no_policy(name, policy, "all, interleave, candidate")
         self._define(name, (Order(tuple(order)) for order in orders), lambda e: e.perm)
+        self.descriptions[name] = f"Reorder(policy={policy}) num_axes={len(axes)}"
 
     def define_annotate(
-        self, name: str, axes: Sequence[object], *, policy: NotePolicy = "try_unroll_vec"
+        self, name: str, axes: Sequence[object], policy: NotePolicy = "try_unroll_vec"
     ) -> None:
         """Let it be chosen how axes run: `config[name].apply(...)`, `.anns`.
 
@@ -192,6 +259,7 @@ class Definitions:
         """
         found = _annotations(name, len(axes), policy)
         self._define(name, [Annotation(anns) for anns in found], lambda e: e.anns)
+        self.descriptions[name] = f"Annotate(policy={policy}) num_axes={len(axes)}"
 
     def check(self, is_valid: bool, problem: str) -> None:
         """Refuse what was chosen unless it is valid: then it is no configuration of the template.
@@ -201,8 +269,8 @@ class Definitions:
         if not is_valid:
             raise ConfigError(problem)
 
-    def _define(self, name: str, found: Iterable[Any], value: Callable[[Any], Value]) -> None:
-        """Ask for one of entities; they are known by their plain values."""
+    def _define(self, name: str, found: Iterable[Any], value: Callable[[Any], Value]) -> Any:
+        """Ask for one of entities, which is returned; they are known by their plain values."""
         entities = list(islice(found, _MOST_CANDIDATES + 1))
         if not entities:
             raise UsageError(f"{name} has no candidates", hint="is its filter ever true?")
@@ -215,6 +283,19 @@ class Definitions:
         chosen = self._knobs.option(name, values[0], values[1:])
         self._chosen[name] = entities[values.index(chosen)]
         self._size *= len({repr(v) for v in values})
+        return self._chosen[name]
+
+
+def _length(name: str, axis: IterVar | VirtualAxis | int) -> int:
+    if isinstance(axis, VirtualAxis):
+        return axis.length
+    length = axis if isinstance(axis, int) else int_value(axis.extent)
+    if length is None:
+        raise UsageError(
+            f"{name} is of {axis}, whose length is known at run time only",
+            hint="give the template numbers: there is nothing to choose from",
+        )
+    return length
 
 
 def _no_policy(name: str, policy: str, there_is: str) -> UsageError:

@@ -22,25 +22,40 @@ class Genetic(Generic[Candidate]):
     The k-th fastest is chosen with weight 1/k. The fastest stay parents until faster ones are
     measured (an elite of the whole population), so there are no generations to wait for. Until 16
     have run, candidates are drawn at random, and of those after them a quarter, so that the
-    population does not become all alike.
+    population does not become all alike. With `elite`, parents are the `population` measured last,
+    as in generations, and of those before them the `elite` fastest alone.
     """
 
     uses_start = True
 
-    def __init__(self, population: int = 48, mutated: float = 0.5, chance: float = 0.25) -> None:
+    def __init__(
+        self,
+        population: int = 48,
+        mutated: float = 0.5,
+        chance: float = 0.25,
+        elite: int | None = None,
+    ) -> None:
         self._population = population
         self._mutated = mutated
         self._chance = chance
+        self._elite = elite
 
     def pick(self, history: History[Candidate], count: int) -> Iterable[Candidate]:
         """Return children; some places are left to chance."""
         wanted = int((history.random.random(count) >= self._chance).sum())
         return islice(self._children(history, count), wanted)
 
+    def _parents(self, history: History[Candidate]) -> list[Candidate]:
+        """Return the fastest first."""
+        if self._elite is None:
+            return history.best(self._population)
+        latest = {*list(history.measured)[-self._population :], *history.best(self._elite)}
+        return [c for c in history.best(len(history.measured)) if c in latest]
+
     def _children(self, history: History[Candidate], count: int) -> Iterator[Candidate]:
         """Yield new children until only known ones are born."""
-        parents = history.best(self._population)
-        if len(parents) < _FEWEST_PARENTS:
+        parents = self._parents(history)
+        if len(parents) < min(_FEWEST_PARENTS, self._population):
             return
         rank = 1.0 / np.arange(1, len(parents) + 1)
         chance = rank / rank.sum()

@@ -14,17 +14,24 @@ import numpy as np
 from treadle.build.compile import Fused, compile_model, fused_model
 from treadle.build.executable import Executable
 from treadle.build.method_records import MethodRecord
+from treadle.build.record_context import applied
+from treadle.build.record_database import is_url
 from treadle.build.records import Record, Records
 from treadle.errors import UsageError
 from treadle.graph.nodes import Constant, Module
 from treadle.runtime.array import NDArray, array
 from treadle.runtime.fill import filled
+from treadle.settings import get as settings
+from treadle.target.base import Target
 from treadle.target.host import why_not_here
 from treadle.te.knobs import DEFAULTS
-from treadle.tune.record_file import RecordFile
+from treadle.tune.dask_executor import DaskExecutor, onnx_bytes
+from treadle.tune.executor import Executor, LocalExecutor
+from treadle.tune.record_store import RecordStore, open_store
 from treadle.tune.settle import Comparison, compared
 from treadle.tune.task import extract_tasks
 from treadle.tune.tuner import OnChange, TuneOptions, Tuner
+from treadle.tune.worker import why_unlike
 
 if TYPE_CHECKING:
     from treadle.frontend.onnx.files import AnyModel
@@ -57,8 +64,9 @@ def tune_model(
 ) -> TuneResult:
     """Tune the kernels of a model into a file of records, which `compile(records=)` reads.
 
-    The file may hold records already: what they say of this model, this target and this version of
-    the compiler is not tried again. `compiling` are the options of `treadle.compile`.
+    In place of a file, `records` may be the URL of a database. It may hold records already: what
+    they say of this model, this target and this version of the compiler is not tried again.
+    `compiling` are the options of `treadle.compile`.
 
     Raises:
         UsageError: the target is not this machine, nothing can be tuned, the file cannot be
@@ -66,22 +74,19 @@ def tune_model(
         ConfigError: the file holds other things than records.
         Others as `treadle.compile`.
     """
-    methods = _methods(Path(records))
+    methods = _methods(records)
     fused = fused_model(model, records=_records(methods), **compiling)
-    if (unfit := why_not_here(fused.target)) is not None:
-        raise UsageError(
-            f"kernels for {fused.target} cannot be measured on this machine: {unfit.problem}",
-            hint="tune on the machine that the model is to run on",
-        )
+    options = _with_cold_weights(options, fused)
+    executor = _executor(options.executor, model, fused.target, methods, compiling)
     tasks = extract_tasks(fused)
     if not tasks.tasks:
         raise UsageError(
             "the model has no kernel whose sizes are known: there is nothing to tune",
             hint="give sizes to its inputs, with --input-shapes or shapes=",
         )
-    file = RecordFile(records)
+    file = open_store(records)
     try:
-        tuner = Tuner(tasks.tasks, file, _with_cold_weights(options, fused), on_change)
+        tuner = Tuner(tasks.tasks, file, options, on_change, executor=executor)
         if tasks.dynamic:
             tuner.notes.append(f"{len(tasks.dynamic)} kernels have dynamic sizes and stay as is")
         stage = on_stage or (lambda _: None)
@@ -98,21 +103,60 @@ def tune_model(
         )
     finally:
         file.close()
+        executor.close()
+
+
+def _executor(
+    name: str,
+    model: AnyModel | Module,
+    target: Target,
+    methods: Sequence[MethodRecord],
+    compiling: Mapping[str, Any],
+) -> Executor:
+    """Return the executor of a name, "local" or "dask:" and an address.
+
+    Raises: UsageError where there is none such, or it cannot measure for the target.
+    """
+    kind, _, address = name.partition(":")
+    if kind == "dask" and address:
+        plain = {key: value for key, value in compiling.items() if key not in ("target", "report")}
+        if plain.get("winograd") is None:
+            plain["winograd"] = settings().winograd
+        return DaskExecutor(address, onnx_bytes(model), target, plain, methods)
+    if name != "local":
+        raise UsageError(
+            f"there is no executor {name!r}", hint="there is local, and dask:tcp://host:8786"
+        )
+    if (unfit := why_not_here(target)) is not None:
+        raise UsageError(
+            f"kernels for {target} cannot be measured on this machine: {unfit.problem}",
+            hint="tune on the machine that the model is to run on, or name an --executor",
+        )
+    return LocalExecutor()
 
 
 def _with_cold_weights(options: TuneOptions | None, fused: Fused) -> TuneOptions:
     """Let weights be read from memory where the model has more of them than the caches hold."""
     found = options or TuneOptions()
-    weights = {id(a.value): a.value.nbytes for call in fused.calls for a in call.args
-               if isinstance(a, Constant)}  # fmt: skip
-    if sum(weights.values()) <= fused.target.machine.caches[-1].bytes:
+    if not weights_are_cold(fused):
         return found
     return replace(found, measure=replace(found.measure, cold_weights=True))
 
 
-def _methods(path: Path) -> list[MethodRecord]:
-    """Return what a file that may be there says of methods: they decide which kernels there are."""
-    return Records.read(path).method_records() if path.exists() else []
+def weights_are_cold(fused: Fused) -> bool:
+    """Return whether a model has more weights than the caches hold."""
+    weights = {id(a.value): a.value.nbytes for call in fused.calls for a in call.args
+               if isinstance(a, Constant)}  # fmt: skip
+    return sum(weights.values()) > fused.target.machine.caches[-1].bytes
+
+
+def _methods(where: str | os.PathLike[str]) -> list[MethodRecord]:
+    """Return what records that may be there say of methods: they decide which kernels there are."""
+    if is_url(where):
+        open_store(where).close()  # makes the table
+    elif not Path(where).exists():
+        return []
+    return Records.read(where).method_records()
 
 
 def _records(found: Iterable[Record | MethodRecord]) -> Records:
@@ -125,7 +169,7 @@ def _records(found: Iterable[Record | MethodRecord]) -> Records:
 def _settled(
     fused: Fused,
     tuner: Tuner,
-    file: RecordFile,
+    file: RecordStore,
     compiled: Callable[[Mapping[str, Record]], Executable],
 ) -> TuneResult:
     """Try the decisions in the model; take back those that do not pay there.
@@ -138,7 +182,10 @@ def _settled(
     reverted: list[str] = []
     comparison: Comparison | None = None
     is_dynamic = any(kernel.sizes for kernel in fused.kernels)
-    if changed and not is_dynamic:
+    unlike = why_unlike(fused.target) if tuner.options.executor != "local" else ""
+    if changed and unlike:
+        tuner.notes.append(f"decisions were not tried in the model on this machine: {unlike}")
+    elif changed and not is_dynamic:
         before = compiled({})
         inputs = _inputs(before)
         while changed:
@@ -157,7 +204,8 @@ def _settled(
 def _compiled(fused: Fused, records: Records, compiling: Mapping[str, Any]) -> Executable:
     read = ("target", "shapes", "dynamic", "report")  # fused.module has been read
     options = {name: value for name, value in compiling.items() if name not in read}
-    return compile_model(fused.module, target=fused.target, records=records, **options)
+    with applied(None):  # what is compared is what was tuned here
+        return compile_model(fused.module, target=fused.target, records=records, **options)
 
 
 def _inputs(model: Executable) -> dict[str, NDArray]:

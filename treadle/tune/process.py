@@ -44,6 +44,30 @@ def unpacked(message: bytes) -> tuple[dict[str, Any], bytes]:
     return json.loads(message[_HEAD.size : start]), message[start:]
 
 
+def read_message(source: int) -> bytes | None:
+    """Return the next message that a file descriptor gives, None at the end."""
+    head = _exactly(source, _LENGTH.size)
+    size = _LENGTH.unpack(head)[0] if head is not None else _LARGEST
+    return _exactly(source, size) if size < _LARGEST else None
+
+
+def _exactly(source: int, size: int) -> bytes | None:
+    found = bytearray()
+    while len(found) < size:
+        chunk = os.read(source, min(size - len(found), _CHUNK))
+        if not chunk:
+            return None
+        found += chunk
+    return bytes(found)
+
+
+def write_message(target: int, message: bytes) -> None:
+    """Write a message to a file descriptor, all of it."""
+    view = memoryview(_LENGTH.pack(len(message)) + message)
+    while view:
+        view = view[os.write(target, view) :]
+
+
 class ChildDied(Exception):  # it says what happened
     """The process ended in place of an answer: how."""
 
@@ -81,7 +105,7 @@ class Child:
         """Hand over a request, to be answered within some seconds."""
         self.deadline = time.monotonic() + seconds
         with suppress(BrokenPipeError):  # noticed where the answer is read
-            _write(self._requests, request)
+            write_message(self._requests, request)
 
     def receive(self) -> bytes | None:
         """Take what has come; return the answer when it is whole.
@@ -165,8 +189,8 @@ def _child(start: Callable[[], Serve], requests: int, answers: int, parent: int)
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
         workers.start_anew()
         serve = start()
-        while (request := _read(requests)) is not None:
-            _write(answers, serve(request))
+        while (request := read_message(requests)) is not None:
+            write_message(answers, serve(request))
         code = 0
     except BrokenPipeError:
         code = 0
@@ -184,26 +208,3 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_WATCH_SECONDS)
     os.killpg(0, signal.SIGKILL)
-
-
-def _read(source: int) -> bytes | None:
-    """Return the next message, None at the end."""
-    head = _exactly(source, _LENGTH.size)
-    size = _LENGTH.unpack(head)[0] if head is not None else _LARGEST
-    return _exactly(source, size) if size < _LARGEST else None
-
-
-def _exactly(source: int, size: int) -> bytes | None:
-    found = bytearray()
-    while len(found) < size:
-        chunk = os.read(source, min(size - len(found), _CHUNK))
-        if not chunk:
-            return None
-        found += chunk
-    return bytes(found)
-
-
-def _write(target: int, message: bytes) -> None:
-    view = memoryview(_LENGTH.pack(len(message)) + message)
-    while view:
-        view = view[os.write(target, view) :]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from treadle.build.method_records import MethodRecord
 from treadle.build.records import Record, read_lines
 from treadle.errors import UsageError
 
@@ -53,7 +54,7 @@ class RecordFile:
             self._seen = size
         return found
 
-    def append(self, record: Record) -> None:
+    def append(self, record: Record | MethodRecord) -> None:
         """Write one record at the end.
 
         Raises: UsageError where there is no room; the file is as it was then.

@@ -18,13 +18,10 @@ import numpy as np
 
 from treadle.build.agreement import agreement
 from treadle.build.kernel import ObjectCode
-from treadle.build.signatures import signature_of_function
 from treadle.errors import TreadleError
-from treadle.graph import interpret
 from treadle.runtime.array import NDArray, array
 from treadle.runtime.module import LoadedKernel
 from treadle.settings import use
-from treadle.target.backend import backend_of
 from treadle.tune.process import Child, ChildDied, Serve, packed, unpacked
 from treadle.tune.task import Task
 
@@ -218,7 +215,7 @@ def _answer(
         ready = prepared[number]
         if data["do"] == "race":
             return {"rows": _race(task, ready, data, code, options)}
-        kernel = _load(task, code, data["workspace"])
+        kernel = task.loaded(code, data["workspace"])
         if error := _check(kernel, ready):
             return {"seconds": [], "error": error}
         seconds = _time(kernel, ready, options, float(data["best"]))
@@ -229,23 +226,15 @@ def _answer(
         return {"seconds": [], "error": f"{type(e).__name__}: {e}"[:500]}
 
 
-def _load(task: Task, code: bytes, workspace: object) -> LoadedKernel:
-    signature = signature_of_function(task.name, task.function, workspace)
-    loaded = backend_of(task.target).load([code])
-    return LoadedKernel(signature, loaded.address(task.name), loaded)
-
-
 def _prepare(task: Task, options: MeasureOptions) -> _Prepared:
-    signature = signature_of_function(task.name, task.function, 0)
+    signature = task.signature(0)
     arguments = LoadedKernel(signature, 0, None).random_arguments(seed=1)
     for place, value in task.constants.items():
         np.copyto(np.asarray(arguments[place]), value)
     outputs = [k for k, p in enumerate(signature.params) if p.is_output]
-    inputs = [np.asarray(a) for k, a in enumerate(arguments) if k not in outputs]
-    with np.errstate(all="ignore"):
-        results = interpret.evaluate(task.function, inputs)
+    expected = task.reference(arguments)
     rotation = _rotation(task, arguments) if options.cold_weights and not options.flush else []
-    return _Prepared(arguments, outputs, interpret.leaves(results), rotation)
+    return _Prepared(arguments, outputs, expected, rotation)
 
 
 def _rotation(task: Task, arguments: Sequence[NDArray]) -> list[list[NDArray]]:
@@ -330,7 +319,7 @@ def _race(
     kernels: list[LoadedKernel] = []
     start = 0
     for size, workspace in zip(data["sizes"], data["workspaces"], strict=True):
-        kernels.append(_load(task, code[start : start + size], workspace))
+        kernels.append(task.loaded(code[start : start + size], workspace))
         start += size
     rows = [Measured(error=_check(k, ready)) for k in kernels]
     figures: list[list[float]] = [[] for _ in kernels]

@@ -3,29 +3,53 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
 
 import numpy as np
 
 from treadle.build.compile import Fused
 from treadle.build.cost import group_cost
-from treadle.build.kernel import Kernel
+from treadle.build.kernel import Kernel, ObjectCode, Scheduled, Template
+from treadle.build.signatures import signature_of_function, signature_of_loops
 from treadle.cost.memory import memory_bytes_per_cycle
+from treadle.dtype import itemsize
+from treadle.errors import UsageError
+from treadle.expr.nodes import int_value
+from treadle.graph import interpret
 from treadle.graph.nodes import Call, Constant, Function
+from treadle.loop.nodes import Buffer
+from treadle.runtime import native
+from treadle.runtime.array import NDArray, array
+from treadle.runtime.module import LoadedKernel
+from treadle.runtime.signature import Signature
+from treadle.target.backend import backend_of
 from treadle.target.base import Target
+from treadle.te.choice import Choice
+
+Code = bytes
+
+
+Link = Callable[[str, list[str]], object]
+"""link(library, objects): links object files into a shared library, all given by their paths."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """One kernel to be tuned. Its name is the hash of what it computes: structure, shapes, types.
+    """One kernel to be tuned: a fused function of a model, or a template of te.
+
+    Its name holds a hash of what it computes: structure, shapes, types.
 
     `uses` is how many calls of it one run of the model makes, `flops` and `bytes` are the work of a
     call (`saves` where it multiplies less than the direct algorithm that flops count), `cycles` the
     least the machine needs for it: its roofline. `constants` are the weights that one of the calls
     has, by the place of the argument: what is packed or transformed ahead of time has parts that a
-    kernel may count on.
+    kernel may count on. `link`, where there is one, makes the library that is measured of the
+    object code that was built.
     """
 
     kernel: Kernel
@@ -35,6 +59,7 @@ class Task:
     cycles: float
     saves: bool = False
     constants: Mapping[int, np.ndarray] = field(default_factory=dict)
+    link: Link | None = None
 
     @property
     def name(self) -> str:
@@ -43,7 +68,7 @@ class Task:
 
     @property
     def function(self) -> Function:
-        """The fused function."""
+        """The fused function. Raises: UsageError where it is none."""
         return self.kernel.function
 
     @property
@@ -55,6 +80,62 @@ class Task:
     def origins(self) -> list[str]:
         """The nodes of the user's model that run in it, each once."""
         return list(dict.fromkeys(o for o in self.kernel.origins if o))
+
+    def candidate(self, choice: Choice) -> Kernel:
+        """Return a kernel that computes the same, made by a choice; no code is made."""
+        return Kernel(self.kernel.work, self.target, choice)
+
+    def built(self, choice: Choice) -> ObjectCode:
+        """Return the code of a candidate: object code, or what `link` makes of it.
+
+        Raises: UsageError where that makes no library; else as `Kernel.object_code`, and what the
+            user's `link` raises.
+        """
+        made = self.candidate(choice).object_code()
+        if self.link is None:
+            return made
+        with tempfile.TemporaryDirectory(prefix="treadle-link-") as folder:
+            source, library = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
+            source.write_bytes(made.code)
+            self.link(str(library), [str(source)])
+            if not library.is_file():
+                raise UsageError(
+                    "the function that links candidates has written no library",
+                    hint="it is called with the path to write and a list of object files",
+                )
+            return ObjectCode(library.read_bytes(), made.workspace)
+
+    def loaded(self, code: Code, workspace: object) -> LoadedKernel:
+        """Return what `built` made as a kernel in memory, ready to be called."""
+        signature = self.signature(workspace)
+        if self.link is not None:
+            library = native.Library(code)
+            return LoadedKernel(signature, library.kernel(self.name), library)
+        loaded = backend_of(self.target).load([code])
+        return LoadedKernel(signature, loaded.address(self.name), loaded)
+
+    def signature(self, workspace: object) -> Signature:
+        """Return what its kernels take; `workspace` is what one needs as scratch memory."""
+        if isinstance(self.kernel.work, Function):
+            return signature_of_function(self.name, self.kernel.work, workspace)
+        return signature_of_loops(self.kernel.loops, workspace)
+
+    def reference(self, arguments: Sequence[NDArray]) -> list[np.ndarray]:
+        """Return the right outputs for arguments of its kernels, of which the inputs are read.
+
+        Of a fused function they are those of the NumPy references of its operators; of a template
+        those of its computation without any step of a schedule: every stage loop by loop.
+        """
+        if isinstance(self.kernel.work, Function):
+            inputs = [np.asarray(a) for a in arguments[: len(self.kernel.work.params)]]
+            with np.errstate(all="ignore"):
+                return interpret.leaves(interpret.evaluate(self.kernel.work, inputs))
+        made = self.kernel.scheduled[0]
+        plain = Kernel(Scheduled(made.schedule.fresh(), made.args, self.name), self.target)
+        outputs = [k for k, p in enumerate(plain.signature.params) if p.is_output]
+        own = [array(a) if k in outputs else a for k, a in enumerate(arguments)]
+        plain(*own)
+        return [np.asarray(own[k]) for k in outputs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +175,27 @@ def task_of(
     flops, moved = _number(cost.flops), _number(cost.bytes)
     cycles = _cycles(flops, moved, kernel.target)
     return Task(kernel, uses, flops, moved, cycles, cost.saves, constants or {})
+
+
+def template_task(template: Template, target: Target, flops: int) -> Task:
+    """Return the task of a template whose sizes are known; a call has so many operations.
+
+    Raises: what the template raises with all choices at their defaults; UsageError where a size is
+        not known.
+    """
+    kernel = Kernel(template, target)
+    if kernel.sizes:
+        raise UsageError(
+            f"{template.name} has sizes that are known at run time only: "
+            f"{', '.join(map(str, kernel.sizes))}",
+            hint="give numbers: there is no one time of a kernel for all sizes",
+        )
+    moved = sum(_nbytes(b) for b in kernel.loops.params)
+    return Task(kernel, 1, flops, moved, _cycles(flops, moved, target))
+
+
+def _nbytes(buffer: Buffer) -> int:
+    return prod(int_value(d) or 1 for d in buffer.shape) * itemsize(buffer.dtype)
 
 
 def _constants(call: Call) -> dict[int, np.ndarray]:

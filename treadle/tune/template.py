@@ -76,6 +76,7 @@ class TemplateSpace:
         self._start: list[Point] = []
         self._columns: KnobColumns | None = None
         self._default_knobs = space.knobs()
+        self._is_guided = any(knob.costs for knob in self._default_knobs)
         self._default = self._learn(self._default_knobs)
         self._size = 1
         for knob in self._default_knobs:
@@ -89,7 +90,7 @@ class TemplateSpace:
     # -- first candidates ------------------------------------------------------------------------
 
     def start(self) -> list[Point]:
-        """Return some 16 points to try first.
+        """Return some 16 points to try first; the default alone where no knob says what costs less.
 
         First the default, then points with one knob changed and the others at what is then their
         default, the cheapest by the knobs' own costs first, then pairs of such changes.
@@ -106,7 +107,7 @@ class TemplateSpace:
             found = [self._run(way) for way in ways]
             exist = [point for point in found if point is not None]
             self._start = list(dict.fromkeys((self._default, *exist)))
-        return list(self._start)
+        return list(self._start) if self._is_guided else self._start[:1]
 
     def _cheapest_changes(self) -> list[_Change]:
         """Return changes of one knob of the default, the cheapest first."""
@@ -167,8 +168,10 @@ class TemplateSpace:
         That is the product over the knobs of the value's cost over the least of its candidates;
         of a knob without a model, other values than the default count as 2 % slower. Costs of
         knobs are in units of their own, so this orders candidates, and says little of how much
-        faster one is.
+        faster one is. NaN where no knob has a model.
         """
+        if not self._is_guided:
+            return np.full(len(candidates), np.nan, np.float32)
         excess = self._walk(candidates).excess.sum(axis=1)
         return np.asarray(np.exp(excess), np.float32)
 

@@ -7,30 +7,27 @@ is killed loses the trials in flight, and the same command goes on after the oth
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 import numpy as np
 
-from treadle.build.kernel import ObjectCode
 from treadle.build.kernel_cache import compiler_digest
 from treadle.build.records import Record
 from treadle.errors import TreadleError
-from treadle.target.host import usable_cores
 from treadle.te.choice import Choice
 from treadle.te.knobs import DEFAULTS
 from treadle.tune.allocate import Progress, next_task
-from treadle.tune.builder import Builders, Built
 from treadle.tune.cost_model import make_model
-from treadle.tune.record_file import RecordFile
-from treadle.tune.runner import Measured, MeasureOptions, Runner
-from treadle.tune.search import make_search
+from treadle.tune.executor import Executor, LocalExecutor, Outcome, Workers, WorkOptions
+from treadle.tune.record_store import RecordStore
+from treadle.tune.runner import Measured, MeasureOptions
+from treadle.tune.search import Search, make_search
 from treadle.tune.space import SearchSpace
 from treadle.tune.spaces import spaces_of
 from treadle.tune.state import Arm, TaskState, total_seconds
@@ -55,7 +52,8 @@ class TuneOptions:
     "sketch" or "both". `early_stopping` ends a task after so many trials without a better one.
     `in_turn` gives all tasks the same number of trials. `model` is the objective of the cost model.
     Without `tries_default` the default schedules are not measured, and decisions are not held
-    against them.
+    against them. `executor` is where candidates are built and measured: "local", or "dask:" and
+    the address of a scheduler.
     """
 
     trials: int | None = None
@@ -69,6 +67,7 @@ class TuneOptions:
     builders: int | None = None
     build_timeout: float = 30.0
     tries_default: bool = True
+    executor: str = "local"
     measure: MeasureOptions = field(default_factory=MeasureOptions)
 
 
@@ -85,6 +84,9 @@ class _Trial:
 OnChange = Callable[["Tuner"], None]
 """Called after every trial, and about once a second."""
 
+Searches = Callable[[Task, SearchSpace[Any]], Search[Any]]
+"""Makes the search through a space of a task."""
+
 
 class Tuner:
     """Tunes tasks into a file of records; `run` until the budget is spent, then `decide`.
@@ -96,12 +98,16 @@ class Tuner:
     def __init__(
         self,
         tasks: Sequence[Task],
-        records: RecordFile,
+        records: RecordStore,
         options: TuneOptions,
         on_change: OnChange | None = None,
         spaces: Callable[[Task], Sequence[SearchSpace[Any]]] | None = None,
+        executor: Executor | None = None,
+        searches: Searches | None = None,
     ) -> None:
-        """`spaces` gives those of a task (default: as the options say)."""
+        """`spaces` gives those of a task, `searches` what goes through one (default: as the options
+        say). `executor` is where candidates are built and measured (default: here).
+        """
         self.options = options
         self.records = records
         self.notes: list[str] = []
@@ -113,12 +119,13 @@ class Tuner:
         """Seconds since the start, trials, time of the model: where the best changed."""
         self._on_change = on_change
         self._spaces = spaces or (lambda task: spaces_of(task, options.space))
+        self._searches = searches or self._search
         self._compiler = (compiler_digest() or "")[:16]
         self._random = np.random.default_rng(options.seed)
         self._waiting: deque[_Trial] = deque()
         self._flying: dict[int, _Trial] = {}
         self._tickets = 0
-        self._known: dict[tuple[int, str], Measured] = {}
+        self._executor = executor or LocalExecutor()
         self._told: set[int] = set()
         self.states = [TaskState(k, task, Progress(task.uses)) for k, task in enumerate(tasks)]
         self._by_key = {(s.task.name, str(s.task.target)): s for s in self.states}
@@ -159,13 +166,16 @@ class Tuner:
         """Return the spaces of a task, made when it is first tried."""
         if not state.arms:
             for space in self._spaces(state.task):
-                model, note = make_model(self.options.model)
-                if note is not None and note not in self.notes:
-                    self.notes.append(note)
-                search = make_search(self.options.search, space, self._random, model)
-                state.arms.append(Arm(space, search))
+                state.arms.append(Arm(space, self._searches(state.task, space)))
             self._preload(state)
         return state.arms
+
+    def _search(self, task: Task, space: SearchSpace[Any]) -> Search[Any]:
+        """Return the search that the options say."""
+        model, note = make_model(self.options.model)
+        if note is not None and note not in self.notes:
+            self.notes.append(note)
+        return make_search(self.options.search, space, self._random, model)
 
     def _resume(self) -> None:
         """Take the trials in the records that were measured as this run measures.
@@ -225,35 +235,29 @@ class Tuner:
 
         Raises: UsageError where a record cannot be written.
         """
-        with self._processes() as (builders, runner):
+        with self._workers() as workers:
             while True:
-                self._fill(builders, 2 * builders.count)
+                self._fill(workers)
                 if not self._flying or self._out_of_time:
                     break
-                for built in builders.results(0.5):
-                    self._finish(self._flying.pop(built.ticket), built, builders, runner)
+                for outcome in workers.results(0.5, lambda task: self.states[task].seconds):
+                    self._finish(self._flying.pop(outcome.ticket), outcome)
                 self._changed()
 
-    @contextmanager
-    def _processes(self) -> Iterator[tuple[Builders, Runner]]:
-        """Give the builders and the runner of the tasks; they end with the block."""
+    def _workers(self) -> AbstractContextManager[Workers]:
+        """Return what builds and measures candidates of the tasks."""
         options = self.options
-        tasks = [s.task for s in self.states]
-        count = options.builders or usable_cores()
-        with (
-            Builders(tasks, count, options.build_timeout) as builders,
-            Runner(tasks, options.measure) as runner,
-        ):
-            yield builders, runner
+        how = WorkOptions(options.measure, options.builders, options.build_timeout)
+        return self._executor.workers([s.task for s in self.states], how)
 
     def _changed(self) -> None:
         if self._on_change is not None:
             self._on_change(self)
 
-    def _fill(self, builders: Builders, most: int) -> None:
-        """Keep the builders busy as long as there is a budget."""
+    def _fill(self, workers: Workers) -> None:
+        """Keep the workers busy as long as there is a budget."""
         start = time.perf_counter()
-        while builders.pending < most:
+        while workers.pending < 2 * workers.count:
             if not self._waiting and not self.is_spent:
                 self._propose()
             if not self._waiting or self._out_of_time:
@@ -262,7 +266,7 @@ class Tuner:
             trial = self._waiting.popleft()
             self._tickets += 1
             self._flying[self._tickets] = trial
-            builders.add(self._tickets, trial.state.number, trial.choice)
+            workers.add(self._tickets, trial.state.number, trial.choice)
         self.host_seconds += time.perf_counter() - start
 
     @property
@@ -320,11 +324,10 @@ class Tuner:
             if self._waiting:
                 return
 
-    def _finish(self, trial: _Trial, built: Built, builders: Builders, runner: Runner) -> None:
-        """Measure what was built, and write it down."""
-        state, arm = trial.state, trial.arm
-        self.build_seconds += built.seconds
-        measured = self._measured(state, built, builders, runner)
+    def _finish(self, trial: _Trial, outcome: Outcome) -> None:
+        """Write down what was measured, and learn from it."""
+        state, arm, measured = trial.state, trial.arm, outcome.measured
+        self.build_seconds += outcome.build_seconds
         record = Record(
             state.task.name,
             str(state.task.target),
@@ -347,18 +350,6 @@ class Tuner:
         if state.seconds < before and (now := self.now) < inf:
             self.curve.append((self.elapsed, self.trials, now))
 
-    def _measured(
-        self, state: TaskState, built: Built, builders: Builders, runner: Runner
-    ) -> Measured:
-        if built.object is None:
-            return Measured(error=built.error)
-        key = (state.number, hashlib.sha256(built.object.code).hexdigest())
-        if key not in self._known:
-            self._known[key] = _alone(
-                builders, lambda: runner.measure(state.number, _code(built), state.seconds)
-            )
-        return self._known[key]
-
     # -- decisions -------------------------------------------------------------------------------
 
     def decide(self) -> None:
@@ -368,22 +359,18 @@ class Tuner:
         not become a decision.
         """
         states = [s for s in self.states if s.best is not None and len(s.trials) > 1]
-        with self._processes() as (builders, runner):
+        with self._workers() as workers:
             for state in states:
-                self._decide(state, builders, runner)
+                self._decide(state, workers)
                 self._changed()
 
-    def _decide(self, state: TaskState, builders: Builders, runner: Runner) -> None:
+    def _decide(self, state: TaskState, workers: Workers) -> None:
         finalists = self._finalists(state)
         choices = [DEFAULTS, *(r.choice for r in finalists)]
         winner: Choice = DEFAULTS
         seconds: tuple[float, ...] = ()
         if finalists:
-            made = _build_all(builders, state.number, choices)
-            places = [k for k, m in enumerate(made) if m is not None]
-            codes = [m for m in made if m is not None]
-            times = _alone(builders, lambda: runner.race(state.number, codes, _ROUNDS))
-            found = dict(zip(places, times, strict=True))
+            found = workers.race(state.number, choices, _ROUNDS)
             place = _winner(found)
             if place is not None:
                 winner, seconds = choices[place], found[place].seconds
@@ -421,39 +408,12 @@ def _kind_of(task: Task) -> str:
     return task.name.rpartition("_")[0]
 
 
-def _code(built: Built) -> ObjectCode:
-    assert built.object is not None
-    return built.object
-
-
-def _alone(builders: Builders, work: Callable[[], Any]) -> Any:
-    """Do something while no candidate is being built."""
-    start = time.monotonic()
-    builders.pause()
-    try:
-        return work()
-    finally:
-        builders.resume()
-        builders.extend(time.monotonic() - start)
-
-
-def _build_all(builders: Builders, task: int, choices: Sequence[Choice]) -> list[ObjectCode | None]:
-    """Return the code of choices of one task, None for what cannot be built."""
-    for ticket, choice in enumerate(choices):
-        builders.add(ticket, task, choice)
-    found: dict[int, ObjectCode | None] = {}
-    while len(found) < len(choices):
-        for built in builders.results(1.0):
-            found[built.ticket] = built.object
-    return [found[k] for k in range(len(choices))]
-
-
-def _winner(found: dict[int, Measured]) -> int | None:
+def _winner(found: Sequence[Measured]) -> int | None:
     """Return the place of the fastest, which beats the default (place 0) in most rounds.
 
     None where neither the default nor another has run.
     """
-    ran = {k: np.asarray(m.seconds) for k, m in found.items() if m.seconds}
+    ran = {k: np.asarray(m.seconds) for k, m in enumerate(found) if m.seconds}
     if not ran:
         return None
     if 0 not in ran:

@@ -18,7 +18,7 @@ from treadle.graph.nodes import Call, Constant, Module, Node, Var
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.movement import pad
-from treadle.optimize.methods import shared
+from treadle.optimize.methods import growth
 from treadle.optimize.methods.conv_strassen import PointwiseShape, plan_pointwise
 from treadle.settings import use
 
@@ -127,7 +127,7 @@ def test_weights_grow_only_so_far_and_channels_must_be_even(
     w = weights(768, 768)
     w[:, 9] *= 1e5
     assert "lose digits" in asked_of(w).against("strassen")
-    monkeypatch.setattr(shared, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(growth, "LEAST_BYTES", 1 << 20)
     found = asked_of(weights(768, 768))
     assert found.choice == "direct"
     assert "grow too much" in found.against("strassen")

@@ -18,7 +18,7 @@ from treadle.graph.nodes import Call, Constant, Module, Var
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import dense_strassen, strassen_blocks
 from treadle.ops.matmul import matmul
-from treadle.optimize.methods import shared
+from treadle.optimize.methods import growth
 from treadle.optimize.methods.product import extra_bytes
 from treadle.optimize.methods.strassen_weights import are_rows_even, column_units, pack_strassen
 from treadle.settings import use
@@ -157,7 +157,7 @@ def test_products_of_the_same_values_share_their_sums() -> None:
 
 
 def test_weights_grow_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "MOST_BYTES", extra_bytes(512, 2048) * 5 // 2)
+    monkeypatch.setattr(growth, "LEAST_BYTES", extra_bytes(512, 2048) * 5 // 2)
     x = var("x", 128, 512)
     made = laid_out(*(matmul(x, Constant.of(weights(512, 2048))) for _ in range(3)), x=x)
     assert made["dense_strassen"] == 2

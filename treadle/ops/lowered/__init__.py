@@ -19,6 +19,7 @@ from treadle.ops.lowered.conv_strassen import conv2d_strassen_nchwc, strassen_bl
 from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc
 from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.ops.lowered.dot import conv_dot, dense_dot
+from treadle.ops.lowered.gather_packed import gather_packed
 from treadle.ops.lowered.interleave_phases import interleave_phases
 from treadle.ops.lowered.matmul_blocks import dense_blocks
 from treadle.ops.lowered.matmul_strassen import dense_strassen, strassen_blocks
@@ -34,6 +35,7 @@ LOWERED = frozenset(
         dense_packed,
         dense_strassen,
         depthwise_conv2d_nchwc,
+        gather_packed,
         grouped_conv2d_nchwc,
         interleave_phases,
         pack_nchwc,

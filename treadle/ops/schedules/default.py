@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 from treadle.cost.forks import least_elements
 from treadle.dtype import itemsize
-from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
-from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
 from treadle.ops.schedules.rows import schedule_rows
 from treadle.ops.schedules.stages import (
@@ -21,13 +19,13 @@ from treadle.ops.schedules.stages import (
     lanes_of,
     live_stages,
     size_of,
-    steps_in_memory,
     transposed_axis,
     vector_lengths,
+    walks_along,
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
-from treadle.te.operations import ComputeOp, IterVar, Tensor
+from treadle.te.operations import ComputeOp, IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
@@ -180,25 +178,12 @@ def _reduction(s: Schedule, stage: Stage, target: Target, knobs: Knobs) -> None:
     op = stage.op
     assert isinstance(op, ComputeOp)
     lanes = lanes_of(stage, target)
-    if op.axis and _walks_along(stage, op.axis[-1]) and known(op.axis[-1]) != 1:
+    if op.axis and walks_along(stage, op.axis[-1]) and known(op.axis[-1]) != 1:
         _columns(s, stage, target, lanes, knobs)
-    elif len(op.body) == 1 and op.reduce_axis and _walks_along(stage, op.reduce_axis[-1]):
+    elif len(op.body) == 1 and op.reduce_axis and walks_along(stage, op.reduce_axis[-1]):
         _rows(s, stage, target, knobs)
     else:
         _plain(stage, target, knobs)
-
-
-def _walks_along(stage: Stage, axis: IterVar) -> bool:
-    """True when neighbours along `axis` are neighbours in memory in some tensor that is read."""
-    op = stage.op
-    assert isinstance(op, ComputeOp)
-    for body in op.body:
-        for n in walk(body):
-            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor) or not n.indices:
-                continue
-            if steps_in_memory(n).get(axis) == 1:
-                return True
-    return False
 
 
 def _columns(s: Schedule, stage: Stage, target: Target, lanes: int, knobs: Knobs) -> None:

@@ -25,6 +25,7 @@ from treadle.ops.schedules.stages import (
     size_of,
     steps_in_memory,
     vector_lengths,
+    walks_along,
 )
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
@@ -49,6 +50,8 @@ def schedule_rows(group: Group, target: Target, knobs: Knobs) -> bool:
 
     before: for i: max[i]; for i, j: exp[i, j]; for i: sum[i]; for i, j: y[i, j]
     after:  parallel for i: max; for j: exp[j]; sum; for j: y[i, j]
+
+    What is computed for every element of rows of symbolic length has its place in the workspace.
     """
     s = group.schedule
     inline_moves(group)
@@ -78,10 +81,52 @@ def schedule_rows(group: Group, target: Target, knobs: Knobs) -> bool:
     if knobs.flag("parallel", default=_work(live, least) >= least):
         result.parallel(task)
     for stage in live:
-        if stage is not result:
-            stage.compute_at(result, task)
-            _inside(stage, s, count, target, knobs.within(stage.name))
+        if stage is result:
+            continue
+        stage.compute_at(result, task)
+        if _is_long_sum(stage, count):
+            for part in _in_lanes(s, stage, lanes_of(stage, target)):
+                part.compute_at(result, task)
+            continue
+        if size_of(stage.op.outputs[0].shape[count:]) is None:
+            stage.set_scope("workspace")
+        _inside(stage, s, count, target, knobs.within(stage.name))
     return True
+
+
+def _is_long_sum(stage: Stage, count: int) -> bool:
+    """True for a row's one value, combined of symbolically many neighbours in memory."""
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    if not is_reduction(stage) or len(op.body) > 1 or size_of(op.outputs[0].shape[count:]) != 1:
+        return False
+    return int_value(op.reduce_axis[-1].extent) is None and walks_along(stage, op.reduce_axis[-1])
+
+
+def _in_lanes(s: Schedule, stage: Stage, lanes: int) -> list[Stage]:
+    """Combine into the lanes of a vector, then halves of it; return the stages of these.
+
+    before: y = sum over k of x[k]
+    after:  v[l] = sum over k of x[k * 16 + l];  w[l] = v[l] + v[l + 8];  ...;  y = z[0] + z[1]
+    """
+    parts = []
+    while lanes > 1:
+        op = stage.op
+        assert isinstance(op, ComputeOp)
+        _, lane = stage.split(op.reduce_axis[-1], factor=lanes)
+        part = s[s.rfactor(op.output(0), lane, factor_axis=len(op.axis))]
+        made = part.op
+        assert isinstance(made, ComputeOp)
+        part.reorder(*made.axis[:-1], *made.reduce_axis, made.axis[-1])
+        if parts:
+            part.unroll(made.reduce_axis[-1])
+        part.vectorize(made.axis[-1])
+        parts.append(part)
+        stage, lanes = s[op], lanes // 2
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    stage.unroll(op.reduce_axis[-1])
+    return parts
 
 
 def _hoist(result: Stage, rows: list[IterVar]) -> None:
@@ -142,8 +187,12 @@ def _is_worth(live: list[Stage], result: Stage, count: int, target: Target) -> b
     rows = size_of(tuple(a.extent for a in op.axis[:count]))
     for stage in live:
         inside = size_of(stage.op.outputs[0].shape[count:])
-        if inside is None:
+        if stage is result and _is_long_sum(stage, count):
             return False
+        if inside is None:
+            if is_reduction(stage):
+                return False
+            continue
         if stage is not result and inside * itemsize_of(stage) > stack_bytes(_STAGES_OF_A_ROW):
             return False
     many = rows is None or rows >= _FEW_ROWS * target.cores

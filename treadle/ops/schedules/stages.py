@@ -177,6 +177,19 @@ def _repeats(stage: Stage, reader: Stage) -> bool:
     return prove(reads <= have, sizes) is not True
 
 
+def walks_along(stage: Stage, axis: IterVar) -> bool:
+    """True when neighbours along `axis` are neighbours in memory in some tensor that is read."""
+    op = stage.op
+    assert isinstance(op, ComputeOp)
+    for body in op.body:
+        for n in walk(body):
+            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor) or not n.indices:
+                continue
+            if steps_in_memory(n).get(axis) == 1:
+                return True
+    return False
+
+
 def live_stages(s: Schedule) -> list[Stage]:
     """Return the stages that are computed on their own, producers first."""
     return [x for x in s.stages if isinstance(x.op, ComputeOp) and x.attach.kind == "root"]

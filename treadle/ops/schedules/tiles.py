@@ -6,6 +6,8 @@ The costs are `treadle.cost.registers`'; here are the tiles that are compared.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from treadle.cost.memory import rows_side_by_side, weight_cycles
 from treadle.cost.registers import Taps, Tile, WindowTile, image_cycles, tile_set_cycles
 from treadle.target.base import Target
@@ -59,11 +61,13 @@ def pick_rows(knobs: Knobs, rows: int, vectors: int, row_bytes: int, target: Tar
     return knobs.pick("rows", choices, cost=cycles)
 
 
+@lru_cache(maxsize=4096)
 def best_rows(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
     """Return what `pick_rows` does by default."""
     return pick_rows(Knobs(), rows, vectors, row_bytes, target)
 
 
+@lru_cache(maxsize=4096)
 def best_panel(rows: int, vectors: int, row_bytes: int, target: Target) -> int:
     """Return how many of the `vectors` of weights to lay side by side in a panel.
 

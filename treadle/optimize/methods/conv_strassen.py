@@ -145,11 +145,14 @@ def _estimate(site: ConvSite) -> float:
     return site.packing_cycles() + plan.cycles
 
 
+def _growth(site: ConvSite) -> int:
+    shape = _shape(site)
+    return extra_bytes(shape.steps, shape.columns)
+
+
 def _objects(site: ConvSite) -> str | None:
     """Say why weights stay as they are although that is slower."""
     shape, w = _shape(site), site.known_weights.value
-    if extra_bytes(shape.steps, shape.columns) > site.shared.spare_bytes:
-        return "the weights of the model would grow too much"
     outputs = ChannelOrder.natural(site.filters, shape.block)
     matrix = _matrix(w, site.input_order, outputs, shape.steps)
     if not are_rows_even(matrix, site.input_order.channels):
@@ -161,7 +164,7 @@ def _build(site: ConvSite) -> Blocked:
     shape, plan = _shape(site), _plan(site)
     assert plan is not None
     chosen = plan
-    site.shared.spare_bytes -= extra_bytes(shape.steps, shape.columns)
+    site.shared.grow(site.node, _growth(site))
     source = site.blocked_input()
     order = ChannelOrder.natural(site.filters, site.block)
 
@@ -269,6 +272,7 @@ conv_strassen = Method(
     _estimate,
     _build,
     worthwhile=lambda site: _WORTHWHILE,
+    growth=_growth,
     objects=_objects,
     knobs=("block", "rows of a tile", "blocks of a panel", "band"),
     layout="NCHWc",

@@ -23,6 +23,7 @@ from treadle.ops.lowered.conv_winograd import (
     WinogradAttrs,
     conv2d_winograd_nchwc,
     padded_extent,
+    taps_of_phase,
     tiles_along,
 )
 from treadle.ops.schedules.winograd import WinogradShape, plan_winograd
@@ -120,6 +121,17 @@ def _estimate_by(tile: int) -> Callable[[ConvSite], float]:
     return lambda site: site.packing_cycles() + _cheapest(site, tile)[0]
 
 
+def _growth(site: ConvSite, tile: int) -> int:
+    """Return by how many bytes weights at all points are larger than those of the window."""
+    points = (tile + taps_of_phase(_stride(site)) - 1) * _stride(site)
+    given = site.weights.nbytes
+    return given * _cheapest(site, tile)[1] * points**2 // KERNEL**2 - given
+
+
+def _growth_by(tile: int) -> Callable[[ConvSite], int]:
+    return lambda site: _growth(site, tile)
+
+
 def _build_by(tile: int) -> Callable[[ConvSite], Blocked]:
     return lambda site: _build(site, tile)
 
@@ -130,6 +142,7 @@ def _worthwhile_by(tile: int) -> Callable[[ConvSite], float]:
 
 def _build(site: ConvSite, tile: int) -> Blocked:
     _, together = _cheapest(site, tile)
+    site.shared.grow(site.node, _growth(site, tile))
     weights, groups = site.known_weights, site.groups // together
     if together > 1:
         merged = merge_groups(weights.value, site.groups, together)
@@ -186,6 +199,7 @@ conv_winograd = tuple(
             _estimate_by(tile),
             _build_by(tile),
             worthwhile=_worthwhile_by(tile),
+            growth=_growth_by(tile),
             knobs=("block", "groups taken as one"),
             layout="NCHWc",
         )

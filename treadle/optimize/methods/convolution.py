@@ -42,8 +42,7 @@ class ConvSite(Site):
     """A call of `conv`: data [n, c, *spatial] and weights [filters, c / groups, *kernel]."""
 
     def __init__(self, node: Call, values: Values, shared: Shared) -> None:
-        super().__init__(node, values)
-        self.shared = shared
+        super().__init__(node, values, shared)
         self.x, self.w = node.args
         self.data, self.weights = tensor_type(self.x.type), tensor_type(self.w.type)
         assert isinstance(node.attrs, ConvAttrs)

@@ -8,7 +8,7 @@ each said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
@@ -19,6 +19,7 @@ from treadle.graph.operator import Operator
 from treadle.graph.text import call_text
 from treadle.optimize.blocked import Blocked, Values
 from treadle.optimize.methods.phases import Phased
+from treadle.optimize.methods.shared import Shared
 from treadle.passes import Candidate, decided
 from treadle.target.base import Target
 
@@ -47,12 +48,13 @@ class Site:
     """A call and what surrounds it: the target, and the values of the new graph.
 
     `node` is the call in the graph that is rewritten; `values` has its operands' forms in the new
-    one. Subclasses add what the methods of one operator ask for.
+    one; `shared` is what calls have in common. Subclasses add what methods of one operator ask for.
     """
 
-    def __init__(self, node: Call, values: Values) -> None:
+    def __init__(self, node: Call, values: Values, shared: Shared) -> None:
         self.node = node
         self.values = values
+        self.shared = shared
 
     @property
     def target(self) -> Target:
@@ -81,6 +83,10 @@ def _any_gain(site: Site) -> float:
     return 1.0
 
 
+def _no_growth(site: Site) -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Method(Generic[S]):
     """One way to compute calls of an operator.
@@ -98,6 +104,9 @@ class Method(Generic[S]):
     worthwhile: Callable[[S], float] = _any_gain
     """worthwhile(site) -> the share of another method's cycles that it may take at most, below 1
     where more must be gained than time: for larger rounding errors, for larger weights."""
+    growth: Callable[[S], int] = _no_growth
+    """growth(site) -> by how many bytes its weights are larger than those of the model; asked only
+    where it applies. A method of the estimates' choice must have them granted (`growth.py`)."""
     objects: Callable[[S], str | None] = always
     """As `applies`, of what takes long to find out (it looks at the weights): asked only of the
     method that would be chosen."""
@@ -162,10 +171,33 @@ def choose(site: S, choices: Choices = NO_CHOICES) -> Method[S]:
 def _cheapest(asked: Sequence[_Answer[S]], site: S) -> _Answer[S]:
     """Return the first of the methods that apply, by their cycles, that has no objection."""
     for answer in sorted((a for a in asked if a.against is None), key=lambda a: a.rank):
-        answer.against = answer.method.objects(site)
+        answer.against = _why_too_large(answer.method, site) or answer.method.objects(site)
         if answer.against is None:
             return answer
     raise AssertionError(f"no method computes {call_text(site.node)}")
+
+
+def _why_too_large(method: Method[S], site: S) -> str | None:
+    growth = method.growth(site)
+    if growth <= 0 or site.shared.may_grow(site.node, growth):
+        return None
+    return f"the weights of the model would grow too much: here by {growth / 1e6:.1f} MB"
+
+
+def is_named(site: Site, choices: Choices) -> bool:
+    """True where the method of a call is asked for or recorded."""
+    if not choices.asked and not choices.recorded:
+        return False
+    call = call_text(site.node)
+    return call in choices.asked or call in choices.recorded
+
+
+def cycles_and_growth(site: Site) -> Iterator[tuple[float, int]]:
+    """Yield for every method that applies the cycles `choose` compares, and bytes of growth."""
+    for method in METHODS.of(site.node.op):  # type: ignore[arg-type]
+        answer = _ask(method, site)
+        if answer.against is None:
+            yield answer.rank, method.growth(site)
 
 
 def _recorded(

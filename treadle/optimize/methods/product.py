@@ -28,8 +28,7 @@ class ProductSite(Site):
     """A call of `matmul` whose second operand is a constant matrix [steps, columns]."""
 
     def __init__(self, node: Call, values: Values, shared: Shared) -> None:
-        super().__init__(node, values)
-        self.shared = shared
+        super().__init__(node, values, shared)
         self.data = tensor_type(node.args[0].type)
 
     @property
@@ -68,9 +67,11 @@ class ProductSite(Site):
     def panels(self, width: int) -> Constant:
         """Return the weights in panels of `width` columns, once for all products of them."""
         weights = self.weights
-        return self.shared.once(
+        made = self.shared.once(
             (weights, width), lambda: packed_constant(pack_panels(weights.value, width), weights)
         )
+        self.shared.panels.setdefault(weights, made)
+        return made
 
 
 def as_type(x: Node, dtype: str, origin: str) -> Node:

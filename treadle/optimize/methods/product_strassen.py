@@ -100,12 +100,16 @@ def _key(site: ProductSite) -> tuple[str, Constant, int]:
     return "strassen", site.weights, strassen_width(site.shape, site.target)
 
 
+def _growth(site: ProductSite) -> int:
+    if site.shared.has(_key(site)):
+        return 0
+    return extra_bytes(site.shape.steps, site.shape.columns)
+
+
 def _objects(site: ProductSite) -> str | None:
     """Say why weights stay as they are although that is slower."""
     if site.shared.has(_key(site)):
         return None
-    if extra_bytes(site.shape.steps, site.shape.columns) > site.shared.spare_bytes:
-        return "the weights of the model would grow too much"
     if not are_rows_even(site.weights.value):
         return "rows of small weights would lose digits beside rows of large ones"
     return None
@@ -126,7 +130,7 @@ def _build(site: ProductSite) -> Node:
 def _packed(site: ProductSite) -> tuple[Constant, Constant | None]:
     """Return the panels of weights, and by what results are multiplied."""
     shape, weights = site.shape, site.weights
-    site.shared.spare_bytes -= extra_bytes(shape.steps, shape.columns)
+    site.shared.grow(site.node, _growth(site))
     factors = column_units(weights.value)
     packed = pack_strassen(weights.value, strassen_width(shape, site.target), factors)
     return packed_constant(packed, weights), None if factors is None else Constant.of(factors)
@@ -139,6 +143,7 @@ product_strassen = Method(
     _estimate,
     _build,
     worthwhile=lambda site: _WORTHWHILE,
+    growth=_growth,
     objects=_objects,
     knobs=("panel width",),
     layout="weights in panels",

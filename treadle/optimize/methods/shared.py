@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
-from treadle.graph.nodes import Node
-
-MOST_BYTES = 256 << 20
-"""By how much the weights of a model may grow."""
+from treadle.graph.nodes import Call, Constant, Node
 
 T = TypeVar("T")
 
@@ -18,14 +15,26 @@ T = TypeVar("T")
 class Shared:
     """What methods have made so far that several calls may use.
 
-    `readers` counts the products that read a value; `spare_bytes` is by how much the weights of
-    the model may still grow.
+    `readers` counts the products that read a value. `panels` are packed matrices by what they are
+    made of. `granted` says by how many bytes the weights of
+    a call may grow, `spare_bytes` what is left for calls that only come into being.
     """
 
     def __init__(self) -> None:
         self.readers: Counter[Node] = Counter()
-        self.spare_bytes = MOST_BYTES
+        self.panels: dict[Constant, Constant] = {}
+        self.granted: Mapping[Call, int] = {}
+        self.spare_bytes = 0
         self._made: dict[Hashable, Any] = {}  # what a key stands for is known to who gives it
+
+    def may_grow(self, call: Call, growth: int) -> bool:
+        """True where the weights of a call may take so many bytes more."""
+        return growth <= self.granted.get(call, self.spare_bytes)
+
+    def grow(self, call: Call, growth: int) -> None:
+        """Take the bytes of a call from what is left, where none were granted to it."""
+        if call not in self.granted:
+            self.spare_bytes -= growth
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` returned when the key was first asked for."""
@@ -41,4 +50,6 @@ class Shared:
     def clear(self) -> None:
         """Let go of weights and values."""
         self.readers.clear()
+        self.panels.clear()
+        self.granted = {}
         self._made.clear()

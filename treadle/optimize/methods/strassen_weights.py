@@ -28,8 +28,21 @@ def pack_strassen(w: np.ndarray, width: int, units: np.ndarray | None = None) ->
         columns = w[:, part].astype(np.float64) * factors[part]
         whole = np.pad(columns, ((0, 0), (0, 2 * width - columns.shape[1])))
         four = whole.reshape(2, steps, 2, width).transpose(0, 2, 1, 3).reshape(4, -1)
-        target[...] = (RIGHT @ four).reshape(target.shape)
+        for sum_, signs in zip(target, RIGHT, strict=True):
+            _round_sum(four, signs, sum_.reshape(-1))
     return made
+
+
+def _round_sum(blocks: np.ndarray, signs: np.ndarray, made: np.ndarray) -> None:
+    """Write the sum of one or two blocks, one at least of them positive, rounded once."""
+    (first,), rest = np.nonzero(signs > 0)[0][:1], np.nonzero(signs)[0]
+    others = [k for k in rest if k != first]
+    if not others:
+        made[...] = blocks[first]
+        return
+    (other,) = others
+    add = np.add if signs[other] > 0 else np.subtract
+    add(blocks[first], blocks[other], out=made, casting="unsafe")
 
 
 def are_rows_even(w: np.ndarray, used: int | None = None) -> bool:

@@ -19,8 +19,7 @@ class TransposedSite(Site):
     """A call of `conv_transpose`: data [n, c, *spatial], weights [c, filters / groups, *kernel]."""
 
     def __init__(self, node: Call, values: Values, shared: Shared) -> None:
-        super().__init__(node, values)
-        self.shared = shared
+        super().__init__(node, values, shared)
         self.x, self.w = node.args
         self.data, self.weights = tensor_type(self.x.type), tensor_type(self.w.type)
         assert isinstance(node.attrs, ConvTransposeAttrs)

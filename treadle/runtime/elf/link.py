@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linking relocatable files into one shared object that needs no library and no relocation."""
+"""Linking relocatable files into one shared object that needs no library.
+
+Relocations are resolved; what is left to the loader are pointers in sections made for them.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from treadle.errors import ToolchainError
-from treadle.runtime.elf.objects import ObjectFile, Section, Symbol, read_object
-from treadle.runtime.elf.relocations import Place, fill_in
+from treadle.runtime.elf.objects import ObjectFile, Part, Section, Symbol, read_object
+from treadle.runtime.elf.relocations import Place, fill_in, is_pointer
 from treadle.runtime.elf.shared_object import PAGE_BYTES, Name, SharedObject
 
 MACHINE_NAMES = {"x86_64": 62, "aarch64": 183}
@@ -37,12 +40,13 @@ class _Merged:
 class _Linker:
     def __init__(self, files: Sequence[ObjectFile]) -> None:
         self.files = files
-        self.code, self.constants = _Merged(), _Merged()
+        self.merged: dict[Part, _Merged] = {
+            part: _Merged() for part in ("constants", "code", "pointers")
+        }
         self.offsets: dict[tuple[str, int], int] = {}
         for file in files:
             for number, section in file.sections.items():
-                part = self.code if section.is_code else self.constants
-                self.offsets[file.label, number] = part.add(section)
+                self.offsets[file.label, number] = self.merged[section.part].add(section)
         self.globals = self._definitions()
         self._check_defined()
 
@@ -81,12 +85,16 @@ class _Linker:
         names = [self._name(f, s) for f in self.files for s in f.symbols if self._is_kept(f, s)]
         if not any(n.is_exported for n in names):
             raise ToolchainError("the object code defines no function that can be called")
-        sizes = [(len(m.data), m.align) for m in (self.constants, self.code)]
-        out = SharedObject(machine, sizes[0], sizes[1], names)
+        sizes = {part: (len(m.data), m.align) for part, m in self.merged.items()}
+        out = SharedObject(machine, sizes, self._count_pointers(machine), names)
         for file in self.files:
             for number, section in file.sections.items():
                 self._relocate(file, number, section, out)
-        return out.to_bytes(bytes(self.constants.data), bytes(self.code.data))
+        return out.to_bytes({part: m.data for part, m in self.merged.items()})
+
+    def _count_pointers(self, machine: int) -> int:
+        sections = [s for f in self.files for s in f.sections.values() if s.part == "pointers"]
+        return sum(is_pointer(machine, r.kind) for s in sections for r in s.relocations)
 
     def _is_kept(self, file: ObjectFile, symbol: Symbol) -> bool:
         """True for what a debugger shows: functions, objects and the marks of code and data."""
@@ -100,7 +108,7 @@ class _Linker:
         assert symbol.section is not None
         return Name(
             symbol.name,
-            file.sections[symbol.section].is_code,
+            file.sections[symbol.section].part,
             self.offsets[file.label, symbol.section] + symbol.value,
             symbol.size,
             symbol.type,
@@ -108,7 +116,7 @@ class _Linker:
         )
 
     def _relocate(self, file: ObjectFile, number: int, section: Section, out: SharedObject) -> None:
-        merged, part = (self.code, out.code) if section.is_code else (self.constants, out.constants)
+        merged, part = self.merged[section.part], out.parts[section.part]
         start = self.offsets[file.label, number]
         for relocation in section.relocations:
             if not relocation.offset < len(section.data):
@@ -116,6 +124,10 @@ class _Linker:
             offset = start + relocation.offset
             target = self._address(file, relocation.symbol, out) + relocation.addend
             place = Place(merged.data, offset, part.address + offset, target)
+            if section.part == "pointers" and is_pointer(out.machine, relocation.kind):
+                place.write(target, 8)
+                out.add_pointer(place.address, target)
+                continue
             try:
                 fill_in(out.machine, relocation.kind, place)
             except ToolchainError as error:
@@ -129,7 +141,7 @@ class _Linker:
             file, symbol = self.globals[symbol.name]
         if symbol.section is None:
             raise ToolchainError(f"{file.label}: {symbol.name or 'a symbol'} is not in the file")
-        part = out.code if file.sections[symbol.section].is_code else out.constants
+        part = out.parts[file.sections[symbol.section].part]
         return part.address + self.offsets[file.label, symbol.section] + symbol.value
 
 
@@ -143,6 +155,11 @@ def link_objects(objects: Sequence[bytes], machine: int | None = None) -> bytes:
     symbol that none defines; and for machines other than those of MACHINE_NAMES.
     """
     files = [read_object(data, f"object {number}") for number, data in enumerate(objects)]
+    return link_files(files, machine)
+
+
+def link_files(files: Sequence[ObjectFile], machine: int | None = None) -> bytes:
+    """Do what `link_objects` does with files that are read already."""
     for file in files:
         machine = file.machine if machine is None else machine
         if file.machine not in PAGE_BYTES:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from typing import Literal
 
 from treadle.errors import ToolchainError
 
-X86_64, AARCH64 = 62, 183
+X86_64, AARCH64, RISCV = 62, 183, 243
+
+Part = Literal["constants", "code", "pointers"]
+"""What a section holds: pointers are constants that the loader fills in."""
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -47,9 +51,9 @@ class Section:
     """Bytes to load, at a multiple of `align`, with what must be filled in."""
 
     name: str
-    data: bytes
+    data: bytes | memoryview
     align: int
-    is_code: bool
+    part: Part
     relocations: list[Relocation] = field(default_factory=list)
 
 
@@ -69,12 +73,16 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class ObjectFile:
-    """A relocatable file: its machine, the sections to load by number, and all symbols."""
+    """A relocatable file: its machine, the sections to load by number, and all symbols.
+
+    `flags` is what the file says of its calling convention, with a meaning of each machine's own.
+    """
 
     label: str
     machine: int
     sections: dict[int, Section]
     symbols: tuple[Symbol, ...]
+    flags: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +114,7 @@ def read_object(data: bytes, label: str) -> ObjectFile:
 def _read(data: bytes, label: str) -> ObjectFile:
     if not data.startswith(_IDENTIFICATION):
         raise ToolchainError(f"{label} is not a 64-bit little-endian ELF file")
-    _, type_, machine, *_ = _HEADER.unpack_from(data)
+    _, type_, machine, *rest = _HEADER.unpack_from(data)
     if type_ != _RELOCATABLE:
         raise ToolchainError(f"{label} is not a relocatable file")
     headers = _section_headers(data)
@@ -120,7 +128,7 @@ def _read(data: bytes, label: str) -> ObjectFile:
     for header in headers:
         if header.info in sections and header.type in (_RELA, _REL):
             sections[header.info].relocations += _relocations(data, header, label)
-    return ObjectFile(label, machine, sections, symbols)
+    return ObjectFile(label, machine, sections, symbols, flags=rest[4])
 
 
 def _section_headers(data: bytes) -> list[_Header]:
@@ -149,7 +157,9 @@ def _is_loaded(header: _Header) -> bool:
 
 
 def _section(data: bytes, header: _Header, label: str) -> Section:
-    if header.flags & (_WRITE | _THREAD_LOCAL) or header.type not in (PROGRAM, _UNWIND):
+    is_filled_in = header.name.startswith(".data.rel.ro")
+    forbidden = _THREAD_LOCAL if is_filled_in else _WRITE | _THREAD_LOCAL
+    if header.flags & forbidden or header.type not in (PROGRAM, _UNWIND):
         raise ToolchainError(f"{label}: section {header.name} is neither code nor constants")
     if header.align > _LARGEST_ALIGNMENT or header.align & (header.align - 1):
         raise ToolchainError(f"{label}: section {header.name} asks for a strange alignment")
@@ -157,7 +167,7 @@ def _section(data: bytes, header: _Header, label: str) -> Section:
         header.name,
         _slice(data, header.offset, header.size),
         header.align,
-        bool(header.flags & _EXECUTE),
+        "pointers" if is_filled_in else "code" if header.flags & _EXECUTE else "constants",
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from treadle.errors import ToolchainError
-from treadle.runtime.elf.objects import AARCH64, X86_64
+from treadle.runtime.elf.objects import AARCH64, RISCV, X86_64
 
 _PAGE = 4096
 
@@ -51,6 +51,15 @@ def fill_in(machine: int, kind: int, place: Place) -> None:
     if apply is None:
         raise ToolchainError(f"relocations of kind {kind} are not supported for machine {machine}")
     apply(place)
+
+
+POINTERS = {X86_64: 1, AARCH64: 257, RISCV: 2}
+"""The relocation of each machine that asks for an address of 64 bits."""
+
+
+def is_pointer(machine: int, kind: int) -> bool:
+    """True for a relocation that asks for an address of 64 bits."""
+    return POINTERS.get(machine) == kind
 
 
 def _check_reach(value: int, bits: int) -> None:

@@ -120,3 +120,34 @@ def test_trees(aggregate: int) -> None:
         leaf_weights=_tensor([1.0, 2.0, -3.0, 4.0]),
     )
     check_with_onnxruntime(model, {"x": x})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_deep_trees(dtype: str) -> None:
+    """A tree of nine levels with sets and missing values below the levels that are all tested."""
+    levels = 9
+    inner = np.arange(levels)
+    x = RNG.integers(-2, 6, (200, 3)).astype(dtype)
+    x[::9, 1] = np.nan
+    number = TensorProto.DOUBLE if dtype == "float64" else TensorProto.FLOAT
+    sets = [0.0, 2.0, np.nan, -1.0, 3.0, 5.0, np.nan, 1.0, np.nan]
+    model = _model(
+        "TreeEnsemble",
+        x,
+        version=5,
+        n_targets=1,
+        aggregate_function=1,
+        tree_roots=[0],
+        nodes_featureids=(inner % 3).tolist(),
+        nodes_splits=_tensor([0.0, 4.0, 2.0, -1.0, 0.0, 1.0, 0.0, 3.0, 2.0], number),
+        nodes_modes=_tensor([6, 1, 0, 3, 6, 4, 6, 5, 2], TensorProto.UINT8),
+        nodes_truenodeids=[*(inner[1:].tolist()), levels],
+        nodes_trueleafs=[0] * (levels - 1) + [1],
+        nodes_falsenodeids=inner.tolist(),
+        nodes_falseleafs=[1] * levels,
+        nodes_missing_value_tracks_true=[1] * levels,
+        leaf_targetids=[0] * (levels + 1),
+        leaf_weights=_tensor([float(2**k) for k in range(levels + 1)], number),
+        membership_values=_tensor(sets, number),
+    )
+    check_with_onnxruntime(model, {"x": x})

@@ -158,7 +158,11 @@ def _column(node: OnnxNode, name: str, size: int) -> np.ndarray:
 
 
 def _scores(
-    node: OnnxNode, forest: Forest, places: dict[_Place, int], at: Node, wanted: tuple[str, int]
+    node: OnnxNode,
+    forest: Forest,
+    places: dict[_Place, int],
+    at: tuple[Node, np.ndarray],
+    wanted: tuple[str, int],
 ) -> Node:
     """Return [rows, targets] from the weights of the leaves that trees end in."""
     what, count = wanted
@@ -179,12 +183,18 @@ def _scores(
     return _aggregated(node, (table, given[forest.interior :]), at, how)
 
 
-def _aggregated(node: OnnxNode, weights: tuple[np.ndarray, np.ndarray], at: Node, how: str) -> Node:
+def _aggregated(
+    node: OnnxNode,
+    weights: tuple[np.ndarray, np.ndarray],
+    at: tuple[Node, np.ndarray],
+    how: str,
+) -> Node:
     table, given = weights
-    reached = looked_up(table, at)
+    place, nodes = at
+    reached = looked_up(table[nodes], place)
     if how in ("SUM", "AVERAGE"):
         total: Node = reductions.sum_(reached, axes=(1,))
-        trees = dims_of(at)[1]
+        trees = dims_of(place)[1]
         assert isinstance(trees, int)
         return total if how == "SUM" else elementwise.divide(total, scalar_like(trees, total))
     if how not in ("MIN", "MAX") or not given.all():

@@ -24,17 +24,24 @@ from treadle.ops.bits import bitcast
 
 _LEVELS = 64
 """Trees may be this deep."""
-_LEAST_TREES = 64
+_LEAST_TREES = 128
 """How many trees are worth a walk of their own."""
 
 INDEX = "int32"
 """What numbers of nodes and features are kept as: twice as many to a vector as int64."""
 
-_WORDS = 4
-"""32-bit words of a node."""
+_TESTED_LEVELS = 3
+"""Of the uppermost levels of a tree all nodes are tested: 7 look-ups of a feature and no other for
+a row, where a walk of as many steps takes 9, each after the one before."""
+
+_PLACES = 1 << 30
+"""How many places there may be: twice their number is an index."""
 _FEATURES = 1 << 24
-"""How many features there may be: the bits of a node's first word above them are its flags."""
-_MODE_SHIFT = 25
+"""How many features there may be."""
+_FEATURE_SHIFT, _FLAG_SHIFT, _MODE_SHIFT = 32, 56, 58
+"""Where a feature, the flags and the mode stand in a node's first word, above its children."""
+_BESIDE = 2
+"""The flag of interior nodes, which is what lies between their children."""
 
 MEMBER = 6
 _COMPARE = (
@@ -92,11 +99,11 @@ def tree_ensemble(node: OnnxNode) -> Node:
     if node.type(0).ndim != 2:
         raise ModelError(f"TreeEnsemble takes rows of features, not {node.type(0)}")
     forest = _forest(node)
-    at = walked(forest, node.input(0))
+    places, nodes = walked(forest, node.input(0))
     post = node.integer("post_transform", 0)
     if not 0 <= post < len(_TRANSFORMS):
         raise ModelError(f"the post_transform of TreeEnsemble is {post}")
-    return transformed(_gathered(node, forest, at), _TRANSFORMS[post])
+    return transformed(_gathered(node, forest, places, nodes), _TRANSFORMS[post])
 
 
 def features_of(node: OnnxNode) -> int:
@@ -107,36 +114,40 @@ def features_of(node: OnnxNode) -> int:
     return width
 
 
-def walked(forest: Forest, x: Node) -> Node:
-    """Return the leaves [rows, trees] that the trees lead rows of features to."""
+def walked(forest: Forest, x: Node) -> tuple[Node, np.ndarray]:
+    """Return the places [rows, trees] where the trees lead rows of features to, and their nodes.
+
+    The node at every place is a leaf wherever a walk ends: `looked_up(table[nodes], places)`.
+    """
     tables = _Tables(forest)
     walks = []
-    for roots, depth in _alike(forest):
-        at: Node = Constant.of(roots.astype(INDEX).reshape(1, -1))
-        at = broadcast(at, (dims_of(x)[0], roots.size))
-        for _ in range(depth):
-            at = _next(tables, x, at)
-        walks.append(at)
-    return walks[0] if len(walks) == 1 else movement.concat(*walks, axis=1)
+    for trees, depth in _alike(forest):
+        levels = min(depth, _TESTED_LEVELS)
+        place = _first(tables, x, tables.roots[trees], levels)
+        for _ in range(depth - levels):
+            place = _next(tables, x, place)
+        walks.append(place)
+    place = walks[0] if len(walks) == 1 else movement.concat(*walks, axis=1)
+    return elementwise.shift_right(place, Constant.of(1, INDEX)), tables.nodes
 
 
 def _alike(forest: Forest) -> list[tuple[np.ndarray, int]]:
-    """Return the roots of trees that are walked together, and how many steps lead to their leaves.
+    """Return which trees are walked together, and how many steps lead to their leaves.
 
     All trees of one walk take as many steps as the deepest, so the deeper half of the trees is
     walked apart, and of that the deeper half again, while they fill several vectors.
     """
     depths = _depths(forest)
     order = np.argsort(depths, kind="stable")
-    roots, depths = forest.roots[order], depths[order]
+    depths = depths[order]
     found: list[tuple[np.ndarray, int]] = []
-    while roots.size >= 2 * _LEAST_TREES and depths[0] < depths[-1]:
-        cut = int(np.searchsorted(depths, depths[(roots.size - 1) // 2], side="right"))
-        if cut == roots.size:
+    while order.size >= 2 * _LEAST_TREES and depths[0] < depths[-1]:
+        cut = int(np.searchsorted(depths, depths[(order.size - 1) // 2], side="right"))
+        if cut == order.size:
             cut = int(np.searchsorted(depths, depths[-1]))
-        found.append((roots[:cut], int(depths[cut - 1])))
-        roots, depths = roots[cut:], depths[cut:]
-    return [*found, (roots, int(depths.max(initial=0)))] if roots.size or not found else found
+        found.append((order[:cut], int(depths[cut - 1])))
+        order, depths = order[cut:], depths[cut:]
+    return [*found, (order, int(depths.max(initial=0)))] if order.size or not found else found
 
 
 def _tensor(node: OnnxNode, name: str, dtype: str) -> np.ndarray:
@@ -224,100 +235,166 @@ def looked_up(table: np.ndarray, at: Node) -> Node:
 
 
 class _Tables:
-    """What stands at each node, as constants that all steps of a walk share.
+    """What the steps of a walk look up, as two 64-bit words for each place a walk may be at.
 
-    The words of a node lie side by side, so that it takes one cache line, not one per word: feature
-    and flags, the node for yes, the node for no, the bits of a float32 split.
+    A node's children stand side by side, that for yes first, so that a step knows both words of a
+    place as soon as it knows the place, and all it waits for next is the feature. Every edge of the
+    trees has a place of its own, so has every root: a node that two edges lead to stands twice. The
+    first word is where the node's children begin, its feature, its flags; the second is its split.
+    The children of a leaf are the leaf itself. A place is the number of its first word.
     """
 
     def __init__(self, forest: Forest) -> None:
         if forest.width > _FEATURES:
             raise ModelError(f"trees over {forest.width} features: at most {_FEATURES} may be")
-        flags = forest.missing.astype(INDEX) * _FEATURES + (forest.modes << _MODE_SHIFT)
-        self._has_bits = forest.splits.dtype == np.float32
-        split = np.ascontiguousarray(forest.splits).view(INDEX) if self._has_bits else 0 * flags
-        columns = (flags + forest.features, forest.yes, forest.no, split)
-        words = np.stack([c.astype(INDEX) for c in columns], axis=1).reshape(-1)
-        self._words = Constant.of(words)
-        self._splits = Constant.of(np.ascontiguousarray(forest.splits))
-        self._members = Constant.of(np.ascontiguousarray(forest.members))
         interior = slice(0, forest.interior)
+        children = np.stack([forest.yes[interior], forest.no[interior]], axis=1)
+        self.nodes = np.concatenate([children.reshape(-1), forest.roots])
+        """Which node stands at each place."""
+        if self.nodes.size > _PLACES:
+            raise ModelError(f"trees of {self.nodes.size} nodes: at most {_PLACES} may be")
+        self.roots = 2 * (np.arange(forest.roots.size) + 2 * forest.interior)
+        self.words = self._packed(forest)
+        self._constant = Constant.of(self.words.reshape(-1))
+        self._dtype = str(forest.splits.dtype)
+        self._members = Constant.of(np.ascontiguousarray(forest.members[self.nodes]))
         self.modes: list[int] = np.unique(forest.modes[interior]).tolist()
         self.tracks_missing = bool(forest.missing[interior].any())
 
-    def word(self, number: int | Node, at: Node) -> Node:
-        start = elementwise.multiply(at, Constant.of(_WORDS, INDEX))
-        which = Constant.of(number, INDEX) if isinstance(number, int) else number
-        return indexing.gather(self._words, elementwise.add(start, which), axis=0)
+    def _packed(self, forest: Forest) -> np.ndarray:
+        nodes = self.nodes
+        is_interior = nodes < forest.interior
+        children = 2 * np.where(is_interior, 2 * nodes, np.arange(nodes.size))
+        flags = forest.missing[nodes] + _BESIDE * is_interior + 4 * forest.modes[nodes]
+        first = children + (forest.features[nodes] << _FEATURE_SHIFT) + (flags << _FLAG_SHIFT)
+        splits = np.ascontiguousarray(forest.splits)
+        bits = splits.view(f"int{8 * splits.itemsize}")[nodes]
+        return np.stack([first, bits.astype("int64")], axis=1)
 
-    def after(self, at: Node, goes: Node) -> Node:
-        """Return the node for yes where `goes` holds, else the one for no."""
-        return self.word(elementwise.where(goes, *(Constant.of(w, INDEX) for w in (1, 2))), at)
+    def at(self, place: Node) -> _Standing:
+        """Return what the tables hold of the nodes at some places."""
+        second = elementwise.add(place, Constant.of(1, INDEX))
+        words = (indexing.gather(self._constant, p, axis=0) for p in (place, second))
+        return self._standing(place, *words)
 
-    def feature(self, at: Node) -> Node:
-        return elementwise.bitwise_and(self.word(0, at), Constant.of(_FEATURES - 1, INDEX))
+    def known(self, places: np.ndarray) -> _Standing:
+        """Return the same of places [trees] that are known now."""
+        words = (Constant.of(w.reshape(1, -1)) for w in self.words[places // 2].T)
+        return self._standing(Constant.of(places.astype(INDEX).reshape(1, -1)), *words)
 
-    def split(self, at: Node) -> Node:
-        if self._has_bits:
-            return bitcast(self.word(3, at), dtype="float32")
-        return indexing.gather(self._splits, at, axis=0)
+    def _standing(self, place: Node, first: Node, second: Node) -> _Standing:
+        if self._dtype == "float32":
+            second = elementwise.cast(second, dtype=INDEX)
+        return _Standing(place, first, bitcast(second, dtype=self._dtype))
 
-    def members(self, at: Node) -> Node:
-        return indexing.gather(self._members, at, axis=0)
+    def children(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places for yes and for no of nodes whose places are known."""
+        first = self.words[places // 2, 0]
+        yes = first & ((1 << _FEATURE_SHIFT) - 1)
+        return yes, yes + (first >> _FLAG_SHIFT & _BESIDE)
 
-    def is_missing_yes(self, at: Node) -> Node:
-        flag = elementwise.bitwise_and(self.word(0, at), Constant.of(_FEATURES, INDEX))
-        return elementwise.not_equal(flag, Constant.of(0, INDEX))
-
-    def has_mode(self, mode: int, at: Node) -> Node:
-        flags = elementwise.shift_right(self.word(0, at), Constant.of(_MODE_SHIFT, INDEX))
-        return elementwise.equal(flags, Constant.of(mode, INDEX))
+    def members(self, place: Node) -> Node:
+        """Return the sets of the nodes at some places."""
+        number = elementwise.shift_right(place, Constant.of(1, INDEX))
+        return indexing.gather(self._members, number, axis=0)
 
 
-def _next(tables: _Tables, x: Node, at: Node) -> Node:
-    """Return where each tree goes from node `at` [rows, trees].
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Places [rows or 1, trees], and the first word and the split of the nodes there."""
+
+    place: Node
+    word: Node
+    split: Node
+
+    def feature(self) -> Node:
+        return self._bits(_FEATURE_SHIFT, _FEATURES - 1)
+
+    def has_mode(self, mode: int) -> Node:
+        return elementwise.equal(self._bits(_MODE_SHIFT, 7), Constant.of(mode, INDEX))
+
+    def is_missing_yes(self) -> Node:
+        return elementwise.not_equal(self._bits(_FLAG_SHIFT, 1), Constant.of(0, INDEX))
+
+    def after(self, goes: Node) -> Node:
+        """Return the place for yes where `goes` holds, else the one beside it; leaves stay."""
+        beside = self._bits(_FLAG_SHIFT, _BESIDE)
+        beside = elementwise.where(goes, Constant.of(0, INDEX), beside)
+        return elementwise.add(elementwise.cast(self.word, dtype=INDEX), beside)
+
+    def _bits(self, shift: int, mask: int) -> Node:
+        low = elementwise.shift_right(self.word, Constant.of(shift, "int64"))
+        return elementwise.bitwise_and(elementwise.cast(low, dtype=INDEX), Constant.of(mask, INDEX))
+
+
+def _first(tables: _Tables, x: Node, places: np.ndarray, levels: int) -> Node:
+    """Return where trees go from known places [trees] in a few levels.
+
+    All nodes of these levels are tested: what they hold is read in order, and none waits for
+    another.
+    """
+    if not levels:
+        whole = (dims_of(x)[0], places.size)
+        return broadcast(Constant.of(places.astype(INDEX).reshape(1, -1)), whole)
+    goes = _goes(tables, x, tables.known(places))
+    return elementwise.where(
+        goes, *(_first(tables, x, to, levels - 1) for to in tables.children(places))
+    )
+
+
+def _next(tables: _Tables, x: Node, place: Node) -> Node:
+    """Return where each tree goes from `place` [rows, trees]."""
+    here = tables.at(place)
+    return here.after(_goes(tables, x, here))
+
+
+def _goes(tables: _Tables, x: Node, here: _Standing) -> Node:
+    """Return whether each row goes to the child for yes [rows, trees].
 
     What all interior nodes share is not looked up: leaves lead to themselves either way.
     """
-    value: Node = indexing.gather_elements(x, tables.feature(at), axis=1)
-    goes = _passes(tables, value, at)
-    if tables.tracks_missing:
-        is_missing = elementwise.logical_and(elementwise.isnan(value), tables.is_missing_yes(at))
-        goes = elementwise.logical_or(goes, is_missing)
-    return tables.after(at, goes)
+    whole = (dims_of(x)[0], dims_of(here.place)[1])
+    value: Node = indexing.gather_elements(x, broadcast(here.feature(), whole), axis=1)
+    goes = _passes(tables, value, here)
+    if not tables.tracks_missing:
+        return goes
+    is_missing = elementwise.logical_and(elementwise.isnan(value), here.is_missing_yes())
+    return elementwise.logical_or(goes, is_missing)
 
 
-def _passes(tables: _Tables, value: Node, at: Node) -> Node:
-    """Return whether each value passes the test of node `at` [rows, trees]."""
+def _passes(tables: _Tables, value: Node, here: _Standing) -> Node:
+    """Return whether each value passes the test of the node it is `here` at [rows, trees]."""
     tests = [
-        _COMPARE[mode](value, tables.split(at)) if mode < MEMBER else _is_member(tables, value, at)
+        _COMPARE[mode](value, here.split)
+        if mode < MEMBER
+        else _is_member(tables, value, here.place)
         for mode in tables.modes
     ]
     if len(tests) == 1:
         return tests[0]
     applying = [
-        elementwise.logical_and(test, tables.has_mode(mode, at))
+        elementwise.logical_and(test, here.has_mode(mode))
         for mode, test in zip(tables.modes, tests, strict=True)
     ]
     return reduce(elementwise.logical_or, applying)
 
 
-def _is_member(tables: _Tables, value: Node, at: Node) -> Node:
+def _is_member(tables: _Tables, value: Node, place: Node) -> Node:
     one = reshaped(value, (*dims_of(value), 1))
-    return reductions.max_(elementwise.equal(one, tables.members(at)), axes=(2,))
+    return reductions.max_(elementwise.equal(one, tables.members(place)), axes=(2,))
 
 
-def _gathered(node: OnnxNode, forest: Forest, at: Node) -> Node:
-    """Return [rows, targets] from the leaf each tree ends in."""
+def _gathered(node: OnnxNode, forest: Forest, at: Node, nodes: np.ndarray) -> Node:
+    """Return [rows, targets] from the places that trees end at and the nodes at all places."""
     targets = node.integer("n_targets", 1)
     dtype = node.type(0).dtype
     unused = np.zeros(forest.interior)
     weights = np.concatenate([unused, _tensor(node, "leaf_weights", dtype)]).astype(dtype)
-    ids = np.concatenate([unused, _integers(node, "leaf_targetids")]).astype("int64")
+    ids = np.concatenate([unused, _integers(node, "leaf_targetids")]).astype(INDEX)
     shape = (*dims_of(at), 1)
-    weight = reshaped(looked_up(weights, at), shape)
-    target = reshaped(looked_up(ids, at), shape)
-    here = elementwise.equal(target, Constant.of(np.arange(targets)))
+    weight = reshaped(looked_up(weights[nodes], at), shape)
+    target = reshaped(looked_up(ids[nodes], at), shape)
+    here = elementwise.equal(target, Constant.of(np.arange(targets, dtype=INDEX)))
     how = node.integer("aggregate_function", 1)
     if how in (0, 1):
         zero = scalar_like(0, weight)

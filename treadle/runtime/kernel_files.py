@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of an artifact: what each takes, so that it can be called and timed alone."""
+"""Kernels in files: those of an artifact, and libraries that `treadle.build(...).save` wrote.
+
+A library holds, beside the kernels, the text `treadle_kernels`: JSON that says what each kernel
+takes and which CPU features it needs. An artifact says the first in its mod.json.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,21 @@ import os
 import tarfile
 from collections.abc import Mapping, Sequence
 
-from treadle.build.kernel import Kernel
 from treadle.errors import ArtifactError, UsageError
 from treadle.runtime import native
 from treadle.runtime.artifact_file import ArtifactFile
-from treadle.runtime.module import LoadedKernel, loaded_kernels
+from treadle.runtime.module import LoadedKernel, Module, loaded_kernels
 from treadle.runtime.signature import Json, Signature
 
 TABLE = "kernels"
 """The entry of mod.json, and of the checksums in it."""
+LIBRARY_TEXT = "treadle_kernels"
+_FORMAT = 1
 
 
-def kernel_table(kernels: Sequence[Kernel]) -> Json:
+def kernel_table(kernels: Mapping[str, Signature]) -> Json:
     """Return what kernels take, by name."""
-    return {k.name: k.signature.to_json() for k in kernels}
+    return {name: signature.to_json() for name, signature in kernels.items()}
 
 
 def table_checksum(table: Mapping[str, object]) -> str:
@@ -72,3 +77,54 @@ def _signatures(manifest: Mapping[str, Mapping[str, object]]) -> dict[str, Signa
     if table_checksum(table) != manifest["checksums"][TABLE]:
         raise ArtifactError("the table of kernels (in mod.json) does not match its hash")
     return {name: Signature.from_json(name, row) for name, row in table.items()}
+
+
+# ---- libraries of kernels ------------------------------------------------------------------------
+
+
+def described(kernels: Mapping[str, Signature], cpu_features: Sequence[str]) -> str:
+    """Return what a library says of its kernels, and of the CPU features they need."""
+    return json.dumps(
+        {
+            "format": _FORMAT,
+            "cpu_features": list(cpu_features),
+            "kernels": kernel_table(kernels),
+        },
+        separators=(",", ":"),
+    )
+
+
+def load_module(path: str | os.PathLike[str]) -> Module[LoadedKernel]:
+    """Return kernels that `treadle.build(...).save(path)` wrote, ready to be called.
+
+    A library holds machine code: load only files you trust.
+
+    Raises:
+        ArtifactError: the file is missing, damaged, made for another machine, or holds no kernels.
+    """
+    place = os.fspath(path)
+    library = native.Library(place)
+    text = library.text(LIBRARY_TEXT)
+    if text is None:
+        raise ArtifactError(
+            "the library does not say which kernels it holds",
+            at=str(place),
+            hint="load one that treadle.build(...).save made; models are loaded by treadle.load",
+        )
+    try:
+        data = json.loads(text)
+        rows = data["kernels"].items()
+        signatures = {name: Signature.from_json(name, row) for name, row in rows}
+        needed = set(data["cpu_features"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(
+            f"what the library says of its kernels cannot be read: {error!r}", at=str(place)
+        ) from None
+    missing = sorted(needed - set(native.cpu_features()))
+    if missing:
+        raise ArtifactError(
+            f"the kernels need CPU features that this machine lacks: {', '.join(missing)}",
+            at=str(place),
+            hint="build them for this machine",
+        )
+    return Module(loaded_kernels(library, signatures))

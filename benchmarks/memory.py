@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first answer and its memory: compiled in memory, from an artifact, and in onnxruntime.
+
+    python -m benchmarks.memory [network or file.onnx ...] [--warm] [--runs 15] [--json FILE]
+
+Every row is a process of its own, from `import` to the last run:
+
+- `compile`: `treadle.compile(model)` and runs, with an empty cache of kernels (or, with `--warm`,
+  one that holds them all);
+- `load`: `treadle.load(artifact)` and runs, the file in the page cache;
+- `onnxruntime`: a session and runs.
+
+`peak` is the largest resident memory at one moment, looked at every few milliseconds: what belongs
+to the process and to each of its children (compile workers), and once, the most that one of them
+maps of files (libraries, weights), which they share. `grown` is by how much the process itself was
+larger at its peak than after the imports, `private` what belongs to it alone after the runs,
+`shared` the pages of files that other processes could use. `first` is the first run, `steady` the
+median of those from the third on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import machine
+from benchmarks.engines import Arrays, Run, random_inputs
+from benchmarks.serving import FOLDER, model_file
+
+DEFAULT = ("resnet50", "bert_base", "vit_base", "gpt2", "mobilenet_v2", "squeezenet")
+AIMS = (
+    "aims: compile peak <= 1.15 onnxruntime's; load peak <= 1.1 weights of the artifact; artifact "
+    "<= 1.15 model; load <= 100 ms for 700 MB; first run <= 1.5 steady ones"
+)
+_SAMPLE_SECONDS = 0.004
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one process took: seconds and bytes."""
+
+    open_seconds: float
+    first_seconds: float
+    steady_seconds: float
+    private_bytes: int
+    shared_bytes: int
+    grown_bytes: int
+    """How much more than after the imports it had at its peak."""
+    peak_bytes: int = 0
+
+
+# ---- memory of processes -------------------------------------------------------------------------
+
+
+def status_bytes(process: int | str, *names: str) -> int:
+    """Return the sum of fields of a process's status, such as VmRSS; 0 when it is gone."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    fields = dict(line.split(":", 1) for line in lines)
+    return sum(1024 * int(fields[name].split()[0]) for name in names if name in fields)
+
+
+def family(process: int) -> Iterator[int]:
+    """Yield a process and all its descendants.
+
+    A child that does not run a program of its own yet borrows the memory of its parent.
+    """
+    yield process
+    try:
+        own = Path(f"/proc/{process}/cmdline").read_bytes()
+        lists = [p.read_text() for p in Path(f"/proc/{process}/task").glob("*/children")]
+        children = [int(child) for text in lists for child in text.split()]
+        started = [c for c in children if Path(f"/proc/{c}/cmdline").read_bytes() != own]
+    except OSError:  # one of them has just ended
+        return
+    for child in started:
+        yield from family(child)
+
+
+class Peak:
+    """Watches the resident memory of a process and its descendants, in a thread."""
+
+    def __init__(self, process: int) -> None:
+        self.bytes = 0
+        self._process = process
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(_SAMPLE_SECONDS):
+            processes = list(family(self._process))
+            own = sum(status_bytes(p, "RssAnon") for p in processes)
+            files = max(status_bytes(p, "RssFile", "RssShmem") for p in processes)
+            self.bytes = max(self.bytes, own + files)
+
+
+# ---- one process ---------------------------------------------------------------------------------
+
+
+def _open(engine: str, file: Path, inputs: Arrays) -> Run:
+    if engine == "onnxruntime":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        return lambda: session.run(None, inputs)
+    import treadle
+
+    executable = treadle.compile(file) if engine == "compile" else treadle.load(file)
+    return lambda: executable.run(inputs)  # type: ignore[return-value]
+
+
+def _seconds(run: Run) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def measure_here(engine: str, file: Path, inputs: Arrays, runs: int) -> Figures:
+    """Open a model in this process and run it."""
+    __import__("onnxruntime" if engine == "onnxruntime" else "treadle")
+    before = status_bytes("self", "VmRSS")
+    start = time.perf_counter()
+    run = _open(engine, file, inputs)
+    opened = time.perf_counter() - start
+    times = [_seconds(run) for _ in range(runs)]
+    return Figures(
+        opened,
+        times[0],
+        statistics.median(times[2:]),
+        status_bytes("self", "RssAnon"),
+        status_bytes("self", "RssFile", "RssShmem"),
+        status_bytes("self", "VmHWM") - before,
+    )
+
+
+def measure(engine: str, file: Path, inputs: Path, runs: int, cache: Path) -> Figures:
+    """Return `measure_here` of a process of its own, with the peak of all its processes."""
+    command = [sys.executable, "-m", "benchmarks.memory", str(inputs), "--runs", str(runs)]
+    child = subprocess.Popen(
+        [*command, "--engine", engine, "--file", str(file)],
+        cwd=FOLDER.parent,
+        env=os.environ | {"TREADLE_CACHE": str(cache)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with Peak(child.pid) as peak:
+        text, _ = child.communicate()
+    if child.returncode:
+        raise SystemExit(f"{engine} of {file} ends with {child.returncode}")
+    found: dict[str, float] = json.loads(text.splitlines()[-1])
+    found["peak_bytes"] = peak.bytes
+    return Figures(**found)  # type: ignore[arg-type]
+
+
+# ---- a network -----------------------------------------------------------------------------------
+
+
+def weight_bytes(artifact: Path) -> int:
+    """Return the bytes of the weights of an artifact."""
+    import treadle
+
+    return treadle.load(artifact).executor.constant_bytes
+
+
+def network(model: Path, runs: int, *, is_warm: bool) -> dict[str, object]:
+    """Return all figures of one network."""
+    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
+        artifact, cache = Path(folder) / "model.tar", Path(folder) / "cache"
+        inputs = Path(folder) / "inputs.npz"
+        np.savez(inputs, **random_inputs(model))  # type: ignore[arg-type]
+        command = [sys.executable, "-m", "treadle", "compile", str(model), "-o", str(artifact)]
+        start = time.perf_counter()
+        subprocess.run(
+            command,
+            cwd=FOLDER.parent,
+            env=os.environ | {"TREADLE_CACHE": str(cache)},
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        seconds = time.perf_counter() - start
+        used = cache if is_warm else Path(folder) / "empty"
+        figures = {
+            "compile": measure("compile", model, inputs, runs, used),
+            "load": measure("load", artifact, inputs, runs, cache),
+            "onnxruntime": measure("onnxruntime", model, inputs, runs, cache),
+        }
+        sizes = {
+            "model_bytes": model.stat().st_size,
+            "artifact_bytes": artifact.stat().st_size,
+            "weight_bytes": weight_bytes(artifact),
+            "command_seconds": seconds,
+        }
+    return sizes | {name: asdict(found) for name, found in figures.items()}
+
+
+def _rows(found: Mapping[str, object]) -> Iterator[str]:
+    mb = 1e-6
+    model, artifact, weights = (
+        float(str(found[f"{name}_bytes"])) for name in ("model", "artifact", "weight")
+    )
+    yield (
+        f"model {model * mb:.1f} MB, artifact {artifact * mb:.1f} MB ({artifact / model:.2f}), "
+        f"weights {weights * mb:.1f} MB; treadle compile: {found['command_seconds']:.1f} s"
+    )
+    named = {n: Figures(**found[n]) for n in ("compile", "load", "onnxruntime")}  # type: ignore[arg-type]
+    for name, f in named.items():
+        of = {
+            "compile": f"{f.peak_bytes / named['onnxruntime'].peak_bytes:.2f} of onnxruntime's",
+            "load": f"{f.peak_bytes / weights:.2f} of weights",
+        }.get(name, "")
+        yield (
+            f"  {name:12}peak {f.peak_bytes * mb:7.0f} MB {of:22} private "
+            f"{f.private_bytes * mb:6.0f}  shared {f.shared_bytes * mb:6.0f}  grown "
+            f"{f.grown_bytes * mb:6.0f} MB  open {f.open_seconds * 1e3:7.0f} ms  first "
+            f"{f.first_seconds * 1e3:7.1f} ms ({f.first_seconds / f.steady_seconds:5.2f} of "
+            f"steady {f.steady_seconds * 1e3:.1f})"
+        )
+
+
+def main() -> int:
+    """Print the figures of networks, write JSON if asked to; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory")
+    parser.add_argument("networks", nargs="*", default=DEFAULT, help="names, or .onnx files")
+    parser.add_argument("--warm", action="store_true", help="the cache holds the kernels")
+    parser.add_argument("--runs", type=int, default=15, metavar="N", help="of each process")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--engine", help=argparse.SUPPRESS)
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.engine:
+        with np.load(options.networks[0]) as stored:
+            inputs = dict(stored)
+        print(json.dumps(asdict(measure_here(options.engine, options.file, inputs, options.runs))))
+        return 0
+    print(f"{machine.describe()['cpu']}, {machine.usable_cores()} cores\n{AIMS}")
+    results = {}
+    for name in options.networks:
+        found = network(model_file(name), options.runs, is_warm=options.warm)
+        results[Path(name).stem] = found
+        print(Path(name).stem, *_rows(found), sep="\n", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

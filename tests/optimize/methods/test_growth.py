@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which calls get larger weights, and by how much those of a model grow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.optimize.cases import function, var
+from tests.targets import AVX512 as TARGET
+from treadle.graph.nodes import Call, Constant, Var, topological
+from treadle.graph.operator import Operator
+from treadle.graph.text import call_text
+from treadle.ops.conv import conv
+from treadle.ops.lowered.conv_winograd import WinogradAttrs
+from treadle.ops.lowered.matmul_strassen import DenseStrassenAttrs
+from treadle.ops.matmul import matmul
+from treadle.optimize.layout import choose_layouts
+from treadle.optimize.methods import growth
+from treadle.optimize.methods.method import NO_CHOICES, Choices
+from treadle.optimize.methods.product import extra_bytes
+from treadle.settings import use
+
+pytestmark = pytest.mark.tiny
+
+SIZE = 1024
+ADDED = extra_bytes(SIZE, SIZE)
+"""Bytes that Strassen's algorithm adds to one matrix of weights."""
+
+
+def product(rows: int) -> Call:
+    random = np.random.default_rng(rows)
+    w = (random.standard_normal((SIZE, SIZE)) / np.sqrt(SIZE)).astype(np.float32)
+    return matmul(var(f"x{rows}", rows, SIZE), Constant.of(w), origin=f"product{rows}")
+
+
+def convolution(channels: int, size: int) -> Call:
+    random = np.random.default_rng(channels)
+    w = random.standard_normal((channels, channels, 3, 3)).astype(np.float32)
+    pads = {"pads_before": (1, 1), "pads_after": (1, 1)}
+    return conv(var("x", 1, channels, size, size), Constant.of(w), **pads)
+
+
+def made_of(*calls: Call, choices: Choices = NO_CHOICES) -> list[Call]:
+    """Return the calls of operators in the layouts chosen."""
+    inputs = [x for call in calls if isinstance(x := call.args[0], Var)]
+    after = choose_layouts(function(*calls, params=inputs), TARGET, choices)
+    nodes = [n for n in topological([after.body]) if isinstance(n, Call)]
+    return [n for n in nodes if isinstance(n.op, Operator)]
+
+
+def rows_by_strassen(*calls: Call, choices: Choices = NO_CHOICES) -> list[int]:
+    """Return the rows of the products that Strassen's algorithm computes."""
+    found = [n.attrs for n in made_of(*calls, choices=choices)]
+    return sorted(a.m for a in found if isinstance(a, DenseStrassenAttrs))
+
+
+def tiles(*calls: Call) -> list[int]:
+    """Return the tiles of convolutions that Winograd's filtering computes."""
+    return [n.attrs.tile for n in made_of(*calls) if isinstance(n.attrs, WinogradAttrs)]
+
+
+def test_weights_grow_up_to_a_share_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "LEAST_BYTES", 0)
+    calls = [product(rows) for rows in (256, 257, 258, 259)]
+    for share, count in ((0.1, 0), (0.2, 1), (0.4, 2), (0.8, 4)):
+        with use(weight_growth=share):
+            assert len(rows_by_strassen(*calls)) == count
+
+
+def test_any_model_may_grow_by_a_few_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "LEAST_BYTES", ADDED)
+    assert rows_by_strassen(product(256)) == [256]
+    with use(weight_growth=0):
+        assert rows_by_strassen(product(256)) == []
+
+
+def test_what_a_byte_saves_most_for_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "LEAST_BYTES", ADDED)
+    few, many = product(256), product(768)
+    assert rows_by_strassen(few, many) == rows_by_strassen(many, few) == [768]
+
+
+def test_what_pays_for_itself_grows_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "LEAST_BYTES", 0)
+    with use(weight_growth=1e-9):
+        for part, found in ((2.0, []), (0.5, [2]), (0.1, [4])):
+            monkeypatch.setattr(growth, "PART_SAVED", part)
+            assert tiles(convolution(64, 56)) == found
+
+
+def test_smaller_tiles_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F(2x2) has 16/9 of the weights, F(4x4) 36/9."""
+    call = convolution(64, 56)
+    held = 4 * 64 * 64 * 9
+    monkeypatch.setattr(growth, "PART_SAVED", float("inf"))
+    for bytes_, tile in ((held * 27 // 9, 4), (held * 7 // 9, 2)):
+        monkeypatch.setattr(growth, "LEAST_BYTES", bytes_)
+        assert tiles(call) == [tile]
+
+
+def test_who_names_a_method_accepts_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = product(256)
+    choices = Choices(recorded={call_text(call): "strassen"})
+    with use(weight_growth=0):
+        assert rows_by_strassen(call, choices=choices) == [256]

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trackers and servers that tests start, as the processes that users start; kernels that misbehave.
+
+Waits end by what is seen, see tests/processes.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tests.processes import children, wait_until
+from tests.runtime import artifacts
+from treadle import rpc
+from treadle.runtime import native, toolchain
+from treadle.runtime.signature import Param, Signature
+
+PATIENT = """
+import sys
+from treadle.rpc import gate
+gate.Limits.__init__.__defaults__ = (*gate.Limits.__init__.__defaults__[:3], 1e9, 1e9)
+from treadle.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command, for tests that fail to connect thousands of times: it takes no offence."""
+
+
+@dataclass
+class Service:
+    """A process that listens."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self.process.wait()
+
+    def memory(self) -> int:
+        """Return its resident bytes."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def session_process(self) -> int:
+        """Return the process of the session that goes on."""
+        wait_until(lambda: bool(children(self.pid)), "a session's process")
+        (found,) = children(self.pid)
+        return found
+
+
+@contextmanager
+def service(
+    folder: Path, verb: str, *options: str, port: int = 0, patient: bool = False
+) -> Iterator[Service]:
+    """Start `treadle rpc VERB`; it is gone at the end."""
+    log = folder / f"{verb}-{len(list(folder.iterdir()))}.log"
+    program = ["-c", PATIENT] if patient else ["-m", "treadle"]
+    command = [sys.executable, *program, "rpc", verb, "--port", str(port), *options]
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stderr=file, stdout=file, start_new_session=True)
+    try:
+        wait_until(lambda: b"bind to" in log.read_bytes() or process.poll() is not None, "a port")
+        found = re.search(r"bind to .*:(\d+)", log.read_text())
+        assert found, log.read_text()
+        yield Service(process, int(found[1]), log)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def device_of(
+    folder: Path, tracker: Service, key: str, *options: str, port: int = 0
+) -> Iterator[Service]:
+    """Start a server that is registered at a tracker."""
+    address = f"127.0.0.1:{tracker.port}"
+    given = ("--tracker", address, "--key", key, *options)
+    with service(folder, "server", *given, port=port) as found:
+        wait_until(lambda: b"registered as" in found.log.read_bytes(), "registered")
+        yield found
+
+
+def tracker_of(service: Service, key_file: Path | None = None) -> rpc.TrackerSession:
+    return rpc.connect_tracker("127.0.0.1", service.port, key_file=key_file)
+
+
+def states(tracker: rpc.TrackerSession) -> list[str]:
+    return [device.state for device in tracker.summary().devices]
+
+
+KERNELS = r"""
+#include <stddef.h>
+#include <stdint.h>
+
+int32_t spin(const void* env, void* const* buffers, const int64_t* dims) {
+  volatile float* out = buffers[0];
+  for (;;) out[0] += 1;
+  return 0;
+}
+
+int32_t crash(const void* env, void* const* buffers, const int64_t* dims) {
+  *(volatile int*)8 = 1;
+  return 0;
+}
+
+int32_t twice(const void* env, void* const* buffers, const int64_t* dims) {
+  const float* in = buffers[0];
+  float* out = buffers[1];
+  for (int i = 0; i < 16; ++i) out[i] = 2 * in[i];
+  return 0;
+}
+
+__attribute__((visibility("default"))) const char treadle_kernels[] = TEXT;
+"""
+
+
+@cache
+def kernels() -> bytes:
+    """Return a library of the kernels spin(out), crash(out) and twice(in, out), of 16 floats."""
+    import tempfile
+
+    out, given = Param("out", "float32", (16,), True), Param("in", "float32", (16,))
+    found = {name: Signature(name, (out,)) for name in ("spin", "crash")}
+    found["twice"] = Signature("twice", (given, out))
+    text = json.dumps(
+        {"format": 1, "cpu_features": [], "kernels": {n: s.to_json() for n, s in found.items()}}
+    )
+    with tempfile.TemporaryDirectory() as name:
+        source = Path(name) / "kernels.c"
+        source.write_text(KERNELS.replace("TEXT", json.dumps(text)))
+        objects = [artifacts.compile_object(source, Path(name) / "kernels.o")]
+        code = toolchain.link_shared(objects, Path(name) / "kernels.so").read_bytes()
+    assert native.Library(code).text("treadle_kernels") == text
+    return code

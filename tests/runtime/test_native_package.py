@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime for a machine: which compiler builds it, and what is made."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.runtime import artifacts
+from treadle.errors import ToolchainError, UsageError
+from treadle.runtime import native_package, toolchain
+from treadle.runtime.native_package import build_package, find_toolchain, parse_machine
+
+
+@pytest.mark.tiny
+def test_machines_are_triples_with_a_version_of_glibc() -> None:
+    assert parse_machine("aarch64-linux-gnu") == ("aarch64-linux-gnu", "")
+    assert parse_machine("aarch64-linux-gnu.2.17") == ("aarch64-linux-gnu", "2.17")
+    assert parse_machine("x86_64-unknown-linux-gnu.2.31") == ("x86_64-unknown-linux-gnu", "2.31")
+    for wrong in (
+        "",
+        "aarch64",
+        "aarch64-windows-msvc",
+        "aarch64-linux-gnu.2",
+        "-linux-",
+        "a b-linux",
+    ):
+        with pytest.raises(UsageError, match="no machine the runtime is built for"):
+            parse_machine(wrong)
+
+
+def test_the_compiler_is_the_named_one_then_gcc_then_zig(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_package, "zig_command", lambda: ["zig"])
+    found = toolchain.Tool("gcc", ("true",), "driver")
+    monkeypatch.setattr(native_package, "find_compiler", lambda _: found)
+    assert find_toolchain("aarch64-linux-gnu").compiler == ("true",)
+    versioned = find_toolchain("aarch64-unknown-linux-gnu.2.17")
+    assert versioned.compiler == ("zig", "cc", "-target", "aarch64-linux-gnu.2.17")
+    assert versioned.archiver == ("zig", "ar")
+    assert find_toolchain("riscv64-linux-gnu", ["true", "-O1"]).compiler == ("true", "-O1")
+    with pytest.raises(UsageError, match="zig takes any version"):
+        find_toolchain("aarch64-linux-gnu.2.17", ["true"])
+    monkeypatch.setattr(native_package, "find_compiler", lambda _: None)
+    assert find_toolchain("armv7-linux-gnueabihf").compiler[2:] == (
+        "-target",
+        "armv7-linux-gnueabihf",
+    )
+    monkeypatch.setattr(native_package, "zig_command", lambda: None)
+    with pytest.raises(ToolchainError, match=r"no C compiler is found for glibc 2\.17 of aarch64"):
+        find_toolchain("aarch64-linux-gnu.2.17")
+    with pytest.raises(ToolchainError, match="no C compiler is found for riscv64-linux-gnu"):
+        find_toolchain("riscv64-linux-gnu")
+
+
+def test_a_compiler_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    script = tmp_path / "cc"
+    script.write_text(
+        "#!/bin/sh\ncase $1 in -print*) echo ar;; *) echo no board >&2; exit 1;; esac\n"
+    )
+    script.chmod(0o755)
+    with pytest.raises(ToolchainError, match="no board"):
+        build_package(tmp_path / "out", find_toolchain(None, [str(script)]))
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.slow
+def test_the_libraries_are_small_and_need_nothing_else(tmp_path: Path) -> None:
+    artifacts.compiler()
+    shared, static, header = build_package(tmp_path, find_toolchain(None))
+    assert header.name == "treadle.h"
+    for path in (shared, static):
+        assert path.stat().st_size < 1_000_000
+    assert b"libpython" not in shared.read_bytes()
+    if shutil.which("readelf"):
+        command = ["readelf", "--dynamic", str(shared)]
+        out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        needed = [line.split("[")[1].rstrip("]") for line in out.splitlines() if "NEEDED" in line]
+        assert all(name.startswith(("libc.", "ld-", "libdl.", "libpthread.")) for name in needed)
+
+
+@pytest.mark.slow
+def test_cmake_and_one_command_build_it(tmp_path: Path) -> None:
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed")
+    root = artifacts.ROOT
+    build = tmp_path / "build"
+    subprocess.run(["cmake", "-S", root / "native", "-B", build, "-DCMAKE_BUILD_TYPE=Release"],
+                   check=True, capture_output=True, timeout=120)  # fmt: skip
+    subprocess.run(["cmake", "--build", build], check=True, capture_output=True, timeout=300)
+    subprocess.run(["cmake", "--install", build, "--prefix", tmp_path / "usr"], check=True,
+                   capture_output=True, timeout=60)  # fmt: skip
+    installed = {p.name for p in (tmp_path / "usr").rglob("*") if p.is_file()}
+    assert installed == {"libtreadle.a", "libtreadle.so", "treadle.h"}
+    text = (root / "docs" / "how-to" / "deploy_c.md").read_text(encoding="utf-8")
+    line = text.split("   cc -std=c11 -O2 -fPIC", 1)[1].split("```", 1)[0]
+    command = "cc -std=c11 -O2 -fPIC" + line.replace("-o libtreadle.so", f"-o {tmp_path}/one.so")
+    subprocess.run(command, cwd=root, shell=True, check=True, timeout=120)
+    assert (tmp_path / "one.so").stat().st_size < 1_000_000

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How candidates are built and measured, and what is told of each, in AutoTVM's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from treadle.autotvm.entity import ConfigEntity
+from treadle.autotvm.task import Task
+from treadle.errors import UsageError
+from treadle.runtime import native
+from treadle.target.base import Target
+from treadle.tune.runner import MeasureOptions
+from treadle.tune.task import Link
+
+
+class MeasureErrorNo(IntEnum):
+    """What became of a candidate."""
+
+    NO_ERROR = 0
+    INSTANTIATION_ERROR = 1
+    COMPILE_HOST = 2
+    COMPILE_DEVICE = 3
+    RUNTIME_DEVICE = 4
+    WRONG_ANSWER = 5
+    BUILD_TIMEOUT = 6
+    RUN_TIMEOUT = 7
+    UNKNOWN_ERROR = 8
+
+
+class MeasureInput(NamedTuple):
+    """What was measured."""
+
+    target: Target
+    task: Task
+    config: ConfigEntity
+
+
+class MeasureResult(NamedTuple):
+    """What a candidate took.
+
+    `costs` are seconds of a call, one per repeat; of one that failed, the text that says why.
+    `all_cost` are the seconds that the trial took, building included; `timestamp` is when it ended,
+    in seconds since 1970.
+    """
+
+    costs: tuple[Any, ...]  # seconds, or a text
+    error_no: int
+    all_cost: float
+    timestamp: float
+
+
+_ERRORS: tuple[tuple[str, MeasureErrorNo], ...] = (
+    ("the build takes longer", MeasureErrorNo.BUILD_TIMEOUT),
+    ("building failed", MeasureErrorNo.COMPILE_HOST),
+    ("the result is wrong", MeasureErrorNo.WRONG_ANSWER),
+    ("it takes longer", MeasureErrorNo.RUN_TIMEOUT),
+    ("the process ", MeasureErrorNo.RUNTIME_DEVICE),
+    ("the reference cannot be computed", MeasureErrorNo.RUNTIME_DEVICE),
+)
+
+
+def error_number(error: str) -> MeasureErrorNo:
+    """Return the number of what the engine says of a candidate; "" is no error."""
+    if not error:
+        return MeasureErrorNo.NO_ERROR
+    found = (number for start, number in _ERRORS if error.startswith(start))
+    return next(found, MeasureErrorNo.COMPILE_HOST)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBuilder:
+    """Builds candidates on this machine, `n_parallel` at a time (default: as many as it has cores).
+
+    One takes at most `timeout` seconds. `build_func` is "default", or a function
+    `f(library, objects)` that links object files into a shared library: what is measured is that
+    library. It is called in the processes that build.
+
+    Raises: UsageError where an option has no meaning here.
+    """
+
+    timeout: float = 10
+    n_parallel: int | None = None
+    build_kwargs: Mapping[str, object] | None = None
+    build_func: str | Callable[..., object] = "default"
+    do_fork: bool = True
+
+    def __post_init__(self) -> None:
+        if self.build_kwargs:
+            raise UsageError(
+                f"LocalBuilder knows no build_kwargs {', '.join(self.build_kwargs)}",
+                hint="say what the target is like in its text",
+            )
+        if callable(self.build_func):
+            _check_format(self.build_func)
+        elif self.build_func == "ndk":
+            raise UsageError(
+                'build_func="ndk" builds for Android, and LocalRunner measures on this machine',
+                hint='leave it "default"; measuring on other devices is not there yet',
+            )
+        elif self.build_func != "default":
+            raise UsageError(
+                f"there is no build_func {self.build_func!r}",
+                hint='it is "default" or a function f(library, objects)',
+            )
+
+    @property
+    def link(self) -> Link | None:
+        """The function that links candidates, None where they are loaded as they are built."""
+        return self.build_func if callable(self.build_func) else None
+
+
+def _check_format(build_func: Callable[..., object]) -> None:
+    form = getattr(build_func, "output_format", "so")
+    if form not in ("so", "dylib"):
+        raise UsageError(
+            f"build_func makes files of format {form!r}, and a shared library is measured",
+            hint='give the function the attribute output_format = "so"',
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRunner:
+    """Measures candidates on this machine.
+
+    A cost is the mean of `number` calls, or of as many as take `min_repeat_ms`; there are `repeat`
+    of them, fewer of a candidate much slower than the best. `timeout` seconds are the most that a
+    candidate may run altogether; between two, the machine rests for `cooldown_interval` seconds.
+    `enable_cpu_cache_flush` empties the caches before every call.
+
+    Raises: UsageError where an option has no meaning here.
+    """
+
+    timeout: float = 10
+    number: int = 4
+    repeat: int = 3
+    min_repeat_ms: float = 0
+    cooldown_interval: float = 0.1
+    enable_cpu_cache_flush: bool = False
+    module_loader: object = None
+
+    def __post_init__(self) -> None:
+        if self.module_loader is not None:
+            raise UsageError(
+                "LocalRunner loads candidates itself: module_loader has no meaning here",
+                hint="leave it out",
+            )
+        if min(self.number, self.repeat) < 1:
+            raise UsageError("number and repeat of LocalRunner are at least 1")
+
+    def options(self, *, cold_weights: bool = False) -> MeasureOptions:
+        """Return what the engine calls these."""
+        return MeasureOptions(
+            number=self.number,
+            repeat=self.repeat,
+            min_repeat_ms=self.min_repeat_ms,
+            precision=0.0,
+            flush=self.enable_cpu_cache_flush,
+            cold_weights=cold_weights,
+            timeout=self.timeout,
+            threads=native.num_threads(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureOption:
+    """A builder and a runner."""
+
+    builder: LocalBuilder = field(default_factory=LocalBuilder)
+    runner: LocalRunner = field(default_factory=LocalRunner)
+
+
+def measure_option(builder: LocalBuilder | str, runner: LocalRunner | str) -> MeasureOption:
+    """Return a builder and a runner for `tune`; "local" stands for either with its defaults.
+
+    Raises: UsageError where one is neither.
+    """
+    by = LocalBuilder() if builder == "local" else builder
+    on = LocalRunner() if runner == "local" else runner
+    if not isinstance(by, LocalBuilder) or not isinstance(on, LocalRunner):
+        raise UsageError(
+            "measure_option takes a LocalBuilder and a LocalRunner",
+            hint="candidates are measured on this machine; other devices are not there yet",
+        )
+    return MeasureOption(by, on)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native runtime for a machine: libtreadle.so, libtreadle.a and treadle.h in a folder.
+
+Built by a compiler that is named, by this machine's or a Debian cross gcc, or by zig, which knows
+every glibc: then it runs on boards older than any toolchain here.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from treadle.errors import ToolchainError, UsageError
+from treadle.files import refused
+from treadle.runtime.native_build import FLAGS, find_sources, source_files, zig_command
+from treadle.runtime.toolchain import find_compiler, named_tool
+
+SHARED, STATIC, HEADER = "libtreadle.so", "libtreadle.a", "treadle.h"
+
+_TIMEOUT_S = 300
+_JOBS = 2
+_OPTIONS = ("-g0", "-ffunction-sections", "-fdata-sections")
+"""A linker leaves out sections that nobody calls into."""
+_TRIPLE = re.compile(r"(?P<triple>[A-Za-z0-9_]+(-[A-Za-z0-9_]+)+?)(\.(?P<glibc>\d+\.\d+))?")
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What builds for a machine: a C compiler and what makes static libraries."""
+
+    compiler: tuple[str, ...]
+    archiver: tuple[str, ...]
+
+
+def parse_machine(text: str) -> tuple[str, str]:
+    """Return triple and version of glibc ("": any) of "aarch64-linux-gnu.2.17".
+
+    Raises: UsageError for another form, and for systems other than Linux.
+    """
+    found = _TRIPLE.fullmatch(text)
+    if found is None or "linux" not in found["triple"]:
+        raise UsageError(
+            f"{text!r} is no machine the runtime is built for",
+            hint="write a triple, as aarch64-linux-gnu, or with a version of glibc: "
+            "aarch64-linux-gnu.2.17",
+        )
+    return found["triple"], found["glibc"] or ""
+
+
+def find_toolchain(machine: str | None, compiler: Sequence[str] | None = None) -> Toolchain:
+    """Return what builds for a machine (None: this one), by `compiler` if that is named.
+
+    Raises: ToolchainError when there is nothing; UsageError for a version of glibc that the
+    compiler cannot be told.
+    """
+    triple, glibc = parse_machine(machine) if machine is not None else (None, "")
+    if compiler is not None:
+        if glibc:
+            raise UsageError(
+                f"a compiler is named, and glibc {glibc}: a compiler has the version it came with",
+                hint="leave out one of them; zig takes any version",
+            )
+        command = named_tool(compiler).command
+        return Toolchain(command, _archiver_of(command))
+    found = None if glibc else find_compiler(triple)
+    if found is not None:
+        return Toolchain(found.command, _archiver_of(found.command))
+    if (zig := zig_command()) is None:
+        wanted = f"glibc {glibc} of {triple}" if glibc else triple or "this machine"
+        raise ToolchainError(
+            f"no C compiler is found for {wanted}",
+            hint='pip install "treadle[cross]", which has zig'
+            + ("" if glibc else ", install its gcc, or name a compiler with --cross-compiler"),
+        )
+    target = ("-target", _zig_target(triple, glibc)) if triple else ()
+    return Toolchain((*zig, "cc", *target), (*zig, "ar"))
+
+
+def _zig_target(triple: str, glibc: str) -> str:
+    """Return a triple as zig writes it: without a vendor, with the version of glibc."""
+    parts = triple.split("-")
+    short = "-".join([parts[0], *parts[parts.index("linux") :]]) if "linux" in parts else triple
+    return f"{short}.{glibc}" if glibc else short
+
+
+def _archiver_of(compiler: Sequence[str]) -> tuple[str, ...]:
+    """Return the `ar` that belongs to a compiler, as it says."""
+    if any(Path(word).name in ("zig", "ziglang") for word in compiler):
+        return (*compiler[: list(compiler).index("cc")], "ar")
+    done = _run([*compiler, "-print-prog-name=ar"], "does not say what ar it uses")
+    return (done.strip() or "ar",)
+
+
+def _run(command: Sequence[str], failure: str) -> str:
+    """Run a tool; return what it prints."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except OSError as error:
+        raise ToolchainError(f"{command[0]} cannot be started: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise ToolchainError(f"{command[0]} does not finish in {_TIMEOUT_S} seconds") from None
+    if done.returncode != 0:
+        raise ToolchainError(f"{command[0]} {failure}:\n{done.stderr.strip()[:2000]}")
+    return done.stdout
+
+
+def build_package(folder: Path, toolchain: Toolchain, flags: Iterable[str] = ()) -> list[Path]:
+    """Write libtreadle.so, libtreadle.a and treadle.h into `folder`; return their paths.
+
+    `flags` are added to those of the compiler. Each file appears complete or not at all.
+
+    Raises: ToolchainError when the compiler fails. UsageError when the folder cannot be written.
+    """
+    sources = find_sources()
+    if sources is None:
+        raise ToolchainError("the sources of the native runtime are not in this installation")
+    compile_command = [*toolchain.compiler, *FLAGS, *_OPTIONS, *flags]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as name:
+            made = Path(name)
+            units = [path for path in source_files(sources) if path.suffix == ".c"]
+            objects = [str(made / f"{path.stem}.o") for path in units]
+            commands = [
+                [*compile_command, f"-I{sources / 'include'}", "-c", "-o", out, str(path)]
+                for path, out in zip(units, objects, strict=True)
+            ]
+            with ThreadPoolExecutor(_JOBS) as pool:
+                list(pool.map(lambda c: _run(c, "cannot build the runtime"), commands))
+            shared = ["-shared", "-s", "-pthread", "-o", str(made / SHARED), *objects, "-ldl"]
+            _run([*toolchain.compiler, *flags, *shared], "cannot link the runtime")
+            archive = [*toolchain.archiver, "rcs", str(made / STATIC), *objects]
+            _run(archive, "cannot make the static library")
+            shutil.copyfile(sources / "include" / HEADER, made / HEADER)
+            for file in (SHARED, STATIC, HEADER):
+                (made / file).replace(folder / file)
+    except OSError as error:
+        raise refused(folder, error) from None
+    return [folder / file for file in (SHARED, STATIC, HEADER)]
