@@ -196,10 +196,12 @@ class SketchSpace:
     ) -> None:
         """Put rows that keep all limits in the places of the children, the first of each."""
         valid = within_limits(self.sketches[number], rows, self.target)
-        points = self._evaluated(number, rows[valid])
-        for k, child in zip(np.array(at)[valid].tolist(), points, strict=True):
-            if children[k] == parents[k]:
-                children[k] = child
+        is_other = (rows != np.array([parents[k].places for k in at], dtype=np.int64)).any(axis=1)
+        found = np.flatnonzero(valid & is_other)
+        which, first = np.unique(np.array(at)[found], return_index=True)
+        points = self._evaluated(number, rows[found[first]])
+        for k, child in zip(which.tolist(), points, strict=True):
+            children[k] = child
 
     def _places_in(self, number: int, point: SketchPoint) -> Ints:
         """Return the values of a point as places in the slots of a sketch, -1 where it has none."""

@@ -15,7 +15,8 @@ from treadle.dtype import INDEX, bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Expr, int_value
-from treadle.expr.traversal import uses, walk
+from treadle.expr.simplify import simplify
+from treadle.expr.traversal import leaves, uses, walk
 from treadle.loop.bodies import inline_bodies
 from treadle.te.operations import ComputeOp, IterVar, Reduce, Tensor
 from treadle.te.schedule import Schedule
@@ -23,19 +24,22 @@ from treadle.te.stage import Stage
 
 Floats64 = NDArray[np.float64]
 
+_ROUNDING = 1e-6
+"""More than what is lost of whole numbers by adding up parts."""
+
 
 @dataclass(frozen=True, eq=False)
 class Read:
     """A tensor that a stage reads at one place.
 
-    `steps[d][a]` is by how much the index along dimension d grows with axis a, at least about so:
-    an axis in a quotient or a remainder counts as one place.
+    `steps[d][a]` is by how much the index along dimension d grows with axis a: of a quotient the
+    part that it grows by on average, of a remainder as if it did not begin anew.
     """
 
     source: int
     """The number of the stage that makes it."""
     shape: tuple[int, ...]
-    steps: tuple[tuple[int, ...], ...]
+    steps: tuple[tuple[float, ...], ...]
     itemsize: float
     spread: tuple[int, ...]
     """How far apart along each dimension the reads are that differ by constants alone."""
@@ -43,10 +47,13 @@ class Read:
     """How many reads of an element these are."""
 
     def step_in_memory(self, axis: int) -> int:
-        """Return by how many elements the read moves when an axis grows by one."""
+        """Return by how many elements the read moves when an axis grows by one.
+
+        Within a block: quotients stay, remainders do not begin anew.
+        """
         total, stride = 0, 1
         for d in reversed(range(len(self.shape))):
-            total += self.steps[d][axis] * stride
+            total += int(self.steps[d][axis]) * stride
             stride *= self.shape[d]
         return total
 
@@ -77,7 +84,7 @@ class Read:
         if not self.shape:
             return np.ones((0, tiles.shape[1]))
         steps, first, most = self._arrays
-        within: Floats64 = np.minimum(first + steps @ (tiles - 1), most)
+        within: Floats64 = np.minimum(first + np.floor(steps @ (tiles - 1) + _ROUNDING), most)
         return within
 
     @cached_property
@@ -163,7 +170,7 @@ def nest_of(
 
 def _reads(loads: Sequence[ex.Load], schedule: Schedule, axes: Sequence[Expr]) -> Iterator[Read]:
     """Yield what is read; reads that differ by constants alone are one."""
-    alike: dict[tuple[Tensor, tuple[tuple[int, ...], ...]], list[ex.Load]] = {}
+    alike: dict[tuple[Tensor, tuple[tuple[float, ...], ...]], list[ex.Load]] = {}
     for load in loads:
         source = load.source
         assert isinstance(source, Tensor)
@@ -177,16 +184,30 @@ def _reads(loads: Sequence[ex.Load], schedule: Schedule, axes: Sequence[Expr]) -
         yield Read(schedule[source].number, shape, steps, itemsize, spread, len(own))
 
 
-def _steps(index: Expr, axes: Sequence[Expr]) -> tuple[int, ...]:
+def _steps(index: Expr, axes: Sequence[Expr]) -> tuple[float, ...]:
     """Return by how much an index grows with each axis."""
-    terms = decompose(index).terms
-    row = []
-    for axis in axes:
-        step = terms.get(axis, 0)
-        if not step and any(t is not axis and uses(t, axis) for t in terms):
-            step = 1
-        row.append(step)
-    return tuple(row)
+    leaves_of = leaves(index)
+    return tuple(_slope(index, axis) if axis in leaves_of else 0 for axis in axes)
+
+
+def _slope(index: Expr, axis: Expr) -> float:
+    """Return by how much an expression grows with an axis, on average; 1 where it is not known."""
+    found: float = 0
+    for term, factor in decompose(index).terms.items():
+        if term is axis:
+            found += factor
+        elif uses(term, axis):
+            found += factor * _slope_of_term(term, axis)
+    return found or 1
+
+
+def _slope_of_term(term: Expr, axis: Expr) -> float:
+    step = int_value(simplify(term.b)) if isinstance(term, ex.Binary) else None
+    if not isinstance(term, ex.Binary) or not step or uses(term.b, axis):
+        return 1
+    if term.op == "floordiv":
+        return _slope(term.a, axis) / step
+    return _slope(term.a, axis) if term.op == "floormod" else 1
 
 
 def offsets_of(load: ex.Load, axes: tuple[IterVar, ...]) -> list[tuple[IterVar | None, int]] | None:
