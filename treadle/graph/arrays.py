@@ -96,10 +96,14 @@ def _for_each(move: Callable[[tuple[int, ...]], None], parts: Parts, elements: i
             move(part)
         return
     share = -(-len(parts) // threads)
+    shares = [parts[k : k + share] for k in range(0, len(parts), share)]
+
+    def work(some: Parts) -> None:
+        for part in some:
+            move(part)
+
     with ThreadPoolExecutor(threads) as pool:
-        shares = [parts[k : k + share] for k in range(0, len(parts), share)]
-        for _ in pool.map(lambda some: [move(part) for part in some], shares):
-            pass
+        list(pool.map(work, shares))
 
 
 def _cores() -> int:

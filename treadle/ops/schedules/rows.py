@@ -109,7 +109,7 @@ def _in_lanes(s: Schedule, stage: Stage, lanes: int) -> list[Stage]:
     before: y = sum over k of x[k]
     after:  v[l] = sum over k of x[k * 16 + l];  w[l] = v[l] + v[l + 8];  ...;  y = z[0] + z[1]
     """
-    parts = []
+    parts: list[Stage] = []
     while lanes > 1:
         op = stage.op
         assert isinstance(op, ComputeOp)
