@@ -20,8 +20,10 @@ X = te.placeholder((6, 40, 32), "float32", "X")
 
 def found(shape: tuple[int, ...], element: Callable[..., Expr]) -> Digits | None:
     y = te.compute(shape, element, name="Y")
+    assert isinstance(y, te.Tensor)
     s = te.create_schedule([y.op])
-    return digits_of(s[y], compute_of(s[y]), inline_bodies(s)[id(s[y])], 16)
+    stage = s.stages[-1]
+    return digits_of(stage, compute_of(stage), inline_bodies(s)[id(stage)], 16)
 
 
 def roles(digits: Digits | None) -> list[tuple[int, int, int, str]]:
