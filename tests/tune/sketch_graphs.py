@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle import te
+from treadle.expr.nodes import select
 from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
 
@@ -187,11 +188,67 @@ def transposed(m: int = 45, n: int = 50) -> Graph:
     return Graph([x], result, lambda data: data.T + 1)
 
 
+def interleaved(m: int = 8, n: int = 64, k: int = 12) -> Graph:
+    """Four products, and a result that takes each of its blocks from two of them."""
+    a, b = _input("A", 4, m, k), _input("B", 4, k, n)
+    r = te.reduce_axis((0, k), "k")
+    parts = te.compute((4, m, n), lambda p, i, j: te.sum(a[p, i, r] * b[p, r, j], r), name="parts")
+
+    def element(i: te.Expr, j: te.Expr) -> te.Expr:
+        row, column, block = i % m, j // 32 * 16 + j % 16, i // m * 2 + j % 32 // 16
+        both = [parts[p, row, column] for p in range(4)]
+        two = select(block == 2, both[2] - both[3], both[1] + both[3])
+        return select(block == 0, both[0] + both[1], select(block == 1, both[2], two))
+
+    result = te.compute((2 * m, 2 * n), element, name="R")
+
+    def meaning(x: Array, y: Array) -> Array:
+        p = (x @ y).reshape(4, m, n // 16, 16)
+        left = np.stack([p[0] + p[1], p[2] - p[3]])
+        right = np.stack([p[2], p[1] + p[3]])
+        return np.stack([left, right], axis=3).reshape(2 * m, 2 * n)
+
+    return Graph([a, b], result, meaning)
+
+
+def winograd(channels: int = 16, filters: int = 32, tiles: int = 9, cut: int = 1) -> Graph:
+    """Convolutions of rows by three weights, F(2, 3); the last `cut` of the sums are not wanted."""
+    length = 2 * tiles - cut
+    x, w = _input("X", 2 * tiles + 2, channels), _input("W", 4, channels, filters)
+
+    def points(i: te.Expr, t: te.Expr, c: te.Expr) -> te.Expr:
+        d = [x[t * 2 + k, c] for k in range(4)]
+        last = select(i == 2, d[2] - d[1], d[1] - d[3])
+        return select(i == 0, d[0] - d[2], select(i == 1, d[1] + d[2], last))
+
+    v = te.compute((4, tiles, channels), points, name="V")
+    r = te.reduce_axis((0, channels), "r")
+    m = te.compute(
+        (4, tiles, filters), lambda i, t, o: te.sum(v[i, t, r] * w[i, r, o], r), name="M"
+    )
+
+    def element(p: te.Expr, o: te.Expr) -> te.Expr:
+        d = [m[k, p // 2, o] for k in range(4)]
+        return te.max(select(p % 2 == 0, d[0] + d[1] + d[2], d[1] - d[2] - d[3]), 0.0)
+
+    result = te.compute((length, filters), element, name="Y")
+
+    def meaning(data: Array, weights: Array) -> Array:
+        d = [data[k::2][:tiles] for k in range(4)]
+        transformed = np.stack([d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]])
+        p = transformed @ weights
+        both = np.stack([p[0] + p[1] + p[2], p[1] - p[2] - p[3]], axis=1)
+        return np.maximum(both.reshape(2 * tiles, filters)[:length], 0)
+
+    return Graph([x, w], result, meaning)
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     f.__name__: f
     for f in (
         matmul, matmul_bias_relu, matmul_of_rows, batched_matmul, conv2d, depthwise, softmax,
         layer_norm, total, column_sums, chain, transposed,
+        interleaved, winograd,
     )
 }  # fmt: skip
 GRAPHS["conv2d_strided"] = lambda: conv2d(2)

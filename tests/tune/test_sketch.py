@@ -11,8 +11,13 @@ import pytest
 
 from tests.targets import AVX2, AVX512
 from tests.tune import sketch_graphs as graphs
+from treadle.tune import sketch
 from treadle.tune.sketch import SketchPoint, SketchSpace
+from treadle.tune.sketch_cost import costs_of
 from treadle.tune.sketch_features import NAMES
+from treadle.tune.sketch_limits import within_limits
+from treadle.tune.sketch_plans import MOST_STATEMENTS
+from treadle.tune.sketch_slots import drawn_rows
 from treadle.tune.space import SearchSpace
 
 
@@ -97,15 +102,14 @@ def test_a_mutation_changes_few_choices() -> None:
     space, random = space_of("matmul"), np.random.default_rng(3)
     parents = space.sample(50, random)
     for parent, child in zip(parents, space.mutate(parents, random), strict=True):
-        one, other = (*parent.tiles, *parent.choices), (*child.tiles, *child.choices)
-        assert sum(a != b for a, b in zip(one, other, strict=True)) <= 2
+        assert sum(a != b for a, b in zip(parent.places, child.places, strict=True)) <= 2
 
 
 def test_a_cross_has_choices_of_both() -> None:
     space, random = space_of("matmul"), np.random.default_rng(4)
     first, second = space.sample(40, random), space.sample(40, random)
     for a, b, child in zip(first, second, space.cross(first, second, random), strict=True):
-        assert all(c in pair for c, *pair in zip(child.tiles, a.tiles, b.tiles, strict=True))
+        assert all(c in pair for c, *pair in zip(child.places, a.places, b.places, strict=True))
 
 
 @pytest.mark.parametrize("name", graphs.GRAPHS)
@@ -164,3 +168,39 @@ def test_the_model_prefers_vectors_and_registers() -> None:
     assert cycles(unroll=1) < cycles(unroll=0)
     assert cycles(vectorize=1, unroll=0) < cycles(vectorize=0, unroll=0) / 4
     assert cycles(parallel=2) < cycles(parallel=0)
+
+
+def test_the_numbers_of_a_candidate_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    space, random = space_of("winograd"), np.random.default_rng(8)
+    points = space.mutate(space.sample(40, random), random)
+    estimates = space.estimate(points)
+
+    def again(*_: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(sketch, "costs_of", again)
+    assert len(space.features(points)) == len(points)
+    np.testing.assert_array_equal(space.estimate(points), estimates)
+
+
+def test_too_much_code_is_refused_before_it_is_built() -> None:
+    space = space_of("interleaved")
+    for point in space.sample(30, np.random.default_rng(9)):
+        made = space.choice(point)
+        assert made is not None
+    sketched = space.sketches[0]
+    rows = drawn_rows(sketched.slots, 400, np.random.default_rng(10))
+    valid = within_limits(sketched, rows, AVX512)
+    assert 0 < valid.sum() < len(valid)
+    written = costs_of(sketched, rows, AVX512).plans[-1].tiled
+    assert written is not None
+    assert (written.statements[valid] <= MOST_STATEMENTS).all()
+
+
+def test_stages_are_mostly_drawn_in_loops_of_others() -> None:
+    space = space_of("softmax")
+    for sketched in space.sketches:
+        rows = drawn_rows(sketched.slots, 400, np.random.default_rng(11))
+        places = [k for k, s in enumerate(sketched.slots) if s.is_place]
+        assert places
+        assert np.mean((rows[:, places] > 0).all(axis=1)) > 0.6

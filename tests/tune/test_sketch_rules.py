@@ -29,6 +29,7 @@ def test_sketches_by_graph() -> None:
     assert names(graphs.conv2d()) == ["tile conv", "tile conv, inline pad"]
     assert names(graphs.chain()) == ["plain"]
     assert names(graphs.column_sums()) == ["tile sums"]
+    assert names(graphs.winograd()) == ["tile M"]  # the transform has formulas: it is kept
     assert names(graphs.matmul_of_rows()) == ["16 lanes of C"]
     assert names(graphs.matmul_of_rows(k=128)) == ["16 lanes of C", "64 lanes of C"]
     large = graphs.total(4096, 128)
@@ -153,3 +154,16 @@ def test_a_transposition_is_not_only_done_at_each_read() -> None:
     y = te.compute((16, 64), lambda i, j: te.sum(x[i, r] * turned[r, j], r), name="Y")
     found = sketches_of(te.create_schedule([y.op]), AVX512)
     assert [s.name for s in found] == ["tile Y", "tile Y, inline T"]
+
+
+def test_packed_weights_lie_along_the_results() -> None:
+    x, w = te.placeholder((12, 32), "float32", "X"), te.placeholder((3, 32, 16), "float32", "W")
+    r = te.reduce_axis((0, 32), "r")
+    y = te.compute((12, 48), lambda i, j: te.sum(x[i, r] * w[j // 16, r, j % 16], r), name="Y")
+    (sketch,) = sketches_of(te.create_schedule([y.op]), AVX512)
+    assert sketch.name == "tile Y"  # no partial sums in lanes: vectors of W are results
+    (plan,) = [p for p in sketch.plans if isinstance(p, Tiled)]
+    (weights,) = [read for read in plan.nest.reads if len(read.shape) == 3]
+    assert weights.step_in_memory(1) == 1
+    one_vector = np.array([[1.0], [16.0], [32.0]])
+    assert weights.elements(one_vector)[0] == 32 * 16

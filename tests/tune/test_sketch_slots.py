@@ -11,8 +11,9 @@ import pytest
 from treadle.tune.sketch_slots import (
     Slot,
     divisors,
+    even_tiles,
+    moved_rows,
     options,
-    reduction_tiles,
     register_sizes,
     size_of,
     spatial_tiles,
@@ -42,16 +43,17 @@ def test_the_last_tile_is_not_almost_empty(extent: int) -> None:
 
 
 def test_reductions_are_cut_evenly() -> None:
-    assert reduction_tiles(12, 1) == ((1,), (2,), (3,), (4,), (6,), (12,))
-    assert reduction_tiles(12, 0) == ((),)
-    assert all(12 % prod(f) == 0 for f in reduction_tiles(12, 2))
+    assert even_tiles(12, 1) == ((1,), (2,), (3,), (4,), (6,), (12,))
+    assert even_tiles(12, 0) == ((),)
+    assert all(12 % prod(f) == 0 for f in even_tiles(12, 2))
 
 
 def test_a_factor_moves_to_another_level() -> None:
     slot = Slot("tile", spatial_tiles(64, 3, 32), is_tile=True)
     random = np.random.default_rng(0)
     place = slot.places[(2, 2, 4)]
-    near = {slot.values[slot.moved(place, random)] for _ in range(200)}
+    moved = moved_rows([slot], np.full((200, 1), place), random)
+    near = {slot.values[k] for k in moved[:, 0].tolist()}
     assert {(1, 2, 8), (1, 4, 4), (2, 2, 8), (2, 1, 4)} & near
     assert (2, 2, 4) not in near
 

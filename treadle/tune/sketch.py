@@ -8,12 +8,12 @@ from in `sketch_features`, and how long the analytic model thinks it takes in `s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product, zip_longest
+from functools import cached_property
+from itertools import islice, product, zip_longest
 
 import numpy as np
-from numpy.typing import NDArray
 
 from treadle.build.group import build_group
 from treadle.errors import TreadleError
@@ -21,17 +21,24 @@ from treadle.graph.nodes import Function
 from treadle.target.base import Target
 from treadle.te.choice import Script
 from treadle.te.schedule import Schedule
-from treadle.tune.sketch_cost import Costs, costs_of
-from treadle.tune.sketch_features import features_of
-from treadle.tune.sketch_plans import Sketch
+from treadle.tune.sketch_cost import costs_of
+from treadle.tune.sketch_features import NAMES, features_of
+from treadle.tune.sketch_limits import within_limits
 from treadle.tune.sketch_rules import SketchRule, sketches_of
-from treadle.tune.sketch_slots import Ints, Slot, Values, size_of
+from treadle.tune.sketch_slots import Ints, Slot, Values, drawn_rows, moved_rows, size_of
 from treadle.tune.sketch_steps import steps_of
 from treadle.tune.space import Floats
 
-_Vary = Callable[[int, Sketch, Ints], Ints]
-_Numbers = Callable[[Costs], NDArray[np.generic]]
-
+_CHUNK = 64
+"""Candidates that are looked at together where all are iterated."""
+_TRIES = 2
+"""Children that are made of each parent at once, of which some break a limit."""
+_PILOT = 64
+"""Candidates of each sketch that tell how many keep all limits."""
+_MOST_TRIED = 4096
+"""Candidates that are drawn at once."""
+_MOST_KNOWN = 20_000
+"""Candidates whose numbers are remembered."""
 _ROUNDS = 20
 """How often candidates are drawn again in place of those that break a limit."""
 _START_SAMPLES = 512
@@ -41,15 +48,13 @@ _START_ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class SketchPoint:
-    """A candidate: the number of a sketch, and a value for each of its open choices, in order.
+    """A candidate: the number of a sketch, and for each of its slots the place of the value.
 
-    `tiles` are the factors of every tiled axis from the outer level to the inner, without the
-    outermost, which follows; `choices` are all else: what is unrolled, computed where, and so on.
+    Places are those of one space; outside of it a candidate is what `to_json` says.
     """
 
     sketch: int
-    tiles: tuple[Values, ...] = ()
-    choices: Values = ()
+    places: Values = ()
 
 
 class SketchSpace:
@@ -69,6 +74,7 @@ class SketchSpace:
         self.schedule = schedule.fresh()
         self.target = target
         self.sketches = sketches_of(self.schedule, target, rules)
+        self._known: dict[SketchPoint, tuple[float, Floats]] = {}
 
     @staticmethod
     def of_function(
@@ -97,8 +103,13 @@ class SketchSpace:
         in_turn = [p for pair in zip_longest(better, drawn[: 2 * _STARTS]) for p in pair if p]
         by_tiles: dict[object, SketchPoint] = {}
         for point in in_turn:
-            by_tiles.setdefault((point.sketch, point.tiles or point.choices), point)
+            by_tiles.setdefault((point.sketch, self._tiles(point)), point)
         return list(by_tiles.values())[: 2 * _STARTS]
+
+    def _tiles(self, point: SketchPoint) -> Values:
+        """Return the places of the tile factors of a point; of all choices where it has none."""
+        slots = self.sketches[point.sketch].slots
+        return point.places[: sum(s.is_tile for s in slots)] or point.places
 
     def _ranked(self, points: Sequence[SketchPoint]) -> list[SketchPoint]:
         """Return different points, the one the model prefers first."""
@@ -107,10 +118,9 @@ class SketchSpace:
 
     def __iter__(self) -> Iterator[SketchPoint]:
         for number, sketch in enumerate(self.sketches):
-            for places in product(*(range(len(s.values)) for s in sketch.slots)):
-                row = np.array([places], dtype=np.int64).reshape(1, -1)
-                if costs_of(sketch, row, self.target).is_valid[0]:
-                    yield _point(number, sketch, row[0])
+            every = product(*(range(len(s.values)) for s in sketch.slots))
+            while places := [*islice(every, _CHUNK)]:
+                yield from self._valid(number, np.array(places, dtype=np.int64))
 
     # -- drawing and varying -----------------------------------------------------------------
 
@@ -121,33 +131,42 @@ class SketchSpace:
             missing = count - len(found)
             if missing <= 0:
                 break
-            which = random.integers(len(self.sketches), size=2 * missing)
+            tried = min(_MOST_TRIED, int(1.2 * missing / self._share) + 8)
+            which = random.integers(len(self.sketches), size=tried)
             drawn: list[SketchPoint] = []
-            for number in np.unique(which):
-                sketch = self.sketches[number]
-                rows = _drawn(sketch.slots, int(np.sum(which == number)), random)
-                valid = costs_of(sketch, rows, self.target).is_valid
-                drawn += [_point(int(number), sketch, row) for row in rows[valid]]
+            for number in np.unique(which).tolist():
+                own = int(np.sum(which == number))
+                drawn += self._valid(number, drawn_rows(self.sketches[number].slots, own, random))
             random.shuffle(drawn)
             found += drawn[:missing]
         return found
+
+    @cached_property
+    def _share(self) -> float:
+        """How many of the candidates that are drawn keep all limits, at least about so."""
+        random = np.random.default_rng(0)
+        valid = sum(
+            len(self._valid(number, drawn_rows(sketch.slots, _PILOT, random)))
+            for number, sketch in enumerate(self.sketches)
+        )
+        return max(0.05, valid / (_PILOT * len(self.sketches)))
 
     def mutate(
         self, parents: Sequence[SketchPoint], random: np.random.Generator
     ) -> list[SketchPoint]:
         """Return a child of every parent: a factor moved between levels, or another choice changed.
 
-        A child that breaks a limit is drawn again; after some rounds it is the parent itself.
+        Of several that are made at once the first that keeps all limits; if none does, the parent
+        itself.
         """
-
-        def vary(_: int, sketch: Sketch, row: Ints) -> Ints:
-            child = row.copy()
-            for _ in range(1 + int(random.random() < 0.3)):
-                k = int(random.integers(len(sketch.slots)))
-                child[k] = sketch.slots[k].moved(int(row[k]), random)
-            return child
-
-        return self._children(parents, vary)
+        children = list(parents)
+        for number, own in self._by_sketch(parents):
+            slots = self.sketches[number].slots
+            if slots:
+                at = [k for k in own for _ in range(_TRIES)]
+                rows = np.array([parents[k].places for k in at], dtype=np.int64)
+                self._take(number, at, moved_rows(slots, rows, random), children, parents)
+        return children
 
     def cross(
         self,
@@ -159,87 +178,84 @@ class SketchSpace:
 
         What both sketches choose is told by the name of the choice, so parents may differ in that.
         """
-
-        def mix(number: int, sketch: Sketch, row: Ints) -> Ints:
-            other = self._values(second[number])
-            child = row.copy()
-            take = random.random(len(row)) < 0.5
-            for k, slot in enumerate(sketch.slots):
-                place = slot.places.get(other.get(slot.key, ()))
-                if take[k] and place is not None:
-                    child[k] = place
-            return child
-
-        return self._children(first, mix, rounds=1)
-
-    def _children(
-        self,
-        parents: Sequence[SketchPoint],
-        vary: _Vary,
-        rounds: int = _ROUNDS,
-    ) -> list[SketchPoint]:
-        """Return what `vary` makes of parents, tried again where that breaks a limit."""
-        children = list(parents)
-        waiting = [k for k, p in enumerate(parents) if self.sketches[p.sketch].slots]
-        for _ in range(rounds):
-            made = [
-                (k, vary(k, self.sketches[parents[k].sketch], self._row(parents[k])))
-                for k in waiting
-            ]
-            waiting = []
-            for number, sketch in enumerate(self.sketches):
-                own = [(k, row) for k, row in made if parents[k].sketch == number]
-                if not own:
-                    continue
-                rows = np.stack([row for _, row in own])
-                valid = costs_of(sketch, rows, self.target).is_valid
-                for (k, row), good in zip(own, valid, strict=True):
-                    child = _point(number, sketch, row) if good else parents[k]
-                    children[k] = child
-                    if child == parents[k]:
-                        waiting.append(k)
-            if not waiting:
-                break
+        children = list(first)
+        for number, own in self._by_sketch(first):
+            rows = np.array([first[k].places for k in own], dtype=np.int64)
+            others = np.stack([self._places_in(number, second[k]) for k in own])
+            take = (random.random(rows.shape) < 0.5) & (others >= 0)
+            self._take(number, own, np.where(take, others, rows), children, first)
         return children
+
+    def _take(
+        self,
+        number: int,
+        at: Sequence[int],
+        rows: Ints,
+        children: list[SketchPoint],
+        parents: Sequence[SketchPoint],
+    ) -> None:
+        """Put rows that keep all limits in the places of the children, the first of each."""
+        valid = within_limits(self.sketches[number], rows, self.target)
+        is_other = (rows != np.array([parents[k].places for k in at], dtype=np.int64)).any(axis=1)
+        found = np.flatnonzero(valid & is_other)
+        which, first = np.unique(np.array(at)[found], return_index=True)
+        points = self._evaluated(number, rows[found[first]])
+        for k, child in zip(which.tolist(), points, strict=True):
+            children[k] = child
+
+    def _places_in(self, number: int, point: SketchPoint) -> Ints:
+        """Return the values of a point as places in the slots of a sketch, -1 where it has none."""
+        if point.sketch == number:
+            return np.array(point.places, dtype=np.int64)
+        values = self._values(point)
+        slots = self.sketches[number].slots
+        return np.array([s.places.get(values.get(s.key, ()), -1) for s in slots], dtype=np.int64)
+
+    def _by_sketch(self, points: Sequence[SketchPoint]) -> Iterator[tuple[int, list[int]]]:
+        """Yield the number of every sketch that has points, and which those are."""
+        groups: dict[int, list[int]] = {}
+        for k, point in enumerate(points):
+            groups.setdefault(point.sketch, []).append(k)
+        yield from sorted(groups.items())
 
     # -- numbers -----------------------------------------------------------------------------
 
     def features(self, candidates: Sequence[SketchPoint]) -> Floats:
         """Return float32[candidates, columns]: see `sketch_features.NAMES`."""
-        return self._gathered(candidates, features_of)
+        if not candidates:
+            return np.zeros((0, len(NAMES)), np.float32)
+        return np.stack([row for _, row in self._known_of(candidates)])
 
     def estimate(self, candidates: Sequence[SketchPoint]) -> Floats:
         """Return the cycles each takes by the analytic model: float32[candidates]."""
+        return np.array([cycles for cycles, _ in self._known_of(candidates)], dtype=np.float32)
 
-        def cycles(costs: Costs) -> NDArray[np.float64]:
-            return costs.cycles[:, None]
+    def _known_of(self, candidates: Sequence[SketchPoint]) -> list[tuple[float, Floats]]:
+        """Return the cycles and the features of candidates, computed once."""
+        unknown = [c for c in dict.fromkeys(candidates) if c not in self._known]
+        for number, own in self._by_sketch(unknown):
+            rows = np.array([unknown[k].places for k in own], dtype=np.int64)
+            self._evaluated(number, rows.reshape(len(own), -1))
+        return [self._known[c] for c in candidates]
 
-        return self._gathered(candidates, cycles)[:, 0]
+    def _evaluated(self, number: int, rows: Ints) -> list[SketchPoint]:
+        """Return the points of rows; their numbers are computed and remembered."""
+        points = [SketchPoint(number, tuple(row)) for row in rows.tolist()]
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        costs = costs_of(self.sketches[number], rows, self.target)
+        known = zip(costs.cycles.tolist(), features_of(costs), strict=True)
+        self._known.update(zip(points, known, strict=True))
+        return points
 
-    def _gathered(self, candidates: Sequence[SketchPoint], numbers: _Numbers) -> Floats:
-        """Return a row of numbers for each candidate, computed by sketch."""
-        found: Floats | None = None
-        which = np.array([c.sketch for c in candidates], dtype=np.int64)
-        for number in np.unique(which):
-            own = np.flatnonzero(which == number)
-            rows = np.stack([self._row(candidates[int(k)]) for k in own])
-            made = numbers(costs_of(self.sketches[number], rows, self.target))
-            if found is None:
-                found = np.zeros((len(candidates), made.shape[1]), np.float32)
-            found[own] = made
-        return np.zeros((0, 1), np.float32) if found is None else found
-
-    def _row(self, point: SketchPoint) -> Ints:
-        """Return the places of the values of a point among those of its slots."""
-        slots = self.sketches[point.sketch].slots
-        values = (*point.tiles, *((v,) for v in point.choices))
-        places = [slot.places[value] for slot, value in zip(slots, values, strict=True)]
-        return np.array(places, dtype=np.int64)
+    def _valid(self, number: int, rows: Ints) -> list[SketchPoint]:
+        """Return the points of rows that keep all limits."""
+        valid = within_limits(self.sketches[number], rows, self.target)
+        return self._evaluated(number, rows[valid])
 
     def _values(self, point: SketchPoint) -> dict[str, Values]:
         slots = self.sketches[point.sketch].slots
-        values = (*point.tiles, *((v,) for v in point.choices))
-        return {slot.key: value for slot, value in zip(slots, values, strict=True)}
+        return {s.key: s.values[k] for s, k in zip(slots, point.places, strict=True)}
 
     # -- steps and records -------------------------------------------------------------------
 
@@ -254,9 +270,9 @@ class SketchSpace:
     def to_json(self, candidate: SketchPoint) -> object:
         """Return {"sketch": number, "tiles": {key: factors}, "choices": {key: value}}."""
         slots = self.sketches[candidate.sketch].slots
-        count = len(candidate.tiles)
-        tiles = {s.key: list(v) for s, v in zip(slots[:count], candidate.tiles, strict=True)}
-        choices = {s.key: v for s, v in zip(slots[count:], candidate.choices, strict=True)}
+        values = self._values(candidate)
+        tiles = {s.key: list(values[s.key]) for s in slots if s.is_tile}
+        choices = {s.key: values[s.key][0] for s in slots if not s.is_tile}
         return {"sketch": candidate.sketch, "tiles": tiles, "choices": choices}
 
     def from_json(self, data: object) -> SketchPoint | None:
@@ -275,9 +291,8 @@ class SketchSpace:
             places += [_place(slot, given[slot.key]) for slot in own]
         if None in places:
             return None
-        row = np.array(places, dtype=np.int64)
-        is_valid = costs_of(self.sketches[number], row[None], self.target).is_valid[0]
-        return _point(number, self.sketches[number], row) if is_valid else None
+        found = self._valid(number, np.array([places], dtype=np.int64))
+        return found[0] if found else None
 
 
 def _place(slot: Slot, value: object) -> int | None:
@@ -286,16 +301,3 @@ def _place(slot: Slot, value: object) -> int | None:
     if not isinstance(numbers, list) or any(type(v) is not int for v in numbers):
         return None
     return slot.places.get(tuple(numbers))
-
-
-def _drawn(slots: Sequence[Slot], count: int, random: np.random.Generator) -> Ints:
-    """Return places of values for `count` candidates: int64[count, slots]."""
-    if not slots:
-        return np.zeros((count, 0), np.int64)
-    return np.stack([s.draw(count, random) for s in slots], axis=1)
-
-
-def _point(number: int, sketch: Sketch, row: Ints) -> SketchPoint:
-    values = [s.values[k] for s, k in zip(sketch.slots, row, strict=True)]
-    count = sum(s.is_tile for s in sketch.slots)
-    return SketchPoint(number, tuple(values[:count]), tuple(v for (v,) in values[count:]))

@@ -15,8 +15,9 @@ import numpy as np
 from treadle.target.base import Target
 from treadle.tune.sketch_cost import Costs
 from treadle.tune.sketch_nest import Floats64
+from treadle.tune.sketch_places import choice
 from treadle.tune.sketch_plans import Tiled
-from treadle.tune.sketch_tile_cost import PlanCosts, choice
+from treadle.tune.sketch_tile_cost import PlanCosts
 from treadle.tune.space import Floats
 
 _DEPTHS = ("task", "outer", "reduced", "middle", "register")
@@ -106,7 +107,7 @@ def _of_all(costs: Costs) -> Iterator[Floats64]:
     zeros = np.zeros(costs.count)
     yield zeros + len(costs.plans)
     yield sum(costs.inside, zeros)
-    yield _log(sum((p.compute * r for p, r in zip(costs.plans, costs.repeats, strict=True)), zeros))
+    yield _log(sum((p.compute for p in costs.plans), zeros))
     yield sum((p.is_parallel for p in costs.plans), zeros)
     plain = [p for p in costs.plans if not isinstance(p.plan, Tiled)]
     yield _log(sum((p.compute for p in plain), zeros))

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treadle.dtype import bits
+from treadle.dtype import INDEX, bits
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Expr, int_value
-from treadle.expr.traversal import uses, walk
+from treadle.expr.simplify import simplify
+from treadle.expr.traversal import leaves, uses, walk
 from treadle.loop.bodies import inline_bodies
 from treadle.te.operations import ComputeOp, IterVar, Reduce, Tensor
 from treadle.te.schedule import Schedule
@@ -21,28 +24,36 @@ from treadle.te.stage import Stage
 
 Floats64 = NDArray[np.float64]
 
+_ROUNDING = 1e-6
+"""More than what is lost of whole numbers by adding up parts."""
+
 
 @dataclass(frozen=True, eq=False)
 class Read:
     """A tensor that a stage reads at one place.
 
-    `steps[d][a]` is by how much the index along dimension d grows with axis a, at least about so:
-    an axis in a quotient or a remainder counts as one place.
+    `steps[d][a]` is by how much the index along dimension d grows with axis a: of a quotient the
+    part that it grows by on average, of a remainder as if it did not begin anew.
     """
 
     source: int
     """The number of the stage that makes it."""
     shape: tuple[int, ...]
-    steps: tuple[tuple[int, ...], ...]
+    steps: tuple[tuple[float, ...], ...]
     itemsize: float
-    is_copy: bool
-    """True for the very element at the place that is computed: the axes are the indices."""
+    spread: tuple[int, ...]
+    """How far apart along each dimension the reads are that differ by constants alone."""
+    count: int
+    """How many reads of an element these are."""
 
     def step_in_memory(self, axis: int) -> int:
-        """Return by how many elements the read moves when an axis grows by one."""
+        """Return by how many elements the read moves when an axis grows by one.
+
+        Within a block: quotients stay, remainders do not begin anew.
+        """
         total, stride = 0, 1
         for d in reversed(range(len(self.shape))):
-            total += self.steps[d][axis] * stride
+            total += int(self.steps[d][axis]) * stride
             stride *= self.shape[d]
         return total
 
@@ -52,11 +63,11 @@ class Read:
 
     def elements(self, tiles: Floats64) -> Floats64:
         """Return how many elements tiles read, given their extents as rows [axes, candidates]."""
-        return _product(self._reach(tiles))
+        return _product(self.reach(tiles))
 
     def lines(self, tiles: Floats64, line_bytes: int) -> tuple[Floats64, Floats64]:
         """Return the bytes of all cache lines that tiles touch, and in how many runs they lie."""
-        reach = self._reach(tiles)
+        reach = self.reach(tiles)
         if not len(reach):
             return np.full(tiles.shape[1], float(line_bytes)), np.ones(tiles.shape[1])
         run, rows = reach[-1].copy(), np.ones(tiles.shape[1])
@@ -68,13 +79,20 @@ class Read:
         touched: Floats64 = np.ceil(run * self.itemsize / line_bytes) * line_bytes
         return rows * touched, rows
 
-    def _reach(self, tiles: Floats64) -> Floats64:
+    def reach(self, tiles: Floats64) -> Floats64:
+        """Return how far the reads of tiles extend: [dimensions, candidates]."""
         if not self.shape:
             return np.ones((0, tiles.shape[1]))
-        steps = np.abs(np.array(self.steps, dtype=np.float64))
-        reach = 1 + steps @ (tiles - 1)
-        within: Floats64 = np.minimum(reach, np.array(self.shape, dtype=np.float64)[:, None])
+        steps, first, most = self._arrays
+        within: Floats64 = np.minimum(first + np.floor(steps @ (tiles - 1) + _ROUNDING), most)
         return within
+
+    @cached_property
+    def _arrays(self) -> tuple[Floats64, Floats64, Floats64]:
+        """The steps, the reach of one element and the shape as arrays."""
+        steps = np.abs(np.array(self.steps, dtype=np.float64))
+        first = 1 + np.array(self.spread, dtype=np.float64)[:, None]
+        return steps, first, np.array(self.shape, dtype=np.float64)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +106,7 @@ class Nest:
     reads: tuple[Read, ...]
     itemsize: float
     operations: int
-    """Arithmetic nodes of an element."""
+    """Arithmetic nodes of an element, those of indices left out."""
 
     @property
     def points(self) -> int:
@@ -123,42 +141,73 @@ def nests_of(schedule: Schedule) -> dict[int, Nest]:
     return found
 
 
-def nest_of(stage: Stage, op: ComputeOp, body: tuple[Expr, ...]) -> Nest:
-    """Return a stage as numbers, whose elements are `body`."""
-    axes = (*op.axis, *op.reduce_axis)
+def nest_of(
+    stage: Stage,
+    op: ComputeOp,
+    body: Sequence[Expr],
+    data: Sequence[Expr] | None = None,
+    sizes: tuple[int, ...] = (),
+) -> Nest:
+    """Return a stage as numbers, whose elements are `body`.
+
+    Its data axes are those of the operation, or `data` of extents `sizes`.
+    """
+    axes = (*(op.axis if data is None else data), *op.reduce_axis)
     loads: dict[ex.Load, None] = {}
     operations = 0
     for node in (n for b in body for n in walk(b)):
         if isinstance(node, ex.Load) and isinstance(node.source, Tensor):
             loads[node] = None
-        operations += isinstance(node, (ex.Binary, ex.Call, ex.Select, Reduce))
-    reads = tuple(_read(load, stage.schedule, axes) for load in loads)
-    extents = tuple(int_value(a.extent) or 1 for a in axes)
+        is_index = node.dtype in (INDEX, "bool")
+        operations += isinstance(node, (ex.Binary, ex.Call, ex.Select, Reduce)) and not is_index
+    if data is None:
+        sizes = tuple(int_value(a.extent) or 1 for a in op.axis)
+    extents = (*sizes, *(int_value(a.extent) or 1 for a in op.reduce_axis))
     itemsize = bits(op.outputs[0].dtype) / 8
-    return Nest(stage.number, extents, len(op.axis), reads, itemsize, operations)
+    reads = tuple(_reads([*loads], stage.schedule, axes))
+    return Nest(stage.number, extents, len(sizes), reads, itemsize, operations)
 
 
-def _read(load: ex.Load, schedule: Schedule, axes: tuple[IterVar, ...]) -> Read:
-    source = load.source
-    assert isinstance(source, Tensor)
-    steps = tuple(_steps(index, axes) for index in load.indices)
-    is_copy = len(load.indices) <= len(axes) and all(
-        index is axis for index, axis in zip(load.indices, axes, strict=False)
-    )
-    shape = tuple(int_value(d) or 1 for d in source.shape)
-    return Read(schedule[source].number, shape, steps, bits(source.dtype) / 8, is_copy)
+def _reads(loads: Sequence[ex.Load], schedule: Schedule, axes: Sequence[Expr]) -> Iterator[Read]:
+    """Yield what is read; reads that differ by constants alone are one."""
+    alike: dict[tuple[Tensor, tuple[tuple[float, ...], ...]], list[ex.Load]] = {}
+    for load in loads:
+        source = load.source
+        assert isinstance(source, Tensor)
+        steps = tuple(_steps(index, axes) for index in load.indices)
+        alike.setdefault((source, steps), []).append(load)
+    for (source, steps), own in alike.items():
+        constants = [[decompose(index).const for index in load.indices] for load in own]
+        spread = tuple(max(c) - min(c) for c in zip(*constants, strict=True))
+        shape = tuple(int_value(d) or 1 for d in source.shape)
+        itemsize = bits(source.dtype) / 8
+        yield Read(schedule[source].number, shape, steps, itemsize, spread, len(own))
 
 
-def _steps(index: Expr, axes: tuple[IterVar, ...]) -> tuple[int, ...]:
+def _steps(index: Expr, axes: Sequence[Expr]) -> tuple[float, ...]:
     """Return by how much an index grows with each axis."""
-    terms = decompose(index).terms
-    row = []
-    for axis in axes:
-        step = terms.get(axis, 0)
-        if not step and any(t is not axis and uses(t, axis) for t in terms):
-            step = 1
-        row.append(step)
-    return tuple(row)
+    leaves_of = leaves(index)
+    return tuple(_slope(index, axis) if axis in leaves_of else 0 for axis in axes)
+
+
+def _slope(index: Expr, axis: Expr) -> float:
+    """Return by how much an expression grows with an axis, on average; 1 where it is not known."""
+    found: float = 0
+    for term, factor in decompose(index).terms.items():
+        if term is axis:
+            found += factor
+        elif uses(term, axis):
+            found += factor * _slope_of_term(term, axis)
+    return found or 1
+
+
+def _slope_of_term(term: Expr, axis: Expr) -> float:
+    step = int_value(simplify(term.b)) if isinstance(term, ex.Binary) else None
+    if not isinstance(term, ex.Binary) or not step or uses(term.b, axis):
+        return 1
+    if term.op == "floordiv":
+        return _slope(term.a, axis) / step
+    return _slope(term.a, axis) if term.op == "floormod" else 1
 
 
 def offsets_of(load: ex.Load, axes: tuple[IterVar, ...]) -> list[tuple[IterVar | None, int]] | None:

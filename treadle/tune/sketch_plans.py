@@ -11,11 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from treadle.target.base import Target
+from treadle.te.operations import IterVar
 from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
 from treadle.te.steps import Step
+from treadle.tune.sketch_digits import Digit, Digits
 from treadle.tune.sketch_nest import Nest, Read
-from treadle.tune.sketch_slots import Slot, options, reduction_tiles, spatial_tiles
+from treadle.tune.sketch_slots import Ints, Slot, even_tiles, options, places, spatial_tiles
 
 CPU_REUSE = "SSRSRS"
 """Levels of tiles where operands are read again: two of data loops in the stage that stores, the
@@ -24,6 +29,10 @@ CPU_STREAM = "SRS"
 """Levels of tiles where everything is read once."""
 MOST_STATEMENTS = 1024
 """Vectors of multiply-adds that may stand in the code of one kernel, written out."""
+
+MOST_CODE = 2048
+"""Vectors of arithmetic that may stand in the code of all stages together: about what fits the
+cache of instructions, 8 to 16 bytes each. Beyond, compilers take long, too."""
 
 MOST_UNROLLED = 256
 """Vectors of multiply-adds of a register tile, times the terms that are written out with it: of
@@ -34,8 +43,18 @@ MOST_ROWS = 32
 MOST_VECTORS = 8
 """The longest innermost tile of the vectorised axis, in vectors."""
 
+MOST_WRITTEN = 64
+"""Vectors of a stage without reduction that are written out, beyond those that have to be."""
+
+BELOW = 3
+"""A stage in the loops of what reads it: 1, 2, 3, the outermost to the innermost; and beyond this
+number in those of the stage in which its readers are: 4, 5, 6."""
+
 Choices = Mapping[str, tuple[int, ...]]
 """The values of a candidate by the key of the slot."""
+
+Place = tuple[Stage, IterVar]
+"""A loop in which others are computed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +96,10 @@ class Simple:
     """The axis along which reads are neighbours, if that is not the last; -1: none."""
     square_size: int
     lanes: int
-    is_movable: bool = False
-    """True where it may be computed in the loop over tasks of the stage that all readers are in."""
+    insides: tuple[int, ...] = ()
+    """The loops of others in which it may be computed, see `BELOW`; 0: none."""
+    depth = 1
+    """How many of its loops others may be computed in."""
 
     @property
     def owner(self) -> int:
@@ -101,8 +122,8 @@ class Simple:
         """Its open choices."""
         key, rank = f"{self.stage}", len(self.extents)
         found = [options(f"{key}.parallel", (1, 0), 0)] if rank else []
-        if self.is_movable:
-            found.append(options(f"{key}.inside", (0, 1)))
+        if self.insides:
+            found.append(places(f"{key}.inside", self.insides))
         if self.is_reduction or not rank:
             return tuple(found)
         if len(self.rows) > 1:
@@ -136,7 +157,10 @@ class Tiled:
     """The stages a copy of which may be read, in the order in which it is read."""
     fetchable: tuple[int, ...] = ()
     """The stages that may be fetched ahead of the reduction."""
-    is_movable: bool = False
+    insides: tuple[int, ...] = ()
+    """The loops of others in which it may be computed, see `BELOW`; 0: none."""
+    depth = 1
+    """How many of its loops others may be computed in."""
 
     @property
     def owner(self) -> int:
@@ -185,7 +209,7 @@ class Tiled:
             values = spatial_tiles(extent, inner, most, unit)
             found.append(Slot(self.tile_key(axis), values, is_tile=True))
         for axis in self.reduced_axes:
-            values = reduction_tiles(self.nest.extents[axis], self.levels.reduction - 1)
+            values = even_tiles(self.nest.extents[axis], self.levels.reduction - 1)
             found.append(Slot(self.tile_key(axis), values, is_tile=True))
         return found
 
@@ -200,13 +224,69 @@ class Tiled:
         if self.vector >= 0:
             found.append(options(f"{key}.vectorize", (1, 0), 0))
         found += [options(f"{key}.pack{n}", (0, 1), 0) for n in self.packable]
-        found += [options(f"{key}.fetch{n}", (0, 2, 4, 8, 16), 0) for n in self.fetchable]
-        if self.is_movable:
-            found.append(options(f"{key}.inside", (0, 1)))
+        found += [options(f"{key}.fetch{n}", (0, 2, 4, 8, 16, 64), 0) for n in self.fetchable]
+        found += [options(f"{key}.panel{n}", (0, 1), 0) for n in self.fetchable]
+        if self.insides:
+            found.append(places(f"{key}.inside", self.insides))
         return found
 
 
-Plan = Simple | Tiled
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A stage without reduction whose axes have digits: two levels of tiles, then single places.
+
+    Inside of all those are the digits that are short, those that are written out because formulas
+    depend on them, and lanes.
+    """
+
+    stage: int
+    parts: Digits
+    lanes: int
+    insides: tuple[int, ...] = ()
+    """The loops of others in which it may be computed, see `BELOW`; 0: none."""
+    depth = 3
+    """How many of its loops others may be computed in."""
+
+    @property
+    def owner(self) -> int:
+        """The stage that has the outermost loops."""
+        return self.stage
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The stages it schedules."""
+        return (self.stage,)
+
+    @property
+    def digits(self) -> tuple[Digit, ...]:
+        """All digits, those of an axis side by side, the outermost first."""
+        return self.parts.digits
+
+    @property
+    def tiled(self) -> tuple[int, ...]:
+        """The digits that have tiles."""
+        return tuple(k for k, d in enumerate(self.digits) if d.role == "tile" and d.extent > 1)
+
+    def tile_key(self, digit: int) -> str:
+        """Return the key of the tile factors of a digit."""
+        return f"{self.stage}.tile{digit}"
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Its open choices."""
+        key = f"{self.stage}"
+        found: list[Slot] = []
+        for k in self.tiled:
+            extent = self.digits[k].extent
+            found.append(Slot(self.tile_key(k), even_tiles(extent, 2), is_tile=True))
+        found.append(options(f"{key}.parallel", (1, 0), 0))
+        found.append(options(f"{key}.out", (2, 1, 0), 0))
+        if self.insides:
+            found.append(places(f"{key}.inside", self.insides))
+        return tuple(found)
+
+
+Plan = Simple | Tiled | Blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,13 +301,28 @@ class Sketch:
     plans: tuple[Plan, ...]
     nests: Mapping[int, Nest]
     readers: Mapping[int, tuple[int, ...]]
-    """By the stage of a plan's results: the stages of the plans that read it."""
+    """By the stage of a plan's results: the stages of the plans that read it; -1 for others."""
+
+    @cached_property
+    def users(self) -> tuple[tuple[int, ...], ...]:
+        """By plan: the places of the plans that read it, -1 for a stage without a plan."""
+        place = {p.owner: k for k, p in enumerate(self.plans)}
+        return tuple(
+            tuple(place.get(r, -1) for r in self.readers.get(p.owner, ())) for p in self.plans
+        )
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """All open choices: tile factors first."""
         slots = [s for plan in self.plans for s in plan.slots]
         return (*(s for s in slots if s.is_tile), *(s for s in slots if not s.is_tile))
+
+    def values(self, rows: Ints) -> dict[str, Ints]:
+        """Return the values of candidates by key, given as places in the tables of the slots."""
+        found = {slot.key: slot.table[rows[:, k]] for k, slot in enumerate(self.slots)}
+        for key, fixed in self.fixed.items():
+            found[key] = np.tile(np.array(fixed, dtype=np.int64), (len(rows), 1))
+        return found
 
     @cached_property
     def fixed(self) -> dict[str, tuple[int, ...]]:
@@ -242,25 +337,18 @@ class Sketch:
         return found
 
 
-def hosts_of(sketch: Sketch, values: Choices) -> dict[int, int]:
-    """Return by owner the owner in whose loop over tasks it is computed: itself, if at root.
-
-    That can be where all readers are in one loop; elsewhere the choice changes nothing.
-    """
-    hosts: dict[int, int] = {}
-    for plan in sketch.plans:
-        owner = plan.owner
-        around = {hosts.get(r, r) for r in sketch.readers.get(owner, ())}
-        is_inside = values.get(f"{plan.stages[0]}.inside", (0,))[0] == 1 and len(around) == 1
-        hosts[owner] = around.pop() if is_inside else owner
-    return hosts
-
-
 def vector_read(read: Read, axis: int) -> int:
     """Return 1 for whole vectors along an axis, 0 for one value, -1 for values apart."""
     if not read.uses(axis):
         return 0
     return 1 if read.step_in_memory(axis) == 1 else -1
+
+
+def numbered(schedule: Schedule, number: int) -> Stage:
+    """Return the stage of a number, which the schedule has."""
+    stage = schedule.numbered(number)
+    assert stage is not None
+    return stage
 
 
 def structured(schedule: Schedule, sketch: Sketch) -> Schedule:

@@ -9,13 +9,13 @@ from math import prod
 from treadle.dtype import is_float
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
-from treadle.expr.traversal import walk
+from treadle.expr.traversal import reads_memory, walk
 from treadle.loop.bodies import inline_bodies, read_by
-from treadle.ops.schedules.stages import border_box, compute_of, is_reduction, steps_in_memory
+from treadle.ops.schedules.stages import border_box, compute_of, is_reduction
 from treadle.te.operations import ComputeOp, IterVar, Tensor
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
-from treadle.tune.sketch_nest import Nest, Read, offsets_of
+from treadle.tune.sketch_nest import Nest, Read, nest_of, offsets_of
 
 MUCH_WORK = 8
 """Operations on an element: what is as much is not done again by stages that read it more often."""
@@ -49,12 +49,13 @@ def repeated_work(s: Schedule, stage: Stage) -> int:
     """Return the operations on an element of a stage that would be done again if it is inlined.
 
     0 where each is read once, and where readers that are no reductions do little more. A move to
-    another order counts as one: terms would no longer be neighbours in memory.
+    another order counts as one: terms would no longer be neighbours in memory. A choice among
+    formulas counts as much: a loop of its own writes them out.
     """
     op = compute_of(stage)
     work = sum(isinstance(n, (ex.Binary, ex.Call, ex.Select)) and is_float(n.dtype)
                for b in op.body for n in walk(b))  # fmt: skip
-    work = max(work, int(_changes_order(op)))
+    work = max(work, int(_changes_order(stage)), MUCH_WORK * int(_chooses(op)))
     size = prod(int_value(d) or 1 for d in op.shape)
     for reader in s.readers(stage):
         body = reader.op.body if isinstance(reader.op, ComputeOp) else ()
@@ -67,12 +68,19 @@ def repeated_work(s: Schedule, stage: Stage) -> int:
     return 0
 
 
-def _changes_order(op: ComputeOp) -> bool:
+def _chooses(op: ComputeOp) -> bool:
+    """True when the place of an element says by which of several formulas it is computed."""
+    return any(isinstance(n, ex.Select) and not n.lazy and isinstance(n.cond, ex.Binary)
+               and n.cond.op == "eq" and not reads_memory(n.cond)
+               for b in op.body for n in walk(b))  # fmt: skip
+
+
+def _changes_order(stage: Stage) -> bool:
     """True when neighbours along the last axis are read from places apart."""
-    loads = [n for b in op.body for n in walk(b)
-             if isinstance(n, ex.Load) and n.indices]  # fmt: skip
-    long = [a for a in op.axis if int_value(a.extent) != 1]
-    steps = [abs(steps_in_memory(n).get(long[-1], 0)) for n in loads] if long else []
+    op = compute_of(stage)
+    nest = nest_of(stage, op, op.body)
+    last = max((a for a in range(nest.data) if nest.extents[a] > 1), default=None)
+    steps = [] if last is None else [abs(r.step_in_memory(last)) for r in nest.reads]
     return any(steps) and 1 not in steps
 
 

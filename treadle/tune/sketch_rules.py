@@ -7,11 +7,12 @@ it may have; what all rules say together is the list of sketches, whose open cho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from treadle.errors import ScheduleError
 from treadle.expr.nodes import int_value
+from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.stages import (
     border_box,
     compute_of,
@@ -28,10 +29,13 @@ from treadle.target.base import Target
 from treadle.te.operations import ComputeOp
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
+from treadle.tune.sketch_digits import digits_of
 from treadle.tune.sketch_nest import Nest, Read, nests_of
 from treadle.tune.sketch_plans import (
+    BELOW,
     CPU_REUSE,
     CPU_STREAM,
+    Blocks,
     Levels,
     Plan,
     Simple,
@@ -122,7 +126,7 @@ def sketches_of(
         made = next(made for rule in every if (made := rule(state, stage, target)))
         room = MOST_SKETCHES - len(queue) - len(finished)
         queue += made[: max(1, room)]
-    return tuple(_sketch(state) for state in finished)
+    return tuple(_sketch(state, target) for state in finished)
 
 
 def _check(schedule: Schedule, target: Target) -> None:
@@ -327,7 +331,7 @@ def _sources(reads: Sequence[Read]) -> tuple[int, ...]:
 # -- the end ----------------------------------------------------------------------------------
 
 
-def _sketch(state: State) -> Sketch:
+def _sketch(state: State, target: Target) -> Sketch:
     nests = nests_of(state.schedule)
     owner = {s: p.owner for p in state.plans for s in p.stages}
     readers: dict[int, tuple[int, ...]] = {}
@@ -335,16 +339,66 @@ def _sketch(state: State) -> Sketch:
         who = [n.stage for n in nests.values() if any(r.source == plan.owner for r in n.reads)]
         readers[plan.owner] = tuple(dict.fromkeys(owner.get(n, -1) for n in who))
     place = {s.number: k for k, s in enumerate(state.schedule.stages)}
-    ordered = sorted(state.plans, key=lambda p: -place[p.owner])
-    plans = tuple(
-        replace(p, is_movable=_is_movable(state.stage(p.owner), readers[p.owner], nests))
-        for p in ordered
-    )
+    ordered = [_as_inlined(state, p, nests, target)
+               for p in sorted(state.plans, key=lambda p: -place[p.owner])]  # fmt: skip
+    nests = nests_of(state.schedule)
+    plans = tuple(replace(p, insides=_insides(state, p, ordered, readers, nests)) for p in ordered)
     steps = tuple(state.schedule.steps)
     return Sketch(", ".join(state.name) or "plain", steps, plans, nests, readers)
 
 
-def _is_movable(stage: Stage, readers: tuple[int, ...], nests: dict[int, Nest]) -> bool:
+def _as_inlined(state: State, plan: Plan, nests: Mapping[int, Nest], target: Target) -> Plan:
+    """Return a plan for what its stages are now that all that is inlined has its place."""
+    if not isinstance(plan, Tiled):
+        return _by_digits(state, plan, target)
+    nest = nests[plan.stage]
+    read = {r.source for r in nest.reads}
+    packable, fetchable = (
+        tuple(n for n in numbers if n in read) for numbers in (plan.packable, plan.fetchable)
+    )
+    return replace(plan, nest=nest, packable=packable, fetchable=fetchable)
+
+
+def _by_digits(state: State, plan: Plan, target: Target) -> Plan:
+    """Return the plan of a stage by the digits of its axes, if they have several."""
+    stage = state.stage(plan.owner)
+    if not isinstance(plan, Simple) or plan.is_reduction:
+        return plan
+    lanes = lanes_of(stage, target)
+    found = digits_of(stage, compute_of(stage), inline_bodies(state.schedule)[id(stage)], lanes)
+    if found is None:
+        return plan
+    if stage.is_output and border_box(stage):
+        peel_border(stage)
+    return Blocks(plan.stage, found, lanes)
+
+
+def _insides(
+    state: State,
+    plan: Plan,
+    plans: Sequence[Plan],
+    readers: Mapping[int, tuple[int, ...]],
+    nests: Mapping[int, Nest],
+) -> tuple[int, ...]:
+    """Return the loops in which a plan may be computed, as far as its readers tell."""
+    if not _is_movable(state.stage(plan.owner), readers[plan.owner], nests):
+        return ()
+    by_owner = {p.owner: p for p in plans}
+    direct = {r for r in readers[plan.owner]}
+    further: set[int] = set()
+    queue = [r for d in direct for r in readers[d]]
+    while queue:
+        reader = queue.pop()
+        if reader not in further:
+            further.add(reader)
+            queue += readers.get(reader, ())
+    around = direct if len(direct) == 1 else direct | further
+    near = max(by_owner[r].depth for r in around if r in by_owner)
+    far = max((by_owner[r].depth for r in further if r in by_owner), default=0)
+    return (0, *range(1, near + 1), *range(BELOW + 1, BELOW + 1 + far))
+
+
+def _is_movable(stage: Stage, readers: tuple[int, ...], nests: Mapping[int, Nest]) -> bool:
     """True when tasks of what reads a stage need parts of it, not all of it each time."""
     if stage.is_output or not readers or -1 in readers:
         return False

@@ -15,6 +15,8 @@ Values = tuple[int, ...]
 
 _MOST_WASTE = 8
 """A last tile may leave at most the 8th part of an axis empty."""
+_FUSED = 2 / 3
+"""The share of the candidates drawn in which stages are in loops of others wherever they may be."""
 _MOST_TILES = 4096
 """Factors of one axis beyond which only every second, third, ... one is in the space."""
 
@@ -31,6 +33,8 @@ class Slot:
     values: tuple[Values, ...]
     usual: int = -1
     is_tile: bool = False
+    is_place: bool = False
+    """True for the loop in which a stage is computed; value 0: by itself."""
 
     @cached_property
     def table(self) -> Ints:
@@ -42,6 +46,17 @@ class Slot:
         """The place of every value."""
         return {value: k for k, value in enumerate(self.values)}
 
+    @cached_property
+    def _near(self) -> dict[int, list[int]]:
+        return {}
+
+    def near(self, place: int) -> list[int]:
+        """Return the places of values near one: a factor moved to another level of tiles."""
+        if place not in self._near:
+            found = {self.places[v] for v in _neighbours(self.values[place]) if v in self.places}
+            self._near[place] = sorted(found)
+        return self._near[place]
+
     def draw(self, count: int, random: np.random.Generator) -> Ints:
         """Return the places of `count` values, drawn at random."""
         drawn = random.integers(len(self.values), size=count)
@@ -49,22 +64,49 @@ class Slot:
             drawn = np.where(random.random(count) < 0.6, self.usual, drawn)
         return drawn
 
-    def moved(self, place: int, random: np.random.Generator) -> int:
-        """Return the place of a value near another one: a factor moved to another tile level."""
-        if len(self.values) < 2:
-            return place
-        value = self.values[place]
-        if self.is_tile and random.random() < 0.7:
-            near = [self.places[v] for v in _neighbours(value) if v in self.places]
+
+def drawn_rows(slots: Sequence[Slot], count: int, random: np.random.Generator) -> Ints:
+    """Return places of values for `count` candidates: int64[count, slots].
+
+    In two thirds of them all stages that may be in loops of others are, where else it would be few.
+    """
+    if not slots:
+        return np.zeros((count, 0), np.int64)
+    rows = np.stack([s.draw(count, random) for s in slots], axis=1)
+    is_fused = random.random(count) < _FUSED
+    for k, slot in enumerate(slots):
+        if slot.is_place:
+            within = random.integers(1, len(slot.values), size=count)
+            rows[:, k] = np.where(is_fused, within, rows[:, k])
+    return rows
+
+
+def moved_rows(slots: Sequence[Slot], rows: Ints, random: np.random.Generator) -> Ints:
+    """Return rows in each of which one or two values are others, of tiles mostly near ones."""
+    made = rows.copy()
+    which = random.integers(len(slots), size=len(rows))
+    for times in (1.0, 0.3 if len(slots) > 1 else 0.0):
+        is_near, anywhere = random.random(len(rows)) < 0.7, random.random(len(rows))
+        for i in np.flatnonzero(random.random(len(rows)) < times).tolist():
+            slot, place = slots[which[i]], int(made[i, which[i]])
+            near = slot.near(place) if slot.is_tile and is_near[i] else []
             if near:
-                return int(near[random.integers(len(near))])
-        other = int(random.integers(len(self.values) - 1))
-        return other + (other >= place)
+                made[i, which[i]] = near[int(anywhere[i] * len(near))]
+            elif len(slot.values) > 1:
+                other = int(anywhere[i] * (len(slot.values) - 1))
+                made[i, which[i]] = other + (other >= place)
+        which = (which + random.integers(1, max(2, len(slots)), size=len(rows))) % len(slots)
+    return made
 
 
 def options(key: str, values: Iterable[int], usual: int = -1) -> Slot:
     """Return a choice among numbers, of which `usual` is the place of the most likely one."""
     return Slot(key, tuple((v,) for v in values), usual)
+
+
+def places(key: str, values: Iterable[int]) -> Slot:
+    """Return a choice among loops in which a stage is computed."""
+    return Slot(key, tuple((v,) for v in values), is_place=True)
 
 
 def divisors(n: int) -> list[int]:
@@ -100,8 +142,8 @@ def spatial_tiles(extent: int, levels: int, most: int, unit: int = 1) -> tuple[V
     return tuple(found[::step])
 
 
-def reduction_tiles(extent: int, levels: int) -> tuple[Values, ...]:
-    """Return the factors of a reduction axis besides the outermost; all divide it."""
+def even_tiles(extent: int, levels: int) -> tuple[Values, ...]:
+    """Return the factors of an axis besides the outermost, all of which divide it."""
     if levels == 0:
         return ((),)
     chains: list[tuple[Values, int]] = [((), extent)]

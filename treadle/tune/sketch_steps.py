@@ -12,17 +12,19 @@ from treadle.te.operations import ComputeOp, IterVar
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 from treadle.te.steps import Step
+from treadle.tune.sketch_block_steps import block_steps
+from treadle.tune.sketch_places import Places, rows_of, sizes_of
 from treadle.tune.sketch_plans import (
     MOST_UNROLLED,
+    Blocks,
     Choices,
+    Place,
     Simple,
     Sketch,
     Tiled,
-    hosts_of,
+    numbered,
     structured,
 )
-
-Place = tuple[Stage, IterVar]
 
 
 def steps_of(schedule: Schedule, sketch: Sketch, choices: Choices) -> tuple[Step, ...]:
@@ -32,14 +34,20 @@ def steps_of(schedule: Schedule, sketch: Sketch, choices: Choices) -> tuple[Step
     """
     made = structured(schedule, sketch)
     values = {**sketch.fixed, **choices}
-    hosts = hosts_of(sketch, values)
-    tasks: dict[int, Place | None] = {}
-    for plan in sketch.plans:
-        place = tasks[hosts[plan.owner]] if hosts[plan.owner] != plan.owner else None
+    where = Places(sketch, rows_of(sketch, choices), 1)
+    found: list[list[Place]] = []
+    for k, plan in enumerate(sketch.plans):
+        host = int(where.host[k][0])
+        place = found[host][int(where.place[k][0]) - 1] if host >= 0 else None
+        sizes = sizes_of(where.regions[k])
         if isinstance(plan, Simple):
-            tasks[plan.owner] = _simple(made, plan, values, place)
+            task = _simple(made, plan, values, place)
+            found.append([] if task is None else [task])
+        elif isinstance(plan, Blocks):
+            is_host = bool(where.is_host(k)[0])
+            found.append(block_steps(made, plan, values, place, sizes, is_host=is_host))
         else:
-            tasks[plan.owner] = _Tiles(made, plan, values, place).apply()
+            found.append([_Tiles(made, plan, values, place, sizes).apply()])
     return tuple(made.steps)
 
 
@@ -52,7 +60,7 @@ def _value(values: Choices, stage: int, name: str, default: int) -> int:
 
 def _simple(schedule: Schedule, plan: Simple, values: Choices, place: Place | None) -> Place | None:
     """Schedule a stage by itself; return its loop over tasks."""
-    stage = _numbered(schedule, plan.stage)
+    stage = numbered(schedule, plan.stage)
     if place is not None:
         stage.compute_at(*place)
     axes = list(_compute(stage).axis)
@@ -137,11 +145,17 @@ class _Tiles:
     """Makes the steps of a plan of tiles in several levels."""
 
     def __init__(
-        self, schedule: Schedule, plan: Tiled, values: Choices, place: Place | None
+        self,
+        schedule: Schedule,
+        plan: Tiled,
+        values: Choices,
+        place: Place | None,
+        sizes: tuple[int, ...],
     ) -> None:
         self.schedule, self.plan, self.values, self.place = schedule, plan, values, place
-        self.result = _numbered(schedule, plan.result)
-        self.sums = _numbered(schedule, plan.stage)
+        self.extents = sizes
+        self.result = numbered(schedule, plan.result)
+        self.sums = numbered(schedule, plan.stage)
         self.at = self._choice("at", plan.levels.outer - 1)
         self.unroll = self._choice("unroll", 1)
         self.lanes = plan.lanes if self._choice("vectorize", 1) else 0
@@ -159,8 +173,10 @@ class _Tiles:
         for number in self.plan.fetchable:
             distance = self._choice(f"fetch{number}", 0)
             if distance and reductions:
-                tensor = _numbered(self.schedule, number).op.output(0)
+                tensor = numbered(self.schedule, number).op.output(0)
                 self.sums.prefetch(tensor, reductions[-1], distance)
+            if self._choice(f"panel{number}", 0) and reductions:
+                self._fetch_panel(number, reductions[-1])
         return self.result, task
 
     def _choice(self, name: str, default: int) -> int:
@@ -197,18 +213,19 @@ class _Tiles:
         result.reorder(*flat, *inner.order())
         self._write_out(result, inner)
         depth = self._choice("parallel", len(tiled))
-        if self.place is not None or not depth:
-            return levels[0][0], flat[-1]
-        shared = levels[0][: len(single) + depth]
-        task = result.fuse(*shared, name="task")
-        result.parallel(task)
-        return task, flat[-1] if len(flat) > len(shared) else task
+        task = levels[0][-1]
+        if self.place is None and depth:
+            shared = levels[0][: len(single) + depth]
+            fused = result.fuse(*shared, name="task")
+            result.parallel(fused)
+            task = task if len(levels[0]) > len(shared) else fused
+        return task, flat[-1] if len(flat) > len(levels[0]) else task
 
     def _outer_loops(
         self, axis: int, loop: IterVar
     ) -> tuple[list[tuple[int, IterVar]], IterVar | None, int]:
         """Return the loops over tiles as (level, loop), the loop inside of one, and its extent."""
-        size = self.plan.nest.extents[axis]
+        size = self.extents[axis]
         found: list[tuple[int, IterVar]] = []
         for level, step in enumerate(self._sizes(axis)[: self.at + 1]):
             if step >= size:
@@ -264,7 +281,7 @@ class _Tiles:
             if axis in plan.tiled_axes:
                 self._inside_tile(axis, op.axis[axis], spatial, inner)
             elif plan.nest.extents[axis] > 1:
-                self._add_inner(sums, axis, op.axis[axis], plan.nest.extents[axis], inner)
+                self._add_inner(sums, axis, op.axis[axis], self.extents[axis], inner)
         for axis in plan.reduced_axes:
             self._reduced(axis, op.reduce_axis[axis - plan.nest.data], reduced)
         spatial[-1] = inner.loops
@@ -280,7 +297,7 @@ class _Tiles:
     ) -> None:
         """Split a data axis of the sums, which are computed for a tile."""
         sizes = self._sizes(axis)
-        size = min(self.plan.nest.extents[axis], sizes[self.at])
+        size = min(self.extents[axis], sizes[self.at])
         for level, step in enumerate(sizes[self.at + 1 :], start=self.at + 1):
             if step >= size:
                 continue
@@ -326,21 +343,38 @@ class _Tiles:
             self.sums.unroll(loop)
         return [loop for level in reduced[:-1] for loop in level]
 
+    def _fetch_panel(self, number: int, loop: IterVar) -> None:
+        """Let a tile fetch, step by step of the reduction, what the next one reads of an operand.
+
+        The next one lies further along the axes that have loops around the tile: all of those
+        whose tiles have one place, after the end of which comes the next tile of another one.
+        """
+        plan, axes = self.plan, _compute(self.sums).axis
+        read = next(r for r in plan.nest.reads if r.source == number)
+        register = [self._sizes(a)[-1] if a in plan.tiled_axes else n
+                    for a, n in enumerate(self.extents[: plan.nest.data])]  # fmt: skip
+        whole = plan.nest.extents
+        moving = [a for a in plan.tiled_axes if register[a] < whole[a]]
+        inner = [a for a in moving if read.uses(a) and register[a] == 1 < self.extents[a]]
+        first = [a for a in moving if read.uses(a) and a not in inner]
+        if not (inner or first) or len(first) > 1:
+            return
+        tiles = [([axes[a]], register[a], self.extents[a])
+                 for a in moving if not read.uses(a) and register[a] < self.extents[a]]  # fmt: skip
+        step = register[first[0]] if first else 1
+        tensor = numbered(self.schedule, number).op.output(0)
+        ahead = [axes[a] for a in (*first, *inner)]
+        self.sums.prefetch_panel(tensor, loop, ahead, step=step, tiles=tiles)
+
     def _pack(self, number: int, task: IterVar) -> None:
         """Let the sums read a copy of an operand: what a task needs, without gaps."""
-        tensor = _numbered(self.schedule, number).op.output(0)
+        tensor = numbered(self.schedule, number).op.output(0)
         copy = self.schedule[self.schedule.cache_read(tensor, "local", [self.sums.op])]
         copy.compute_at(self.result, task)
         _vectorized(copy, list(_compute(copy).axis), self.plan.lanes)
 
 
 # -- facts ------------------------------------------------------------------------------------
-
-
-def _numbered(schedule: Schedule, number: int) -> Stage:
-    stage = schedule.numbered(number)
-    assert stage is not None
-    return stage
 
 
 def _compute(stage: Stage) -> ComputeOp:

@@ -7,8 +7,9 @@ stays in a cache, as often as that is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +18,22 @@ from treadle.cost.loops import room_in, run_cycles, tile_start_cycles
 from treadle.cost.memory import local_bytes
 from treadle.target.base import Target
 from treadle.tune.sketch_nest import Floats64, Nest, Read
+from treadle.tune.sketch_places import Places, Values, choice
 from treadle.tune.sketch_plans import MOST_STATEMENTS, MOST_UNROLLED, Plan, Tiled, vector_read
 from treadle.tune.sketch_slots import Ints
 
+_FUSED_OPERATIONS = 2
+"""A product and its sum are one instruction; what is more is computed for every term."""
 _SECOND_ROOF = 0.3
 """The part of the lower roofs that is not hidden under the highest."""
+_FETCHED_ROOF = 0.2
+"""The same where operands are fetched ahead."""
+WRITTEN = 2
+"""How often a line that is written passes a cache: it is read first."""
 _LINES_AHEAD = 2
 """Lines of memory that are fetched in vain, or waited for, where a run of them ends."""
 
 Bools = NDArray[np.bool_]
-Values = Mapping[str, Ints]
 
 
 @dataclass(eq=False)
@@ -46,7 +53,6 @@ class PlanCosts:
     traffic: Floats64
     """[3, candidates]: bytes that pass between levels 1, 2, 3 of cache and memory."""
     compute: Floats64
-    valid: Floats64
     tiled: TileNumbers | None = None
 
 
@@ -78,12 +84,6 @@ class _Loops:
     """After how many loops each level of the structure begins, and the last one ends."""
 
 
-def choice(values: Values, stage: int, name: str, default: int, count: int) -> Ints:
-    """Return a choice of all candidates: int64[count]."""
-    found = values.get(f"{stage}.{name}")
-    return np.full(count, default) if found is None else found[:, 0]
-
-
 def rates(target: Target) -> tuple[float, float, float]:
     """Return the bytes a cycle that a core reads from level 2, from level 3, from memory."""
     machine = target.machine
@@ -94,12 +94,12 @@ def rates(target: Target) -> tuple[float, float, float]:
     )
 
 
-def tile_extents(plan: Tiled, values: Values, count: int) -> Floats64:
+def tile_extents(plan: Tiled, values: Values, region: Floats64) -> Floats64:
     """Return what stands inside of the first levels: [levels + 1, axes, candidates]."""
     nest, text = plan.nest, plan.levels.text
     tiled = set(plan.tiled_axes)
-    found = np.ones((len(text) + 1, len(nest.extents), count))
-    for axis, extent in enumerate(nest.extents):
+    found = np.ones((len(text) + 1, *region.shape))
+    for axis in range(len(nest.extents)):
         is_data = axis < nest.data
         kind = "S" if is_data else "R"
         last = (plan.levels.spatial if is_data else plan.levels.reduction) - 1
@@ -107,25 +107,38 @@ def tile_extents(plan: Tiled, values: Values, count: int) -> Floats64:
         for level in range(len(text) + 1):
             passed = text[:level].count(kind)
             if passed == 0 or (is_data and axis not in tiled and level < len(text)):
-                found[level, axis] = extent
+                found[level, axis] = region[axis]
             elif passed <= last and factors is not None:
                 size = np.prod(factors[:, passed - 1 :], axis=1)
-                found[level, axis] = np.minimum(size, extent)
+                found[level, axis] = np.minimum(size, region[axis])
     return found
 
 
-def tiled_costs(plan: Tiled, values: Values, count: int, target: Target) -> PlanCosts:
-    """Return a plan of tiles in numbers, for all candidates."""
-    return _Model(plan, values, count, target).costs()
+def tiled_costs(plan: Tiled, k: int, where: Places, target: Target) -> PlanCosts:
+    """Return plan `k`, which is one of tiles, in numbers, for all candidates."""
+    return _Model(plan, k, where, target).costs()
+
+
+def tile_limits(
+    plan: Tiled, k: int, where: Places, target: Target
+) -> tuple[Bools, Floats64, Floats64]:
+    """Return which candidates keep the limits of tiles, their statements, and the copies of a task.
+
+    Statements are vectors of arithmetic that stand in the code, written out; what is computed in a
+    task stands there as often as the tasks have forms, rests of axes included.
+    """
+    return _Model(plan, k, where, target).limits()
 
 
 class _Model:
     """The tiles of all candidates of a plan, and what follows from them."""
 
-    def __init__(self, plan: Tiled, values: Values, count: int, target: Target) -> None:
-        self.plan, self.values, self.count, self.target = plan, values, count, target
+    def __init__(self, plan: Tiled, k: int, where: Places, target: Target) -> None:
+        self.plan, self.values, self.count, self.target = plan, where.values, where.count, target
         self.nest = plan.nest
-        self.tiles = tile_extents(plan, values, count)
+        self.region, self.times = where.regions[k], where.times[k]
+        self.where, self.number = where, k
+        self.tiles = tile_extents(plan, self.values, self.region)
         self.loops = np.ceil(self.tiles[:-1] / self.tiles[1:])
         self.register = self.tiles[-2]
         wide = plan.lanes * self.choice("vectorize", 1)
@@ -139,31 +152,50 @@ class _Model:
         self.packed = {n: self.choice(f"pack{n}", 0) > 0 for n in plan.packable}
         self.order = self._order()
 
+    @cached_property
+    def around(self) -> list[Floats64]:
+        """What is needed of the plan in each of the loops around it, see `Places.around`."""
+        return self.where.around(self.number)
+
+    def limits(self) -> tuple[Bools, Floats64, Floats64]:
+        """Return which candidates keep the limits of tiles, and the code: see `tile_limits`."""
+        statements, most = self._statements(), local_bytes(self.target)
+        copied = self._packing()[1]
+        valid = self._is_small(statements) & (self._held_bytes() <= most) & (copied <= most)
+        return valid, statements, self._task_copies()
+
     def choice(self, name: str, default: int) -> Ints:
         """Return a choice of all candidates: int64[count]."""
         return choice(self.values, self.plan.stage, name, default, self.count)
 
     def costs(self) -> PlanCosts:
-        """Return all numbers of the plan."""
+        """Return all numbers of the plan, of all times that it runs."""
         step = self._step_cycles()
         compute = self._compute_cycles(step)
         traffic, footprints = self._traffic()
-        copying, copy_bytes = self._packing()
+        copying, _ = self._packing()
         roofs = np.concatenate([compute[None], traffic / np.array(rates(self.target))[:, None]])
         highest = np.max(roofs, axis=0)
-        cycles = highest + _SECOND_ROOF * (np.sum(roofs, axis=0) - highest) + copying
-        cycles += np.prod(self.loops[0], axis=0) * tile_start_cycles(self.target)
+        seen = np.where(self._is_fetched(), _FETCHED_ROOF, _SECOND_ROOF)
+        cycles = highest + seen * (np.sum(roofs, axis=0) - highest) + copying
+        tasks = np.prod(self.loops[0], axis=0)
+        cycles += self.times * tasks * tile_start_cycles(self.target)
         statements = self._statements()
-        most = local_bytes(self.target)
-        valid = self._is_small(statements) & (self._held_bytes() <= most) & (copy_bytes <= most)
         use = self.register[self.plan.vector] / (self.vectors * self.lanes)
         intensity = np.prod(self.tiles, axis=1) / np.maximum(footprints, 1)
         numbers = TileNumbers(self.tiles, footprints, self.sums, step, use, statements, intensity)
         is_parallel = (self.choice("parallel", 1) > 0).astype(float)
         return PlanCosts(
             self.plan, self.nest, cycles, self._tasks(), is_parallel, self.tiles[1], traffic,
-            compute, valid.astype(float), numbers,
+            compute, numbers,
         )  # fmt: skip
+
+    def _is_fetched(self) -> Bools:
+        """True where some operand is fetched ahead of its use."""
+        found = np.zeros(self.count, bool)
+        for number in self.plan.fetchable:
+            found |= (self.choice(f"fetch{number}", 0) > 0) | (self.choice(f"panel{number}", 0) > 0)
+        return found
 
     # -- arithmetic --------------------------------------------------------------------------
 
@@ -179,14 +211,25 @@ class _Model:
         machine, bits = self.target.machine, self.target.vector_bits
         is_wide, sums = self.lanes > 1, self.sums
         fma = sums / np.where(is_wide, machine.fmas_per_cycle(bits), machine.fma_units)
-        excess = np.maximum(0, sums + self.vectors + 1 - self.target.vector_registers)
+        held = sums + self._vectors_read() + 1
+        excess = np.maximum(0, held - self.target.vector_registers)
         left = np.where(self.unroll > 0, excess, np.where(sums > 1, sums, 0))
         is_held = (self.unroll > 0) | (sums == 1)
         waits = np.where(is_held, float(machine.fma_latency), 0.0)
         scattered = np.where(is_held, 0.0, sums * machine.iteration_cycles)
-        reads = self._load_cycles() + left * self._move_cycles()
-        bound: Floats64 = np.maximum(np.maximum(fma, waits), reads)
-        return bound + scattered
+        more = max(0, self.nest.operations - _FUSED_OPERATIONS) * fma
+        bound: Floats64 = np.maximum(np.maximum(fma, waits), self._load_cycles())
+        return np.asarray(bound + left * self._move_cycles() + scattered + more)
+
+    def _vectors_read(self) -> Floats64:
+        """Return how many vectors a step of a register tile reads."""
+        single = self.register.copy()
+        single[self.plan.vector] = 1.0
+        found = np.zeros(self.count)
+        for read in self.nest.reads:
+            if vector_read(read, self.plan.vector) > 0:
+                found += read.elements(single) * self.vectors
+        return found
 
     def _load_cycles(self) -> Floats64:
         """Return the cycles in which a step of a register tile reads what it multiplies."""
@@ -208,8 +251,8 @@ class _Model:
 
     def _compute_cycles(self, step: Floats64) -> Floats64:
         """Return the cycles of all register tiles, were all they read in the nearest cache."""
-        extents = np.array(self.nest.extents, dtype=float)[: self.nest.data, None]
-        tiles = np.prod(np.ceil(extents / self.register[: self.nest.data]), axis=0)
+        extents = self.region[: self.nest.data]
+        tiles = self.times * np.prod(np.ceil(extents / self.register[: self.nest.data]), axis=0)
         terms = float(self.nest.reduction)
         each = np.where(self.unroll == 2, 1 / self.inner, 1.0)
         overhead = each * self.target.machine.iteration_cycles
@@ -237,23 +280,39 @@ class _Model:
         return np.array(orders, dtype=np.int64)[self.choice("first", 0)].T
 
     def _walk(self) -> _Loops:
-        """Return all loops from outermost to innermost, and what is inside of each."""
+        """Return all loops from outermost to innermost, and what is inside of each.
+
+        Those of the stages that the plan is in come first.
+        """
         every = np.arange(self.nest.data, len(self.nest.extents))
         terms = np.repeat(every[:, None], self.count, axis=1)
-        inside, trips, axes, levels = [self.tiles[0]], [], [], [0]
-        for level, kind in enumerate(self.plan.levels.text):
-            for axis in self.order if kind == "S" else terms:
-                count = np.take_along_axis(self.loops[level], axis[None], axis=0)[0]
+        data = np.repeat(np.arange(self.nest.data)[:, None], self.count, axis=1)
+        text = self.plan.levels.text
+        steps = [(data, tile) for tile in self.around[1:]]
+        steps += [(self.order if kind == "S" else terms, tile)
+                  for kind, tile in zip(text, self.tiles[1:], strict=True)]  # fmt: skip
+        each = np.arange(self.count)
+        inside, trips, axes, levels = [self.around[0]], [], [], [0]
+        for order, after in steps:
+            for axis in order if np.any(inside[-1] > after) else ():
+                part = after[axis, each]
+                count = np.ceil(inside[-1][axis, each] / part)
                 if np.all(count <= 1):
                     continue
                 tile = inside[-1].copy()
-                part = np.take_along_axis(self.tiles[level + 1], axis[None], axis=0)
-                np.put_along_axis(tile, axis[None], part, axis=0)
+                tile[axis, each] = part
                 inside.append(tile)
                 trips.append(count)
                 axes.append(axis)
             levels.append(len(inside) - 1)
-        return _Loops(np.stack(inside), trips, axes, levels)
+        return _Loops(np.stack(inside), trips, axes, levels[len(self.around) - 1 :])
+
+    def _again(self) -> Floats64:
+        """Return how often what the plan needs in all is computed."""
+        trips = np.ones(self.count)
+        for outer, inner in pairwise(self.around):
+            trips *= np.prod(np.ceil(outer / inner)[: self.nest.data], axis=0)
+        return np.maximum(1.0, self.times / trips)
 
     def _traffic(self) -> tuple[Floats64, Floats64]:
         """Return bytes that pass each level of cache, and those that tiles of each level read."""
@@ -270,22 +329,22 @@ class _Model:
         for read, (held, ends) in zip(self.nest.reads, prints, strict=True):
             times = self._reloads(read, walk)
             for c, stays in enumerate(fits):
-                first = np.argmax(stays, axis=0)
+                first = np.maximum(np.argmax(stays, axis=0) - 1, 0)
                 moved = (held if c == 0 else held + ends) * times
                 own = np.take_along_axis(moved, first[None, :], axis=0)[0]
                 found[c] += np.where(stays[0], 0.0, own)
-        found += np.where(np.stack([stays[0] for stays in fits]), 0.0, size[0])
-        return found, footprints[walk.levels]
+        found += np.where(np.stack([stays[0] for stays in fits]), 0.0, WRITTEN * size[0])
+        return found * self._again(), footprints[walk.levels]
 
     def _held(self, read: Read, inside: Floats64) -> tuple[Floats64, Floats64]:
         """Return the bytes tiles hold of a read, and those lost where runs of memory end."""
-        line = self.target.machine.line_bytes
-        both = [read.lines(t, line) for t in inside]
-        held, runs = (np.stack(part) for part in zip(*both, strict=True))
+        line, shape = self.target.machine.line_bytes, (len(inside), self.count)
+        tiles = inside.transpose(1, 0, 2).reshape(inside.shape[1], -1)
+        held, runs = (part.reshape(shape) for part in read.lines(tiles, line))
         ends = np.where(runs > 1, runs * (_LINES_AHEAD * line), 0.0)
         if read.source not in self.packed:
             return held, ends
-        dense = np.stack([read.elements(t) * read.itemsize for t in inside])
+        dense = (read.elements(tiles) * read.itemsize).reshape(shape)
         is_packed = self.packed[read.source][None, :]
         return np.where(is_packed, dense, held), np.where(is_packed, 0.0, ends)
 
@@ -310,7 +369,7 @@ class _Model:
         for read in (r for r in self.nest.reads if r.source in self.packed):
             size = read.elements(self.tiles[1]) * read.itemsize
             size = np.where(self.packed[read.source], size, 0.0)
-            cycles += 2 * tasks * size / self.target.machine.caches[2].bytes_per_cycle
+            cycles += 2 * self.times * tasks * size / self.target.machine.caches[2].bytes_per_cycle
             most = np.maximum(most, size)
         return cycles, most
 
@@ -333,15 +392,26 @@ class _Model:
         held: Floats64 = np.take_along_axis(sizes, at[None, :], axis=0)[0]
         return held * self.nest.itemsize
 
-    def _statements(self) -> Floats64:
-        """Return how many multiply-adds are written out, rests of tiles included."""
+    def _copies(self) -> Floats64:
+        """Return how many times tiles stand in the code: once more for the rest of an axis."""
         copies = np.ones(self.count)
         for axis in self.plan.tiled_axes:
-            extent = self.nest.extents[axis]
+            extent = self.region[axis]
             is_even = extent % self.register[axis] == 0
             copies *= np.where(is_even, 1, np.where(self.tiles[1][axis] >= extent, 2, 3))
+        return copies
+
+    def _task_copies(self) -> Floats64:
+        """Return how many times a task stands in the code."""
+        data = slice(0, self.nest.data)
+        uneven = self.region[data] % self.tiles[1][data] > 0
+        copies: Floats64 = np.prod(np.where(uneven, 2.0, 1.0), axis=0)
+        return copies
+
+    def _statements(self) -> Floats64:
+        """Return how many multiply-adds are written out, rests of tiles included."""
         steps = np.where(self.unroll == 2, self.inner, 1)
-        return np.where(self.unroll > 0, self.sums, 1) * steps * copies
+        return np.where(self.unroll > 0, self.sums, 1) * steps * self._copies()
 
     def _is_small(self, statements: Floats64) -> Bools:
         """True for code that is not too much, where what it is told to unroll can be unrolled."""
