@@ -5,7 +5,6 @@
     python -m benchmarks.tuning naive MODEL [--trials 64] [--space template|sketch] [--tasks 10]
     python -m benchmarks.tuning kill MODEL [--kills 20] [--trials 120]
     python -m benchmarks.tuning order RECORDS MODEL
-    python -m benchmarks.tuning peer PYTHON [--trials 64] [--only NAME]
 
 `host` tunes a whole model: wall time, the share of it that this process spends on searching and
 learning, builds per second and core, and the model before and after, run in turns. `naive` hides
@@ -13,8 +12,7 @@ the default schedules and their models from the search, and compares what so man
 task reach with the default, in turns; sketches know no defaults, and keep their own estimates
 unless --blind hides them, too. `kill` ends a run with SIGKILL at random moments, lets it go
 on, looks at the records, and holds what was found against an uninterrupted run with the same seed.
-`order` prints where the order of the analytic models and the measured one disagree most. `peer`
-tunes three tasks here and by TVM's MetaSchedule, which has an environment of its own.
+`order` prints where the order of the analytic models and the measured one disagree most.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.tuning_peer import peer
 from treadle.build.compile import fused_model
 from treadle.build.records import Record, Records, read_lines
 from treadle.runtime import native
@@ -266,11 +263,6 @@ def main() -> None:
             verb.add_argument("--tasks", type=int, default=10)
         if name == "kill":
             verb.add_argument("--kills", type=int, default=20)
-    verb = verbs.add_parser("peer")
-    verb.set_defaults(run=peer)
-    verb.add_argument("python", type=Path, help="of an environment with apache-tvm and xgboost")
-    verb.add_argument("--trials", type=int, default=64)
-    verb.add_argument("--only", default="", help="the tasks whose names begin so")
     arguments = parser.parse_args()
     print(f"{usable_cores()} cores, {native.num_threads()} threads")
     arguments.run(arguments)

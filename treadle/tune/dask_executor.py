@@ -9,6 +9,7 @@ build. Workers that join later are taken up. A worker of another version of Trea
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import os
 import secrets
@@ -145,15 +146,17 @@ def connected(address: str) -> Any:
     """
     if importlib.util.find_spec("distributed") is None:
         raise UsageError("the executor dask needs dask.distributed", hint=_EXTRA)
-    from distributed import Client
-
     try:
-        return Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+        return _distributed().Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:  # a time-out is an OSError
         raise UsageError(
             f"no scheduler of Dask answers at {address}: {str(error).split(chr(10))[0][:200]}",
             hint="start one with `dask scheduler`, and name it as dask:tcp://host:8786",
         ) from None
+
+
+def _distributed() -> Any:
+    return importlib.import_module("distributed")
 
 
 @dataclass(slots=True)
@@ -343,14 +346,12 @@ class DaskWorkers:
 
     def _wait(self, seconds: float) -> None:
         """Wait for any worker."""
-        from distributed import wait
-
         futures = [w.job.future for w in self._workers.values() if w.job is not None]
         if not futures:
             time.sleep(min(seconds, _IDLE_SECONDS))
             return
         with self.client.as_current(), suppress(TimeoutError):
-            wait(futures, timeout=seconds, return_when="FIRST_COMPLETED")
+            _distributed().wait(futures, timeout=seconds, return_when="FIRST_COMPLETED")
 
     def _finished(self) -> Iterator[Outcome]:
         """Take the answers there are; yield the outcomes among them."""
