@@ -148,3 +148,21 @@ def kernels() -> bytes:
         code = toolchain.link_shared(objects, Path(name) / "kernels.so").read_bytes()
     assert native.Library(code).text("treadle_kernels") == text
     return code
+
+
+@cache
+def candidate(name: str, body: str) -> bytes:
+    """Return object code of a kernel that spins, crashes, or does nothing."""
+    import tempfile
+
+    bodies = {
+        "spin": "for (;;) *(volatile int*)buffers[0] += 0;",
+        "crash": "*(volatile int*)8 = 1;",
+    }
+    text = (
+        f"int {name}(void* env, void** buffers, long* dims) {{ {bodies.get(body, '')} return 0; }}"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "candidate.c"
+        source.write_text(text)
+        return artifacts.compile_object(source, Path(folder) / "candidate.o")

@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from treadle.build.executable import Runnable
 from treadle.build.load import is_artifact
+from treadle.build.loaded import Runnable
 from treadle.build.remote_executable import RemoteExecutable
 from treadle.cli.arguments import refuse_compile_options
 from treadle.cli.models import check_readable, compile_file, open_model
 from treadle.cli.rpc import TRACKER_PORT, parse_address
 from treadle.errors import UsageError
 from treadle.rpc.client import Session
+from treadle.rpc.gate import is_loopback
+from treadle.rpc.tls import connecting_context
 from treadle.rpc.tracking import TrackerSession, connect_tracker
+from treadle.tune.rpc_executor import RpcExecutor
 
 _NAME = "model.tar"
 
@@ -29,6 +32,8 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rpc-key", metavar="NAME", help="the kind of device to ask for")
     parser.add_argument("--rpc-key-file", type=Path, metavar="FILE", help="the key of the tracker "
                         "and the device, if they have one")  # fmt: skip
+    parser.add_argument("--rpc-tls-ca", type=Path, metavar="FILE", help="tracker and device "
+                        "encrypt: who signed their certificates, PEM")  # fmt: skip
 
 
 def tracker_of(arguments: argparse.Namespace) -> tuple[TrackerSession, str] | None:
@@ -46,8 +51,34 @@ def tracker_of(arguments: argparse.Namespace) -> tuple[TrackerSession, str] | No
             hint="--rpc-tracker 127.0.0.1:9190 --rpc-key rk3399",
         )
     host, port = parse_address(arguments.rpc_tracker, TRACKER_PORT)
-    tracker = connect_tracker(host, port, key_file=arguments.rpc_key_file)
+    authority = arguments.rpc_tls_ca
+    tls = None if authority is None else connecting_context(authority)
+    tracker = connect_tracker(host, port, key_file=arguments.rpc_key_file, tls=tls)
     return tracker, arguments.rpc_key
+
+
+def device_to_tune_for(arguments: argparse.Namespace) -> RpcExecutor | None:
+    """Return the device that is named as a place to measure, None where none is.
+
+    What the command line does not say of target and threads becomes what the device says.
+    """
+    found = tracker_of(arguments)
+    if found is None:
+        return None
+    if arguments.executor != "local":
+        raise UsageError(
+            f"--executor {arguments.executor} and --rpc-tracker both say where to measure",
+            hint="leave one of them out",
+        )
+    tracker, key = found
+    with tracker.request(key) as session:
+        info = session.info()
+        arguments.target = arguments.target or info.get("target") or _unknown_target(session)
+    cores = info.get("cores", "")
+    arguments.threads = arguments.threads or (int(cores) if cores.isdecimal() else 1)
+    arguments.executor = f"rpc:{key}"
+    host, _ = parse_address(arguments.rpc_tracker, TRACKER_PORT)
+    return RpcExecutor(tracker, key, is_here=is_loopback(host))
 
 
 @contextmanager

@@ -6,8 +6,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import resource
 import signal
 import socket
+import ssl
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -23,6 +25,7 @@ from treadle.rpc.gate import is_loopback, listen
 from treadle.rpc.keys import make_key, read_key
 from treadle.rpc.registration import Registration, keep_registered
 from treadle.rpc.server import Server, ServerOptions
+from treadle.rpc.tls import accepting_context, connecting_context
 from treadle.rpc.tracker import Tracker
 from treadle.rpc.tracking import connect_tracker
 from treadle.target.parse import parse_target
@@ -33,6 +36,7 @@ TRACKER_PORT, TRACKER_PORT_END = 9190, 9199
 SERVER_PORT, SERVER_PORT_END = 9090, 9199
 _QUOTA = 16 << 30
 _CALL_SECONDS = 600.0
+_FILES = 8192
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,14 +91,40 @@ def _add_key_file(parser: argparse.ArgumentParser) -> None:
                         "to each other have; made by treadle rpc key")  # fmt: skip
 
 
+def _add_certificate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="encrypt: the certificate to "
+                        "show, PEM; --key-file is needed as ever")  # fmt: skip
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="the certificate's key, PEM")
+
+
+def _add_authority(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tls-ca", type=Path, metavar="FILE", help="the tracker encrypts: who "
+                        "signed its certificate, PEM")  # fmt: skip
+
+
+def _certificate(arguments: argparse.Namespace) -> ssl.SSLContext | None:
+    if (arguments.tls_cert is None) != (arguments.tls_key is None):
+        raise UsageError("--tls-cert and --tls-key are given together", hint="both are PEM files")
+    if arguments.tls_cert is None:
+        return None
+    return accepting_context(arguments.tls_cert, arguments.tls_key)
+
+
+def _authority(arguments: argparse.Namespace) -> ssl.SSLContext | None:
+    return None if arguments.tls_ca is None else connecting_context(arguments.tls_ca)
+
+
 def _add_tracker(parser: argparse.ArgumentParser) -> None:
     _add_port(parser, TRACKER_PORT, TRACKER_PORT_END)
     _add_key_file(parser)
+    _add_certificate(parser)
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
     _add_port(parser, SERVER_PORT, SERVER_PORT_END)
     _add_key_file(parser)
+    _add_certificate(parser)
+    _add_authority(parser)
     parser.add_argument("--tracker", metavar="HOST:PORT", help="where to register; without it, "
                         "clients connect here, the first that comes")  # fmt: skip
     parser.add_argument("--key", metavar="NAME", help="the kind of device, by which clients ask "
@@ -116,6 +146,7 @@ def _add_query(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=_port, default=TRACKER_PORT, help="the tracker's "
                         f"(default: {TRACKER_PORT})")  # fmt: skip
     _add_key_file(parser)
+    _add_authority(parser)
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:
@@ -130,7 +161,16 @@ def _start_log(arguments: argparse.Namespace) -> None:
     logging.basicConfig(level=level, format="%(levelname)s:%(name)s:%(message)s")
 
 
+def _allow_many_files() -> None:
+    """Let the process have as many connections as the gate allows, if the system does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _listening(arguments: argparse.Namespace, key: bytes | None) -> socket.socket:
+    _allow_many_files()
     sock = listen(arguments.host, arguments.port, arguments.port_end, key)
     host, port = sock.getsockname()[:2]
     logging.getLogger("treadle.rpc").info("bind to %s:%d", host, port)
@@ -158,8 +198,9 @@ def _until_signalled(serve: Callable[[], Awaitable[None]]) -> None:
 def _tracker(arguments: argparse.Namespace) -> None:
     _start_log(arguments)
     key = _key_of(arguments)
+    tls = _certificate(arguments)
     sock = _listening(arguments, key)
-    _until_signalled(lambda: Tracker(sock, key).serve())
+    _until_signalled(lambda: Tracker(sock, key, tls=tls).serve())
 
 
 def _server(arguments: argparse.Namespace) -> None:
@@ -182,11 +223,12 @@ def _serve_in(folder: Path, arguments: argparse.Namespace, key: bytes | None) ->
     options = ServerOptions(
         arguments.session_timeout, arguments.call_timeout, arguments.quota << 20, physical_memory()
     )
+    tls = _certificate(arguments)
     facts = {"target": str(parse_target("llvm"))}
     is_lent = arguments.tracker is not None
 
     async def serve() -> None:
-        server = Server(sock, key, folder, options, is_lent=is_lent, facts=facts)
+        server = Server(sock, key, folder, options, is_lent=is_lent, facts=facts, tls=tls)
         tasks = [asyncio.ensure_future(server.serve())]
         if is_lent:
             registration = _registration(arguments, sock.getsockname()[1])
@@ -208,11 +250,13 @@ def _registration(arguments: argparse.Namespace, port: int) -> Registration:
         host, port = parse_address(arguments.custom_addr, port)
     elif is_loopback(arguments.host):
         host = "127.0.0.1" if arguments.host == "localhost" else arguments.host
-    return Registration(*parse_address(arguments.tracker, TRACKER_PORT), arguments.key, host, port)
+    tracker = parse_address(arguments.tracker, TRACKER_PORT)
+    return Registration(*tracker, arguments.key, host, port, _authority(arguments))
 
 
 def _query(arguments: argparse.Namespace) -> None:
-    tracker = connect_tracker(arguments.host, arguments.port, key_file=arguments.key_file)
+    key_file, tls = arguments.key_file, _authority(arguments)
+    tracker = connect_tracker(arguments.host, arguments.port, key_file=key_file, tls=tls)
     summary = tracker.summary()
     print(f"Tracker address {arguments.host}:{arguments.port}\n")
     print(summary)

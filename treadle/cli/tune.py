@@ -23,6 +23,7 @@ from treadle.cli.arguments import (
 )
 from treadle.cli.models import check_readable, given_shapes
 from treadle.cli.operators import load_operators
+from treadle.cli.remote import add_device, device_to_tune_for
 from treadle.cli.roofline import Limits, measured_limits
 from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row
@@ -32,6 +33,7 @@ from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.settings import use
 from treadle.tune.model import TuneResult, tune_model
+from treadle.tune.rpc_executor import RpcExecutor
 from treadle.tune.runner import MeasureOptions
 from treadle.tune.search import SEARCHES
 from treadle.tune.spaces import KINDS
@@ -111,6 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with curves")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_threads(parser)
+    add_device(parser)
     add_compile_options(parser)
 
 
@@ -122,6 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Tune, showing how it goes; print what was found and how to use it."""
     check_readable(arguments.model, "an ONNX file")
     load_operators(arguments.operators)
+    device = None if arguments.tasks else device_to_tune_for(arguments)
     threads = arguments.threads or native.num_threads()
     with use(num_threads=threads):
         if arguments.tasks:
@@ -129,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
                 extract_tasks(fused_model(arguments.model, **_compiling(arguments)))
             )
         _check(arguments)
-        return _tune(arguments, threads)
+        return _tune(arguments, threads, device)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -178,9 +182,9 @@ def _options(arguments: argparse.Namespace, threads: int) -> TuneOptions:
     )
 
 
-def _tune(arguments: argparse.Namespace, threads: int) -> int:
+def _tune(arguments: argparse.Namespace, threads: int, device: RpcExecutor | None) -> int:
     options = _options(arguments, threads)
-    limits = _limits(arguments, threads)
+    limits = _limits(arguments, threads) if device is None else None
     with live_view(options, limits) as view:
         try:
             result = tune_model(
@@ -189,6 +193,7 @@ def _tune(arguments: argparse.Namespace, threads: int) -> int:
                 options=options,
                 on_change=view.show,
                 on_stage=view.stage,
+                executor=device,
                 **_compiling(arguments),
             )
         except KeyboardInterrupt:

@@ -287,9 +287,16 @@ class Session:
         """Return a model that was uploaded, loaded: a tar of `treadle compile`."""
         return RemoteExecutor(self, self.call("model.load", name, threads))
 
-    def load_module(self, name: str) -> RemoteModule:
-        """Return kernels that were uploaded, loaded: what `treadle.build(...).save` wrote."""
-        return RemoteModule(self, self.call("module.load", name))
+    def load_module(self, name: str, text: str = "") -> RemoteModule:
+        """Return kernels that were uploaded, loaded: what `treadle.build(...).save` wrote.
+
+        Of another library `text` says what its kernels take, see `kernel_files.described`.
+        """
+        return RemoteModule(self, self.call("module.load", name, text))
+
+    def set_num_threads(self, count: int) -> None:
+        """Let kernels and models of this session use so many threads."""
+        self.call("device.threads", count)
 
     def empty(self, shape: Sequence[int], dtype: str = "float32") -> RemoteArray:
         """Return an array on the device with undefined elements."""

@@ -114,6 +114,8 @@ class DeviceFunctions:
             "module.free": self._module_free,
             "kernel.call": self._kernel_call,
             "kernel.time": self._kernel_time,
+            "kernel.rotate": self._kernel_rotate,
+            "device.threads": _threads,
         }
 
     # ---- files -----------------------------------------------------------------------------------
@@ -261,7 +263,8 @@ class DeviceFunctions:
     # ---- kernels ---------------------------------------------------------------------------------
 
     def _module_load(self, arguments: Arguments, _: Blob) -> Answer:
-        module = load_module(self._files.located(arguments.text()))
+        path = self._files.located(arguments.text())
+        module = load_module(path, arguments.text(wire.LARGEST_FRAME) or None)
         return [self._modules.add(module), list(module)], b""
 
     def _module_free(self, arguments: Arguments, _: Blob) -> Answer:
@@ -285,6 +288,20 @@ class DeviceFunctions:
         flush = bool(arguments.integer(0, 1))
         evaluate = kernel.time_evaluator(number, repeat, least, flush=flush)
         return [list(evaluate(*arrays, sizes=sizes).results)], b""
+
+    def _kernel_rotate(self, arguments: Arguments, _: Blob) -> Answer:
+        kernel = self._modules.at(arguments.integer())[arguments.text()]
+        lists = [self._given(row.all_integers()) for row in arguments.rows()]
+        number, repeat = arguments.integer(1, _MOST_REPEATS), arguments.integer(1, _MOST_REPEATS)
+        if not lists:
+            raise RpcError("there is nothing to call the kernel with")
+        time = kernel.rotation_timer(*lists)
+        return [[time(number) for _ in range(repeat)]], b""
+
+
+def _threads(arguments: Arguments, _: Blob) -> Answer:
+    native.set_num_threads(arguments.integer(1, MOST_THREADS))
+    return [], b""
 
 
 def _infos(tensors: Sequence[TensorInfo]) -> Value:

@@ -53,8 +53,10 @@ def prepare_folder(root: Path) -> Path:
         root = root.resolve(strict=True)
         partial = root / _PARTIAL
         partial.mkdir(mode=0o700, exist_ok=True)
-        if partial.is_symlink() or not os.access(partial, os.W_OK | os.X_OK):
-            raise RpcError("it is not writable, or its parts are links", at=str(root))
+        status = partial.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise RpcError("the folder 'partial' in it is not this user's", at=str(root))
+        partial.chmod(0o700)
     except OSError as error:
         raise RpcError(f"the work folder cannot be used: {error.strerror}", at=str(root)) from None
     for left in root.glob(f"{_PREFIX}*"):
@@ -116,12 +118,13 @@ class WorkFolder:
         """Begin an upload; return how many bytes of it are here. One goes on at a time."""
         check_name(name)
         self._drop_upload()
+        partial = hashlib.sha256(f"{size} {name}".encode()).hexdigest()
         if size > self._quota - sum(size for _, size in self.listed()):
             raise RpcError(
                 f"{name} of {size:,} bytes is more than the {self._quota:,} a session may hold",
                 hint="remove files, or start the server with a larger --quota",
             )
-        partial = hashlib.sha256(f"{size} {name}".encode()).hexdigest()
+        self._forget_partials(self._quota - size, partial)
         descriptor = self._open(self._partials, partial, os.O_RDWR | os.O_CREAT)
         length = os.fstat(descriptor).st_size
         if not resume or length > size:
@@ -129,6 +132,23 @@ class WorkFolder:
             length = 0
         self._upload = _Upload(name, size, descriptor, partial, length)
         return length
+
+    def _forget_partials(self, most: int, but: str) -> None:
+        """Remove the oldest parts of other uploads until those left take `most` bytes or fewer."""
+        found = []
+        with os.scandir(self._partials) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if entry.name != but:
+                    found.append((status.st_mtime, status.st_size, entry.name))
+        held = sum(size for _, size, _ in found)
+        for _, size, name in sorted(found):
+            if held <= most:
+                return
+            with suppress(OSError, RpcError):  # one that another session writes to stays
+                os.close(self._open(self._partials, name, os.O_RDWR))
+                os.unlink(name, dir_fd=self._partials)
+                held -= size
 
     def uploaded_hash(self) -> str:
         """Return the SHA-256 of what is here of the upload."""

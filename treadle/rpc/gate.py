@@ -12,13 +12,15 @@ import hmac
 import ipaddress
 import logging
 import socket
+import ssl
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from treadle.errors import RpcError, UsageError
-from treadle.rpc import wire
+from treadle.rpc import tls, wire
 from treadle.rpc.channel import tune_socket
 from treadle.rpc.keys import PROOF_BYTES, client_proof, server_proof, session_keys
 from treadle.rpc.wire import Opening, Role, Seal, Status
@@ -33,12 +35,12 @@ _MOST_ADDRESSES = 4096
 class Limits:
     """What strangers may do: seconds to show the key, connections that have not yet, failures.
 
-    `connections` are the most there may be in all. An address may fail `failures` times at once,
-    and `failures_per_second` in the long run.
+    Of `strangers` one address may have three quarters. `connections` are the most there may be in
+    all. An address may fail `failures` times at once, `failures_per_second` in the long run.
     """
 
     seconds: float = 5.0
-    strangers: int = 256
+    strangers: int = 512
     connections: int = 2048
     failures: float = 20.0
     failures_per_second: float = 1.0
@@ -140,14 +142,16 @@ class Gate:
         roles: frozenset[Role],
         handler: Handler,
         limits: Limits | None = None,
+        tls_context: ssl.SSLContext | None = None,
     ) -> None:
         self.socket = sock
+        self._tls = tls_context
         self.limits = limits or Limits()
         self._key = key
         self._roles = roles
         self._handler = handler
         self._failures = FailureCount(self.limits)
-        self._strangers = 0
+        self._strangers: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
@@ -169,8 +173,9 @@ class Gate:
 
     def take(self, sock: socket.socket, address: str) -> None:
         """Serve a connection that was accepted elsewhere, from an address."""
-        is_full = len(self._tasks) >= self.limits.connections
-        if is_full or self._strangers >= self.limits.strangers:
+        most = self.limits.strangers
+        is_full = len(self._tasks) >= self.limits.connections or self._strangers.total() >= most
+        if is_full or self._strangers[address] >= most * 3 // 4:
             sock.close()
             return
         task = asyncio.ensure_future(self._one(sock, address))
@@ -180,10 +185,12 @@ class Gate:
     async def _one(self, sock: socket.socket, address: str) -> None:
         """Open a connection and handle it; whatever goes wrong ends this connection alone."""
         accepted = None
-        self._strangers += 1
+        self._strangers[address] += 1
         try:
             sock.setblocking(False)
             tune_socket(sock)
+            if self._tls is not None:
+                sock = await tls.accepted(sock, self._tls)
             accepted = await asyncio.wait_for(self._open(sock, address), self.limits.seconds)
         except _TooSoon:  # not counted: who waits long enough may come
             log.info("%s: has failed too often", address)
@@ -191,7 +198,8 @@ class Gate:
             self._failures.failed(address)
             log.info("%s: %s", address, _said(error))
         finally:
-            self._strangers -= 1
+            self._strangers[address] -= 1
+            self._strangers += Counter()  # forgets the addresses that have none
             if accepted is None:
                 sock.close()
         if accepted is None:

@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from dataclasses import dataclass
 
 from treadle.errors import RpcError, TreadleError
+from treadle.rpc import tls
 from treadle.rpc.channel import tune_socket
 from treadle.rpc.failures import refusal
 from treadle.rpc.gate import read_exactly, send
@@ -30,7 +32,8 @@ _LONGEST = 200
 class Registration:
     """Where the tracker is, and what it is told: the kind of device, and the address for clients.
 
-    An empty `host` lets the tracker take the address the connection comes from.
+    An empty `host` lets the tracker take the address the connection comes from. `tls` is for a
+    tracker that wants it.
     """
 
     tracker_host: str
@@ -38,6 +41,7 @@ class Registration:
     device_key: str
     host: str
     port: int
+    tls: ssl.SSLContext | None = None
 
 
 async def keep_registered(server: Server, registration: Registration, key: bytes | None) -> None:
@@ -59,6 +63,8 @@ async def keep_registered(server: Server, registration: Registration, key: bytes
 async def _register(server: Server, registration: Registration, key: bytes | None, at: str) -> None:
     """Register and tell the state until the connection ends. Raises: RpcError, OSError then."""
     sock = await asyncio.wait_for(_connected(registration), _ANSWER_SECONDS)
+    if registration.tls is not None:
+        sock = await tls.connected(sock, registration.tls, registration.tracker_host)
     try:
         opened = await asyncio.wait_for(_opened(sock, key), _ANSWER_SECONDS)
         if opened.status != Status.OK:

@@ -340,6 +340,21 @@ class RemoteKernel:
 
         return evaluate
 
+    def rotation_timer(self, *arguments: Sequence[RemoteArray]) -> Callable[[int], float]:
+        """Return a function that calls the kernel some times, with each of `arguments` in turn.
+
+        It returns the seconds of a call, see `LoadedKernel.rotation_timer`.
+        """
+        lists: list[Value] = [[array.handle for array in arrays] for arrays in arguments]
+
+        def time(number: int) -> float:
+            module = self._module.handle
+            return _times(
+                self._session.call("kernel.rotate", module, self.name, lists, number, 1)
+            ).min
+
+        return time
+
 
 class RemoteModule:
     """Kernels on a device by name."""

@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -106,8 +107,9 @@ class Server:
         is_lent: bool = False,
         facts: Mapping[str, str] = _NOTHING,
         limits: Limits | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.gate = Gate(sock, key, frozenset((Role.CLIENT,)), self._handle, limits)
+        self.gate = Gate(sock, key, frozenset((Role.CLIENT,)), self._handle, limits, tls)
         self.state = State()
         self._folder = folder
         self._options = options
@@ -205,11 +207,13 @@ class Server:
             pid = self._fork(accepted, opening, wishes, folder, shared)
             self._running.add(pid)
             reason = await self._watch(pid, wishes, shared)
+            _kill(pid)
+            self._running.discard(pid)
             if reason:
                 _say_last_word(accepted, reason, shared)
             return reason
         finally:
-            if pid:
+            if pid in self._running:  # the server is asked to end
                 _kill(pid)
                 self._running.discard(pid)
             shutil.rmtree(folder, ignore_errors=True)
@@ -239,11 +243,13 @@ class Server:
             sock, keys = accepted.socket, accepted.keys
             serve_session(sock, keys, opening, folders, options, self._facts, shared)
             code = 0
+        except Exception:  # a defect: the client is told the code, the log why
+            log.exception("the session's process fails")
         finally:
             os._exit(code)  # what the server has open is not this process's to flush or to remove
 
     async def _watch(self, pid: int, wishes: _Wishes, shared: Shared) -> str:
-        """Wait until the process ends, or end it; return why."""
+        """Wait until the process ends or has to be ended; return why."""
         start = time.monotonic()
         session_seconds = _least(self._options.session_seconds, wishes.session_seconds)
         call_seconds = _least(self._options.call_seconds, wishes.call_seconds)
@@ -251,15 +257,12 @@ class Server:
             await asyncio.sleep(_WATCH_SECONDS)
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                self._running.discard(pid)
                 return _how(status)
             now = time.monotonic()
             if session_seconds and now > start + session_seconds:
-                _kill(pid)
                 return f"the session's time limit of {session_seconds:g} s has passed"
             deadline = shared.told()[0]
             if deadline and now > deadline:
-                _kill(pid)
                 return f"a call took longer than its time limit of {call_seconds:g} s"
 
 

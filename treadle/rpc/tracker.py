@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 import socket
+import ssl
 import time
 from contextlib import suppress
 
@@ -40,10 +41,14 @@ class Tracker:
     """A tracker on a socket that listens."""
 
     def __init__(
-        self, sock: socket.socket, key: bytes | None, limits: Limits | None = None
+        self,
+        sock: socket.socket,
+        key: bytes | None,
+        limits: Limits | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.board: Board[asyncio.Future[Lease]] = Board()
-        self.gate = Gate(sock, key, frozenset(Role), self._handle, limits)
+        self.gate = Gate(sock, key, frozenset(Role), self._handle, limits, tls)
         self._links: dict[Device, Link] = {}
         self._offers: set[asyncio.Task[None]] = set()
 

@@ -197,7 +197,11 @@ class Arguments:
     def integers(self, low: int = 0, high: int = (1 << 63) - 1) -> list[int]:
         """Take a list of integers from `low` to `high`."""
         inner = Arguments(self._function, self.values())
-        return [inner.integer(low, high) for _ in range(len(inner._values))]
+        return inner.all_integers(low, high)
+
+    def all_integers(self, low: int = 0, high: int = (1 << 63) - 1) -> list[int]:
+        """Take all values that are left, integers."""
+        return [self.integer(low, high) for _ in range(len(self._values) - self._next)]
 
     def texts(self, longest: int = 4096) -> list[str]:
         """Take a list of texts."""

@@ -12,12 +12,16 @@ import json
 import os
 import tarfile
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from treadle.errors import ArtifactError, UsageError
 from treadle.runtime import native
 from treadle.runtime.artifact_file import ArtifactFile
 from treadle.runtime.module import LoadedKernel, Module, loaded_kernels
 from treadle.runtime.signature import Json, Signature
+
+if TYPE_CHECKING:
+    pass
 
 TABLE = "kernels"
 """The entry of mod.json, and of the checksums in it."""
@@ -94,8 +98,10 @@ def described(kernels: Mapping[str, Signature], cpu_features: Sequence[str]) -> 
     )
 
 
-def load_module(path: str | os.PathLike[str]) -> Module[LoadedKernel]:
+def load_module(path: str | os.PathLike[str], text: str | None = None) -> Module[LoadedKernel]:
     """Return kernels that `treadle.build(...).save(path)` wrote, ready to be called.
+
+    Of a library that does not say what its kernels take, `text` says it, see `described`.
 
     A library holds machine code: load only files you trust.
 
@@ -104,7 +110,7 @@ def load_module(path: str | os.PathLike[str]) -> Module[LoadedKernel]:
     """
     place = os.fspath(path)
     library = native.Library(place)
-    text = library.text(LIBRARY_TEXT)
+    text = library.text(LIBRARY_TEXT) if text is None else text
     if text is None:
         raise ArtifactError(
             "the library does not say which kernels it holds",

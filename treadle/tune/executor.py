@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -98,6 +98,19 @@ class KnownCode:
         return task, hashlib.sha256(made.code).digest()
 
 
+class CandidateRunner(Protocol):
+    """Checks and times what has been built."""
+
+    def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
+        """Check and time a candidate of a task; `best` seconds are those of the best known."""
+
+    def race(self, task: int, made: Sequence[ObjectCode], rounds: int) -> list[Measured]:
+        """Time candidates of one task in turns: a figure of each in every round."""
+
+    def close(self) -> None:
+        """End it."""
+
+
 class LocalExecutor:
     """This machine: forked builders, and one runner while they stand still."""
 
@@ -111,22 +124,29 @@ class LocalExecutor:
 
 @dataclass(slots=True)
 class LocalWorkers:
-    """Processes of this machine; a context that ends them."""
+    """Builders of this machine and a runner; a context that ends them.
+
+    The runner is here too, unless `make_runner` makes another. With `is_quiet` nothing is built
+    while it measures.
+    """
 
     tasks: Sequence[Task]
     options: WorkOptions
+    make_runner: Callable[[Sequence[Task], MeasureOptions], CandidateRunner] = Runner
+    is_quiet: bool = True
     _tasks_of: dict[int, int] = field(default_factory=dict)
     _known: KnownCode = field(default_factory=KnownCode)
     _stack: ExitStack = field(default_factory=ExitStack)
     _builders: Builders = field(init=False)
-    _runner: Runner = field(init=False)
+    _runner: CandidateRunner = field(init=False)
 
     def __enter__(self) -> LocalWorkers:
         count = self.options.builders or usable_cores()
         self._builders = self._stack.enter_context(
             Builders(self.tasks, count, self.options.build_timeout)
         )
-        self._runner = self._stack.enter_context(Runner(self.tasks, self.options.measure))
+        self._runner = self.make_runner(self.tasks, self.options.measure)
+        self._stack.callback(self._runner.close)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -163,20 +183,23 @@ class LocalWorkers:
             self._known.put(task, made, found)
         return found
 
+    def _quiet(self) -> AbstractContextManager[object]:
+        return _Quiet(self._builders) if self.is_quiet else nullcontext()
+
     def build(self, task: int, choice: Choice) -> Built:
         """Build one choice; no others are on their way."""
         return _build_all(self._builders, task, [choice])[0]
 
     def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
         """Check and time what has been built, while nothing is being built."""
-        with _Quiet(self._builders):
+        with self._quiet():
             return self._runner.measure(task, made, best)
 
     def race(self, task: int, choices: Sequence[Choice], rounds: int) -> list[Measured]:
         """Build choices and time them in turns, while nothing is being built."""
         built = _build_all(self._builders, task, choices)
         made = [b.object for b in built if b.object is not None]
-        with _Quiet(self._builders):
+        with self._quiet():
             times = iter(self._runner.race(task, made, rounds) if made else [])
         return [Measured(error=b.error) if b.object is None else next(times) for b in built]
 

@@ -60,12 +60,14 @@ def tune_model(
     options: TuneOptions | None = None,
     on_change: OnChange | None = None,
     on_stage: OnStage | None = None,
+    executor: Executor | None = None,
     **compiling: Any,
 ) -> TuneResult:
     """Tune the kernels of a model into a file of records, which `compile(records=)` reads.
 
     In place of a file, `records` may be the URL of a database. It may hold records already: what
     they say of this model, this target and this version of the compiler is not tried again.
+    `executor` is where candidates are measured, in the place of the one that the options name.
     `compiling` are the options of `treadle.compile`.
 
     Raises:
@@ -77,7 +79,8 @@ def tune_model(
     methods = _methods(records)
     fused = fused_model(model, records=_records(methods), **compiling)
     options = _with_cold_weights(options, fused)
-    executor = _executor(options.executor, model, fused.target, methods, compiling)
+    if executor is None:
+        executor = _executor(options.executor, model, fused.target, methods, compiling)
     tasks = extract_tasks(fused)
     if not tasks.tasks:
         raise UsageError(

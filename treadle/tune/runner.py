@@ -35,6 +35,10 @@ _Z = 1.96
 """Of a normal distribution 95 % lies within so many standard deviations."""
 
 
+Timer = Callable[[int], float]
+"""Calls a kernel some times; returns the seconds of a call."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeasureOptions:
     """How candidates are timed.
@@ -44,7 +48,8 @@ class MeasureOptions:
     at most `repeat`. One that is `hopeless` times slower than the best known gets one figure. With
     `flush` no cache holds the arguments when a call begins; with `cold_weights` none holds the
     weights, as in a model with more of them than the caches hold. `timeout` seconds are the most
-    that a candidate may take altogether. `threads` run a kernel.
+    that a candidate may take altogether; `cooldown` seconds the device rests after each. `threads`
+    run a kernel.
     """
 
     number: int = 1
@@ -55,6 +60,7 @@ class MeasureOptions:
     flush: bool = False
     cold_weights: bool = False
     timeout: float = 10.0
+    cooldown: float = 0.0
     threads: int = 1
 
     def text(self) -> str:
@@ -115,6 +121,7 @@ class Runner:
             return Measured(error=f"the reference cannot be computed: {error}")
         request = {"do": "measure", "task": task, "workspace": made.workspace, "best": best}
         head, error = self._ask(request, made.code, self.options.timeout)
+        time.sleep(self.options.cooldown)
         if error:
             return Measured(error=error)
         return Measured(tuple(head["seconds"]), head["error"])
@@ -218,7 +225,7 @@ def _answer(
         kernel = task.loaded(code, data["workspace"])
         if error := _check(kernel, ready):
             return {"seconds": [], "error": error}
-        seconds = _time(kernel, ready, options, float(data["best"]))
+        seconds = figures_of(_timer(kernel, ready, options), options, float(data["best"]))
         return {"seconds": seconds, "error": ""}
     except TreadleError as e:
         return {"seconds": [], "error": e.problem}
@@ -226,12 +233,17 @@ def _answer(
         return {"seconds": [], "error": f"{type(e).__name__}: {e}"[:500]}
 
 
-def _prepare(task: Task, options: MeasureOptions) -> _Prepared:
+def arguments_of(task: Task) -> tuple[list[NDArray], list[int]]:
+    """Return what candidates of a task are called with, and the places of the outputs in it."""
     signature = task.signature(0)
     arguments = LoadedKernel(signature, 0, None).random_arguments(seed=1)
     for place, value in task.constants.items():
         np.copyto(np.asarray(arguments[place]), value)
-    outputs = [k for k, p in enumerate(signature.params) if p.is_output]
+    return arguments, [k for k, p in enumerate(signature.params) if p.is_output]
+
+
+def _prepare(task: Task, options: MeasureOptions) -> _Prepared:
+    arguments, outputs = arguments_of(task)
     expected = task.reference(arguments)
     rotation = _rotation(task, arguments) if options.cold_weights and not options.flush else []
     return _Prepared(arguments, outputs, expected, rotation)
@@ -239,15 +251,17 @@ def _prepare(task: Task, options: MeasureOptions) -> _Prepared:
 
 def _rotation(task: Task, arguments: Sequence[NDArray]) -> list[list[NDArray]]:
     """Return lists of arguments with weights of their own, together more than the caches hold."""
-    size = sum(value.nbytes for value in task.constants.values())
-    caches = task.target.machine.caches[-1].bytes
-    if not size:
-        return []
-    count = min(_MOST_COPIES, 2 + 2 * caches // size)
     return [
         [array(a) if place in task.constants else a for place, a in enumerate(arguments)]
-        for _ in range(count)
+        for _ in range(rotation_count(task))
     ]
+
+
+def rotation_count(task: Task) -> int:
+    """Return how many copies of a task's weights are together more than the caches hold."""
+    size = sum(value.nbytes for value in task.constants.values())
+    caches = task.target.machine.caches[-1].bytes
+    return min(_MOST_COPIES, 2 + 2 * caches // size) if size else 0
 
 
 def _dropped(prepared: dict[int, _Prepared]) -> list[int]:
@@ -272,11 +286,8 @@ def _check(kernel: LoadedKernel, ready: _Prepared) -> str:
     return ""
 
 
-def _time(
-    kernel: LoadedKernel, ready: _Prepared, options: MeasureOptions, best: float
-) -> list[float]:
-    """Return the seconds of a call, one figure per repeat."""
-    timer = _timer(kernel, ready, options)
+def figures_of(timer: Timer, options: MeasureOptions, best: float) -> list[float]:
+    """Return the seconds of a call, one figure per repeat; `timer` calls the kernel some times."""
     once = timer(1)
     if once > 4 * options.hopeless * best:
         return [once]
@@ -300,9 +311,7 @@ def _is_precise(figures: Sequence[float], precision: float) -> bool:
     return bool(_Z * error <= precision * statistics.fmean(figures))
 
 
-def _timer(
-    kernel: LoadedKernel, ready: _Prepared, options: MeasureOptions
-) -> Callable[[int], float]:
+def _timer(kernel: LoadedKernel, ready: _Prepared, options: MeasureOptions) -> Timer:
     """Return a function that calls a kernel some times, and returns the seconds of a call."""
     if ready.rotation:
         return kernel.rotation_timer(*ready.rotation)
@@ -321,15 +330,23 @@ def _race(
     for size, workspace in zip(data["sizes"], data["workspaces"], strict=True):
         kernels.append(task.loaded(code[start : start + size], workspace))
         start += size
-    rows = [Measured(error=_check(k, ready)) for k in kernels]
-    figures: list[list[float]] = [[] for _ in kernels]
+    errors = [_check(k, ready) for k in kernels]
     timers = [_timer(k, ready, options) for k in kernels]
+    rows = raced(timers, errors, int(data["rounds"]), options)
+    return [asdict(row) for row in rows]
+
+
+def raced(
+    timers: Sequence[Timer], errors: Sequence[str], rounds: int, options: MeasureOptions
+) -> list[Measured]:
+    """Time kernels in turns, a figure of each in every round, but those that have an error."""
+    figures: list[list[float]] = [[] for _ in timers]
     calls = [
-        0 if row.error else _calls(timer(1), options.min_repeat_ms)
-        for timer, row in zip(timers, rows, strict=True)
+        0 if error else _calls(timer(1), options.min_repeat_ms)
+        for timer, error in zip(timers, errors, strict=True)
     ]
-    for _ in range(int(data["rounds"])):
+    for _ in range(rounds):
         for place, timer in enumerate(timers):
-            if not rows[place].error:
+            if not errors[place]:
                 figures[place].append(timer(calls[place]))
-    return [asdict(Measured(tuple(f), row.error)) for f, row in zip(figures, rows, strict=True)]
+    return [Measured(tuple(f), error) for f, error in zip(figures, errors, strict=True)]

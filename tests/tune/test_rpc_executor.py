@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuning with a device that measures: wrong and deadly candidates cost themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.processes import wait_until
+from tests.rpc.services import Service, candidate, device_of, service, states, tracker_of
+from treadle.build.compile import fused_model
+from treadle.build.kernel import ObjectCode
+from treadle.cli.main import main
+from treadle.te.knobs import DEFAULTS
+from treadle.tune.executor import WorkOptions
+from treadle.tune.rpc_executor import DeviceRunner, RpcExecutor
+from treadle.tune.runner import MeasureOptions
+from treadle.tune.task import Task, extract_tasks
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
+QUICK = MeasureOptions(repeat=2, min_repeat_ms=0.1, timeout=3.0)
+
+
+@pytest.fixture(scope="module")
+def tracker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("tune")
+    with service(folder, "tracker") as found, device_of(folder, found, "board"):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tasks() -> list[Task]:
+    return extract_tasks(fused_model(DIGITS)).tasks
+
+
+def test_candidates_are_checked_and_timed(tracker: Service, tasks: list[Task]) -> None:
+    runner = DeviceRunner(tracker_of(tracker), "board", tasks, QUICK)
+    first, second = (task.built(DEFAULTS) for task in tasks[:2])
+    good = runner.measure(0, first, inf)
+    assert not good.error
+    assert len(good.seconds) == 2
+    assert all(0 < seconds < 1 for seconds in good.seconds)
+    other = runner.measure(1, second, inf)
+    assert not other.error
+    rows = runner.race(0, [first, first], 3)
+    assert [(len(row.seconds), row.error) for row in rows] == [(3, ""), (3, "")]
+    runner.close()
+    wait_until(lambda: states(tracker_of(tracker)) == ["free"], "the device given back")
+
+
+def test_weights_can_come_from_memory(tracker: Service, tasks: list[Task]) -> None:
+    options = MeasureOptions(repeat=2, min_repeat_ms=0.1, cold_weights=True)
+    place = next(k for k, task in enumerate(tasks) if task.constants)
+    runner = DeviceRunner(tracker_of(tracker), "board", tasks, options)
+    assert not runner.measure(place, tasks[place].built(DEFAULTS), inf).error
+    runner.close()
+
+
+def test_what_is_wrong_or_deadly_costs_itself(tracker: Service, tasks: list[Task]) -> None:
+    """Kernels named as the task's, of the library that crashes and spins."""
+    task = tasks[0]
+    runner = DeviceRunner(tracker_of(tracker), "board", tasks, MeasureOptions(timeout=1.0))
+    good = task.built(DEFAULTS)
+    wrong = tasks[1].built(DEFAULTS)
+    assert "no" in runner.measure(0, wrong, inf).error  # the library has no kernel of that name
+    for name, said in (("crash", "Segmentation fault"), ("spin", "time limit")):
+        renamed = candidate(task.name, name)
+        measured = runner.measure(0, ObjectCode(renamed, good.workspace), inf)
+        assert said in measured.error
+    measured = runner.measure(0, ObjectCode(candidate(task.name, "nothing"), good.workspace), inf)
+    assert "the result is wrong" in measured.error
+    assert not runner.measure(0, good, inf).error
+    runner.close()
+
+
+@pytest.mark.slow
+def test_a_model_is_tuned_on_a_device(
+    tracker: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = tmp_path / "records.jsonl"
+    address = f"127.0.0.1:{tracker.port}"
+    words = ["tune", str(DIGITS), "-o", str(records), "--trials", "20", "--threads", "1", "--json"]
+    assert main([*words, "--rpc-tracker", address, "--rpc-key", "board"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["trials"] >= 20
+    lines = [json.loads(line) for line in records.read_text().splitlines()]
+    assert any(np.min(line.get("seconds") or [inf]) < 1 for line in lines)
+    assert states(tracker_of(tracker)) == ["free"]
+
+
+def test_only_one_place_measures(tracker: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["tune", str(DIGITS), "-o", "x.jsonl", "--executor", "dask:tcp://x:1"]
+    words += ["--rpc-tracker", f"127.0.0.1:{tracker.port}", "--rpc-key", "board"]
+    assert main(words) == 2
+    assert "both say where to measure" in capsys.readouterr().err
+
+
+def test_nothing_is_built_while_this_machine_measures(tasks: list[Task]) -> None:
+    options = WorkOptions(QUICK)
+    tracker = tracker_of  # never asked
+    for is_here in (True, False):
+        executor = RpcExecutor(tracker, "board", is_here=is_here)  # type: ignore[arg-type]
+        assert executor.workers(tasks, options).is_quiet is is_here

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates built here and measured on a device that a tracker lends.
+
+Arguments and right results are made here, from the NumPy references, and copied to the device once
+per task. A candidate that crashes there, or never ends, costs its session: the next one
+asks for a device again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from pathlib import Path
+
+import numpy as np
+
+from treadle.build.agreement import agreement
+from treadle.build.kernel import ObjectCode
+from treadle.errors import TreadleError
+from treadle.rpc.client import Session
+from treadle.rpc.remote import RemoteArray, RemoteKernel, RemoteModule
+from treadle.rpc.tracking import TrackerSession
+from treadle.runtime.array import NDArray
+from treadle.runtime.kernel_files import described
+from treadle.runtime.toolchain import link_shared
+from treadle.tune.executor import LocalWorkers, WorkOptions
+from treadle.tune.runner import (
+    Measured,
+    MeasureOptions,
+    Timer,
+    arguments_of,
+    figures_of,
+    raced,
+    rotation_count,
+)
+from treadle.tune.task import Task
+
+_WAIT_SECONDS = 600.0
+"""How long a candidate waits for a device."""
+_LIBRARY = "candidate.so"
+_POISON = 0xA5
+
+
+class RpcExecutor:
+    """Builders of this machine, and one device of a tracker that measures.
+
+    With `is_here` the device is this machine: nothing is built while it measures.
+    """
+
+    def __init__(self, tracker: TrackerSession, key: str, *, is_here: bool = False) -> None:
+        self._runner = partial(DeviceRunner, tracker, key)
+        self._is_here = is_here
+
+    def workers(self, tasks: Sequence[Task], options: WorkOptions) -> LocalWorkers:
+        """Return workers, not yet started."""
+        return LocalWorkers(tasks, options, self._runner, self._is_here)
+
+    def close(self) -> None:
+        """Do nothing: workers end with their context."""
+
+
+@dataclass(slots=True)
+class _Reference:
+    """What candidates of a task are called with, and the right results, in this process."""
+
+    arguments: list[NDArray]
+    outputs: list[int]
+    expected: list[np.ndarray]
+
+
+@dataclass(slots=True)
+class _OnDevice:
+    """A task's arguments on the device.
+
+    `poison` is what outputs hold before a candidate runs; `rotation` are the same arguments with
+    copies of the weights, empty where these may stay in the caches.
+    """
+
+    arguments: list[RemoteArray]
+    poison: dict[int, RemoteArray]
+    rotation: list[list[RemoteArray]] = field(default_factory=list)
+
+
+class DeviceRunner:
+    """Measures candidates on a device that is asked for when it is first needed."""
+
+    def __init__(
+        self, tracker: TrackerSession, key: str, tasks: Sequence[Task], options: MeasureOptions
+    ) -> None:
+        self._tracker = tracker
+        self._key = key
+        self._tasks = tasks
+        self._options = options
+        self._session: Session | None = None
+        self._task: int | None = None
+        self._reference: _Reference | None = None
+        self._ready: _OnDevice | None = None
+
+    def close(self) -> None:
+        """Give the device back."""
+        if self._session is not None:
+            self._session.close()
+        self._session = self._ready = None
+
+    def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
+        """Check and time a candidate of a task; `best` seconds are those of the best known."""
+        try:
+            ready = self._prepared(task)
+            kernel, module = self._loaded(task, made)
+            if error := self._check(kernel, ready):
+                return Measured(error=error)
+            found = figures_of(_timer(kernel, ready, self._options), self._options, best)
+            module.free()
+            return _believed(found)
+        except TreadleError as error:
+            self._give_up()
+            return Measured(error=error.problem)
+
+    def race(self, task: int, made: Sequence[ObjectCode], rounds: int) -> list[Measured]:
+        """Time candidates of one task in turns: a figure of each in every round."""
+        try:
+            ready = self._prepared(task)
+            kernels = [self._loaded(task, m)[0] for m in made]
+            errors = [self._check(kernel, ready) for kernel in kernels]
+            timers = [_timer(kernel, ready, self._options) for kernel in kernels]
+            return raced(timers, errors, rounds, self._options)
+        except TreadleError as error:
+            self._give_up()
+            return [Measured(error=error.problem) for _ in made]
+
+    def _give_up(self) -> None:
+        """End the session after an error: what a candidate did to it is not known."""
+        self.close()
+
+    def _prepared(self, task: int) -> _OnDevice:
+        """Return a task's arguments on the device; those of the last task make room."""
+        if self._session is None:
+            seconds = self._options.timeout
+            self._session = self._tracker.request(
+                self._key, wait_timeout=_WAIT_SECONDS, call_timeout=seconds
+            )
+            self._session.set_num_threads(self._options.threads)
+        if self._ready is None or self._task != task:
+            self._ready = None
+            self._ready = self._copied(self._session, task)
+        return self._ready
+
+    def _copied(self, session: Session, task: int) -> _OnDevice:
+        work = self._tasks[task]
+        if self._reference is None or self._task != task:
+            self._task, self._reference = task, _reference_of(work)
+        reference = self._reference
+        arguments = [session.array(a) for a in reference.arguments]
+        poison = {k: session.array(_poison(reference.arguments[k])) for k in reference.outputs}
+        rotation: list[list[RemoteArray]] = []
+        if self._options.cold_weights and not self._options.flush:
+            for _ in range(rotation_count(work)):
+                rotation.append([_copy(session, a) if k in work.constants else a
+                                 for k, a in enumerate(arguments)])  # fmt: skip
+        return _OnDevice(arguments, poison, rotation)
+
+    def _loaded(self, task: int, made: ObjectCode) -> tuple[RemoteKernel, RemoteModule]:
+        assert self._session is not None
+        work = self._tasks[task]
+        signature = work.signature(made.workspace)
+        code = made.code if work.link is not None else _linked(made.code, work.target.triple)
+        self._session.upload(bytes(code), _LIBRARY, resume=False)
+        text = described({work.name: signature}, work.target.required_features)
+        module = self._session.load_module(_LIBRARY, text)
+        return module[work.name], module
+
+    def _check(self, kernel: RemoteKernel, ready: _OnDevice) -> str:
+        """Run a candidate once; return what is wrong with its results, "" if nothing is."""
+        assert self._reference is not None
+        for place, poison in ready.poison.items():
+            poison.copyto(ready.arguments[place])
+        kernel(*ready.arguments)
+        for place, expected in zip(self._reference.outputs, self._reference.expected, strict=True):
+            found = agreement(ready.arguments[place].numpy(), expected)
+            if not found.holds:
+                return f"the result is wrong: {found}"
+        return ""
+
+
+def _reference_of(task: Task) -> _Reference:
+    arguments, outputs = arguments_of(task)
+    return _Reference(arguments, outputs, task.reference(arguments))
+
+
+def _poison(output: NDArray) -> np.ndarray:
+    made = np.empty_like(output.numpy())
+    made.reshape(-1).view(np.uint8)[:] = _POISON
+    return made
+
+
+def _copy(session: Session, source: RemoteArray) -> RemoteArray:
+    return source.copyto(session.empty(source.shape, source.dtype))
+
+
+def _linked(code: bytes | bytearray | memoryview, triple: str) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
+        return link_shared([bytes(code)], Path(folder) / _LIBRARY, triple).read_bytes()
+
+
+def _timer(kernel: RemoteKernel, ready: _OnDevice, options: MeasureOptions) -> Timer:
+    """Return a function that calls a kernel some times, and returns the seconds of a call."""
+    if ready.rotation:
+        return kernel.rotation_timer(*ready.rotation)
+    return lambda calls: kernel.time_evaluator(calls, flush=options.flush)(*ready.arguments).min
+
+
+def _believed(figures: Sequence[float]) -> Measured:
+    """Return times that a kernel can have taken: a device may say anything."""
+    if all(0 < figure < inf for figure in figures):
+        return Measured(tuple(figures))
+    return Measured(error=f"the device says that a call took {min(figures):g} s")
