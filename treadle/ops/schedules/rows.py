@@ -123,9 +123,10 @@ def _in_lanes(s: Schedule, stage: Stage, lanes: int) -> list[Stage]:
         part.vectorize(made.axis[-1])
         parts.append(part)
         stage, lanes = s[op], lanes // 2
-    op = stage.op
-    assert isinstance(op, ComputeOp)
-    stage.unroll(op.reduce_axis[-1])
+    if parts:
+        op = stage.op
+        assert isinstance(op, ComputeOp)
+        stage.unroll(op.reduce_axis[-1])
     return parts
 
 
