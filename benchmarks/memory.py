@@ -23,20 +23,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import machine
-from benchmarks.engines import Arrays, Run, random_inputs
+from benchmarks.engines import random_inputs
+from benchmarks.first_run import Figures, status_bytes
 from benchmarks.serving import FOLDER, model_file
 
 DEFAULT = ("resnet50", "bert_base", "vit_base", "gpt2", "mobilenet_v2", "squeezenet")
@@ -47,31 +47,7 @@ AIMS = (
 _SAMPLE_SECONDS = 0.004
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What one process took: seconds and bytes."""
-
-    open_seconds: float
-    first_seconds: float
-    steady_seconds: float
-    private_bytes: int
-    shared_bytes: int
-    grown_bytes: int
-    """How much more than after the imports it had at its peak."""
-    peak_bytes: int = 0
-
-
 # ---- memory of processes -------------------------------------------------------------------------
-
-
-def status_bytes(process: int | str, *names: str) -> int:
-    """Return the sum of fields of a process's status, such as VmRSS; 0 when it is gone."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    fields = dict(line.split(":", 1) for line in lines)
-    return sum(1024 * int(fields[name].split()[0]) for name in names if name in fields)
 
 
 def family(process: int) -> Iterator[int]:
@@ -116,50 +92,11 @@ class Peak:
             self.bytes = max(self.bytes, own + files)
 
 
-# ---- one process ---------------------------------------------------------------------------------
-
-
-def _open(engine: str, file: Path, inputs: Arrays) -> Run:
-    if engine == "onnxruntime":
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-        return lambda: session.run(None, inputs)
-    import treadle
-
-    executable = treadle.compile(file) if engine == "compile" else treadle.load(file)
-    return lambda: executable.run(inputs)  # type: ignore[return-value]
-
-
-def _seconds(run: Run) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def measure_here(engine: str, file: Path, inputs: Arrays, runs: int) -> Figures:
-    """Open a model in this process and run it."""
-    __import__("onnxruntime" if engine == "onnxruntime" else "treadle")
-    before = status_bytes("self", "VmRSS")
-    start = time.perf_counter()
-    run = _open(engine, file, inputs)
-    opened = time.perf_counter() - start
-    times = [_seconds(run) for _ in range(runs)]
-    return Figures(
-        opened,
-        times[0],
-        statistics.median(times[2:]),
-        status_bytes("self", "RssAnon"),
-        status_bytes("self", "RssFile", "RssShmem"),
-        status_bytes("self", "VmHWM") - before,
-    )
-
-
 def measure(engine: str, file: Path, inputs: Path, runs: int, cache: Path) -> Figures:
-    """Return `measure_here` of a process of its own, with the peak of all its processes."""
-    command = [sys.executable, "-m", "benchmarks.memory", str(inputs), "--runs", str(runs)]
+    """Return the figures of `benchmarks.first_run`, with the peak of all its processes."""
+    words = [engine, str(file), str(inputs), str(runs)]
     child = subprocess.Popen(
-        [*command, "--engine", engine, "--file", str(file)],
+        [sys.executable, "-m", "benchmarks.first_run", *words],
         cwd=FOLDER.parent,
         env=os.environ | {"TREADLE_CACHE": str(cache)},
         stdout=subprocess.PIPE,
@@ -247,14 +184,7 @@ def main() -> int:
     parser.add_argument("--warm", action="store_true", help="the cache holds the kernels")
     parser.add_argument("--runs", type=int, default=15, metavar="N", help="of each process")
     parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--engine", help=argparse.SUPPRESS)
-    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.engine:
-        with np.load(options.networks[0]) as stored:
-            inputs = dict(stored)
-        print(json.dumps(asdict(measure_here(options.engine, options.file, inputs, options.runs))))
-        return 0
     print(f"{machine.describe()['cpu']}, {machine.usable_cores()} cores\n{AIMS}")
     results = {}
     for name in options.networks:

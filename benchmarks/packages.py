@@ -37,7 +37,7 @@ from benchmarks.package_models import PACKAGES, Case, File, Package
 from treadle.files import replacing
 
 if TYPE_CHECKING:
-    from treadle.build.executable import Runnable
+    from treadle.build.loaded import Runnable
 
 CACHE = Path.home() / ".cache" / "treadle-benchmarks" / "packages"
 

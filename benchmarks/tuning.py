@@ -5,14 +5,16 @@
     python -m benchmarks.tuning naive MODEL [--trials 64] [--space template|sketch] [--tasks 10]
     python -m benchmarks.tuning kill MODEL [--kills 20] [--trials 120]
     python -m benchmarks.tuning order RECORDS MODEL
+    python -m benchmarks.tuning peer PYTHON [--trials 64] [--only NAME]
 
 `host` tunes a whole model: wall time, the share of it that this process spends on searching and
 learning, builds per second and core, and the model before and after, run in turns. `naive` hides
 the default schedules and their models from the search, and compares what so many trials of each
 task reach with the default, in turns; sketches know no defaults, and keep their own estimates
 unless --blind hides them, too. `kill` ends a run with SIGKILL at random moments, lets it go
-on, and looks at the records. `order` prints where the order of the analytic models and the measured
-one disagree most.
+on, looks at the records, and holds what was found against an uninterrupted run with the same seed.
+`order` prints where the order of the analytic models and the measured one disagree most. `peer`
+tunes three tasks here and by TVM's MetaSchedule, which has an environment of its own.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.tuning_peer import peer
 from treadle.build.compile import fused_model
 from treadle.build.records import Record, Records, read_lines
 from treadle.runtime import native
@@ -180,6 +183,29 @@ def kill(arguments: argparse.Namespace) -> None:
         trials = [r for r in read_lines(path) if r.is_trial]
         distinct = {(r.kernel, json.dumps(r.choice.to_json())) for r in trials}
         print(f"{len(trials)} trials, {len(trials) - len(distinct)} of them twice")
+        whole = Path(folder) / "uninterrupted.jsonl"
+        words[words.index(str(path))] = str(whole)
+        subprocess.run([sys.executable, "-m", "treadle", *words], check=True)
+        ratio = _ratio_of_finals(arguments.model, Records.read(path), Records.read(whole))
+        print(f"the kernels of the killed run take {ratio:.3f} of the uninterrupted one's time")
+
+
+def _ratio_of_finals(model: Path, first: Records, second: Records) -> float:
+    """Return what all kernels of a run take by the decisions of `first`, by those of `second`.
+
+    The two choices of a kernel run in turns; where they are the same one, it counts in both sums.
+    """
+    threads = native.num_threads()
+    sums = np.zeros(2)
+    for task in extract_tasks(fused_model(model)).tasks:
+        found = [r.get(task.name, task.target) or DEFAULTS for r in (first, second)]
+        how = WorkOptions(MeasureOptions(threads=threads), builders=1)
+        with LocalExecutor().workers([task], how) as workers:
+            both = workers.race(0, found[: 1 if found[0] == found[1] else 2], _ROUNDS)
+        times = [float(np.median(m.seconds)) for m in both if m.seconds]
+        assert len(times) == len(both), both
+        sums += task.uses * np.asarray([times[0], times[-1]])
+    return float(sums[0] / sums[1])
 
 
 # ---- the models' order ---------------------------------------------------------------------------
@@ -240,6 +266,11 @@ def main() -> None:
             verb.add_argument("--tasks", type=int, default=10)
         if name == "kill":
             verb.add_argument("--kills", type=int, default=20)
+    verb = verbs.add_parser("peer")
+    verb.set_defaults(run=peer)
+    verb.add_argument("python", type=Path, help="of an environment with apache-tvm and xgboost")
+    verb.add_argument("--trials", type=int, default=64)
+    verb.add_argument("--only", default="", help="the tasks whose names begin so")
     arguments = parser.parse_args()
     print(f"{usable_cores()} cores, {native.num_threads()} threads")
     arguments.run(arguments)

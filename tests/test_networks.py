@@ -12,7 +12,7 @@ import pytest
 
 import treadle
 from benchmarks import engines, measure, networks
-from treadle.build.executable import Runnable
+from treadle.build.loaded import Runnable
 
 QUICK = ("squeezenet", "shufflenet", "mobilenet_v2")
 

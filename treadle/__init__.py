@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Treadle: a deep-learning compiler. This module is the public surface; it holds no logic."""
+"""Treadle: a deep-learning compiler. This module is the public surface.
 
-from treadle import autotvm, rpc, te
-from treadle.build.compile import compile_model as compile
-from treadle.build.executable import Executable, LoadedExecutable
-from treadle.build.load import load
-from treadle.build.te_build import build, lower
+Names are imported when they are first used: who only runs saved models waits for the runtime, not
+for the compiler.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+# Sub-packages called like public functions: once imported they do not take a function's place.
+import treadle.build
+import treadle.lower  # as said above
 from treadle.errors import (
     ArtifactError,
     ConfigError,
@@ -21,15 +26,25 @@ from treadle.errors import (
     UnsupportedOperators,
     UsageError,
 )
-from treadle.integrations.inference_session import InferenceSession, SessionOptions
-from treadle.runtime.array import Device, NDArray, array, cpu, empty, from_dlpack
-from treadle.runtime.kernel_files import load_module
 from treadle.settings import use as settings
-from treadle.target.base import Target
-from treadle.target.parse import parse_target
-from treadle.tune.model import tune_model
-from treadle.tune.runner import MeasureOptions
-from treadle.tune.tuner import TuneOptions
+
+if TYPE_CHECKING:
+    from treadle import autotvm, rpc, te
+    from treadle.build.compile import compile_model as compile
+    from treadle.build.executable import Executable
+    from treadle.build.load import load
+    from treadle.build.loaded import LoadedExecutable
+    from treadle.build.te_build import build, lower
+    from treadle.integrations.inference_session import InferenceSession, SessionOptions
+    from treadle.runtime.array import Device, NDArray, array, cpu, empty, from_dlpack
+    from treadle.runtime.kernel_files import load_module
+    from treadle.target.base import Target
+    from treadle.target.parse import parse_target
+    from treadle.tune.model import tune_model
+    from treadle.tune.runner import MeasureOptions
+    from treadle.tune.tuner import TuneOptions
+else:
+    del build, lower, treadle
 
 __version__ = "0.1.0"
 
@@ -41,3 +56,45 @@ __all__ = [
     "build", "compile", "cpu", "empty", "from_dlpack", "load", "load_module", "lower",
     "parse_target", "rpc", "settings", "te", "tune_model",
 ]  # fmt: skip
+
+_PLACES = {
+    "Device": "runtime.array",
+    "Executable": "build.executable",
+    "InferenceSession": "integrations.inference_session",
+    "LoadedExecutable": "build.loaded",
+    "MeasureOptions": "tune.runner",
+    "NDArray": "runtime.array",
+    "SessionOptions": "integrations.inference_session",
+    "Target": "target.base",
+    "TuneOptions": "tune.tuner",
+    "array": "runtime.array",
+    "build": "build.te_build",
+    "compile": "build.compile",
+    "cpu": "runtime.array",
+    "empty": "runtime.array",
+    "from_dlpack": "runtime.array",
+    "load": "build.load",
+    "load_module": "runtime.kernel_files",
+    "lower": "build.te_build",
+    "parse_target": "target.parse",
+    "tune_model": "tune.model",
+}
+"""The module of every name that is imported when it is used."""
+_PACKAGES = ("autotvm", "rpc", "te")
+"""Names that are packages."""
+
+
+def __getattr__(name: str) -> object:
+    if name in _PACKAGES:
+        return import_module(f"treadle.{name}")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'treadle' has no attribute {name!r}")
+    found = getattr(
+        import_module(f"treadle.{_PLACES[name]}"), "compile_model" if name == "compile" else name
+    )
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -71,6 +72,11 @@ def _share(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise ValueError(text)
     return value
+
+
+def _command(text: str) -> str:
+    shlex.split(text)  # raises ValueError for quotes that do not close
+    return text
 
 
 def _bool(text: str) -> bool:
@@ -164,9 +170,9 @@ TABLE = (
     ),
     Setting(
         "c_compiler",
+        _command,
         str,
-        str,
-        "a command",
+        "a command with quotes that close",
         "the C compiler of targets of kind c, with options (default: the first one found)",
     ),
 )

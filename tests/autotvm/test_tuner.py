@@ -177,6 +177,13 @@ def test_options_without_a_meaning_are_refused(text: str, mistake: Callable[[], 
         mistake()
 
 
+def test_a_task_for_another_machine_is_not_tuned() -> None:
+    target = "llvm -mtriple=aarch64-linux-gnu"
+    task = autotvm.task.create("tests/ways", args=(16,), target=target)
+    with pytest.raises(UsageError, match="cannot be measured on this machine"):
+        RandomTuner(task).tune(1, option())
+
+
 def test_a_function_that_makes_an_archive_cannot_be_measured() -> None:
     def tar(library: str, objects: list[str]) -> None: ...
 

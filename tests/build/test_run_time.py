@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from treadle.build.compile import compile_model
-from treadle.build.executable import LoadedExecutable
+from treadle.build.loaded import LoadedExecutable
 
 F, N, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Weights = Mapping[str, np.ndarray]

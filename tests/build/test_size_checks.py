@@ -12,7 +12,7 @@ import pytest
 from onnx import parser
 
 import treadle
-from treadle.build.executable import Runnable
+from treadle.build.loaded import Runnable
 from treadle.errors import InputError
 
 EMPTY = "axis {} of what y reads is empty, its result is not"

@@ -16,7 +16,7 @@ import treadle
 from treadle.build import plan_json
 from treadle.build.compile import compile_model
 from treadle.build.cost import Cost
-from treadle.build.executable import Runnable
+from treadle.build.loaded import Runnable
 from treadle.cli import peak, profile
 from treadle.cli.inputs import filled_inputs
 from treadle.cli.main import main

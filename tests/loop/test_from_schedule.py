@@ -262,6 +262,27 @@ def test_a_region_without_a_bound_is_refused() -> None:
     )
 
 
+def test_a_part_of_symbolic_size_has_its_place_in_the_workspace() -> None:
+    """Rows of 6 that are no multiple of the vector, one for each task, which may run at once."""
+    n = te.var("n")
+    a = te.placeholder((8, n), name="A")
+    b = te.compute((8, n), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((8, n), lambda i, j: b[i, n - 1 - j] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    s[c].parallel(s[c].op.axis[0])
+    s[b].set_scope("workspace")
+    s[b].compute_at(s[c], s[c].op.axis[0])
+    _, lane = s[b].split(s[b].op.axis[1], factor=4)
+    s[b].vectorize(lane)
+    assert "B: float32[8, n] = alloc(workspace)" in str(treadle.lower(s, [a, c]))
+    module = treadle.build(s, [a, c])
+    for size in (1, 6, 40):
+        given = np.arange(8 * size, dtype=np.float32).reshape(8, size)
+        made = np.zeros_like(given)
+        module(given, made)
+        np.testing.assert_array_equal(made, 2 * (given + 1)[:, ::-1])
+
+
 def test_a_temporary_of_symbolic_size_lies_in_memory_of_its_own() -> None:
     n = te.var("n")
     a = te.placeholder((n,), name="A")

@@ -13,7 +13,7 @@ from treadle.lower.simplify_loops import simplify_loops
 from treadle.lower.specialize_guards import specialize_guards
 
 
-def padded_sum(width: int, *, parallel: bool = False) -> tuple[PrimFunc, PrimFunc]:
+def padded_sum(width: int | te.Var, *, parallel: bool = False) -> tuple[PrimFunc, PrimFunc]:
     """Return y[i] = x[i - 1] + x[i] + x[i + 1], zeros outside, before and after the pass."""
     x = te.placeholder((width,), name="x")
     k = te.reduce_axis((0, 3), "k")
@@ -31,11 +31,13 @@ def padded_sum(width: int, *, parallel: bool = False) -> tuple[PrimFunc, PrimFun
     return before, specialize_guards(before)
 
 
-def assert_same(before: PrimFunc, after: PrimFunc, width: int) -> None:
+def assert_same(
+    before: PrimFunc, after: PrimFunc, width: int, sizes: dict[te.Var, int] | None = None
+) -> None:
     x = np.random.default_rng(0).standard_normal(width).astype(np.float32)
     results = [np.zeros(width, np.float32) for _ in range(2)]
     for func, y in zip((before, after), results, strict=True):
-        run(func, [x, y])
+        run(func, [x, y], sizes)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_allclose(results[0], np.convolve(x, np.ones(3))[1 : width + 1], rtol=1e-5)
 
@@ -54,6 +56,16 @@ def test_a_parallel_loop_stays_one_and_asks_once() -> None:
     assert len(loops) == 1
     assert func_text(after).count("    if ") == 1
     assert_same(before, after, 9)
+
+
+def test_a_loop_of_symbolic_extent_asks_once_per_iteration() -> None:
+    n = te.var("n")
+    before, after = padded_sum(n)
+    inside, border = func_text(after).split("else:")
+    assert "if_then_else" not in inside.split("if ((0 < ")[1]
+    assert "if_then_else" in border
+    for width in (1, 2, 3, 9):
+        assert_same(before, after, width, {n: width})
 
 
 def test_short_loops_keep_their_meaning() -> None:

@@ -121,6 +121,23 @@ def test_vector_lazy_select_reads_only_lanes_that_are_on() -> None:
     np.testing.assert_array_equal(padded(8, far, cond, size), [1, 2, 3, 4, 5, -1, -1, -1])
 
 
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("stride", [2, 3, 4])
+def test_strided_loads_under_a_mask_read_only_lanes_that_are_on(stride: int, lanes: int) -> None:
+    lane = ex.ramp(0, 1, lanes)
+    for on in range(lanes + 1):
+        size = max(1, stride * (on - 1) + 1)
+        cond = ex.binary("lt", lane, ex.broadcast(Const.of(on), lanes))
+        got = padded(lanes, ex.ramp(0, stride, lanes), cond, size)
+        want = np.where(np.arange(lanes) < on, 1 + stride * np.arange(lanes), -1)
+        np.testing.assert_array_equal(got, want)
+    off = ex.binary("ge", lane, ex.broadcast(Const.of(lanes - 1), lanes))
+    got = padded(lanes, ex.ramp(FAR, stride, lanes), ex.binary("lt", lane, lane), 1)
+    np.testing.assert_array_equal(got, np.full(lanes, -1))
+    got = padded(lanes, ex.ramp(0, stride, lanes), off, stride * (lanes - 1) + 1)
+    np.testing.assert_array_equal(got[-2:], [-1, 1 + stride * (lanes - 1)])
+
+
 def test_nested_vector_lazy_selects_narrow_the_mask() -> None:
     lane = ex.ramp(0, 1, 8)
     source, out = flat("x", "float32", 4), flat("out", "float32", 8)

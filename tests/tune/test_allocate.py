@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from treadle.tune.allocate import Progress, next_task
+from treadle.tune.allocate import Gradient, Progress, next_task
 
 pytestmark = pytest.mark.tiny
 
@@ -55,3 +55,12 @@ def test_nothing_is_left_when_all_are_done() -> None:
     done.is_done = True
     assert next_task([done]) is None
     assert next_task([]) is None
+
+
+def test_what_was_gained_counts_as_much_as_is_said() -> None:
+    gaining = progress(1, *[2e-3 * 0.9**k for k in range(8)])
+    still = progress(1, *[gaining.best[-1]] * 8)
+    for backward, gains in ((0.9, True), (0.0, False)):
+        for task in (gaining, still):
+            task.gradient = Gradient(window=4, backward=backward)
+        assert (gaining.promise > still.promise) is gains

@@ -18,7 +18,7 @@ import treadle
 from tests.build.test_method_records import network as convolution
 from tests.optimize.cases import inputs_of
 from tests.tune.tasks import network, product_task
-from treadle.build.records import Records
+from treadle.build.records import Record, Records
 from treadle.errors import ConfigError, UsageError
 from treadle.te.knobs import DEFAULTS
 from treadle.tune.model import tune_model
@@ -67,6 +67,35 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
     choices = [str(r.choice.to_json()) for r in Records.read(path)]
     assert len(choices) == len(set(choices)) == 16
     assert tuned(path).new_trials == 0
+
+
+def test_rounds_are_driven_from_outside(tmp_path: Path) -> None:
+    class Watch:
+        def __init__(self) -> None:
+            self.told: list[object] = []
+
+        def measuring(self, count: int) -> None:
+            self.told.append(count)
+
+        def measured(self, record: Record) -> None:
+            self.told.append(record.choice)
+
+        def learning(self) -> None:
+            self.told.append("learning")
+
+    file = RecordFile(tmp_path / "records.jsonl")
+    try:
+        tuner, watch = Tuner([product_task()], file, QUICK), Watch()
+        with tuner.workers() as workers:
+            first = tuner.round(0, 3, workers, watch)
+            assert watch.told == [3, *(r.choice for r in first), "learning"]
+            assert first[0].choice == DEFAULTS
+            rest = tuner.round(0, 20, workers, watch)
+            assert len(rest) == 13  # of 16 there are
+            assert not tuner.round(0, 3, workers, watch)
+    finally:
+        file.close()
+    assert [r.choice for r in Records.read(file.path)] == [r.choice for r in (*first, *rest)]
 
 
 def test_times_of_other_circumstances_are_not_compared(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from treadle.autotvm.entity import ConfigEntity, plain_value
 from treadle.autotvm.lines import Line, is_line, line_of
-from treadle.autotvm.runs import TASK_TABLE, args_of_json
+from treadle.autotvm.runs import TASK_TABLE, Arg, TemplateFn, args_of_json
 from treadle.autotvm.task import Task
 from treadle.build.records import Record
 from treadle.errors import ConfigError, TargetError, TreadleError
@@ -24,6 +25,7 @@ from treadle.tune.foreign_records import NoMeaning, RecordFormat
 _KERNEL = re.compile(r"\w+_[0-9a-f]{12}(_\d+)?")
 """The names of the kernels of models: a digest of what they compute."""
 _UNKNOWN_ERROR = 8
+_KEPT_TASKS = 64
 
 
 def record_of_line(line: Line) -> Record:
@@ -52,7 +54,7 @@ def kernel_record(line: Line) -> Record:
 def _template_record(line: Line) -> Record:
     target = _target_of(line)
     try:
-        task = Task(line.task, args_of_json(line.args), target)
+        task = _task(TASK_TABLE[line.task], line.task, args_of_json(line.args), target)
         config = task.config_space.config(line.config)
     except TreadleError as error:
         problem = error.problem
@@ -62,6 +64,12 @@ def _template_record(line: Line) -> Record:
         workload = [task.name, json.loads(json.dumps(task.args))]
         return _record_with(line, task.kernel_name, target, config, workload)
     raise NoMeaning(f"it does not fit the template {line.task!r}: {problem}")
+
+
+@lru_cache(maxsize=_KEPT_TASKS)
+def _task(_: TemplateFn, name: str, args: tuple[Arg, ...], target: Target) -> Task:
+    """Return a task; the lines of a file are of few, whose spaces are made once."""
+    return Task(name, args, target)
 
 
 def _target_of(line: Line) -> Target:
@@ -124,7 +132,7 @@ def _task_of(record: Record) -> Task:
     if name not in TASK_TABLE:
         raise NoMeaning(f"no template is named {name!r:.80}")
     try:
-        return Task(name, args_of_json(args), parse_target(record.target))
+        return _task(TASK_TABLE[name], name, args_of_json(args), parse_target(record.target))
     except (ConfigError, TargetError) as error:
         raise NoMeaning(error.problem) from None
 

@@ -80,12 +80,24 @@ def run_template(name: str, args: Sequence[Arg], choices: Knobs | Config = DEFAU
             hint="it returns a schedule and a list of the tensors that the kernel takes",
         )
     schedule, tensors = made
-    missing = [t for t in tensors if isinstance(t, te.Tensor) and t not in schedule]
-    if missing:
-        raise UsageError(
-            f"tensor {missing[0].name}, which the template {name!r} returns, is not in its schedule"
-        )
+    _check_tensors(name, schedule, tensors)
     return Run(Scheduled(schedule, tuple(tensors), kernel_name(name, args)), config)
+
+
+def _check_tensors(name: str, schedule: Schedule, tensors: Sequence[object]) -> None:
+    """Raise UsageError unless a kernel can take the tensors that a template returns."""
+    kinds: list[bool] = []
+    for tensor in tensors:
+        if isinstance(tensor, te.Tensor) and tensor not in schedule:
+            raise UsageError(
+                f"tensor {tensor.name} of the template {name!r} is not in its schedule"
+            )
+        kinds.append(isinstance(tensor, te.Tensor) and schedule[tensor].is_output)
+    if not any(kinds) or kinds != sorted(kinds):
+        raise UsageError(
+            f"what the template {name!r} computes does not stand last among its tensors",
+            hint="return the schedule and the inputs, then the outputs: s, [A, B, C]",
+        )
 
 
 def template_of(name: str) -> TemplateFn:

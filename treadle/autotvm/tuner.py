@@ -28,6 +28,7 @@ from treadle.build.kernel_cache import compiler_digest
 from treadle.build.method_records import MethodRecord
 from treadle.build.records import Record
 from treadle.errors import ConfigError, TreadleError, UsageError
+from treadle.target.host import why_not_here
 from treadle.te.choice import Script
 from treadle.te.knobs import DEFAULTS
 from treadle.tune.cost_model import AnalyticModel, Scorer, make_model
@@ -94,6 +95,12 @@ class Tuner:
             )
         if n_trial < 1:
             raise UsageError(f"n_trial is {n_trial}", hint="it is at least 1")
+        if (unfit := why_not_here(self.task.target)) is not None:
+            raise UsageError(
+                f"kernels for {self.task.target} cannot be measured on this machine: "
+                f"{unfit.problem}",
+                hint="tune on the machine that the task is for",
+            )
         called = tuple(callbacks)
         try:
             self._run(n_trial, measure_option, early_stopping, called)

@@ -11,7 +11,7 @@ import numpy as np
 
 from treadle.build.linked import FORMAT, LinkedModel, raw_bytes
 from treadle.errors import UsageError
-from treadle.target.backend import backend_of
+from treadle.target.kernel_sources import joined_kernels
 
 if TYPE_CHECKING:
     from treadle.build.executable import Executable
@@ -123,14 +123,9 @@ def write_source(out: IO[bytes], model: LinkedModel, texts: Sequence[str]) -> No
         out.write(piece.encode())
 
 
-def kernels_source(names: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the source of kernels alone, given the text of each, as one file."""
-    return "\n\n".join([backend_of("c").prelude, *_joined(names, texts)]) + "\n"
-
-
 def _pieces(model: LinkedModel, texts: Sequence[str]) -> Iterator[str]:
     yield _HEAD.format(name=model.name) + "\n"
-    kernels = "\n\n".join(_joined(model.kernels, texts)) + "\n"
+    kernels = "\n\n".join(joined_kernels(model.kernels, texts)) + "\n"
     for name in model.kernels:
         entry = rf"^int32_t {name}\("
         kernels = re.sub(entry, f"static int32_t {name}(", kernels, flags=re.MULTILINE)
@@ -139,19 +134,6 @@ def _pieces(model: LinkedModel, texts: Sequence[str]) -> Iterator[str]:
     for position, value in enumerate(model.constants.values()):
         yield from _array(f"weight{position}", value)
     yield from _tables(model)
-
-
-def _joined(names: Sequence[str], texts: Sequence[str]) -> Iterator[str]:
-    """Yield kernels without their prelude; helpers that several have stand there once."""
-    seen: set[str] = set()
-    for name, text in zip(names, texts, strict=True):
-        chunks = text.replace(backend_of("c").prelude, "").strip().split("\n\n")
-        own = next(i for i, c in enumerate(chunks) if i > 0 and re.search(rf"\b{name}", c))
-        for chunk in filter(str.strip, chunks[1:own]):
-            if chunk not in seen:
-                seen.add(chunk)
-                yield chunk.strip()
-        yield "\n\n".join(chunks[own:])
 
 
 def _plan(plan: bytes) -> Iterator[str]:

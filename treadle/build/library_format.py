@@ -18,11 +18,11 @@ from typing import IO, TYPE_CHECKING
 
 from treadle import dtype as dt
 from treadle.build.artifact import add_member, add_params
-from treadle.build.c_source import kernels_source
 from treadle.build.plan_json import graph_json
 from treadle.files import replacing
 from treadle.runtime.elf.combine import combined, write_relocatable
 from treadle.runtime.elf.objects import read_object
+from treadle.target.kernel_sources import kernels_source
 from treadle.target.names import symbol
 
 if TYPE_CHECKING:

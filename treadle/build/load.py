@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from treadle.build.executable import LoadedExecutable
+from treadle.build.loaded import LoadedExecutable
 from treadle.runtime.artifact_file import Content
 
 _MAGIC_AT, _TAR_MAGIC = 257, b"ustar"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import NoReturn
 
-from treadle.build.executable import Runnable
+from treadle.build.loaded import Runnable
 from treadle.errors import UsageError
 from treadle.rpc.remote import RemoteExecutor
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from treadle.build.agreement import agreement
-from treadle.build.executable import Runnable
 from treadle.build.load import is_artifact
+from treadle.build.loaded import Runnable
 from treadle.cli.arguments import add_compile_options, add_inputs, add_threads
 from treadle.cli.exact import Verdict, verdicts
 from treadle.cli.inputs import given_inputs

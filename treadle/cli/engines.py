@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.build.executable import Runnable
+from treadle.build.loaded import Runnable
 from treadle.errors import ToolchainError, UsageError
 from treadle.runtime.array import NDArray
 

@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from treadle import dtype as dtypes
-from treadle.build.executable import Runnable, Size
+from treadle.build.loaded import Runnable, Size
 from treadle.cli.models import check_readable, given_shapes
 from treadle.errors import InputError, UsageError
 from treadle.runtime.array import NDArray, array

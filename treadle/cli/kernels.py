@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from treadle.build.executable import Runnable
+from treadle.build.loaded import Runnable
 from treadle.cli.machine import cpu_text
 from treadle.cli.roofline import Layer, Limits, layer_of, sizes_of_inputs
 from treadle.cli.table import print_table

@@ -16,7 +16,7 @@ import onnx
 from onnx import helper
 
 from treadle.build.agreement import Agreement, agreement
-from treadle.build.executable import Runnable
+from treadle.build.loaded import Runnable
 from treadle.errors import UsageError
 from treadle.frontend.importer import origin_of
 from treadle.frontend.onnx.files import Source, open_model

@@ -7,8 +7,9 @@ import argparse
 from pathlib import Path
 
 from treadle.build.compile import Report, compile_model
-from treadle.build.executable import Executable, Runnable
+from treadle.build.executable import Executable
 from treadle.build.load import is_artifact, load
+from treadle.build.loaded import Runnable
 from treadle.cli.arguments import parse_shapes, refuse_compile_options
 from treadle.cli.operators import load_operators
 from treadle.cli.progress import shown_progress

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from treadle.build.executable import Runnable
+from treadle.build.loaded import Runnable
 from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
 from treadle.cli.inputs import given_inputs
 from treadle.cli.machine import cpu_text, treadle_version

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
 
+from treadle.auto_scheduler.extract import extract_tasks
+from treadle.auto_scheduler.record_format import ANSOR
 from treadle.autotvm.record_format import AUTOTVM
 from treadle.build.method_records import MethodRecord
 from treadle.build.record_database import RecordDatabase, Row, is_url, shown
 from treadle.build.records import Record, Records, parsed_rows
-from treadle.cli.arguments import add_operators, record_place
+from treadle.cli.arguments import add_operators, parse_shapes, record_place
 from treadle.cli.operators import load_operators
 from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row
@@ -31,7 +33,7 @@ HELP = "list, join, prune and exchange what tuning has measured"
 _KEPT = 16
 _SHOWN_LINES = 5
 
-_FORMATS: dict[str, RecordFormat] = {form.name: form for form in (AUTOTVM,)}
+_FORMATS: dict[str, RecordFormat] = {form.name: form for form in (AUTOTVM, ANSOR)}
 """Of other projects, by the names that --format takes."""
 
 
@@ -79,6 +81,14 @@ def _add_format(verb: argparse.ArgumentParser, name: str) -> None:
         ),
     )  # fmt: skip
     add_operators(verb)
+    verb.add_argument(
+        "--model",
+        type=Path,
+        metavar="MODEL",
+        help="an ONNX model whose kernels they are of (needed for Ansor's lines)",
+    )
+    verb.add_argument("--target", default="llvm", help="what the model is compiled for")
+    verb.add_argument("--input-shapes", metavar="SHAPES", help="sizes of inputs of the model")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -202,9 +212,19 @@ def _add(records: Records, url: str) -> None:
     print_row(console(), "added", f"{count_text(len(lines), 'record')} to {shown(url)}")
 
 
+def _load_workloads(arguments: argparse.Namespace) -> None:
+    """Let what the user names be known: operators, templates, workloads, the kernels of a model."""
+    load_operators(arguments.operators)
+    if arguments.model is not None:
+        shapes = parse_shapes(arguments.input_shapes) if arguments.input_shapes else None
+        extract_tasks(
+            arguments.model, target=arguments.target, include_simple_tasks=True, shapes=shapes
+        )
+
+
 def _import(arguments: argparse.Namespace) -> None:
     """Lines of other projects as records."""
-    load_operators(arguments.operators)
+    _load_workloads(arguments)
     formats = [_FORMATS[arguments.format]] if arguments.format else list(_FORMATS.values())
     records: list[Record] = []
     skipped: list[Skipped] = []
@@ -215,14 +235,15 @@ def _import(arguments: argparse.Namespace) -> None:
     _print_skipped(skipped, "line")
     if not records:
         raise ConfigError(
-            "no line has a meaning here", hint="--operators FILE.py names a file with the templates"
+            "no line has a meaning here",
+            hint="--operators FILE.py names a file with templates and workloads, --model a model",
         )
     _write(records, arguments.output)
 
 
 def _export(arguments: argparse.Namespace) -> None:
     """Records as lines of another project."""
-    load_operators(arguments.operators)
+    _load_workloads(arguments)
     found = export_records(Records.read(arguments.files[0]), _FORMATS[arguments.format])
     _print_skipped(found.skipped, "record")
     if not found.lines:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from treadle.build.executable import Runnable
 from treadle.build.load import is_artifact
+from treadle.build.loaded import Runnable
 from treadle.build.remote_executable import RemoteExecutable
 from treadle.cli.arguments import refuse_compile_options
 from treadle.cli.models import check_readable, compile_file, open_model

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from treadle.build.executable import Runnable
+from treadle.build.loaded import Runnable
 from treadle.build.sizes import number_of, sizes_of_run
 from treadle.cli import peak
 from treadle.cli.peak import CacheLevel

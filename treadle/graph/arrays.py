@@ -96,16 +96,14 @@ def _for_each(move: Callable[[tuple[int, ...]], None], parts: Parts, elements: i
             move(part)
         return
     share = -(-len(parts) // threads)
+    shares = [parts[k : k + share] for k in range(0, len(parts), share)]
+
+    def work(some: Parts) -> None:
+        for part in some:
+            move(part)
+
     with ThreadPoolExecutor(threads) as pool:
-        shares = [parts[k : k + share] for k in range(0, len(parts), share)]
-        done = [pool.submit(_move_all, move, some) for some in shares]
-    for part_done in done:
-        part_done.result()
-
-
-def _move_all(move: Callable[[tuple[int, ...]], None], parts: Parts) -> None:
-    for part in parts:
-        move(part)
+        list(pool.map(work, shares))
 
 
 def _cores() -> int:

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from treadle import dtype as dtypes
-from treadle.build.executable import Runnable, Size
 from treadle.build.load import load
+from treadle.build.loaded import Runnable, Size
 from treadle.runtime.artifact_file import Content
 
 TYPE_NAMES = {"float32": "float", "float64": "double"}

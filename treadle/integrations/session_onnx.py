@@ -13,7 +13,8 @@ import onnx
 
 from treadle import dtype as dtypes
 from treadle.build.compile import compile_model
-from treadle.build.executable import Executable, Size
+from treadle.build.executable import Executable
+from treadle.build.loaded import Size
 from treadle.errors import InternalError, ModelError, TypeMismatch, UnsupportedOperators, UsageError
 from treadle.frontend.importer import did_you_mean
 from treadle.frontend.onnx.core.sequence import arrays_of

@@ -2,7 +2,9 @@
 """Make bodies of their own for the places where no read needs its guard (the inside of a padding).
 
 A guard is a condition of a lazy select or of a statement. Loops are cut where it changes; a
-parallel loop, and one of symbolic extent, stays whole and asks once per iteration.
+parallel loop, and one of symbolic extent, stays whole and asks once per iteration. Conditions of
+statements are no reason to double a loop of symbolic extent: a schedule that guards the last tile
+asks for one body.
 
 before: for i in range(8): for k in unrolled(3): s += if_then_else(i + k > 0, x[i + k - 1], 0)
 after:  i = 0 with its guards   then   for i in range(1, 8): for k: s += x[i + k - 1]
@@ -10,7 +12,7 @@ after:  i = 0 with its guards   then   for i in range(1, 8): for k: s += x[i + k
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from treadle.dtype import INDEX
@@ -51,8 +53,11 @@ class _Guards:
         if not guards:
             return loop
         inner = _inner_ranges(loop.body)
-        if loop.kind == "parallel" or (loop.kind == "serial" and int_value(loop.extent) is None):
+        if loop.kind == "parallel":
             return self._ask_once(loop, guards, inner, around)
+        if loop.kind == "serial" and int_value(loop.extent) is None:
+            lazy = [g for s in lp.walk_stmts(loop.body) for g in _lazy_guards(s)]
+            return self._ask_once(loop, lazy, inner, around)
         if loop.kind == "serial":
             parts = cut_loop(loop, _cuts(loop, guards, inner), self.sizes, around)
             if parts is not None:
@@ -87,12 +92,16 @@ def _guards(body: Stmt, sizes: Sequence[Var]) -> list[Expr]:
     for s in lp.walk_stmts(body):
         if isinstance(s, If):
             found.update((c, None) for c in conjuncts(s.cond) if _is_of_indices(c))
-        for e in filter(has_lazy_select, lp.stmt_exprs(s)):
-            for n in walk(e):
-                if isinstance(n, ex.Select) and n.lazy:
-                    found.update((c, None) for c in conjuncts(n.cond) if _is_of_indices(c))
+        found.update((c, None) for c in _lazy_guards(s))
     guards = [c for c in found if not leaves(c) <= {*sizes}]
     return guards if len(guards) <= _MOST_GUARDS else []
+
+
+def _lazy_guards(s: Stmt) -> Iterator[Expr]:
+    for e in filter(has_lazy_select, lp.stmt_exprs(s)):
+        for n in walk(e):
+            if isinstance(n, ex.Select) and n.lazy:
+                yield from filter(_is_of_indices, conjuncts(n.cond))
 
 
 def _is_of_indices(cond: Expr) -> bool:

@@ -12,12 +12,16 @@ import json
 import os
 import tarfile
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from treadle.errors import ArtifactError, UsageError
 from treadle.runtime import native
 from treadle.runtime.artifact_file import ArtifactFile
 from treadle.runtime.module import LoadedKernel, Module, loaded_kernels
 from treadle.runtime.signature import Json, Signature
+
+if TYPE_CHECKING:
+    pass
 
 TABLE = "kernels"
 """The entry of mod.json, and of the checksums in it."""

@@ -47,7 +47,6 @@ class Backend:
     `version(target)` says what, in addition to the text and the target, decides the object code.
     `load(objects)` loads object code made for this machine. `describe()` says in a line which
     compiler is at hand, for `treadle doctor`; it raises ToolchainError where there is none.
-    `prelude` is what every source text holds, and a file of several of them once.
     """
 
     kind: str
@@ -61,7 +60,6 @@ class Backend:
     version: Callable[[Target], str]
     load: Callable[[Iterable[bytes]], LoadedCode]
     describe: Callable[[], str]
-    prelude: str = ""
 
 
 _BUILT_IN: Mapping[str, str] = {

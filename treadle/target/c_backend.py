@@ -25,7 +25,7 @@ from treadle.runtime.toolchain import find_compiler, is_native, named_tool
 from treadle.settings import get as get_settings
 from treadle.target.backend import Backend, CompileError, OnDone
 from treadle.target.base import Target
-from treadle.target.c_text import PRELUDE, emit
+from treadle.target.c_text import emit
 from treadle.target.cache import kernel_cache, object_cache_folder
 from treadle.target.host import host, usable_cores
 from treadle.target.jit import JitModule
@@ -199,5 +199,4 @@ BACKEND = Backend(
     version=_version,
     load=JitModule,
     describe=_describe,
-    prelude=PRELUDE,
 )

@@ -32,6 +32,7 @@ from treadle.target.base import Target
 from treadle.target.c_helpers import c_type, memory_c_type, source_of
 from treadle.target.c_values import Lines, Values, bare
 from treadle.target.kernel_memory import local_size, shared_params, workspace_offset
+from treadle.target.kernel_sources import PRELUDE
 from treadle.target.llvm_builder import Machine
 from treadle.target.llvm_facts import Facts, captures, stored_buffers
 from treadle.target.names import symbol
@@ -42,22 +43,6 @@ inline int long register restrict return short signed sizeof static struct switc
 unsigned void volatile while asm typeof env buffers dims closure begin end worker t NAN INFINITY
 """
 """Words of C, and names that every generated function has."""
-
-PRELUDE = """\
-#include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-typedef struct td_env td_env;
-typedef int32_t (*td_body)(const td_env* env, void* closure, int64_t begin, int64_t end,
-                           int32_t worker);
-struct td_env {
-  int32_t (*parallel)(const td_env* env, td_body body, void* closure, int64_t count);
-  int32_t num_threads;
-  int32_t reserved;
-  void* pool;
-};"""
 
 
 def emit(func: PrimFunc, target: Target) -> str:

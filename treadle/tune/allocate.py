@@ -11,12 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-_WINDOW = 16
-"""Trials over which a gain is looked at."""
-_BACKWARD = 0.3
-"""The weight of what was gained beside what may be gained."""
 _FLOOR = 0.5
 """No kernel is expected to become faster than this share of its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """How a promise is made: over how many trials a gain is looked at, and its weight beside what
+    may be gained at best."""
+
+    window: int = 16
+    backward: float = 0.3
 
 
 @dataclass(slots=True)
@@ -26,10 +31,11 @@ class Progress:
     `is_done` tasks have nothing left to try.
     """
 
-    uses: int
+    uses: float
     best: list[float] = field(default_factory=list)
     queued: int = 0
     is_done: bool = False
+    gradient: Gradient = field(default_factory=Gradient)
 
     def add(self, seconds: float) -> None:
         """Take note of a trial; infinity for one that failed."""
@@ -44,10 +50,11 @@ class Progress:
         now = self.best[-1] if self.best else inf
         if now == inf:
             return 1.0 / trials  # nothing runs yet: goes before what does
-        past = self.best[max(0, len(self.best) - 1 - _WINDOW)]
-        gained = (past - now) / _WINDOW if past < inf else now / _WINDOW
+        window, backward = self.gradient.window, self.gradient.backward
+        past = self.best[max(0, len(self.best) - 1 - window)]
+        gained = (past - now) / window if past < inf else now / window
         reachable = (1 - _FLOOR) * now / trials
-        return self.uses * (_BACKWARD * gained + (1 - _BACKWARD) * reachable)
+        return self.uses * (backward * gained + (1 - backward) * reachable)
 
 
 def next_task(tasks: Sequence[Progress], *, in_turn: bool = False) -> int | None:

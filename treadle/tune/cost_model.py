@@ -9,14 +9,18 @@ stands in, which learns nothing. `Scorer` joins either with what a space estimat
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 from collections.abc import Hashable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treadle.errors import UsageError
+from treadle.files import replacing
 from treadle.tune.space import Floats, SearchSpace
 
 if TYPE_CHECKING:
@@ -52,7 +56,6 @@ _LEARNING = {
     "gamma": 0.0,
     "tree_method": "hist",
     "max_bin": 32,
-    "seed": 0,
     "verbosity": 0,
 }
 
@@ -60,8 +63,9 @@ _LEARNING = {
 class CostModel(Protocol):
     """Says of rows of features which are faster."""
 
-    is_fitted: bool
-    """True once it has learned something; until then `predict` says the same of all."""
+    @property
+    def is_fitted(self) -> bool:
+        """True once it has learned something; until then `predict` says the same of all."""
 
     def fit(
         self, features: Floats, seconds: Sequence[float], groups: Sequence[int] | None = None
@@ -100,9 +104,10 @@ class TreeModel:
     Raises: UsageError where the objective is none of these, or xgboost is not installed.
     """
 
-    def __init__(self, objective: str = "reg", threads: int = 1) -> None:
+    def __init__(self, objective: str = "reg", threads: int = 1, seed: int = 0) -> None:
         self.objective = objective_of(objective)
         self._threads = threads
+        self._seed = seed
         self.is_fitted = False
         self._booster: Any = None  # of a library without types everywhere
         self._xgboost = _import_xgboost()
@@ -119,7 +124,9 @@ class TreeModel:
             return
         rows = np.asarray(features, np.float32)[taken]
         threads = self._threads
-        settings: dict[str, object] = {**_LEARNING, "base_score": 0.0, "nthread": threads}
+        settings: dict[str, object] = {
+            **_LEARNING, "base_score": 0.0, "nthread": threads, "seed": self._seed,
+        }  # fmt: skip
         if self.objective == "rank":
             settings |= {"objective": "rank:pairwise", "lambdarank_num_pair_per_sample": 8,
                          "lambdarank_pair_method": "mean"}  # fmt: skip
@@ -131,9 +138,44 @@ class TreeModel:
         self._booster.set_param({"nthread": threads})
         self.is_fitted = True
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trees to a file, as JSON of xgboost.
+
+        Raises: UsageError while it is not fitted, or where the system refuses to write.
+        """
+        if not self.is_fitted:
+            raise UsageError("the cost model has learned nothing yet", hint="fit it first")
+        with replacing(Path(path)) as file:
+            file.write(bytes(self._booster.save_raw("json")))
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Take the trees that `save` has written.
+
+        Raises: UsageError where the file cannot be read, or holds none.
+        """
+        try:
+            data = Path(path).read_bytes()
+            json.loads(data)
+            booster = self._xgboost.Booster()
+            booster.load_model(bytearray(data))
+        except OSError as error:
+            raise UsageError(
+                f"the cost model {os.fspath(path)} cannot be read: {error.strerror}",
+                hint="name a file that save() has written",
+            ) from None
+        except (ValueError, RecursionError):  # xgboost's own error is a ValueError
+            raise UsageError(
+                f"{os.fspath(path)} holds no cost model", hint="name a file that save() has written"
+            ) from None
+        self._booster = booster
+        self._booster.set_param({"nthread": self._threads})
+        self.is_fitted = True
+
     def predict(self, features: Floats) -> Floats:
-        """Return scores; zeros while it is not fitted."""
+        """Return scores; zeros while it is not fitted, and where the trees are of other columns."""
         if not self.is_fitted or len(features) == 0:
+            return np.zeros(len(features), np.float32)
+        if features.shape[1] != self._booster.num_features():
             return np.zeros(len(features), np.float32)
         scores = self._booster.inplace_predict(np.asarray(features, np.float32))
         return np.asarray(scores, np.float32)

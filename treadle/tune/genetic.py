@@ -40,6 +40,9 @@ class Genetic(Generic[Candidate]):
         self._chance = chance
         self._elite = elite
 
+    def learn(self, history: History[Candidate]) -> None:
+        """Learn nothing: parents are chosen when children are wanted."""
+
     def pick(self, history: History[Candidate], count: int) -> Iterable[Candidate]:
         """Return children; some places are left to chance."""
         wanted = int((history.random.random(count) >= self._chance).sum())

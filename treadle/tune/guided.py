@@ -9,7 +9,9 @@ evolution from the best measured ones that of Ansor (Zheng et al., OSDI 2020).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Generic
 
@@ -23,6 +25,27 @@ from treadle.tune.history import Candidate, History
 _NOISE = 0.2
 """The scale of what chance adds to a learned score, in deviations: so that not all of a batch are
 variants of the one that the model likes best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What a generation of an evolution came to; number 0 is the population it begins with.
+
+    `scores` are those of the distinct new candidates met so far that would be measured, the best
+    first. `changed` and `unchanged` count children per generation that differ from their parents,
+    and those that do not. `seconds` are since the evolution began.
+    """
+
+    number: int
+    is_last: bool
+    size: int
+    scores: Sequence[float]
+    changed: int
+    unchanged: int
+    seconds: float
+
+
+OnGeneration = Callable[[Generation], None]
 
 
 class _Guide(Generic[Candidate]):
@@ -43,6 +66,11 @@ class _Guide(Generic[Candidate]):
         self._found.update(zip(candidates, scores.tolist(), strict=True))
         return scores
 
+    def best_scores(self, count: int) -> list[float]:
+        """Return the scores of the best new candidates seen, the best first."""
+        new = (s for c, s in self._found.items() if not self._history.is_seen(c))
+        return sorted(new, reverse=True)[:count]
+
     def wishes(self, count: int, chance: float) -> list[Candidate]:
         """Return the best new ones, so many that a share of `count` is left to chance."""
         random = self._history.random
@@ -52,6 +80,46 @@ class _Guide(Generic[Candidate]):
         order = np.argsort(-(scores + random.gumbel(scale=noise, size=len(fresh))), kind="stable")
         kept = int((random.random(count) >= chance).sum())
         return [fresh[i] for i in order[:kept].tolist()]
+
+
+class _Tally(Generic[Candidate]):
+    """Counts what changes from one generation to the next, where somebody wants to know."""
+
+    def __init__(
+        self,
+        guide: _Guide[Candidate],
+        wanted: int,
+        generations: int,
+        on_generation: OnGeneration | None,
+    ) -> None:
+        self._guide = guide
+        self._wanted = wanted
+        self._generations = generations
+        self._on_generation = on_generation
+        self._start = time.perf_counter()
+        self._before: set[Candidate] | None = None
+        self._changed = self._bred = 0
+
+    def tell(self, number: int, population: Sequence[Candidate]) -> None:
+        """Tell of a generation that has been scored."""
+        if self._on_generation is None:
+            return
+        if self._before is not None:
+            self._bred += len(population)
+            self._changed += sum(c not in self._before for c in population)
+        self._before = set(population)
+        per = max(number, 1)
+        self._on_generation(
+            Generation(
+                number,
+                number == self._generations,
+                len(population),
+                self._guide.best_scores(self._wanted),
+                self._changed // per,
+                (self._bred - self._changed) // per,
+                time.perf_counter() - self._start,
+            )
+        )
 
 
 class Evolutionary(Generic[Candidate]):
@@ -73,7 +141,10 @@ class Evolutionary(Generic[Candidate]):
         generations: int = 4,
         chance: float = 0.1,
         crossed: float = 0.2,
+        on_generation: OnGeneration | None = None,
     ) -> None:
+        """`on_generation` is told of each generation when it has been scored."""
+        self._on_generation = on_generation
         self._scorer = scorer
         self._population = population
         self._generations = generations
@@ -82,18 +153,26 @@ class Evolutionary(Generic[Candidate]):
         self._unguided: Genetic[Candidate] = Genetic(chance=0.0)
         self._fitted = 0
 
+    def learn(self, history: History[Candidate]) -> None:
+        """Fit the model to what has been measured."""
+        self._fitted = _Guide(self._scorer, history, self._fitted).fitted
+
     def pick(self, history: History[Candidate], count: int) -> Iterable[Candidate]:
         """Return the best by score of all generations."""
         guide = _Guide(self._scorer, history, self._fitted)
         self._fitted = guide.fitted
+        tally = _Tally(guide, 2 * count, self._generations, self._on_generation)
         best = history.best(self._population // 8)
         drawn = history.space.sample(self._population - len(best), history.random)
         population = [*best, *drawn]
-        for _ in range(self._generations):
+        for number in range(self._generations):
+            scores = guide.score(population)
+            tally.tell(number, population)
             if not population:
                 break
-            population = self._next(history, population, guide.score(population))
+            population = self._next(history, population, scores)
         guide.score(population)
+        tally.tell(self._generations, population)
         if self._scorer.is_fitted:
             return guide.wishes(count, self._chance)
         half = guide.wishes(count - count // 2, self._chance)
@@ -157,6 +236,10 @@ class Annealing(Generic[Candidate]):
         self._chance = chance
         self._chains: list[Candidate] = []
         self._fitted = 0
+
+    def learn(self, history: History[Candidate]) -> None:
+        """Fit the model to what has been measured."""
+        self._fitted = _Guide(self._scorer, history, self._fitted).fitted
 
     def pick(self, history: History[Candidate], count: int) -> Iterable[Candidate]:
         """Return the best by score of all that the chains have met."""

@@ -90,6 +90,10 @@ class Planned(Generic[Candidate]):
         """As the strategy says."""
         return self._strategy.uses_start
 
+    def learn(self, history: History[Candidate]) -> None:
+        """Learn as the strategy does."""
+        self._strategy.learn(history)
+
     def pick(self, history: History[Candidate], count: int) -> Iterable[Candidate]:
         """Return the next of the plan."""
         self._plan = [c for c in self._plan if not history.is_seen(c)]

@@ -48,7 +48,8 @@ class MeasureOptions:
     at most `repeat`. One that is `hopeless` times slower than the best known gets one figure. With
     `flush` no cache holds the arguments when a call begins; with `cold_weights` none holds the
     weights, as in a model with more of them than the caches hold. `timeout` seconds are the most
-    that a candidate may take altogether. `threads` run a kernel.
+    that a candidate may take altogether; `cooldown` seconds the device rests after each. `threads`
+    run a kernel.
     """
 
     number: int = 1
@@ -59,6 +60,7 @@ class MeasureOptions:
     flush: bool = False
     cold_weights: bool = False
     timeout: float = 10.0
+    cooldown: float = 0.0
     threads: int = 1
 
     def text(self) -> str:
@@ -119,6 +121,7 @@ class Runner:
             return Measured(error=f"the reference cannot be computed: {error}")
         request = {"do": "measure", "task": task, "workspace": made.workspace, "best": best}
         head, error = self._ask(request, made.code, self.options.timeout)
+        time.sleep(self.options.cooldown)
         if error:
             return Measured(error=error)
         return Measured(tuple(head["seconds"]), head["error"])

@@ -30,6 +30,9 @@ class Strategy(Protocol[Candidate]):
     def uses_start(self) -> bool:
         """Whether all first candidates of the space are proposed first, else only the default."""
 
+    def learn(self, history: History[Candidate]) -> None:
+        """Fit what guides it to what has been measured; `pick` does so, too, where it is new."""
+
     def pick(self, history: History[Candidate], count: int) -> Iterable[Candidate]:
         """Return candidates, the most wanted first; those already proposed are passed over."""
 
@@ -54,6 +57,10 @@ class Search(Generic[Candidate]):
         self._start: list[Candidate] | None = None
         self._all: Iterator[Candidate] | None = None
 
+    def draw_from(self, random: np.random.Generator) -> None:
+        """Take random numbers from another generator from now on."""
+        self._history.random = random
+
     def propose(self, count: int) -> list[Candidate]:
         """Return `count` candidates to measure, none of them twice in the life of the search.
 
@@ -74,6 +81,10 @@ class Search(Generic[Candidate]):
         """Take what candidates took: inf where one failed, None where it was not measured."""
         for candidate, time in zip(candidates, seconds, strict=True):
             self._history.record(candidate, time)
+
+    def learn(self) -> None:
+        """Fit what guides the search to all it was told; a proposal does so at the latest."""
+        self._strategy.learn(self._history)
 
     def preload(self, candidates: Sequence[Candidate], seconds: Sequence[float | None]) -> None:
         """Take what candidates took in an earlier run of this task: none is proposed again."""
@@ -108,6 +119,9 @@ class RandomStrategy(Generic[Candidate]):
 
     uses_start = False
 
+    def learn(self, history: History[Candidate]) -> None:
+        """Learn nothing."""
+
     def pick(self, history: History[Candidate], count: int) -> Iterable[Candidate]:
         """Return nothing."""
         return ()
@@ -120,6 +134,9 @@ class Grid(Generic[Candidate]):
 
     def __init__(self) -> None:
         self._all: Iterator[Candidate] | None = None
+
+    def learn(self, history: History[Candidate]) -> None:
+        """Learn nothing."""
 
     def pick(self, history: History[Candidate], count: int) -> Iterable[Candidate]:
         """Return those that come next."""

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 
 from treadle.build.records import Record
+from treadle.te.choice import Choice
 from treadle.te.knobs import DEFAULTS
 from treadle.tune.allocate import Progress
 from treadle.tune.search import Search
@@ -34,7 +35,8 @@ class TaskState:
 
     `default` is the time of the default schedule in seconds, None before it is measured; `best` the
     trial that was fastest. `failures` count what went wrong, `first_failures` are a trial of each.
-    `elsewhere` are trials of the same kernel that were measured under other circumstances.
+    `elsewhere` are trials of the same kernel that were measured under other circumstances; `tried`
+    are the times of all choices that were measured under these, `proposed` those on their way, too.
     """
 
     number: int
@@ -48,6 +50,8 @@ class TaskState:
     failures: Counter[str] = field(default_factory=Counter)
     first_failures: dict[str, Record] = field(default_factory=dict)
     elsewhere: list[Record] = field(default_factory=list)
+    tried: dict[Choice, float] = field(default_factory=dict)
+    proposed: set[Choice] = field(default_factory=set)
     resumed: int = 0
     next_arm: int = 0
 
@@ -75,11 +79,14 @@ class TaskState:
     def add(self, record: Record) -> None:
         """Take note of a trial."""
         self.trials.append(record)
+        self.tried[record.choice] = record.time
+        self.proposed.add(record.choice)
         self.progress.add(record.time)
         if record.choice == DEFAULTS and self.default is None and record.seconds:
             self.default = record.time
         if record.seconds and record.time < self.seconds:
             self.best = record
+            self.progress.is_done = False  # patience begins anew; an empty space says so again
         if record.error:
             self._fail(record)
         if self.failed:

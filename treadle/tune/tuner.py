@@ -8,12 +8,13 @@ is killed loses the trials in flight, and the same command goes on after the oth
 from __future__ import annotations
 
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -86,6 +87,19 @@ OnChange = Callable[["Tuner"], None]
 
 Searches = Callable[[Task, SearchSpace[Any]], Search[Any]]
 """Makes the search through a space of a task."""
+
+
+class Watch(Protocol):
+    """Is told how a round goes on: `measuring`, then of every candidate, then `learning`."""
+
+    def measuring(self, count: int) -> None:
+        """So many candidates have been found and are to be measured."""
+
+    def measured(self, record: Record) -> None:
+        """A candidate has been built and measured, or could not be, and is written down."""
+
+    def learning(self) -> None:
+        """The models are fitted to what was measured."""
 
 
 class Tuner:
@@ -235,7 +249,7 @@ class Tuner:
 
         Raises: UsageError where a record cannot be written.
         """
-        with self._workers() as workers:
+        with self.workers() as workers:
             while True:
                 self._fill(workers)
                 if not self._flying or self._out_of_time:
@@ -244,7 +258,7 @@ class Tuner:
                     self._finish(self._flying.pop(outcome.ticket), outcome)
                 self._changed()
 
-    def _workers(self) -> AbstractContextManager[Workers]:
+    def workers(self) -> AbstractContextManager[Workers]:
         """Return what builds and measures candidates of the tasks."""
         options = self.options
         how = WorkOptions(options.measure, options.builders, options.build_timeout)
@@ -273,6 +287,47 @@ class Tuner:
     def _out_of_time(self) -> bool:
         minutes = self.options.minutes
         return minutes is not None and self.elapsed >= 60 * minutes
+
+    def round(self, number: int, count: int, workers: Workers, watch: Watch) -> list[Record]:
+        """Search for up to `count` candidates of a task, measure all of them, then learn from it.
+
+        `workers` are those of the method of this name. Fewer than `count` mean that nothing else is
+        left to try. What was best elsewhere and is in no space here comes first.
+
+        Raises: UsageError where a record cannot be written.
+        """
+        state = self.states[number]
+        trials = self._candidates(state, count)
+        watch.measuring(len(trials))
+        found: list[Record] = []
+        for ticket, trial in enumerate(trials):
+            workers.add(ticket, number, trial.choice)
+        while len(found) < len(trials):
+            for outcome in workers.results(0.5, lambda task: self.states[task].seconds):
+                found.append(self._finish(trials[outcome.ticket], outcome))
+                watch.measured(found[-1])
+        watch.learning()
+        for arm in state.arms:
+            arm.search.learn()
+        return found
+
+    def _candidates(self, state: TaskState, count: int) -> list[_Trial]:
+        """Return what a round measures."""
+        found: list[_Trial] = []
+        if self.options.tries_default and DEFAULTS not in state.tried:
+            found.append(_Trial(state, None, None, DEFAULTS))
+        if state.number not in self._told:
+            alien = sorted((r for r in state.elsewhere if r.point is None), key=lambda r: r.time)
+            choices = dict.fromkeys(r.choice for r in alien if r.choice not in state.tried)
+            found += [_Trial(state, None, None, c) for c in [*choices][:_TRANSFERRED]]
+            state.proposed.update(t.choice for t in found)
+        while len(found) < count:
+            self._propose_of(state, count - len(found))
+            if not self._waiting:
+                break
+            found += self._waiting
+            self._waiting.clear()
+        return found[:count]
 
     def _propose(self) -> None:
         """Queue candidates of the task that promises most; mark those that have none left."""
@@ -303,6 +358,16 @@ class Tuner:
         patience, best = self.options.early_stopping, state.progress.best
         return patience is not None and len(best) > patience and best[-1] >= best[-1 - patience]
 
+    def _random_of(self, state: TaskState, arm: Arm) -> np.random.Generator:
+        """Return the random numbers of the next proposals for a task.
+
+        They follow from the seed, the task and how much of it has been tried: so a run that was
+        interrupted draws what another one with the same records and the same seed draws.
+        """
+        words = f"{state.task.name} {state.task.target} {arm.space.kind}".encode()
+        tried = len(state.trials) + state.progress.queued
+        return np.random.default_rng([self.options.seed, zlib.crc32(words), tried])
+
     def _propose_of(self, state: TaskState, count: int) -> None:
         arms = self._arms(state)
         self._suggest(state)
@@ -310,6 +375,7 @@ class Tuner:
         for _ in range(len(arms)):
             arm = arms[state.next_arm % len(arms)]
             state.next_arm += 1
+            arm.search.draw_from(self._random_of(state, arm))
             while not self._waiting and invalid < _MOST_INVALID:
                 found = arm.search.propose(count)
                 if not found:
@@ -319,13 +385,17 @@ class Tuner:
                     if choice is None:
                         arm.search.tell([candidate], [None])
                         invalid += 1
+                    elif choice in state.proposed:  # two candidates may stand for one choice
+                        arm.search.tell([candidate], [state.tried.get(choice)])
+                        invalid += 1
                     else:
+                        state.proposed.add(choice)
                         self._waiting.append(_Trial(state, arm, candidate, choice))
             if self._waiting:
                 return
 
-    def _finish(self, trial: _Trial, outcome: Outcome) -> None:
-        """Write down what was measured, and learn from it."""
+    def _finish(self, trial: _Trial, outcome: Outcome) -> Record:
+        """Write down what was measured, and learn from it; return that."""
         state, arm, measured = trial.state, trial.arm, outcome.measured
         self.build_seconds += outcome.build_seconds
         record = Record(
@@ -349,6 +419,7 @@ class Tuner:
         self.host_seconds += time.perf_counter() - start
         if state.seconds < before and (now := self.now) < inf:
             self.curve.append((self.elapsed, self.trials, now))
+        return record
 
     # -- decisions -------------------------------------------------------------------------------
 
@@ -359,7 +430,7 @@ class Tuner:
         not become a decision.
         """
         states = [s for s in self.states if s.best is not None and len(s.trials) > 1]
-        with self._workers() as workers:
+        with self.workers() as workers:
             for state in states:
                 self._decide(state, workers)
                 self._changed()

@@ -130,3 +130,22 @@ def test_a_costly_element_that_is_read_once_is_evaluated_where_it_is_read() -> N
     inside = func_text(kernel.lowered).split("parallel(")[1].partition(":\n")[2]
     assert "//" not in inside
     assert " % " not in inside
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_everything_of_a_row_of_symbolic_length_is_in_one_loop(name: str) -> None:
+    op = OPERATORS.get(name)
+    assert op is not None
+    n, length = ExprVar("n"), ExprVar("s")
+    call = op(Var("x", TensorType((n, 3, length), "float32")), axis=2)
+    kernel = Kernel(function_of(call), native())
+    text = kernel.loop_text()
+    assert text.count("parallel(") == 1
+    assert "vectorized(" in text
+    rng = np.random.default_rng(0)
+    for rows, size in ((1, 1), (2, 15), (1, 16), (4, 17), (2, 300)):
+        x = rng.standard_normal((rows, 3, size)).astype(np.float32)
+        expected = op.reference(call.attrs, x)
+        output = np.zeros_like(expected)
+        kernel(x, output, sizes={"n": rows, "s": size})
+        np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)

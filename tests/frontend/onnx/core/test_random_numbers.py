@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.frontend.onnx.models import make, outputs_of
 from treadle.build.compile import compile_model
-from treadle.build.executable import Runnable
 from treadle.build.load import load
+from treadle.build.loaded import Runnable
 from treadle.errors import ModelError
 from treadle.frontend.onnx.importer import import_onnx
 
