@@ -138,6 +138,8 @@ def test_a_shared_object_is_loaded_like_an_artifact(
     library = ctypes.CDLL(str(shared))
     library.digits_model.restype = ctypes.POINTER(ctypes.c_uint32)
     assert library.digits_model()[:3] == [1, len(digits.kernels), len(digits.memory.constants)]
+    with pytest.raises(ArtifactError, match="does not say what its kernels take"):
+        _ = treadle.load(shared).kernels
     kernel = digits.kernels[0].name
     assert not hasattr(library, kernel)  # two models in one program share no names
 

@@ -60,6 +60,11 @@ def load_kernels(file: ArtifactFile) -> list[LoadedKernel]:
 
 def _members(file: ArtifactFile) -> tuple[dict[str, dict[str, object]], bytes]:
     """Return the manifest and the machine code."""
+    if os.pread(file.descriptor, 4, 0) == b"\x7fELF":
+        raise ArtifactError(
+            "a shared object does not say what its kernels take",
+            hint="save the model as a .tar to call its kernels alone",
+        )
     with os.fdopen(os.dup(file.descriptor), "rb") as stream:
         stream.seek(0)
         with tarfile.open(fileobj=stream, mode="r:") as archive:
