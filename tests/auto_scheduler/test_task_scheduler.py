@@ -15,13 +15,13 @@ import treadle
 from tests.auto_scheduler.workloads import matmul_add, options, row_softmax, task_of
 from tests.optimize.cases import function, var
 from treadle import auto_scheduler
-from treadle.auto_scheduler.outcome import MeasureErrorNo
 from treadle.auto_scheduler.screen import Screen, table_text
 from treadle.build.records import Record, Records
 from treadle.errors import UsageError
 from treadle.graph.nodes import Module
 from treadle.ops.matmul import matmul
 from treadle.te.knobs import DEFAULTS
+from treadle.tune.failures import MeasureErrorNo
 from treadle.tune.guided import Generation
 
 MODEL = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"

@@ -20,12 +20,12 @@ from tests.autotvm.templates import (
     ways_task,
 )
 from treadle import autotvm
-from treadle.autotvm.measure import MeasureErrorNo
 from treadle.autotvm.task import Task
 from treadle.autotvm.tuner import GATuner, GridSearchTuner, RandomTuner, Tuner, XGBTuner
 from treadle.errors import UsageError
 from treadle.runtime.toolchain import link_shared
 from treadle.tune.cost_model import has_xgboost
+from treadle.tune.failures import MeasureErrorNo
 
 TUNERS: list[Callable[[Task], Tuner]] = [
     lambda t: XGBTuner(t, plan_size=6, loss_type="rank-binary", diversity_filter_ratio=2),

@@ -26,7 +26,7 @@ from treadle.auto_scheduler.measure_record import (
     load_records,
     save_records,
 )
-from treadle.auto_scheduler.outcome import MeasureErrorNo, MeasureResult
+from treadle.auto_scheduler.outcome import MeasureResult
 from treadle.auto_scheduler.search_policy import EmptyPolicy, PreloadMeasuredStates, SketchPolicy
 from treadle.auto_scheduler.search_task import LayoutRewriteOption, SearchTask
 from treadle.auto_scheduler.state import MeasureInput, State
@@ -37,6 +37,7 @@ from treadle.auto_scheduler.task_scheduler import (
     TaskSchedulerCallback,
 )
 from treadle.auto_scheduler.workload import make_workload_key, register_workload
+from treadle.tune.failures import MeasureErrorNo
 
 __all__ = [
     "ApplyHistoryBest", "ComputeDAG", "EmptyPolicy", "HardwareParams", "LayoutRewriteOption",

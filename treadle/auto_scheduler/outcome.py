@@ -5,24 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from treadle.build.records import Record
-
-
-class MeasureErrorNo(IntEnum):
-    """Why a candidate has no time."""
-
-    NO_ERROR = 0
-    INSTANTIATION_ERROR = 1
-    COMPILE_HOST = 2
-    COMPILE_DEVICE = 3
-    RUNTIME_DEVICE = 4
-    WRONG_ANSWER = 5
-    BUILD_TIMEOUT = 6
-    RUN_TIMEOUT = 7
-    UNKNOWN_ERROR = 8
-
+from treadle.tune.failures import MeasureErrorNo, error_number
 
 _NAMES = {
     MeasureErrorNo.NO_ERROR: "NoError",
@@ -36,27 +21,13 @@ _NAMES = {
     MeasureErrorNo.UNKNOWN_ERROR: "UnknownError",
 }
 
-_BEGINNINGS = (
-    ("the build takes longer", MeasureErrorNo.BUILD_TIMEOUT),
-    ("it takes longer", MeasureErrorNo.RUN_TIMEOUT),
-    ("the result is wrong", MeasureErrorNo.WRONG_ANSWER),
-    ("the reference cannot", MeasureErrorNo.WRONG_ANSWER),
-    ("the process", MeasureErrorNo.RUNTIME_DEVICE),
-    ("the steps do not fit", MeasureErrorNo.INSTANTIATION_ERROR),
-    ("building failed", MeasureErrorNo.COMPILE_HOST),
-)
-"""What the texts of the tuner's errors begin with."""
-
 
 def error_no_of(error: str) -> MeasureErrorNo:
-    """Return the number of an error of the tuner; 0 of "", the unknown one of all others."""
-    if not error:
-        return MeasureErrorNo.NO_ERROR
+    """Return the number of an error of the tuner, or of one of Ansor as text."""
     for number in MeasureErrorNo:
         if error.startswith(f"{_NAMES[number]} "):
             return number
-    found = (number for start, number in _BEGINNINGS if error.startswith(start))
-    return next(found, MeasureErrorNo.UNKNOWN_ERROR)
+    return error_number(error)
 
 
 def error_of(number: int) -> str:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from treadle.auto_scheduler.outcome import MeasureErrorNo, MeasureResult
+from treadle.auto_scheduler.outcome import MeasureResult
 from treadle.auto_scheduler.state import State
+from treadle.tune.failures import MeasureErrorNo
 from treadle.tune.guided import Generation
 
 _RULE = 70

@@ -12,7 +12,7 @@ from treadle.expr.nodes import int_value
 from treadle.te.operations import IterVar, Operation
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
-from treadle.te.steps import Plain, Step
+from treadle.te.steps import Plain, Step, argument_from_json
 from treadle.tune.foreign_records import NoMeaning
 
 MOST_STEPS = 10_000
@@ -22,6 +22,7 @@ _THREADS = range(4, 12)
 _SCOPES = ("global", "local", "shared")
 _LARGEST = 1 << 40
 _MOST_PARTS = 64
+_LONGEST_PRAGMA = 1000
 
 
 def script_steps(
@@ -199,14 +200,25 @@ class _Reader:
         if not isinstance(text, str):
             raise ConfigError("a pragma is text")
         name, *numbers = text.split("$")
-        values = [_decimal(n) for n in numbers]
         axis = self._axis(stage, loop)
+        if name == f"{OWN}prefetch_panel":
+            self._prefetch_panel(stage, axis, numbers)
+            return
+        values = [_decimal(n) for n in numbers]
         if name.startswith(OWN):
             self._hint(stage, name.removeprefix(OWN), axis, values)
         elif name == "auto_unroll_max_step" and len(values) == 1:
             self._do(stage, "pragma", axis, name, values[0])
         else:
             raise NoMeaning(f"the pragma {name!r:.40} is not known")
+
+    def _prefetch_panel(self, stage: Stage, axis: int, words: Sequence[str]) -> None:
+        if len(words) != 3 or len(words[2]) > _LONGEST_PRAGMA:
+            raise ConfigError("fetching panels has a stage, an output and a list")
+        source, rest = self._stage(_decimal(words[0])), argument_from_json(words[2])
+        if not isinstance(rest, tuple):
+            raise ConfigError(f"{words[2]!r:.40} is no list")
+        self._do(stage, "prefetch_panel", (source.number, _decimal(words[1])), axis, *rest)
 
     def _hint(self, stage: Stage, name: str, axis: int, values: Sequence[int]) -> None:
         if name not in HINTS:

@@ -7,14 +7,15 @@ found out by applying the steps to a schedule. Ansor's order of the first stages
 v0.8's ComputeDAG: an operation comes when all that it reads has come, of those that may come the
 one that was met last on the way from the outputs.
 
-Steps that only say how loops run and that Ansor has no code for (`prefetch`, `peel`, `round_up`)
-become pragmas, which leave the result as it is wherever they are not understood. The way back is in
-`step_reader`.
+Steps that only say how loops run and that Ansor has no code for (`prefetch`, `prefetch_panel`,
+`peel`, `round_up`) become pragmas, which leave the result as it is wherever they are not
+understood. The way back is in `step_reader`.
 """
 
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Sequence
 
 from treadle.errors import ScheduleError
@@ -32,7 +33,8 @@ align storage, compute at, inline, compute at root, cache read, cache write, rfa
 ANNOTATIONS = {"unroll": 1, "vectorize": 2, "parallel": 3}
 OWN = "treadle_"
 """What the pragmas of Treadle's own primitives begin with."""
-HINTS = ("prefetch", "peel", "round_up")
+PREFETCHES = ("prefetch", "prefetch_panel")
+HINTS = (*PREFETCHES, "peel", "round_up")
 """Primitives that become pragmas."""
 
 Row = list[object]
@@ -183,15 +185,21 @@ def _loops_row(stage: Stage, at: int, name: str, axes: Plain) -> Row:
 
 
 def _hint_row(replay: Replay, stage: Stage, at: int, step: Step) -> Row:
-    """Return a primitive that Ansor does not have as a pragma: `treadle_name$number$…`."""
+    """Return a primitive that Ansor does not have as a pragma: `treadle_name$number$…`.
+
+    What the fetching of panels is given after the loop is JSON.
+    """
     numbers = list(step.args)
-    axis = numbers.pop(1 if step.primitive == "prefetch" else 0)
-    if step.primitive == "prefetch":
+    axis = numbers.pop(1 if step.primitive in PREFETCHES else 0)
+    rest: list[str] = []
+    if step.primitive == "prefetch_panel":
+        numbers, rest = numbers[:1], [json.dumps(numbers[1:], separators=(",", ":"))]
+    if step.primitive in PREFETCHES:
         tensor = numbers.pop(0)
         assert isinstance(tensor, tuple)
         source, output = tensor
         numbers = [replay.place(replay.schedule.numbered(source)), output, *numbers]
     if not all(type(n) is int for n in numbers):
         raise NoMeaning(f"Ansor has no step for {step.primitive} of a symbolic size")
-    text = "$".join([OWN + step.primitive, *map(str, numbers)])
+    text = "$".join([OWN + step.primitive, *map(str, numbers), *rest])
     return ["PR", at, _leaf(stage, axis), text]

@@ -15,7 +15,6 @@ from treadle.autotvm.entity import ConfigEntity
 from treadle.autotvm.measure import (
     LocalBuilder,
     LocalRunner,
-    MeasureErrorNo,
     MeasureInput,
     MeasureResult,
     measure_option,
@@ -24,6 +23,7 @@ from treadle.autotvm.runs import get_config
 from treadle.autotvm.space import ConfigSpace
 from treadle.autotvm.task import Task
 from treadle.autotvm.templates import template
+from treadle.tune.failures import MeasureErrorNo
 
 __all__ = [
     "ApplyHistoryBest", "ConfigEntity", "ConfigSpace", "DispatchContext", "FallbackContext",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 from treadle.autotvm.entity import ConfigEntity
@@ -15,20 +14,6 @@ from treadle.runtime import native
 from treadle.target.base import Target
 from treadle.tune.runner import MeasureOptions
 from treadle.tune.task import Link
-
-
-class MeasureErrorNo(IntEnum):
-    """What became of a candidate."""
-
-    NO_ERROR = 0
-    INSTANTIATION_ERROR = 1
-    COMPILE_HOST = 2
-    COMPILE_DEVICE = 3
-    RUNTIME_DEVICE = 4
-    WRONG_ANSWER = 5
-    BUILD_TIMEOUT = 6
-    RUN_TIMEOUT = 7
-    UNKNOWN_ERROR = 8
 
 
 class MeasureInput(NamedTuple):
@@ -51,24 +36,6 @@ class MeasureResult(NamedTuple):
     error_no: int
     all_cost: float
     timestamp: float
-
-
-_ERRORS: tuple[tuple[str, MeasureErrorNo], ...] = (
-    ("the build takes longer", MeasureErrorNo.BUILD_TIMEOUT),
-    ("building failed", MeasureErrorNo.COMPILE_HOST),
-    ("the result is wrong", MeasureErrorNo.WRONG_ANSWER),
-    ("it takes longer", MeasureErrorNo.RUN_TIMEOUT),
-    ("the process ", MeasureErrorNo.RUNTIME_DEVICE),
-    ("the reference cannot be computed", MeasureErrorNo.RUNTIME_DEVICE),
-)
-
-
-def error_number(error: str) -> MeasureErrorNo:
-    """Return the number of what the engine says of a candidate; "" is no error."""
-    if not error:
-        return MeasureErrorNo.NO_ERROR
-    found = (number for start, number in _ERRORS if error.startswith(start))
-    return next(found, MeasureErrorNo.COMPILE_HOST)
 
 
 @dataclass(frozen=True, slots=True)

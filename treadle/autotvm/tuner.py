@@ -17,11 +17,9 @@ from treadle.autotvm.callback import Callback, ProgressBar, format_si_prefix
 from treadle.autotvm.entity import ConfigEntity
 from treadle.autotvm.measure import (
     LocalBuilder,
-    MeasureErrorNo,
     MeasureInput,
     MeasureOption,
     MeasureResult,
-    error_number,
 )
 from treadle.autotvm.task import Task
 from treadle.build.kernel_cache import compiler_digest
@@ -32,6 +30,7 @@ from treadle.target.host import why_not_here
 from treadle.te.choice import Script
 from treadle.te.knobs import DEFAULTS
 from treadle.tune.cost_model import AnalyticModel, Scorer, make_model
+from treadle.tune.failures import MeasureErrorNo, error_number
 from treadle.tune.features import KINDS, loop_features
 from treadle.tune.genetic import Genetic
 from treadle.tune.guided import Annealing

@@ -9,15 +9,12 @@ who offers that name, as `cross_compiler(os.environ["TVM_NDK_CC"])`.
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from treadle.errors import ToolchainError, UsageError
-from treadle.runtime.toolchain import find_compiler, named_tool
-
-_TIMEOUT_S = 300
+from treadle.runtime.toolchain import find_compiler, named_tool, run_tool
 
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Link = Callable[..., None]
@@ -48,7 +45,7 @@ def create_shared(
             *(os.fspath(f) for f in files),
             *(options or ()),
         ]
-        _run([*_command(cc), *words])
+        run_tool([*_command(cc), *words])
         if not made.is_file():
             raise ToolchainError(f"{_command(cc)[0]} writes no file", hint="check its options")
         made.replace(out)
@@ -59,25 +56,6 @@ def _command(cc: str | Sequence[str] | None) -> tuple[str, ...]:
     if tool is None:
         raise ToolchainError("no C compiler is found: neither cc, gcc nor clang")
     return tool.command
-
-
-def _run(command: Sequence[str]) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except OSError as error:
-        raise ToolchainError(f"{command[0]} cannot be started: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise ToolchainError(f"{command[0]} does not finish in {_TIMEOUT_S} seconds") from None
-    if done.returncode != 0:
-        raise ToolchainError(f"{command[0]} says: {done.stderr.strip()[:2000]}")
 
 
 def cross_compiler(

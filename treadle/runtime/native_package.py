@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +18,10 @@ from pathlib import Path
 from treadle.errors import ToolchainError, UsageError
 from treadle.files import refused
 from treadle.runtime.native_build import FLAGS, find_sources, source_files, zig_command
-from treadle.runtime.toolchain import find_compiler, named_tool
+from treadle.runtime.toolchain import find_compiler, named_tool, run_tool
 
 SHARED, STATIC, HEADER = "libtreadle.so", "libtreadle.a", "treadle.h"
 
-_TIMEOUT_S = 300
 _JOBS = 2
 _OPTIONS = ("-g0", "-ffunction-sections", "-fdata-sections")
 """A linker leaves out sections that nobody calls into."""
@@ -93,29 +91,8 @@ def _archiver_of(compiler: Sequence[str]) -> tuple[str, ...]:
     """Return the `ar` that belongs to a compiler, as it says."""
     if any(Path(word).name in ("zig", "ziglang") for word in compiler):
         return (*compiler[: list(compiler).index("cc")], "ar")
-    done = _run([*compiler, "-print-prog-name=ar"], "does not say what ar it uses")
+    done = run_tool([*compiler, "-print-prog-name=ar"], "does not say what ar it uses")
     return (done.strip() or "ar",)
-
-
-def _run(command: Sequence[str], failure: str) -> str:
-    """Run a tool; return what it prints."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except OSError as error:
-        raise ToolchainError(f"{command[0]} cannot be started: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise ToolchainError(f"{command[0]} does not finish in {_TIMEOUT_S} seconds") from None
-    if done.returncode != 0:
-        raise ToolchainError(f"{command[0]} {failure}:\n{done.stderr.strip()[:2000]}")
-    return done.stdout
 
 
 def build_package(folder: Path, toolchain: Toolchain, flags: Iterable[str] = ()) -> list[Path]:
@@ -140,11 +117,11 @@ def build_package(folder: Path, toolchain: Toolchain, flags: Iterable[str] = ())
                 for path, out in zip(units, objects, strict=True)
             ]
             with ThreadPoolExecutor(_JOBS) as pool:
-                list(pool.map(lambda c: _run(c, "cannot build the runtime"), commands))
+                list(pool.map(lambda c: run_tool(c, "cannot build the runtime"), commands))
             shared = ["-shared", "-s", "-pthread", "-o", str(made / SHARED), *objects, "-ldl"]
-            _run([*toolchain.compiler, *flags, *shared], "cannot link the runtime")
+            run_tool([*toolchain.compiler, *flags, *shared], "cannot link the runtime")
             archive = [*toolchain.archiver, "rcs", str(made / STATIC), *objects]
-            _run(archive, "cannot make the static library")
+            run_tool(archive, "cannot make the static library")
             shutil.copyfile(sources / "include" / HEADER, made / HEADER)
             for file in (SHARED, STATIC, HEADER):
                 (made / file).replace(folder / file)

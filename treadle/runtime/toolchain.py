@@ -143,8 +143,12 @@ def _check_triple(triple: str | None) -> None:
         )
 
 
-def _run_linker(tool: Tool, command: list[str]) -> str:
-    """Run a linker; return "" or what it says."""
+def run_tool(command: Sequence[str], failure: str = "says") -> str:
+    """Run a compiler or the like; return what it prints.
+
+    Raises: ToolchainError where it cannot be started, takes minutes or fails: `failure`, and what
+        it says.
+    """
     try:
         done = subprocess.run(
             command,
@@ -156,10 +160,21 @@ def _run_linker(tool: Tool, command: list[str]) -> str:
             check=False,
         )
     except OSError as error:
-        return f"{tool.name} cannot be started: {error.strerror}"
+        raise ToolchainError(f"{command[0]} cannot be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        return f"{tool.name} does not finish within {_TIMEOUT_S} seconds"
-    return "" if done.returncode == 0 else f"{tool.name} says: {done.stderr.strip()[:2000]}"
+        raise ToolchainError(f"{command[0]} does not finish in {_TIMEOUT_S} seconds") from None
+    if done.returncode != 0:
+        raise ToolchainError(f"{command[0]} {failure}: {done.stderr.strip()[:2000]}")
+    return done.stdout
+
+
+def _run_linker(command: Sequence[str]) -> str:
+    """Run a linker; return "" or what it says."""
+    try:
+        run_tool(command)
+    except ToolchainError as error:
+        return error.problem
+    return ""
 
 
 def _write_objects(objects: Sequence[bytes | Path | str], folder: Path) -> list[str]:
@@ -188,7 +203,7 @@ def _link_by_tools(
     made = folder / "linked.so"
     failures: list[str] = []
     for tool in tools:
-        failure = _run_linker(tool, tool.link_command(inputs, str(made), strict))
+        failure = _run_linker(tool.link_command(inputs, str(made), strict))
         if not failure:
             return made, failures
         failures.append(failure)

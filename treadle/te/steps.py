@@ -65,6 +65,14 @@ def steps_from_json(text: str) -> tuple[Step, ...]:
     return tuple(_step(row, k) for k, row in enumerate(data["steps"]))
 
 
+def argument_from_json(text: str) -> Plain:
+    """Read an argument of a step: lists become tuples.
+
+    Raises: ScheduleError where the text is no JSON, or nothing that a step takes.
+    """
+    return _plain(_parsed(text), 0, _DEEPEST)
+
+
 def _parsed(text: str) -> object:
     def refuse(word: str) -> object:
         raise ValueError(f"{word} is no number of JSON")

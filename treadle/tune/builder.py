@@ -16,6 +16,7 @@ from treadle.build.kernel import ObjectCode
 from treadle.errors import TreadleError
 from treadle.settings import use
 from treadle.te.choice import Choice, choice_from_json, choice_to_json
+from treadle.tune.failures import BUILD_FAILED, BUILD_TIMEOUT
 from treadle.tune.process import Child, ChildDied, Serve, packed, unpacked
 from treadle.tune.task import Task
 
@@ -111,7 +112,7 @@ class Builders:
                 built = self._received(child, ticket)
             elif child.deadline < now:
                 child.close()
-                built = Built(ticket, None, f"the build takes longer than {self.seconds:g} s")
+                built = Built(ticket, None, f"{BUILD_TIMEOUT} than {self.seconds:g} s")
                 self._replace(child)
             if built is not None:
                 yield built
@@ -122,7 +123,7 @@ class Builders:
             answer = child.receive()
         except ChildDied as died:
             self._replace(child)
-            return Built(ticket, None, f"building failed: {died}")
+            return Built(ticket, None, f"{BUILD_FAILED}: {died}")
         if answer is None:
             return None
         del self._busy[child]

@@ -27,6 +27,7 @@ from treadle.runtime.array import NDArray
 from treadle.runtime.kernel_files import described
 from treadle.runtime.toolchain import link_shared
 from treadle.tune.executor import LocalWorkers, WorkOptions
+from treadle.tune.failures import WRONG
 from treadle.tune.runner import (
     Measured,
     MeasureOptions,
@@ -181,7 +182,7 @@ class DeviceRunner:
         for place, expected in zip(self._reference.outputs, self._reference.expected, strict=True):
             found = agreement(ready.arguments[place].numpy(), expected)
             if not found.holds:
-                return f"the result is wrong: {found}"
+                return f"{WRONG}: {found}"
         return ""
 
 

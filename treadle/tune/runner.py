@@ -22,6 +22,7 @@ from treadle.errors import TreadleError
 from treadle.runtime.array import NDArray, array
 from treadle.runtime.module import LoadedKernel
 from treadle.settings import use
+from treadle.tune.failures import NO_REFERENCE, RUN_TIMEOUT, WRONG
 from treadle.tune.process import Child, ChildDied, Serve, packed, unpacked
 from treadle.tune.task import Task
 
@@ -118,7 +119,7 @@ class Runner:
     def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
         """Check and time a candidate of a task; `best` seconds are those of the best known."""
         if error := self.prepare(task):
-            return Measured(error=f"the reference cannot be computed: {error}")
+            return Measured(error=f"{NO_REFERENCE}: {error}")
         request = {"do": "measure", "task": task, "workspace": made.workspace, "best": best}
         head, error = self._ask(request, made.code, self.options.timeout)
         time.sleep(self.options.cooldown)
@@ -129,7 +130,7 @@ class Runner:
     def race(self, task: int, made: Sequence[ObjectCode], rounds: int) -> list[Measured]:
         """Time candidates of one task in turns: a figure of each in every round."""
         if error := self.prepare(task):
-            return [Measured(error=f"the reference cannot be computed: {error}") for _ in made]
+            return [Measured(error=f"{NO_REFERENCE}: {error}") for _ in made]
         request = {
             "do": "race",
             "task": task,
@@ -158,7 +159,7 @@ class Runner:
                 left = child.deadline - time.monotonic()
                 if left <= 0 or not selector.select(left):
                     self.close()
-                    return {}, f"it takes longer than {seconds:g} s"
+                    return {}, f"{RUN_TIMEOUT} than {seconds:g} s"
                 try:
                     answer = child.receive()
                 except ChildDied as died:
@@ -282,7 +283,7 @@ def _check(kernel: LoadedKernel, ready: _Prepared) -> str:
     for place, expected in zip(ready.outputs, ready.expected, strict=True):
         found = agreement(np.asarray(ready.arguments[place]), expected)
         if not found.holds:
-            return f"the result is wrong: {found}"
+            return f"{WRONG}: {found}"
     return ""
 
 
