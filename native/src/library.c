@@ -25,14 +25,19 @@
 
 struct td_library {
   void* handle;
-  /* Open as long as the library is loaded: the loader knows libraries by path, and the path of an
-   * anonymous file is its descriptor's number. */
+  /* Open as long as the library is loaded: the loader knows libraries by path, and here the path is
+   * a descriptor's number. */
   int fd;
+  dev_t device;
+  ino_t file;
+  uint32_t users; /* 0 of what the loader keeps although nobody uses it */
+  td_library* next;
 };
 
 /* The dynamic loader changes its tables under a lock that a child may find held by a thread it does
  * not have. Ours is taken around it, and by a fork: a child finds the tables whole. */
 static pthread_mutex_t loader_lock = PTHREAD_MUTEX_INITIALIZER;
+static td_library* loaded = NULL; /* under the lock */
 
 static void before_fork(void) { pthread_mutex_lock(&loader_lock); }
 
@@ -42,19 +47,49 @@ __attribute__((constructor)) static void watch_forks(void) {
   (void)pthread_atfork(before_fork, after_fork, after_fork);
 }
 
-static void* load_code(const char* path, td_error* error) {
-  pthread_mutex_lock(&loader_lock);
-  void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (handle == NULL)
-    (void)td_fail(error, TD_ARTIFACT, "the system cannot load the machine code: %s", dlerror());
-  pthread_mutex_unlock(&loader_lock);
-  return handle;
+static td_library* find_loaded(const struct stat* status) {
+  for (td_library* l = loaded; l != NULL; l = l->next)
+    if (l->file == status->st_ino && l->device == status->st_dev) return l;
+  return NULL;
 }
 
-static void unload_code(void* handle) {
-  pthread_mutex_lock(&loader_lock);
-  dlclose(handle);
-  pthread_mutex_unlock(&loader_lock);
+/* A file that is loaded is not loaded again: the loader would give the library one more path. Takes
+ * over `fd` where it succeeds. Under the lock. */
+static int32_t load_locked(int fd, const char* path, td_library** library, td_error* error) {
+  struct stat status;
+  if (fstat(fd, &status) != 0) return td_fail(error, TD_SYSTEM, "cannot read the machine code");
+  td_library* known = *library = find_loaded(&status);
+  if (known != NULL) {
+    known->users++;
+    close(fd);
+    return TD_OK;
+  }
+  void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (handle == NULL)
+    return td_fail(error, TD_ARTIFACT, "the system cannot load the machine code: %s", dlerror());
+  td_library* made = malloc(sizeof *made);
+  if (made == NULL) {
+    dlclose(handle);
+    return td_fail(error, TD_MEMORY, "not enough memory to load machine code");
+  }
+  *made = (td_library){handle, fd, status.st_dev, status.st_ino, 1, loaded};
+  *library = loaded = made;
+  return TD_OK;
+}
+
+/* Some are never unloaded: others use them too, or they were linked with -z nodelete. Their paths
+ * must not become those of other files. Under the lock. */
+static void unload_locked(td_library* library) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", library->fd);
+  dlclose(library->handle);
+  library->handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+  if (library->handle != NULL) return;
+  td_library** at = &loaded;
+  while (*at != library) at = &(*at)->next;
+  *at = library->next;
+  close(library->fd);
+  free(library);
 }
 
 static int32_t system_failed(td_error* error, const char* what) {
@@ -196,16 +231,10 @@ static int32_t check_private_file(int fd, size_t bytes, const char* sha256, td_e
 }
 
 static int32_t load(int fd, const char* path, td_library** library, td_error* error) {
-  void* handle = load_code(path, error);
-  if (handle == NULL) return TD_ARTIFACT;
-  td_library* loaded = malloc(sizeof *loaded);
-  if (loaded == NULL) {
-    unload_code(handle);
-    return td_fail(error, TD_MEMORY, "not enough memory to load machine code");
-  }
-  *loaded = (td_library){handle, fd};
-  *library = loaded;
-  return TD_OK;
+  pthread_mutex_lock(&loader_lock);
+  int32_t code = load_locked(fd, path, library, error);
+  pthread_mutex_unlock(&loader_lock);
+  return code;
 }
 
 static int32_t check_size(uint64_t bytes, td_error* error) {
@@ -291,7 +320,7 @@ td_kernel td_library_kernel(const td_library* library, const char* name) {
 
 void td_library_close(td_library* library) {
   if (library == NULL) return;
-  unload_code(library->handle);
-  close(library->fd);
-  free(library);
+  pthread_mutex_lock(&loader_lock);
+  if (--library->users == 0) unload_locked(library);
+  pthread_mutex_unlock(&loader_lock);
 }

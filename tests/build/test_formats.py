@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import io
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -142,6 +143,27 @@ def test_a_shared_object_is_loaded_like_an_artifact(
         _ = treadle.load(shared).kernels
     kernel = digits.kernels[0].name
     assert not hasattr(library, kernel)  # two models in one program share no names
+
+
+def test_a_shared_object_may_be_loaded_twice_and_closed_in_any_order(
+    shared: Path, digits: treadle.Executable, tmp_path: Path
+) -> None:
+    """The loader takes all for one library, which it knows by every path it was opened by."""
+    x, opened = image(), len(os.listdir("/proc/self/fd"))
+    digits.save(tmp_path / "digits.tar")
+    kept = []
+    for _ in range(3):
+        first, second = treadle.load(shared), treadle.load(shared)
+        del first
+        kept += [treadle.load(tmp_path / "digits.tar") for _ in range(3)]
+        np.testing.assert_array_equal(second(x)[0], digits(x)[0])
+        del second
+        kept.append(treadle.load(tmp_path / "digits.tar"))
+    for loaded in kept:
+        np.testing.assert_array_equal(loaded(x)[0], digits(x)[0])
+    del loaded
+    kept.clear()
+    assert len(os.listdir("/proc/self/fd")) <= opened + 1  # others may hold the library, too
 
 
 def test_weights_of_all_types_and_branches(tmp_path: Path) -> None:
