@@ -79,7 +79,8 @@ class Memory:
         Raises: ScheduleError where a part that is not kept so has no constant bound.
         """
         if stage.scope == "workspace" and not stage.rounded:
-            return self.root_buffers(stage)
+            self.offsets.pop(id(stage), None)
+            return self._made(stage, None, "workspace")
         shape = []
         for axis, span in box.items():
             high = known.bounds.reach(span.extent).hi
@@ -92,10 +93,17 @@ class Memory:
                 )
             shape.append(Const.of(max(high, 1)))
         self.offsets[id(stage)] = tuple(s.start for s in box.values())
+        return self._made(stage, tuple(shape), scope_or(stage, "local"))
+
+    def _made(self, stage: Stage, shape: tuple[Expr, ...] | None, scope: Scope) -> list[Buffer]:
+        """Make the buffers of one place that a stage is computed at; None: of the whole stage.
+
+        Where a loop is cut into several, each part has such a place and buffers of its own.
+        """
         made = []
         for tensor in stage.op.outputs:
-            name = self.unique(tensor.name)
-            buffer = Buffer(name, tensor.dtype, tuple(shape), scope_or(stage, "local"))
+            sizes = tuple(tensor.shape) if shape is None else shape
+            buffer = Buffer(self.unique(tensor.name), tensor.dtype, sizes, scope)
             self.buffers[id(stage), tensor.value_index] = buffer
             made.append(buffer)
         return made
