@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from treadle.auto_scheduler.outcome import MeasureResult
 from treadle.auto_scheduler.state import MeasureInput
 from treadle.errors import UsageError
+from treadle.rpc.gate import is_loopback
+from treadle.rpc.tracking import connect_tracker
 from treadle.runtime import native
 from treadle.target.host import usable_cores
+from treadle.tune.rpc_executor import RpcExecutor
 from treadle.tune.runner import MeasureOptions
 
 BuildFunc = str | Callable[..., Any]
@@ -22,8 +26,8 @@ BuildFunc = str | Callable[..., Any]
 class LocalBuilder:
     """Builds candidates in `n_parallel` processes (default: one per core), each in `timeout` s.
 
-    Raises: UsageError where `build_func` is not "default": code for another machine is of no use
-        before there is a way to measure it there.
+    Raises: UsageError where `build_func` is not "default": what is measured on a device is linked
+        here for its target.
     """
 
     timeout: float = 15
@@ -36,9 +40,9 @@ class LocalBuilder:
             _positive("n_parallel", self.n_parallel)
         if self.build_func != "default":
             raise UsageError(
-                f"build_func is {self.build_func!r:.60}: candidates are measured on this machine "
-                "alone, so none is built for another",
-                hint="leave build_func out, and tune on the machine that the model is to run on",
+                f"build_func is {self.build_func!r:.60}: candidates are linked as their target "
+                "says, for a device, too",
+                hint="leave build_func out, and name the device's CPU in the target",
             )
 
     @property
@@ -70,6 +74,10 @@ class LocalRunner:
         for name in ("min_repeat_ms", "cooldown_interval"):
             _positive(name, getattr(self, name), or_none=True)
 
+    @property
+    def executor(self) -> None:
+        """Nobody else measures."""
+
     def options(self, *, cold_weights: bool = False) -> MeasureOptions:
         """Return what that is to the tuner; kernels run on as many threads as models do."""
         return MeasureOptions(
@@ -85,9 +93,13 @@ class LocalRunner:
 
 
 class RPCRunner:
-    """Measures candidates on devices that a tracker lends: tuning does not use RPC yet.
+    """Measures candidates on a device that a tracker lends (docs/how-to/rpc.md).
 
-    Raises: UsageError, always.
+    The first arguments are v0.8's; `key_file` names the file with the tracker's key, where it has
+    one. Kernels run on all cores of the device.
+
+    Raises: RpcError where no such device is free for `timeout` seconds; UsageError where a number
+        is out of range.
     """
 
     def __init__(
@@ -103,12 +115,27 @@ class RPCRunner:
         min_repeat_ms: float = 100,
         cooldown_interval: float = 0.0,
         enable_cpu_cache_flush: bool = False,
+        *,
+        key_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        raise UsageError(
-            f"candidates cannot be measured on {key!r:.40} of tracker {host!s:.60}:{port}: tuning "
-            "does not use RPC yet",
-            hint="run the same script on the device, with runner=auto_scheduler.LocalRunner(...)",
+        if n_parallel != 1:
+            raise UsageError(
+                f"n_parallel is {n_parallel!r:.40}: one device measures",
+                hint="start one tuning per device on one log: each goes on from what is there",
+            )
+        self._measuring = LocalRunner(
+            timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush
         )
+        tracker = connect_tracker(host, port, key_file=key_file)
+        with tracker.request(key, priority, wait_timeout=timeout) as session:
+            cores = session.info().get("cores", "")
+        self._threads = int(cores) if cores.isdecimal() else 1
+        self.executor = RpcExecutor(tracker, key, is_here=is_loopback(host))
+        print("Get devices for measurement successfully!")
+
+    def options(self, *, cold_weights: bool = False) -> MeasureOptions:
+        """Return what that is to the tuner."""
+        return replace(self._measuring.options(cold_weights=cold_weights), threads=self._threads)
 
 
 class LocalRPCMeasureContext:
@@ -182,7 +209,7 @@ class TuningOptions:
         num_measures_per_round: int = 64,
         verbose: int = 1,
         builder: LocalBuilder | Literal["local"] = "local",
-        runner: LocalRunner | Literal["local"] = "local",
+        runner: LocalRunner | RPCRunner | Literal["local"] = "local",
         measure_callbacks: Sequence[MeasureCallback] | None = None,
     ) -> None:
         """Raises: UsageError where a builder or a runner is none, or a number is out of range."""
@@ -193,7 +220,9 @@ class TuningOptions:
         self.num_measures_per_round = num_measures_per_round
         self.verbose = verbose
         self.builder = _made("builder", builder, LocalBuilder)
-        self.runner = _made("runner", runner, LocalRunner)
+        self.runner: LocalRunner | RPCRunner = (
+            runner if isinstance(runner, RPCRunner) else _made("runner", runner, LocalRunner)
+        )
         self.measure_callbacks = list(measure_callbacks or ())
 
     def is_stale(self, trials: int) -> bool:

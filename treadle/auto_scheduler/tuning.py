@@ -36,13 +36,14 @@ class Rounds:
     Those of models begin with their default schedule, so that nothing that is slower is ever the
     best.
 
-    Raises: UsageError where the target of a task is not this machine.
+    Raises: UsageError where the target of a task is not this machine, and this machine measures.
     """
 
     def __init__(
         self, tasks: Sequence[SearchTask], policies: Sequence[SearchPolicy], options: TuningOptions
     ) -> None:
-        _check_here(tasks)
+        if options.runner.executor is None:
+            _check_here(tasks)
         self.tasks = tasks
         self.options = options
         self.screen = Screen(options.verbose)
@@ -56,6 +57,7 @@ class Rounds:
             Log(list(reads), written),
             _tune_options(tasks, options),
             spaces=self._spaces,
+            executor=options.runner.executor,
             searches=self._search,
         )
         self._say_what_is_known(policies)
@@ -192,7 +194,7 @@ def _check_here(tasks: Sequence[SearchTask]) -> None:
         if unfit is not None:
             raise UsageError(
                 f"kernels for {task.target} cannot be measured on this machine: {unfit.problem}",
-                hint="tune on the machine that the model is to run on",
+                hint="measure on a device, runner=auto_scheduler.RPCRunner(...), or tune there",
             )
 
 
