@@ -29,7 +29,7 @@ from treadle.errors import (
 from treadle.settings import use as settings
 
 if TYPE_CHECKING:
-    from treadle import autotvm, rpc, te
+    from treadle import auto_scheduler, autotvm, rpc, te
     from treadle.build.compile import compile_model as compile
     from treadle.build.executable import Executable
     from treadle.build.load import load
@@ -52,8 +52,8 @@ __all__ = [
     "ArtifactError", "ConfigError", "Device", "Executable", "InferenceSession", "InputError",
     "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray", "RpcError",
     "ScheduleError", "SessionOptions", "Target", "TargetError", "ToolchainError", "TreadleError",
-    "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "autotvm",
-    "build", "compile", "cpu", "empty", "from_dlpack", "load", "load_module", "lower",
+    "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "auto_scheduler",
+    "autotvm", "build", "compile", "cpu", "empty", "from_dlpack", "load", "load_module", "lower",
     "parse_target", "rpc", "settings", "te", "tune_model",
 ]  # fmt: skip
 
@@ -80,7 +80,7 @@ _PLACES = {
     "tune_model": "tune.model",
 }
 """The module of every name that is imported when it is used."""
-_PACKAGES = ("autotvm", "rpc", "te")
+_PACKAGES = ("auto_scheduler", "autotvm", "rpc", "te")
 """Names that are packages."""
 
 
