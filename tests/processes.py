@@ -61,6 +61,11 @@ def is_alive(process: int) -> bool:
     return bool(_stat(process))
 
 
+def is_waiting(process: int) -> bool:
+    """True for a process that waits for something, and does not run."""
+    return _stat(process)[:1] == ["S"]
+
+
 def ticks(process: int) -> int:
     """Return how long a process has computed, in the system's clock ticks; 0 once it is gone."""
     fields = _stat(process)

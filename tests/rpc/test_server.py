@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import treadle
-from tests.processes import children, is_alive, wait_until
+from tests.processes import children, is_alive, is_waiting, wait_until
 from tests.rpc.services import Service, kernels, service
 from treadle import rpc, te
 from treadle.errors import ArtifactError, InputError, RpcError, UsageError
@@ -309,7 +309,10 @@ def test_a_crashing_kernel_costs_its_session(server: Service, session: Session) 
 
 
 def test_a_killed_session_says_so(server: Service, session: Session) -> None:
-    os.kill(server.session_process(), signal.SIGKILL)
+    process = server.session_process()
+    # One that dies while it answers may have sent half a frame: then nobody can say anything.
+    wait_until(lambda: is_waiting(process), "the session waits for a call")
+    os.kill(process, signal.SIGKILL)
     with pytest.raises(RpcError, match="crashed: Killed"):
         session.files()
     folder = server.log.parent / "work"
