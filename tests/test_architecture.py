@@ -7,7 +7,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -169,18 +169,23 @@ def all_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
 
 
+def assert_no_import(paths: Iterable[Path], violates: Callable[[str, str], bool]) -> None:
+    """Assert that no module imports, anywhere in it, what a rule forbids it."""
+    violations = [
+        f"{path.relative_to(ROOT)}:{line}: imports {imported}"
+        for path in paths
+        for imported, line in all_imports(tree_of(path))
+        if violates(module_name(path), imported)
+    ]
+    assert not violations, "\n".join(violations)
+
+
 def test_what_importers_share_reads_no_format() -> None:
     assert shared_frontend_violation("treadle.frontend.builders.conv", "onnx.helper")
     assert shared_frontend_violation("treadle.frontend.symbolic", "treadle.frontend.onnx.node")
     assert not shared_frontend_violation("treadle.frontend.onnx.node", "onnx")
     assert not shared_frontend_violation("treadle.frontend.builders.conv", "treadle.ops.conv")
-    violations = [
-        f"{path.relative_to(ROOT)}:{line}: imports {imported}"
-        for path in (PACKAGE / "frontend").rglob("*.py")
-        for imported, line in all_imports(tree_of(path))
-        if shared_frontend_violation(module_name(path), imported)
-    ]
-    assert not violations, "\n".join(violations)
+    assert_no_import((PACKAGE / "frontend").rglob("*.py"), shared_frontend_violation)
 
 
 def back_end_violation(importer: str, imported: str) -> bool:
@@ -195,13 +200,7 @@ def test_only_target_knows_back_ends() -> None:
     assert back_end_violation("treadle.build.kernel", "treadle.target.c_backend.BACKEND")
     assert not back_end_violation("treadle.target.jit", "llvmlite.binding")
     assert not back_end_violation("treadle.build.kernel", "treadle.target.cache.kernel_cache")
-    violations = [
-        f"{path.relative_to(ROOT)}:{line}: imports {imported}"
-        for path in modules()
-        for imported, line in all_imports(tree_of(path))
-        if back_end_violation(module_name(path), imported)
-    ]
-    assert not violations, "\n".join(violations)
+    assert_no_import(modules(), back_end_violation)
 
 
 def test_no_module_is_imported_by_a_name_the_root_gives_to_something_else() -> None:

@@ -13,10 +13,9 @@ from treadle.auto_scheduler.state import MeasureInput
 from treadle.errors import UsageError
 from treadle.rpc.gate import is_loopback
 from treadle.rpc.tracking import connect_tracker
-from treadle.runtime import native
 from treadle.target.host import usable_cores
 from treadle.tune.rpc_executor import RpcExecutor
-from treadle.tune.runner import MeasureOptions
+from treadle.tune.runner import MeasureOptions, measure_options
 
 BuildFunc = str | Callable[..., Any]
 """v0.8 takes "default", "ndk" or what makes a library for another machine."""
@@ -80,16 +79,7 @@ class LocalRunner:
 
     def options(self, *, cold_weights: bool = False) -> MeasureOptions:
         """Return what that is to the tuner; kernels run on as many threads as models do."""
-        return MeasureOptions(
-            number=self.number,
-            repeat=self.repeat,
-            min_repeat_ms=self.min_repeat_ms,
-            flush=self.enable_cpu_cache_flush,
-            cold_weights=cold_weights,
-            timeout=self.timeout,
-            cooldown=self.cooldown_interval,
-            threads=native.num_threads(),
-        )
+        return measure_options(self, cold_weights=cold_weights)
 
 
 class RPCRunner:
@@ -128,8 +118,7 @@ class RPCRunner:
         )
         tracker = connect_tracker(host, port, key_file=key_file)
         with tracker.request(key, priority, wait_timeout=timeout) as session:
-            cores = session.info().get("cores", "")
-        self._threads = int(cores) if cores.isdecimal() else 1
+            self._threads = session.cores()
         self.executor = RpcExecutor(tracker, key, is_here=is_loopback(host))
         print("Get devices for measurement successfully!")
 

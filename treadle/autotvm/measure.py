@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from treadle.autotvm.entity import ConfigEntity
 from treadle.autotvm.task import Task
 from treadle.errors import UsageError
-from treadle.runtime import native
 from treadle.target.base import Target
-from treadle.tune.runner import MeasureOptions
+from treadle.tune.runner import MeasureOptions, measure_options
 from treadle.tune.task import Link
 
 
@@ -66,7 +65,7 @@ class LocalBuilder:
         elif self.build_func == "ndk":
             raise UsageError(
                 'build_func="ndk" builds for Android, and LocalRunner measures on this machine',
-                hint='leave it "default"; measuring on other devices is not there yet',
+                hint='leave it "default"; `treadle tune --rpc-tracker` measures on other devices',
             )
         elif self.build_func != "default":
             raise UsageError(
@@ -120,17 +119,7 @@ class LocalRunner:
 
     def options(self, *, cold_weights: bool = False) -> MeasureOptions:
         """Return what the engine calls these."""
-        return MeasureOptions(
-            number=self.number,
-            repeat=self.repeat,
-            min_repeat_ms=self.min_repeat_ms,
-            precision=0.0,
-            flush=self.enable_cpu_cache_flush,
-            cold_weights=cold_weights,
-            timeout=self.timeout,
-            cooldown=self.cooldown_interval,
-            threads=native.num_threads(),
-        )
+        return replace(measure_options(self, cold_weights=cold_weights), precision=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,10 +72,8 @@ def device_to_tune_for(arguments: argparse.Namespace) -> RpcExecutor | None:
         )
     tracker, key = found
     with tracker.request(key) as session:
-        info = session.info()
-        arguments.target = arguments.target or info.get("target") or _unknown_target(session)
-    cores = info.get("cores", "")
-    arguments.threads = arguments.threads or (int(cores) if cores.isdecimal() else 1)
+        arguments.target = arguments.target or _target_of(session)
+        arguments.threads = arguments.threads or session.cores()
     arguments.executor = f"rpc:{key}"
     host, _ = parse_address(arguments.rpc_tracker, TRACKER_PORT)
     return RpcExecutor(tracker, key, is_here=is_loopback(host))
@@ -102,7 +100,7 @@ def _model_on(session: Session, arguments: argparse.Namespace) -> Runnable:
         session.upload(arguments.model, _NAME)
         return RemoteExecutable(session.load(_NAME, threads))
     if arguments.target is None:
-        arguments.target = session.info().get("target") or _unknown_target(session)
+        arguments.target = _target_of(session)
     with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
         path = Path(folder) / _NAME
         compile_file(arguments, sized=not arguments.dynamic).save(path)
@@ -110,8 +108,11 @@ def _model_on(session: Session, arguments: argparse.Namespace) -> Runnable:
     return RemoteExecutable(session.load(_NAME, threads))
 
 
-def _unknown_target(session: Session) -> str:
+def _target_of(session: Session) -> str:
+    """Return what a device says to compile for. Raises: UsageError where it does not."""
     info = session.info()
+    if target := info.get("target"):
+        return target
     raise UsageError(
         f"the device does not say what to compile for: it is {info.get('machine')}, "
         f"{info.get('cpu')}",

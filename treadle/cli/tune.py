@@ -58,15 +58,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the records, JSON lines that compile, run and bench take as --tuning-records; of a "
         "file that is there nothing is tried again. Or the URL of a database, which many may share",
     )
+    parser.add_argument(
+        "--tasks", action="store_true", help="print the kernels there are to tune, and stop"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with curves")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    _add_search(parser)
+    _add_measuring(parser)
+    add_threads(parser)
+    add_device(parser)
+    add_compile_options(parser)
+
+
+def _add_search(parser: argparse.ArgumentParser) -> None:
+    """Add what says how much is tried, and which candidates."""
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument(
         "--trials", type=count, metavar="N", help="candidates in all, those in FILE included"
     )
     budget.add_argument(
         "--minutes", type=_minutes, metavar="M", help=f"how long to try (default: {_MINUTES:g})"
-    )
-    parser.add_argument(
-        "--tasks", action="store_true", help="print the kernels there are to tune, and stop"
     )
     parser.add_argument("--space", choices=KINDS, default="template", help="what to choose from: "
                         "the knobs of the operators' schedules, schedules derived from the "
@@ -89,6 +100,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="give all kernels as many trials (default: more to those that promise more)",
     )
+
+
+def _add_measuring(parser: argparse.ArgumentParser) -> None:
+    """Add what says where and how candidates are built and measured."""
     parser.add_argument("--builders", type=count, metavar="N", help="processes that build "
                         "candidates (default: the CPUs this process may use)")  # fmt: skip
     parser.add_argument(
@@ -110,11 +125,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="drive the arguments out of the caches before every call",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with curves")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_threads(parser)
-    add_device(parser)
-    add_compile_options(parser)
 
 
 def _minutes(text: str) -> float:

@@ -283,6 +283,11 @@ class Session:
         """Return what the device is: its CPU, features, cores, memory, and the target for it."""
         return {row.text(): row.text() for row in self.call("device.info").rows()}
 
+    def cores(self) -> int:
+        """Return how many cores the device has; 1 where it does not say."""
+        found = self.info().get("cores", "")
+        return int(found) if found.isdecimal() else 1
+
     def load(self, name: str, threads: int = 0) -> RemoteExecutor:
         """Return a model that was uploaded, loaded: a tar of `treadle compile`."""
         return RemoteExecutor(self, self.call("model.load", name, threads))

@@ -20,6 +20,7 @@ from treadle.rpc.values import Arguments, Value
 from treadle.runtime.array import ArrayLike, NDArray, as_numpy, describe, empty
 from treadle.runtime.executor import ProfileRow
 from treadle.runtime.native_executor import TensorInfo
+from treadle.runtime.ports import input_name, inputs_by_name, output_of
 from treadle.runtime.timing import BenchmarkResult
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ class RemoteExecutor:
         self._handle = loaded.integer()
         self.inputs = _infos(loaded)
         self.outputs = _infos(loaded)
+        self._input_index = {info.name: i for i, info in enumerate(self.inputs)}
+        self._output_index = {info.name: i for i, info in enumerate(self.outputs)}
         self.target = loaded.text(1 << 16)
         self.arena_bytes = loaded.integer()
         self.constant_bytes = loaded.integer()
@@ -134,21 +137,9 @@ class RemoteExecutor:
 
     # ---- inputs ----------------------------------------------------------------------------------
 
-    def _info_of(self, key: str | int) -> TensorInfo:
-        if isinstance(key, int):
-            if not 0 <= key < len(self.inputs):
-                raise InputError(f"input {key} does not exist; the model has {len(self.inputs)}")
-            return self.inputs[key]
-        names = [info.name for info in self.inputs]
-        if key in names:
-            return self.inputs[names.index(key)]
-        close = difflib.get_close_matches(key, names, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"its inputs are {', '.join(names)}"
-        raise InputError(f"the model has no input {key!r}", hint=hint)
-
     def set_input(self, key: str | int, value: ArrayLike) -> None:
         """Copy an input to the device, for all runs that do not give it."""
-        info = self._info_of(key)
+        info = self.inputs[self._input_index[input_name(key, self._input_index)]]
         view = as_numpy(value, f"input {info.name!r}")
         if view.dtype != dtypes.to_numpy(info.dtype) or not _fits(view.shape, info.shape):
             raise InputError(
@@ -212,24 +203,11 @@ class RemoteExecutor:
 
     def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
         """Run with inputs in order, by name, or both."""
-        if len(args) > len(self.inputs):
-            raise InputError(f"the model has {len(self.inputs)} inputs but is given {len(args)}")
-        by_name = {self.inputs[i].name: value for i, value in enumerate(args)}
-        twice = sorted(by_name.keys() & named.keys())
-        if twice:
-            raise InputError(f"input {twice[0]!r} is given twice, in order and by name")
-        return self.run({**by_name, **named})
+        return self.run(inputs_by_name(args, named, self._input_index))
 
     def get_output(self, key: str | int = 0) -> NDArray:
         """Return an output of the last run."""
-        if self._results is None:
-            raise UsageError("the model has not run yet", hint="call run() first")
-        names = [info.name for info in self.outputs]
-        index = key if isinstance(key, int) else names.index(key) if key in names else -1
-        if not 0 <= index < len(self._results):
-            hint = f"its outputs are {', '.join(names)}"
-            raise UsageError(f"the model has no output {key!r}", hint=hint)
-        return self._results[index]
+        return output_of(self._results, key, self._output_index)
 
     # ---- times and facts -------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +29,7 @@ from treadle.runtime.array import (
 from treadle.runtime.artifact_file import ArtifactFile
 from treadle.runtime.native_executor import ExecutorHandle, TensorInfo
 from treadle.runtime.pages import release_pages
+from treadle.runtime.ports import input_name, inputs_by_name, output_of
 from treadle.runtime.streams import Streams
 from treadle.runtime.timing import BenchmarkResult, measure
 from treadle.settings import get as current_settings
@@ -180,18 +180,6 @@ class Executor:
 
     # ---- inputs ----------------------------------------------------------------------------------
 
-    def _name_of(self, key: str | int) -> str:
-        if isinstance(key, int):
-            if not 0 <= key < len(self.inputs):
-                raise InputError(f"input {key} does not exist; the model has {len(self.inputs)}")
-            return self.inputs[key].name
-        if key in self._input_index:
-            return key
-        close = difflib.get_close_matches(key, self._input_index, 1)
-        names = ", ".join(self._input_index) or "none"
-        hint = f"did you mean {close[0]!r}?" if close else f"the model's inputs are {names}"
-        raise InputError(f"the model has no input {key!r}", hint=hint)
-
     def _check(self, name: str, value: ArrayLike) -> np.ndarray:
         info = self.inputs[self._input_index[name]]
         view = as_numpy(value, f"input {name!r}")
@@ -215,7 +203,7 @@ class Executor:
 
     def set_input(self, key: str | int, value: ArrayLike) -> None:
         """Keep an input for the runs that do not give it (no copy is made)."""
-        name = self._name_of(key)
+        name = input_name(key, self._input_index)
         self._set[name] = self._check(name, value)
 
     def _gather(
@@ -226,7 +214,10 @@ class Executor:
             return ready_inputs
         given = dict(self._set)
         if isinstance(inputs, Mapping):
-            given |= {n: self._check(self._name_of(n), value) for n, value in inputs.items()}
+            given |= {
+                n: self._check(input_name(n, self._input_index), value)
+                for n, value in inputs.items()
+            }
         elif inputs is not None:
             if len(inputs) > len(self.inputs):
                 raise InputError(
@@ -357,23 +348,11 @@ class Executor:
         """Run with inputs in order, by name, or both."""
         if not named:
             return self.run(args)
-        if len(args) > len(self.inputs):
-            raise InputError(f"the model has {len(self.inputs)} inputs but is given {len(args)}")
-        by_name = {self.inputs[i].name: value for i, value in enumerate(args)}
-        twice = sorted(by_name.keys() & named.keys())
-        if twice:
-            raise InputError(f"input {twice[0]!r} is given twice, in order and by name")
-        return self.run({**by_name, **named})
+        return self.run(inputs_by_name(args, named, self._input_index))
 
     def get_output(self, key: str | int = 0) -> NDArray:
         """Return an output of the last run."""
-        if self._results is None:
-            raise UsageError("the model has not run yet", hint="call run() first")
-        index = self._output_index.get(key, -1) if isinstance(key, str) else key
-        if not 0 <= index < len(self._results):
-            names = ", ".join(self._output_index)
-            raise UsageError(f"the model has no output {key!r}", hint=f"its outputs are {names}")
-        return self._results[index]
+        return output_of(self._results, key, self._output_index)
 
     # ---- facts -----------------------------------------------------------------------------------
 

@@ -12,13 +12,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from treadle.build.agreement import agreement
 from treadle.build.kernel import ObjectCode
 from treadle.errors import TreadleError
+from treadle.runtime import native
 from treadle.runtime.array import NDArray, array
 from treadle.runtime.module import LoadedKernel
 from treadle.settings import use
@@ -70,6 +71,37 @@ class MeasureOptions:
         words += ["flush"] if self.flush else []
         words += ["cold-weights"] if self.cold_weights else []
         return " ".join(words)
+
+
+class V08Runner(Protocol):
+    """How the runners of v0.8's two tuners say how candidates are timed."""
+
+    @property
+    def timeout(self) -> float: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def repeat(self) -> int: ...
+    @property
+    def min_repeat_ms(self) -> float: ...
+    @property
+    def cooldown_interval(self) -> float: ...
+    @property
+    def enable_cpu_cache_flush(self) -> bool: ...
+
+
+def measure_options(runner: V08Runner, *, cold_weights: bool) -> MeasureOptions:
+    """Return what such a runner is to the tuner; kernels run on as many threads as models do."""
+    return MeasureOptions(
+        number=runner.number,
+        repeat=runner.repeat,
+        min_repeat_ms=runner.min_repeat_ms,
+        flush=runner.enable_cpu_cache_flush,
+        cold_weights=cold_weights,
+        timeout=runner.timeout,
+        cooldown=runner.cooldown_interval,
+        threads=native.num_threads(),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,24 @@ class Levels:
         return self.text[at + 1 :]
 
 
+class _OneStage:
+    """What plans of a single stage have in common."""
+
+    stage: int
+
+    @property
+    def owner(self) -> int:
+        """The stage that has the outermost loops."""
+        return self.stage
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The stages it schedules."""
+        return (self.stage,)
+
+
 @dataclass(frozen=True, eq=False)
-class Simple:
+class Simple(_OneStage):
     """A stage by itself: leading loops are tasks for the threads, the last one is vectorised."""
 
     stage: int
@@ -100,16 +116,6 @@ class Simple:
     """The loops of others in which it may be computed, see `BELOW`; 0: none."""
     depth = 1
     """How many of its loops others may be computed in."""
-
-    @property
-    def owner(self) -> int:
-        """The stage that has the outermost loops."""
-        return self.stage
-
-    @property
-    def stages(self) -> tuple[int, ...]:
-        """The stages it schedules."""
-        return (self.stage,)
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -232,7 +238,7 @@ class Tiled:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class Blocks(_OneStage):
     """A stage without reduction whose axes have digits: two levels of tiles, then single places.
 
     Inside of all those are the digits that are short, those that are written out because formulas
@@ -246,16 +252,6 @@ class Blocks:
     """The loops of others in which it may be computed, see `BELOW`; 0: none."""
     depth = 3
     """How many of its loops others may be computed in."""
-
-    @property
-    def owner(self) -> int:
-        """The stage that has the outermost loops."""
-        return self.stage
-
-    @property
-    def stages(self) -> tuple[int, ...]:
-        """The stages it schedules."""
-        return (self.stage,)
 
     @property
     def digits(self) -> tuple[Digit, ...]:
