@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
+import signal
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -27,7 +30,10 @@ def test_a_death_of_the_oracles_is_a_refusal_and_the_next_question_is_answered()
 
 def test_oracles_that_do_not_end_are_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     _double()
-    monkeypatch.setattr(apart, "SECONDS", 0.0)
+    process = apart._process().process
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)  # it cannot answer, however short the question is
+    monkeypatch.setattr(apart, "SECONDS", 0.1)
     with pytest.raises(Refused, match="die or hang"):
         _double()
 
