@@ -149,3 +149,25 @@ def test_everything_of_a_row_of_symbolic_length_is_in_one_loop(name: str) -> Non
         output = np.zeros_like(expected)
         kernel(x, output, sizes={"n": rows, "s": size})
         np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_padded_image_is_walked_row_by_row() -> None:
+    """No position asks by division where it is: only a row does."""
+    n, h, w = (ExprVar(c) for c in "nhw")
+    op = OPERATORS.get("pad")
+    assert op is not None
+    x = Var("x", TensorType((n, 4, h, w, 16), "float32"))
+    sides = (0, 0, 1, 1, 0)
+    kernel = Kernel(function_of(op(x, before=sides, after=sides)), parse_target("llvm"))
+    text = kernel.loop_text()
+    assert "for i3 in range((w + 2))" in text
+    assert "// (w + 2)" not in text
+    assert "% (w + 2)" not in text
+
+
+def test_a_matrix_of_open_rows_is_turned_to_the_last_row() -> None:
+    x = Var("x", TensorType((ExprVar("n"), ExprVar("s"), 64), "float32"))
+    op = OPERATORS.get("transpose")
+    assert op is not None
+    kernel = Kernel(function_of(op(x, perm=(0, 2, 1))), parse_target("llvm -mcpu=znver4"))
+    assert "masked.gather" not in kernel.source()
