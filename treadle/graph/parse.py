@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read the text of a graph back (treadle.graph.text prints it).
 
-module    = {constant} function {function}                the last function is the result
+module    = {constant} {size} function {function}         the last function is the result
 constant  = "const" "[" int "]" ":" type "sha" digest [origin]
+size      = "size" "[" int "]" "=" value                  in values, size[k] stands for it
 function  = "fn" name "(" [%x ":" type {"," %x ":" type}] ")" ["[" attributes "]"] "{" body "}"
 body      = {%x "=" right [origin]} "return" (operand | fields)
 right     = fields | %x "[" int "]" | name "(" {operand | name "=" value} ")" ":" type
@@ -103,6 +104,7 @@ class _Parser:
         self.constants: dict[int, Constant] = {}
         self.functions: dict[str, Function] = {}
         self.symbols: dict[str, ex.Var] = {}
+        self.sizes: dict[int, object] = {}
         self.values: dict[str, Node] = {}
 
     # tokens
@@ -193,16 +195,29 @@ class _Parser:
     def module(self) -> Function:
         while self._has("const"):
             self._listed_constant()
+        while self._has("size"):
+            self._numbered_size()
         function = self._function()
         while self.token.kind != "end":
             function = self._function()
         return function
 
-    def _listed_constant(self) -> None:
-        start = self._take("name", "const").start
+    def _numbered_size(self) -> None:
+        self._take("name", "size")
+        number = self._number()
+        self._take("sign", "=")
+        self.sizes[number] = self._value()
+
+    def _number(self) -> int:
+        """Read the number of a constant or size, in brackets."""
         self._take("sign", "[")
         number = self._integer()
         self._take("sign", "]")
+        return number
+
+    def _listed_constant(self) -> None:
+        start = self._take("name", "const").start
+        number = self._number()
         self._take("sign", ":")
         type_ = self._tensor_type()
         self._take("name", "sha")
@@ -269,9 +284,7 @@ class _Parser:
     def _item(self) -> TupleItem:
         start = self.token.start
         value = self._operand()
-        self._take("sign", "[")
-        index = self._integer()
-        self._take("sign", "]")
+        index = self._number()
         if not isinstance(value.type, TupleType) or index >= len(value.type.fields):
             raise self._error(f"a value of type {value.type} has no field {index}", start)
         return TupleItem(value, index, value.type.fields[index])
@@ -341,9 +354,7 @@ class _Parser:
         return self._inline_constant()
 
     def _constant_reference(self, token: _Token) -> Constant:
-        self._take("sign", "[")
-        number = self._integer()
-        self._take("sign", "]")
+        number = self._number()
         found = self.constants.get(number)
         if found is None:
             raise self._error(f"constant {number} is not listed above", token.start)
@@ -445,7 +456,15 @@ class _Parser:
             return self._arithmetic(token, *items)
         if token.text == "select" and self._accept("("):
             return self._choice(token)
+        if token.text == "size" and self._has("["):
+            return self._size_reference(token)
         return self.symbols.setdefault(token.text, ex.Var(token.text))
+
+    def _size_reference(self, token: _Token) -> object:
+        number = self._number()
+        if number not in self.sizes:
+            raise self._error(f"size {number} is not listed above", token.start)
+        return self.sizes[number]
 
     def _choice(self, name: _Token) -> ex.Expr:
         """Read what follows `select(`: the one condition among sizes is that an extent is 1."""
