@@ -159,6 +159,17 @@ def test_the_methods_in_the_records_are_followed(tmp_path: Path) -> None:
     assert names == {k.name for k in treadle.compile(module, records=path).kernels}
 
 
+def test_the_records_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read = tmp_path / "records.jsonl", Records.read
+    first = tune_model(network(), path, options=replace(QUICK, trials=1)).tuner
+    places: list[Path] = []
+    monkeypatch.setattr(RecordFile, "read_new", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr(Records, "read", lambda place: places.append(place) or read(place))
+    second = tune_model(network(), path, options=replace(QUICK, trials=1)).tuner
+    assert (first.new_trials, second.states[0].resumed, second.new_trials) == (1, 1, 0)
+    assert places == [path]
+
+
 PROGRAM = """
 import sys
 from dataclasses import replace
@@ -172,9 +183,7 @@ tuned(Path(sys.argv[1]), replace(QUICK, builders=2))
 def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, lines: int) -> None:
     path = tmp_path / "records.jsonl"
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)])
-    end = time.monotonic() + 60
-    while time.monotonic() < end and (not path.exists() or path.read_bytes().count(b"\n") < lines):
-        time.sleep(0.005)
+    wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= lines, "the trials")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     kept = len(Records.read(path))
