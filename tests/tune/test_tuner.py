@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 import treadle
 from tests.build.test_method_records import network as convolution
 from tests.optimize.cases import inputs_of
+from tests.processes import wait_until
 from tests.tune.tasks import network, product_task
 from treadle.build.records import Record, Records
 from treadle.errors import ConfigError, UsageError
