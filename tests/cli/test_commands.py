@@ -17,6 +17,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from tests.processes import PATIENCE
 from treadle.cli import text
 from treadle.cli.arguments import parse_shapes
 from treadle.cli.bench import difference
@@ -265,7 +266,7 @@ def test_streams_share_the_time_they_take() -> None:
 
     def work() -> list[np.ndarray]:
         if threading.get_ident() != here:  # not the untimed run
-            gate.wait(timeout=30)  # ends only where three streams run at once
+            gate.wait(timeout=PATIENCE)  # ends only where three streams run at once
         return []
 
     engine = Engine("meeting", [work, work, work], 0.0)
@@ -443,7 +444,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()
-    assert process.wait(60) == 141
+    assert process.wait(PATIENCE) == 141
 
 
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE
 from treadle.build.records import Record, Records
 from treadle.cli.main import main
 from treadle.errors import ConfigError, UsageError
@@ -74,7 +75,7 @@ def test_no_line_is_lost_of_several_writers(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     command = [sys.executable, "-c", PROGRAM, str(path)]
     writers = [subprocess.Popen(command) for _ in range(3)]
-    assert [w.wait(60) for w in writers] == [0, 0, 0]
+    assert [w.wait(PATIENCE) for w in writers] == [0, 0, 0]
     assert path.read_bytes() == RECORD.line() * 900
 
 
@@ -91,7 +92,7 @@ def test_no_line_is_lost_while_the_file_is_pruned(tmp_path: Path) -> None:
     path.write_bytes(RECORD.line())
     programs = [PROGRAM, PROGRAM, PRUNING]
     running = [subprocess.Popen([sys.executable, "-c", p, str(path)]) for p in programs]
-    assert [p.wait(300) for p in running] == [0, 0, 0]
+    assert [p.wait(PATIENCE) for p in running] == [0, 0, 0]
     assert path.read_bytes() == RECORD.line() * 601
 
 
