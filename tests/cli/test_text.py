@@ -22,9 +22,18 @@ pytestmark = pytest.mark.tiny
 
 @pytest.mark.parametrize(
     ("nbytes", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (99_940, "99.9 kB"), (100_400, "100 kB"), (999_499, "999 kB"),
-     (999_500, "1.0 MB"), (97_800_000, "97.8 MB"), (5 * 10**12, "5000 GB")],
-)  # fmt: skip
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (99_940, "99.9 kB"),
+        (100_400, "100 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1.0 MB"),
+        (97_800_000, "97.8 MB"),
+        (5 * 10**12, "5000 GB"),
+    ],
+)
 def test_sizes(nbytes: int, text: str) -> None:
     assert size_text(nbytes) == text
 

@@ -261,8 +261,9 @@ def _flat_tail(load: ex.Load) -> tuple[list[Expr], list[Expr]]:
     indices, shape = list(load.indices), list(load.source.shape)
     while len(indices) > 1:
         row, column = indices[-2:]
-        is_split = isinstance(row, ex.Binary) and isinstance(column, ex.Binary)
-        if not is_split or (row.op, column.op) != ("floordiv", "floormod"):
+        if not (isinstance(row, ex.Binary) and isinstance(column, ex.Binary)):
+            break
+        if (row.op, column.op) != ("floordiv", "floormod"):
             break
         if row.a is not column.a or row.b is not column.b or row.b is not shape[-1]:
             break
