@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.processes import PATIENCE
 from treadle.cli.engines import RUNS_PER_TURN, Engine, take_turns
 from treadle.errors import InputError
 
@@ -18,7 +19,7 @@ def test_streams_share_the_time_they_take() -> None:
 
     def work() -> list[np.ndarray]:
         if threading.get_ident() != here:  # not the untimed run
-            gate.wait(timeout=30)  # ends only where three streams run at once
+            gate.wait(timeout=PATIENCE)  # ends only where three streams run at once
         return []
 
     engine = Engine("meeting", [work, work, work], 0.0)
