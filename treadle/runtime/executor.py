@@ -23,7 +23,7 @@ from treadle.runtime.array import (
     as_numpy,
     conversion_hint,
     describe,
-    placed_numpy,
+    maker_of,
     ready,
 )
 from treadle.runtime.artifact_file import ArtifactFile
@@ -67,6 +67,11 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return len(shape) == len(wanted) and all(
         w in (s, -1) for s, w in zip(shape, wanted, strict=True)
     )
+
+
+def _maker(info: TensorInfo) -> Callable[[], tuple[np.ndarray, int]]:
+    """Return what makes arrays for an output of known sizes."""
+    return maker_of(info.shape, dtypes.to_numpy(info.dtype), native.Spares(info.nbytes))
 
 
 def _taken(
@@ -119,9 +124,9 @@ class Executor:
         self._set: dict[str, np.ndarray] = {}
         self._results: list[NDArray] | None = None
         self._kinds = [dtypes.to_numpy(info.dtype) for info in self.outputs]
-        self._spares = [native.Spares(max(0, info.nbytes)) for info in self.outputs]
         self._leftovers = [native.Leftovers() for _ in self.outputs]
         self.is_dynamic = handle.is_dynamic
+        self._makers = [] if self.is_dynamic else [_maker(info) for info in self.outputs]
 
     @classmethod
     def _with_settings(cls, handle: ExecutorHandle, keep_alive: object = None) -> Executor:
@@ -260,10 +265,7 @@ class Executor:
 
     def _fresh(self) -> list[tuple[np.ndarray, int]]:
         """Return memory for every output, as arrays with their addresses."""
-        return [
-            placed_numpy(info.shape, kind, spares)
-            for info, kind, spares in zip(self.outputs, self._kinds, self._spares, strict=True)
-        ]
+        return [make() for make in self._makers]
 
     def _writable(self, outputs: Sequence[NDArray]) -> list[NDArray]:
         if len(outputs) != len(self.outputs):
