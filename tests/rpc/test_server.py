@@ -16,7 +16,7 @@ import pytest
 
 import treadle
 from tests.processes import children, is_alive, is_waiting, wait_until
-from tests.rpc.services import Service, kernels, service
+from tests.rpc.services import SERVERS, Service, kernels, service
 from treadle import rpc, te
 from treadle.errors import ArtifactError, InputError, RpcError, UsageError
 from treadle.rpc.client import Session
@@ -26,12 +26,18 @@ from treadle.rpc.keys import make_key
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="module", params=SERVERS)
+def language(request: pytest.FixtureRequest) -> str:
+    """What the server is written in."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def server(tmp_path_factory: pytest.TempPathFactory, language: str) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("server")
     make_key(folder / "key")
     options = ("--key-file", str(folder / "key"), "--work-dir", str(folder / "work"))
-    with service(folder, "server", *options, "--quota", "400") as found:
+    with service(folder, "server", *options, "--quota", "400", language=language) as found:
         yield found
 
 
@@ -270,7 +276,12 @@ def test_kernels_of_a_model_are_timed_alone(session: Session, model: Path) -> No
 
 def test_the_device_says_what_it_is(session: Session) -> None:
     info = session.info()
-    assert treadle.parse_target(info["target"]) == treadle.parse_target("llvm")
+    said, here = treadle.parse_target(info["target"]), treadle.parse_target("llvm")
+    assert (said.features, said.vector_bits, said.cores) == (
+        here.features,
+        here.vector_bits,
+        here.cores,
+    )
     assert int(info["cores"]) >= 1
     assert info["features"]
 
@@ -319,9 +330,9 @@ def test_a_killed_session_says_so(server: Service, session: Session) -> None:
     wait_until(lambda: not list(folder.glob("session-*")), "its files removed")
 
 
-def test_a_server_that_is_asked_to_end_leaves_nothing(tmp_path: Path) -> None:
+def test_a_server_that_is_asked_to_end_leaves_nothing(tmp_path: Path, language: str) -> None:
     work = tmp_path / "work"
-    with service(tmp_path, "server", "--work-dir", str(work)) as found:
+    with service(tmp_path, "server", "--work-dir", str(work), language=language) as found:
         session = rpc.connect("127.0.0.1", found.port)
         session.upload(kernels(), "bad.so")
         runs = found.session_process()
@@ -403,12 +414,15 @@ def test_arrays_are_freed(session: Session, server: Service, count: int) -> None
 
 
 @pytest.mark.slow
-def test_a_gigabyte_is_uploaded_and_read_in_little_memory(tmp_path: Path) -> None:
+def test_a_gigabyte_is_uploaded_and_read_in_little_memory(tmp_path: Path, language: str) -> None:
     """Of the session's process, which has nothing of a file in memory but a piece."""
     path = tmp_path / "big"
     with path.open("wb") as file:
         file.truncate(1 << 30)
-    with service(tmp_path, "server") as found, rpc.connect("127.0.0.1", found.port) as session:
+    with (
+        service(tmp_path, "server", language=language) as found,
+        rpc.connect("127.0.0.1", found.port) as session,
+    ):
         process = Path(f"/proc/{found.session_process()}/status")
 
         def peak() -> int:
