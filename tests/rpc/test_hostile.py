@@ -50,7 +50,8 @@ def serves(found: Service, key_file: Path | None) -> None:
         rpc.connect_tracker("127.0.0.1", found.port, key_file=key_file).summary()
         return
     wait_until(lambda: not children(found.pid), "no session")
-    with rpc.connect("127.0.0.1", found.port, key_file=key_file) as session:
+    place = ("127.0.0.1", found.port)
+    with rpc.connect(*place, key_file=key_file, connect_timeout=PATIENCE) as session:
         assert session.files() == {}
 
 
@@ -157,7 +158,7 @@ def test_a_session_survives_no_wrong_frame_and_the_server_all(folder: Path) -> N
 
 def test_too_many_failures_slow_an_address_down(folder: Path) -> None:
     make_key(folder / "other")
-    with service(folder, "server", "--key-file", str(folder / "key")) as found:
+    with service(folder, "server", "--key-file", str(folder / "key"), strict=True) as found:
 
         def refusal(seconds: float) -> str:
             with pytest.raises(RpcError) as raised:
