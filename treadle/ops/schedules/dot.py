@@ -29,7 +29,7 @@ def schedule_conv_dot(group: Group, target: Target, knobs: Knobs) -> None:
 
 def _tensorize_steps(group: Group, target: Target) -> None:
     """Move the loop over the steps of a word inside the lanes and let an intrinsic do it."""
-    sums = _sums_of(group)
+    sums = _accumulators_of(group)
     found = dot_for(*_factor_types(sums), target)
     if found is None:
         return
@@ -46,7 +46,7 @@ def _factor_types(sums: Stage) -> tuple[str, str]:
     return a.dtype, b.dtype
 
 
-def _sums_of(group: Group) -> Stage:
+def _accumulators_of(group: Group) -> Stage:
     """Return the stage that is summed."""
     stages = group.schedule.stages
     return next(s for s in stages if isinstance(s.op, ComputeOp) and s.op.reduce_axis)
