@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.engines import ENGINES, Arrays, Run, is_installed
-from benchmarks.measure import LEAST_TURNS, take_turns
+from benchmarks.measure import LEAST_TURNS, run_in_rounds
 from benchmarks.package_models import Case, File
 
 PEERS = ("onnxruntime", "openvino")
@@ -190,7 +190,7 @@ def measured(
             "treadle": lambda: [np.asarray(output) for output in executable.run(inputs)]
         }
         runs |= _peer_runs(model, inputs, count, peers)
-        times = _cpu_turns(runs, seconds) if by_cpu else take_turns(runs, seconds)
+        times = _cpu_turns(runs, seconds) if by_cpu else run_in_rounds(runs, seconds)
         found[count] = {name: 1e3 * min(each) for name, each in times.items()}
     return found
 
