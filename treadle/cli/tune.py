@@ -69,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_measuring(parser)
     add_threads(parser)
     add_device(parser)
+    parser.add_argument("--rpc-devices", type=count, metavar="N", help="measure on so many devices "
+                        "at the same time (default: all that the tracker has)")  # fmt: skip
     add_compile_options(parser)
 
 
