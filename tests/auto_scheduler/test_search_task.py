@@ -184,7 +184,7 @@ MISTAKES: list[tuple[str, Any]] = [
     ("cannot be measured on this machine", lambda p: auto_scheduler.SearchTask(
         func=matmul_add, args=(8, 8, 8), target="llvm -mtriple=aarch64-linux-gnu"
     ).tune(options(p / "l.json", 1))),
-    ("n_parallel is 2", lambda _: auto_scheduler.RPCRunner("a", "127.0.0.1", 9190, 1, 2)),
+    ("n_parallel is 0", lambda _: auto_scheduler.RPCRunner("a", "127.0.0.1", 9190, 1, 0)),
     ("build_func", lambda _: auto_scheduler.LocalBuilder(build_func="ndk")),
     ("repeat is 0", lambda _: auto_scheduler.LocalRunner(repeat=0)),
     ("the runner is", lambda _: auto_scheduler.TuningOptions(1, runner="rpc")),  # type: ignore[arg-type]

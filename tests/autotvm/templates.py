@@ -13,7 +13,9 @@ from treadle.autotvm.task import Task
 QUICK = autotvm.LocalRunner(number=1, repeat=2, cooldown_interval=0)
 
 
-def option(runner: autotvm.LocalRunner = QUICK, **builder: Any) -> MeasureOption:
+def option(
+    runner: autotvm.LocalRunner | autotvm.RPCRunner = QUICK, **builder: Any
+) -> MeasureOption:
     return autotvm.measure_option(autotvm.LocalBuilder(n_parallel=1, **builder), runner)
 
 

@@ -29,6 +29,21 @@ def settled(*outputs: Node, x: Node) -> list[str]:
     return names(after)
 
 
+def test_a_move_into_blocks_and_the_one_back_cancel() -> None:
+    x, blocked = var("x", 1, 16, 3, 4), var("y", 1, 2, 3, 4, 8)
+    assert settled(unpack_nchwc(pack_nchwc(x, block=8), channels=16), x=x) == []
+    assert settled(pack_nchwc(unpack_nchwc(blocked, channels=16), block=8), x=blocked) == []
+    few = var("x", 1, 13, 3, 4)
+    assert settled(unpack_nchwc(pack_nchwc(few, block=8), channels=13), x=few) == []
+
+
+def test_padding_lanes_and_other_blocks_keep_their_moves() -> None:
+    x = var("x", 1, 2, 3, 4, 8)
+    both = ["unpack_nchwc", "pack_nchwc"]
+    assert settled(pack_nchwc(unpack_nchwc(x, channels=13), block=8), x=x) == both
+    assert settled(pack_nchwc(unpack_nchwc(x, channels=16), block=16), x=x) == both
+
+
 def test_tokens_are_packed_in_one_turn() -> None:
     x = var("x", 2, 12, 16)
     image = reshape(transpose(x, perm=(0, 2, 1)), shape=(2, 16, 3, 4))

@@ -11,10 +11,9 @@ from typing import Any, Literal, Protocol
 from treadle.auto_scheduler.outcome import MeasureResult
 from treadle.auto_scheduler.state import MeasureInput
 from treadle.errors import UsageError
-from treadle.rpc.gate import is_loopback
 from treadle.rpc.tracking import connect_tracker
 from treadle.target.host import usable_cores
-from treadle.tune.rpc_executor import RpcExecutor
+from treadle.tune.rpc_executor import rpc_executor
 from treadle.tune.runner import MeasureOptions, measure_options
 
 BuildFunc = str | Callable[..., Any]
@@ -83,10 +82,10 @@ class LocalRunner:
 
 
 class RPCRunner:
-    """Measures candidates on a device that a tracker lends (docs/how-to/rpc.md).
+    """Measures candidates on devices that a tracker lends (docs/how-to/rpc.md).
 
-    The first arguments are v0.8's; `key_file` names the file with the tracker's key, where it has
-    one. Kernels run on all cores of the device.
+    At most `n_parallel` measure at the same time. The first arguments are v0.8's; `key_file` names
+    the file with the tracker's key, where it has one. Kernels run on all cores of the device.
 
     Raises: RpcError where no such device is free for `timeout` seconds; UsageError where a number
         is out of range.
@@ -108,18 +107,14 @@ class RPCRunner:
         *,
         key_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        if n_parallel != 1:
-            raise UsageError(
-                f"n_parallel is {n_parallel!r:.40}: one device measures",
-                hint="start one tuning per device on one log: each goes on from what is there",
-            )
+        _positive("n_parallel", n_parallel)
         self._measuring = LocalRunner(
             timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush
         )
         tracker = connect_tracker(host, port, key_file=key_file)
         with tracker.request(key, priority, wait_timeout=timeout) as session:
             self._threads = session.cores()
-        self.executor = RpcExecutor(tracker, key, is_here=is_loopback(host))
+        self.executor = rpc_executor(tracker, key, count=n_parallel, priority=priority)
         print("Get devices for measurement successfully!")
 
     def options(self, *, cold_weights: bool = False) -> MeasureOptions:

@@ -17,6 +17,7 @@ from treadle.autotvm.measure import (
     LocalRunner,
     MeasureInput,
     MeasureResult,
+    RPCRunner,
     measure_option,
 )
 from treadle.autotvm.runs import get_config
@@ -27,7 +28,7 @@ from treadle.tune.failures import MeasureErrorNo
 
 __all__ = [
     "ApplyHistoryBest", "ConfigEntity", "ConfigSpace", "DispatchContext", "FallbackContext",
-    "LocalBuilder", "LocalRunner", "MeasureErrorNo", "MeasureInput", "MeasureResult", "Task",
-    "apply_history_best", "callback", "get_config", "measure", "measure_option", "record", "task",
-    "template", "tuner",
+    "LocalBuilder", "LocalRunner", "MeasureErrorNo", "MeasureInput", "MeasureResult", "RPCRunner",
+    "Task", "apply_history_best", "callback", "get_config", "measure", "measure_option", "record",
+    "task", "template", "tuner",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -10,7 +11,9 @@ from typing import Any, NamedTuple
 from treadle.autotvm.entity import ConfigEntity
 from treadle.autotvm.task import Task
 from treadle.errors import UsageError
+from treadle.rpc.tracking import connect_tracker
 from treadle.target.base import Target
+from treadle.tune.rpc_executor import rpc_executor
 from treadle.tune.runner import MeasureOptions, measure_options
 from treadle.tune.task import Link
 
@@ -111,15 +114,66 @@ class LocalRunner:
     def __post_init__(self) -> None:
         if self.module_loader is not None:
             raise UsageError(
-                "LocalRunner loads candidates itself: module_loader has no meaning here",
+                "a runner loads candidates itself: module_loader has no meaning here",
                 hint="leave it out",
             )
         if min(self.number, self.repeat) < 1:
             raise UsageError("number and repeat of LocalRunner are at least 1")
 
+    @property
+    def executor(self) -> None:
+        """None: this machine measures."""
+
     def options(self, *, cold_weights: bool = False) -> MeasureOptions:
         """Return what the engine calls these."""
         return replace(measure_options(self, cold_weights=cold_weights), precision=0.0)
+
+
+class RPCRunner:
+    """Measures candidates on devices that a tracker lends (docs/how-to/rpc.md).
+
+    `n_parallel` devices measure at the same time (default: all that the tracker has under `key`);
+    the other arguments are those of `LocalRunner`. `key_file` names the file with the tracker's
+    key, where it has one. Kernels run on all cores of a device.
+
+    Raises: RpcError where the tracker does not answer, or no such device is free for `timeout`
+        seconds; UsageError where an option has no meaning here.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        host: str,
+        port: int,
+        priority: int = 1,
+        timeout: float = 10,
+        n_parallel: int | None = None,
+        number: int = 4,
+        repeat: int = 3,
+        min_repeat_ms: float = 0,
+        cooldown_interval: float = 0.1,
+        enable_cpu_cache_flush: bool = False,
+        module_loader: object = None,
+        *,
+        key_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if n_parallel is not None and n_parallel < 1:
+            raise UsageError(f"n_parallel is {n_parallel}", hint="it is at least 1")
+        self._measuring = LocalRunner(
+            timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush,
+            module_loader,
+        )  # fmt: skip
+        tracker = connect_tracker(host, port, key_file=key_file)
+        with tracker.request(key, priority, wait_timeout=timeout) as session:
+            self._threads = session.cores()
+        self.executor = rpc_executor(tracker, key, count=n_parallel, priority=priority)
+
+    def options(self, *, cold_weights: bool = False) -> MeasureOptions:
+        """Return what the engine calls these."""
+        return replace(self._measuring.options(cold_weights=cold_weights), threads=self._threads)
+
+
+Runner = LocalRunner | RPCRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +181,19 @@ class MeasureOption:
     """A builder and a runner."""
 
     builder: LocalBuilder = field(default_factory=LocalBuilder)
-    runner: LocalRunner = field(default_factory=LocalRunner)
+    runner: Runner = field(default_factory=LocalRunner)
 
 
-def measure_option(builder: LocalBuilder | str, runner: LocalRunner | str) -> MeasureOption:
+def measure_option(builder: LocalBuilder | str, runner: Runner | str) -> MeasureOption:
     """Return a builder and a runner for `tune`; "local" stands for either with its defaults.
 
     Raises: UsageError where one is neither.
     """
     by = LocalBuilder() if builder == "local" else builder
     on = LocalRunner() if runner == "local" else runner
-    if not isinstance(by, LocalBuilder) or not isinstance(on, LocalRunner):
+    if not isinstance(by, LocalBuilder) or not isinstance(on, Runner):
         raise UsageError(
-            "measure_option takes a LocalBuilder and a LocalRunner",
-            hint="candidates are measured on this machine; other devices are not there yet",
+            "measure_option takes a LocalBuilder, and a LocalRunner or an RPCRunner",
+            hint="candidates are built here, and measured here or on devices of a tracker",
         )
     return MeasureOption(by, on)

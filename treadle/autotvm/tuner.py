@@ -94,11 +94,12 @@ class Tuner:
             )
         if n_trial < 1:
             raise UsageError(f"n_trial is {n_trial}", hint="it is at least 1")
-        if (unfit := why_not_here(self.task.target)) is not None:
+        is_here = measure_option.runner.executor is None
+        if is_here and (unfit := why_not_here(self.task.target)) is not None:
             raise UsageError(
                 f"kernels for {self.task.target} cannot be measured on this machine: "
                 f"{unfit.problem}",
-                hint="tune on the machine that the task is for",
+                hint="measure on a device, runner=autotvm.RPCRunner(...), or tune there",
             )
         called = tuple(callbacks)
         try:
@@ -125,7 +126,8 @@ class Tuner:
         )
         store = _Trials(self._resumed(measure), lambda r, s: self._tried(r, s, callbacks))
         task = _linked(self.task.engine, how.builder)
-        engine = Engine([task], store, options, searches=self._search)
+        where = how.runner.executor
+        engine = Engine([task], store, options, searches=self._search, executor=where)
         engine.run()
         for note in engine.notes:
             logger.warning(note)

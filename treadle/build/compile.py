@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from treadle.build.coverage import Coverage, coverage_of
@@ -33,7 +33,7 @@ from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
 from treadle.optimize.equal_sizes import with_equal_sizes
 from treadle.optimize.index_checks import drop_index_checks
-from treadle.optimize.methods.method import Choices
+from treadle.optimize.methods.method import Choices, MethodCall
 from treadle.optimize.pipeline import optimize
 from treadle.settings import get, use
 from treadle.target.base import Target
@@ -151,7 +151,7 @@ def compile_model(
         report=report,
     )
     if kept is not None:
-        _configure(fused.kernels, kept, report)
+        _configure(fused, kept, report)
     with _Timer(report, "build"):
         _build(fused.kernels, report)
     return _planned(fused, report)
@@ -180,7 +180,8 @@ class Fused:
     """A model as fused kernels, before any code is made.
 
     `module` is the graph as it was read, `main` the fused one; `calls` say which kernel each of its
-    calls runs; `checks` is what every run compares.
+    calls runs; `checks` is what every run compares. `method_calls` are the calls that methods
+    compute, where records were read.
     """
 
     module: g.Module
@@ -189,6 +190,7 @@ class Fused:
     calls: Mapping[g.Call, Kernel]
     checks: Sequence[SizeCheck]
     target: Target
+    method_calls: Sequence[MethodCall] = ()
 
 
 def fused_model(
@@ -224,10 +226,14 @@ def fused_model(
     with use(winograd=uses_winograd, weight_growth=grows), _Timer(report, "optimize"):
         settled = with_equal_sizes(module.main, (c.rule for c in checks))
         checked = drop_index_checks(settled) if unchecked else settled
-        main = optimize(checked, machine, opt_level, _choices(methods, records, machine, report))
+        told: list[MethodCall] = []
+        choices = _choices(methods, records, machine, report)
+        if records is not None:
+            choices = replace(choices, on_call=told.append)
+        main = optimize(checked, machine, opt_level, choices)
     say_graph("graph after all passes", main)
     kernels, calls = kernels_of(main, machine)
-    return Fused(module, main, kernels, calls, checks, machine)
+    return Fused(module, main, kernels, calls, checks, machine, told)
 
 
 def _choices(
@@ -242,7 +248,9 @@ def _choices(
         if text not in report.notes:
             report.notes.append(text)
 
-    return Choices(methods or {}, {call: r.method for call, r in kept.items()}, note)
+    recorded = {call: r.method for call, r in kept.items()}
+    measured = {call: r.time for call, r in kept.items() if r.seconds}
+    return Choices(methods or {}, recorded, note, measured)
 
 
 def _read(
@@ -294,10 +302,10 @@ def _name_apart(kernels: Sequence[Kernel]) -> None:
             kernel.name = f"{kernel.name}_{count}"
 
 
-def _configure(kernels: Sequence[Kernel], records: Records, report: Report) -> None:
+def _configure(fused: Fused, records: Records, report: Report) -> None:
     """Give kernels the choices kept for them; say of which it does not fit any more."""
-    report.coverage = coverage_of(kernels, records)
-    for kernel in kernels:
+    report.coverage = coverage_of(fused.kernels, records, fused.method_calls)
+    for kernel in fused.kernels:
         record = records.best(kernel.name, kernel.target)
         if record is None:
             continue

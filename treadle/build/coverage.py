@@ -4,11 +4,20 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from treadle.build.kernel import Kernel
 from treadle.build.records import Records
+from treadle.optimize.methods.method import MethodCall, Source
+
+_SOURCES: Mapping[Source, str] = {
+    "record": "by the records",
+    "estimates": "by the estimates",
+    "asked": "as asked for",
+    "unfit": "by the estimates, as the method in the records does not apply",
+}
+"""Who chose a method, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +30,32 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many of the kernels of a model records are of, and what is said of the others."""
+    """How many of the kernels of a model records are of, and what is said of the others.
+
+    `methods` say of every call that several methods could compute, by its text, who chose.
+    """
 
     tuned: int
     total: int
     missing: tuple[Missing, ...]
+    methods: Mapping[str, Source] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return it in a line: "48 of 51 kernels are in the records"."""
         return f"{self.tuned} of {self.total} kernels are in the records"
 
+    @property
+    def methods_text(self) -> str:
+        """Return in a line who chose the methods: "of 12 calls, 9 by the records, 3 by …"."""
+        chosen = [*self.methods.values()]
+        found = [f"{chosen.count(s)} {text}" for s, text in _SOURCES.items() if s in chosen]
+        return f"methods of {len(chosen)} calls: {', '.join(found)}" if found else ""
 
-def coverage_of(kernels: Sequence[Kernel], records: Records) -> Coverage:
-    """Return which kernels of a model have a record for their target.
+
+def coverage_of(
+    kernels: Sequence[Kernel], records: Records, calls: Sequence[MethodCall] = ()
+) -> Coverage:
+    """Return which kernels of a model have a record for their target, and who chose the methods.
 
     A record of another kernel or another target is never applied; what the nearest one differs in
     is said.
@@ -44,7 +66,8 @@ def coverage_of(kernels: Sequence[Kernel], records: Records) -> Coverage:
         for k in kernels
         if records.best(k.name, k.target) is None
     ]
-    return Coverage(len(kernels) - len(missing), len(kernels), tuple(missing))
+    methods = {call.text: call.source for call in calls if len(call.offers) > 1}
+    return Coverage(len(kernels) - len(missing), len(kernels), tuple(missing), methods)
 
 
 def _nearest(kernel: Kernel, known: Sequence[tuple[str, str]]) -> str:

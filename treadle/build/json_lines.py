@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import IO
 
@@ -12,6 +13,7 @@ from treadle.errors import ConfigError
 LONGEST_LINE = 1 << 20
 """Bytes of a line."""
 _LONGEST_NAME = 60
+_MOST_FIGURES = 10_000
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:
@@ -49,3 +51,37 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"{twice[:_LONGEST_NAME]!r} stands twice in an object")
     return found
+
+
+# ---- fields of records ---------------------------------------------------------------------------
+
+
+def seconds_of(data: object, hint: str) -> tuple[float, ...]:
+    """Return a list of times. Raises: ConfigError where it is none."""
+    is_list = isinstance(data, list) and len(data) <= _MOST_FIGURES
+    if not is_list or not all(_is_time(value) for value in data):  # type: ignore[attr-defined]  # is_list
+        raise ConfigError("the seconds of a record are no list of times", hint=hint)
+    return tuple(map(float, data))  # type: ignore[call-overload]  # it has been checked
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, (int, float)) and type(value) is not bool and 0 < value < math.inf
+
+
+def flag_of(name: str, value: object, hint: str) -> bool:
+    """Return true or false. Raises: ConfigError where it is neither."""
+    if type(value) is not bool:
+        raise ConfigError(f"{name} in a record is true or false", hint=hint)
+    return value
+
+
+def optional_text(data: dict[str, object], name: str, hint: str) -> str:
+    """Return a text that may be missing, "" then. Raises: ConfigError where it is none."""
+    return text_of(name, data[name], hint) if name in data else ""
+
+
+def text_of(name: str, value: object, hint: str) -> str:
+    """Return a text of a character at least. Raises: ConfigError where it is none."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"the {name} of a record is no text", hint=hint)
+    return value

@@ -10,8 +10,8 @@ A line is one object, for example
 place of `config` a line may hold `steps`, a whole schedule. With `seconds` (a call, one figure per
 repeat) or `error` it is a trial of a tuner; without, or with `chosen`, it is a decision. What
 compilation takes for a kernel and target is the last decision, else the fastest trial. A line with
-`call` in place of `kernel` names a method (`method_records`). So files may be joined and appended
-to. A line that breaks off at the end of a file was being written when a
+`call` in place of `kernel` is of a method (`method_records`): there only decisions count. So files
+may be joined and appended to. A line that breaks off at the end of a file was being written when a
 process died, and is passed over.
 """
 
@@ -26,7 +26,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from treadle.build import record_database
-from treadle.build.json_lines import LONGEST_LINE, lines_of, value_of
+from treadle.build.json_lines import (
+    LONGEST_LINE,
+    flag_of,
+    lines_of,
+    optional_text,
+    seconds_of,
+    text_of,
+    value_of,
+)
 from treadle.build.method_records import VERSION, MethodRecord, method_record, names_a_method
 from treadle.errors import ConfigError, ScheduleError, UsageError
 from treadle.files import replacing
@@ -37,7 +45,6 @@ _NEEDED = ("version", "kernel", "target")
 _OPTIONAL = ("seconds", "error", "chosen", "space", "point", "compiler", "options", "workload")
 _CHOICES = ("config", "steps")
 _LONGEST_NAME = 60
-_MOST_FIGURES = 10_000
 _HINT = "records are what `treadle tune` and Records.write make; see docs/how-to/tune.md"
 
 
@@ -105,6 +112,7 @@ class Records:
         self._decided: dict[tuple[str, str], Record] = {}
         self._trials: dict[tuple[str, str], list[Record]] = {}
         self._methods: dict[tuple[str, str], MethodRecord] = {}
+        self._method_trials: dict[tuple[str, str], list[MethodRecord]] = {}
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> Records:
@@ -121,7 +129,10 @@ class Records:
 
     def add(self, record: Record | MethodRecord) -> None:
         """Keep a record; a decision replaces an earlier one of its kernel or call, and target."""
-        if isinstance(record, MethodRecord):
+        if isinstance(record, MethodRecord) and record.is_trial:
+            self._method_trials.setdefault(record.key, []).append(record)
+        elif isinstance(record, MethodRecord):
+            self._methods.pop(record.key, None)
             self._methods[record.key] = record
         elif record.is_trial:
             self._trials.setdefault(record.key, []).append(record)
@@ -180,14 +191,26 @@ class Records:
         """Return what is decided on methods, for all targets."""
         return list(self._methods.values())
 
+    def calls(self) -> list[tuple[str, str]]:
+        """Return the calls and targets of whose methods there are records."""
+        return list(dict.fromkeys((*self._method_trials, *self._methods)))
+
+    def method_trials(self, call: str, target: Target | str) -> list[MethodRecord]:
+        """Return what was measured of the methods of a call, failures included, in order."""
+        return list(self._method_trials.get((call, str(target)), ()))
+
     def __iter__(self) -> Iterator[Record | MethodRecord]:
         for trials in self._trials.values():
             yield from trials
+        for tried in self._method_trials.values():
+            yield from tried
         yield from self._decided.values()
         yield from self._methods.values()
 
     def __len__(self) -> int:
-        return len(self._decided) + len(self._methods) + sum(map(len, self._trials.values()))
+        trials = sum(map(len, self._trials.values()))
+        trials += sum(map(len, self._method_trials.values()))
+        return len(self._decided) + len(self._methods) + trials
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write all records to a file, which appears when it is complete.
@@ -276,18 +299,18 @@ def _record(data: object, at: str) -> Record | MethodRecord:
         raise ConfigError(
             f"a record {said}", hint=f"its fields are {', '.join((*_NEEDED, *_CHOICES))}, …"
         )
-    kernel, target = (_text(name, data[name]) for name in ("kernel", "target"))
+    kernel, target = (text_of(name, data[name], _HINT) for name in ("kernel", "target"))
     return Record(
         kernel,
         target,
         _choice(data),
-        seconds=_seconds(data.get("seconds", [])),
-        error=_optional(data, "error"),
-        is_chosen=_chosen(data.get("chosen", False)),
-        space=_optional(data, "space"),
+        seconds=seconds_of(data.get("seconds", []), _HINT),
+        error=optional_text(data, "error", _HINT),
+        is_chosen=flag_of("chosen", data.get("chosen", False), _HINT),
+        space=optional_text(data, "space", _HINT),
         point=data.get("point"),
-        compiler=_optional(data, "compiler"),
-        options=_optional(data, "options"),
+        compiler=optional_text(data, "compiler", _HINT),
+        options=optional_text(data, "options", _HINT),
         workload=data.get("workload"),
         at=at,
     )
@@ -308,30 +331,3 @@ def _choice(data: dict[str, object]) -> Choice:
         return choice_from_json(data)
     except ScheduleError as error:
         raise ConfigError(error.problem, hint=error.hint) from None
-
-
-def _seconds(data: object) -> tuple[float, ...]:
-    is_list = isinstance(data, list) and len(data) <= _MOST_FIGURES
-    if not is_list or not all(_is_time(value) for value in data):  # type: ignore[attr-defined]  # is_list
-        raise ConfigError("the seconds of a record are no list of times", hint=_HINT)
-    return tuple(map(float, data))  # type: ignore[call-overload]  # it has been checked
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, (int, float)) and type(value) is not bool and 0 < value < math.inf
-
-
-def _chosen(value: object) -> bool:
-    if type(value) is not bool:
-        raise ConfigError("chosen in a record is true or false", hint=_HINT)
-    return value
-
-
-def _optional(data: dict[str, object], name: str) -> str:
-    return _text(name, data[name]) if name in data else ""
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"the {name} of a record is no text", hint=_HINT)
-    return value

@@ -200,7 +200,7 @@ def print_summary(compiled: Executable, seconds: dict[str, float]) -> None:
 
 def _coverage_text(coverage: Coverage) -> str:
     """Return how many kernels records are of, and for the first of the others what is nearest."""
-    lines = [str(coverage)]
+    lines = [line for line in (str(coverage), coverage.methods_text) if line]
     for missing in coverage.missing[:_SHOWN_MISSING]:
         lines.append(f"{missing.kernel}: {missing.nearest or 'nothing like it'}")
     rest = len(coverage.missing) - _SHOWN_MISSING

@@ -107,27 +107,39 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> None:
-    """A row per kernel and target."""
+    """A row per kernel or call, and target."""
     records = Records.read(arguments.files[0])
     rows = []
     for kernel, target in records.kernels():
-        trials = records.trials(kernel, target)
         best = records.best(kernel, target)
-        failed = sum(bool(t.error) for t in trials)
         decided = best is not None and not best.is_trial
-        rows.append(
-            (
-                kernel,
-                str(len(trials)),
-                str(failed) if failed else "",
-                time_text(inf if best is None else best.time),
-                "yes" if decided else "",
-                target,
-            )
-        )
-    rows += [(r.call, "", "", "", "yes", r.target) for r in records.method_records()]
+        rows.append(_row(kernel, records.trials(kernel, target), best, target, decided=decided))
+    decisions = {record.key: record for record in records.method_records()}
+    for call, target in records.calls():
+        trials, decision = records.method_trials(call, target), decisions.get((call, target))
+        best_trial = decision or min(trials, key=lambda t: t.time)
+        rows.append(_row(call, trials, best_trial, target, decided=decision is not None))
     headings = ("kernel or call", "trials", "failed", "best", "decided", "target")
     print_table(console(), headings, rows, spare=("target",))
+
+
+def _row(
+    name: str,
+    trials: Sequence[Record] | Sequence[MethodRecord],
+    best: Record | MethodRecord | None,
+    target: str,
+    *,
+    decided: bool,
+) -> tuple[str, ...]:
+    failed = sum(bool(t.error) for t in trials)
+    return (
+        name,
+        str(len(trials)),
+        str(failed) if failed else "",
+        time_text(inf if best is None else best.time),
+        "yes" if decided else "",
+        target,
+    )
 
 
 def _best(arguments: argparse.Namespace) -> None:
@@ -138,7 +150,9 @@ def _best(arguments: argparse.Namespace) -> None:
         best = records.best(*key)
         if best is not None:
             rows.append((best.kernel, time_text(best.time), str(best.choice)))
-    rows += [(r.call, "", f"method {r.method}") for r in records.method_records()]
+    for record in records.method_records():
+        time = time_text(record.time) if record.seconds else ""
+        rows.append((record.call, time, f"method {record.method}"))
     print_table(console(), ("kernel or call", "time", "choice"), rows, names=3)
 
 
@@ -152,7 +166,7 @@ def _merge(arguments: argparse.Namespace) -> None:
 
 
 def _prune(arguments: argparse.Namespace) -> None:
-    """The fastest trials and the last decision of each kernel."""
+    """The fastest trials and the last decision of each kernel and call."""
     if arguments.keep < 0:
         raise UsageError("--keep is a number of trials", hint="0 keeps decisions alone")
     place = arguments.files[0]
@@ -167,11 +181,14 @@ def _prune(arguments: argparse.Namespace) -> None:
 
 
 def _pruned(records: Records, keep: int) -> list[Record | MethodRecord]:
-    """Return the `keep` fastest trials of each kernel, and all decisions that hold."""
+    """Return the `keep` fastest trials of each kernel and call, and all decisions that hold."""
     kept: list[Record | MethodRecord] = []
     for kernel, target in records.kernels():
         trials = [t for t in records.trials(kernel, target) if t.seconds]
         kept += sorted(trials, key=lambda t: t.time)[:keep]
+    for call, target in records.calls():
+        tried = [t for t in records.method_trials(call, target) if t.seconds]
+        kept += sorted(tried, key=lambda t: t.time)[:keep]
     return kept + [r for r in records if not r.is_trial]
 
 

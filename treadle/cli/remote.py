@@ -17,10 +17,9 @@ from treadle.cli.models import check_readable, compile_file, open_model
 from treadle.cli.rpc import TRACKER_PORT, parse_address
 from treadle.errors import UsageError
 from treadle.rpc.client import Session
-from treadle.rpc.gate import is_loopback
 from treadle.rpc.tls import connecting_context
 from treadle.rpc.tracking import TrackerSession, connect_tracker
-from treadle.tune.rpc_executor import RpcExecutor
+from treadle.tune.rpc_executor import RpcExecutor, rpc_executor
 
 _NAME = "model.tar"
 
@@ -58,12 +57,14 @@ def tracker_of(arguments: argparse.Namespace) -> tuple[TrackerSession, str] | No
 
 
 def device_to_tune_for(arguments: argparse.Namespace) -> RpcExecutor | None:
-    """Return the device that is named as a place to measure, None where none is.
+    """Return the devices of the kind that is named as a place to measure, None where none is.
 
     What the command line does not say of target and threads becomes what the device says.
     """
     found = tracker_of(arguments)
     if found is None:
+        if arguments.rpc_devices is not None:
+            raise UsageError("--rpc-devices is for --rpc-tracker", hint="name the tracker, too")
         return None
     if arguments.executor != "local":
         raise UsageError(
@@ -75,8 +76,7 @@ def device_to_tune_for(arguments: argparse.Namespace) -> RpcExecutor | None:
         arguments.target = arguments.target or _target_of(session)
         arguments.threads = arguments.threads or session.cores()
     arguments.executor = f"rpc:{key}"
-    host, _ = parse_address(arguments.rpc_tracker, TRACKER_PORT)
-    return RpcExecutor(tracker, key, is_here=is_loopback(host))
+    return rpc_executor(tracker, key, count=arguments.rpc_devices)
 
 
 @contextmanager

@@ -32,6 +32,8 @@ from treadle.cli.tune_view import View, best_text, live_view, of_roofline, share
 from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.settings import use
+from treadle.tune.method_task import MethodTask
+from treadle.tune.methods import MethodResult
 from treadle.tune.model import TuneResult, tune_model
 from treadle.tune.rpc_executor import RpcExecutor
 from treadle.tune.runner import MeasureOptions
@@ -67,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_measuring(parser)
     add_threads(parser)
     add_device(parser)
+    parser.add_argument("--rpc-devices", type=count, metavar="N", help="measure on so many devices "
+                        "at the same time (default: all that the tracker has)")  # fmt: skip
     add_compile_options(parser)
 
 
@@ -87,6 +91,12 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         choices=SEARCHES,
         default="evolutionary",
         help="how candidates are chosen (default: evolutionary)",
+    )
+    parser.add_argument(
+        "--no-methods",
+        action="store_true",
+        help="leave how convolutions and products are computed (direct, Winograd, ...) to the "
+        "records and the estimates (default: measure it, in at most half of the budget)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all random choices")
     parser.add_argument(
@@ -186,6 +196,7 @@ def _options(arguments: argparse.Namespace, threads: int) -> TuneOptions:
         seed=arguments.seed,
         early_stopping=arguments.early_stopping,
         in_turn=arguments.in_turn,
+        methods=not arguments.no_methods,
         builders=arguments.builders,
         executor=arguments.executor,
         measure=MeasureOptions(threads=threads, timeout=arguments.timeout, flush=arguments.flush),
@@ -195,7 +206,7 @@ def _options(arguments: argparse.Namespace, threads: int) -> TuneOptions:
 def _tune(arguments: argparse.Namespace, threads: int, device: RpcExecutor | None) -> int:
     options = _options(arguments, threads)
     limits = _limits(arguments, threads) if device is None else None
-    with live_view(options, limits) as view:
+    with live_view(limits) as view:
         try:
             result = tune_model(
                 arguments.model,
@@ -266,8 +277,9 @@ def _print_result(result: TuneResult, arguments: argparse.Namespace) -> None:
     tuner = result.tuner
     for note in tuner.notes:
         print_row(out, "note", note)
-    resumed = sum(s.resumed for s in tuner.states)
-    said = f"{tuner.trials} in {tuner.elapsed / 60:.1f} min"
+    _print_methods(result.methods)
+    resumed = sum(s.resumed for t in result.tuners for s in t.states)
+    said = f"{result.trials} in {result.seconds / 60:.1f} min"
     print_row(out, "trials", said + (f", {resumed} of them from the records" if resumed else ""))
     _print_failures(tuner)
     chosen = [s for s in tuner.states if s.decided is not None and s.decided.choice.to_json()]
@@ -285,6 +297,23 @@ def _print_result(result: TuneResult, arguments: argparse.Namespace) -> None:
     place = shown(arguments.output)
     print_row(out, "records", place)
     print_row(out, "use", f"treadle compile {arguments.model} --tuning-records {place}")
+
+
+def _print_methods(found: MethodResult | None) -> None:
+    """Print of how many calls the methods were measured, and which are computed otherwise now."""
+    if found is None:
+        return
+    out, tuner = console(), found.tuner
+    decided = sum(s.decided is not None for s in tuner.states)
+    trials = count_text(tuner.trials, "trial")
+    print_row(out, "methods", f"{decided} of {count_text(len(tuner.states), 'call')}, {trials}")
+    now = {r.call: r.method for r in found.decided}
+    lines = [f"{now[call]}: {call}" for call in found.changed]
+    if found.reverted:
+        lines.append(f"{len(found.reverted)} were faster alone and not in the model")
+    for line in lines:
+        print_row(out, "", line)
+    _print_failures(tuner)
 
 
 def _print_failures(tuner: Tuner) -> None:
@@ -307,13 +336,14 @@ def _figures(result: TuneResult, limits: Limits | None) -> dict[str, object]:
     tuner, both = result.tuner, result.comparison
     total = tuner.now
     return {
-        "trials": tuner.trials,
-        "seconds": tuner.elapsed,
+        "trials": result.trials,
+        "seconds": result.seconds,
         "host_seconds": tuner.host_seconds,
         "before": None if both is None else both.before,
         "after": None if both is None else both.after,
         "reverted": list(result.reverted),
         "notes": tuner.notes,
+        "methods": _method_figures(result.methods),
         "machine": None if limits is None else limits.to_json(),
         "tasks": [
             {
@@ -331,3 +361,26 @@ def _figures(result: TuneResult, limits: Limits | None) -> dict[str, object]:
             for s in tuner.states
         ],
     }
+
+
+def _method_figures(found: MethodResult | None) -> list[dict[str, object]]:
+    """Return what was measured of the methods of every call: seconds by name, what was decided."""
+    if found is None:
+        return []
+    now = {r.call: r.method for r in found.decided}
+    rows: list[dict[str, object]] = []
+    for state in found.tuner.states:
+        task = state.task
+        assert isinstance(task, MethodTask)
+        rows.append(
+            {
+                "call": task.call,
+                "uses": task.uses,
+                "layouts": task.layouts,
+                "estimated": task.default,
+                "method": now.get(task.call),
+                "seconds": {task.method_of(t.choice): t.time for t in state.trials if t.time < inf},
+                "failures": dict(state.failures),
+            }
+        )
+    return rows

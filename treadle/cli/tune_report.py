@@ -49,7 +49,9 @@ def report_text(result: TuneResult, model: str, limits: Limits | None = None) ->
     """
     tuner, both = result.tuner, result.comparison
     title = html.escape(f"Tuning of {model}")
-    facts = [f"{tuner.trials} trials in {tuner.elapsed / 60:.1f} minutes", best_text(tuner)]
+    facts = [f"{result.trials} trials in {result.seconds / 60:.1f} minutes", best_text(tuner)]
+    if result.methods is not None and result.methods.changed:
+        facts.append(f"{len(result.methods.changed)} calls are computed by another method")
     if both is not None:
         facts.append(
             f"model {time_text(both.before)} -> {time_text(both.after)} "

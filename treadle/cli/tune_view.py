@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.cli.roofline import Layer, Limits
 from treadle.cli.text import console
 from treadle.tune.state import TaskState
-from treadle.tune.tuner import TuneOptions, Tuner
+from treadle.tune.tuner import Tuner
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -71,8 +71,7 @@ class View:
     `limits` are the machine's, which the table holds the best times against.
     """
 
-    def __init__(self, options: TuneOptions, limits: Limits | None = None) -> None:
-        self.options = options
+    def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits
         self.tuner: Tuner | None = None
         self.now = "tune"
@@ -114,19 +113,22 @@ class View:
         return " · ".join(words)
 
     def _stage_text(self, tuner: Tuner) -> str:
+        if self.now == "methods":
+            done = sum(s.progress.is_done for s in tuner.states)
+            return f"methods of {done} of {len(tuner.states)} calls, {tuner.trials} trials"
         if self.now == "decide":
             done = sum(s.decided is not None for s in tuner.states)
             return f"deciding {done} of {len(tuner.states)}"
         if self.now == "compare":
             return "running the model before and after in turns"
-        total = "" if self.options.trials is None else f" of {self.options.trials}"
+        total = "" if tuner.options.trials is None else f" of {tuner.options.trials}"
         return f"{tuner.trials}{total} trials"
 
     def _left(self, tuner: Tuner) -> float | None:
         """Return the seconds until the budget is spent, as far as one can say."""
         if self.now != "tune":
             return None
-        options = self.options
+        options = tuner.options
         if options.minutes is not None:
             return max(0.0, 60 * options.minutes - tuner.elapsed)
         if options.trials is None or not tuner.new_trials:
@@ -140,8 +142,8 @@ class _LiveView(View):
 
     interval = _FRAME_SECONDS
 
-    def __init__(self, options: TuneOptions, limits: Limits | None, live: Any) -> None:
-        super().__init__(options, limits)
+    def __init__(self, limits: Limits | None, live: Any) -> None:
+        super().__init__(limits)
         self._live = live
 
     def draw(self, tuner: Tuner) -> None:
@@ -194,12 +196,12 @@ def _cells(state: TaskState, total: float, limits: Limits | None) -> tuple[str, 
 
 
 @contextmanager
-def live_view(options: TuneOptions, limits: Limits | None = None) -> Iterator[View]:
+def live_view(limits: Limits | None = None) -> Iterator[View]:
     """Give a view: a live table where stderr is a terminal, else lines."""
     if not sys.stderr.isatty():
-        yield View(options, limits)
+        yield View(limits)
         return
     from rich.live import Live
 
     with Live(console=console(stderr=True), auto_refresh=False, transient=True) as live:
-        yield _LiveView(options, limits, live)
+        yield _LiveView(limits, live)

@@ -11,6 +11,7 @@ the producer write.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from treadle.graph import nodes as g
@@ -26,7 +27,15 @@ from treadle.optimize.channel_order import ChannelOrder, packed_constant
 from treadle.optimize.methods.builtin import BUILT_IN
 from treadle.optimize.methods.convolution import ConvSite
 from treadle.optimize.methods.growth import grant, weight_bytes
-from treadle.optimize.methods.method import NO_CHOICES, Choices, Method, Site, choose
+from treadle.optimize.methods.method import (
+    NO_CHOICES,
+    Choices,
+    Chosen,
+    Method,
+    MethodCall,
+    Site,
+    choose,
+)
 from treadle.optimize.methods.phases import Phased
 from treadle.optimize.methods.product import ProductSite
 from treadle.optimize.methods.shared import Shared
@@ -64,6 +73,7 @@ class _Layouts:
         self.shared = Shared()
         self.choices = choices
         self.phased: dict[Node, Phased] = {}
+        self.calls: list[tuple[MethodCall, Method[Any]]] = []
 
     def run(self, function: Function) -> Function:
         nodes = list(g.topological([function.body]))
@@ -74,6 +84,7 @@ class _Layouts:
         body = self.values.as_plain(function.body)
         made = Function(function.params, body, function.name, dict(function.attrs))
         made = look_up_in_panels(made, self.shared.panels)
+        self._tell_calls()
         self.values.clear()
         self.phased.clear()
         self.shared.clear()
@@ -106,7 +117,9 @@ class _Layouts:
     def _by_method(self, node: Call) -> None:
         """Store the result of a call that methods compute."""
         site = _SITES[node.op](node, self.values, self.shared)
-        method = choose(site, self.choices)
+        chosen = choose(site, self.choices)
+        method = chosen.method
+        self._keep_call(site, chosen)
         _tell_layout(site, method)
         made = method.build(site)
         if isinstance(made, Phased):
@@ -117,6 +130,29 @@ class _Layouts:
             self.values.blocked[node] = made
         else:
             self.values.plain[node] = made
+
+    def _keep_call(self, site: Site, chosen: Chosen[Site]) -> None:
+        """Keep what is told of a call at the end: as its operand is before anything is built."""
+        if self.choices.on_call is None:
+            return
+        x, values = site.node.args[0], self.values
+        reads = _block(values.blocked[x].order) if values.is_blocked(x) else 0
+        offers = chosen.offers(site)
+        name, source = chosen.method.name, chosen.source
+        call = MethodCall(site.node, chosen.call, name, source, offers, reads)
+        self.calls.append((call, chosen.method))
+
+    def _tell_calls(self) -> None:
+        """Tell of the calls that methods computed, and in which layout each result was read."""
+        on_call, values = self.choices.on_call, self.values
+        if on_call is None:
+            return
+        for call, method in self.calls:
+            made = values.blocked.get(call.node)
+            # The result of a method out of blocks is plain, and packed by what reads it in blocks.
+            has_plain = call.node in values.plain and method.layout == "NCHWc"
+            gives = 0 if made is None or has_plain else _block(made.order)
+            on_call(replace(call, gives=gives))
 
     def _in_blocks(self, node: Call) -> Blocked | None:
         """Return the result of another call in blocks, where an operand is and it can be."""
@@ -169,6 +205,11 @@ class _Layouts:
             return
         apart = self.values.as_plain(found.made)
         self.values.plain[node] = interleave_phases.call(how, (apart,), origin=node.origin)
+
+
+def _block(order: ChannelOrder) -> int:
+    """Return the block of channels in their own order without padding lanes; 0 of others."""
+    return order.block if order.is_natural and not order.has_padding_lanes else 0
 
 
 def _tell_layout(site: Site, method: Method[Any]) -> None:

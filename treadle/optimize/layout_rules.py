@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules about channel blocks next to values whose channels stand last (tokens, NHWC images).
+"""Rules about moves into and out of channel blocks: what cancels, and channels that stand last.
 
-1. pack of a transpose that takes the channels from the end -> reshape, transpose
-2. transpose of an unpack that brings the channels to the end -> transpose, reshape
+1. pack of an unpack of the same blocks, without padding lanes -> what was unpacked
+2. unpack of a pack -> what was packed
+3. pack of a transpose that takes the channels from the end -> reshape, transpose
+4. transpose of an unpack that brings the channels to the end -> transpose, reshape
 
-Either way may reshape the image in between: [n, h * w, c] for tokens. What is left moves whole
-blocks, vectors in memory, in one kernel instead of two that transpose the tensor twice.
+The last two are for tokens and NHWC images, and may reshape the image in between: [n, h * w, c] for
+tokens. What is left moves whole blocks, vectors in memory, in one kernel instead of two that
+transpose the tensor twice.
 """
 
 from __future__ import annotations
@@ -18,6 +21,23 @@ from treadle.ops.lowered.channel_blocks import pack_nchwc, unpack_nchwc
 from treadle.ops.reshaping import reshape, transpose
 from treadle.optimize.movement_rules import shape_of
 from treadle.optimize.rule import Rule, Uses, attrs_of
+
+
+def _pack_of_unpack(call: Call, uses: Uses) -> Node | None:
+    unpacked = call.args[0]
+    if not isinstance(unpacked, Call) or unpacked.op is not unpack_nchwc:
+        return None
+    *_, block = shape_of(unpacked.args[0])
+    # Padding lanes hold anything, and those of a pack are zero.
+    is_whole = attrs_of(unpacked).channels % attrs_of(call).block == 0
+    return unpacked.args[0] if is_whole and same_dim(block, attrs_of(call).block) else None
+
+
+def _unpack_of_pack(call: Call, uses: Uses) -> Node | None:
+    packed = call.args[0]
+    if not isinstance(packed, Call) or packed.op is not pack_nchwc:
+        return None
+    return packed.args[0] if packed.args[0].type == call.type else None
 
 
 def _below_reshape(node: Node) -> Call | None:
@@ -72,6 +92,8 @@ def _unpack_to_end(call: Call, uses: Uses) -> Node | None:
 
 
 RULES = (
+    Rule("pack_of_unpack", (pack_nchwc,), _pack_of_unpack),
+    Rule("unpack_of_pack", (unpack_nchwc,), _unpack_of_pack),
     Rule("pack_from_end", (pack_nchwc,), _pack_from_end),
     Rule("unpack_to_end", (transpose,), _unpack_to_end),
 )

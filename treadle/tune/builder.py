@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import selectors
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +15,8 @@ from treadle.errors import TreadleError
 from treadle.settings import use
 from treadle.te.choice import Choice, choice_from_json, choice_to_json
 from treadle.tune.failures import BUILD_FAILED, BUILD_TIMEOUT
-from treadle.tune.process import Child, ChildDied, Serve, packed, unpacked
+from treadle.tune.pool import Answer, Pool
+from treadle.tune.process import Serve, packed, unpacked
 from treadle.tune.task import Task
 
 
@@ -32,12 +31,6 @@ class Built:
 
 
 @dataclass(slots=True)
-class _Job:
-    ticket: int
-    request: bytes
-
-
-@dataclass(slots=True)
 class Builders:
     """`count` processes that build candidates of the tasks; a context that ends them.
 
@@ -47,104 +40,65 @@ class Builders:
     tasks: Sequence[Task]
     count: int
     seconds: float = 30.0
-    _waiting: deque[_Job] = field(default_factory=deque)
-    _idle: list[Child] = field(default_factory=list)
-    _busy: dict[Child, int] = field(default_factory=dict)
+    _pool: Pool = field(init=False)
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Builders:
         self._folder = tempfile.TemporaryDirectory(prefix="treadle-tune-")
-        self._idle = [self._child() for _ in range(self.count)]
+        start = _serve(self.tasks, Path(self._folder.name))
+        self._pool = Pool(start, self.count).__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for child in (*self._idle, *self._busy):
-            child.close()
-        self._idle, self._busy = [], {}
-        self._waiting.clear()
+        self._pool.__exit__()
         if self._folder is not None:
             with suppress(OSError):
                 self._folder.cleanup()
 
-    def _child(self) -> Child:
-        assert self._folder is not None
-        return Child(_serve(self.tasks, Path(self._folder.name)))
-
     @property
     def pending(self) -> int:
         """How many candidates are waiting or being built."""
-        return len(self._waiting) + len(self._busy)
+        return self._pool.pending
 
     def add(self, ticket: int, task: int, choice: Choice) -> None:
         """Queue a candidate of a task, by its number; `ticket` comes back with the result."""
         request = packed({"task": task, **choice_to_json(choice)})
-        self._waiting.append(_Job(ticket, request))
-        self._feed()
+        self._pool.add(ticket, request, self.seconds)
 
     def pause(self) -> None:
         """Let all stand still, so that what is measured has the machine to itself."""
-        for child in self._busy:
-            child.pause()
+        self._pool.pause()
 
     def resume(self) -> None:
         """Let them go on; the time they stood still does not count."""
-        for child in self._busy:
-            child.resume()
+        self._pool.resume()
 
     def extend(self, seconds: float) -> None:
         """Give what is being built that much more time."""
-        for child in self._busy:
-            child.deadline += seconds
+        self._pool.extend(seconds)
 
     def results(self, wait: float) -> Iterator[Built]:
         """Yield what is ready; wait for something so many seconds if nothing is."""
-        if not self._busy:
-            return
-        with selectors.DefaultSelector() as selector:
-            for child in self._busy:
-                selector.register(child, selectors.EVENT_READ)
-            left = min(child.deadline for child in self._busy) - time.monotonic()
-            ready = [key.fileobj for key, _ in selector.select(max(0.0, min(wait, left)))]
-        now = time.monotonic()
-        for child, ticket in list(self._busy.items()):
-            built = None
-            if child in ready:
-                built = self._received(child, ticket)
-            elif child.deadline < now:
-                child.close()
-                built = Built(ticket, None, f"{BUILD_TIMEOUT} than {self.seconds:g} s")
-                self._replace(child)
-            if built is not None:
-                yield built
-        self._feed()
+        return (self._built(answer) for answer in self._pool.results(wait))
 
-    def _received(self, child: Child, ticket: int) -> Built | None:
-        try:
-            answer = child.receive()
-        except ChildDied as died:
-            self._replace(child)
-            return Built(ticket, None, f"{BUILD_FAILED}: {died}")
-        if answer is None:
-            return None
-        del self._busy[child]
-        self._idle.append(child)
-        return _built(ticket, answer)
-
-    def _replace(self, child: Child) -> None:
-        del self._busy[child]
-        self._idle.append(self._child())
-
-    def _feed(self) -> None:
-        while self._waiting and self._idle:
-            job, child = self._waiting.popleft(), self._idle.pop()
-            self._busy[child] = job.ticket
-            child.send(job.request, self.seconds)
+    def _built(self, answer: Answer) -> Built:
+        if answer.is_late:
+            return Built(answer.ticket, None, f"{BUILD_TIMEOUT} than {self.seconds:g} s")
+        if answer.ended:
+            return Built(answer.ticket, None, f"{BUILD_FAILED}: {answer.ended}")
+        head, data = unpacked(answer.message)
+        code = ObjectCode(data, head["workspace"]) if not head["error"] else None
+        return Built(answer.ticket, code, head["error"], head["seconds"])
 
 
-def _built(ticket: int, answer: bytes) -> Built:
-    head, data = unpacked(answer)
-    code = ObjectCode(data, head["workspace"]) if not head["error"] else None
-    return Built(ticket, code, head["error"], head["seconds"])
+def build_all(builders: Builders, task: int, choices: Sequence[Choice]) -> list[Built]:
+    """Build choices of one task; no others are on their way."""
+    for ticket, choice in enumerate(choices):
+        builders.add(ticket, task, choice)
+    found: dict[int, Built] = {}
+    while len(found) < len(choices):
+        found |= {built.ticket: built for built in builders.results(1.0)}
+    return [found[k] for k in range(len(choices))]
 
 
 # ---- in the child --------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Protocol
 from treadle.build.kernel import ObjectCode
 from treadle.target.host import usable_cores
 from treadle.te.choice import Choice
-from treadle.tune.builder import Builders, Built
+from treadle.tune.builder import Builders, Built, build_all
 from treadle.tune.runner import Measured, MeasureOptions, Runner
 from treadle.tune.task import Task
 
@@ -188,7 +188,7 @@ class LocalWorkers:
 
     def build(self, task: int, choice: Choice) -> Built:
         """Build one choice; no others are on their way."""
-        return _build_all(self._builders, task, [choice])[0]
+        return build_all(self._builders, task, [choice])[0]
 
     def measure(self, task: int, made: ObjectCode, best: float) -> Measured:
         """Check and time what has been built, while nothing is being built."""
@@ -197,7 +197,7 @@ class LocalWorkers:
 
     def race(self, task: int, choices: Sequence[Choice], rounds: int) -> list[Measured]:
         """Build choices and time them in turns, while nothing is being built."""
-        built = _build_all(self._builders, task, choices)
+        built = build_all(self._builders, task, choices)
         made = [b.object for b in built if b.object is not None]
         with self._quiet():
             times = iter(self._runner.race(task, made, rounds) if made else [])
@@ -218,13 +218,3 @@ class _Quiet:
     def __exit__(self, *_: object) -> None:
         self._builders.resume()
         self._builders.extend(time.monotonic() - self._start)
-
-
-def _build_all(builders: Builders, task: int, choices: Sequence[Choice]) -> list[Built]:
-    """Build choices of one task; no others are on their way."""
-    for ticket, choice in enumerate(choices):
-        builders.add(ticket, task, choice)
-    found: dict[int, Built] = {}
-    while len(found) < len(choices):
-        found |= {built.ticket: built for built in builders.results(1.0)}
-    return [found[k] for k in range(len(choices))]

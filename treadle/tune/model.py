@@ -27,6 +27,15 @@ from treadle.target.host import why_not_here
 from treadle.te.knobs import DEFAULTS
 from treadle.tune.dask_executor import DaskExecutor, onnx_bytes
 from treadle.tune.executor import Executor, LocalExecutor
+from treadle.tune.methods import (
+    MethodResult,
+    decide,
+    left_of,
+    method_tuner,
+    standing,
+    tasks_of_methods,
+    try_methods,
+)
 from treadle.tune.record_store import RecordStore, open_store
 from treadle.tune.settle import Comparison, compared
 from treadle.tune.task import extract_tasks
@@ -37,20 +46,38 @@ if TYPE_CHECKING:
     from treadle.frontend.onnx.files import AnyModel
 
 OnStage = Callable[[str], None]
-"""Told what begins: "tune", "decide", "compare"."""
+"""Told what begins: "methods", "tune", "decide", "compare"."""
+_METHOD_SECONDS = 2.0
+"""How long the model runs with and without a method."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuneResult:
     """What a run has found: the tuner's state, and the model before and after.
 
-    `comparison` is None where no kernel has become faster; `reverted` are kernels that were faster
-    alone and not in the model.
+    `comparison` is None where nothing has become faster; `reverted` are kernels that were faster
+    alone and not in the model. `methods` is what became of methods, None where they were not tuned.
     """
 
     tuner: Tuner
     comparison: Comparison | None
     reverted: Sequence[str] = ()
+    methods: MethodResult | None = None
+
+    @property
+    def tuners(self) -> list[Tuner]:
+        """Those that ran: of methods, then of kernels."""
+        return [self.tuner] if self.methods is None else [self.methods.tuner, self.tuner]
+
+    @property
+    def trials(self) -> int:
+        """All trials of methods and kernels, those of earlier runs included."""
+        return sum(t.trials for t in self.tuners)
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start."""
+        return max(t.elapsed for t in self.tuners)
 
 
 def tune_model(
@@ -63,7 +90,7 @@ def tune_model(
     executor: Executor | None = None,
     **compiling: Any,
 ) -> TuneResult:
-    """Tune the kernels of a model into a file of records, which `compile(records=)` reads.
+    """Tune a model into a file of records, which `compile(records=)` reads: methods, then kernels.
 
     In place of a file, `records` may be the URL of a database. It may hold records already: what
     they say of this model, this target and this version of the compiler is not tried again.
@@ -76,39 +103,139 @@ def tune_model(
         ConfigError: the file holds other things than records.
         Others as `treadle.compile`.
     """
+    options = options or TuneOptions()
     known = _known(records)
-    methods = known.method_records()
-    fused = fused_model(model, records=_records(methods), **compiling)
-    options = _with_cold_weights(options, fused)
+    decided = standing(known, options)
+    first = fused_model(model, records=_records(decided), **compiling)
+    options = _with_cold_weights(options, first)
     if executor is None:
-        executor = _executor(options.executor, model, fused.target, methods, compiling)
-    tasks = extract_tasks(fused)
-    if not tasks.tasks:
-        raise UsageError(
-            "the model has no kernel whose sizes are known: there is nothing to tune",
-            hint="give sizes to its inputs, with --input-shapes or shapes=",
-        )
+        executor = _executor(options.executor, model, first.target, decided, compiling)
+    stage = on_stage or (lambda _: None)
     file = open_store(records)
     try:
-        trials = [record for record in known if isinstance(record, Record)]
-        tuner = Tuner(tasks.tasks, file, options, on_change, executor=executor, known=trials)
-        if tasks.dynamic:
-            tuner.notes.append(f"{len(tasks.dynamic)} kernels have dynamic sizes and stay as is")
-        stage = on_stage or (lambda _: None)
-        stage("tune")
-        tuner.run()
-        stage("decide")
-        tuner.decide()
-        stage("compare")
-        return _settled(
-            fused,
-            tuner,
-            file,
-            lambda decided: _compiled(fused, _records([*methods, *decided.values()]), compiling),
-        )
+        run = _Run(first, file, known, options, compiling, on_change, stage)
+        methods = run.methods(executor, decided)
+        return run.kernels(executor, methods, decided)
     finally:
         file.close()
         executor.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run of `tune_model`: `first` is the model before its methods are tuned.
+
+    `known` is what the file held when the run began.
+    """
+
+    first: Fused
+    file: RecordStore
+    known: Records
+    options: TuneOptions
+    compiling: Mapping[str, Any]
+    on_change: OnChange | None
+    stage: OnStage
+
+    def methods(self, executor: Executor, decided: Sequence[MethodRecord]) -> MethodResult | None:
+        """Tune the methods of the calls; None where none compete or they are left as they are."""
+        options = self.options
+        is_here = isinstance(executor, LocalExecutor)
+        if options.space == "sketch" or not options.methods or not is_here:
+            return None
+        tasks = tasks_of_methods(self.first, decided, self.compiling, options)
+        if not tasks:
+            return None
+        self.stage("methods")
+        tuner = method_tuner(tasks, self.file, self.known, decided, options, executor)
+        try_methods(tuner, self.on_change)
+        growth = self.compiling.get("weight_growth")
+        share = None if _is_dynamic(self.first) else _share
+        return decide(tuner, self.file, self.first, decided, growth, self.compiled, share)
+
+    def kernels(
+        self, executor: Executor, methods: MethodResult | None, decided: Sequence[MethodRecord]
+    ) -> TuneResult:
+        """Tune the kernels that the methods make, and try all in the model.
+
+        Raises: UsageError where there are none.
+        """
+        taken = decided if methods is None else methods.decided
+        fused = self.first
+        if methods is not None:
+            fused = fused_model(
+                fused.module, target=fused.target, records=_records(taken), **self._options
+            )
+        tasks = extract_tasks(fused)
+        if not tasks.tasks:
+            raise UsageError(
+                "the model has no kernel whose sizes are known: there is nothing to tune",
+                hint="give sizes to its inputs, with --input-shapes or shapes=",
+            )
+        options = self.options if methods is None else left_of(self.options, methods)
+        trials = [record for record in self.known if isinstance(record, Record)]
+        tuner = Tuner(
+            tasks.tasks, self.file, options, self.on_change, executor=executor, known=trials
+        )
+        if not isinstance(executor, LocalExecutor) and self.options.methods:
+            tuner.notes += _methods_left(self.first)
+        if tasks.dynamic:
+            tuner.notes.append(f"{len(tasks.dynamic)} kernels have dynamic sizes and stay as is")
+        self.stage("tune")
+        tuner.run()
+        self.stage("decide")
+        tuner.decide()
+        self.stage("compare")
+        found = _settled(fused, tuner, self.file, lambda made: self.compiled(taken, made))
+        return found if methods is None else self._with_methods(found, methods)
+
+    def _with_methods(self, found: TuneResult, methods: MethodResult) -> TuneResult:
+        """Compare the model before and after with the methods, which go back where it is slower."""
+        result = replace(found, methods=methods)
+        if not methods.changed or _is_dynamic(self.first):
+            return result
+        others = [r for r in methods.decided if r.call not in methods.changed]
+        decided = {s.task.name: s.decided for s in found.tuner.states if s.decided is not None}
+        kernels = {n: r for n, r in decided.items() if n not in found.reverted}
+        before, after = self.compiled(others), self.compiled(methods.decided, kernels)
+        both = compared(before, after, _inputs(before), [])
+        if both.share <= 1:
+            return replace(result, comparison=both)
+        for record in methods.as_estimated():
+            self.file.append(record)
+        undone = replace(methods, changed=(), reverted=(*methods.reverted, *methods.changed))
+        return replace(result, comparison=None, methods=undone)
+
+    def compiled(
+        self, methods: Iterable[MethodRecord], kernels: Mapping[str, Record] | None = None
+    ) -> Executable:
+        """Return the model with methods and kernels decided."""
+        records = _records([*methods, *(kernels or {}).values()])
+        with applied(None):  # what is compared is what was tuned here
+            return compile_model(
+                self.first.module, target=self.first.target, records=records, **self._options
+            )
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Return the options of compiling a model that has been read."""
+        read = ("target", "shapes", "dynamic", "report")
+        return {name: value for name, value in self.compiling.items() if name not in read}
+
+
+def _is_dynamic(fused: Fused) -> bool:
+    return any(kernel.sizes for kernel in fused.kernels)
+
+
+def _share(before: Executable, after: Executable) -> float:
+    """Run two compilations of a model in turns; return the share of time that is left."""
+    return compared(before, after, _inputs(before), [], seconds=_METHOD_SECONDS).share
+
+
+def _methods_left(fused: Fused) -> list[str]:
+    """Return a note that methods are not tuned, where any compete."""
+    count = len({call.text for call in fused.method_calls if len(call.offers) > 1})
+    said = f"methods of {count} calls stay as they are: they are measured on this machine only"
+    return [said] if count else []
 
 
 def _executor(
@@ -156,7 +283,7 @@ def weights_are_cold(fused: Fused) -> bool:
 
 
 def _known(where: str | os.PathLike[str]) -> Records:
-    """Return the records that may be there; those of methods decide which kernels there are."""
+    """Return what records that may be there say."""
     if is_url(where):
         open_store(where).close()  # makes the table
     elif not Path(where).exists():
@@ -186,11 +313,10 @@ def _settled(
     changed = {name: r for name, r in decided.items() if r.choice != DEFAULTS}
     reverted: list[str] = []
     comparison: Comparison | None = None
-    is_dynamic = any(kernel.sizes for kernel in fused.kernels)
     unlike = why_unlike(fused.target) if tuner.options.executor != "local" else ""
     if changed and unlike:
         tuner.notes.append(f"decisions were not tried in the model on this machine: {unlike}")
-    elif changed and not is_dynamic:
+    elif changed and not _is_dynamic(fused):
         before = compiled({})
         inputs = _inputs(before)
         while changed:
@@ -204,13 +330,6 @@ def _settled(
                 file.append(replace(changed.pop(name), choice=DEFAULTS, seconds=()))
             comparison = None
     return TuneResult(tuner, comparison, reverted)
-
-
-def _compiled(fused: Fused, records: Records, compiling: Mapping[str, Any]) -> Executable:
-    read = ("target", "shapes", "dynamic", "report")  # fused.module has been read
-    options = {name: value for name, value in compiling.items() if name not in read}
-    with applied(None):  # what is compared is what was tuned here
-        return compile_model(fused.module, target=fused.target, records=records, **options)
 
 
 def _inputs(model: Executable) -> dict[str, NDArray]:

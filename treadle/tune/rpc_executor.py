@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates built here and measured on a device that a tracker lends.
+"""Candidates built here and measured on devices that a tracker lends.
 
 Arguments and right results are made here, from the NumPy references, and copied to the device once
 per task. A candidate that crashes there, or never ends, costs its session: the next one
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -19,14 +20,16 @@ import numpy as np
 
 from treadle.build.agreement import agreement
 from treadle.build.kernel import ObjectCode
-from treadle.errors import TreadleError
+from treadle.errors import TreadleError, UsageError
 from treadle.rpc.client import Session
+from treadle.rpc.gate import is_loopback
 from treadle.rpc.remote import RemoteArray, RemoteKernel, RemoteModule
 from treadle.rpc.tracking import TrackerSession
 from treadle.runtime.array import NDArray
 from treadle.runtime.kernel_files import described
 from treadle.runtime.toolchain import link_shared
-from treadle.tune.executor import LocalWorkers, WorkOptions
+from treadle.tune.boards import BoardWorkers
+from treadle.tune.executor import LocalWorkers, Workers, WorkOptions
 from treadle.tune.failures import WRONG
 from treadle.tune.runner import (
     Measured,
@@ -39,28 +42,62 @@ from treadle.tune.runner import (
 )
 from treadle.tune.task import Task
 
-_WAIT_SECONDS = 600.0
+WAIT_SECONDS = 600.0
 """How long a candidate waits for a device."""
 _LIBRARY = "candidate.so"
 _POISON = 0xA5
 
 
 class RpcExecutor:
-    """Builders of this machine, and one device of a tracker that measures.
+    """Builders of this machine, and devices of a tracker that measure, `count` at a time.
 
-    With `is_here` the device is this machine: nothing is built while it measures.
+    With `is_here` a device is this machine: then one measures, and nothing is built meanwhile.
+    `priority` is that of its requests at the tracker.
     """
 
-    def __init__(self, tracker: TrackerSession, key: str, *, is_here: bool = False) -> None:
-        self._runner = partial(DeviceRunner, tracker, key)
+    def __init__(
+        self,
+        tracker: TrackerSession,
+        key: str,
+        *,
+        is_here: bool = False,
+        count: int = 1,
+        priority: int = 1,
+    ) -> None:
+        self._runner = partial(DeviceRunner, tracker, key, priority)
         self._is_here = is_here
+        self._count = 1 if is_here else count
 
-    def workers(self, tasks: Sequence[Task], options: WorkOptions) -> LocalWorkers:
+    def workers(
+        self, tasks: Sequence[Task], options: WorkOptions
+    ) -> AbstractContextManager[Workers]:
         """Return workers, not yet started."""
-        return LocalWorkers(tasks, options, self._runner, self._is_here)
+        if self._count == 1:
+            return LocalWorkers(tasks, options, self._runner, self._is_here)
+        return BoardWorkers(tasks, options, self._runner, self._count)
 
     def close(self) -> None:
         """Do nothing: workers end with their context."""
+
+
+def rpc_executor(
+    tracker: TrackerSession, key: str, *, count: int | None = None, priority: int = 1
+) -> RpcExecutor:
+    """Return an executor for the devices that a tracker has under a key.
+
+    At most `count` measure at the same time (None: as many as there are). Where one of them is this
+    machine, one measures.
+
+    Raises: RpcError where the tracker does not answer; UsageError where it has no such device.
+    """
+    devices = [d for d in tracker.summary().devices if d.key == key]
+    if not devices:
+        raise UsageError(
+            f"the tracker has no device {key!r}", hint="treadle rpc status prints what it has"
+        )
+    wanted = len(devices) if count is None else min(count, len(devices))
+    is_here = any(is_loopback(d.host) for d in devices)
+    return RpcExecutor(tracker, key, is_here=is_here, count=wanted, priority=priority)
 
 
 @dataclass(slots=True)
@@ -89,10 +126,16 @@ class DeviceRunner:
     """Measures candidates on a device that is asked for when it is first needed."""
 
     def __init__(
-        self, tracker: TrackerSession, key: str, tasks: Sequence[Task], options: MeasureOptions
+        self,
+        tracker: TrackerSession,
+        key: str,
+        priority: int,
+        tasks: Sequence[Task],
+        options: MeasureOptions,
     ) -> None:
         self._tracker = tracker
         self._key = key
+        self._priority = priority
         self._tasks = tasks
         self._options = options
         self._session: Session | None = None
@@ -141,7 +184,7 @@ class DeviceRunner:
         if self._session is None:
             seconds = self._options.timeout
             self._session = self._tracker.request(
-                self._key, wait_timeout=_WAIT_SECONDS, call_timeout=seconds
+                self._key, self._priority, wait_timeout=WAIT_SECONDS, call_timeout=seconds
             )
             self._session.set_num_threads(self._options.threads)
         if self._ready is None or self._task != task:

@@ -176,7 +176,7 @@ def task_of(
     """Return the task of a kernel without dynamic sizes."""
     cost = group_cost(kernel.function)
     flops, moved = _number(cost.flops), _number(cost.bytes)
-    cycles = _cycles(flops, moved, kernel.target)
+    cycles = roofline_cycles(flops, moved, kernel.target)
     return Task(kernel, uses, flops, moved, cycles, cost.saves, constants or {})
 
 
@@ -194,7 +194,7 @@ def template_task(template: Template, target: Target, flops: int) -> Task:
             hint="give numbers: there is no one time of a kernel for all sizes",
         )
     moved = sum(_nbytes(b) for b in kernel.loops.params)
-    return Task(kernel, 1, flops, moved, _cycles(flops, moved, target))
+    return Task(kernel, 1, flops, moved, roofline_cycles(flops, moved, target))
 
 
 def _plain(schedule: Schedule) -> Schedule:
@@ -222,7 +222,7 @@ def _number(dim: object) -> int:
     return dim if isinstance(dim, int) else 0
 
 
-def _cycles(flops: int, moved: int, target: Target) -> float:
+def roofline_cycles(flops: int, moved: int, target: Target) -> float:
     """Return the least cycles of a call on all cores, by arithmetic and by what must be moved.
 
     Williams et al., Roofline, CACM 2009: the larger of the two. Data that fits in the caches of the

@@ -53,8 +53,10 @@ class TuneOptions:
     "sketch" or "both". `early_stopping` ends a task after so many trials without a better one.
     `in_turn` gives all tasks the same number of trials. `model` is the objective of the cost model.
     Without `tries_default` the default schedules are not measured, and decisions are not held
-    against them. `executor` is where candidates are built and measured: "local", or "dask:" and
-    the address of a scheduler; a place that was handed over beside the options has another name.
+    against them. `methods` says whether tuning a model begins with the methods of its calls, which
+    take at most half of the budget (not where `space` is "sketch"). `executor` is where candidates
+    are built and measured: "local", or "dask:" and the address of a scheduler; a place that was
+    handed over beside the options has another name.
     """
 
     trials: int | None = None
@@ -68,6 +70,7 @@ class TuneOptions:
     builders: int | None = None
     build_timeout: float = 30.0
     tries_default: bool = True
+    methods: bool = True
     executor: str = "local"
     measure: MeasureOptions = field(default_factory=MeasureOptions)
 

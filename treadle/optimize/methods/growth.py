@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from treadle.graph.nodes import Call, Constant, DeferredConstant, Node
-from treadle.optimize.methods.method import Choices, Site, cycles_and_growth, is_named
+from treadle.optimize.methods.method import Choices, Offer, Site, is_named, offers_of
 
 LEAST_BYTES = 8 << 20
 """By how much the weights of any model may grow: a process needs as much for itself."""
@@ -23,19 +24,22 @@ PART_SAVED = 0.5
 any model may grow by: a tenth more weights for a twentieth less time."""
 
 
+K = TypeVar("K")
+
+
 @dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Generic[K]):
     """By how many bytes the weights of each call may grow, and of all others together."""
 
-    by_call: Mapping[Call, int]
+    by_call: Mapping[K, int]
     spare_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Generic[K]):
     """The next larger weights of a call: what they add to the last ones, and save."""
 
-    call: Call
+    call: K
     total: int
     added: int
     saved: float
@@ -56,19 +60,31 @@ def weight_bytes(nodes: Iterable[Node]) -> int:
     return sum(places.values())
 
 
-def grant(sites: Sequence[Site], choices: Choices, held: int, share: float) -> Granted:
+def grant(sites: Sequence[Site], choices: Choices, held: int, share: float) -> Granted[Call]:
     """Return by how much the weights of calls may grow in a model of `held` bytes of weights.
 
-    Altogether by a `share` of them, or by LEAST_BYTES. Beyond that may grow what saves as large a
-    part of the cycles that all calls take at least as PART_SAVED says. With a share of 0 nothing
-    grows. Calls whose method is named are left out: who names one accepts its weights.
+    As `deal`, by the estimates. Calls whose method is named are left out: who names one accepts its
+    weights.
     """
     if share <= 0:
         return Granted({}, 0)
     free = [site for site in sites if not is_named(site, choices)]
-    found = [_steps(site) for site in free]
+    return deal({site.node: list(offers_of(site)) for site in free}, held, share)
+
+
+def deal(offers: Mapping[K, Sequence[Offer]], held: int, share: float) -> Granted[K]:
+    """Return by how much the weights of calls may grow in a model of `held` bytes of weights.
+
+    `offers` are what could compute each call; their cycles may be any time, of all in one unit.
+    Altogether weights may grow by a `share` of them, or by LEAST_BYTES. Beyond that may grow what
+    saves as large a part of the time that all calls take at least as PART_SAVED says. With a share
+    of 0 nothing grows.
+    """
+    if share <= 0:
+        return Granted({}, 0)
+    found = [_steps(call, methods) for call, methods in offers.items()]
     price = PART_SAVED * sum(cycles for cycles, _ in found) / max(1, held)
-    granted: dict[Call, int] = {site.node: 0 for site in free}
+    granted: dict[K, int] = dict.fromkeys(offers, 0)
     spare = max(LEAST_BYTES, int(share * held))
     # Of equal ones the first call wins.
     for step in sorted((s for _, steps in found for s in steps), key=lambda s: -s.density):
@@ -80,13 +96,12 @@ def grant(sites: Sequence[Site], choices: Choices, held: int, share: float) -> G
     return Granted(granted, max(0, spare))
 
 
-def _steps(site: Site) -> tuple[float, list[_Step]]:
+def _steps(call: K, offers: Sequence[Offer]) -> tuple[float, list[_Step[K]]]:
     """Return the least cycles with any weights, and what each larger form adds and saves."""
-    answers = list(cycles_and_growth(site))
-    at, least = 0, min((cycles for cycles, growth in answers if growth <= 0), default=0.0)
-    steps: list[_Step] = []
-    while better := [(c, growth) for c, growth in answers if growth > at and c < least]:
-        cycles, growth = max(better, key=lambda f: ((least - f[0]) / (f[1] - at), f[1]))
-        steps.append(_Step(site.node, growth, growth - at, least - cycles))
-        at, least = growth, cycles
+    at, least = 0, min((o.cycles for o in offers if o.growth <= 0), default=0.0)
+    steps: list[_Step[K]] = []
+    while better := [o for o in offers if o.growth > at and o.cycles < least]:
+        best = max(better, key=lambda o: ((least - o.cycles) / (o.growth - at), o.growth))
+        steps.append(_Step(call, best.growth, best.growth - at, least - best.cycles))
+        at, least = best.growth, best.cycles
     return least, steps

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from treadle.errors import ChoiceError
 from treadle.graph.nodes import Call, Node, with_operands
@@ -28,17 +28,51 @@ def _ignore(call: str, problem: str) -> None:
     pass
 
 
+Source = Literal["asked", "record", "estimates", "unfit"]
+"""Who says by which method a call is computed: the user, a record, the estimates, or the estimates
+where a record names a method that does not apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A method that applies to a call: its cycles as methods are compared by them, and by how many
+    bytes its weights are larger than the model's."""
+
+    cycles: float
+    growth: int
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCall:
+    """A call that methods compute, as it stood in its graph: what could compute it, what does.
+
+    `reads` and `gives` are the blocks of channels in which its first operand arrives and its result
+    is read by all that read it; 0 where that is in the layout of the model.
+    """
+
+    node: Call
+    text: str
+    method: str
+    source: Source
+    offers: Mapping[str, Offer]
+    reads: int = 0
+    gives: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Choices:
     """Names of methods by `call_text` of the calls: what the user asks for, what records keep.
 
     What is asked for must apply. Of a record that does not apply any more `on_unfit(call, problem)`
-    is told, and the estimates decide.
+    is told, and the estimates decide. `measured` are the seconds of a call that records tell of
+    their methods. `on_call` is told of every call that methods compute.
     """
 
     asked: Mapping[str, str] = field(default_factory=dict)
     recorded: Mapping[str, str] = field(default_factory=dict)
     on_unfit: Callable[[str, str], None] = _ignore
+    measured: Mapping[str, float] = field(default_factory=dict)
+    on_call: Callable[[MethodCall], None] | None = None
 
 
 NO_CHOICES = Choices()
@@ -146,7 +180,22 @@ METHODS = MethodTable()
 register = METHODS.register
 
 
-def choose(site: S, choices: Choices = NO_CHOICES) -> Method[S]:
+@dataclass(frozen=True, slots=True)
+class Chosen(Generic[S]):
+    """The method that computes a call, and who says so; `asked` is what all methods answered."""
+
+    method: Method[S]
+    source: Source
+    call: str
+    asked: Sequence[_Answer[S]]
+
+    def offers(self, site: S) -> dict[str, Offer]:
+        """Return the methods that apply by name; asked before the chosen one is built."""
+        able = [a for a in self.asked if a.against is None or a.method is self.method]
+        return {a.method.name: Offer(a.rank, a.method.growth(site)) for a in able}
+
+
+def choose(site: S, choices: Choices = NO_CHOICES) -> Chosen[S]:
     """Return the method that computes a call: the one asked for or recorded, else the cheapest.
 
     The decision is recorded with what every method said.
@@ -156,16 +205,22 @@ def choose(site: S, choices: Choices = NO_CHOICES) -> Method[S]:
     """
     asked = [_ask(method, site) for method in METHODS.of(site.node.op)]  # type: ignore[arg-type]
     call = call_text(site.node)
-    named = True
+    source: Source = "estimates"
     if call in choices.asked:
-        answer, why = _named(choices.asked[call], asked, site), "it is asked for"
+        answer, why, source = _named(choices.asked[call], asked, site), "it is asked for", "asked"
     elif (recorded := _recorded(call, asked, site, choices)) is not None:
-        answer, why = recorded, "from a record"
+        answer, why, source = recorded, _record_text(call, choices), "record"
     else:
-        answer, why, named = _cheapest(asked, site), _why(asked), False
-    table = _table(asked, answer, is_named=named)
+        answer, why = _cheapest(asked, site), _why(asked)
+        source = "unfit" if call in choices.recorded else "estimates"
+    table = _table(asked, answer, is_named=source in ("asked", "record"))
     decided(site.origin, "method", answer.method.name, why, table, call)
-    return answer.method
+    return Chosen(answer.method, source, call, asked)
+
+
+def _record_text(call: str, choices: Choices) -> str:
+    seconds = choices.measured.get(call)
+    return "from a record" + ("" if seconds is None else f", measured: {seconds * 1e3:.3f} ms")
 
 
 def _cheapest(asked: Sequence[_Answer[S]], site: S) -> _Answer[S]:
@@ -192,12 +247,12 @@ def is_named(site: Site, choices: Choices) -> bool:
     return call in choices.asked or call in choices.recorded
 
 
-def cycles_and_growth(site: Site) -> Iterator[tuple[float, int]]:
-    """Yield for every method that applies the cycles `choose` compares, and bytes of growth."""
+def offers_of(site: Site) -> Iterator[Offer]:
+    """Yield the methods that apply: the cycles `choose` compares, and bytes of growth."""
     for method in METHODS.of(site.node.op):  # type: ignore[arg-type]
         answer = _ask(method, site)
         if answer.against is None:
-            yield answer.rank, method.growth(site)
+            yield Offer(answer.rank, method.growth(site))
 
 
 def _recorded(
