@@ -54,7 +54,8 @@ def server_in_c(*flags: str) -> Path:
         digest.update(path.read_bytes())
     folder = artifacts.ROOT / ".pytest_cache" / "rpc" / digest.hexdigest()[:16]
     if not (folder / SERVER).exists():
-        build_package(folder, find_toolchain(None), flags or ("-O1",), with_server=True)
+        wanted = flags or ("-O1", *native_build.STRICT_FLAGS)
+        build_package(folder, find_toolchain(None), wanted, with_server=True)
     return folder / SERVER
 
 
