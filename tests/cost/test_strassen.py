@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from treadle.cost.strassen import combine_cycles, place_cycles, sum_cycles
+from treadle.cost.strassen import (
+    combine_cycles,
+    handed_on_cycles,
+    place_cycles,
+    sum_cycles,
+    sums_kernel_cycles,
+)
 from treadle.target.base import Target
 from treadle.target.parse import parse_target
 
@@ -38,3 +44,24 @@ def test_narrow_stores_take_longer() -> None:
     narrow = with_machine(ZEN5, stores_per_cycle=1)
     assert place_cycles(10, narrow) == place_cycles(10, ZEN5) + 10
     assert combine_cycles(0, 10, narrow) == combine_cycles(0, 10, ZEN5) + 10
+
+
+VALUES = 4 * 128 * 768
+"""Bytes of the values of a product."""
+
+
+def test_a_kernel_of_sums_reads_what_other_cores_made() -> None:
+    machine = ZEN5.machine
+    assert sums_kernel_cycles(VALUES, replace(ZEN5, cores=1)) == machine.fork_cycles
+    remote = VALUES / 2 / machine.remote_bytes_per_cycle
+    assert sums_kernel_cycles(VALUES, ZEN5) == machine.fork_cycles + remote
+    assert sums_kernel_cycles(VALUES, replace(ZEN5, cores=4)) == machine.fork_cycles + 1.5 * remote
+    slow = with_machine(ZEN5, remote_bytes_per_cycle=3.0, fork_cycles=100)
+    assert sums_kernel_cycles(VALUES, slow) == 100 + 2 * remote
+
+
+def test_every_core_reads_the_sums_of_all_others() -> None:
+    assert handed_on_cycles(VALUES, 7 / 4 * VALUES, replace(ZEN5, cores=1)) == 0
+    two = handed_on_cycles(VALUES, 7 / 4 * VALUES, ZEN5)
+    assert two == 3 / 4 * VALUES / ZEN5.machine.remote_bytes_per_cycle
+    assert handed_on_cycles(VALUES, 7 / 4 * VALUES, replace(ZEN5, cores=4)) == 3 * two

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.target.elements import FLOATS, INTS, pairs
 from tests.target.kernel import flat, native, native_c, run
-from tests.target.test_llvm_ops import FLOATS, INTS, pairs
 from treadle import te
 from treadle.dtype import bits, is_float, to_numpy
 from treadle.expr import nodes as ex

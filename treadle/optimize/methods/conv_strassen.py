@@ -259,7 +259,8 @@ def _cycles(shape: PointwiseShape, rows: int, blocks: int, band: int, target: Ta
         times = 1 if sums_bytes <= target.l2_bytes // 2 else ceil(pairs / target.cores)
         waits += parts * (target.cores - 1) * times * remote_cycles(sums_bytes, target)
     vectors = parts * of_part * rows * shape.inputs / 2 * registers  # of a block
-    sums = sum_cycles((4 + PRODUCTS) * vectors, target, in_memory=True) + sums_kernel_cycles()
+    sums = sum_cycles((4 + PRODUCTS) * vectors, target, in_memory=True)
+    sums += sums_kernel_cycles(4 * target.vector_bytes * vectors, target)
     made = shape.batch * shape.positions * shape.outputs * registers
     combined = combine_cycles(PRODUCTS / 4 * made, made, target) + place_cycles(made, target)
     return max(products, reading) + waits + sums + combined

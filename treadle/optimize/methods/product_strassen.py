@@ -2,8 +2,8 @@
 """Products with constant weights by Strassen's algorithm: seven products of halves, not eight.
 
 The estimate counts the fused multiply-adds of the register tiles, remainders included; the vectors
-that sums of blocks touch; the kernel that makes them, which products of the same values share; and
-that weights, 7/4 of the usual, are read from memory once.
+that sums of blocks touch, the kernel that makes them and what cores read of each other's, which
+products of the same values share; and that weights, 7/4 of the usual, are read from memory once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from math import ceil
 
 from treadle.cost.memory import stack_bytes
 from treadle.cost.registers import Tile, tile_set_cycles
-from treadle.cost.strassen import combine_cycles, sum_cycles, sums_kernel_cycles
+from treadle.cost.strassen import (
+    combine_cycles,
+    handed_on_cycles,
+    sum_cycles,
+    sums_kernel_cycles,
+)
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise as ew
 from treadle.ops.lowered.matmul_strassen import (
@@ -87,9 +92,13 @@ def strassen_cycles(shape: MatmulShape, sharing: int, target: Target) -> float:
     products = parts * PRODUCTS * shape.steps / 2 * tile_set_cycles(half, halves, tile, 1, target)
     reading = PRODUCTS / 4 * reading_cycles(shape, target)
     vectors = parts * half * shape.steps / 2 / lanes  # of a block
-    sums = (sum_cycles((4 + PRODUCTS) * vectors, target) + sums_kernel_cycles()) / sharing
+    size = 4 * target.vector_bytes * vectors  # of the four blocks, which are the values
+    sums = sum_cycles((4 + PRODUCTS) * vectors, target) + sums_kernel_cycles(size, target)
+    sums += handed_on_cycles(size, PRODUCTS / 4 * size, target)
     made = shape.matrices * shape.rows * ceil(shape.columns / lanes)
-    return max(products, reading) + sums + combine_cycles(PRODUCTS / 4 * made, made, target)
+    return (
+        max(products, reading) + sums / sharing + combine_cycles(PRODUCTS / 4 * made, made, target)
+    )
 
 
 def _estimate(site: ProductSite) -> float:
