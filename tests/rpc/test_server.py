@@ -20,7 +20,6 @@ from tests.rpc.services import SERVERS, Service, kernels, service
 from treadle import rpc, te
 from treadle.errors import ArtifactError, InputError, RpcError, UsageError
 from treadle.rpc.client import Session
-from treadle.rpc.files import WorkFolder, prepare_folder, session_folder
 from treadle.rpc.keys import make_key
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,19 +136,6 @@ def test_uploads_have_limits(session: Session) -> None:
     with pytest.raises(RpcError, match="0 of 3 bytes"):
         session.call("file.end")
     assert session.files() == {}
-
-
-def test_parts_of_uploads_do_not_pile_up(tmp_path: Path) -> None:
-    root = prepare_folder(tmp_path / "work")
-    files = WorkFolder(root, session_folder(root), quota=1000)
-    for number in range(10):
-        files.begin(f"part{number}", 400, True)
-        files.write(0, b"x" * 399)
-        os.utime(root / "partial" / files._current().partial, (number, number))
-    assert len(list((root / "partial").iterdir())) == 2
-    assert files.begin("part9", 400, True) == 399
-    assert files.begin("part0", 400, True) == 0
-    files.close()
 
 
 # ---- arrays, models, kernels ---------------------------------------------------------------------
@@ -342,30 +328,6 @@ def test_a_server_that_is_asked_to_end_leaves_nothing(tmp_path: Path, language: 
         with pytest.raises(RpcError):
             session.files()
         assert [path.name for path in work.iterdir()] == ["partial"]
-
-
-def test_work_folders_of_others_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "partial").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(RpcError, match="is not this user's"):
-        prepare_folder(tmp_path / "work")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RpcError, match="cannot be used"):
-        prepare_folder(tmp_path / "file")
-
-
-def test_what_dead_servers_left_is_removed(tmp_path: Path) -> None:
-    root = prepare_folder(tmp_path / "work")
-    (root / "session-999999999-x").mkdir()
-    mine = session_folder(root)
-    old, new = root / "partial" / "old", root / "partial" / "new"
-    old.write_text("")
-    new.write_text("")
-    os.utime(old, (0, 0))
-    prepare_folder(tmp_path / "work")
-    assert sorted(path.name for path in root.iterdir()) == sorted(["partial", mine.name])
-    assert [path.name for path in (root / "partial").iterdir()] == ["new"]
 
 
 def test_one_session_at_a_time(server: Service, session: Session) -> None:

@@ -6,9 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from treadle.graph.nodes import Call, Constant
-from treadle.ops.elementwise import relu
+from treadle.graph.nodes import Call, Constant, Function, Var, topological
+from treadle.graph.types import TensorType
+from treadle.ops.elementwise import relu, tanh
+from treadle.ops.matmul import matmul
 from treadle.optimize.methods.shared import Shared
+from treadle.optimize.pipeline import optimize
+from treadle.target.parse import parse_target
 
 pytestmark = pytest.mark.tiny
 
@@ -41,3 +45,14 @@ def test_calls_without_a_grant_share_what_is_left() -> None:
     assert not shared.may_grow(other, 21)
     shared.grow(granted, 100)
     assert shared.may_grow(call(), 20)
+
+
+def test_weights_of_all_steps_of_a_recurrence_are_one_constant() -> None:
+    weights = Constant.of(np.eye(64, dtype="float32"))
+    x = Var("x", TensorType((1, 64), "float32"))
+    state = x
+    for _ in range(5):
+        state = tanh(matmul(state, weights))
+    done = optimize(Function((x,), state), parse_target("llvm"))
+    constants = [n for n in topological([done.body]) if isinstance(n, Constant)]
+    assert len([c for c in constants if c.value.size >= 64 * 64]) == 1
