@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What calls to a device cost on loopback: the round trip of a small one, and uploads.
 
-Run: python -m benchmarks.rpc [--megabytes N] [--json FILE]
+Run: python -m benchmarks.rpc [--megabytes N] [--server PROGRAM] [--json FILE]
+
+`--server` is treadle-rpc-server, as `treadle runtime build` writes it; without it the server is the
+one in Python.
 
 An upload is compared with a plain copy of the same bytes over a socket into a file, by two
 processes, in turns; the best of each counts.
@@ -48,6 +51,7 @@ def main() -> None:
     """Measure with and without a key; print a line each, and write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=256, help="of an upload (default: 256)")
+    parser.add_argument("--server", type=Path, metavar="PROGRAM", help="the server in C")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     arguments = parser.parse_args()
     figures: dict[str, object] = {}
@@ -55,15 +59,15 @@ def main() -> None:
         folder = Path(name)
         make_key(folder / "key")
         for title, key in (("without a key", None), ("with a key", folder / "key")):
-            figures[title] = _measured(folder, key, arguments.megabytes << 20)
+            figures[title] = _measured(folder, key, arguments.megabytes << 20, arguments.server)
             print(title, figures[title])
     if arguments.json is not None:
         arguments.json.write_text(json.dumps({**describe(), **figures}, indent=2) + "\n")
 
 
-def _measured(folder: Path, key: Path | None, size: int) -> dict[str, float]:
+def _measured(folder: Path, key: Path | None, size: int, program: Path | None) -> dict[str, float]:
     data = memoryview(os.urandom(size))
-    with _server(folder, key) as session, _receiver(folder) as port:
+    with _server(folder, key, program) as session, _receiver(folder) as port:
         trips = sorted(_seconds_of_call(session) for _ in range(_CALLS))
         uploads, copies = [], []
         for _ in range(_ROUNDS):
@@ -88,9 +92,10 @@ def _seconds_of_call(session: rpc.Session) -> float:
 
 
 @contextmanager
-def _server(folder: Path, key: Path | None) -> Iterator[rpc.Session]:
+def _server(folder: Path, key: Path | None, program: Path | None) -> Iterator[rpc.Session]:
     work = folder / f"work-{key is None}"
-    command = [sys.executable, "-m", "treadle", "rpc", "server", "--work-dir", str(work)]
+    own = [sys.executable, "-m", "treadle", "rpc"] if program is None else [str(program)]
+    command = [*own, "server", "--work-dir", str(work)]
     command += ["--port", "0"] + ([] if key is None else ["--key-file", str(key)])
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:

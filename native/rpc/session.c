@@ -17,6 +17,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
 #define MOST_DESCRIPTORS 65536
 
 static const struct {
@@ -248,5 +252,8 @@ int rpc_session_main(const rpc_session_options* options) {
   }
   serve(&session, options->number);
   rpc_files_close(&session.files);
+#if defined(__SANITIZE_ADDRESS__)
+  if (__lsan_do_recoverable_leak_check() != 0) return 23; /* _exit leaves that out */
+#endif
   return 0;
 }

@@ -156,6 +156,7 @@ void td_sha256_start(td_sha256_state* s) {
 void td_sha256_add(td_sha256_state* s, const void* data, size_t bytes) {
   const uint8_t* at = data;
   size_t held = s->bytes % 64;
+  if (bytes == 0) return; /* `data` may be NULL */
   s->bytes += bytes;
   if (held > 0) {
     size_t more = bytes < 64 - held ? bytes : 64 - held;

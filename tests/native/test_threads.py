@@ -18,6 +18,7 @@ from tests.runtime.artifacts import ROOT
 from treadle.errors import InternalError, SettingError, UsageError
 from treadle.runtime import native
 from treadle.runtime.array import address_of
+from treadle.runtime.native_build import FLAGS
 from treadle.settings import use as change_settings
 
 
@@ -249,3 +250,23 @@ def test_a_bad_variable_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TREADLE_NUM_THREADS", text)
     with pytest.raises(SettingError, match=f"TREADLE_NUM_THREADS is '{text}'"):
         native.num_threads()
+
+
+@pytest.mark.slow
+def test_parallel_loops_have_no_data_races(tmp_path: Path) -> None:
+    """Those of three callers at once, under the thread sanitizer."""
+    native_folder = ROOT / "native"
+    sources = [str(path) for path in sorted((native_folder / "src").glob("*.c"))]
+    command = [*artifacts.compiler(), *FLAGS, "-O1", "-g", "-fsanitize=thread"]
+    command += [f"-I{native_folder / 'include'}", str(ROOT / "tests" / "native" / "race_program.c")]
+    command += [*sources, "-ldl", "-o", "program"]
+    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    if built.returncode != 0:
+        pytest.skip("the compiler has no thread sanitizer")
+    variables = {**os.environ, "TREADLE_NUM_THREADS": "4"}
+    done = subprocess.run(
+        ["./program"], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=variables
+    )
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("the thread sanitizer does not run on this system")
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -60,15 +60,18 @@ def server_in_c(*flags: str) -> Path:
         digest.update(path.read_bytes())
     folder = artifacts.ROOT / ".pytest_cache" / "rpc" / digest.hexdigest()[:16]
     if not (folder / SERVER).exists():
-        build_package(folder, find_toolchain(None), flags or ("-O1",), with_server=True)
+        wanted = flags or ("-O1", *native_build.STRICT_FLAGS)
+        build_package(folder, find_toolchain(None), wanted, with_server=True)
     return folder / SERVER
 
 
-def program_of(verb: str, language: str, patient: bool) -> list[str]:
+def program_of(verb: str, language: str, patient: bool, strict: bool = False) -> list[str]:
     """Return the command of a tracker or a server, without its options."""
     if language == "c" and verb == "server":
-        return [str(server_in_c()), verb, *(["--most-failures", "1000000000"] if patient else [])]
-    return [sys.executable, *(["-c", PATIENT] if patient else ["-m", "treadle"]), "rpc", verb]
+        failures = 10**9 if patient else 3 if strict else 20
+        return [str(server_in_c()), verb, "--most-failures", str(failures)]
+    program = PATIENT if patient else STRICT if strict else ""
+    return [sys.executable, *(["-c", program] if program else ["-m", "treadle"]), "rpc", verb]
 
 
 @dataclass
@@ -112,8 +115,8 @@ def service(
 ) -> Iterator[Service]:
     """Start `treadle rpc VERB`, or the server in C; it is gone at the end."""
     log = folder / f"{verb}-{len(list(folder.iterdir()))}.log"
-    program = [sys.executable, "-c", STRICT, "rpc", verb] if strict else None
-    command = [*(program or program_of(verb, language, patient)), "--port", str(port), *options]
+    program = program_of(verb, language, patient, strict)
+    command = [*program, "--port", str(port), *options]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stderr=file, stdout=file, start_new_session=True)
     try:

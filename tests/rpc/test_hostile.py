@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import PATIENCE, children, wait_until
-from tests.rpc.services import Service, service
+from tests.rpc.services import SERVERS, Service, service
 from treadle import rpc
 from treadle.errors import RpcError
 from treadle.rpc import wire
@@ -31,16 +31,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module", params=["server", "tracker"])
+PORTS = [("server", "python"), ("tracker", "python"), ("server", "c")]
+
+
+@pytest.fixture(scope="module", params=PORTS, ids="-".join)
 def keyed(request: pytest.FixtureRequest, folder: Path) -> Iterator[Service]:
+    verb, language = request.param
     options = ("--key-file", str(folder / "key"))
-    with service(folder, request.param, *options, patient=True) as found:
+    with service(folder, verb, *options, patient=True, language=language) as found:
         yield found
 
 
-@pytest.fixture(scope="module", params=["server", "tracker"])
+@pytest.fixture(scope="module", params=PORTS, ids="-".join)
 def keyless(request: pytest.FixtureRequest, folder: Path) -> Iterator[Service]:
-    with service(folder, request.param, patient=True) as found:
+    verb, language = request.param
+    with service(folder, verb, patient=True, language=language) as found:
         yield found
 
 
@@ -139,10 +144,11 @@ def test_silent_slow_and_half_open_connections_hold_nobody_up(keyed: Service, fo
         serves(keyed, folder / "key")
 
 
-def test_a_session_survives_no_wrong_frame_and_the_server_all(folder: Path) -> None:
+@pytest.mark.parametrize("language", SERVERS)
+def test_a_session_survives_no_wrong_frame_and_the_server_all(folder: Path, language: str) -> None:
     """Mutated frames inside sessions: each ends its session, if it ends anything."""
     generator = random.Random(4)
-    with service(folder, "server", patient=True) as found:
+    with service(folder, "server", patient=True, language=language) as found:
         for _ in range(12):
             session = rpc.connect("127.0.0.1", found.port)
             channel = session._channel
@@ -156,15 +162,16 @@ def test_a_session_survives_no_wrong_frame_and_the_server_all(folder: Path) -> N
         assert "Traceback" not in found.log.read_text()
 
 
-def test_too_many_failures_slow_an_address_down(folder: Path) -> None:
-    make_key(folder / "other")
-    with service(folder, "server", "--key-file", str(folder / "key"), strict=True) as found:
+@pytest.mark.parametrize("language", SERVERS)
+def test_too_many_failures_slow_an_address_down(folder: Path, language: str) -> None:
+    other = folder / f"other-{language}"
+    make_key(other)
+    options = ("--key-file", str(folder / "key"))
+    with service(folder, "server", *options, strict=True, language=language) as found:
 
         def refusal(seconds: float) -> str:
             with pytest.raises(RpcError) as raised:
-                rpc.connect(
-                    "127.0.0.1", found.port, key_file=folder / "other", connect_timeout=seconds
-                )
+                rpc.connect("127.0.0.1", found.port, key_file=other, connect_timeout=seconds)
             return raised.value.problem
 
         assert "another key" in refusal(PATIENCE)

@@ -16,7 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.processes import wait_until
-from tests.rpc.services import Service, device_of, kernels, service, states, tracker_of
+from tests.rpc.services import (
+    SERVERS,
+    Service,
+    device_of,
+    kernels,
+    service,
+    states,
+    tracker_of,
+)
 from treadle import rpc
 from treadle.errors import RpcError
 from treadle.rpc import wire
@@ -39,9 +47,10 @@ def tracker(folder: Path) -> Iterator[Service]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def device(folder: Path, tracker: Service) -> Iterator[Service]:
-    with device_of(folder, tracker, "board", "--key-file", str(folder / "key")) as found:
+@pytest.fixture(scope="module", params=SERVERS)
+def device(request: pytest.FixtureRequest, folder: Path, tracker: Service) -> Iterator[Service]:
+    options = ("--key-file", str(folder / "key"))
+    with device_of(folder, tracker, "board", *options, language=request.param) as found:
         yield found
 
 
@@ -93,7 +102,8 @@ def test_who_has_no_lease_is_refused(
         rpc.connect("127.0.0.1", device.port, key_file=folder / "key")
     with pytest.raises(RpcError, match="no device 'other'"):
         asked.request("other", wait_timeout=0.2)
-    make_key(folder / "wrong")
+    if not (folder / "wrong").exists():
+        make_key(folder / "wrong")
     with pytest.raises(RpcError, match="another key"):
         rpc.connect_tracker("127.0.0.1", device.port, key_file=folder / "wrong").summary()
 
@@ -163,19 +173,25 @@ def test_a_client_of_a_tracker_cannot_be_a_device_of_a_server(
         open_channel("127.0.0.1", device.port, Role.DEVICE, key)
 
 
-def test_many_clients_share_few_devices_in_order(tracker: Service, folder: Path) -> None:
+@pytest.mark.parametrize("language", SERVERS)
+def test_many_clients_share_few_devices_in_order(
+    tracker: Service, folder: Path, language: str
+) -> None:
     """12 clients and 2 devices, or 200 and 4: see the slow one below."""
-    _share(tracker, folder, clients=12, devices=2)
+    _share(tracker, folder, language, clients=12, devices=2)
 
 
 @pytest.mark.slow
-def test_200_clients_share_4_devices_in_order(tracker: Service, folder: Path) -> None:
-    _share(tracker, folder, clients=200, devices=4)
+@pytest.mark.parametrize("language", SERVERS)
+def test_200_clients_share_4_devices_in_order(
+    tracker: Service, folder: Path, language: str
+) -> None:
+    _share(tracker, folder, language, clients=200, devices=4)
 
 
-def _share(tracker: Service, folder: Path, clients: int, devices: int) -> None:
+def _share(tracker: Service, folder: Path, language: str, clients: int, devices: int) -> None:
     """All are served, of those that wait together the more urgent first, no device by two."""
-    asked, key = tracker_of(tracker, folder / "key"), f"shared{clients}"
+    asked, key = tracker_of(tracker, folder / "key"), f"shared-{language}-{clients}"
     served: list[int] = []
     lock = threading.Lock()
 
@@ -188,7 +204,7 @@ def _share(tracker: Service, folder: Path, clients: int, devices: int) -> None:
 
     with ExitStack() as stack:
         options = ("--key-file", str(folder / "key"))
-        found = [stack.enter_context(device_of(folder, tracker, key, *options))
+        found = [stack.enter_context(device_of(folder, tracker, key, *options, language=language))
                  for _ in range(devices)]  # fmt: skip
         held = [asked.request(key) for _ in found]
         with ThreadPoolExecutor(clients) as pool:
@@ -217,11 +233,12 @@ def _free(tracker: rpc.TrackerSession, key: str) -> int:
 # ---- deaths --------------------------------------------------------------------------------------
 
 
-def test_a_tracker_that_restarts_loses_no_device(folder: Path) -> None:
+@pytest.mark.parametrize("language", SERVERS)
+def test_a_tracker_that_restarts_loses_no_device(folder: Path, language: str) -> None:
     options = ("--key-file", str(folder / "key"))
     with (
         service(folder, "tracker", *options) as first,
-        device_of(folder, first, "phoenix", *options) as device,
+        device_of(folder, first, "phoenix", *options, language=language) as device,
     ):
         asked = tracker_of(first, folder / "key")
         session = asked.request("phoenix", session_timeout=200)
@@ -239,12 +256,13 @@ def test_a_tracker_that_restarts_loses_no_device(folder: Path) -> None:
             assert device.process.poll() is None
 
 
+@pytest.mark.parametrize("language", SERVERS)
 def test_a_server_that_is_killed_ends_its_session_and_comes_back(
-    folder: Path, tracker: Service
+    folder: Path, tracker: Service, language: str
 ) -> None:
     """In the middle of a measurement: the client is told, what was running is gone."""
     asked, options = tracker_of(tracker, folder / "key"), ("--key-file", str(folder / "key"))
-    with device_of(folder, tracker, "mortal", *options) as first:
+    with device_of(folder, tracker, "mortal", *options, language=language) as first:
         session = asked.request("mortal", session_timeout=100)
         session.upload(kernels(), "bad.so")
         spin, out = session.load_module("bad.so")["spin"], session.empty((16,))
@@ -256,15 +274,17 @@ def test_a_server_that_is_killed_ends_its_session_and_comes_back(
         assert time.monotonic() - start < 60  # long before the session's limit
         wait_until(lambda: not Path(f"/proc/{runs}").exists(), "the kernel gone")
         wait_until(lambda: _free(asked, "mortal") == 0, "the device gone")
-        with device_of(folder, tracker, "mortal", *options, port=first.port):
+        again = device_of(folder, tracker, "mortal", *options, port=first.port, language=language)
+        with again:
             asked.request("mortal").close()
 
 
 @pytest.mark.slow
-def test_a_stopped_server_is_removed(folder: Path, tracker: Service) -> None:
+@pytest.mark.parametrize("language", SERVERS)
+def test_a_stopped_server_is_removed(folder: Path, tracker: Service, language: str) -> None:
     """One that hangs keeps its connection, but says nothing."""
     asked, options = tracker_of(tracker, folder / "key"), ("--key-file", str(folder / "key"))
-    with device_of(folder, tracker, "sleepy", *options) as device:
+    with device_of(folder, tracker, "sleepy", *options, language=language) as device:
         os.kill(device.pid, signal.SIGSTOP)
         with pytest.raises(RpcError, match="no device 'sleepy' has become free"):
             asked.request("sleepy", wait_timeout=1)
