@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -12,9 +16,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks import packages
-from benchmarks.package_models import PACKAGES, File
-from benchmarks.packages import Row, arrays_of, examine, extracted, table_of
+from benchmarks import package_trial, packages
+from benchmarks.package_models import PACKAGES, File, Package
+from benchmarks.package_trial import Row, arrays_of, examine, tree_cpu_seconds
+from benchmarks.packages import extracted, load_rows, rows_of, save_rows, table_of
 
 MEMBER = "some_package/models/net.onnx"
 
@@ -43,15 +48,18 @@ def wheel(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_model_of_a_wheel_is_examined(wheel: Path) -> None:
+def test_a_model_of_a_wheel_is_examined(wheel: Path, tmp_path: Path) -> None:
     cases = [{"x": (n, 3), "rate": np.array(2)} for n in (1, 4)]
     file = File("models/net.onnx", cases)
     model = extracted(wheel, file)
     assert onnx.load(model).graph.name == "net"
     inputs = arrays_of(model, cases[1])
     assert (inputs["x"].dtype, inputs["x"].shape, inputs["rate"]) == (np.float32, (4, 3), 2)
-    row = examine(model, file)
+    row = examine(model, file, tmp_path / "kernels")
     assert (row.fixed, row.opened) == ("right", "right")
+    assert row.fixed_cpu_seconds > 0
+    assert row.open_cpu_seconds > 0
+    assert list((tmp_path / "kernels").rglob("*.kernel"))
 
 
 def test_files_that_are_not_there(wheel: Path) -> None:
@@ -63,7 +71,54 @@ def test_ratios_are_to_the_fastest_peer() -> None:
     row = Row("net", "right", "right", times={1: {"treadle": 2.0, "onnxruntime": 3.0, "o": 5.0}})
     assert row.ratio(1) == 1.5
     assert row.ratio(2) is None
-    assert table_of([row], [1, 2]).row_count == 1
+    table = table_of([row, Row("other")], [1, 2])
+    assert "| net | right | 0.0 (0.0) | right | 0.0 (0.0) | 1.50 | - |" in table
+    assert "| other | - | - | - | - | - | - |" in table
+    assert "1 models, geometric mean 1.50; least: 1.50 net" in table
+
+
+def test_a_run_goes_on_with_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[list[str]] = []
+
+    def apart(package: object, file: object, arguments: object, *options: str) -> object:
+        asked.append([*options])
+        if "--measure" in options:
+            return {"2": {"treadle": 1.0, "onnxruntime": 2.0}}
+        return {"name": "file.onnx", "fixed": "right", "opened": "right"}
+
+    monkeypatch.setattr(packages, "_apart", apart)
+    package = Package("some", "1.0", tuple(File(f"{n}.onnx", ({},)) for n in "ab"))
+    arguments = argparse.Namespace(only=None, threads=[1, 2], cpu=False)
+    times = {1: {"treadle": 1.0, "onnxruntime": 1.5}}
+    results = tmp_path / "results.json"
+    save_rows(results, [Row("some: a.onnx", "right", "right", times=times)], arguments)
+    assert json.loads(results.read_text())["machine"]["cores"] > 0
+    assert "1.50" in results.with_suffix(".md").read_text()
+    rows = list(rows_of([package], arguments, load_rows(results)))
+    assert [row.ratio(n) for row in rows for n in (1, 2)] == [1.5, 2.0, None, 2.0]
+    measure = ["--peers", "onnxruntime,openvino"]
+    assert asked == [
+        ["--measure", "--threads", "2", *measure],
+        [],
+        ["--measure", "--threads", "1,2", *measure],
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_cpu_seconds_hold_those_of_a_process_that_still_runs() -> None:
+    before = tree_cpu_seconds()
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        deadline = time.monotonic() + 60
+        while tree_cpu_seconds() - before < 0.2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert busy.poll() is None
+        assert tree_cpu_seconds() - before >= 0.2
+    finally:
+        busy.kill()
+        busy.wait()
 
 
 def test_cases_of_a_model_give_the_same_inputs() -> None:
@@ -78,18 +133,18 @@ def test_where_a_peer_ends_the_process_the_other_is_still_timed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def apart(package: object, file: object, arguments: object, *options: str) -> object:
-        return "ended with code -11" if "openvino" in options[-1] else {"treadle": 1.0}
+        return "ended with code -11" if "openvino" in options[-1] else {"1": {"treadle": 1.0}}
 
     monkeypatch.setattr(packages, "_apart", apart)
     package = PACKAGES[0]
     arguments = argparse.Namespace(cpu=True)
-    assert packages._times(package, package.files[0], arguments, 1) == {"treadle": 1.0}
+    assert packages._times(package, package.files[0], arguments, [1]) == {1: {"treadle": 1.0}}
     assert "code -11" in capsys.readouterr().err
 
 
 def test_engines_take_turns_by_cpu_time() -> None:
     calls: list[str] = []
     runs = {name: lambda name=name: calls.append(name) or [] for name in ("treadle", "other")}
-    times = packages._cpu_turns(runs, 0.0)
+    times = package_trial._cpu_turns(runs, 0.0)
     assert all(len(found) >= 5 and min(found) > 0 for found in times.values())
     assert calls.index("other") < len(calls) - 1 - calls[::-1].index("treadle")

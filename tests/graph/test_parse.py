@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import treadle.ops  # noqa: F401  # the operators that the texts name
 from treadle.errors import ModelError, TreadleError, TypeMismatch
 from treadle.graph.nodes import Call
 from treadle.graph.parse import parse

@@ -10,8 +10,9 @@ from functools import cache
 import numpy as np
 
 from treadle.dtype import to_numpy
-from treadle.expr.nodes import Const
-from treadle.loop.nodes import Buffer, PrimFunc
+from treadle.expr import nodes as ex
+from treadle.expr.nodes import Const, Expr
+from treadle.loop.nodes import Buffer, PrimFunc, Store
 from treadle.runtime.native import Env, KernelCall
 from treadle.target.backend import backend_of
 from treadle.target.base import Target
@@ -105,3 +106,19 @@ def pool_of(chunks: int, calls: list[tuple[int, int]], fail_at: int | None = Non
     made.callback = PARALLEL(parallel)  # type: ignore[attr-defined]  # lives as long as `made`
     made.parallel = ctypes.cast(made.callback, ctypes.c_void_p)  # type: ignore[attr-defined]
     return made
+
+
+def padded(lanes: int, at: Expr, cond: Expr, size: int) -> np.ndarray:
+    """Return if_then_else(cond, x[at], -1) for x = 1, 2, ..."""
+    source, out = flat("x", "float32", size), flat("out", "float32", lanes)
+    value = ex.select(cond, ex.load(source, [at]), Const.of(-1.0, "float32"), lazy=True)
+    index = ex.ramp(0, 1, lanes)
+    result = np.zeros(lanes, np.float32)
+    x = np.arange(1, size + 1, dtype=np.float32)
+    body = Store(out, (index,), value)
+    run(PrimFunc("k", (source, out), (), body), [x, result])
+    return result
+
+
+FAR = 1 << 40
+"""An index whose address no process has."""

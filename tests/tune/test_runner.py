@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.processes import PATIENCE
 from tests.tune.tasks import product_task
 from treadle.build.kernel import Kernel, ObjectCode
 from treadle.target.backend import backend_of
@@ -18,7 +19,7 @@ from treadle.tune.task import Task
 
 NOTHING = ("entry:\n", "entry:\n  ret i32 0\nrest:\n")
 """Makes a kernel that writes nothing."""
-QUICK = MeasureOptions(repeat=4, min_repeat_ms=0.2, timeout=3.0)
+QUICK = MeasureOptions(repeat=4, min_repeat_ms=0.2, timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")

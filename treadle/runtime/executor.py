@@ -14,22 +14,21 @@ from typing import NoReturn
 import numpy as np
 
 from treadle import dtype as dtypes
-from treadle.errors import InputError, UsageError
+from treadle.errors import UsageError
 from treadle.runtime import native
 from treadle.runtime.array import (
     ArrayLike,
     NDArray,
     address_of,
     as_numpy,
-    conversion_hint,
-    describe,
-    placed_numpy,
     ready,
 )
 from treadle.runtime.artifact_file import ArtifactFile
+from treadle.runtime.model_inputs import ModelInputs
+from treadle.runtime.model_outputs import ModelOutputs
 from treadle.runtime.native_executor import ExecutorHandle, TensorInfo
 from treadle.runtime.pages import release_pages
-from treadle.runtime.ports import input_name, inputs_by_name, output_of
+from treadle.runtime.ports import inputs_by_name, output_of
 from treadle.runtime.streams import Streams
 from treadle.runtime.timing import BenchmarkResult, measure
 from treadle.settings import get as current_settings
@@ -50,31 +49,6 @@ class ProfileRow:
     def mean(self) -> float:
         """Seconds per run."""
         return self.seconds / self.runs if self.runs else 0.0
-
-
-def _text(info: TensorInfo) -> str:
-    sizes = ("?" if size < 0 else str(size) for size in info.shape)
-    return f"{info.dtype}[{', '.join(sizes)}]"
-
-
-def _open_hint(info: TensorInfo) -> str:
-    """Return what the question marks of an expected shape mean, nothing where there are none."""
-    return "? is a size that the model leaves open: any number" if -1 in info.shape else ""
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """True when every size is the wanted one; -1 stands for any."""
-    return len(shape) == len(wanted) and all(
-        w in (s, -1) for s, w in zip(shape, wanted, strict=True)
-    )
-
-
-def _taken(
-    handle: ExecutorHandle, index: int, kind: np.dtype, leftovers: native.Leftovers
-) -> NDArray:
-    shape, nbytes = handle.result(index)
-    memory = np.asarray(handle.take_output(index, nbytes, leftovers))
-    return NDArray(memory.view(kind).reshape(shape))
 
 
 def aligned_constants(constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -113,14 +87,9 @@ class Executor:
         self._keep_alive = keep_alive
         self.inputs: tuple[TensorInfo, ...] = handle.inputs()
         self.outputs: tuple[TensorInfo, ...] = handle.outputs()
-        self._plain = [(i.name, dtypes.to_numpy(i.dtype), i.shape) for i in self.inputs]
-        self._input_index = {info.name: i for i, info in enumerate(self.inputs)}
-        self._output_index = {info.name: i for i, info in enumerate(self.outputs)}
-        self._set: dict[str, np.ndarray] = {}
+        self._given = ModelInputs(self.inputs)
+        self._returned = ModelOutputs(self.outputs)
         self._results: list[NDArray] | None = None
-        self._kinds = [dtypes.to_numpy(info.dtype) for info in self.outputs]
-        self._spares = [native.Spares(max(0, info.nbytes)) for info in self.outputs]
-        self._leftovers = [native.Leftovers() for _ in self.outputs]
         self.is_dynamic = handle.is_dynamic
 
     @classmethod
@@ -172,114 +141,17 @@ class Executor:
         the other is closed. Raises: UsageError after `close`.
         """
         made = Executor(self._streams.first.fork(), self._keep_alive)
-        made._set = dict(self._set)
+        made._given.kept = dict(self._given.kept)
         return made
 
     def __reduce__(self) -> NoReturn:
         raise cannot_be_pickled()
 
-    # ---- inputs ----------------------------------------------------------------------------------
-
-    def _check(self, name: str, value: ArrayLike) -> np.ndarray:
-        info = self.inputs[self._input_index[name]]
-        view = as_numpy(value, f"input {name!r}")
-        if view.dtype != dtypes.to_numpy(info.dtype):
-            raise InputError(
-                f"input {name!r} is {describe(view)} but {_text(info)} is expected",
-                hint=conversion_hint(value, info.dtype),
-            )
-        if view.ndim != len(info.shape):
-            raise InputError(
-                f"input {name!r} has {view.ndim} dimensions ({describe(view)}) but {_text(info)} "
-                "is expected",
-                hint=_open_hint(info),
-            )
-        if not _fits(view.shape, info.shape):
-            raise InputError(
-                f"input {name!r} is {describe(view)} but {_text(info)} is expected",
-                hint=_open_hint(info),
-            )
-        return np.ascontiguousarray(view).reshape(view.shape)
-
     def set_input(self, key: str | int, value: ArrayLike) -> None:
         """Keep an input for the runs that do not give it (no copy is made)."""
-        name = input_name(key, self._input_index)
-        self._set[name] = self._check(name, value)
-
-    def _gather(
-        self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None
-    ) -> list[np.ndarray]:
-        ready_inputs = self._as_they_are(inputs)
-        if ready_inputs is not None:
-            return ready_inputs
-        given = dict(self._set)
-        if isinstance(inputs, Mapping):
-            given |= {
-                n: self._check(input_name(n, self._input_index), value)
-                for n, value in inputs.items()
-            }
-        elif inputs is not None:
-            if len(inputs) > len(self.inputs):
-                raise InputError(
-                    f"the model has {len(self.inputs)} inputs but is given {len(inputs)}"
-                )
-            for index, value in enumerate(inputs):
-                given[self.inputs[index].name] = self._check(self.inputs[index].name, value)
-        missing = [info for info in self.inputs if info.name not in given]
-        if missing:
-            listed = ", ".join(f"{info.name}: {_text(info)}" for info in missing)
-            raise InputError(
-                f"{len(missing)} of {len(self.inputs)} inputs are not given",
-                hint=f"give {listed}",
-            )
-        return [given[info.name] for info in self.inputs]
-
-    def _as_they_are(
-        self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None
-    ) -> list[np.ndarray] | None:
-        """Return all inputs where they are NumPy arrays of the wanted types; None to look closer.
-
-        The way most calls take, so it does as little as possible.
-        """
-        if inputs is None or len(inputs) != len(self._plain):
-            return None
-        found: list[np.ndarray] = []
-        for index, (name, kind, shape) in enumerate(self._plain):
-            value = inputs.get(name) if isinstance(inputs, Mapping) else inputs[index]
-            if (
-                type(value) is not np.ndarray
-                or value.dtype != kind
-                or (value.shape != shape and not _fits(value.shape, shape))
-                or not value.flags.c_contiguous
-            ):
-                return None
-            found.append(value)
-        return found
+        self._given.keep(key, value)
 
     # ---- runs ------------------------------------------------------------------------------------
-
-    def _fresh(self) -> list[tuple[np.ndarray, int]]:
-        """Return memory for every output, as arrays with their addresses."""
-        return [
-            placed_numpy(info.shape, kind, spares)
-            for info, kind, spares in zip(self.outputs, self._kinds, self._spares, strict=True)
-        ]
-
-    def _writable(self, outputs: Sequence[NDArray]) -> list[NDArray]:
-        if len(outputs) != len(self.outputs):
-            raise InputError(
-                f"the model has {len(self.outputs)} outputs but is given {len(outputs)} arrays"
-            )
-        for info, array in zip(self.outputs, outputs, strict=True):
-            view = array.numpy()
-            if array.dtype != info.dtype or not _fits(array.shape, info.shape):
-                raise InputError(
-                    f"the array for output {info.name!r} is {describe(view)} but {_text(info)} is "
-                    "expected"
-                )
-            if not view.flags.c_contiguous or not view.flags.writeable:
-                raise InputError(f"the array for output {info.name!r} cannot be written in place")
-        return list(outputs)
 
     def run(
         self,
@@ -292,7 +164,7 @@ class Executor:
         contiguous and aligned, to 8 bytes on most CPUs, are used in place. `outputs` are arrays to
         write to (default: fresh ones). Raises: InputError.
         """
-        given = self._gather(inputs)
+        given = self._given.gather(inputs)
         handle = self._streams.take()
         try:
             results = self._run_on(handle, given, outputs)
@@ -311,10 +183,10 @@ class Executor:
             return self._run_shaped(handle, given, outputs)
         places = [address_of(view) for view in given]
         if outputs is not None:
-            arrays = self._writable(outputs)
+            arrays = self._returned.writable(outputs)
             handle.run(places, [array.pointer for array in arrays])
             return arrays
-        made = self._fresh()
+        made = self._returned.fresh()
         handle.run(places, [address for _, address in made])
         return [NDArray(view) for view, _ in made]
 
@@ -326,33 +198,23 @@ class Executor:
     ) -> list[NDArray]:
         places = [(address_of(view), view.shape) for view in given]
         if outputs is None:
-            for index, leftovers in enumerate(self._leftovers):
-                if (held := leftovers.pop()) is not None:
-                    handle.give_output(index, *held)
+            self._returned.lend(handle)
             handle.run_shaped(places, [None] * len(self.outputs))
-            made = zip(self._kinds, self._leftovers, strict=True)
-            return [_taken(handle, index, *pair) for index, pair in enumerate(made)]
-        arrays = self._writable(outputs)
+            return self._returned.taken(handle)
+        arrays = self._returned.writable(outputs)
         handle.run_shaped(places, [(a.pointer, a.numpy().nbytes) for a in arrays])
-        for index, (info, array) in enumerate(zip(self.outputs, arrays, strict=True)):
-            shape, nbytes = handle.result(index)
-            if shape != array.shape:
-                found = TensorInfo(info.name, info.dtype, shape, nbytes)
-                raise InputError(
-                    f"the array for output {info.name!r} is {describe(array.numpy())} but the "
-                    f"result is {_text(found)}"
-                )
+        self._returned.check_shapes(handle, arrays)
         return arrays
 
     def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
         """Run with inputs in order, by name, or both."""
         if not named:
             return self.run(args)
-        return self.run(inputs_by_name(args, named, self._input_index))
+        return self.run(inputs_by_name(args, named, self._given.index))
 
     def get_output(self, key: str | int = 0) -> NDArray:
         """Return an output of the last run."""
-        return output_of(self._results, key, self._output_index)
+        return output_of(self._results, key, self._returned.index)
 
     # ---- facts -----------------------------------------------------------------------------------
 
@@ -423,12 +285,12 @@ class Executor:
 
         Inputs are checked and outputs made once, before the clock starts.
         """
-        given = self._gather(inputs)
+        given = self._given.gather(inputs)
         with self._streams.held() as handle:
             results = (
                 self._run_on(handle, given, None)
                 if self.is_dynamic
-                else [NDArray(view) for view, _ in self._fresh()]
+                else [NDArray(view) for view, _ in self._returned.fresh()]
             )
             once = self._repeatable(handle, given, results)
 
@@ -464,7 +326,7 @@ class Executor:
         Instructions that only decide sizes, and those inside branches and loops, are left out. The
         array is a view of the executor's memory, which later instructions use again.
         """
-        given = self._gather(inputs)
+        given = self._given.gather(inputs)
         with self._streams.held() as handle:
 
             def observe(index: int) -> None:
@@ -482,7 +344,7 @@ class Executor:
         runs: int = 10,
     ) -> list[ProfileRow]:
         """Run the model once to warm up and `runs` times; return the time of every instruction."""
-        given = self._gather(inputs)
+        given = self._given.gather(inputs)
         with self._streams.held() as handle:
             self._results = results = self._run_on(handle, given, None)
             handle.profile_start()

@@ -154,7 +154,7 @@ class _Binding:
 
 
 class LoadedKernel:
-    """Machine code of one kernel in memory; call it with arrays, inputs first."""
+    """Machine code of one kernel in memory; call it with arrays in the order of its parameters."""
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from treadle.errors import InputError, UsageError
 from treadle.runtime.array import ArrayLike, NDArray
+from treadle.runtime.native_executor import TensorInfo
 
 
 def input_name(key: str | int, index: Mapping[str, int]) -> str:
@@ -51,3 +52,21 @@ def output_of(
         names = ", ".join(index)
         raise UsageError(f"the model has no output {key!r}", hint=f"its outputs are {names}")
     return results[place]
+
+
+def type_text(info: TensorInfo) -> str:
+    """Return the type of a tensor of a model, `?` for sizes that a run decides."""
+    sizes = ("?" if size < 0 else str(size) for size in info.shape)
+    return f"{info.dtype}[{', '.join(sizes)}]"
+
+
+def dynamic_hint(info: TensorInfo) -> str:
+    """Return what the question marks of an expected shape mean, nothing where there are none."""
+    return "? is a size that the model leaves open: any number" if -1 in info.shape else ""
+
+
+def fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """True when every size is the wanted one; -1 stands for any."""
+    return len(shape) == len(wanted) and all(
+        w in (s, -1) for s, w in zip(shape, wanted, strict=True)
+    )

@@ -77,9 +77,11 @@ class Streams:
         Raises: UsageError after `close`.
         """
         with self._lock:
+            if self._idle and not self._is_closed:
+                handle = self._idle.pop()
+                self._taken[handle] = threading.get_ident()
+                return handle
             self._check_open()
-            if self._idle:
-                return self._hand_out(self._idle.pop())
             may_make = self._may_make()
             self._being_made += may_make
         made = self._make() if may_make else None

@@ -22,7 +22,7 @@ from treadle.loop.nodes import Buffer
 from treadle.target.c_helpers import c_type, short_name
 from treadle.target.llvm_builder import float_bits
 from treadle.target.llvm_facts import Facts, buffer_of
-from treadle.target.llvm_ops import is_never_negative
+from treadle.target.value_facts import is_never_negative
 from treadle.te.intrinsics import Intrinsic
 
 _LONGEST_INLINE = 72

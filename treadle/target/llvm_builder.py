@@ -192,6 +192,10 @@ class Builder:
         operands = ", ".join(f"{t} {v}" for t, v in args)
         self.line(f"call void @llvm.{name}({operands})")
 
+    def choose(self, cond: str, type_: str, lanes: int, then: str, other: str) -> str:
+        """Return `then` in the lanes where `cond` holds, else `other`, both of an LLVM type."""
+        return self.let(f"select {vector('i1', lanes)} {cond}, {type_} {then}, {type_} {other}")
+
     def splat(self, value: str, element: str, lanes: int) -> str:
         """Return a scalar repeated over the lanes."""
         if lanes == 1:

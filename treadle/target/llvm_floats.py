@@ -10,7 +10,15 @@ from __future__ import annotations
 
 import struct
 
-from treadle.target.llvm_builder import Builder, Machine, splat_constant, suffix, vector
+from treadle.dtype import bits
+from treadle.target.llvm_builder import (
+    Builder,
+    Machine,
+    register_type,
+    splat_constant,
+    suffix,
+    vector,
+)
 
 
 def _f32(bits: int) -> str:
@@ -24,6 +32,27 @@ class Floats:
     def __init__(self, builder: Builder, machine: Machine) -> None:
         self.b = builder
         self.machine = machine
+
+    def wide(self, dtype: str, lanes: int, *values: str) -> tuple[str, list[str]]:
+        """Return the type arithmetic on `dtype` is done in, and the values in it."""
+        if bits(dtype) != 16:
+            return register_type(dtype, lanes), list(values)
+        if dtype == "float16" and self.machine.half_arithmetic:
+            return vector("half", lanes), [self.as_half(v, lanes) for v in values]
+        return vector("float", lanes), [self.widen(v, dtype, lanes) for v in values]
+
+    def stored(self, dtype: str, lanes: int, value: str) -> str:
+        """Return a result of that arithmetic as a value of `dtype`."""
+        if bits(dtype) != 16:
+            return value
+        if dtype == "float16" and self.machine.half_arithmetic:
+            return self.from_half(value, lanes)
+        return self.narrow(value, dtype, lanes)
+
+    def better(self, test: str, type_: str, lanes: int, x: str, y: str) -> str:
+        """Return `x` where the comparison with `y` holds, else `y`; `type_` is their LLVM type."""
+        cond = self.b.let(f"fcmp {test} {type_} {x}, {y}")
+        return self.b.choose(cond, type_, lanes, x, y)
 
     def widen(self, value: str, dtype: str, lanes: int) -> str:
         """Return the float32 value of a float16 or bfloat16."""

@@ -173,7 +173,7 @@ class _Module:
         written = stored_buffers(body)
         params = ["ptr %env"]
         for i, a in enumerate(arguments):
-            f.values.pointers[id(a.buffer)] = f"%b{i}"
+            f.values.memory.pointers[id(a.buffer)] = f"%b{i}"
             params.append(self._parameter(a, id(a.buffer) in written, f"%b{i}"))
         for i, var in enumerate(variables):
             f.values.vars[var] = f"%n{i}"
@@ -260,7 +260,7 @@ class _Function:
 
     def _let(self, s: Let) -> None:
         self.values.vars[s.var] = self.values.value(s.value)
-        with self.values.scope():
+        with self.values.emitted.scope():
             self.statement(s.body)
 
     def _allocate(self, s: Allocate) -> None:
@@ -273,7 +273,7 @@ class _Function:
         if buffer.scope == "local":
             size = local_size(self.module.func, buffer)
             element = memory_type(buffer.dtype)
-            self.values.pointers[id(buffer)] = self.b.let_entry(
+            self.values.memory.pointers[id(buffer)] = self.b.let_entry(
                 f"alloca [{size} x {element}], align {buffer.align}"
             )
         self.statement(s.body)
@@ -295,18 +295,20 @@ class _Function:
 
     def _arm(self, label: str, body: Stmt, end: str) -> None:
         self.b.start(label)
-        with self.values.scope():
+        with self.values.emitted.scope():
             self.statement(body)
         self.b.jump(end)
 
     def _masked_if(self, s: If) -> None:
         lanes = s.cond.lanes
         cond = self.values.value(s.cond)
-        with self.values.masked(cond, lanes):
+        with self.values.emitted.masked(cond, lanes):
             self.statement(s.then)
         if s.orelse is not None:
             type_ = vector("i1", lanes)
-            with self.values.masked(self.b.let(f"xor {type_} {cond}, splat (i1 true)"), lanes):
+            with self.values.emitted.masked(
+                self.b.let(f"xor {type_} {cond}, splat (i1 true)"), lanes
+            ):
                 self.statement(s.orelse)
 
     # -- loops
@@ -327,7 +329,7 @@ class _Function:
         if extent is not None and extent <= 1:
             if extent == 1:
                 self.values.vars[s.var] = "0"
-                with self.values.scope():
+                with self.values.emitted.scope():
                     self.statement(s.body)
             return
         if s.kind == "parallel" and not self.is_parallel_body:
@@ -357,8 +359,8 @@ class _Function:
         self.b.start(head)
         index, following = self.b.name(), self.b.name()
         place = len(self.b.lines)
-        self.values.forget(set(stored_buffers(body)))
-        with self.values.scope():
+        self.values.emitted.forget(set(stored_buffers(body)))
+        with self.values.emitted.scope():
             self.values.vars[var] = index
             self.statement(body)
         latch = self.b.block
@@ -380,7 +382,9 @@ class _Function:
         """Hand a loop to the pool: pack what its body uses, call, return on failure."""
         buffers, variables = captures(s.body)
         variables = [v for v in variables if v is not s.var]
-        arguments = [_Argument(o, self.values.pointer(o), self._is_alone(o)) for o in buffers]
+        arguments = [
+            _Argument(o, self.values.memory.pointer(o), self._is_alone(o)) for o in buffers
+        ]
         count = self.values.value(s.extent)
         slots = [("ptr", a.name) for a in arguments]
         slots += [("i64", self.values.value(v)) for v in variables]
@@ -395,7 +399,7 @@ class _Function:
         self.b.start(failed)
         self.b.line(f"ret i32 {result}")
         self.b.start(fine)
-        self.values.forget(set(stored_buffers(s.body)))
+        self.values.emitted.forget(set(stored_buffers(s.body)))
 
     def _is_alone(self, buffer: Buffer) -> bool:
         return id(buffer) not in self.module.shared

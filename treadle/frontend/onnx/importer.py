@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
 
 from treadle.errors import ModelError, UnsupportedOperators
-from treadle.frontend.builders.closure import anchored, decided_sizes, visible
+from treadle.frontend.builders.closure import anchored, decided_sizes
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
 from treadle.frontend.onnx.control.alternatives import Alternatives
-from treadle.frontend.onnx.control.runtime_control import LoopParameters, Running, running_of
-from treadle.frontend.onnx.control.unrolled_loops import Repetition, repetition_of
+from treadle.frontend.onnx.control.loops import Iteration, Loops
+from treadle.frontend.onnx.control.runtime_control import running_of
+from treadle.frontend.onnx.control.unrolled_loops import repetition_of
 from treadle.frontend.onnx.core.sequence import input_of, leaves_of, structure_of
 from treadle.frontend.onnx.diagnostics import check_complete, check_form, fitting, placed, undefined
 from treadle.frontend.onnx.files import AnyModel, Source, open_model
@@ -44,13 +44,6 @@ from treadle.frontend.symbolic import fold_sizes, is_sizes
 from treadle.graph.nodes import Call, Constant, Function, Module, Node, Var
 from treadle.graph.nodes import Tuple as TupleNode
 from treadle.graph.types import Structure, TensorType
-
-REPETITION_LIMIT = 50_000
-"""How many nodes the bodies of loops may become when they are unrolled."""
-
-UNROLLED_NODES = 3_000
-"""More than this many nodes are a loop of the plan, where its body is one: each takes some 2 ms to
-compile, and the time that an iteration costs of its own is nothing compared with as many nodes."""
 
 MOST_TYPES = 12
 """How many types of a node's inputs a message lists."""
@@ -84,18 +77,6 @@ def import_onnx(
         raise type(e)(e.problem, at=source.name, hint=e.hint) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Iteration:
-    """The loop that a frame is one iteration of, and its node."""
-
-    repetition: Repetition
-    use: Use
-    own: Mapping[str, Node]
-    at_run_time: Callable[[], Running]
-    may_run: bool = True
-    """Whether it was not tried yet to make it a loop of the plan."""
-
-
 class _Importer:
     """One import: the stack of frames and the values named so far."""
 
@@ -104,8 +85,7 @@ class _Importer:
         self._resolver = Resolver(source.model)
         self._folder = Folder()
         self._stack: list[Frame] = []
-        self._loops = LoopParameters()
-        self._repeated = 0
+        self._loops = Loops(self)
         self._notes: dict[str, None] = {}
         self.continued = 0
 
@@ -132,7 +112,7 @@ class _Importer:
         try:
             self._convert(main)
         except RuntimeValueError as e:
-            e.inputs = self._loops.inputs_of(e.source)
+            e.inputs = self._loops.parameters.inputs_of(e.source)
             raise
         outputs = {o.name: _output(o, values) for o in graph.output}
         leaves = [leaf for name, node in outputs.items() for leaf in leaves_of(node, name)]
@@ -330,7 +310,7 @@ class _Importer:
         graphs = [a.g for a in use.proto.attribute if a.name == wanted]
         if not graphs:
             raise ModelError(f"an If lacks its attribute {wanted!r}")
-        own = self._initializers(graphs[0], {})
+        own = self.initializers(graphs[0])
         return Frame(
             nodes=graphs[0].node,
             values=ChainMap(own, use.frame.values),
@@ -349,124 +329,18 @@ class _Importer:
         try:
             repetition = repetition_of(node, attributes)
         except RuntimeValueError:
-            self._run_loop(use, running_of(node, attributes))
+            self._loops.run_time(use, running_of(node, attributes))
             return
-        own = self._initializers(repetition.body, {})
-        self._iterate(_Iteration(repetition, use, own, lambda: running_of(node, attributes)))
+        own = self.initializers(repetition.body)
+        self._loops.iterate(Iteration(repetition, use, own, lambda: running_of(node, attributes)))
 
-    def _finish_iteration(self, frame: Frame, iteration: _Iteration) -> None:
-        iteration.use.frame.sizes.update(frame.sizes)
-        self._next_iteration(frame, iteration)
+    def initializers(self, graph: onnx.GraphProto) -> dict[str, Node]:
+        """Return the initializers of the body of a branch or loop by name."""
+        return self._initializers(graph, {})
 
-    def _next_iteration(self, frame: Frame, iteration: _Iteration) -> None:
-        try:
-            iteration.repetition.take([frame.values[r] for r in frame.results])
-        except RuntimeValueError:
-            self._run_loop(iteration.use, iteration.at_run_time())
-            return
-        self._iterate(iteration)
-
-    def _run_loop(
-        self, use: Use, running: Running, otherwise: Callable[[], None] | None = None
-    ) -> None:
-        """Convert the body of a loop once, and again while its states turn out to vary.
-
-        `otherwise` goes on where the body cannot be one for all iterations.
-        """
-        own = self._initializers(running.body, {})
-        outside = set(visible(use.frame.values))
-
-        def done(frame: Frame) -> None:
-            results = [frame.values[r] for r in frame.results]
-            try:
-                made = None
-                if not running.widen(results):
-                    made = running.results(results, outside, frame.sizes)
-            except ModelError:
-                if otherwise is None:
-                    raise
-                otherwise()
-                return
-            if made is None:
-                start()
-            else:
-                self.bind_results(use, made)
-
-        def start() -> None:
-            given = running.given()
-            self._loops.add(given.values(), use.inputs)
-            frame = self._body_frame(use, running.body, {**own, **given}, "body")
-            frame.after = done
-            if otherwise is not None:
-                frame.failed, frame.is_unrolled_else = lambda _: otherwise(), True
-            self._stack.append(frame)
-
-        start()
-
-    def _iterate(self, iteration: _Iteration) -> None:
-        """Start the next iteration of a loop, or hand its results to the node it stands for."""
-        use, body = iteration.use, iteration.repetition.body
-        given = iteration.repetition.inputs()
-        if given is None:
-            results = iteration.repetition.outputs()
-            results = [self._folder.fold(r) if _is_constant_call(r) else r for r in results]
-            self.bind_results(use, results)
-            return
-        self._repeated += max(len(body.node), 1)
-        # What comes to more in the end is not unrolled up to the limit first.
-        whole = max(self._repeated, iteration.repetition.certain * max(len(body.node), 1))
-        if whole > REPETITION_LIMIT and not iteration.repetition.is_batched:
-            self._repeated = 0
-            self._run_loop(use, iteration.at_run_time())
-            return
-        if whole > UNROLLED_NODES and iteration.may_run and not iteration.repetition.is_batched:
-            self._try_loop(iteration, given)
-            return
-        self._unroll(iteration, given)
-
-    def _try_loop(self, iteration: _Iteration, given: Sequence[Node]) -> None:
-        """Make a loop one of the plan; where its body cannot be one, go on to unroll it."""
-        before, self._repeated = self._repeated, 0
-
-        def otherwise() -> None:
-            self._repeated = before
-            self._unroll(replace(iteration, may_run=False), given)
-
-        try:
-            self._run_loop(iteration.use, iteration.at_run_time(), otherwise)
-        except ModelError:
-            otherwise()
-
-    def _unroll(self, iteration: _Iteration, given: Sequence[Node]) -> None:
-        """Convert one iteration of a loop; the others follow it."""
-        use, body = iteration.use, iteration.repetition.body
-        self._check_budget(use)
-        own = {**iteration.own, **dict(zip((i.name for i in body.input), given, strict=False))}
-        frame = self._body_frame(use, body, own, str(iteration.repetition.done))
-        frame.after = lambda f: self._finish_iteration(f, iteration)
-        self._stack.append(frame)
-
-    def _body_frame(
-        self, use: Use, body: onnx.GraphProto, own: MutableMapping[str, Node], name: str
-    ) -> Frame:
-        return Frame(
-            nodes=body.node,
-            values=ChainMap(own, use.frame.values),
-            opsets=use.frame.opsets,
-            results=tuple(o.name for o in body.output),
-            prefix=f"{use.origin}/{name}/",
-            attributes=use.frame.attributes,
-            defined=set(own),
-            use=use,
-        )
-
-    def _check_budget(self, use: Use) -> None:
-        if self._repeated > REPETITION_LIMIT:
-            raise ModelError(
-                f"the model has more than {REPETITION_LIMIT} nodes after its loops are unrolled; "
-                f"the limit is passed in {use.proto.op_type}",
-                hint="give fewer iterations, or export the layer as one operator",
-            )
+    def folded(self, results: Sequence[Node]) -> list[Node]:
+        """Return results, those computed of constants alone as constants."""
+        return [self._folder.fold(r) if _is_constant_call(r) else r for r in results]
 
 
 def _free_inputs(graph: onnx.GraphProto, values: Mapping[str, Node]) -> list[onnx.ValueInfoProto]:

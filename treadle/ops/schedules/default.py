@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from treadle.cost.forks import least_elements
 from treadle.dtype import itemsize
@@ -131,10 +132,13 @@ def _leaves_tasks(stage: Stage, axes: list[IterVar], target: Target) -> bool:
     """True when these axes alone make enough tasks for the threads.
 
     A loop inside them finds what depends on them once, fused with them it would divide each time.
+    A symbolic extent counts as many, but for the first one, which may be a batch of one.
     """
     extents = stage.extents()
-    count = size_of(tuple(extents[a] for a in axes)) or 0
-    return bool(axes) and count >= _ROW_TASKS_PER_CORE * target.cores
+    sizes = [int_value(extents[a]) for a in axes]
+    count = prod(s for s in sizes if s is not None)
+    is_many = None in sizes[1:] or count >= _ROW_TASKS_PER_CORE * target.cores
+    return bool(axes) and is_many
 
 
 def _transposed(stage: Stage, transposition: Transposition, target: Target, knobs: Knobs) -> None:

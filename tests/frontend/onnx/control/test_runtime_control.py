@@ -3,54 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from tests.frontend.onnx.control.bodies import B, F, N, X, body, declared, model
 from tests.frontend.onnx.models import check_with_onnxruntime, make, outputs_of
 from treadle.build.compile import compile_model
 from treadle.errors import InputError, ModelError
 from treadle.frontend.onnx.importer import import_onnx
-from treadle.graph.nodes import Call, topological
-from treadle.ops.control import loop
-
-F, N, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-X = np.array([1, -2, 3, 0.5], "float32")
-
-
-def declared(name: str, kind: int = F, shape: Sequence[int | None] | None = None):
-    """Return a typed value; without a shape it is left open."""
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-def body(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, int],
-    outputs: dict[str, int],
-    constants: dict[str, np.ndarray] | None = None,
-) -> onnx.GraphProto:
-    """Return a subgraph."""
-    weights = [numpy_helper.from_array(v, n) for n, v in (constants or {}).items()]
-    return helper.make_graph(
-        nodes,
-        "body",
-        [declared(n, k, [] if k != F else None) for n, k in inputs.items()],
-        [declared(n, k) for n, k in outputs.items()],
-        weights,
-    )
-
-
-def model(
-    nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], outputs: dict[str, int]
-) -> onnx.ModelProto:
-    """Return a model of typed inputs."""
-    graph = helper.make_graph(nodes, "test", inputs, [declared(n, k) for n, k in outputs.items()])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    made.ir_version = 9
-    return made
 
 
 def choice(then: onnx.GraphProto, other: onnx.GraphProto) -> onnx.ModelProto:
@@ -262,46 +224,3 @@ def test_only_the_shape_of_a_selection_may_be_wanted() -> None:
     made = model(nodes, [declared("x", F, [2, 2])], {"s": N})
     x = np.array([[1, 0], [2, 3]], "float32")
     assert compile_model(made).run({"x": x})[0].numpy().tolist() == [2, 3]
-
-
-def counted_loop(inner: list[onnx.NodeProto], constants: dict[str, np.ndarray]) -> onnx.ModelProto:
-    """Return a loop of 100 iterations whose body begins with `inner`, y from s, and 40 nodes."""
-    chain = [helper.make_node("Add", [f"v{k}", "small"], [f"v{k + 1}"]) for k in range(40)]
-    renamed = helper.make_node("Mul", ["y", "half"], ["v0"])
-    last = [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Abs", ["v40"], ["s2"])]
-    constants = {**constants, "small": np.float32(1e-3), "half": np.float32(0.5)}
-    nodes = [*inner, renamed, *chain, *last]
-    graph = body(nodes, {"i": N, "c": B, "s": F}, {"c2": B, "s2": F}, constants)
-    loop = helper.make_node("Loop", ["n", "", "x"], ["z"], body=graph, name="count")
-    made = model([loop], [declared("x", F, [4])], {"z": F})
-    made.graph.initializer.append(numpy_helper.from_array(np.array(100), "n"))
-    return made
-
-
-def test_long_loops_of_known_length_are_loops_of_the_plan() -> None:
-    inner = [
-        helper.make_node("Cast", ["i"], ["f"], to=F),
-        helper.make_node("Add", ["s", "f"], ["y"]),
-    ]
-    made = counted_loop(inner, {})
-    check_with_onnxruntime(made, {"x": X})
-    nodes = list(topological([import_onnx(made).module.main.body]))
-    assert len(nodes) < 100
-    assert any(isinstance(n, Call) and n.op is loop for n in nodes)
-
-
-def test_long_loops_whose_iterations_differ_are_unrolled() -> None:
-    """The axis that is summed is the number of the iteration, modulo 2."""
-    inner = [
-        helper.make_node("Mod", ["i", "two"], ["axis"]),
-        helper.make_node("Reshape", ["axis", "one"], ["axes"]),
-        helper.make_node("Reshape", ["s", "square"], ["table"]),
-        helper.make_node("ReduceSum", ["table", "axes"], ["sums"], keepdims=1),
-        helper.make_node("Sub", ["table", "sums"], ["rest"]),
-        helper.make_node("Reshape", ["rest", "line"], ["y"]),
-    ]
-    numbers = {"two": 2, "one": [1], "square": [2, 2], "line": [4]}
-    made = counted_loop(inner, {n: np.array(v, "int64") for n, v in numbers.items()})
-    check_with_onnxruntime(made, {"x": X})
-    nodes = list(topological([import_onnx(made).module.main.body]))
-    assert len(nodes) > 3_000
