@@ -39,6 +39,7 @@ _ZEN5 = Machine(
 
 _ZEN4 = replace(
     _ZEN5,
+    fma_bits=256,
     load_bits=256,
     stores_per_cycle=1,
     caches=(Cache(32 * K, 64.0), Cache(1 * M, 22.0), Cache(32 * M, 16.0, 8)),
@@ -46,7 +47,6 @@ _ZEN4 = replace(
 
 _ZEN3 = replace(
     _ZEN4,
-    fma_bits=256,
     caches=(Cache(32 * K, 64.0), Cache(512 * K, 12.0), Cache(32 * M, 12.0, 8)),
     dot_rates=_PAIRS,
 )
@@ -229,9 +229,7 @@ X86 = (
         ("znver4",),
         _ZEN4,
         Sources(
-            f"{_AMD} the Zen4 Microarchitecture (57647), except that its units are of 256 bits: "
-            "with that the model of tiles, which takes the larger of compute and loads, finds all "
-            "bound by compute and chose worse ones (inception_v2 6 % slower, vit_base 3 %)",
+            f"{_AMD} the Zen4 Microarchitecture (57647): vectors of 512 bits take a unit twice",
             f"{_AMD} the Zen4 Microarchitecture (57647)",
             _AS_ZEN5,
         ),

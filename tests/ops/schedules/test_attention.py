@@ -9,13 +9,20 @@ import pytest
 from tests.ops.schedules.compiled import check, kernel_of
 from tests.target.kernel import native, pool_of, run
 from tests.targets import MACHINES, with_caches
+from treadle.build.compile import kernels_of
 from treadle.build.kernel import Kernel
+from treadle.cost.memory import rows_side_by_side
 from treadle.graph.interpret import run as interpret
 from treadle.graph.nodes import Function, Var
 from treadle.graph.types import TensorType
 from treadle.ops.attention import attend
-from treadle.ops.reshaping import transpose
+from treadle.ops.matmul import matmul
+from treadle.ops.movement import slice_
+from treadle.ops.norm import softmax
+from treadle.ops.reshaping import reshape, transpose
 from treadle.ops.schedules.attention import block_vectors, most_scores
+from treadle.optimize.pipeline import optimize
+from treadle.target.parse import parse_target
 
 
 @pytest.mark.parametrize("keys", [1, 7, 8, 33, 130])
@@ -64,3 +71,20 @@ def test_blocks_get_smaller_as_rows_get_longer(machine: str) -> None:
     assert found[0] > 0
     assert found[-1] == 0
     assert all(v * 16 * n <= most_scores(4) for v, n in zip(found, (64, 1024, 4096), strict=False))
+
+
+def test_keys_of_a_tile_do_not_evict_each_other() -> None:
+    """Those of queries, keys and values side by side are 9 kB apart: 20 rows fit the first cache.
+
+    By its arithmetic alone a tile of 30 would be the best.
+    """
+    x = Var("x", TensorType((197, 3 * 768), "float32"))
+    parts = [slice_(x, begin=(k * 768,), end=((k + 1) * 768,), axes=(1,)) for k in range(3)]
+    q, k, v = (transpose(reshape(part, shape=(197, 12, 64)), perm=(1, 0, 2)) for part in parts)
+    weights = softmax(matmul(q, transpose(k, perm=(0, 2, 1))), axis=2)
+    function = Function((x,), matmul(weights, v), "attention")
+    zen4 = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2")
+    kernels, _ = kernels_of(optimize(function, zen4), zen4)
+    (tile,) = [n.value for kernel in kernels for n in kernel.knobs if n.name == "score_tile"]
+    assert isinstance(tile, tuple)
+    assert tile[0] <= rows_side_by_side(4 * 3 * 768, zen4) == 20

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from treadle.cost.forks import is_worth_forking
-from treadle.cost.memory import stack_bytes
+from treadle.cost.memory import rows_side_by_side, stack_bytes
 from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
 from treadle.expr import nodes as ex
+from treadle.expr.affine import decompose
 from treadle.expr.bounds import Bounds, ranges_when
 from treadle.expr.conditions import all_of
 from treadle.expr.intervals import Interval
@@ -411,18 +412,23 @@ def _values_of_all_heads(values: Stage, lanes: int, target: Target, knobs: Knobs
 
 
 def _even_tile(
-    name: str, rows: int, vectors: int, target: Target, knobs: Knobs, *, only: bool = False
+    name: str,
+    rows: int,
+    vectors: int,
+    target: Target,
+    knobs: Knobs,
+    *,
+    only: bool = False,
+    row_bytes: int = 0,
 ) -> Tile:
     """Return the tile of knob `name`; one whose rows do not divide `rows` costs more.
 
-    `only` tiles that divide them, where it is said.
+    `only` tiles that divide them, where it is said. Rows `row_bytes` apart (0: side by side) must
+    not evict each other from the first cache.
     """
-    even = [
-        Tile(r, v)
-        for v in range(1, min(vectors, 4) + 1)
-        for r in range(1, (target.vector_registers - 1 - v) // v + 1)
-        if rows % r == 0
-    ]
+    most = rows_side_by_side(row_bytes, target) if row_bytes else rows
+    fitting = [t for t in tiles_in_registers(rows, vectors, target) if t.rows <= most]
+    even = [t for t in _whole_tiles(vectors, target) if rows % t.rows == 0 and t.rows <= most]
 
     def cost(tile: Tile) -> tuple[float, float]:
         """Ties go to tiles without a rest, then to larger ones."""
@@ -431,8 +437,17 @@ def _even_tile(
             return cycles, -inf
         return round(cycles, 6) * _UNEVEN, -tile.rows * tile.vectors
 
-    rest = [t for t in tiles_in_registers(rows, vectors, target) if t not in even]
+    rest = [t for t in fitting if t not in even]
     return knobs.pick(name, even if only else (*even, *rest), cost=cost)
+
+
+def _whole_tiles(vectors: int, target: Target) -> list[Tile]:
+    """Return the tiles that fit the registers, whatever the number of rows."""
+    return [
+        Tile(r, v)
+        for v in range(1, min(vectors, 4) + 1)
+        for r in range(1, (target.vector_registers - 1 - v) // v + 1)
+    ]
 
 
 def _in_registers(sums: Stage, lanes: int) -> None:
@@ -483,7 +498,8 @@ def _place_scores(
         return
     is_open = _is_dynamic(parts)
     count = known(key) or _OPEN_TILE
-    tile = _even_tile("score_tile", count, vectors, target, knobs, only=is_open)
+    apart = _key_bytes(parts.sums)
+    tile = _even_tile("score_tile", count, vectors, target, knobs, only=is_open, row_bytes=apart)
     step, inner = scores.split(key, factor=tile.rows, tail="guard" if is_open else "cut")
     scores.reorder(*batch, step, inner, vector, lane)
     scores.unroll(inner)
@@ -494,6 +510,21 @@ def _place_scores(
     if parts.queries is not None:
         parts.queries.compute_at(nest.result, nest.block)
         _pack(parts.queries, lanes)
+
+
+def _key_bytes(sums: Stage) -> int:
+    """Return how far apart neighbouring keys lie in memory; 0 where that is not known."""
+    key = compute_of(sums).axis[-2]
+    for body in inline_bodies(sums.schedule)[id(sums)]:
+        for n in walk(body):
+            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+                continue
+            steps = [decompose(i).terms.get(key, 0) for i in n.indices]
+            if any(steps):
+                axis = next(k for k, step in enumerate(steps) if step)
+                gap = prod(int_value(d) or 0 for d in n.source.shape[axis + 1 :])
+                return abs(steps[axis]) * gap * itemsize_of(sums)
+    return 0
 
 
 def _pack(stage: Stage, lanes: int) -> None:
