@@ -206,7 +206,7 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
 
 BEHAVIOURS: dict[str, tuple[str, ...]] = {
     ".": ("architecture", "conftest", "mirror", "networks", "open_networks", "public_names",
-          "roads", "units"),
+          "roads", "units", "words"),
     "auto_scheduler": ("names",),
     "build": ("dynamic", "foreign_operators", "indices", "large", "models", "networks_at_random",
               "output_views", "run_time", "run_time_broadcast", "unaligned_inputs"),

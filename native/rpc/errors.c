@@ -39,6 +39,7 @@ static const char* kind_of(int32_t code) {
   switch (code) {
     case TD_ARGUMENT: return "UsageError";
     case TD_INPUT: return "InputError";
+    case TD_SIZES: return "SizesError";
     case TD_PLAN:
     case TD_ARTIFACT:
     case TD_UNSUPPORTED:

@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import treadle
+from tests.processes import PATIENCE
 from treadle.build.formats import format_of
 from treadle.errors import ArtifactError, UsageError
 from treadle.runtime import cc
@@ -231,7 +232,7 @@ def test_an_object_file_shows_one_name(digits: treadle.Executable, tmp_path: Pat
         pytest.skip("nm is not installed")
     digits.save(tmp_path / "a b-1.o")
     command = ["nm", "--extern-only", str(tmp_path / "a b-1.o")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert [line.split()[1:] for line in done.stdout.splitlines()] == [["T", "a_b_1_model"]]
     header = (tmp_path / "a b-1.h").read_text()
     assert "const td_linked* a_b_1_model(void);" in header

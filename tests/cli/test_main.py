@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from tests.processes import PATIENCE
 from treadle.cli import text
 from treadle.cli.bench import difference
 from treadle.cli.main import main
@@ -385,7 +386,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()
-    assert process.wait(60) == 141
+    assert process.wait(PATIENCE) == 141
 
 
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_division_stands_under_the_mask() -> None:
     use = Store(OUT, (J,), load(ints, (J,)).astype("float32"))
     inner = [loop(J, minimum(N, 15), s, kind="vectorized") for s in (divide, use)]
     body = Allocate(ints, lp.seq(*inner))
-    f = lp.PrimFunc("f", (data, OUT), (N,), body, 1)
+    f = lp.PrimFunc("f", (data, OUT), (N,), body)
     text = func_text(MASKED(f))
     assert "Q[j] = if_then_else((j < min(n, 15)), (P[j] // P[(j + 100)]), Q[j])" in text
 

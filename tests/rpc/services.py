@@ -26,14 +26,20 @@ from treadle.runtime import native, native_build, toolchain
 from treadle.runtime.native_package import SERVER, build_package, find_toolchain
 from treadle.runtime.signature import Param, Signature
 
-PATIENT = """
+FAILING = """
 import sys
 from treadle.rpc import gate
-gate.Limits.__init__.__defaults__ = (*gate.Limits.__init__.__defaults__[:3], 1e9, 1e9)
+gate.Limits.__init__.__defaults__ = (*gate.Limits.__init__.__defaults__[:3], {}, {})
 from treadle.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
-"""The command, for tests that fail to connect thousands of times: it takes no offence."""
+"""The command, where an address may fail so often at once, and so often in a second."""
+
+PATIENT = FAILING.format(1e9, 1e9)
+"""For tests that fail to connect thousands of times: it takes no offence."""
+
+STRICT = FAILING.format(3, 0.2)
+"""For tests of what it takes offence at, which a slow machine does not do as often as it may."""
 
 
 SERVERS = ("python", "c")
@@ -101,11 +107,13 @@ def service(
     *options: str,
     port: int = 0,
     patient: bool = False,
+    strict: bool = False,
     language: str = "python",
 ) -> Iterator[Service]:
     """Start `treadle rpc VERB`, or the server in C; it is gone at the end."""
     log = folder / f"{verb}-{len(list(folder.iterdir()))}.log"
-    command = [*program_of(verb, language, patient), "--port", str(port), *options]
+    program = [sys.executable, "-c", STRICT, "rpc", verb] if strict else None
+    command = [*(program or program_of(verb, language, patient)), "--port", str(port), *options]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stderr=file, stdout=file, start_new_session=True)
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE
 from tests.runtime import artifacts
 from treadle.errors import ToolchainError, UsageError
 from treadle.runtime import native, native_package, toolchain
@@ -78,7 +79,9 @@ def test_the_libraries_are_small_and_need_nothing_else(tmp_path: Path) -> None:
         own = ("libc.", "ld-", "libdl.", "libm.", "libpthread.")
         for path in (shared, server):
             command = ["readelf", "--dynamic", str(path)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=PATIENCE
+            )
             lines = [line for line in done.stdout.splitlines() if "NEEDED" in line]
             assert all(line.split("[")[1].startswith(own) for line in lines)
 
@@ -93,7 +96,7 @@ def test_cmake_and_one_command_build_it(tmp_path: Path) -> None:
                    check=True, capture_output=True, timeout=120)  # fmt: skip
     subprocess.run(["cmake", "--build", build], check=True, capture_output=True, timeout=300)
     subprocess.run(["cmake", "--install", build, "--prefix", tmp_path / "usr"], check=True,
-                   capture_output=True, timeout=60)  # fmt: skip
+                   capture_output=True, timeout=PATIENCE)  # fmt: skip
     installed = {p.name for p in (tmp_path / "usr").rglob("*") if p.is_file()}
     assert installed == {"libtreadle.a", "libtreadle.so", "treadle.h", "treadle-rpc-server"}
     text = (root / "docs" / "how-to" / "deploy_c.md").read_text(encoding="utf-8")
@@ -106,5 +109,5 @@ def test_cmake_and_one_command_build_it(tmp_path: Path) -> None:
     command = "cc -std=c11" + line.replace("-o treadle", f"-o {tmp_path}/treadle")
     subprocess.run(command, cwd=root, shell=True, check=True, timeout=240)
     server = [str(tmp_path / "treadle-rpc-server"), "--version"]
-    done = subprocess.run(server, check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(server, check=True, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == f"treadle-rpc-server {native.version()}\n"

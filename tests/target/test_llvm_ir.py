@@ -115,7 +115,7 @@ def two_stages(offsets: dict[str, int], bytes_: int) -> PrimFunc:
         ),
     )
     return PrimFunc(
-        "k", (x, out), (), body, 1, workspace_bytes=bytes_, attrs={"workspace_offsets": offsets}
+        "k", (x, out), (), body, workspace_bytes=bytes_, attrs={"workspace_offsets": offsets}
     )
 
 

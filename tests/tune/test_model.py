@@ -17,6 +17,7 @@ from tests.tune.test_tuner import QUICK
 from treadle.build.records import Records
 from treadle.errors import ConfigError, UsageError
 from treadle.tune.model import tune_model
+from treadle.tune.record_file import RecordFile
 
 
 def test_a_decision_is_written_for_every_task(tmp_path: Path) -> None:
@@ -56,3 +57,14 @@ def test_the_methods_in_the_records_are_followed(tmp_path: Path) -> None:
     names = {s.task.name for s in tuner.states}
     assert names != {s.task.name for s in default.states}
     assert names == {k.name for k in treadle.compile(module, records=path).kernels}
+
+
+def test_the_records_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read = tmp_path / "records.jsonl", Records.read
+    first = tune_model(network(), path, options=replace(QUICK, trials=1)).tuner
+    places: list[Path] = []
+    monkeypatch.setattr(RecordFile, "read_new", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr(Records, "read", lambda place: places.append(place) or read(place))
+    second = tune_model(network(), path, options=replace(QUICK, trials=1)).tuner
+    assert (first.new_trials, second.states[0].resumed, second.new_trials) == (1, 1, 0)
+    assert places == [path]

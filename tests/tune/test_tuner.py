@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.processes import wait_until
 from tests.tune.tasks import product_task
 from treadle.build.records import Record, Records
 from treadle.te.knobs import DEFAULTS
@@ -127,9 +127,7 @@ tuned(Path(sys.argv[1]), replace(QUICK, builders=2))
 def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, lines: int) -> None:
     path = tmp_path / "records.jsonl"
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)])
-    end = time.monotonic() + 60
-    while time.monotonic() < end and (not path.exists() or path.read_bytes().count(b"\n") < lines):
-        time.sleep(0.005)
+    wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= lines, "the trials")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     kept = len(Records.read(path))

@@ -141,17 +141,17 @@ Stmt: TypeAlias = For | Store | Prefetch | If | Allocate | Let | Barrier | Evalu
 class PrimFunc:
     """A kernel: `params` are global buffers in calling order, `sizes` the symbolic sizes.
 
-    `outputs` counts the trailing params that are written. After storage planning `workspace_bytes`
-    says how much memory the caller lends it. `attrs` holds facts for printing and profiling:
-    "flops", "bytes", "origin"; and "overwritable", the numbers of the params that may lie in the
-    memory of the one output.
+    `outputs` are the numbers of the params that are written, negative ones from the end. After
+    storage planning `workspace_bytes` says how much memory the caller lends it. `attrs` holds facts
+    for printing and profiling: "flops", "bytes", "origin"; and "overwritable", the numbers of the
+    params that may lie in the memory of the one output.
     """
 
     name: str
     params: tuple[Buffer, ...]
     sizes: tuple[Var, ...]
     body: Stmt
-    outputs: int = 1
+    outputs: tuple[int, ...] = (-1,)
     workspace_bytes: int | Expr = 0
     attrs: dict[str, object] = field(default_factory=dict)
 

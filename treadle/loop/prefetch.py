@@ -291,15 +291,15 @@ def _lines(
         high = known.bounds.reach(span.extent).hi
         most = None if high is None or high >= FAR else Const.of(high)
         extent = _defined(span.extent, known) if most is None else most
-        turns = ceil_div(extent, Const.of(step))
-        if int_value(turns) != 1:
+        iterations = ceil_div(extent, Const.of(step))
+        if int_value(iterations) != 1:
             line = Var(memory.unique(f"{name}.line"))
-            loops.append((line, turns))
+            loops.append((line, iterations))
             index = index + line * step
         at.append(index)
     total = prod(int_value(n) or MOST_LINES for _, n in loops)
     kind: lp.ForKind = "unrolled" if total < MOST_LINES else "serial"
     stmt: Stmt = Prefetch(buffer, tuple(at))
-    for line, turns in reversed(loops):
-        stmt = For(line, turns, kind, stmt)
+    for line, iterations in reversed(loops):
+        stmt = For(line, iterations, kind, stmt)
     return stmt

@@ -49,13 +49,13 @@ def mask_tails(func: PrimFunc, *, least_masked: int = 0) -> PrimFunc:
 
 @dataclass(frozen=True, slots=True)
 class _Lanes:
-    """The lanes of a loop: its variable, their number, and what holds where the loop has turns."""
+    """The lanes of a loop: its variable, their number, and what holds in those it runs."""
 
     var: Var
     count: int
     known: Simplifier
-    turns: Expr | None
-    """What holds in the lanes that are turns of the loop, None where all are."""
+    iterations: Expr | None
+    """What holds in the lanes that are iterations of the loop, None where all are."""
 
 
 class _Masker:
@@ -149,7 +149,7 @@ class _Masker:
         if id(s.buffer) not in self.local or not self._has_room(s.buffer, s.indices, lanes):
             return If(guard, s)
         old = ex.load(s.buffer, s.indices)
-        if guard is not lanes.turns or _may_trap(s.value):
+        if guard is not lanes.iterations or _may_trap(s.value):
             return Store(s.buffer, s.indices, ex.select(guard, s.value, old, lazy=True))
         value = rewrite(s.value, lambda e: self._masked_load(e, lanes), {})
         kept = value if id(s.buffer) in self.private else ex.select(guard, value, old)
@@ -166,8 +166,8 @@ class _Masker:
         is_local = isinstance(source, Buffer) and id(source) in self.local
         if is_local and isinstance(source, Buffer) and self._has_room(source, e.indices, lanes):
             return None
-        assert lanes.turns is not None
-        return ex.select(lanes.turns, e, Const.of(0, e.dtype), lazy=True)
+        assert lanes.iterations is not None
+        return ex.select(lanes.iterations, e, Const.of(0, e.dtype), lazy=True)
 
     def _is_maskable(self, s: Store, lanes: _Lanes) -> bool:
         """True for a store of its own in each lane, of elements that the target masks."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut a loop where a condition inside it changes, so that most of its turns need no test.
+"""Cut a loop where a condition inside it changes, so that most of its iterations need no test.
 
 before: for i in range(9): if i < 8: full(i) else: rest(i)
 after:  for i in range(8): full(i)   then   rest(8)
 
-A condition that inner loops take part in is cut where it starts to hold for all of their turns,
-or for none:
+A condition that inner loops take part in is cut where it starts to hold for all of their
+iterations, or for none:
 
 before: for i in range(9): for j in vectorized(16): if i * 16 + j < 130: f(i, j)
 after:  for i in range(8): for j in vectorized(16): f(i, j)   then   for j in vectorized(2): f(8, j)

@@ -28,9 +28,9 @@ def share_results(func: PrimFunc) -> PrimFunc:
 
     Nor is one whose result may overwrite an operand, which might still be read.
     """
-    if not func.sizes or func.outputs != 1 or func.attrs.get("overwritable"):
+    if not func.sizes or len(func.outputs) != 1 or func.attrs.get("overwritable"):
         return func
-    result = func.params[-1]
+    result = func.params[func.outputs[0]]
     if isinstance(func.body, For):
         made = _shared(func.body, func, result)
         return func if made is None else func.with_body(replace(func.body, body=made))

@@ -76,7 +76,8 @@ def tune_model(
         ConfigError: the file holds other things than records.
         Others as `treadle.compile`.
     """
-    methods = _methods(records)
+    known = _known(records)
+    methods = known.method_records()
     fused = fused_model(model, records=_records(methods), **compiling)
     options = _with_cold_weights(options, fused)
     if executor is None:
@@ -89,7 +90,8 @@ def tune_model(
         )
     file = open_store(records)
     try:
-        tuner = Tuner(tasks.tasks, file, options, on_change, executor=executor)
+        trials = [record for record in known if isinstance(record, Record)]
+        tuner = Tuner(tasks.tasks, file, options, on_change, executor=executor, known=trials)
         if tasks.dynamic:
             tuner.notes.append(f"{len(tasks.dynamic)} kernels have dynamic sizes and stay as is")
         stage = on_stage or (lambda _: None)
@@ -153,13 +155,13 @@ def weights_are_cold(fused: Fused) -> bool:
     return sum(weights.values()) > fused.target.machine.caches[-1].bytes
 
 
-def _methods(where: str | os.PathLike[str]) -> list[MethodRecord]:
-    """Return what records that may be there say of methods: they decide which kernels there are."""
+def _known(where: str | os.PathLike[str]) -> Records:
+    """Return the records that may be there; those of methods decide which kernels there are."""
     if is_url(where):
         open_store(where).close()  # makes the table
     elif not Path(where).exists():
-        return []
-    return Records.read(where).method_records()
+        return Records()
+    return Records.read(where)
 
 
 def _records(found: Iterable[Record | MethodRecord]) -> Records:

@@ -223,14 +223,14 @@ def _strip_vectors(op: ComputeOp, lanes: int, target: Target) -> int:
     columns = -(-known(op.axis[-1]) // lanes)
     rows = size_of(tuple(a.extent for a in op.axis[:-1])) or 1
     vectors = max(1, target.vector_registers // 2)
-    if _is_far(op, target):
+    if _exceeds_cache(op, target):
         vectors = _STREAM_VECTORS
     while vectors > 1 and rows * (columns // vectors) < _TASKS_PER_CORE * target.cores:
         vectors //= 2
     return vectors
 
 
-def _is_far(op: ComputeOp, target: Target) -> bool:
+def _exceeds_cache(op: ComputeOp, target: Target) -> bool:
     """True where what is summed is more than one core's cache holds."""
     terms = size_of(tuple(a.extent for a in op.reduce_axis)) or least_elements(target)
     elements = (size_of(op.shape) or 1) * terms

@@ -45,14 +45,14 @@ def tiles_target(found: Intrinsic | None, target: Target) -> Target:
 
 def _dot_of(group: Group, target: Target) -> Intrinsic | None:
     """Return the instruction for the steps of a word; None: there is none."""
-    return dot_for(*_factor_types(_sums_of(group)), target)
+    return dot_for(*_factor_types(_accumulators_of(group)), target)
 
 
 def _tensorize_steps(group: Group, found: Intrinsic | None) -> None:
     """Move the loop over the steps of a word inside the lanes and let an intrinsic do it."""
     if found is None:
         return
-    sums = _sums_of(group)
+    sums = _accumulators_of(group)
     step = compute_of(sums).reduce_axis[-1]
     sums.reorder(*(a for a in sums.leaf_iter_vars if a is not step), step)
     sums.tensorize(step, found)
@@ -66,7 +66,7 @@ def _factor_types(sums: Stage) -> tuple[str, str]:
     return a.dtype, b.dtype
 
 
-def _sums_of(group: Group) -> Stage:
+def _accumulators_of(group: Group) -> Stage:
     """Return the stage that is summed."""
     stages = group.schedule.stages
     return next(s for s in stages if isinstance(s.op, ComputeOp) and s.op.reduce_axis)

@@ -128,7 +128,7 @@ def known(axis: IterVar) -> int:
     return int_value(axis.extent) or 0
 
 
-def inline_moves(group: Group) -> None:
+def inline_movement(group: Group) -> None:
     """Inline every stage that can be evaluated where it is read at no extra cost."""
     for stage in group.schedule.stages:
         if is_inlined(group.schedule, stage):
