@@ -129,3 +129,14 @@ def test_lanes_of_a_row_that_others_write_keep_what_they_had() -> None:
     for n in (0, 1, 7, 15):
         text = func_text(same(before, MASKED, n=n))
     assert "s[j] = select(" in text
+
+
+def test_lanes_of_an_extent_that_changes_keep_what_they_had() -> None:
+    """Of s[j] = A[j + i] for j < n - 8 * i the last lanes stay as the first iteration left them."""
+    row = Buffer("s", "float32", (Const.of(16),), "local")
+    write = Store(row, (J,), load(IN, (J + I,)) + load(IN, (I,)))
+    some = loop(J, minimum(N - I * 8, 15), write, kind="vectorized")
+    read = loop(J, minimum(N, 15), Store(OUT, (J,), load(row, (J,))), kind="vectorized")
+    before = func(Allocate(row, lp.seq(loop(I, 2, some), read)), sizes=[N])
+    for n in (8, 9, 12, 15):
+        same(before, MASKED, n=n)

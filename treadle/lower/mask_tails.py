@@ -212,18 +212,26 @@ def _may_trap(e: Expr) -> bool:
 def _private_rows(body: Stmt) -> set[int]:
     """Return the local buffers that loops of one symbolic extent alone write, at the same places.
 
-    By their addresses.
+    By their addresses. The extent is the same as long as a buffer lives.
     """
     lanes: dict[int, set[tuple[Expr, int] | None]] = {}
     inside: dict[int, For] = {}
-    for loop in lp.walk_stmts(body):
-        if isinstance(loop, For) and loop.kind == "vectorized":
-            inside.update((id(s), loop) for s in lp.walk_stmts(loop.body))
+    changing: dict[int, list[Var]] = {}
     for s in lp.walk_stmts(body):
+        if isinstance(s, For) and s.kind == "vectorized":
+            inside.update((id(inner), s) for inner in lp.walk_stmts(s.body))
+        if isinstance(s, Allocate) and s.buffer.scope == "local":
+            loops = (f.var for f in lp.walk_stmts(s.body) if isinstance(f, For))
+            changing.setdefault(id(s.buffer), []).extend(loops)
         if isinstance(s, Store) and s.buffer.scope == "local":
             found = lanes.setdefault(id(s.buffer), set())
             found.add(_lanes_written(s, inside.get(id(s))))
-    return {b for b, found in lanes.items() if len(found) == 1 and None not in found}
+    one = {b: next(iter(found)) for b, found in lanes.items() if len(found) == 1}
+    return {
+        b
+        for b, found in one.items()
+        if found is not None and not any(uses(found[0], v) for v in changing.get(b, ()))
+    }
 
 
 def _lanes_written(s: Store, loop: For | None) -> tuple[Expr, int] | None:
