@@ -2,10 +2,13 @@
 """Times models of open sizes beside the same models compiled for the sizes of the run.
 
     python -m benchmarks.dynamic [--only encoder,conv] [--threads 1] [--seconds 0.5] [--json out]
+                                 [--direct]
 
 Both executables take turns in bursts of runs in one process. The ratio of the fastest bursts is
 what open sizes cost, that of the medians stands beside it; outputs are compared, too. The table
-ends with the worst ratio of every model.
+ends with the worst ratio of every model. With `--direct` known sizes are computed as the formulas
+have it, without Winograd's filtering and Strassen's algorithm, which are for known sizes alone: so
+the ratio is that of kernels which multiply as often.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from benchmarks import machine
 from benchmarks.dynamic_models import MODELS, DynamicModel, Sizes
 from benchmarks.measure import largest_error
 from treadle.build.executable import Executable
+from treadle.settings import get
 
 _BURST_SECONDS = 2e-3
 _LEAST_BURSTS = 7
@@ -94,13 +98,17 @@ def _runs_of_a_burst(timer: Timer) -> int:
     return max(1, min(1000, round(_BURST_SECONDS / max(min(timer(1), timer(1)), 1e-9))))
 
 
-def compare(case: DynamicModel, threads: int, seconds: float) -> list[Row]:
-    """Return a row for each of the model's sizes."""
+def compare(case: DynamicModel, threads: int, seconds: float, *, direct: bool = False) -> list[Row]:
+    """Return a row for each of the model's sizes; `direct`: beside kernels that multiply as often.
+
+    That is without the algorithms which are for known sizes alone.
+    """
     model = case.build()
     dynamic = treadle.compile(model, dynamic=True)
     rows = []
     for sizes in case.grid:
-        static = treadle.compile(model, shapes=shapes_at(model, sizes))
+        with treadle.settings(winograd=get().winograd and not direct):
+            static = treadle.compile(model, shapes=shapes_at(model, sizes))
         inputs = inputs_of(model, sizes, case.indices)
         outputs = []
         for executable in (dynamic, static):
@@ -139,6 +147,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="parts of names, with commas between")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.5, help="for each size")
+    parser.add_argument("--direct", action="store_true", help="no Winograd, no Strassen")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     wanted = [w for w in arguments.only.split(",") if w]
@@ -149,7 +158,7 @@ def main() -> None:
     for case in MODELS:
         if wanted and not any(w in case.name for w in wanted):
             continue
-        for row in compare(case, arguments.threads, arguments.seconds):
+        for row in compare(case, arguments.threads, arguments.seconds, direct=arguments.direct):
             print(_text(row), flush=True)
             rows.append(row)
     print("\nworst of every model")

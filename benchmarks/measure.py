@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.engines import ENGINES, NotAvailableError, Run, random_inputs
 
-RUNS_PER_TURN = 3
+RUNS_PER_ROUND = 3
 """Timed runs of one engine before the next has its turn; one untimed run comes before them."""
 
 LEAST_TURNS = 5
@@ -43,7 +43,7 @@ def measure(model: Path, engines: list[str], threads: int, seconds: float) -> di
         opening[name] = time.perf_counter() - start
     trusted = "onnxruntime" if "onnxruntime" in runs else [*runs][-1]
     reference = [np.array(output) for output in runs[trusted]()]
-    times = take_turns(runs, seconds)
+    times = run_in_rounds(runs, seconds)
     return {
         name: {
             "median_ms": 1e3 * statistics.median(times[name]),
@@ -56,7 +56,7 @@ def measure(model: Path, engines: list[str], threads: int, seconds: float) -> di
     }
 
 
-def take_turns(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
+def run_in_rounds(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
     """Return the times of each engine's runs, in seconds; the engines take turns."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     start = time.perf_counter()
@@ -64,7 +64,7 @@ def take_turns(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
     while turns < LEAST_TURNS or time.perf_counter() - start < seconds:
         for name, run in runs.items():
             run()
-            for _ in range(RUNS_PER_TURN):
+            for _ in range(RUNS_PER_ROUND):
                 before = time.perf_counter()
                 run()
                 times[name].append(time.perf_counter() - before)

@@ -11,19 +11,15 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.engines import ENGINES, Arrays, Run, is_installed
-from benchmarks.measure import LEAST_TURNS, take_turns
+from benchmarks.measure import LEAST_TURNS, run_in_rounds
 from benchmarks.package_models import Case, File
-
-if TYPE_CHECKING:
-    from treadle.build.loaded import Runnable
 
 PEERS = ("onnxruntime", "openvino")
 
@@ -37,8 +33,8 @@ _TURN_SECONDS = 2e-3
 class Row:
     """One model: what becomes of it, seconds to compile, milliseconds of engines by threads.
 
-    `fixed` and `opened` are "right", or what is wrong or refused, or "" where not tried. Seconds of
-    CPU are those of all processes that compile.
+    `fixed` and `opened` begin with "right", or say what is wrong or refused; "" is not tried.
+    Seconds of CPU are those of all processes that compile.
     """
 
     name: str
@@ -93,7 +89,7 @@ def examine(model: Path, file: File, kernels: Path) -> Row:
 def _outcome(model: Path, file: File, is_open: bool, kernels: Path) -> tuple[str, float, float]:
     """Return what becomes of a model, and the seconds and CPU seconds to compile it."""
     import treadle
-    from treadle.errors import TreadleError
+    from treadle.errors import SizesError, TreadleError
     from treadle.settings import use
 
     shutil.rmtree(kernels, ignore_errors=True)
@@ -108,10 +104,13 @@ def _outcome(model: Path, file: File, is_open: bool, kernels: Path) -> tuple[str
         return f"refused: {error.problem}", *took
     took = time.perf_counter() - start, tree_cpu_seconds() - before
     try:
-        wrong = [_departure(model, executable, c) for c in (cases if is_open else cases[:1])]
+        return _judged(model, executable.run, cases if is_open else cases[:1]) or "right", *took
+    except SizesError:
+        session = treadle.InferenceSession(model)
+        outcome = _judged(model, lambda inputs: session.run(None, inputs), cases)
+        return outcome or "right, compiled for each", *took
     except TreadleError as error:
         return f"refused when it runs: {error.problem}", *took
-    return next((w for w in wrong if w), "right"), *took
 
 
 def tree_cpu_seconds() -> float:
@@ -131,7 +130,12 @@ def _ticks(process: str) -> int:
     return sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
 
 
-def _departure(model: Path, executable: Runnable, inputs: Arrays) -> str:
+def _judged(model: Path, run: Callable[[Arrays], Sequence[object]], cases: list[Arrays]) -> str:
+    """Return what is wrong in the first case that is, "" where none is."""
+    return next((w for w in (_departure(model, run, case) for case in cases) if w), "")
+
+
+def _departure(model: Path, run: Callable[[Arrays], Sequence[object]], inputs: Arrays) -> str:
     """Return how the results of a run are wrong, "" where they are not."""
     import onnxruntime
 
@@ -143,7 +147,7 @@ def _departure(model: Path, executable: Runnable, inputs: Arrays) -> str:
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     expected = session.run(None, inputs)
-    found = [np.asarray(o) for o in executable.run(inputs)]
+    found = [np.asarray(o) for o in run(inputs)]
     results = [agreement(*pair, NEAR) for pair in zip(found, expected, strict=True)]
     if all(r.holds for r in results):
         return ""
@@ -186,7 +190,7 @@ def measured(
             "treadle": lambda: [np.asarray(output) for output in executable.run(inputs)]
         }
         runs |= _peer_runs(model, inputs, count, peers)
-        times = _cpu_turns(runs, seconds) if by_cpu else take_turns(runs, seconds)
+        times = _cpu_turns(runs, seconds) if by_cpu else run_in_rounds(runs, seconds)
         found[count] = {name: 1e3 * min(each) for name, each in times.items()}
     return found
 

@@ -26,7 +26,7 @@ import numpy as np
 import treadle
 from benchmarks import networks
 from benchmarks.engines import Run, random_inputs
-from benchmarks.measure import largest_error, take_turns
+from benchmarks.measure import largest_error, run_in_rounds
 
 ROOT = Path(__file__).parent.parent
 NAMES = (
@@ -100,7 +100,7 @@ def timed(name: str, other: Path, threads: Sequence[int], seconds: float) -> Ite
         for count in threads:
             for x in loaded.values():
                 x.executor.num_threads = count
-            medians = {k: statistics.median(v) for k, v in take_turns(runs, seconds).items()}
+            medians = {k: statistics.median(v) for k, v in run_in_rounds(runs, seconds).items()}
             yield Row(name, count, medians["before"], medians["after"], error)
 
 

@@ -79,5 +79,5 @@ def _copy_native_sources() -> None:
     """Put the C sources beside the library: for its header, and to build it anew elsewhere."""
     copy = _ROOT / "treadle" / "_native" / "source"
     shutil.rmtree(copy, ignore_errors=True)
-    for folder in ("include", "src"):
+    for folder in ("include", "rpc", "src"):
         shutil.copytree(_ROOT / "native" / folder, copy / folder)

@@ -86,6 +86,10 @@ class InputError(TreadleError):
     """An input given to a compiled model has the wrong name, rank, dtype or shape."""
 
 
+class SizesError(InputError):
+    """A program for any sizes cannot run at those of its inputs; one compiled for them can."""
+
+
 class UsageError(TreadleError):
     """A command line or a call of the public API cannot be understood."""
 

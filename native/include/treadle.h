@@ -41,7 +41,8 @@ typedef enum {
   TD_UNSUPPORTED = 5, /* made for a newer runtime or for CPU features that are missing here */
   TD_MEMORY = 6,      /* not enough memory */
   TD_SYSTEM = 7,      /* the operating system refuses */
-  TD_KERNEL = 8       /* a kernel reports failure */
+  TD_KERNEL = 8,      /* a kernel reports failure */
+  TD_SIZES = 9        /* a plan for any sizes cannot run at these; a plan made for them can */
 } td_status;
 
 typedef struct {

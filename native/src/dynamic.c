@@ -200,6 +200,7 @@ static bool holds(td_rule rule, int64_t a, int64_t b) {
 
 static int32_t refuse_sizes(const td_size_check* check, int64_t a, int64_t b, td_error* error) {
   const char* hint = "check the shapes of the inputs";
+  int32_t code = TD_INPUT;
   if (check->rule == TD_RULE_EQUAL) {
     td_fail(error, TD_INPUT, "with these inputs %.200s combines tensors of different sizes: %lld "
             "and %lld", check->origin, (long long)a, (long long)b);
@@ -208,17 +209,19 @@ static int32_t refuse_sizes(const td_size_check* check, int64_t a, int64_t b, td
             "tensor that has %lld", check->origin, (long long)a, check->axis,
             (long long)b);
   } else if (check->rule == TD_RULE_NEVER) {
-    td_fail(error, TD_INPUT, "these inputs take a branch that cannot run, %.400s", check->origin);
+    code = TD_SIZES;
+    td_fail(error, code, "these inputs take a branch that cannot run, %.400s", check->origin);
     hint = "give other inputs, or compile the model for the sizes that this branch is made for";
   } else if (check->rule == TD_RULE_KEPT) {
-    td_fail(error, TD_INPUT, "with these inputs %.200s, which names no axes, drops axis %zu too, "
+    code = TD_SIZES;
+    td_fail(error, code, "with these inputs %.200s, which names no axes, drops axis %zu too, "
             "and the rank of its result changes", check->origin, check->axis);
     hint = "give the node its axes, or compile the model for these sizes";
   } else {
     td_fail(error, TD_INPUT, "with these inputs axis %zu of what %.200s reads is empty, its result "
             "is not", check->axis, check->origin);
   }
-  return td_hint(error, TD_INPUT, "%s", hint);
+  return td_hint(error, code, "%s", hint);
 }
 
 /* Checks the sizes that must satisfy something, as far as they became known with segment s. */

@@ -341,6 +341,8 @@ typedef struct {
 
 void td_sha256_start(td_sha256_state* s);
 void td_sha256_add(td_sha256_state* s, const void* data, size_t bytes);
+/* The result, once. */
+void td_sha256_finish(td_sha256_state* s, uint8_t digest[32]);
 void td_sha256_hex(td_sha256_state* s, char hex[65]);
 
 /* ---- library.c ------------------------------------------------------------------------------- */

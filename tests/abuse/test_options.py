@@ -15,6 +15,7 @@ from onnx import helper
 
 from tests.abuse.conftest import Cli
 from tests.abuse.models import model, relu, tensor
+from tests.processes import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -155,7 +156,7 @@ def treadle(*words: str | Path, **limits: int) -> subprocess.CompletedProcess[st
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         preexec_fn=limit,
         check=False,
     )

@@ -35,10 +35,10 @@ def test_engines_take_turns() -> None:
     def run_of(name: str) -> engines.Run:
         return lambda: calls.append(name) or []
 
-    times = measure.take_turns({"a": run_of("a"), "b": run_of("b")}, seconds=0)
-    turn = 1 + measure.RUNS_PER_TURN
+    times = measure.run_in_rounds({"a": run_of("a"), "b": run_of("b")}, seconds=0)
+    turn = 1 + measure.RUNS_PER_ROUND
     assert calls == (["a"] * turn + ["b"] * turn) * measure.LEAST_TURNS
-    assert len(times["a"]) == len(times["b"]) == measure.RUNS_PER_TURN * measure.LEAST_TURNS
+    assert len(times["a"]) == len(times["b"]) == measure.RUNS_PER_ROUND * measure.LEAST_TURNS
 
 
 def test_error_is_the_largest_of_all_outputs() -> None:

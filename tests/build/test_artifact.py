@@ -20,6 +20,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.processes import PATIENCE
 from treadle.build.compile import compile_model
 from treadle.build.executable import Executable
 from treadle.build.load import load
@@ -152,7 +153,7 @@ def test_run_by_a_c_program(artifact: Path, expected: list[np.ndarray], tmp_path
         value.tofile(tmp_path / name)
     outputs = [f"out{i}" for i in range(len(expected))]
     command = ["./run_model", str(artifact), *inputs_of(), *outputs]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=PATIENCE)
     found = [
         np.fromfile(tmp_path / name, e.dtype).reshape(e.shape)
         for name, e in zip(outputs, expected, strict=True)

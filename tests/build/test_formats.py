@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import io
 import json
 import os
 import shutil
@@ -18,13 +17,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import treadle
-from treadle.build.c_source import MOST_WEIGHT_BYTES, is_portable, write_source
+from tests.processes import PATIENCE
 from treadle.build.formats import format_of
-from treadle.build.linked import LinkedModel, linked_model, linked_object
-from treadle.errors import ArtifactError, ToolchainError, UsageError
+from treadle.errors import ArtifactError, UsageError
 from treadle.runtime import cc
-from treadle.runtime.elf.combine import write_relocatable
-from treadle.runtime.elf.link import link_files, link_objects
+from treadle.runtime.elf.link import link_objects
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 
@@ -235,33 +232,11 @@ def test_an_object_file_shows_one_name(digits: treadle.Executable, tmp_path: Pat
         pytest.skip("nm is not installed")
     digits.save(tmp_path / "a b-1.o")
     command = ["nm", "--extern-only", str(tmp_path / "a b-1.o")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert [line.split()[1:] for line in done.stdout.splitlines()] == [["T", "a_b_1_model"]]
     header = (tmp_path / "a b-1.h").read_text()
     assert "const td_linked* a_b_1_model(void);" in header
     assert 'input 0 "image": float32[1, 1, 8, 8]' in header
-
-
-def test_the_same_model_makes_the_same_bytes(digits: treadle.Executable) -> None:
-    def written() -> tuple[bytes, bytes]:
-        file = linked_object(digits, linked_model(digits, "m", digits.plan))
-        out = io.BytesIO()
-        write_relocatable(out, file)
-        return out.getvalue(), link_files([file])
-
-    assert written() == written()
-    made, linked = written()
-    assert link_objects([made]) == linked  # what was written is what was meant
-
-
-def test_too_many_weights_for_one_object(digits: treadle.Executable) -> None:
-    huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (2 << 30,), (0,))
-    model = LinkedModel("m", b"{}", (), {"w": huge}, 0)
-    with pytest.raises(ToolchainError, match="too many for one object file"):
-        linked_object(digits, model)
-    model = LinkedModel("m", b"{}", (), {"w": huge[: MOST_WEIGHT_BYTES + 1]}, 0)
-    with pytest.raises(UsageError, match="too many for C source"):
-        write_source(io.BytesIO(), model, [])
 
 
 # ---- C -------------------------------------------------------------------------------------------
@@ -282,13 +257,6 @@ def test_names_and_texts_in_c_source_are_quoted(tmp_path: Path) -> None:
     subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
     with pytest.raises(UsageError, match="is no name of C"):
         treadle.compile(model, target="c").save(tmp_path / "my-model.c")
-
-
-@pytest.mark.tiny
-def test_source_that_names_instructions_is_not_portable() -> None:
-    assert is_portable(["x = __builtin_fmaf(a, b, c); __builtin_prefetch(p);"])
-    assert not is_portable(["x = __builtin_ia32_pmaddwd128(a, b);"])
-    assert not is_portable(["y = _mm_add_ps(a, b);"])
 
 
 # ---- Model Library Format ------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE
 from treadle.build.record_database import RecordDatabase, is_url, shown, shown_within
 from treadle.build.records import Record, Records
 from treadle.cli.main import main
@@ -98,7 +99,7 @@ def test_no_row_is_lost_of_several_writers(url: str) -> None:
     while any(w.poll() is None for w in writers):
         seen += len(store.read_new())
         time.sleep(0.05)
-    assert [w.wait(60) for w in writers] == [0, 0]
+    assert [w.wait(PATIENCE) for w in writers] == [0, 0]
     assert seen + len(store.read_new()) == 80
     assert [r.line() for r in Records.read(url)] == [RECORDS[0].line()] * 80
 

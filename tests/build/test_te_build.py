@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
 import treadle
 from treadle import te
+from treadle.errors import ScheduleError
 from treadle.expr.nodes import Var
 from treadle.te.operations import Tensor
 from treadle.te.schedule import Schedule
@@ -90,3 +93,22 @@ def test_wrong_arrays_are_refused() -> None:
     with pytest.raises(treadle.InputError):
         module(good, np.zeros((2, 4), "float32"))
     module(good, good.copy())
+
+
+def test_the_order_of_arguments_is_free() -> None:
+    a = te.placeholder((5,), name="A")
+    b = te.compute((5,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((5,), lambda i: a[i] + b[i], name="C")  # type: ignore[index]
+    given = np.arange(5, dtype="float32")
+    for order in permutations((a, b, c)):
+        schedule = te.create_schedule([c.op])  # type: ignore[union-attr]
+        module = treadle.build(schedule, list(order))
+        params = module["default_function"].signature.params
+        assert [p.name for p in params if p.is_output] == [t.name for t in order if t is not a]
+        values = {a: given, b: np.zeros(5, "float32"), c: np.zeros(5, "float32")}
+        given.flags.writeable = False  # an input is not written
+        module(*(values[t] for t in order))
+        np.testing.assert_array_equal(values[b], given * 2)
+        np.testing.assert_array_equal(values[c], given * 3)
+    with pytest.raises(ScheduleError, match="tensor C is not among the arguments"):
+        treadle.build(te.create_schedule([c.op]), [a])  # type: ignore[union-attr]

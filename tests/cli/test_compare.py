@@ -230,20 +230,3 @@ def test_shapes_that_do_not_fit_are_told(
     network = _open_network(tmp_path / "open.onnx")
     assert main(["run", str(network), "--dynamic", "--input-shapes", shapes]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_what_an_observer_raises_is_raised_again(network: Path) -> None:
-    model = compile_model(str(network))
-    seen: list[int] = []
-
-    def observe(index: int, _found: np.ndarray) -> None:
-        seen.append(index)
-        if index == 1:
-            raise KeyError("enough")
-
-    inputs = filled_inputs(model, "random")
-    with pytest.raises(KeyError, match="enough"):
-        model.executor.watch(inputs, observe)
-    assert seen == [0, 1]
-    model.run(inputs)
-    assert seen == [0, 1]

@@ -149,7 +149,7 @@ def hang(*_):
 try:
     with main._ended_by_signals():
         {call_hang}
-        time.sleep(5)
+        time.sleep(60)
 except KeyboardInterrupt:
     sys.exit(128 + signal.SIGINT)
 """
@@ -170,7 +170,7 @@ def test_an_interrupt_while_the_package_is_imported_is_no_traceback(tmp_path: Pa
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert (done.returncode, done.stderr) == (130, "\ninterrupted\n")

@@ -9,12 +9,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import onnx
 import pytest
 
+from tests.processes import PATIENCE, wait_until
 from tests.tune.conv_model import conv_model
 from treadle.build.records import Records
 from treadle.cli.main import main
@@ -109,11 +109,9 @@ def test_an_interrupted_run_says_how_to_go_on(model: Path, tmp_path: Path) -> No
         stderr=subprocess.PIPE,
         text=True,
     )
-    end = time.monotonic() + 60
-    while time.monotonic() < end and (not records.exists() or not records.stat().st_size):
-        time.sleep(0.02)
+    wait_until(lambda: records.exists() and records.stat().st_size > 0, "a record")
     os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert f"go on    treadle tune {model} -o {records} --minutes 5" in out
     assert "Traceback" not in err

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from tests.targets import AVX2, AVX512, NEON
-from treadle.cost.depthwise import DepthwiseTile, WindowTaps, depthwise_cycles
 from treadle.cost.registers import (
     Taps,
     Tile,
@@ -69,10 +68,3 @@ def test_taps_that_meet_padding_only_are_not_counted() -> None:
     tile = WindowTile(1, 1, 1)
     all_taps = 9 * image_cycles((4, 4, 1), tile, 1, AVX512)
     assert image_cycles((4, 4, 1), tile, 1, AVX512, (taps, taps)) == all_taps * 100 / 144
-
-
-def test_depthwise_tiles_take_longer_on_narrow_units() -> None:
-    tile, window = DepthwiseTile(1, 6, 1), WindowTaps((3, 3))
-    usual = depthwise_cycles((14, 14), tile, window, AVX512)
-    narrow = changed(AVX512, fma_bits=128, load_bits=128)
-    assert usual < depthwise_cycles((14, 14), tile, window, narrow) < 4 * usual

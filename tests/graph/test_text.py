@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.errors import InternalError
+from treadle.errors import InternalError, ModelError
 from treadle.expr import nodes as ex
 from treadle.graph.broadcasting import common_dim
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, Var
 from treadle.graph.operator import Attrs, Operator, OperatorTable
 from treadle.graph.parse import parse
-from treadle.graph.text import constant_digest, function_text, listed_constants
+from treadle.graph.text import call_text, constant_digest, function_text, listed_constants
 from treadle.graph.types import TensorType, TupleType
 from treadle.ops.conv import conv
 from treadle.ops.elementwise import add, relu
@@ -47,6 +47,23 @@ def _round_trip(f: Function, **options: Any) -> str:
     inline = function_text(f, "inline")
     assert function_text(parse(inline, **options), "inline") == inline
     return text
+
+
+def test_long_sizes_are_numbered() -> None:
+    n: ex.Expr = ex.Var("n")
+    for k in range(200):
+        n = n - ex.binary("max", n - k, ex.convert(0))
+    p = Var("p", TensorType((n, 3), "float32"))
+    q = Var("q", TensorType((n + 1, 3), "float32"))
+    cut = broadcast_to(x, shape=(n, 2, 3))
+    text = _round_trip(Function((p, q, x), Tuple.of([relu(p), relu(q), cut])))
+    assert len(text) < 60_000
+    assert text.startswith("size[0] = ")
+    assert isinstance(cut, Call)
+    assert " where size[0] = (" in call_text(cut)
+    assert len(call_text(cut)) < 60_000
+    with pytest.raises(ModelError, match=r"size 7 is not listed above"):
+        parse("fn main(%x: float32[size[7]]) {\n  return %x\n}\n")
 
 
 def test_network(golden: Any) -> None:

@@ -257,6 +257,16 @@ def test_what_cannot_stay_open_is_compiled_for_each_shape() -> None:
     InferenceSession(MODELS["unranked"], SessionOptions(log_severity_level=3))
 
 
+def test_sizes_that_change_how_many_axes_there_are_are_compiled_for() -> None:
+    model = model_of(
+        [node("Relu", "x", "r"), node("Squeeze", "r", "y")], [("x", F, ["n", 1, "m"])], ["y"]
+    )
+    mine, other = InferenceSession(model), onnxruntime.InferenceSession(model)
+    for shape in ((2, 1, 3), (1, 1, 3), (4, 1, 3), (1, 1, 1)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        assert_same(mine.run(None, {"x": x}), other.run(None, {"x": x}))
+
+
 @pytest.mark.parametrize("name", ["named", "unranked"])
 def test_several_threads_may_run_at_once(sessions: Sessions, name: str) -> None:
     mine, other = sessions(name)

@@ -417,6 +417,20 @@ def test_a_hint_divides_by_no_extent_that_may_be_zero(panel: bool) -> None:
     treadle.build(func)(empty.reshape(3, 0, 0), empty.reshape(3, 0, 0))
 
 
+def test_how_much_a_hint_fetches_divides_by_no_extent_that_may_be_zero() -> None:
+    p = te.var("p")
+    width = (p + 1) // 2
+    a = te.placeholder((p, p), name="A")
+    c = te.compute((p, width), lambda i, j: a[i, j * 2] + 1.0, name="C")
+    s = te.create_schedule(c.op)
+    outer, _ = s[c].split(s[c].fuse(*c.op.axis), nparts=5)  # type: ignore[union-attr]
+    s[c].prefetch(a, outer, 1)
+    func = treadle.lower(s, [a, c])
+    empty = np.zeros(0, "float32")
+    loop_eval.run(func, [empty, empty], {p: 0})
+    treadle.build(func)(empty.reshape(0, 0), empty.reshape(0, 0))
+
+
 @pytest.mark.parametrize(("at", "lines"), [("outer", 4), ("inner", 0)])
 def test_lines_of_a_stage_that_is_complete_are_fetched_where_asked(at: str, lines: int) -> None:
     data = te.placeholder((32, 64), name="A")

@@ -105,3 +105,17 @@ def test_verify_refuses(problem: str) -> None:
 def test_verify_accepts_a_variable_used_by_two_loops_in_turn() -> None:
     nest = loop(J, 8, COPY)
     lp.verify(func(lp.seq(loop(I, N, nest), loop(I, N, nest))))
+
+
+def test_text_repeats_no_long_part() -> None:
+    extent, value = N, load(A, (I, J))
+    for k in range(60):
+        extent = extent - lp.ex.binary("max", extent - k, convert(0))
+        value = value * value + value
+    wide = Buffer("W", "float32", (extent,), "local")
+    body = Allocate(wide, loop(I, N, loop(J, 8, If(extent > I, Store(B, (I, J), value)))))
+    text = str(PrimFunc("f", (A, B, Buffer("C", "float32", (extent,))), (N,), body))
+    assert len(text) < 40_000
+    names = [line.split(" := ")[0].strip() for line in text.splitlines() if " := " in line]
+    assert {"%size0", "%0"} <= set(names)
+    assert "%" in text.splitlines()[-1]

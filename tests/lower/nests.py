@@ -33,7 +33,7 @@ def count(at: Expr) -> Store:
 
 
 def func(*body: Stmt, sizes: Sequence[Var] = ()) -> PrimFunc:
-    return PrimFunc("f", (IN, OUT, CALLS), tuple(sizes), lp.seq(*body), 2)
+    return PrimFunc("f", (IN, OUT, CALLS), tuple(sizes), lp.seq(*body), (-2, -1))
 
 
 def run(f: PrimFunc, **sizes: int) -> list[np.ndarray]:

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from tests.lower.nests import CALLS, IN, OUT, I, J, K, N, copy, count, func, loop, same
-from treadle.expr.nodes import Const, load, minimum
+from treadle.expr.nodes import Const, Expr, load, minimum
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, If, Store, func_text
+from treadle.loop.nodes import Allocate, Buffer, If, PrimFunc, Store, func_text
 from treadle.lower.mask_tails import mask_tails
 
 pytestmark = pytest.mark.tiny
@@ -84,6 +84,48 @@ def test_a_division_stands_under_the_mask() -> None:
     use = Store(OUT, (J,), load(ints, (J,)).astype("float32"))
     inner = [loop(J, minimum(N, 15), s, kind="vectorized") for s in (divide, use)]
     body = Allocate(ints, lp.seq(*inner))
-    f = lp.PrimFunc("f", (data, OUT), (N,), body, 1)
+    f = lp.PrimFunc("f", (data, OUT), (N,), body)
     text = func_text(MASKED(f))
     assert "Q[j] = if_then_else((j < min(n, 15)), (P[j] // P[(j + 100)]), Q[j])" in text
+
+
+def _sums_of_rows(start: Expr, more: Expr, division: int) -> PrimFunc:
+    """Return sums over k of A[k * 15 + j] in a local row, whose loops have the given extents."""
+    row = Buffer("s", "float32", (Const.of(16),), "local")
+    at = K * 15 + J // division
+    return func(
+        Allocate(
+            row,
+            lp.seq(
+                loop(J, start, Store(row, (J,), Const.of(0.0, "float32")), kind="vectorized"),
+                loop(
+                    K,
+                    3,
+                    loop(
+                        J,
+                        more,
+                        Store(row, (J,), load(row, (J,)) + load(IN, (at,))),
+                        kind="vectorized",
+                    ),
+                ),
+                loop(J, more, Store(OUT, (J,), load(row, (J,))), kind="vectorized"),
+            ),
+        ),
+        sizes=[N],
+    )
+
+
+@pytest.mark.parametrize("division", [1, 2])
+def test_lanes_that_nobody_reads_need_not_keep_what_they_had(division: int) -> None:
+    rest = minimum(N, 15)
+    before = _sums_of_rows(rest, rest, division)
+    for n in (0, 1, 7, 15):
+        text = func_text(same(before, MASKED, n=n))
+    assert "s[j] = (s[j] + if_then_else(" in text
+
+
+def test_lanes_of_a_row_that_others_write_keep_what_they_had() -> None:
+    before = _sums_of_rows(Const.of(16), minimum(N, 15), 1)
+    for n in (0, 1, 7, 15):
+        text = func_text(same(before, MASKED, n=n))
+    assert "s[j] = select(" in text

@@ -12,7 +12,8 @@ from tests.conftest import Golden
 from tests.lower.nests import I, J, K, N, copy, count, func, has_if, loop, same
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, binary, minimum
-from treadle.loop.nodes import If, PrimFunc
+from treadle.expr.vocabulary import BinaryOp
+from treadle.loop.nodes import If, PrimFunc, func_text
 from treadle.lower.partition_loops import partition_loops, threshold, thresholds
 
 OPS = ("lt", "le", "gt", "ge")
@@ -143,3 +144,15 @@ def test_random_nests() -> None:
         nest = loop(K, chance.randint(1, 5), body, kind=kinds[0])  # type: ignore[arg-type]
         nest = loop(J, chance.randint(1, 8), nest, kind=kinds[1])  # type: ignore[arg-type]
         same(func(loop(I, chance.randint(1, 9), nest, kind=kinds[2])), partition_loops)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("comparison", ["lt", "le"])
+def test_vectors_of_a_symbolic_row_are_full_but_for_the_last(comparison: BinaryOp) -> None:
+    inside = If(binary(comparison, I * 16 + J, N), count(I * 16 + J))
+    turns = (N + 15 + (comparison == "le")) // 16
+    before = func(loop(I, turns, loop(J, 16, inside, kind="vectorized")), sizes=[N])
+    for n in (0, 1, 15, 16, 17, 47, 48):
+        text = func_text(same(before, partition_loops, n=n))
+    full, rest = text.split("for i in ")[1:]
+    assert "if" not in full
+    assert "if" in rest

@@ -11,6 +11,8 @@ from treadle import te
 from treadle.loop.from_schedule import schedule_to_func
 from treadle.loop.nodes import Allocate, PrimFunc, walk_stmts
 from treadle.lower.flatten_buffers import flatten_buffers
+from treadle.lower.mask_tails import mask_tails
+from treadle.lower.partition_loops import partition_loops
 from treadle.lower.transpose_tiles import transpose_tiles
 
 
@@ -57,3 +59,24 @@ def test_a_reduction_over_rows_is_no_tile() -> None:
     s[y].vectorize(y.op.axis[0])
     func = flatten_buffers(schedule_to_func(s, [x, y], "f"))
     assert tiles(transpose_tiles(func)) == 0
+
+
+@pytest.mark.parametrize("count", [1, 3, 15, 16, 17, 40])
+def test_a_tile_without_its_last_columns_is_turned(count: int) -> None:
+    """Its columns that are off are not read: they may lie outside of the operand."""
+    n = te.var("n")
+    x = te.placeholder((n, 16), name="x")
+    y = te.compute((16, n), lambda i, j: x[j, i] * 2.0, name="y")
+    s = te.create_schedule(y.op)
+    i, j = y.op.axis
+    outer, inner = s[y].split(j, factor=16)
+    s[y].reorder(outer, i, inner)
+    s[y].unroll(i)
+    s[y].vectorize(inner)
+    cut = partition_loops(schedule_to_func(s, [x, y], "f"))
+    after = transpose_tiles(flatten_buffers(mask_tails(cut, least_masked=4)))
+    assert tiles(after) == 2 * 5  # full tiles, and the rest
+    given = np.arange(count * 16, dtype=np.float32)
+    got = np.zeros_like(given)
+    run(after, [given, got], {v: count for v in after.sizes})
+    np.testing.assert_array_equal(got.reshape(16, count), 2 * given.reshape(count, 16).T)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.native import hostile
 from tests.runtime.artifacts import Plan
-from treadle.errors import ArtifactError, InputError, TreadleError
+from treadle.errors import ArtifactError, InputError, SizesError, TreadleError
 from treadle.runtime.array import from_numpy
 from treadle.runtime.executor import Executor
 
@@ -232,7 +232,7 @@ def test_an_axis_that_a_squeeze_keeps() -> None:
     executor = load(plan)
     for columns in (0, 3):
         executor.run([np.ones((2, columns), np.float32)] * 2)
-    with pytest.raises(InputError, match="drop, which names no axes, drops axis 1 too") as error:
+    with pytest.raises(SizesError, match="drop, which names no axes, drops axis 1 too") as error:
         executor.run([np.ones((2, 1), np.float32)] * 2)
     assert "give the node its axes" in error.value.hint
 

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import treadle
+from tests.processes import PATIENCE
 from tests.runtime import artifacts
 from tests.runtime.artifacts import ROOT
 from treadle.runtime.native_package import Toolchain, build_package, find_toolchain
@@ -88,7 +89,7 @@ def sanitized(folder: Path) -> Toolchain:
     tools = find_toolchain(None)
     (folder / "probe.c").write_text("int main(void) { return 0; }\n")
     command = [*tools.compiler, *SANITIZERS, "probe.c", "-o", "probe"]
-    built = subprocess.run(command, cwd=folder, capture_output=True, timeout=60)
+    built = subprocess.run(command, cwd=folder, capture_output=True, timeout=PATIENCE)
     if built.returncode != 0 or subprocess.run(["./probe"], cwd=folder).returncode != 0:
         pytest.skip("the compiler has no sanitizers")
     return tools
@@ -120,7 +121,7 @@ def test_linked_and_loaded_models_are_clean_under_sanitizers(tmp_path: Path) -> 
         ("short.so", "not a valid shared object"),
     ):
         words = [str(tmp_path / "classify"), str(tmp_path / name), str(picture), "--threads", "2"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
         assert said in done.stdout + done.stderr, done.stderr
         assert "Sanitizer" not in done.stderr
         assert done.returncode == (0 if name == "digits.so" else 1)
@@ -174,7 +175,9 @@ int main(void) {
     command = [*artifacts.compiler(), *STRICT, f"-I{package}", "program.c", "open.o"]
     command += [str(package / "libtreadle.a"), "-ldl", "-o", "program"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
-    done = subprocess.run(["./program"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["./program"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0
     assert done.stdout.splitlines() == [
         "the model has sizes that each run decides: how much memory it needs is not known before",

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import treadle
+from tests.processes import PATIENCE
 from tests.runtime import artifacts
 from tests.runtime.artifacts import ROOT
 from treadle.runtime import native, native_build
@@ -36,7 +37,7 @@ def run(program: Path, *args: str | Path, **variables: str) -> subprocess.Comple
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.processes import PATIENCE
 from tests.runtime import artifacts
 from tests.runtime.artifacts import ROOT
 from treadle.errors import InternalError, SettingError, UsageError
@@ -104,7 +105,7 @@ def test_callers_on_several_threads_all_get_their_results() -> None:
     for caller in callers:
         caller.start()
     for caller in callers:
-        caller.join(60)
+        caller.join(PATIENCE)
     assert not problems
     assert not any(caller.is_alive() for caller in callers)
 
@@ -121,7 +122,7 @@ def check():
 check()
 child = os.fork()
 if child == 0:
-    signal.alarm(60)
+    signal.alarm(240)
     check()
     os._exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -14,9 +14,9 @@ from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
-from treadle.graph.types import TensorType, as_dim
+from treadle.graph.types import TensorType
 from treadle.ops.image import resize
-from treadle.ops.resize_coordinates import CoordinateMode, NearestMode, scaled_extent
+from treadle.ops.resize_coordinates import CoordinateMode, NearestMode
 
 COORDINATES = [m for m in get_args(CoordinateMode) if m != "tf_crop_and_resize"]
 NEAREST = [m for m in get_args(NearestMode) if m != "simple"]
@@ -155,15 +155,6 @@ def test_dimensions_may_be_symbolic() -> None:
     assert resize(f32(n, 3, 4, h), sizes=(-1, 3, 8, 8)).type.shape == (n, 3, 8, 8)
     with pytest.raises(TypeMismatch, match="dimension 3 must be known"):
         resize(f32(n, 3, 4, h), sizes=(-1, 3, 8, 8), mode="linear", antialias=True)
-
-
-def test_scaled_extents_are_those_of_float32() -> None:
-    h = Symbol("h")
-    assert scaled_extent(10, 0.7) == 7  # 6.99999988 is not a float32
-    assert scaled_extent(9, 0.5) == 4
-    assert scaled_extent(h, 2.0) is as_dim(h * 2)
-    assert scaled_extent(h, 1.5) is as_dim(h * 3 // 2)
-    assert scaled_extent(h, 0.7) is None
 
 
 @pytest.mark.parametrize(

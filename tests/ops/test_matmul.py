@@ -13,7 +13,6 @@ from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
 from treadle.graph.operator import Example
 from treadle.graph.types import TensorType
-from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.ops.matmul import matmul
 
 
@@ -55,18 +54,3 @@ def test_matmul_passes_symbolic_dimensions_through() -> None:
 def test_matmul_refuses(a: Var, b: Var, text: str) -> None:
     with pytest.raises(TypeMismatch, match=text):
         matmul(a, b)
-
-
-@pytest.mark.parametrize("example", dense_packed.examples, ids=lambda e: f"{e.shapes}{e.attrs}")
-def test_dense_packed_is_matmul_with_unpacked_weights(example: Example) -> None:
-    a, w = example_arrays(example)
-    width = int(str(example.attrs["n"]))
-    matrix = np.concatenate(list(w), axis=1)[:, :width]
-    result = check_operator(dense_packed, [a, w], dict(example.attrs), rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(result, np.matmul(a, matrix), rtol=2e-3, atol=2e-3)
-
-
-@pytest.mark.parametrize("n", [8, 17, 0])
-def test_dense_packed_refuses_a_width_the_panels_do_not_have(n: int) -> None:
-    with pytest.raises(TypeMismatch, match="panels of 8 columns"):
-        dense_packed(f32(4, 5), f32(2, 5, 8), n=n)

@@ -30,7 +30,7 @@ def test_natural_order(channels: int, block: int) -> None:
     assert order.channels == channels
     assert len(order.places) == order.chunks * block
     assert order.is_natural
-    assert order.has_gaps == bool(channels % block)
+    assert order.has_padding_lanes == bool(channels % block)
     assert order.position_of().tolist() == list(range(channels))
 
 
@@ -60,7 +60,7 @@ def test_orders_are_permutations_with_gaps(order: ChannelOrder) -> None:
     np.testing.assert_array_equal(packed[order.position_of()], values)
     assert sorted(p for p in order.places if p != PADDING) == list(range(order.channels))
     np.testing.assert_array_equal(arranged(values, 0, order), packed)
-    assert order.has_gaps == (len(order.places) > order.channels)
+    assert order.has_padding_lanes == (len(order.places) > order.channels)
     assert order.is_natural == (list(order.places[: order.channels]) == list(range(order.channels)))
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.ops.lowered.dot import ConvDotAttrs, conv_dot, dense_dot, grouped, ungrouped
 from treadle.ops.matmul import matmul
 from treadle.ops.reshaping import reshape, transpose
+from treadle.optimize.dots import conv_factors, conv_of_steps
 from treadle.optimize.layout import choose_layouts
 from treadle.target.base import Target
 from treadle.target.host import why_not_here
@@ -158,7 +161,41 @@ def test_convolutions_of_bytes_take_channels_together(
     before = function(conv(centred(x, zero), w, groups=groups, **pads), params=[x, zero])
     after = choose_layouts(before, AVX512)
     assert_same(before, after)
-    assert ("conv_dot" in operators(after.body)) == (groups == 1 and channels > 1)
+    assert ("conv_dot" in operators(after.body)) == (channels > 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "groups", "how"),
+    [
+        (7, 1, {"pads_before": (1, 1), "pads_after": (1, 1)}),
+        (11, 3, {"pads_before": (1, 2), "pads_after": (1, 0), "dilations": (2, 1)}),
+        (14, 1, {"strides": (2, 2)}),
+        (14, 1, {"strides": (1, 2)}),
+    ],
+)
+@pytest.mark.parametrize("zero", [0, 3])
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+def test_rows_of_bytes_can_be_one(
+    target: Target, size: int, groups: int, how: dict[str, Any], zero: int
+) -> None:
+    x, point = var("x", 2, 6 * groups, size, size, dtype="uint8"), Constant.of(zero, "int32")
+    less = ew.subtract(ew.cast(x, dtype="int32"), point)
+    made = conv(less, weights(9, 6, 3, 3, high=127), groups=groups, **how)
+    factors = conv_factors(made, less, target)
+    assert factors is not None
+    after = conv_of_steps(made, factors, in_one_row=True)
+    assert_same(function(made, params=[x]), function(after, params=[x]))
+
+
+@pytest.mark.parametrize(("size", "expected"), [(7, True), (32, False)])
+def test_short_rows_of_bytes_are_one(size: int, expected: bool) -> None:
+    x = var("x", 1, 64, size, size, dtype="uint8")
+    w = weights(64, 64, 3, 3, high=127)
+    made = conv(ew.cast(x, dtype="int32"), w, pads_before=(1, 1), pads_after=(1, 1))
+    after = choose_layouts(function(made, params=[x]), AVX512)
+    (dot,) = [n for n in topological([after.body]) if isinstance(n, Call) and n.op is conv_dot]
+    assert isinstance(dot.attrs, ConvDotAttrs)
+    assert dot.attrs.one_row == expected
 
 
 @pytest.mark.parametrize("zero", [0, 7, 255])

@@ -29,8 +29,6 @@ from treadle.ops.reshaping import reshape
 from treadle.optimize.blocked import block_of
 from treadle.optimize.canonicalize import canonicalize
 from treadle.optimize.layout import choose_layouts
-from treadle.optimize.methods.product import panel_width
-from treadle.target.parse import parse_target
 
 
 def laid_out(*outputs: Node, params: list[Node], target: object = NARROW) -> Counter[str]:
@@ -295,25 +293,6 @@ def test_products_read_panels() -> None:
     assert found["dense_packed"] == 1
     x, y = var("x", 5, 20), var("y", 20, 7)
     assert laid_out(matmul(x, y), params=[x, y])["matmul"] == 1
-
-
-@pytest.mark.parametrize("cpu", ["znver4", "haswell", "nehalem"])
-def test_panels_are_wider_for_one_row(cpu: str) -> None:
-    target = parse_target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}")
-    lanes = target.lanes()
-    many, one = (panel_width(rows, 1000, 64, "float32", target) for rows in (20, 1))
-    assert one > many >= lanes
-    assert panel_width(20, 3, 64, "float32", target) == lanes
-    for rows in (0, 1, 2, 20):
-        for columns in range(1, 400):
-            width = panel_width(rows, columns, 64, "float32", target)
-            assert width % lanes == 0
-            assert width < 2 * max(columns, lanes)
-
-
-def test_panels_are_wider_where_rows_evict_each_other() -> None:
-    widths = [panel_width(128, 768, steps, "float32", WIDE) for steps in (768, 1024, 3072)]
-    assert widths[0] < widths[1] == widths[2]
 
 
 @pytest.mark.parametrize("image", [(9, 7), (Size("h"), Size("w")), (Size("h"), 7)])

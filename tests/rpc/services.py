@@ -6,6 +6,7 @@ Waits end by what is seen, see tests/processes.py.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -21,17 +22,53 @@ from pathlib import Path
 from tests.processes import children, wait_until
 from tests.runtime import artifacts
 from treadle import rpc
-from treadle.runtime import native, toolchain
+from treadle.runtime import native, native_build, toolchain
+from treadle.runtime.native_package import SERVER, build_package, find_toolchain
 from treadle.runtime.signature import Param, Signature
 
-PATIENT = """
+FAILING = """
 import sys
 from treadle.rpc import gate
-gate.Limits.__init__.__defaults__ = (*gate.Limits.__init__.__defaults__[:3], 1e9, 1e9)
+gate.Limits.__init__.__defaults__ = (*gate.Limits.__init__.__defaults__[:3], {}, {})
 from treadle.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
-"""The command, for tests that fail to connect thousands of times: it takes no offence."""
+"""The command, where an address may fail so often at once, and so often in a second."""
+
+PATIENT = FAILING.format(1e9, 1e9)
+"""For tests that fail to connect thousands of times: it takes no offence."""
+
+STRICT = FAILING.format(3, 0.2)
+"""For tests of what it takes offence at, which a slow machine does not do as often as it may."""
+
+
+SERVERS = ("python", "c")
+"""The servers that owe a client the same behaviour."""
+
+
+@cache
+def server_in_c(*flags: str) -> Path:
+    """Return treadle-rpc-server, built with `flags` added; skip the test where nothing builds it.
+
+    It is kept for other runs: whatever it is made of is in its folder's name.
+    """
+    artifacts.compiler()
+    sources = native_build.find_sources()
+    assert sources is not None
+    digest = hashlib.sha256(repr((flags, native_build.source_hash(sources))).encode())
+    for path in sorted((sources / "rpc").iterdir()):
+        digest.update(path.read_bytes())
+    folder = artifacts.ROOT / ".pytest_cache" / "rpc" / digest.hexdigest()[:16]
+    if not (folder / SERVER).exists():
+        build_package(folder, find_toolchain(None), flags or ("-O1",), with_server=True)
+    return folder / SERVER
+
+
+def program_of(verb: str, language: str, patient: bool) -> list[str]:
+    """Return the command of a tracker or a server, without its options."""
+    if language == "c" and verb == "server":
+        return [str(server_in_c()), verb, *(["--most-failures", "1000000000"] if patient else [])]
+    return [sys.executable, *(["-c", PATIENT] if patient else ["-m", "treadle"]), "rpc", verb]
 
 
 @dataclass
@@ -65,12 +102,18 @@ class Service:
 
 @contextmanager
 def service(
-    folder: Path, verb: str, *options: str, port: int = 0, patient: bool = False
+    folder: Path,
+    verb: str,
+    *options: str,
+    port: int = 0,
+    patient: bool = False,
+    strict: bool = False,
+    language: str = "python",
 ) -> Iterator[Service]:
-    """Start `treadle rpc VERB`; it is gone at the end."""
+    """Start `treadle rpc VERB`, or the server in C; it is gone at the end."""
     log = folder / f"{verb}-{len(list(folder.iterdir()))}.log"
-    program = ["-c", PATIENT] if patient else ["-m", "treadle"]
-    command = [sys.executable, *program, "rpc", verb, "--port", str(port), *options]
+    program = [sys.executable, "-c", STRICT, "rpc", verb] if strict else None
+    command = [*(program or program_of(verb, language, patient)), "--port", str(port), *options]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stderr=file, stdout=file, start_new_session=True)
     try:
@@ -86,12 +129,17 @@ def service(
 
 @contextmanager
 def device_of(
-    folder: Path, tracker: Service, key: str, *options: str, port: int = 0
+    folder: Path,
+    tracker: Service,
+    key: str,
+    *options: str,
+    port: int = 0,
+    language: str = "python",
 ) -> Iterator[Service]:
     """Start a server that is registered at a tracker."""
     address = f"127.0.0.1:{tracker.port}"
     given = ("--tracker", address, "--key", key, *options)
-    with service(folder, "server", *given, port=port) as found:
+    with service(folder, "server", *given, port=port, language=language) as found:
         wait_until(lambda: b"registered as" in found.log.read_bytes(), "registered")
         yield found
 

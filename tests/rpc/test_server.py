@@ -15,23 +15,28 @@ import numpy as np
 import pytest
 
 import treadle
-from tests.processes import children, is_alive, is_waiting, wait_until
-from tests.rpc.services import Service, kernels, service
+from tests.processes import PATIENCE, children, is_alive, is_waiting, wait_until
+from tests.rpc.services import SERVERS, Service, kernels, service
 from treadle import rpc, te
 from treadle.errors import ArtifactError, InputError, RpcError, UsageError
 from treadle.rpc.client import Session
-from treadle.rpc.files import WorkFolder, prepare_folder, session_folder
 from treadle.rpc.keys import make_key
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="module", params=SERVERS)
+def language(request: pytest.FixtureRequest) -> str:
+    """What the server is written in."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def server(tmp_path_factory: pytest.TempPathFactory, language: str) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("server")
     make_key(folder / "key")
     options = ("--key-file", str(folder / "key"), "--work-dir", str(folder / "work"))
-    with service(folder, "server", *options, "--quota", "400") as found:
+    with service(folder, "server", *options, "--quota", "400", language=language) as found:
         yield found
 
 
@@ -131,19 +136,6 @@ def test_uploads_have_limits(session: Session) -> None:
     with pytest.raises(RpcError, match="0 of 3 bytes"):
         session.call("file.end")
     assert session.files() == {}
-
-
-def test_parts_of_uploads_do_not_pile_up(tmp_path: Path) -> None:
-    root = prepare_folder(tmp_path / "work")
-    files = WorkFolder(root, session_folder(root), quota=1000)
-    for number in range(10):
-        files.begin(f"part{number}", 400, True)
-        files.write(0, b"x" * 399)
-        os.utime(root / "partial" / files._current().partial, (number, number))
-    assert len(list((root / "partial").iterdir())) == 2
-    assert files.begin("part9", 400, True) == 399
-    assert files.begin("part0", 400, True) == 0
-    files.close()
 
 
 # ---- arrays, models, kernels ---------------------------------------------------------------------
@@ -270,7 +262,12 @@ def test_kernels_of_a_model_are_timed_alone(session: Session, model: Path) -> No
 
 def test_the_device_says_what_it_is(session: Session) -> None:
     info = session.info()
-    assert treadle.parse_target(info["target"]) == treadle.parse_target("llvm")
+    said, here = treadle.parse_target(info["target"]), treadle.parse_target("llvm")
+    assert (said.features, said.vector_bits, said.cores) == (
+        here.features,
+        here.vector_bits,
+        here.cores,
+    )
     assert int(info["cores"]) >= 1
     assert info["features"]
 
@@ -281,18 +278,21 @@ def test_the_device_says_what_it_is(session: Session) -> None:
 def test_an_endless_kernel_is_ended_and_the_server_lives(server: Service, session: Session) -> None:
     session.close()
     with connected(server, call_timeout=1.0) as limited:
-        limited.upload(kernels(), "bad.so")
-        spin, out = limited.load_module("bad.so")["spin"], limited.empty((16,))
         with pytest.raises(RpcError, match="time limit of 1 s"):
-            spin(out)
+            _spin(limited)
         with pytest.raises(RpcError, match="time limit of 1 s"):  # and for whatever is asked next
             limited.files()
-    with connected(server, session_timeout=1.5) as limited:
-        limited.upload(kernels(), "bad.so")
-        spin, out = limited.load_module("bad.so")["spin"], limited.empty((16,))
-        with pytest.raises(RpcError, match=r"session's time limit of 1\.5 s"):
-            spin(out)
+    is_ended = pytest.raises(RpcError, match=r"session's time limit of 1\.5 s")
+    with connected(server, session_timeout=1.5) as limited, is_ended:
+        _spin(limited)
     wait_until(lambda: not children(server.pid), "the kernel gone")
+
+
+def _spin(session: Session) -> None:
+    """Run a kernel that never ends; where the machine is slow, what comes first takes too long."""
+    session.upload(kernels(), "bad.so")
+    spin, out = session.load_module("bad.so")["spin"], session.empty((16,))
+    spin(out)
 
 
 def test_a_crashing_kernel_costs_its_session(server: Service, session: Session) -> None:
@@ -319,42 +319,18 @@ def test_a_killed_session_says_so(server: Service, session: Session) -> None:
     wait_until(lambda: not list(folder.glob("session-*")), "its files removed")
 
 
-def test_a_server_that_is_asked_to_end_leaves_nothing(tmp_path: Path) -> None:
+def test_a_server_that_is_asked_to_end_leaves_nothing(tmp_path: Path, language: str) -> None:
     work = tmp_path / "work"
-    with service(tmp_path, "server", "--work-dir", str(work)) as found:
+    with service(tmp_path, "server", "--work-dir", str(work), language=language) as found:
         session = rpc.connect("127.0.0.1", found.port)
         session.upload(kernels(), "bad.so")
         runs = found.session_process()
         os.kill(found.pid, signal.SIGTERM)
-        assert found.process.wait(60) == 0
+        assert found.process.wait(PATIENCE) == 0
         assert not is_alive(runs)
         with pytest.raises(RpcError):
             session.files()
         assert [path.name for path in work.iterdir()] == ["partial"]
-
-
-def test_work_folders_of_others_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "partial").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(RpcError, match="is not this user's"):
-        prepare_folder(tmp_path / "work")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RpcError, match="cannot be used"):
-        prepare_folder(tmp_path / "file")
-
-
-def test_what_dead_servers_left_is_removed(tmp_path: Path) -> None:
-    root = prepare_folder(tmp_path / "work")
-    (root / "session-999999999-x").mkdir()
-    mine = session_folder(root)
-    old, new = root / "partial" / "old", root / "partial" / "new"
-    old.write_text("")
-    new.write_text("")
-    os.utime(old, (0, 0))
-    prepare_folder(tmp_path / "work")
-    assert sorted(path.name for path in root.iterdir()) == sorted(["partial", mine.name])
-    assert [path.name for path in (root / "partial").iterdir()] == ["new"]
 
 
 def test_one_session_at_a_time(server: Service, session: Session) -> None:
@@ -403,12 +379,15 @@ def test_arrays_are_freed(session: Session, server: Service, count: int) -> None
 
 
 @pytest.mark.slow
-def test_a_gigabyte_is_uploaded_and_read_in_little_memory(tmp_path: Path) -> None:
+def test_a_gigabyte_is_uploaded_and_read_in_little_memory(tmp_path: Path, language: str) -> None:
     """Of the session's process, which has nothing of a file in memory but a piece."""
     path = tmp_path / "big"
     with path.open("wb") as file:
         file.truncate(1 << 30)
-    with service(tmp_path, "server") as found, rpc.connect("127.0.0.1", found.port) as session:
+    with (
+        service(tmp_path, "server", language=language) as found,
+        rpc.connect("127.0.0.1", found.port) as session,
+    ):
         process = Path(f"/proc/{found.session_process()}/status")
 
         def peak() -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import children, wait_until
+from tests.processes import PATIENCE, children, wait_until
 from tests.rpc.services import device_of, kernels, service, states
 from treadle import rpc
 from treadle.errors import RpcError, UsageError
@@ -25,7 +25,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     made = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     named = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"]
     files = ["-keyout", str(key), "-out", str(cert)]
-    subprocess.run([openssl, "req", "-x509", *made, *named, *files], check=True, timeout=60,
+    subprocess.run([openssl, "req", "-x509", *made, *named, *files], check=True, timeout=PATIENCE,
                    capture_output=True)  # fmt: skip
     return cert, key
 
@@ -43,7 +43,7 @@ def test_sessions_go_through_tls(tmp_path: Path) -> None:
         asked = rpc.connect_tracker(
             "127.0.0.1", tracker.port, key_file=tmp_path / "key", tls=connecting_context(cert)
         )
-        with asked.request("board", call_timeout=2.0) as session:
+        with asked.request("board", call_timeout=PATIENCE) as session:
             data = bytes(range(256)) * 8192
             session.upload(data, "data")
             assert session.download("data") == data

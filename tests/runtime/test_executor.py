@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.processes import PATIENCE
 from tests.runtime import artifacts
 from treadle.errors import ArtifactError, InputError, UsageError
 from treadle.runtime import array as arrays
@@ -237,7 +238,7 @@ def test_one_executor_serves_several_threads(executor: Executor) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not problems
 
 

@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 import treadle
+from tests.processes import PATIENCE
 from treadle.build.executable import Executable
 
 
@@ -74,5 +75,5 @@ def test_threads_share_leftovers(model: Executable) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not wrong

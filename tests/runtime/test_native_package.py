@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE
 from tests.runtime import artifacts
 from treadle.errors import ToolchainError, UsageError
-from treadle.runtime import native_package, toolchain
+from treadle.runtime import native, native_package, toolchain
 from treadle.runtime.native_package import build_package, find_toolchain, parse_machine
 
 
@@ -69,16 +70,20 @@ def test_a_compiler_that_fails_leaves_no_file(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_libraries_are_small_and_need_nothing_else(tmp_path: Path) -> None:
     artifacts.compiler()
-    shared, static, header = build_package(tmp_path, find_toolchain(None))
+    shared, static, header, server = build_package(tmp_path, find_toolchain(None), with_server=True)
     assert header.name == "treadle.h"
-    for path in (shared, static):
+    for path in (shared, static, server):
         assert path.stat().st_size < 1_000_000
     assert b"libpython" not in shared.read_bytes()
     if shutil.which("readelf"):
-        command = ["readelf", "--dynamic", str(shared)]
-        out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-        needed = [line.split("[")[1].rstrip("]") for line in out.splitlines() if "NEEDED" in line]
-        assert all(name.startswith(("libc.", "ld-", "libdl.", "libpthread.")) for name in needed)
+        own = ("libc.", "ld-", "libdl.", "libm.", "libpthread.")
+        for path in (shared, server):
+            command = ["readelf", "--dynamic", str(path)]
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=PATIENCE
+            )
+            lines = [line for line in done.stdout.splitlines() if "NEEDED" in line]
+            assert all(line.split("[")[1].startswith(own) for line in lines)
 
 
 @pytest.mark.slow
@@ -91,11 +96,18 @@ def test_cmake_and_one_command_build_it(tmp_path: Path) -> None:
                    check=True, capture_output=True, timeout=120)  # fmt: skip
     subprocess.run(["cmake", "--build", build], check=True, capture_output=True, timeout=300)
     subprocess.run(["cmake", "--install", build, "--prefix", tmp_path / "usr"], check=True,
-                   capture_output=True, timeout=60)  # fmt: skip
+                   capture_output=True, timeout=PATIENCE)  # fmt: skip
     installed = {p.name for p in (tmp_path / "usr").rglob("*") if p.is_file()}
-    assert installed == {"libtreadle.a", "libtreadle.so", "treadle.h"}
+    assert installed == {"libtreadle.a", "libtreadle.so", "treadle.h", "treadle-rpc-server"}
     text = (root / "docs" / "how-to" / "deploy_c.md").read_text(encoding="utf-8")
     line = text.split("   cc -std=c11 -O2 -fPIC", 1)[1].split("```", 1)[0]
     command = "cc -std=c11 -O2 -fPIC" + line.replace("-o libtreadle.so", f"-o {tmp_path}/one.so")
     subprocess.run(command, cwd=root, shell=True, check=True, timeout=120)
     assert (tmp_path / "one.so").stat().st_size < 1_000_000
+    text = (root / "docs" / "how-to" / "rpc.md").read_text(encoding="utf-8")
+    line = text.split("cc -std=c11", 1)[1].split("```", 1)[0]
+    command = "cc -std=c11" + line.replace("-o treadle", f"-o {tmp_path}/treadle")
+    subprocess.run(command, cwd=root, shell=True, check=True, timeout=240)
+    server = [str(tmp_path / "treadle-rpc-server"), "--version"]
+    done = subprocess.run(server, check=True, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout == f"treadle-rpc-server {native.version()}\n"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.native import models
+from tests.processes import PATIENCE
 from treadle.errors import TreadleError, UsageError
 from treadle.runtime.native_executor import ExecutorHandle
 from treadle.runtime.streams import Streams
@@ -31,7 +32,7 @@ def at_once(count: int, work: Callable[[int], object]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
     if failures:
         raise failures[0]
@@ -60,7 +61,7 @@ def test_runs_go_on_at_the_same_time() -> None:
 
     def observe(index: int, _value: np.ndarray) -> None:
         if index == 0:
-            meeting.wait(30)
+            meeting.wait(PATIENCE)
 
     at_once(2, lambda _: model.compare(model.executor.watch(model.inputs, observe)))
     assert model.executor.streams == 2
@@ -142,7 +143,7 @@ def test_turns_come_in_order_of_arrival() -> None:
             pass
     streams.give_back(first)
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert order == [0, 1, 2, 3]
 
 
@@ -169,7 +170,7 @@ def test_closing_lets_runs_finish_and_turns_the_waiting_away() -> None:
     while not streams._waiting:
         pass
     model.executor.close()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert refused == ["the executor is closed"]
     assert held.num_threads == 1  # still there
     streams.give_back(held)

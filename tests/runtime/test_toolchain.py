@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE
 from tests.runtime import artifacts
 from treadle.errors import ToolchainError
 from treadle.runtime import native, native_build, toolchain
@@ -162,7 +163,7 @@ def test_two_builds_of_one_file_do_not_disturb_each_other(kernels: bytes, tmp_pa
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not problems
     assert os.listdir(tmp_path) == ["k.so"]
 

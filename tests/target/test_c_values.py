@@ -15,9 +15,8 @@ from treadle import te
 from treadle.dtype import bits, is_float, to_numpy
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Binary, Const, Expr, Var
-from treadle.loop.nodes import For, If, PrimFunc, Store, seq
+from treadle.loop.nodes import For, PrimFunc, Store, seq
 from treadle.target.backend import backend_of
-from treadle.target.c_text import emit
 from treadle.te.intrinsics import Intrinsic, Operand
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -91,16 +90,6 @@ def test_a_branch_not_taken_is_not_evaluated() -> None:
     assert result.tolist() == [102, 52, 36, 29, 6, 7, 8, 9]
 
 
-def test_deep_and_shared_expressions_stay_short() -> None:
-    """A value used twice is computed once: the text grows with the nodes, not with the paths."""
-    x, out = flat("x", "float32", 1), flat("out", "float32", 1)
-    value = ex.load(x, [0])
-    for _ in range(2000):
-        value = value * value + 1.0
-    text = emit(PrimFunc("k", (x, out), (), Store(out, (Const.of(0),), value)), native_c())
-    assert len(text) < 300_000
-
-
 def test_names_that_c_reserves() -> None:
     """Buffers and variables may be called as the user likes."""
     x, out = flat("int", "float32", 4), flat("x y", "float32", 4)
@@ -110,27 +99,6 @@ def test_names_that_c_reserves() -> None:
     func = PrimFunc("main", (x, out), (n,), body)
     run(func, [np.ones(4, np.float32), result], [3], target=native_c())
     assert result.tolist() == [2, 2, 2, 0]
-
-
-def test_text_of_a_guarded_loop() -> None:
-    x, out, i = flat("x", "float32", 8), flat("y", "float32", 8), Var("i")
-    load = ex.load(x, [i])
-    body = For(i, Const.of(8), "serial", If(i < 5, Store(out, (i,), load * load), None))
-    text = emit(PrimFunc("square", (x, out), (), body), native_c())
-    assert text[text.index("int32_t square") :] == (
-        "int32_t square(const td_env* env, void* const* buffers, const int64_t* dims) {\n"
-        "  const float* restrict x = buffers[0];\n"
-        "  float* restrict y = buffers[1];\n"
-        "  (void)env, (void)dims;\n"
-        "  for (int64_t i = 0; i < 8; ++i) {\n"
-        "    if (i < 5) {\n"
-        "      const float t_2 = x[i];\n"
-        "      y[i] = t_2 * t_2;\n"
-        "    }\n"
-        "  }\n"
-        "  return 0;\n"
-        "}\n"
-    )
 
 
 def test_an_intrinsic_is_its_text_or_its_meaning() -> None:

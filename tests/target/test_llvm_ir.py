@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 
 from tests.target.kernel import flat, pool_of, run
-from tests.targets import AVX2, AVX512, MACHINES, NEON, SSE
+from tests.targets import AVX2, NEON, SSE
 from treadle.errors import InternalError, TargetError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Var
-from treadle.loop.nodes import Allocate, Buffer, For, Prefetch, PrimFunc, Store, seq
+from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Store, seq
 from treadle.target.base import Target
-from treadle.target.llvm import asm_text, compile_ir, spill_count
 from treadle.target.llvm_ir import emit
 from treadle.target.names import symbol
-from treadle.target.parse import parse_target
 
 ZERO = Const.of(0)
 
@@ -117,7 +115,7 @@ def two_stages(offsets: dict[str, int], bytes_: int) -> PrimFunc:
         ),
     )
     return PrimFunc(
-        "k", (x, out), (), body, 1, workspace_bytes=bytes_, attrs={"workspace_offsets": offsets}
+        "k", (x, out), (), body, workspace_bytes=bytes_, attrs={"workspace_offsets": offsets}
     )
 
 
@@ -153,17 +151,6 @@ def test_buffers_are_noalias_and_inputs_readonly(target: Target, alignment: int)
     assert "ptr noalias align 64 %b1" in text
 
 
-@pytest.mark.parametrize(
-    ("options", "instruction"),
-    [("-mtriple=x86_64-linux-gnu", "prefetcht0"), ("-mtriple=aarch64-linux-gnu", "prfm")],
-)
-def test_a_prefetch_reaches_the_machine(options: str, instruction: str) -> None:
-    x, out, i = flat("x", "float32", 64), flat("out", "float32", 64), Var("i")
-    copy = seq(Prefetch(x, (i * 4 + 32,)), Store(out, (i,), ex.load(x, [i])))
-    func = PrimFunc("copy", (x, out), (), For(i, Const.of(64), "parallel", copy))
-    assert instruction in asm_text(emit(func, parse_target(f"llvm {options}")))
-
-
 def test_names_become_c_identifiers() -> None:
     assert symbol("conv/1.relu:0") == "conv_1_relu_0"
     assert symbol("0_first") == "_0_first"
@@ -187,55 +174,13 @@ def test_a_huge_local_buffer_is_refused() -> None:
         emit(PrimFunc("k", (out,), (), body), AVX2)
 
 
-def test_an_unroll_pragma_reaches_llvm() -> None:
-    x, out = flat("x", "float32", 64), flat("out", "float32", 1)
-    i = Var("i")
-    add = Store(out, (ZERO,), ex.load(out, [ZERO]) + ex.load(x, [i]))
-    pragmas = (("unroll", 8),)
-    func = PrimFunc("k", (x, out), (), For(i, Const.of(64), "serial", add, pragmas=pragmas))
-    assert '!"llvm.loop.unroll.count", i32 8' in emit(func, AVX2)
-    plain = PrimFunc("k", (x, out), (), For(i, Const.of(64), "serial", add))
-    assert asm_text(emit(func, AVX2)).count("addss") == 8
-    assert asm_text(emit(plain, AVX2)).count("addss") == 1
-
-
 # -- what reaches the machine
-
-
-def copy_of(value: str, lanes: int) -> PrimFunc:
-    x, out = flat("x", "float32", 64), flat("out", "float32", 64)
-    i = Var("i")
-    at = ex.ramp(i * lanes, 1, lanes)
-    loaded = ex.load(x, [at])
-    result = ex.maximum(loaded, 0.0) if value == "relu" else loaded
-    body = For(i, Const.of(64 // lanes), "serial", Store(out, (at,), result))
-    return PrimFunc("k", (x, out), (), body)
-
-
-def loop_lines(asm: str) -> list[str]:
-    """Return the vector instructions of an assembly text, without moves of constants."""
-    return [s.strip() for s in asm.splitlines() if s.strip().startswith("v")]
-
-
-@pytest.mark.parametrize("target", [AVX2, AVX512], ids=["avx2", "avx512"])
-def test_relu_is_one_instruction(target: Target) -> None:
-    asm = asm_text(emit(copy_of("relu", target.lanes()), target))
-    lines = [s for s in loop_lines(asm) if not s.startswith(("vxorps", "vzeroupper"))]
-    assert [s.split()[0] for s in lines] == ["vmaxps", "vmovaps"]
 
 
 def fill(value: float) -> PrimFunc:
     out, i = flat("out", "float32", 4096), Var("i")
     body = For(i, Const.of(4096), "serial", Store(out, (i,), Const.of(value, "float32")))
     return PrimFunc("k", (out,), (), body)
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("func", [fill(0.0), copy_of("copy", 1)], ids=["fill", "copy"])
-def test_copies_and_fills_call_no_library(func: PrimFunc, machine: str) -> None:
-    asm = asm_text(emit(func, MACHINES[machine]))
-    assert "memset" not in asm
-    assert "memcpy" not in asm
 
 
 def tile(rows: int, vectors: int, lanes: int) -> PrimFunc:
@@ -274,56 +219,9 @@ def tile(rows: int, vectors: int, lanes: int) -> PrimFunc:
     return PrimFunc("tile", (a, b, c), (), body)
 
 
-@pytest.mark.parametrize(
-    ("target", "rows", "vectors"), [(AVX512, 12, 2), (AVX512, 6, 4), (AVX2, 6, 2), (NEON, 8, 3)]
-)
-def test_register_tiles_stay_in_registers(target: Target, rows: int, vectors: int) -> None:
-    asm = asm_text(emit(tile(rows, vectors, target.lanes()), target))
-    assert spill_count(asm) == 0
-    fused = [s for s in asm.splitlines() if s.strip().startswith(("vfmadd", "fmla"))]
-    assert len(fused) == rows * vectors
-
-
-def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:
-    asm = asm_text(emit(tile(12, 2, 16), AVX2))
-    assert spill_count(asm) > 10
-
-
-def test_spills_are_counted_in_innermost_loops_only() -> None:
-    asm = """
-    vmovups %zmm0, 64(%rsp)
-.LBB0_1:
-    vmovups 64(%rsp), %zmm1
-.LBB0_2:
-    vfmadd231ps 128(%rsp), %zmm1, %zmm2
-    movq 8(%rsp), %rax
-    jne .LBB0_2
-    jl .LBB0_1
-"""
-    assert spill_count(asm) == 1
-    arm = "\n.LBB0_1:\n\tldr\tq0, [sp, #16]\n\tldr\tx0, [sp]\n\tb.ne\t.LBB0_1\n"
-    assert spill_count(arm) == 1
-
-
 def test_the_tile_computes_a_product() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(12, 256)), rng.normal(size=(256, 32))
     out = np.zeros(12 * 32, np.float32)
     run(tile(12, 2, 16), [a.astype(np.float32), b.astype(np.float32), out])
     np.testing.assert_allclose(out.reshape(12, 32), a @ b, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("options", "magic", "machine"),
-    [
-        ("-mtriple=aarch64-linux-gnu", b"\x7fELF\x02", 183),
-        ("-mtriple=x86_64-linux-gnu", b"\x7fELF\x02", 62),
-        ("-mtriple=riscv64-linux-gnu", b"\x7fELF\x02", 243),
-    ],
-)
-def test_other_machines_get_objects(options: str, magic: bytes, machine: int) -> None:
-    target = parse_target(f"llvm {options}")
-    for func in (row_sums(), tile(4, 2, 4), two_stages({"a": 0, "b": 128}, 256)):
-        data = compile_ir(emit(func, target))
-        assert data.startswith(magic)
-        assert int.from_bytes(data[18:20], "little") == machine

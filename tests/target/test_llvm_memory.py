@@ -22,7 +22,7 @@ def copy_kernel(lanes: int, dtype: str = "float32") -> PrimFunc:
     """Return y[3 + i] = x[3 + i] for `lanes` lanes at once."""
     x, y = flat("x", dtype, 40), flat("y", dtype, 40)
     at = ex.ramp(BASE, 1, lanes)
-    return PrimFunc("f", (x, y), (), Store(y, (at,), ex.load(x, (at,))), 1)
+    return PrimFunc("f", (x, y), (), Store(y, (at,), ex.load(x, (at,))))
 
 
 @pytest.mark.parametrize("lanes", [5, 7, 11, 15, 20, 31])
@@ -58,7 +58,7 @@ def test_every_second_element_of_a_local_buffer_is_two_whole_vectors(odd: int) -
         Store(t, (ex.ramp(Const.of(16), 1, 16),), ex.load(x, (ex.ramp(Const.of(16), 1, 16),))),
         Store(y, (ex.ramp(zero, 1, 16),), ex.load(t, (ex.ramp(Const.of(odd), 2, 16),))),
     )
-    func = PrimFunc("f", (x, y), (), Allocate(t, body), 1)
+    func = PrimFunc("f", (x, y), (), Allocate(t, body))
     assert "gather" not in emit(func, AVX2)
     values, result = np.arange(32, dtype=np.float32), np.zeros(16, np.float32)
     run(func, [values, result])

@@ -71,6 +71,25 @@ def test_a_scalar_load_under_a_vector_condition_runs_only_if_a_lane_is_on() -> N
         np.testing.assert_array_equal(result, want)
 
 
+@pytest.mark.parametrize("row", [-1, 0, 2, 3])
+def test_what_a_condition_asks_of_all_lanes_alike_is_a_branch(row: int) -> None:
+    """Of 0 <= n < 3 and lane < 5 the lanes alone are a mask."""
+    source, out = flat("x", "float32", 3 * 8), flat("out", "float32", 8)
+    n, lane = Var("n"), ex.ramp(0, 1, 8)
+    alike = ex.broadcast(ex.binary("and", n >= 0, n < 3), 8)
+    cond = ex.binary("and", ex.binary("lt", lane, ex.broadcast(Const.of(5), 8)), alike)
+    value = ex.load(source, [ex.ramp(n * 8, 1, 8)])
+    body = Store(out, (lane,), ex.select(cond, value, Const.of(-1.0, "float32"), lazy=True))
+    func = PrimFunc("k", (source, out), (n,), body)
+    x, got = np.arange(24, dtype=np.float32), np.zeros(8, np.float32)
+    run(func, [x, got], [row])
+    want = np.full(8, -1, np.float32)
+    if 0 <= row < 3:
+        want[:5] = x[row * 8 : row * 8 + 5]
+    np.testing.assert_array_equal(got, want)
+    assert "br i1" in emit(func, AVX2)
+
+
 def test_a_uniform_vector_condition_is_a_branch() -> None:
     where, source = flat("where", "int64", 1), flat("x", "float32", 8)
     out = flat("out", "float32", 8)

@@ -19,7 +19,7 @@ from treadle.errors import InternalError
 from treadle.settings import use as use_settings
 from treadle.target.jit import JitModule
 from treadle.target.worker_pool import pool
-from treadle.target.workers import assembly, compile_each, compile_many, prepare, shut_down
+from treadle.target.workers import assembly, compile_each, compile_many, shut_down
 
 ROOT = Path(__file__).resolve().parents[2]
 TRIPLE = 'target triple = "x86_64-unknown-linux-gnu"\n'
@@ -95,13 +95,6 @@ def test_kernels_compile_while_the_next_are_made() -> None:
     assert finished[-1] != "early"
 
 
-def test_workers_live_on_between_compilations() -> None:
-    compile_many([returns("a", 1)])
-    started = set(pool().all)
-    compile_many([returns("b", 2)])
-    assert pool().all == started
-
-
 def test_ir_that_does_not_parse_is_an_error_with_llvms_words(tmp_path: Path) -> None:
     bad = ("bad", TRIPLE + "define i32 @bad() {\n  ret i64 0\n}\n")
     with (
@@ -141,14 +134,6 @@ def test_two_compilations_can_be_nested() -> None:
 def test_one_name_for_two_kernels_is_refused() -> None:
     with pytest.raises(InternalError, match="two different kernels have the name k"):
         compile_many([returns("k", 1), returns("k", 2)])
-
-
-def test_prepare_starts_the_workers_in_advance() -> None:
-    shut_down()
-    prepare()
-    assert len(pool().idle) == 2
-    shut_down()
-    assert not pool().all
 
 
 SCRIPT = """

@@ -269,7 +269,10 @@ class _Maker:
     def folded(self, x: Value) -> Value | None:
         """An input of [a * f] beside a value, read as [a, f] and added up."""
         factor = self.chance.randint(2, 4)
-        row = self.input([x.dims[-1] * factor]).tensor
+        width = x.dims[-1] * factor
+        if _count([width]) > MOST_ELEMENTS:
+            return None
+        row = self.input([width]).tensor
         t = x.tensor
         return self.new(
             x.dims, lambda *i: t[i] + row[i[-1] * factor] + row[i[-1] * factor + (factor - 1)]

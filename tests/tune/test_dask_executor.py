@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import PATIENCE
 from tests.tune.conv_model import conv_model
 from treadle.build.compile import fused_model
 from treadle.build.records import Records
@@ -62,7 +63,7 @@ def workers_of(cluster: Any, model: bytes, target: str = "llvm") -> Iterator[Das
 
 def outcomes(workers: DaskWorkers, count: int) -> dict[int, Outcome]:
     found: dict[int, Outcome] = {}
-    end = time.monotonic() + 120
+    end = time.monotonic() + PATIENCE
     while len(found) < count and time.monotonic() < end:
         found |= {o.ticket: o for o in workers.results(1.0, lambda _: float("inf"))}
     return found

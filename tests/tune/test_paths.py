@@ -8,7 +8,6 @@ import pytest
 
 from tests.tune.spaces import small
 from treadle.te.knobs import Config, Knob, Space
-from treadle.tune.knob_features import KnobColumns
 from treadle.tune.paths import UNKNOWN_EXCESS, Paths, excess_of, nearest
 
 pytestmark = pytest.mark.tiny
@@ -73,14 +72,3 @@ def test_draws_follow_what_is_known() -> None:
     drawn = paths.draw(400, np.random.default_rng(0)).rows
     pairs = {tuple(paths.values[c][1] for c in row) for row in drawn.tolist()}
     assert pairs == {(c, p) for c in range(1, 5) for p in range(c)}
-
-
-def test_every_column_has_a_name() -> None:
-    paths = learned({"count": 1}, {"count": 4})
-    columns = KnobColumns(paths.knobs, paths.values)
-    walk = paths.draw(20, np.random.default_rng(0))
-    rows = columns.rows(paths.values, paths.by_knob(walk.rows), paths.excess_by_knob(walk))
-    assert rows.shape == (20, len(columns.names))
-    assert columns.names[:4] == ["count.0", "count.cost", "place.0", "place.cost"]
-    counts = [paths.values[c][1] for c in walk.rows[:, 0].tolist()]
-    assert rows[:, 0] == pytest.approx([np.log2(1 + int(c)) for c in counts])  # type: ignore[arg-type]

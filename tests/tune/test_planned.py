@@ -10,7 +10,6 @@ import pytest
 
 from tests.tune.spaces import LEAST, measured, seconds, tiled_space
 from treadle.tune.cost_model import TreeModel
-from treadle.tune.genetic import Genetic
 from treadle.tune.history import History
 from treadle.tune.planned import LoopRanker, Planned, diverse
 from treadle.tune.search import Search
@@ -75,15 +74,3 @@ def test_diverse_candidates_bring_values_that_no_other_has() -> None:
     alike[3] = (1, 2, 3)
     assert diverse(many, lambda _: alike, 2) == ["x0", "x3"]
     assert diverse(many[:2], lambda _: alike, 3) == many[:2]
-
-
-def test_generations_have_the_latest_and_an_elite_as_parents() -> None:
-    space = tiled_space()
-    random = np.random.default_rng(0)
-    history: History[Point] = History(space, random)
-    points = list(dict.fromkeys(space.sample(60, random)))[:30]
-    for k, point in enumerate(points):
-        history.record(point, 1.0 + k)  # the first is the fastest
-    genetic: Genetic[Point] = Genetic(population=5, elite=2)
-    assert genetic._parents(history) == [*points[:2], *points[-5:]]
-    assert Genetic(population=5)._parents(history) == points[:5]

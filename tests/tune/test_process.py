@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.processes import PATIENCE, wait_until
 from treadle.tune.process import Child, ChildDied, Serve
 
 
-def answer(child: Child, seconds: float = 20.0) -> bytes:
+def answer(child: Child, seconds: float = PATIENCE) -> bytes:
     end = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         selector.register(child, selectors.EVENT_READ)
@@ -32,7 +33,7 @@ def serving(serve: Serve) -> Callable[[], Serve]:
 def test_a_child_answers_one_request_after_the_other() -> None:
     child = Child(serving(lambda request: request[::-1]))
     for message in (b"", b"abc", bytes(range(256)) * 10_000):
-        child.send(message, 10)
+        child.send(message, PATIENCE)
         assert answer(child) == message[::-1]
     child.close()
     with pytest.raises(ChildProcessError):
@@ -49,17 +50,17 @@ def test_how_a_child_ends_is_said() -> None:
 
     for serve, said in ((crash, "crashed: Segmentation fault"), (leave, "exit code 7")):
         child = Child(serving(serve))
-        child.send(b"go", 10)
+        child.send(b"go", PATIENCE)
         with pytest.raises(ChildDied, match=said):
             answer(child)
 
 
 def test_a_paused_child_stands_still() -> None:
     child = Child(serving(lambda request: request))
-    child.send(b"1", 10)
+    child.send(b"1", PATIENCE)
     assert answer(child) == b"1"
     child.pause()
-    child.send(b"2", 10)
+    child.send(b"2", PATIENCE)
     with pytest.raises(TimeoutError):
         answer(child, 0.3)
     child.resume()
@@ -75,17 +76,14 @@ def test_children_end_with_their_parent() -> None:
     if not pid:
         os.setsid()
         child = Child(serving(lambda request: request))
-        child.send(b"1", 10)
+        child.send(b"1", PATIENCE)
         answer(child)
         child.pause()
         os.write(target, str(child.pid).encode())
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
     grandchild = int(os.read(source, 100))
-    end = time.monotonic() + 20
-    while time.monotonic() < end and is_alive(grandchild):
-        time.sleep(0.05)
-    assert not is_alive(grandchild)
+    wait_until(lambda: not is_alive(grandchild), "the grandchild gone")
 
 
 def is_alive(pid: int) -> bool:

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE
 from treadle.build.records import Record, Records
+from treadle.cli.main import main
 from treadle.errors import ConfigError, UsageError
 from treadle.te.knobs import Config
 from treadle.tune.record_file import RecordFile
@@ -73,8 +75,40 @@ def test_no_line_is_lost_of_several_writers(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     command = [sys.executable, "-c", PROGRAM, str(path)]
     writers = [subprocess.Popen(command) for _ in range(3)]
-    assert [w.wait(60) for w in writers] == [0, 0, 0]
+    assert [w.wait(PATIENCE) for w in writers] == [0, 0, 0]
     assert path.read_bytes() == RECORD.line() * 900
+
+
+PRUNING = """
+import sys
+from treadle.cli.main import main
+for _ in range(20):
+    assert main(["records", "prune", "--keep", "1000000", sys.argv[1]]) == 0
+"""
+
+
+def test_no_line_is_lost_while_the_file_is_pruned(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(RECORD.line())
+    programs = [PROGRAM, PROGRAM, PRUNING]
+    running = [subprocess.Popen([sys.executable, "-c", p, str(path)]) for p in programs]
+    assert [p.wait(PATIENCE) for p in running] == [0, 0, 0]
+    assert path.read_bytes() == RECORD.line() * 601
+
+
+def test_of_a_file_that_was_replaced_only_what_is_new_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    file = RecordFile(path)
+    fast, slow, new = (replace(RECORD, seconds=(t,)) for t in (1.0, 2.0, 3.0))
+    for record in (slow, fast):
+        file.append(record)
+    assert main(["records", "prune", "--keep", "1", str(path)]) == 0
+    with path.open("ab") as other:
+        other.write(new.line())
+    assert file.read_new() == [new]
+    file.append(slow)
+    assert [r.seconds for r in Records.read(path).trials("k", "t")] == [(1.0,), (3.0,), (2.0,)]
+    file.close()
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ import pytest
 from tests.tune.spaces import LEAST, foreseen, mean_best, measured, seconds, small, tiled_space
 from treadle.errors import UsageError
 from treadle.te.knobs import Config, Space
-from treadle.tune.cost_model import CostModel, Scorer, TreeModel
-from treadle.tune.guided import Evolutionary, Generation
+from treadle.tune.cost_model import CostModel, TreeModel
 from treadle.tune.search import SEARCHES, Search, make_search
 from treadle.tune.template import Point, TemplateSpace
 
@@ -147,27 +146,3 @@ def test_what_is_suggested_comes_after_the_default(name: str) -> None:
 def test_an_unknown_search_is_refused() -> None:
     with pytest.raises(UsageError, match="there is no search 'gridsearch'"):
         search_of("gridsearch", tiled_space())
-
-
-@NEEDS_XGBOOST
-def test_generations_are_told_and_learning_need_not_wait_for_a_proposal() -> None:
-    told: list[Generation] = []
-    space, model = tiled_space(), TreeModel()
-    strategy = Evolutionary(
-        Scorer(space, model), population=64, generations=3, on_generation=told.append
-    )
-    search = Search(space, np.random.default_rng(0), strategy)
-    measured(search, space, 40, time=seconds)
-    first = [g.number for g in told[:4]]
-    assert first == [0, 1, 2, 3]
-    assert [g.is_last for g in told[:4]] == [False, False, False, True]
-    assert (told[0].size, told[0].changed, told[0].unchanged) == (64, 0, 0)
-    last = told[3]
-    assert 0 < last.changed <= 64
-    assert last.changed + last.unchanged in range(62, 65)  # rounded down twice
-    assert list(last.scores) == sorted(last.scores, reverse=True)
-    before = model.predict(space.features(space.start()))
-    known = space.sample(24, np.random.default_rng(1))
-    search.tell(known, [1e-3 * (k + 1) for k in range(len(known))])
-    search.learn()
-    assert not np.array_equal(before, model.predict(space.features(space.start())))

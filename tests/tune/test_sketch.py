@@ -13,10 +13,6 @@ from tests.targets import AVX2, AVX512
 from tests.tune import sketch_graphs as graphs
 from treadle.tune import sketch
 from treadle.tune.sketch import SketchPoint, SketchSpace
-from treadle.tune.sketch_cost import costs_of
-from treadle.tune.sketch_features import NAMES
-from treadle.tune.sketch_limits import within_limits
-from treadle.tune.sketch_plans import MOST_STATEMENTS
 from treadle.tune.sketch_slots import drawn_rows
 from treadle.tune.space import SearchSpace
 
@@ -112,21 +108,6 @@ def test_a_cross_has_choices_of_both() -> None:
         assert all(c in pair for c, *pair in zip(child.places, a.places, b.places, strict=True))
 
 
-@pytest.mark.parametrize("name", graphs.GRAPHS)
-def test_features_and_estimates_are_numbers_of_a_fixed_form(name: str) -> None:
-    space = space_of(name)
-    points = space.sample(50, np.random.default_rng(5))
-    found = space.features(points)
-    assert found.shape == (50, len(NAMES))
-    assert found.dtype == np.float32
-    assert np.isfinite(found).all()
-    estimates = space.estimate(points)
-    assert estimates.shape == (50,)
-    assert (estimates > 0).all()
-    np.testing.assert_array_equal(space.features(points[7:9]), found[7:9])
-    np.testing.assert_array_equal(space.estimate(points[7:9]), estimates[7:9])
-
-
 def test_no_candidates_have_no_features() -> None:
     space = space_of("matmul")
     assert len(space.features([])) == 0
@@ -181,20 +162,6 @@ def test_the_numbers_of_a_candidate_are_computed_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sketch, "costs_of", again)
     assert len(space.features(points)) == len(points)
     np.testing.assert_array_equal(space.estimate(points), estimates)
-
-
-def test_too_much_code_is_refused_before_it_is_built() -> None:
-    space = space_of("interleaved")
-    for point in space.sample(30, np.random.default_rng(9)):
-        made = space.choice(point)
-        assert made is not None
-    sketched = space.sketches[0]
-    rows = drawn_rows(sketched.slots, 400, np.random.default_rng(10))
-    valid = within_limits(sketched, rows, AVX512)
-    assert 0 < valid.sum() < len(valid)
-    written = costs_of(sketched, rows, AVX512).plans[-1].tiled
-    assert written is not None
-    assert (written.statements[valid] <= MOST_STATEMENTS).all()
 
 
 def test_stages_are_mostly_drawn_in_loops_of_others() -> None:

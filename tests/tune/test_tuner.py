@@ -7,21 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import treadle
-from tests.build.test_method_records import network as convolution
-from tests.optimize.cases import inputs_of
-from tests.tune.tasks import network, product_task
+from tests.processes import wait_until
+from tests.tune.tasks import product_task
 from treadle.build.records import Record, Records
-from treadle.errors import ConfigError, UsageError
 from treadle.te.knobs import DEFAULTS
-from treadle.tune.model import tune_model
 from treadle.tune.record_file import RecordFile
 from treadle.tune.runner import MeasureOptions
 from treadle.tune.tuner import TuneOptions, Tuner
@@ -110,21 +104,6 @@ def test_times_of_other_circumstances_are_not_compared(tmp_path: Path) -> None:
     assert state.trials[1].choice == known.choice
 
 
-def test_a_decision_is_written_for_every_task(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    result = tune_model(network(), path, options=replace(QUICK, trials=9))
-    (state,) = result.tuner.states
-    decided = Records.read(path).best(state.task.name, state.task.target)
-    assert decided is not None
-    assert decided.is_chosen
-    compiled = treadle.compile(network(), records=path)
-    assert compiled.coverage is not None
-    assert str(compiled.coverage) == "1 of 1 kernels are in the records"
-    inputs = inputs_of(network().main)
-    (got,), (want,) = compiled.run(inputs), treadle.compile(network()).run(inputs)
-    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-5)
-
-
 def test_a_task_of_which_nothing_runs_ends_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     options = replace(QUICK, build_timeout=0.0)
@@ -133,30 +112,6 @@ def test_a_task_of_which_nothing_runs_ends_with_the_reason(tmp_path: Path) -> No
     assert state.status == "failed"
     assert state.failed == "the build takes longer than 0 s"
     assert len(state.trials) < 16
-
-
-def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    with pytest.raises(UsageError, match="cannot be measured on this machine"):
-        tune_model(network(), path, target="llvm -mtriple=aarch64-linux-gnu")
-    path.write_text('{"version": 1, "kernel": "k"}\n')
-    with pytest.raises(ConfigError, match="has no target") as caught:
-        tune_model(network(), path, options=QUICK)
-    assert caught.value.at == f"{path}, line 1"
-    assert path.read_text() == '{"version": 1, "kernel": "k"}\n'
-
-
-def test_the_methods_in_the_records_are_followed(tmp_path: Path) -> None:
-    path, records = tmp_path / "records.jsonl", Records()
-    module, call = convolution()
-    default = tune_model(module, path, options=replace(QUICK, trials=1)).tuner
-    other = "plain" if "plain" not in default.states[0].task.name else "direct"
-    records.put_method(call, default.states[0].task.target, other)
-    records.write(path)
-    tuner = tune_model(module, path, options=replace(QUICK, trials=2)).tuner
-    names = {s.task.name for s in tuner.states}
-    assert names != {s.task.name for s in default.states}
-    assert names == {k.name for k in treadle.compile(module, records=path).kernels}
 
 
 PROGRAM = """
@@ -172,9 +127,7 @@ tuned(Path(sys.argv[1]), replace(QUICK, builders=2))
 def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, lines: int) -> None:
     path = tmp_path / "records.jsonl"
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)])
-    end = time.monotonic() + 60
-    while time.monotonic() < end and (not path.exists() or path.read_bytes().count(b"\n") < lines):
-        time.sleep(0.005)
+    wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= lines, "the trials")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     kept = len(Records.read(path))

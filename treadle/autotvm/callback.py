@@ -9,11 +9,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 from treadle.autotvm.measure import MeasureInput, MeasureResult
 from treadle.autotvm.record import encode
+from treadle.build.appending import appending
 from treadle.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,11 +57,11 @@ def log_to_file(file_out: str | os.PathLike[str] | IO[str], protocol: str = "jso
 
 
 def _append(path: str | os.PathLike[str], text: str) -> None:
-    """Append text in one write, so that others may append at the same time."""
+    """Append text in one write; others may append or prune the file at the same time."""
+    data = text.encode()
     try:
-        with open(path, "ab", buffering=0) as file:
-            data = text.encode()
-            if file.write(data) < len(data):
+        with appending(Path(path)) as file:
+            if os.write(file, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
         raise UsageError(

@@ -86,17 +86,17 @@ def run_template(name: str, args: Sequence[Arg], choices: Knobs | Config = DEFAU
 
 def _check_tensors(name: str, schedule: Schedule, tensors: Sequence[object]) -> None:
     """Raise UsageError unless a kernel can take the tensors that a template returns."""
-    kinds: list[bool] = []
+    is_any_made = False
     for tensor in tensors:
         if isinstance(tensor, te.Tensor) and tensor not in schedule:
             raise UsageError(
                 f"tensor {tensor.name} of the template {name!r} is not in its schedule"
             )
-        kinds.append(isinstance(tensor, te.Tensor) and schedule[tensor].is_output)
-    if not any(kinds) or kinds != sorted(kinds):
+        is_any_made = is_any_made or (isinstance(tensor, te.Tensor) and schedule[tensor].is_output)
+    if not is_any_made:
         raise UsageError(
-            f"what the template {name!r} computes does not stand last among its tensors",
-            hint="return the schedule and the inputs, then the outputs: s, [A, B, C]",
+            f"what the template {name!r} computes is not among its tensors",
+            hint="return the schedule, and its inputs and outputs: s, [A, B, C]",
         )
 
 

@@ -154,6 +154,11 @@ def compile_model(
         _configure(fused, kept, report)
     with _Timer(report, "build"):
         _build(fused.kernels, report)
+    return _planned(fused, report)
+
+
+def _planned(fused: Fused, report: Report) -> Executable:
+    """Return a model whose kernels are built, with its plan."""
     with _Timer(report, "plan"):
         plan = _plan(fused)
     module = fused.module

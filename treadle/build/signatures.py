@@ -39,9 +39,9 @@ def _tensor_types(type_: Type) -> list[TensorType]:
 
 def signature_of_loops(func: PrimFunc, workspace: object) -> Signature:
     """Return the signature of a kernel given as a loop nest over shaped buffers."""
-    inputs = len(func.params) - func.outputs
+    written = {k % len(func.params) for k in func.outputs}
     rows = [
-        (b.name, b.dtype, tuple(map(as_dim, b.shape)), k >= inputs)
+        (b.name, b.dtype, tuple(map(as_dim, b.shape)), k in written)
         for k, b in enumerate(func.params)
     ]
     return _signature(func.name, rows, func.sizes, workspace)

@@ -48,7 +48,7 @@ def _check_arguments(schedule: Schedule, args: Sequence[Arg]) -> None:
 class BuiltModule(Module[Kernel]):
     """Kernels built from te; `module[name]` has every stage of one, and is called and timed alone.
 
-    Call it with arrays, inputs first: outputs are written in place.
+    Call it with arrays in the order of its arguments: outputs are written in place.
     """
 
     def __init__(self, kernels: Sequence[Kernel], target: Target) -> None:
@@ -121,6 +121,7 @@ def build(
 ) -> BuiltModule:
     """Return a callable module of a schedule (with its `args`) or of lowered functions.
 
+    The order of `args` is free: outputs are those that the schedule computes.
     A module for another machine has its texts and cannot be called: that raises TargetError.
     `target_host` is for scripts that give one: a CPU target is its own host, so both must name the
     same machine.

@@ -21,7 +21,7 @@ from treadle.cli.arguments import (
     count,
     duration,
 )
-from treadle.cli.engines import PEERS, Engine, Inputs, open_treadle, take_turns
+from treadle.cli.engines import PEERS, Engine, Inputs, open_treadle, run_in_rounds
 from treadle.cli.inputs import given_inputs
 from treadle.cli.machine import cpu_text, treadle_version
 from treadle.cli.models import check_readable, open_model
@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
             peers = (PEERS[name] for name in arguments.vs)
             engines += [peer(network, inputs, threads, arguments.streams) for peer in peers]
         results = [engine.run() for engine in engines]
-        take_turns(engines, arguments.repeat, arguments.time_limit)
+        run_in_rounds(engines, arguments.repeat, arguments.time_limit)
     differences = [difference(results[0], other) for other in results[1:]]
     if arguments.json:
         facts = _facts(arguments.model, inputs, threads, arguments.streams)

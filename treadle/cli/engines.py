@@ -17,10 +17,10 @@ from treadle.build.loaded import Runnable
 from treadle.errors import ToolchainError, UsageError
 from treadle.runtime.array import NDArray
 
-RUNS_PER_TURN = 3
-"""Timed runs of one engine before the next has its turn; one untimed run comes before them."""
+RUNS_PER_ROUND = 3
+"""Timed runs of one engine in a round; one untimed run comes before them."""
 
-_TURN_SECONDS = 0.2
+_ROUND_SECONDS = 0.2
 _SECONDS = 3.0
 _MIN_RUNS, _MAX_RUNS = 15, 999
 _SHOWN = 500
@@ -160,14 +160,14 @@ PEERS: dict[str, Callable[[Path, Inputs, int, int], Engine]] = {
 """Runtimes to compare with."""
 
 
-# ---- taking turns --------------------------------------------------------------------------------
+# ---- rounds --------------------------------------------------------------------------------------
 
 
-def take_turns(engines: Sequence[Engine], repeat: int | None, seconds: float | None) -> None:
+def run_in_rounds(engines: Sequence[Engine], repeat: int | None, seconds: float | None) -> None:
     """Time the engines alternately, so that whatever else the machine does meets all of them.
 
     Each stream does at most `repeat` runs, in at most `seconds` of all engines together, but one
-    turn at least. Without either, what fits in 3 seconds, and 15 runs at least.
+    round at least. Without either, what fits in 3 seconds, and 15 runs at least.
     """
     limit = _SECONDS if repeat is None else float("inf")
     end = time.perf_counter() + (limit if seconds is None else seconds)
@@ -176,14 +176,14 @@ def take_turns(engines: Sequence[Engine], repeat: int | None, seconds: float | N
     done = 0
     while done < least or (done < most and time.perf_counter() < end):
         for engine in engines:
-            _turn(engine, min(RUNS_PER_TURN, most - done), goes_on=repeat is None)
-        done += RUNS_PER_TURN
+            _round(engine, min(RUNS_PER_ROUND, most - done), goes_on=repeat is None)
+        done += RUNS_PER_ROUND
 
 
-def _turn(engine: Engine, runs: int, *, goes_on: bool) -> None:
+def _round(engine: Engine, runs: int, *, goes_on: bool) -> None:
     """Let every stream do `runs` runs; several streams may go on, so that they overlap longer."""
     engine.run()
-    until = time.perf_counter() + (_TURN_SECONDS if goes_on and len(engine.runs) > 1 else 0.0)
+    until = time.perf_counter() + (_ROUND_SECONDS if goes_on and len(engine.runs) > 1 else 0.0)
     gate = threading.Barrier(len(engine.runs))
     spans: list[tuple[float, float]] = []
     failed: list[BaseException] = []

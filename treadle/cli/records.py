@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from math import inf
 from pathlib import Path
 
 from treadle.auto_scheduler.extract import extract_tasks
 from treadle.auto_scheduler.record_format import ANSOR
 from treadle.autotvm.record_format import AUTOTVM
+from treadle.build.appending import appending
 from treadle.build.method_records import MethodRecord
 from treadle.build.record_database import RecordDatabase, Row, is_url, shown
 from treadle.build.records import Record, Records, parsed_rows
@@ -92,8 +94,15 @@ def _add_format(verb: argparse.ArgumentParser, name: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the verb says."""
-    _VERBS[arguments.verb][1](arguments)
+    """Do what the verb says.
+
+    Of a file that is read and replaced no line is lost that a tuner appends meanwhile.
+    """
+    own = arguments.files[0] if arguments.verb == "prune" else None
+    place = getattr(arguments, "output", None) or own
+    held = isinstance(place, Path) and place.is_file() and appending(place, make=False)
+    with held or nullcontext():
+        _VERBS[arguments.verb][1](arguments)
     return 0
 
 

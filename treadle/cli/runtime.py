@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`treadle runtime build`: the native runtime for a machine, to run models without Python."""
+"""`treadle runtime build`: the native runtime and the RPC server, to do without Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.cli.arguments import add_cross_compiler, cross_compiler
 from treadle.cli.text import console, print_row, size_text
 from treadle.runtime.native_package import build_package, find_toolchain
 
-HELP = "build the native runtime, to run models without Python"
+HELP = "build the native runtime and the RPC server, to run models without Python"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, parser_class=type(parser)
     )
-    build = actions.add_parser("build", help="write libtreadle.so, libtreadle.a and treadle.h")
+    build = actions.add_parser(
+        "build", help="write libtreadle.so, libtreadle.a, treadle.h and treadle-rpc-server"
+    )
     build.add_argument(
         "--target",
         metavar="TRIPLE",
@@ -41,6 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
     toolchain = find_toolchain(arguments.target, cross_compiler(arguments))
     out = console()
     print_row(out, "compiler", " ".join(toolchain.compiler))
-    for path in build_package(arguments.output, toolchain):
+    for path in build_package(arguments.output, toolchain, with_server=True):
         print_row(out, "wrote", f"{path} ({size_text(path.stat().st_size)})")
     return 0

@@ -88,7 +88,7 @@ class Relations:
         is_extreme = isinstance(term, Binary) and term.op in ("min", "max")
         return is_extreme or (term, from_above) in self._known
 
-    def is_open(self, product: Expr, from_above: bool) -> bool:
+    def is_unbounded(self, product: Expr, from_above: bool) -> bool:
         """True for a term without a number that it never passes."""
         low, high = self._limits(product)
         return (high if from_above else low) is None
@@ -196,7 +196,7 @@ class _Search:
                 best = _least(best, found)
         return best
 
-    def _terms(self, s: Affine, is_open: bool) -> list[Expr]:
+    def _terms(self, s: Affine, is_unbounded: bool) -> list[Expr]:
         """Return the terms to replace: where there is no bound yet, first what stands in its way.
 
         Every term without a bound has to go, so one of them is enough to start with. Where no
@@ -204,9 +204,9 @@ class _Search:
         """
         of = self.relations
         terms = [t for t, coef in s.terms.items() if of.has_relations(t, coef > 0)]
-        if not is_open:
+        if not is_unbounded:
             return terms
-        first = [t for t in terms if of.is_open(t, s.terms[t] > 0)][:1]
+        first = [t for t in terms if of.is_unbounded(t, s.terms[t] > 0)][:1]
         known = [t for t in terms if t not in first and of.is_known(t, s.terms[t] > 0)]
         return [*first, *known] or terms
 

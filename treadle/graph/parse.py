@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read the text of a graph back (treadle.graph.text prints it).
 
-module    = {constant} function {function}                the last function is the result
+module    = {constant} {size} function {function}         the last function is the result
 constant  = "const" "[" int "]" ":" type "sha" digest [origin]
+size      = "size" "[" int "]" "=" value                  in values, size[k] stands for it
 function  = "fn" name "(" [%x ":" type {"," %x ":" type}] ")" ["[" attributes "]"] "{" body "}"
 body      = {%x "=" right [origin]} "return" (operand | fields)
 right     = fields | %x "[" int "]" | name "(" {operand | name "=" value} ")" ":" type
@@ -58,6 +59,8 @@ class _Parser:
     def module(self) -> Function:
         while self.tokens.has("const"):
             self._listed_constant()
+        while self.tokens.has("size"):
+            self.types.numbered_size()
         function = self._function()
         while self.tokens.token.kind != "end":
             function = self._function()
@@ -65,9 +68,7 @@ class _Parser:
 
     def _listed_constant(self) -> None:
         start = self.tokens.take("name", "const").start
-        self.tokens.take("sign", "[")
-        number = self.tokens.integer()
-        self.tokens.take("sign", "]")
+        number = self.tokens.number()
         self.tokens.take("sign", ":")
         type_ = self.types.tensor_type()
         self.tokens.take("name", "sha")
@@ -134,9 +135,7 @@ class _Parser:
     def _item(self) -> TupleItem:
         start = self.tokens.token.start
         value = self._operand()
-        self.tokens.take("sign", "[")
-        index = self.tokens.integer()
-        self.tokens.take("sign", "]")
+        index = self.tokens.number()
         if not isinstance(value.type, TupleType) or index >= len(value.type.fields):
             raise self.tokens.error(f"a value of type {value.type} has no field {index}", start)
         return TupleItem(value, index, value.type.fields[index])
@@ -206,9 +205,7 @@ class _Parser:
         return self._inline_constant()
 
     def _constant_reference(self, token: Token) -> Constant:
-        self.tokens.take("sign", "[")
-        number = self.tokens.integer()
-        self.tokens.take("sign", "]")
+        number = self.tokens.number()
         found = self.constants.get(number)
         if found is None:
             raise self.tokens.error(f"constant {number} is not listed above", token.start)

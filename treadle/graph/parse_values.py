@@ -40,6 +40,14 @@ class Values:
         self.tokens = tokens
         self._functions = functions
         self._symbols: dict[str, ex.Var] = {}
+        self._sizes: dict[int, object] = {}
+
+    def numbered_size(self) -> None:
+        """Read a size that values name by its number from here on."""
+        self.tokens.take("name", "size")
+        number = self.tokens.number()
+        self.tokens.take("sign", "=")
+        self._sizes[number] = self.value()
 
     def type(self) -> Type:
         """Read the type of a tensor or a tuple."""
@@ -112,7 +120,15 @@ class Values:
             return self._arithmetic(token, *items)
         if token.text == "select" and self.tokens.accept("("):
             return self._choice(token)
+        if token.text == "size" and self.tokens.has("["):
+            return self._numbered(token)
         return self._symbols.setdefault(token.text, ex.Var(token.text))
+
+    def _numbered(self, token: Token) -> object:
+        number = self.tokens.number()
+        if number not in self._sizes:
+            raise self.tokens.error(f"size {number} is not listed above", token.start)
+        return self._sizes[number]
 
     def _choice(self, name: Token) -> ex.Expr:
         """Read what follows `select(`: the one condition among sizes is that an extent is 1."""

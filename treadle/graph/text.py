@@ -16,6 +16,7 @@
 
 Attributes at their defaults are left out. The bodies of control flow are functions, named @body as
 attributes; `bind_size(%x, %n, size=n)` says which value the symbolic size n is the number of.
+Long symbolic sizes are numbered: `size[0] = (n - max((n - 7), 0))` above the functions.
 Constants of few elements stand where they are used, as `float32[2]{0.5, 1.0}`; larger ones are
 numbered and only described. Elements of narrow types are written as their bytes.
 """
@@ -34,9 +35,10 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
+from treadle.expr.text import Parts
 from treadle.expr.traversal import free_vars, substitute
 from treadle.graph.nodes import Call, Constant, Function, Node, Tuple, TupleItem, Var, topological
-from treadle.graph.operator import Attrs, bodies_of
+from treadle.graph.operator import bodies_of
 from treadle.graph.types import Dim, TensorType, Type
 
 INLINE_LIMIT = 16
@@ -47,6 +49,9 @@ HASHED_BYTES = 1 << 20
 
 RESERVED = frozenset({"inf", "nan", "None", "True", "False", "min", "max", "truncdiv", "truncmod"})
 """Words that cannot name a symbolic size."""
+
+DEEPEST_SIZE = 15
+"""Levels: sizes that nest deeper are numbered; `treadle.graph.parse` reads four times as many."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -70,7 +75,9 @@ def call_text(call: Call) -> str:
     printer = _Printer(Function((), alone), "elide", origins=False)
     kinds = ("const " if isinstance(a, Constant) else "" for a in call.args)
     parts = [f"{k}{printer.type_text(a.type)}" for k, a in zip(kinds, call.args, strict=True)]
-    return f"{printer.callee(call)}({', '.join([*parts, *printer.attribute_texts(call)])})"
+    text = f"{printer.callee(call)}({', '.join([*parts, *printer.attribute_texts(call)])})"
+    sizes = printer.size_texts()
+    return f"{text} where {', '.join(sizes)}" if sizes else text
 
 
 def listed_constants(function: Function) -> list[np.ndarray]:
@@ -133,11 +140,17 @@ class _Printer:
         self.function_names = dict(zip(self.functions, names, strict=True))
         self.symbols: dict[ex.Expr, ex.Expr] = {}
         self.symbol_names: set[str] = set(RESERVED)
+        self.sizes = Parts("size[{}]", DEEPEST_SIZE)
 
     def text(self) -> str:
         table = "".join(self._constant_line(c, k) for c, k in self.constants.items())
         bodies = [self._function(f, n) for f, n in self.function_names.items()]
+        table += "".join(f"{line}\n" for line in self.size_texts())
         return "\n".join([table, *bodies] if table else bodies)
+
+    def size_texts(self) -> list[str]:
+        """Return what the numbers of sizes that were printed so far stand for."""
+        return [f"{name} = {value}" for name, value in self.sizes.values]
 
     def _constant_line(self, constant: Constant, number: int) -> str:
         type_ = self.type_text(constant.type)
@@ -180,8 +193,13 @@ class _Printer:
         return f"{call} : {self.type_text(node.type)}{self._origin(node.origin)}"
 
     def attribute_texts(self, call: Call) -> list[str]:
-        found = [] if call.attrs is None else _set_fields(call.attrs)
-        return [f"{name}={self._value(value)}" for name, value in found]
+        """Return the attributes that differ from their defaults (0.0 differs from -0.0)."""
+        found = []
+        for f in () if call.attrs is None else fields(call.attrs):
+            text = self._value(getattr(call.attrs, f.name))
+            if f.default is MISSING or text != self._value(f.default):
+                found.append(f"{f.name}={text}")
+        return found
 
     def callee(self, call: Call) -> str:
         if isinstance(call.op, Function):
@@ -204,7 +222,7 @@ class _Printer:
         for symbol in free_vars(dim):
             if symbol not in self.symbols:
                 self.symbols[symbol] = self._named(symbol)
-        return str(substitute(dim, self.symbols))
+        return str(self.sizes.shorten([substitute(dim, self.symbols)], repeated=True)[0])
 
     def _named(self, symbol: ex.Var) -> ex.Var:
         """Return `symbol`, or a variable with a name that is readable and not taken yet."""
@@ -229,16 +247,6 @@ class _Printer:
         if value is None or isinstance(value, (bool, int, float)):
             return repr(value)
         raise InternalError(f"an attribute of type {type(value).__name__} cannot be printed")
-
-
-def _set_fields(attrs: Attrs) -> list[tuple[str, object]]:
-    """Return the fields of a record that differ from their defaults (0.0 differs from -0.0)."""
-    found: list[tuple[str, object]] = []
-    for f in fields(attrs):
-        value = getattr(attrs, f.name)
-        if f.default is MISSING or repr(value) != repr(f.default):
-            found.append((f.name, value))
-    return found
 
 
 def _elements(value: np.ndarray) -> list[object]:

@@ -125,6 +125,13 @@ class Tokens:
             raise self.error(f"expected a whole number, found {token.text}", token.start)
         return int(token.text)
 
+    def number(self) -> int:
+        """Take the number of a constant, size or field, in brackets."""
+        self.take("sign", "[")
+        number = self.integer()
+        self.take("sign", "]")
+        return number
+
     def origin(self) -> str:
         """Read the comment that names an origin, empty where there is none."""
         if self.token.kind != "origin":

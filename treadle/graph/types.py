@@ -15,7 +15,7 @@ from treadle.expr.bounds import prove
 from treadle.expr.intervals import FAR, Interval
 from treadle.expr.nodes import Binary, Expr, Var, int_value
 from treadle.expr.simplify import simplify
-from treadle.expr.traversal import free_vars
+from treadle.expr.traversal import free_vars, rewrite
 
 Dim: TypeAlias = int | Expr
 """An extent: an int, or an int64 expression over symbolic sizes (`Var`s)."""
@@ -48,14 +48,15 @@ def _normal(value: Expr) -> Expr:
 
 def _without_far(value: Expr) -> Expr:
     """Drop limits that no extent reaches: min(n, 2**63 - 1)  ->  n."""
-    if not isinstance(value, Binary):
-        return value
-    limit = int_value(value.b)
-    if limit is not None and (
-        (value.op == "min" and limit >= FAR) or (value.op == "max" and limit <= -FAR)
-    ):
-        return _without_far(value.a)
-    return value.with_children((_without_far(value.a), _without_far(value.b)))
+    return rewrite(value, _within_far)
+
+
+def _within_far(node: Expr) -> Expr | None:
+    limit = int_value(node.b) if isinstance(node, Binary) else None
+    if not isinstance(node, Binary) or limit is None:
+        return None
+    is_far = (node.op == "min" and limit >= FAR) or (node.op == "max" and limit <= -FAR)
+    return node.a if is_far else None
 
 
 def _sizes_of(*values: Expr) -> dict[Var, Interval]:

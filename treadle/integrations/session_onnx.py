@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import onnx
@@ -15,7 +16,14 @@ from treadle import dtype as dtypes
 from treadle.build.compile import compile_model
 from treadle.build.executable import Executable
 from treadle.build.loaded import Size
-from treadle.errors import InternalError, ModelError, TypeMismatch, UnsupportedOperators, UsageError
+from treadle.errors import (
+    InternalError,
+    ModelError,
+    SizesError,
+    TypeMismatch,
+    UnsupportedOperators,
+    UsageError,
+)
 from treadle.frontend.importer import did_you_mean
 from treadle.frontend.onnx.core.sequence import arrays_of
 from treadle.frontend.onnx.files import open_model
@@ -50,7 +58,7 @@ class OnnxModel:
         _check_names(sizes, given)
         self.notes: Sequence[str] = ()
         self._compiled: Executable | None = None
-        self._each: _CompiledForEach | None = None
+        self._each = _CompiledForEach(source, opt_level)
         self._compile(source, opt_level)
         names = {size for i in given for size in _sizes(i.type.tensor_type.shape)}
         outputs = list(map(_arg, graph.output))
@@ -69,12 +77,9 @@ class OnnxModel:
             except (UnsupportedOperators, InternalError):
                 raise
             except (ModelError, TypeMismatch) as error:
-                self._each = _CompiledForEach(source, opt_level)
                 reason = " ".join(error.problem.split())
                 note = "the model is compiled anew for each new set of shapes or parameters"
                 self.notes = (f"{note}: {reason}",)
-        else:
-            self._each = _CompiledForEach(source, opt_level)
 
     def _for_any_size(self, source: Source, opt_level: int) -> Executable:
         known = {i.name: [s for s in i.shape if isinstance(s, int)] for i in self.inputs}
@@ -86,11 +91,18 @@ class OnnxModel:
         return made
 
     def run(self, values: Mapping[str, Any]) -> Sequence[Any]:
-        """Return all outputs: arrays, lists of them, or None."""
+        """Return all outputs: arrays, lists of them, or None.
+
+        Sizes that the program for any sizes refuses, such as those that change how many axes a
+        value has, are compiled for when they are met.
+        """
         if self._compiled is None:
-            assert self._each is not None
             return self._each.run(values)
-        results = (o.numpy() for o in self._compiled.run(values))
+        try:
+            made = self._compiled.run(values)
+        except SizesError:
+            return self._each.run(values)
+        results = (o.numpy() for o in made)
         return [arrays_of(s, results) for s in self._compiled.module.structures]
 
 
@@ -98,11 +110,14 @@ class _CompiledForEach:
     """A model that is compiled for each set of shapes, parameters, or elements of sequences."""
 
     def __init__(self, source: Source, opt_level: int) -> None:
-        self._prepared = TreadleRep(
-            source if isinstance(source, bytes) else os.fspath(source), "llvm", opt_level
-        )
+        self._source = source if isinstance(source, bytes) else os.fspath(source)
+        self._opt_level = opt_level
         self._threads = get().num_threads
         self._lock = threading.Lock()
+
+    @cached_property
+    def _prepared(self) -> TreadleRep:
+        return TreadleRep(self._source, "llvm", self._opt_level)
 
     def run(self, values: Mapping[str, Any]) -> Sequence[Any]:
         """Return all outputs; runs wait for each other, as any may compile."""

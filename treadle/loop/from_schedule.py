@@ -128,7 +128,7 @@ def cases_to_func(cases: Sequence[Case], name: str = "main", *, line_bytes: int 
     for case, then in reversed(list(zip(cases[:-1], made[:-1], strict=True))):
         assert case.when is not None
         body = If(case.when, then, body)
-    return PrimFunc(name, tuple(params), tuple(first.sizes), body, first.output_count())
+    return PrimFunc(name, tuple(params), tuple(first.sizes), body, first.written())
 
 
 class _Builder:
@@ -165,9 +165,13 @@ class _Builder:
             body = Allocate(buffer, body)
         return body
 
-    def output_count(self) -> int:
-        """Return how many of the arguments are results."""
-        return sum(t in self.schedule and self.schedule[t].is_output for t in self.tensors)
+    def written(self) -> tuple[int, ...]:
+        """Return which of the arguments the schedule computes, intermediate results too."""
+        return tuple(
+            k
+            for k, t in enumerate(self.tensors)
+            if t in self.schedule and not isinstance(self.schedule[t].op, PlaceholderOp)
+        )
 
     def params(self) -> list[Buffer]:
         """Return a buffer for every tensor among the arguments."""

@@ -19,7 +19,7 @@ The law of these nodes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -28,6 +28,7 @@ from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.expr import traversal
 from treadle.expr.nodes import Const, Expr, Var
+from treadle.expr.text import Parts
 from treadle.expr.traversal import leaves, walk
 
 ForKind = Literal["serial", "parallel", "vectorized", "unrolled", "thread"]
@@ -52,7 +53,7 @@ class Buffer:
     align: int = 64
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        return _buffer_text(self, self.shape)
 
 
 @dataclass(slots=True, eq=False)
@@ -140,17 +141,17 @@ Stmt: TypeAlias = For | Store | Prefetch | If | Allocate | Let | Barrier | Evalu
 class PrimFunc:
     """A kernel: `params` are global buffers in calling order, `sizes` the symbolic sizes.
 
-    `outputs` counts the trailing params that are written. After storage planning `workspace_bytes`
-    says how much memory the caller lends it. `attrs` holds facts for printing and profiling:
-    "flops", "bytes", "origin"; and "overwritable", the numbers of the params that may lie in the
-    memory of the one output.
+    `outputs` are the numbers of the params that are written, negative ones from the end. After
+    storage planning `workspace_bytes` says how much memory the caller lends it. `attrs` holds facts
+    for printing and profiling: "flops", "bytes", "origin"; and "overwritable", the numbers of the
+    params that may lie in the memory of the one output.
     """
 
     name: str
     params: tuple[Buffer, ...]
     sizes: tuple[Var, ...]
     body: Stmt
-    outputs: int = 1
+    outputs: tuple[int, ...] = (-1,)
     workspace_bytes: int | Expr = 0
     attrs: dict[str, object] = field(default_factory=dict)
 
@@ -300,38 +301,57 @@ _KIND_WORD = {
 
 
 def stmt_text(stmt: Stmt, indent: int = 0) -> str:
-    """Return a statement as Python-like text."""
+    """Return a statement as Python-like text.
+
+    Before a statement whose expressions share a long part stands `%0 := part`, a name for the
+    text: nothing is computed there.
+    """
     pad = "    " * indent
     if isinstance(stmt, Seq):
         return "\n".join(stmt_text(s, indent) for s in stmt.stmts) or f"{pad}pass"
-    if isinstance(stmt, For):
-        word = _KIND_WORD[stmt.kind]
-        thread = f', "{stmt.thread}"' if stmt.thread else ""
-        pragmas = "".join(f"{pad}# pragma {k} = {v!r}\n" for k, v in stmt.pragmas)
-        head = f"{pragmas}{pad}for {stmt.var} in {word}({stmt.extent}{thread}):"
-        return f"{head}\n{stmt_text(stmt.body, indent + 1)}"
-    if isinstance(stmt, Store):
-        return f"{pad}{stmt.buffer.name}[{', '.join(map(str, stmt.indices))}] = {stmt.value}"
-    if isinstance(stmt, Prefetch):
-        return f"{pad}prefetch({stmt.buffer.name}[{', '.join(map(str, stmt.indices))}])"
-    if isinstance(stmt, Allocate):
-        return f"{pad}{stmt.buffer} = alloc({stmt.buffer.scope})\n{stmt_text(stmt.body, indent)}"
-    if isinstance(stmt, Let):
-        return f"{pad}{stmt.var} = {stmt.value}\n{stmt_text(stmt.body, indent)}"
-    if isinstance(stmt, Evaluate):
-        return f"{pad}{stmt.value}"
-    if isinstance(stmt, Barrier):
-        return f"{pad}barrier()"
-    text = f"{pad}if {stmt.cond}:\n{stmt_text(stmt.then, indent + 1)}"
-    if stmt.orelse is not None:
-        text += f"\n{pad}else:\n{stmt_text(stmt.orelse, indent + 1)}"
+    parts = Parts("%{}")
+    exprs = stmt.buffer.shape if isinstance(stmt, Allocate) else stmt_exprs(stmt)
+    head = _head_text(stmt, parts.shorten(exprs))
+    pragmas = stmt.pragmas if isinstance(stmt, For) else ()
+    lines = [f"{name} := {value}" for name, value in parts.values]
+    lines += [f"# pragma {key} = {value!r}" for key, value in pragmas]
+    text = "\n".join(pad + line for line in [*lines, head])
+    if isinstance(stmt, (Allocate, Let)):
+        return f"{text}\n{stmt_text(stmt.body, indent)}"
+    for word, inner in zip(("", f"\n{pad}else:"), sub_stmts(stmt), strict=False):
+        text += f"{word}\n{stmt_text(inner, indent + 1)}"
     return text
 
 
+def _head_text(stmt: Stmt, exprs: Sequence[Expr]) -> str:
+    """Return the line of a statement without those inside of it; `exprs` stand for its own."""
+    if isinstance(stmt, For):
+        thread = f', "{stmt.thread}"' if stmt.thread else ""
+        return f"for {stmt.var} in {_KIND_WORD[stmt.kind]}({exprs[0]}{thread}):"
+    if isinstance(stmt, Store):
+        return f"{stmt.buffer.name}[{', '.join(map(str, exprs[:-1]))}] = {exprs[-1]}"
+    if isinstance(stmt, Prefetch):
+        return f"prefetch({stmt.buffer.name}[{', '.join(map(str, exprs))}])"
+    if isinstance(stmt, Allocate):
+        return f"{_buffer_text(stmt.buffer, exprs)} = alloc({stmt.buffer.scope})"
+    if isinstance(stmt, Let):
+        return f"{stmt.var} = {exprs[0]}"
+    if isinstance(stmt, Evaluate):
+        return str(exprs[0])
+    return f"if {exprs[0]}:" if isinstance(stmt, If) else "barrier()"
+
+
 def func_text(func: PrimFunc) -> str:
-    """Return a function as Python-like text."""
-    params = [str(b) for b in func.params] + [f"{v}: {v.dtype}" for v in func.sizes]
-    return f"def {func.name}({', '.join(params)}):\n{stmt_text(func.body, 1)}\n"
+    """Return a function as Python-like text; `%size0 := part` is said of the shapes above it."""
+    parts = Parts("%size{}")
+    params = [_buffer_text(b, parts.shorten(b.shape, repeated=True)) for b in func.params]
+    params += [f"{v}: {v.dtype}" for v in func.sizes]
+    sizes = "".join(f"    {name} := {value}\n" for name, value in parts.values)
+    return f"def {func.name}({', '.join(params)}):\n{sizes}{stmt_text(func.body, 1)}\n"
+
+
+def _buffer_text(buffer: Buffer, shape: Sequence[Expr]) -> str:
+    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, shape))}]"
 
 
 def verify(func: PrimFunc) -> None:

@@ -40,7 +40,7 @@ def matters(stage: Stage, note: AxisNote | None, nest: Nest, known: Simplifier) 
         span = index_span(index, box, Const.of(end), known)
         last = span.start + span.extent
         checks += [known.run(span.start < end), known.run(last > begin)]
-    return all_of(checks)
+    return _defined(all_of(checks), known)
 
 
 def prefetches(
@@ -84,10 +84,11 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
     return made if known.prove(needed) else [If(needed, line) for line in made]
 
 
-def _defined(index: Expr, known: Simplifier) -> Expr:
-    """Return an index that has a value also where loops inside have no iterations.
+def _defined(number: Expr, known: Simplifier) -> Expr:
+    """Return a number that has a value also where loops inside have no iterations.
 
-    A read by n stands in loops that run only where n is not 0; the hint for it stands outside.
+    A read by n stands in loops that run only where n is not 0; what is asked and hinted for it
+    stands outside.
     """
 
     def guarded(e: Expr) -> Expr | None:
@@ -95,7 +96,7 @@ def _defined(index: Expr, known: Simplifier) -> Expr:
             return None
         return ex.binary(e.op, e.a, ex.maximum(e.b, 1))
 
-    return rewrite(index, guarded)
+    return rewrite(number, guarded)
 
 
 def _tile_number(groups: Sequence[Tiles]) -> tuple[Expr, int]:
@@ -288,16 +289,17 @@ def _lines(
     for span, step in zip(spans, steps, strict=True):
         index = _defined(substitute(span.start, later), known)
         high = known.bounds.reach(span.extent).hi
-        extent = span.extent if high is None or high >= FAR else Const.of(high)
-        turns = ceil_div(extent, Const.of(step))
-        if int_value(turns) != 1:
+        most = None if high is None or high >= FAR else Const.of(high)
+        extent = _defined(span.extent, known) if most is None else most
+        iterations = ceil_div(extent, Const.of(step))
+        if int_value(iterations) != 1:
             line = Var(memory.unique(f"{name}.line"))
-            loops.append((line, turns))
+            loops.append((line, iterations))
             index = index + line * step
         at.append(index)
     total = prod(int_value(n) or MOST_LINES for _, n in loops)
     kind: lp.ForKind = "unrolled" if total < MOST_LINES else "serial"
     stmt: Stmt = Prefetch(buffer, tuple(at))
-    for line, turns in reversed(loops):
-        stmt = For(line, turns, kind, stmt)
+    for line, iterations in reversed(loops):
+        stmt = For(line, iterations, kind, stmt)
     return stmt

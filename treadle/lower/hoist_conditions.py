@@ -66,5 +66,5 @@ def _with_body(loop: For, body: Stmt) -> For:
 
 
 def _is_free_of(cond: Expr, var: Var) -> bool:
-    """True where a condition is the same in every turn: it reads no memory a turn might write."""
+    """True where a condition is the same in all iterations: it reads nothing that one may write."""
     return not uses(cond, var) and not reads_memory(cond)

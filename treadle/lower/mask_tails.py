@@ -9,6 +9,11 @@ vectors: so it can live in registers. Only reads of other memory stand under the
 
 before: for i in vectorized(n): s[i] = s[i] + y * x[i]
 after:  for i in vectorized(16): s[i] = select(i < n, s[i] + y * if_then_else(i < n, x[i], 0), s[i])
+
+Where nothing but such loops of the same lanes writes a local buffer, no one reads what lanes that
+are off leave there, and they need not keep what they had:
+
+after:  for i in vectorized(16): s[i] = s[i] + y * if_then_else(i < n, x[i], 0)
 """
 
 from __future__ import annotations
@@ -37,27 +42,28 @@ def mask_tails(func: PrimFunc, *, least_masked: int = 0) -> PrimFunc:
     """
     if not least_masked or not func.sizes:
         return func
-    masker = _Masker(least_masked)
+    masker = _Masker(least_masked, _private_rows(func.body))
     body = masker.statement(func.body, Simplifier({v: Interval(0, None) for v in func.sizes}))
     return func.with_body(_longer(body, masker.longer)) if masker.changed else func
 
 
 @dataclass(frozen=True, slots=True)
 class _Lanes:
-    """The lanes of a loop: its variable, their number, and what holds where the loop has turns."""
+    """The lanes of a loop: its variable, their number, and what holds in those it runs."""
 
     var: Var
     count: int
     known: Simplifier
-    turns: Expr | None
-    """What holds in the lanes that are turns of the loop, None where all are."""
+    iterations: Expr | None
+    """What holds in the lanes that are iterations of the loop, None where all are."""
 
 
 class _Masker:
     """Rewrites statements from outside in; remembers local buffers whose rows must grow."""
 
-    def __init__(self, least: int) -> None:
+    def __init__(self, least: int, private: set[int]) -> None:
         self.least = least
+        self.private = private
         self.longer: dict[int, int] = {}
         self.local: set[int] = set()
         self.changed = False
@@ -143,10 +149,11 @@ class _Masker:
         if id(s.buffer) not in self.local or not self._has_room(s.buffer, s.indices, lanes):
             return If(guard, s)
         old = ex.load(s.buffer, s.indices)
-        if guard is not lanes.turns or _may_trap(s.value):
+        if guard is not lanes.iterations or _may_trap(s.value):
             return Store(s.buffer, s.indices, ex.select(guard, s.value, old, lazy=True))
         value = rewrite(s.value, lambda e: self._masked_load(e, lanes), {})
-        return Store(s.buffer, s.indices, ex.select(guard, value, old))
+        kept = value if id(s.buffer) in self.private else ex.select(guard, value, old)
+        return Store(s.buffer, s.indices, kept)
 
     def _masked_load(self, e: Expr, lanes: _Lanes) -> Expr | None:
         """Return a load with 0 in lanes that are off, where it reads what may not be there.
@@ -159,8 +166,8 @@ class _Masker:
         is_local = isinstance(source, Buffer) and id(source) in self.local
         if is_local and isinstance(source, Buffer) and self._has_room(source, e.indices, lanes):
             return None
-        assert lanes.turns is not None
-        return ex.select(lanes.turns, e, Const.of(0, e.dtype), lazy=True)
+        assert lanes.iterations is not None
+        return ex.select(lanes.iterations, e, Const.of(0, e.dtype), lazy=True)
 
     def _is_maskable(self, s: Store, lanes: _Lanes) -> bool:
         """True for a store of its own in each lane, of elements that the target masks."""
@@ -198,7 +205,33 @@ _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 
 def _may_trap(e: Expr) -> bool:
     """True where lanes that are off must not be computed: a division by 0 traps."""
-    return any(isinstance(n, ex.Binary) and n.op in _DIVISIONS for n in walk(e))
+    divisions = (n for n in walk(e) if isinstance(n, ex.Binary) and n.op in _DIVISIONS)
+    return any((int_value(n.b) or 0) <= 0 for n in divisions)
+
+
+def _private_rows(body: Stmt) -> set[int]:
+    """Return the local buffers that loops of one symbolic extent alone write, at the same places.
+
+    By their addresses.
+    """
+    lanes: dict[int, set[tuple[Expr, int] | None]] = {}
+    inside: dict[int, For] = {}
+    for loop in lp.walk_stmts(body):
+        if isinstance(loop, For) and loop.kind == "vectorized":
+            inside.update((id(s), loop) for s in lp.walk_stmts(loop.body))
+    for s in lp.walk_stmts(body):
+        if isinstance(s, Store) and s.buffer.scope == "local":
+            found = lanes.setdefault(id(s.buffer), set())
+            found.add(_lanes_written(s, inside.get(id(s))))
+    return {b for b, found in lanes.items() if len(found) == 1 and None not in found}
+
+
+def _lanes_written(s: Store, loop: For | None) -> tuple[Expr, int] | None:
+    """Return how many lanes a store has and the place of the first; None for any others."""
+    if loop is None or int_value(loop.extent) is not None:
+        return None
+    step, at = decompose(s.indices[-1]).without(loop.var)
+    return (loop.extent, at.const) if step == 1 and not at.terms else None
 
 
 def _all(s: Stmt) -> list[Stmt]:

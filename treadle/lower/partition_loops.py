@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut a loop where a condition inside it changes, so that most of its turns need no test.
+"""Cut a loop where a condition inside it changes, so that most of its iterations need no test.
 
 before: for i in range(9): if i < 8: full(i) else: rest(i)
 after:  for i in range(8): full(i)   then   rest(8)
 
-A condition that inner loops take part in is cut where it starts to hold for all of their turns,
-or for none:
+A condition that inner loops take part in is cut where it starts to hold for all of their
+iterations, or for none:
 
 before: for i in range(9): for j in vectorized(16): if i * 16 + j < 130: f(i, j)
 after:  for i in range(8): for j in vectorized(16): f(i, j)   then   for j in vectorized(2): f(8, j)
@@ -22,9 +22,9 @@ from treadle.expr.bounds import Bounds
 from treadle.expr.facts import Around, Facts, Holding, Iterating
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
-from treadle.expr.traversal import uses
+from treadle.expr.traversal import substitute, uses
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import For, If, PrimFunc, Stmt
+from treadle.loop.nodes import For, If, PrimFunc, Stmt, Store
 from treadle.lower.simplify_loops import simplify_inside, simplify_loops
 
 _MAX_PARTS = 4
@@ -39,6 +39,9 @@ def partition_loops(func: PrimFunc) -> PrimFunc:
 def _visit(s: Stmt, func: PrimFunc, around: Around) -> Stmt:
     """Cut from outside in: what an outer cut decides is known to the inner loops of its parts."""
     if isinstance(s, For):
+        vectors = _cut_vectors(s, func, around)
+        if vectors is not None:
+            return lp.seq(*vectors)  # with nothing inside of them to cut
         parts = _cut(s, func, around) if s.kind in _CUTTABLE else None
         if parts is not None:
             return lp.seq(*(_visit(p, func, around) for p in parts))
@@ -91,17 +94,46 @@ def _cut_symbolic(loop: For, func: PrimFunc, around: Around) -> list[Stmt] | Non
     """
     if loop.kind == "vectorized" or not isinstance(loop.body, If) or loop.body.orelse is None:
         return None
-    limit = _full_tiles(loop.body.cond, loop.var)
-    if limit is None:
+    return _tiles_and_rest(loop, loop.body, func, around)
+
+
+def _tiles_and_rest(loop: For, cases: If, func: PrimFunc, around: Around) -> list[Stmt] | None:
+    """Return a loop of symbolic extent as one of full tiles and one of the rest, its two cases."""
+    limit = _full_tiles(cases.cond, loop.var)
+    if limit is None or cases.orelse is None:
         return None
     limit = _within(limit, loop.extent, Facts(_naturals(func), around))
     full, rest = Var(loop.var.name), Var(loop.var.name)
-    head = lp.substitute(loop.body.then, {loop.var: full})
-    tail = lp.substitute(loop.body.orelse, {loop.var: limit + rest})
+    head = lp.substitute(cases.then, {loop.var: full})
+    tail = lp.substitute(cases.orelse, {loop.var: limit + rest})
     return [
         For(full, limit, loop.kind, head, loop.thread, loop.pragmas),
         For(rest, loop.extent - limit, loop.kind, tail, loop.thread, loop.pragmas),
     ]
+
+
+def _cut_vectors(loop: For, func: PrimFunc, around: Around) -> list[Stmt] | None:
+    """Cut a loop of symbolic extent over vectors of which the last may be partial.
+
+    before: for i in range((n + 15) // 16): for j in vectorized(16): if i * 16 + j < n: f(i, j)
+    after:  for i in range(n // 16): for j in vectorized(16): f(i, j)   then   the rest, as it was
+    """
+    row = loop.body
+    if int_value(loop.extent) is not None or loop.kind != "serial" or not isinstance(row, For):
+        return None
+    inside, lanes = row.body, int_value(row.extent)
+    if row.kind != "vectorized" or lanes is None or not isinstance(inside, If):
+        return None
+    cond = inside.cond
+    if inside.orelse is not None or not isinstance(inside.then, Store):
+        return None
+    if not isinstance(cond, ex.Binary) or cond.op not in ("lt", "le"):
+        return None
+    if decompose(cond.a - cond.b).without(row.var)[0] <= 0:
+        return None
+    last = substitute(cond, {row.var: Const.of(lanes - 1)})  # it holds for the others, too
+    full = For(row.var, row.extent, row.kind, inside.then, row.thread, row.pragmas)
+    return _tiles_and_rest(loop, If(last, full, row), func, around)
 
 
 def _full_tiles(cond: Expr, var: Var) -> Expr | None:

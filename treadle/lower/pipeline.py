@@ -17,6 +17,7 @@ from treadle.lower.insert_barriers import insert_barriers
 from treadle.lower.mask_tails import mask_tails
 from treadle.lower.partition_loops import partition_loops
 from treadle.lower.plan_workspace import plan_workspace
+from treadle.lower.share_results import share_results
 from treadle.lower.simplify_loops import simplify_loops
 from treadle.lower.specialize_guards import specialize_guards
 from treadle.lower.transpose_tiles import transpose_tiles
@@ -35,6 +36,8 @@ LOOPS = pipeline(
         ("partition_loops", partition_loops),
         # After it, so that the remainders of splits have bodies of their own already.
         ("specialize_guards", specialize_guards),
+        # When bodies are final: every statement that reads or writes a buffer is there.
+        ("share_results", share_results),
         # When no more code is copied or moved: each access has its place.
         ("insert_barriers", insert_barriers),
     ),

@@ -113,12 +113,12 @@ class Walk:
 
     def _for(self, s: For, known: Simplifier) -> Stmt:
         extent = known.run(s.extent)
-        turns = known.bounds.of_sum(decompose(extent))
-        if turns.hi is not None and turns.hi <= 0:
+        iterations = known.bounds.of_sum(decompose(extent))
+        if iterations.hi is not None and iterations.hi <= 0:
             return seq()
-        if turns.hi == 1 and s.kind != "thread":
+        if iterations.hi == 1 and s.kind != "thread":
             once = lp.substitute(s.body, {s.var: Const.of(0)})
-            return self.stmt(once if turns.lo == 1 else If(extent > 0, once), known)
+            return self.stmt(once if iterations.lo == 1 else If(extent > 0, once), known)
         if s.kind == "unrolled" and self.on_unrolled is not None:
             return self.on_unrolled(replace(s, extent=extent), known, self)
         inner = known.in_loop(s.var, extent)

@@ -9,6 +9,9 @@ before: for i in unrolled(4): for j in vectorized(4): B[i * 4 + j] = A[j * 9 + i
 after:  for j in unrolled(4): t[ramp(j * 4)] = A[ramp(j * 9)]
         t1 = evens and odds of t; t2 = evens and odds of t1
         for i in unrolled(4): B[ramp(i * 4)] = t2[ramp(i * 4)]
+
+Of a tile whose last columns are off, under the condition j < e, the last one that is on is read
+again in their place: what is read exists, without a test of each.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
 from treadle.expr.traversal import substitute, uses, walk
 from treadle.loop import nodes as lp
-from treadle.loop.nodes import Allocate, Buffer, For, PrimFunc, Stmt, Store
+from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store
 
 _SIDES = (4, 8, 16)
 _LEAST_SIDE = 3
@@ -40,7 +43,11 @@ def _tile(rows: For) -> Stmt | None:
     if not isinstance(columns, For) or columns.kind != "vectorized":
         return None
     store, shape = columns.body, (int_value(rows.extent), int_value(columns.extent))
-    n = _side(*shape)
+    n, end = _side(*shape), None
+    if isinstance(store, If):
+        end, store = _end(store, rows.var, columns.var), store.then
+        if end is None:
+            return None
     if n is None or not isinstance(store, Store):
         return None
     at = simplify(store.indices[0], {})
@@ -49,7 +56,16 @@ def _tile(rows: For) -> Stmt | None:
     if uses(store.value, store.buffer):
         return None
     loads = [e for e in walk(store.value) if _runs_across(e, rows.var, columns.var)]
-    return _turned(rows, columns, store, loads, n) if loads else None
+    return _turned(rows, columns, store, loads, n, end) if loads else None
+
+
+def _end(guarded: If, row: Var, column: Var) -> Expr | None:
+    """Return e where a store is under the condition column < e, and e is the same in the tile."""
+    cond = guarded.cond
+    if guarded.orelse is not None or not isinstance(cond, ex.Binary) or cond.op != "lt":
+        return None
+    is_end = cond.a is column and not uses(cond.b, row) and not uses(cond.b, column)
+    return cond.b if is_end else None
 
 
 def _side(rows: int | None, columns: int | None) -> int | None:
@@ -83,13 +99,15 @@ def _factor(index: Expr, var: Var) -> int | None:
     return terms.get(var, 0)
 
 
-def _turned(rows: For, columns: For, store: Store, loads: list[Expr], n: int) -> Stmt:
+def _turned(
+    rows: For, columns: For, store: Store, loads: list[Expr], n: int, end: Expr | None
+) -> Stmt:
     before: list[Stmt] = []
     tiles: list[Buffer] = []
     mapping: dict[Expr, Expr] = {}
     for load in loads:
         assert isinstance(load, ex.Load)
-        made, filled = _read(load, rows, columns, n)
+        made, filled = _read(load, rows, columns, n, end)
         steps = [made]
         before += filled
         while len(steps) < n.bit_length():
@@ -98,7 +116,8 @@ def _turned(rows: For, columns: For, store: Store, loads: list[Expr], n: int) ->
         tiles += steps
         mapping[load] = ex.load(steps[-1], (rows.var * n + columns.var,))
     wide = Store(store.buffer, store.indices, substitute(store.value, mapping))
-    inner = For(columns.var, columns.extent, "vectorized", wide)
+    on: Stmt = wide if end is None else If(columns.var < end, wide)
+    inner = For(columns.var, columns.extent, "vectorized", on)
     body = lp.seq(*before, For(rows.var, rows.extent, "unrolled", inner))
     for tile in reversed(tiles):
         body = Allocate(tile, body)
@@ -109,15 +128,23 @@ def _local(name: str, dtype: str, n: int) -> Buffer:
     return Buffer(name, dtype, (Const.of(n * n),), "local")
 
 
-def _read(load: ex.Load, rows: For, columns: For, n: int) -> tuple[Buffer, list[Stmt]]:
-    """Return a tile and the statements that fill it: column by column, each one vector."""
+def _read(
+    load: ex.Load, rows: For, columns: For, n: int, end: Expr | None
+) -> tuple[Buffer, list[Stmt]]:
+    """Return a tile and the statements that fill it: column by column, each one vector.
+
+    Columns from `end` on are the one before it.
+    """
     tile = _local(f"{load.source.name}.tile", load.dtype, n)
     height, width = int_value(rows.extent), int_value(columns.extent)
     assert height is not None
     assert width is not None
     statements: list[Stmt] = []
     for j in range(width):
-        base = substitute(load.indices[0], {rows.var: _ZERO, columns.var: Const.of(j)})
+        column: Expr = Const.of(j)
+        if end is not None and j > 0:  # the first is on
+            column = ex.minimum(column, end - 1)
+        base = substitute(load.indices[0], {rows.var: _ZERO, columns.var: column})
         index = ex.ramp(simplify(base, {}), 1, height)
         place = ex.ramp(Const.of(j * n), 1, height)
         statements.append(Store(tile, (place,), ex.load(load.source, (index,))))

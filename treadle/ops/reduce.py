@@ -20,6 +20,7 @@ from treadle import te
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr, ExprLike
+from treadle.expr.traversal import walk
 from treadle.graph.operator import Attrs, Example, Fusion, Operator, register
 from treadle.graph.types import Dim, TensorType, Type, as_dim, product_of
 from treadle.ops.numeric import (
@@ -82,10 +83,16 @@ def reduce_stages(
     axes: Sequence[int],
     name: str,
     keepdims: bool = True,
+    in_order: bool = False,
 ) -> list[Tensor]:
-    """Return the stages that combine `axes` of what `read` reads over `shape`; the result last."""
+    """Return the stages that combine `axes` of what `read` reads over `shape`; the result last.
+
+    `in_order`: where the last two axes are combined, one place after the other is read. Then they
+    are one long axis whatever their extents; else only where these are known, as to find the axes
+    in it takes divisions.
+    """
     run = _Run(read, list(shape), [])
-    pending = _merge(run, sorted(axes))
+    pending = _merge(run, sorted(axes), in_order)
     while pending:
         group = _inner_group(run, pending)
         if not group:
@@ -135,27 +142,30 @@ def _group(run: _Run, pending: Sequence[int]) -> list[int]:
     return group
 
 
-def _merge(run: _Run, axes: list[int]) -> list[int]:
+def _merge(run: _Run, axes: list[int], in_order: bool) -> list[int]:
     """Make one long axis of the axes that lie together in memory; return the axes that are left."""
     kept = list(axes)
     while len(kept) > 1 and kept[-2] == kept[-1] - 1 and run.is_contiguous(kept[-1]):
         first, last = kept[-2:]
         outer, inner = run.shape[first], run.shape[last]
-        if not (isinstance(outer, int) and isinstance(inner, int)):
+        is_known = isinstance(outer, int) and isinstance(inner, int)
+        if not is_known and (not in_order or len(axes) > 2):
             break
         run.read = _unmerged(run.read, first, last, inner)
-        run.shape[first], run.shape[last] = 1, outer * inner
+        run.shape[first], run.shape[last] = 1, as_dim(outer * inner)
         kept.pop(-2)
     return kept
 
 
-def _unmerged(read: Read, first: int, last: int, inner: int) -> Read:
+def _unmerged(read: Read, first: int, last: int, inner: Dim) -> Read:
     def at(*i: ExprLike) -> Expr:
         flat, parts = nodes.convert(i[last]), list(i)
         parts[first], parts[last] = te.floordiv(flat, inner), te.floormod(flat, inner)
         return read(*parts)
 
-    return at if inner > 1 else lambda *i: read(*i[:first], i[last], 0, *i[last + 1 :])
+    if nodes.int_value(inner) == 1:
+        return lambda *i: read(*i[:first], i[last], 0, *i[last + 1 :])
+    return at
 
 
 def _parts(extent: int, contiguous: bool) -> int:
@@ -307,8 +317,9 @@ def _compute(
     def compute(a: ReduceAttrs, x: Tensor) -> list[Tensor]:
         dims, wide = dims_of(x), widen(x.dtype)
         stages = reduce_stages(
-            combine, lambda *i: nodes.cast(x[i], wide), dims, a.axes, name, a.keepdims
-        )
+            combine, lambda *i: nodes.cast(x[i], wide), dims, a.axes, name, a.keepdims,
+            in_order=_is_in_order(x),
+        )  # fmt: skip
         if stages and wide == x.dtype and finish is None:
             return stages
         total = stages[-1] if stages else x
@@ -321,6 +332,23 @@ def _compute(
         return [*stages, te.compute_one(total.shape, result, name)]
 
     return compute
+
+
+def _is_in_order(x: Tensor) -> bool:
+    """True where what an element is made of lies in the same place, or is the same everywhere."""
+    op = x.op
+    if not isinstance(op, te.ComputeOp):
+        return True
+    loads = (n for body in op.body for n in walk(body) if isinstance(n, nodes.Load))
+    return not op.reduce_axis and all(_is_read_in_order(n, x, op.axis[-2:]) for n in loads)
+
+
+def _is_read_in_order(load: nodes.Load, x: Tensor, last: tuple[te.IterVar, ...]) -> bool:
+    if all(nodes.int_value(i) is not None for i in load.indices[-2:]):
+        return True
+    source = load.source
+    is_same = load.indices[-2:] == last and source.shape[-1] is x.shape[-1]
+    return is_same and isinstance(source, Tensor) and _is_in_order(source)
 
 
 def _reference(

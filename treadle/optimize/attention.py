@@ -190,7 +190,7 @@ def _is_worth_dynamic(product: Call, values: Node, target: Target) -> bool:
     return not isinstance(rows, int) or rows == 1 or rows >= lanes // 2
 
 
-# Turning it.
+# The transposed form.
 
 
 def _transposed_step(step: Call, transposed: dict[Node, Node]) -> Node:

@@ -196,7 +196,11 @@ def unpacked(value: Blocked, type_: TensorType, origin: str) -> Node:
     """Return a value in the layout of the model, where it has the type `type_`."""
     shape = tensor_type(value.node.type).shape
     order = value.order
-    if order.is_natural and not order.has_gaps and all(same_dim(d, 1) for d in shape[2:-1]):
+    if (
+        order.is_natural
+        and not order.has_padding_lanes
+        and all(same_dim(d, 1) for d in shape[2:-1])
+    ):
         return reshape(value.node, shape=type_.shape, origin=origin)
     if order.is_natural:
         return unpack_nchwc(value.node, channels=order.channels, origin=origin)

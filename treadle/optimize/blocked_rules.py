@@ -46,7 +46,7 @@ def pointwise(values: Values, node: Call) -> Blocked | None:
     if out.ndim not in IMAGES or not isinstance(out.shape[1], int):
         return None
     order = _common_order(values, node, out.shape[1])
-    if order is None or (order.has_gaps and not operator.keeps_finite):
+    if order is None or (order.has_padding_lanes and not operator.keeps_finite):
         return None
     if not all(_can_follow(a, out.shape) for a in node.args):
         return None

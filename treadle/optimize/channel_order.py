@@ -57,7 +57,7 @@ class ChannelOrder:
         return sum(p != PADDING for p in self.places)
 
     @property
-    def has_gaps(self) -> bool:
+    def has_padding_lanes(self) -> bool:
         """True when some places are padding."""
         return PADDING in self.places
 
@@ -122,7 +122,7 @@ def runs_of(places: np.ndarray, block: int) -> np.ndarray:
 
 def arranged(value: np.ndarray, axis: int, order: ChannelOrder) -> np.ndarray:
     """Return `value` with `axis` put into an order, zeros in padding lanes."""
-    if order.is_natural and not order.has_gaps:
+    if order.is_natural and not order.has_padding_lanes:
         return value
     places = np.asarray(order.places)
     shape = list(value.shape)

@@ -189,7 +189,7 @@ def conv_factors(node: Call, x: Node, target: Target) -> Factors | None:
     """Return the factors of a convolution of data `x` as small integers; None: as they are."""
     w, attrs = node.args[1], node.attrs
     assert isinstance(attrs, ConvAttrs)
-    if attrs.groups != 1 or not isinstance(w, Constant):
+    if not isinstance(w, Constant):
         return None
     has_pads = any((*attrs.pads_before, *attrs.pads_after))
 
@@ -199,21 +199,39 @@ def conv_factors(node: Call, x: Node, target: Target) -> Factors | None:
     return small_factors(x, w, w.value.shape[1], target, fits)
 
 
-def conv_of_steps(node: Call, factors: Factors) -> Node:
-    """Return the convolution `node` with several channels side by side."""
+def conv_of_steps(node: Call, factors: Factors, *, in_one_row: bool = False) -> Node:
+    """Return the convolution `node` with several channels side by side.
+
+    `in_one_row`: vectors of an image whose sizes are known walk across the ends of rows.
+    """
     w, attrs, origin = node.args[1], node.attrs, node.origin
     assert isinstance(w, Constant)
     assert isinstance(attrs, ConvAttrs)
-    steps, channels = factors.steps, w.value.shape[1]
-    x = in_whole_steps(factors.data, 1, channels, steps, origin)
+    x = _whole_words(factors, attrs.groups, w.value.shape[1], origin)
     if factors.zero != 0 and any((*attrs.pads_before, *attrs.pads_after)):
         x, attrs = _padded_by_zero(x, attrs, factors, origin)
     weights = packed_constant(grouped(factors.weights, 1), w)
-    ndim = weights.type.ndim - 3
     how = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
-    words = _words(x, origin)
-    total = conv_dot(words, weights, **how, data=factors.data_type, origin=origin)
-    return factors.less_zero(total, tuple(range(1, ndim + 2)), ndim, origin)
+    how |= {"data": factors.data_type, "one_row": in_one_row}
+    total = conv_dot(_words(x, origin), weights, **how, origin=origin)
+    summed = tuple(range(1, weights.type.ndim - 1))
+    made = factors.less_zero(total, summed, tensor_type(total.type).ndim - 2, origin)
+    return reshape(made, shape=tensor_type(node.type).shape, origin=origin) if in_one_row else made
+
+
+def _whole_words(factors: Factors, groups: int, channels: int, origin: str) -> Node:
+    """Return data [n, c, *spatial] with zeros after the `channels` of every group, to whole words.
+
+    Those of groups one after the other.
+    """
+    x, steps = factors.data, factors.steps
+    if groups == 1 or channels % steps == 0:
+        return in_whole_steps(x, 1, channels, steps, origin)
+    n, _, *spatial = tensor_type(x.type).shape
+    apart = reshape(x, shape=(n, groups, channels, *spatial), origin=origin)
+    whole = in_whole_steps(apart, 2, channels, steps, origin)
+    filled = -(-channels // steps) * steps
+    return reshape(whole, shape=(n, groups * filled, *spatial), origin=origin)
 
 
 def _words(x: Node, origin: str) -> Node:

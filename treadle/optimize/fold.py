@@ -48,7 +48,7 @@ class ConstantFolder:
 
     Limits keep a small hostile model from growing without bound. A call over a limit stays in the
     graph and runs on the device. Equal calls give the same constant, not equal ones: weights that
-    a network reads at every step are packed once, however often it turns them round.
+    a network reads at every step are packed once, however often it transposes them.
     """
 
     def __init__(self) -> None:

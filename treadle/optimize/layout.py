@@ -209,7 +209,7 @@ class _Layouts:
 
 def _block(order: ChannelOrder) -> int:
     """Return the block of channels in their own order without gaps between them; 0 of others."""
-    return order.block if order.is_natural and not order.has_gaps else 0
+    return order.block if order.is_natural and not order.has_padding_lanes else 0
 
 
 def _tell_layout(site: Site, method: Method[Any]) -> None:

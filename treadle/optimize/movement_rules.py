@@ -168,7 +168,7 @@ def _sink_concat(call: Call, uses: Uses) -> Node | None:
     return concat(*parts, axis=attrs_of(value).axis, origin=call.origin)
 
 
-def _lift_above_moves(call: Call, uses: Uses) -> Node | None:
+def _lift_above_movement(call: Call, uses: Uses) -> Node | None:
     value, moves = call.args[0], []
     while isinstance(value, Call) and value.op in (transpose, reshape) and uses.is_single(value):
         moves.append(value)
@@ -287,5 +287,5 @@ RULES = (
     Rule("drop_broadcast", (broadcast_to,), _drop_same_shape),
     Rule("drop_operand_broadcast", _elementwise_of(Fusion.BROADCAST), _drop_operand_broadcast),
     Rule("sink_concat", _elementwise_of(Fusion.ELEMENTWISE), _sink_concat),
-    Rule("lift_above_moves", _elementwise_of(Fusion.ELEMENTWISE), _lift_above_moves),
+    Rule("lift_above_moves", _elementwise_of(Fusion.ELEMENTWISE), _lift_above_movement),
 )

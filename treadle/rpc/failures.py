@@ -15,6 +15,7 @@ _KNOWN: dict[str, type[TreadleError]] = {
         errors.ArtifactError,
         errors.InputError,
         errors.RpcError,
+        errors.SizesError,
         errors.TargetError,
         errors.TypeMismatch,
         errors.UsageError,

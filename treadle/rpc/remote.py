@@ -291,7 +291,7 @@ def _size_rows(sizes: Sizes) -> list[Value]:
 
 
 class RemoteKernel:
-    """A kernel on a device; call it with arrays of its session, inputs first."""
+    """A kernel on a device; call it with arrays of its session, in the order of its parameters."""
 
     def __init__(self, session: Session, module: RemoteModule, name: str) -> None:
         self._session = session

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
@@ -237,32 +237,37 @@ def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
     return sizes
 
 
+_BYTE = np.dtype("uint8")
 _SMALL = 1 << 16
 """Bytes below which NumPy's own memory, cut to the alignment, is made faster than a block."""
 
 
-def empty_numpy(
-    shape: Sequence[int], dtype: str, spares: native.Spares | None = None
-) -> np.ndarray:
-    """Return a NumPy array over aligned memory, its elements undefined.
+def empty_numpy(shape: Sequence[int], dtype: str) -> np.ndarray:
+    """Return a NumPy array over aligned memory, its elements undefined."""
+    return maker_of(shape, dtypes.to_numpy(dtype))()[0]
+
+
+def maker_of(
+    shape: Sequence[int], kind: np.dtype, spares: native.Spares | None = None
+) -> Callable[[], tuple[np.ndarray, int]]:
+    """Return what makes arrays over aligned memory, elements undefined, with their addresses.
 
     `spares` gives large memory of this size, which need not be fresh.
     """
-    return placed_numpy(shape, dtypes.to_numpy(dtype), spares)[0]
+    sizes, size = tuple(shape), math.prod(shape) * kind.itemsize
+    room, alignment = size + native.ALIGNMENT, native.ALIGNMENT
 
-
-def placed_numpy(
-    shape: Sequence[int], kind: np.dtype, spares: native.Spares | None = None
-) -> tuple[np.ndarray, int]:
-    """Return an array as `empty_numpy` does, and its address."""
-    size = math.prod(shape) * kind.itemsize
-    if size > _SMALL:
+    def large() -> tuple[np.ndarray, int]:
         block = native.Block(size) if spares is None else spares.block()
-        return np.asarray(block).view(kind).reshape(shape), block.pointer
-    memory = np.empty(size + native.ALIGNMENT, np.uint8)
-    address = native.address_in(memory)
-    offset = -address % native.ALIGNMENT
-    return np.ndarray(shape, kind, memory, offset), address + offset
+        return np.asarray(block).view(kind).reshape(sizes), block.pointer
+
+    def small() -> tuple[np.ndarray, int]:
+        memory = np.empty(room, _BYTE)
+        address = native.address_in(memory)
+        offset = -address % alignment
+        return np.ndarray(sizes, kind, memory, offset), address + offset
+
+    return large if size > _SMALL else small
 
 
 def _check_device(device: Device | None) -> None:

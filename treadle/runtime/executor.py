@@ -250,7 +250,7 @@ class Executor:
         Without it every executor draws others. Nodes with a seed of their own keep it. Runs that go
         on at the same time draw different numbers.
         """
-        for position, handle in enumerate(self._streams.in_turn):
+        for position, handle in enumerate(self._streams.in_order):
             handle.seed(number + position * _SEED_STEP)
 
     @property

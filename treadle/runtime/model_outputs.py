@@ -6,16 +6,21 @@ Memory of results that nobody holds any more is used again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from treadle import dtype as dtypes
 from treadle.errors import InputError
 from treadle.runtime import native
-from treadle.runtime.array import NDArray, describe, placed_numpy
+from treadle.runtime.array import NDArray, describe, maker_of
 from treadle.runtime.native_executor import ExecutorHandle, TensorInfo
 from treadle.runtime.ports import fits, type_text
+
+
+def _maker(info: TensorInfo) -> Callable[[], tuple[np.ndarray, int]]:
+    """Return what makes arrays for an output of known sizes."""
+    return maker_of(info.shape, dtypes.to_numpy(info.dtype), native.Spares(info.nbytes))
 
 
 class ModelOutputs:
@@ -25,15 +30,12 @@ class ModelOutputs:
         self.infos = infos
         self.index = {info.name: i for i, info in enumerate(infos)}
         self._kinds = [dtypes.to_numpy(info.dtype) for info in infos]
-        self._spares = [native.Spares(max(0, info.nbytes)) for info in infos]
+        self._makers = [_maker(info) for info in infos if -1 not in info.shape]
         self._leftovers = [native.Leftovers() for _ in infos]
 
     def fresh(self) -> list[tuple[np.ndarray, int]]:
-        """Return memory for every output, as arrays with their addresses."""
-        return [
-            placed_numpy(info.shape, kind, spares)
-            for info, kind, spares in zip(self.infos, self._kinds, self._spares, strict=True)
-        ]
+        """Return memory for every output of known sizes, as arrays with their addresses."""
+        return [make() for make in self._makers]
 
     def writable(self, outputs: Sequence[NDArray]) -> list[NDArray]:
         """Return the arrays a run writes to. Raises: InputError where one does not fit."""

@@ -154,7 +154,7 @@ class _Binding:
 
 
 class LoadedKernel:
-    """Machine code of one kernel in memory; call it with arrays, inputs first."""
+    """Machine code of one kernel in memory; call it with arrays in the order of its parameters."""
 
     def __init__(
         self,
@@ -227,14 +227,14 @@ class LoadedKernel:
         """Return a function that calls the kernel some times, with each of `arguments` in turn.
 
         It returns the seconds of a call. Lists of arguments that share all but the weights time the
-        kernel as a model runs it whose weights are more than the caches hold. The turn goes on from
-        one use to the next.
+        kernel as a model runs it whose weights are more than the caches hold. The next
+        use begins where the last one ended.
 
         Raises: InputError when an argument does not fit.
         """
         bound = [self._bind(args, _NO_SIZES) for args in arguments]
-        turn = cycle(bound)
-        return lambda number: sum(next(turn)[1].time(1) for _ in range(number)) / number
+        following = cycle(bound)
+        return lambda number: sum(next(following)[1].time(1) for _ in range(number)) / number
 
     def time_evaluator(
         self, number: int = 10, repeat: int = 1, min_repeat_ms: float = 0, *, flush: bool = False

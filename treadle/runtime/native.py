@@ -30,6 +30,7 @@ from treadle.errors import (
     ArtifactError,
     InputError,
     InternalError,
+    SizesError,
     ToolchainError,
     TreadleError,
     UsageError,
@@ -267,6 +268,7 @@ _ERRORS: dict[int, type[TreadleError]] = {
     6: TreadleError,
     7: ArtifactError,
     8: InternalError,
+    9: SizesError,
 }
 
 

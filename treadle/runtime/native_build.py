@@ -52,6 +52,11 @@ def source_files(sources: Path) -> list[Path]:
     return sorted((sources / "include").glob("*.h")) + sorted((sources / "src").glob("*.[ch]"))
 
 
+def server_files(sources: Path) -> list[Path]:
+    """Return the C files of the RPC server, which the library is without, in a fixed order."""
+    return sorted((sources / "rpc").glob("*.c"))
+
+
 def source_hash(sources: Path) -> str:
     """Return the SHA-256 of sources, flags and machine: what decides the library's content."""
     digest = hashlib.sha256(repr((FLAGS, platform.system(), platform.machine())).encode())

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native runtime for a machine: libtreadle.so, libtreadle.a and treadle.h in a folder.
+"""The native runtime for a machine, in a folder: libtreadle.so, libtreadle.a, treadle.h.
+
+With it comes treadle-rpc-server, where it is asked for: devices without Python run it.
 
 Built by a compiler that is named, by this machine's or a Debian cross gcc, or by zig, which knows
 every glibc: then it runs on boards older than any toolchain here.
@@ -17,10 +19,17 @@ from pathlib import Path
 
 from treadle.errors import ToolchainError, UsageError
 from treadle.files import refused
-from treadle.runtime.native_build import FLAGS, find_sources, source_files, zig_command
+from treadle.runtime.native_build import (
+    FLAGS,
+    find_sources,
+    server_files,
+    source_files,
+    zig_command,
+)
 from treadle.runtime.toolchain import find_compiler, named_tool, run_tool
 
 SHARED, STATIC, HEADER = "libtreadle.so", "libtreadle.a", "treadle.h"
+SERVER = "treadle-rpc-server"
 
 _JOBS = 2
 _OPTIONS = ("-g0", "-ffunction-sections", "-fdata-sections")
@@ -95,36 +104,65 @@ def _archiver_of(compiler: Sequence[str]) -> tuple[str, ...]:
     return (done.strip() or "ar",)
 
 
-def build_package(folder: Path, toolchain: Toolchain, flags: Iterable[str] = ()) -> list[Path]:
+def build_package(
+    folder: Path, toolchain: Toolchain, flags: Iterable[str] = (), *, with_server: bool = False
+) -> list[Path]:
     """Write libtreadle.so, libtreadle.a and treadle.h into `folder`; return their paths.
 
-    `flags` are added to those of the compiler. Each file appears complete or not at all.
+    `with_server` adds treadle-rpc-server. `flags` are added to those of the compiler. Each file
+    appears complete or not at all.
 
     Raises: ToolchainError when the compiler fails. UsageError when the folder cannot be written.
     """
     sources = find_sources()
     if sources is None:
         raise ToolchainError("the sources of the native runtime are not in this installation")
-    compile_command = [*toolchain.compiler, *FLAGS, *_OPTIONS, *flags]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as name:
-            made = Path(name)
-            units = [path for path in source_files(sources) if path.suffix == ".c"]
-            objects = [str(made / f"{path.stem}.o") for path in units]
-            commands = [
-                [*compile_command, f"-I{sources / 'include'}", "-c", "-o", out, str(path)]
-                for path, out in zip(units, objects, strict=True)
-            ]
-            with ThreadPoolExecutor(_JOBS) as pool:
-                list(pool.map(lambda c: run_tool(c, "cannot build the runtime"), commands))
-            shared = ["-shared", "-s", "-pthread", "-o", str(made / SHARED), *objects, "-ldl"]
-            run_tool([*toolchain.compiler, *flags, *shared], "cannot link the runtime")
-            archive = [*toolchain.archiver, "rcs", str(made / STATIC), *objects]
-            run_tool(archive, "cannot make the static library")
-            shutil.copyfile(sources / "include" / HEADER, made / HEADER)
-            for file in (SHARED, STATIC, HEADER):
-                (made / file).replace(folder / file)
+            made = _Build(sources, Path(name), toolchain, tuple(flags))
+            files = made.libraries() + (made.server() if with_server else [])
+            for file in files:
+                (made.folder / file).replace(folder / file)
     except OSError as error:
         raise refused(folder, error) from None
-    return [folder / file for file in (SHARED, STATIC, HEADER)]
+    return [folder / file for file in files]
+
+
+@dataclass(frozen=True)
+class _Build:
+    """One build: what it is made of, and where its files are until they are complete."""
+
+    sources: Path
+    folder: Path
+    toolchain: Toolchain
+    flags: tuple[str, ...]
+
+    def libraries(self) -> list[str]:
+        """Build the runtime; return the names of its files."""
+        objects = self._objects(p for p in source_files(self.sources) if p.suffix == ".c")
+        shared = ["-shared", "-s", "-pthread", "-o", str(self.folder / SHARED), *objects, "-ldl"]
+        self._link(shared, "cannot link the runtime")
+        archive = [*self.toolchain.archiver, "rcs", str(self.folder / STATIC), *objects]
+        run_tool(archive, "cannot make the static library")
+        shutil.copyfile(self.sources / "include" / HEADER, self.folder / HEADER)
+        return [SHARED, STATIC, HEADER]
+
+    def server(self) -> list[str]:
+        """Build the RPC server with the static library; return its name."""
+        objects = self._objects(server_files(self.sources))
+        parts = [*objects, str(self.folder / STATIC), "-pthread", "-ldl", "-lm"]
+        self._link(["-s", "-o", str(self.folder / SERVER), *parts], "cannot link the RPC server")
+        return [SERVER]
+
+    def _objects(self, units: Iterable[Path]) -> list[str]:
+        include = [f"-I{self.sources / name}" for name in ("include", "src")]
+        command = [*self.toolchain.compiler, *FLAGS, *_OPTIONS, *self.flags, *include, "-c", "-o"]
+        made = {str(self.folder / f"{path.parent.name}-{path.stem}.o"): path for path in units}
+        commands = [[*command, out, str(path)] for out, path in made.items()]
+        with ThreadPoolExecutor(_JOBS) as pool:
+            list(pool.map(lambda c: run_tool(c, "cannot build the runtime"), commands))
+        return list(made)
+
+    def _link(self, words: Sequence[str], problem: str) -> None:
+        run_tool([*self.toolchain.compiler, *self.flags, *words], problem)

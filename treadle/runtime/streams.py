@@ -16,7 +16,7 @@ from treadle.runtime import native
 from treadle.runtime.native_executor import ExecutorHandle
 
 
-class _Turn:
+class _Ticket:
     """A thread that waits for an executor, in order of arrival."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Streams:
         self._idle = [first]
         self._taken: dict[ExecutorHandle, int] = {}
         self._being_made = 0
-        self._waiting: deque[_Turn] = deque()
+        self._waiting: deque[_Ticket] = deque()
         self._is_closed = False
         self._everywhere.add(self)
 
@@ -65,7 +65,7 @@ class Streams:
         return tuple(self._made)
 
     @property
-    def in_turn(self) -> list[ExecutorHandle]:
+    def in_order(self) -> list[ExecutorHandle]:
         """All executors, the one that is taken next first."""
         with self._lock:
             idle = self._idle[::-1]
@@ -77,9 +77,11 @@ class Streams:
         Raises: UsageError after `close`.
         """
         with self._lock:
+            if self._idle and not self._is_closed:
+                handle = self._idle.pop()
+                self._taken[handle] = threading.get_ident()
+                return handle
             self._check_open()
-            if self._idle:
-                return self._hand_out(self._idle.pop())
             may_make = self._may_make()
             self._being_made += may_make
         made = self._make() if may_make else None
@@ -150,28 +152,28 @@ class Streams:
         return handle
 
     def _wait(self) -> ExecutorHandle:
-        turn = _Turn()
+        ticket = _Ticket()
         with self._lock:
             self._check_open()
             if self._idle:
                 return self._hand_out(self._idle.pop())
-            self._waiting.append(turn)
+            self._waiting.append(ticket)
         try:
-            handle = turn.wait()
+            handle = ticket.wait()
         except BaseException:  # interrupted
-            self._leave(turn)
+            self._leave(ticket)
             raise
         if handle is None:
             raise UsageError("the executor is closed")
         with self._lock:
             return self._hand_out(handle)
 
-    def _leave(self, turn: _Turn) -> None:
+    def _leave(self, ticket: _Ticket) -> None:
         with self._lock:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
                 return
-        handle = turn.wait()  # it was given one in the meantime
+        handle = ticket.wait()  # it was given one in the meantime
         if handle is not None:
             self.give_back(handle)
 

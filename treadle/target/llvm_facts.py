@@ -6,6 +6,7 @@ from __future__ import annotations
 from treadle.dtype import is_integer
 from treadle.errors import InternalError
 from treadle.expr import nodes as ex
+from treadle.expr.conditions import all_of, conjuncts
 from treadle.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var
 from treadle.expr.traversal import leaves, walk
 from treadle.expr.vocabulary import BinaryOp
@@ -159,6 +160,22 @@ def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr:
     if x == (1 if op == "mul" else 0) and op != "sub":
         return b
     return ex.binary(op, a, b)
+
+
+def apart(cond: Expr) -> tuple[Expr | None, Expr | None]:
+    """Return what a condition asks of all lanes alike, as a scalar, and what of each; or None.
+
+    Their conjunction is the condition.
+    """
+    alike: list[Expr] = []
+    each: list[Expr] = []
+    for part in conjuncts(cond):
+        scalar = scalar_of(part)
+        if scalar is None:
+            each.append(part)
+        else:
+            alike.append(scalar)
+    return all_of(alike) if alike else None, all_of(each) if each else None
 
 
 def scalar_of(e: Expr) -> Expr | None:

@@ -37,7 +37,7 @@ from treadle.target.llvm_builder import (
     vector,
 )
 from treadle.target.llvm_emitted import Emitted
-from treadle.target.llvm_facts import Facts, buffer_of, linear_parts, scalar_of
+from treadle.target.llvm_facts import Facts, apart, buffer_of, linear_parts
 from treadle.target.llvm_intrinsics import Vector
 from treadle.target.llvm_memory import Memory
 from treadle.target.llvm_operands import Neighbours, intrinsic_of
@@ -106,7 +106,7 @@ class Values:
         if isinstance(e, Neighbours) and self.emitted.mask is None:
             return e.children if e.place is None else (e.place.base,)
         if isinstance(e, Select) and self._branches(e):
-            return () if scalar_of(e.cond) is not None else (e.cond,)
+            return () if apart(e.cond)[0] is not None else (e.cond,)
         return e.children
 
     def _needs_guard(self, e: Expr) -> bool:
@@ -211,12 +211,13 @@ class Values:
     def _select(self, e: Select) -> str:
         if not self._branches(e):
             return self.ops.select(e, *[self._ready(c) for c in e.children])
-        scalar = scalar_of(e.cond)
+        scalar, rest = apart(e.cond)
         if scalar is None:
             return self._masked_select(e)
+        then = e.then if rest is None else ex.select(rest, e.then, e.other, lazy=True)
         type_ = register_type(e.dtype, e.lanes)
         return self._either(
-            self.value(scalar), type_, lambda: self.value(e.then), lambda: self.value(e.other)
+            self.value(scalar), type_, lambda: self.value(then), lambda: self.value(e.other)
         )
 
     def _either(

@@ -117,8 +117,8 @@ def tune_model(
     stage = on_stage or (lambda _: None)
     file = open_store(records)
     try:
-        run = _Run(first, file, options, compiling, on_change, stage)
-        methods = run.methods(executor, known, decided)
+        run = _Run(first, known, file, options, compiling, on_change, stage)
+        methods = run.methods(executor, decided)
         return run.kernels(executor, methods, decided)
     finally:
         file.close()
@@ -127,18 +127,18 @@ def tune_model(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run of `tune_model`: `first` is the model before its methods are tuned."""
+    """A run of `tune_model`: `first` is the model before its methods are tuned, `known` what the
+    records said when it began."""
 
     first: Fused
+    known: Records
     file: RecordStore
     options: TuneOptions
     compiling: Mapping[str, Any]
     on_change: OnChange | None
     stage: OnStage
 
-    def methods(
-        self, executor: Executor, known: Records, decided: Sequence[MethodRecord]
-    ) -> MethodResult | None:
+    def methods(self, executor: Executor, decided: Sequence[MethodRecord]) -> MethodResult | None:
         """Tune the methods of the calls; None where none compete or they are left as they are."""
         options = self.options
         is_here = isinstance(executor, LocalExecutor)
@@ -148,7 +148,7 @@ class _Run:
         if not tasks:
             return None
         self.stage("methods")
-        tuner = method_tuner(tasks, self.file, known, decided, options, executor)
+        tuner = method_tuner(tasks, self.file, self.known, decided, options, executor)
         try_methods(tuner, self.on_change)
         growth = self.compiling.get("weight_growth")
         share = self._share if self.can_run else None
@@ -176,7 +176,10 @@ class _Run:
                 "measure, with --sizes or TuneOptions(sizes=)",
             )
         options = self.options if methods is None else left_of(self.options, methods)
-        tuner = Tuner(tasks.tasks, self.file, options, self.on_change, executor=executor)
+        trials = [record for record in self.known if isinstance(record, Record)]
+        tuner = Tuner(
+            tasks.tasks, self.file, options, self.on_change, executor=executor, known=trials
+        )
         if not is_here and self.options.methods:
             tuner.notes += _methods_left(self.first)
         tuner.notes += [tasks.note] if tasks.note else []
@@ -309,7 +312,7 @@ def weights_are_cold(fused: Fused) -> bool:
 
 
 def _known(where: str | os.PathLike[str]) -> Records:
-    """Return what records that may be there say."""
+    """Return the records that may be there; those of methods decide which kernels there are."""
     if is_url(where):
         open_store(where).close()  # makes the table
     elif not Path(where).exists():

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 
+from treadle.build.appending import appending
 from treadle.build.method_records import MethodRecord
 from treadle.build.records import Record, read_lines
 from treadle.errors import UsageError
@@ -19,40 +18,43 @@ _CHUNK = 1 << 20
 class RecordFile:
     """Appends records, each whole or not at all, and reads what others have appended.
 
-    What is read of the file stays as it is; a line that breaks off at the end (of a process that
-    died) is ended, so that the next begins on a line of its own.
+    What is read of the file stays as it is, unless another process prunes it, which replaces it: of
+    the new file, too, only what is not known yet is read. A line that breaks off at the end (of a
+    process that died) is ended, so that the next begins on a line of its own.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open the file, or make it.
+        """Make the file where there is none.
 
         Raises: UsageError where the system refuses.
         """
         self.path = Path(path)
         self._seen = 0
-        try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise UsageError(
-                f"the records {self.path} cannot be written: {error.strerror}",
-                hint="name a file in a folder that you may write to",
-            ) from None
+        self._known: set[bytes] = set()
+        self._is_other = False
+        """The file replaced the one that was read before."""
+        with appending(self.path) as file:
+            self._held = os.dup(file)
+            """Open, so that no file that replaces it is given its number."""
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        os.close(self._held)
 
     def read_new(self) -> list[Record]:
         """Return the records that were appended since the last call, by whoever did it.
 
         Raises: ConfigError naming the line that is no record.
         """
-        with self._locked():
-            size = os.fstat(self._file).st_size
-            first = 1 + _lines_before(self._file, self._seen)
+        with appending(self.path) as file:
+            size = self._size(file)
+            first = 1 + _lines_before(file, self._seen)
             found = list(read_lines(self.path, self._seen, first)) if size > self._seen else []
             self._seen = size
-        return found
+        digests = [_digest(record) for record in found]
+        known = self._known if self._is_other else set()
+        self._known, self._is_other = self._known.union(digests), False
+        return [r for r, d in zip(found, digests, strict=True) if d not in known]
 
     def append(self, record: Record | MethodRecord) -> None:
         """Write one record at the end.
@@ -60,30 +62,35 @@ class RecordFile:
         Raises: UsageError where there is no room; the file is as it was then.
         """
         line = record.line()
-        with self._locked():
-            size = os.fstat(self._file).st_size
-            if size and os.pread(self._file, 1, size - 1) != b"\n":
+        with appending(self.path) as file:
+            size = self._size(file)
+            if size and os.pread(file, 1, size - 1) != b"\n":
                 line = b"\n" + line
             try:
-                written = os.write(self._file, line)
+                written = os.write(file, line)
                 if written < len(line):
                     raise OSError(28, "No space left on device")
             except OSError as error:
-                os.ftruncate(self._file, size)
+                os.ftruncate(file, size)
                 raise UsageError(
                     f"the records {self.path} cannot be written: {error.strerror}",
                     hint="make room and run the same command: it goes on from the records there",
                 ) from None
+            self._known.add(_digest(record))
             if self._seen == size:
                 self._seen = size + len(line)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+    def _size(self, file: int) -> int:
+        """Return the size of the open file; one that replaced another is read from its start."""
+        status = os.fstat(file)
+        if not os.path.samestat(status, os.fstat(self._held)):
+            os.close(self._held)
+            self._held, self._seen, self._is_other = os.dup(file), 0, True
+        return status.st_size
+
+
+def _digest(record: Record | MethodRecord) -> bytes:
+    return blake2b(record.line(), digest_size=16).digest()
 
 
 def _lines_before(file: int, end: int) -> int:

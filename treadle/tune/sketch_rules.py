@@ -272,10 +272,10 @@ def _simple(state: State, stage: Stage, target: Target) -> Simple:
     op = compute_of(stage)
     lanes = lanes_of(stage, target)
     extents = tuple(int_value(a.extent) or 1 for a in op.axis)
-    turn = None if is_reduction(stage) else transposed_axis(stage, state.schedule, lanes)
+    transposed = None if is_reduction(stage) else transposed_axis(stage, state.schedule, lanes)
     joint = 0 if is_reduction(stage) or not op.axis else len(joint_axes(stage, state.schedule))
-    square = -1 if turn is None else op.axis.index(turn.axis)
-    size = 0 if turn is None else turn.size
+    square = -1 if transposed is None else op.axis.index(transposed.axis)
+    size = 0 if transposed is None else transposed.size
     return Simple(stage.number, extents, is_reduction(stage), joint, square, size, lanes)
 
 

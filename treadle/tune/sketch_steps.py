@@ -112,7 +112,7 @@ def _vectorized(stage: Stage, axes: list[IterVar], lanes: int) -> list[IterVar]:
 
 
 def _in_squares(stage: Stage, plan: Simple, size: int, *, is_parallel: bool) -> Place:
-    """Tile the axis of reads and that of writes alike, which lowering turns in registers."""
+    """Tile the axis of reads and that of writes alike, which lowering transposes in registers."""
     axes = _compute(stage).axis
     along = axes[plan.square]
     outer, inner = stage.split(along, factor=size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from math import inf
@@ -123,9 +123,11 @@ class Tuner:
         spaces: Callable[[Task], Sequence[SearchSpace[Any]]] | None = None,
         executor: Executor | None = None,
         searches: Searches | None = None,
+        known: Iterable[Record] | None = None,
     ) -> None:
         """`spaces` gives those of a task, `searches` what goes through one (default: as the options
-        say). `executor` is where candidates are built and measured (default: here).
+        say). `executor` is where candidates are built and measured (default: here). `known` is what
+        the records hold (default: it is read).
         """
         self.options = options
         self.records = records
@@ -148,7 +150,7 @@ class Tuner:
         self._told: set[int] = set()
         self.states = [TaskState(k, task, Progress(task.uses)) for k, task in enumerate(tasks)]
         self._by_key = {(s.task.name, str(s.task.target)): s for s in self.states}
-        self._resume()
+        self._resume(records.read_new() if known is None else known)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -196,14 +198,14 @@ class Tuner:
             self.notes.append(note)
         return make_search(self.options.search, space, self._random, model)
 
-    def _resume(self) -> None:
+    def _resume(self, known: Iterable[Record]) -> None:
         """Take the trials in the records that were measured as this run measures.
 
         Those of the same kernel under other circumstances (another target, version of the compiler,
         number of threads) are to be tried early.
         """
         by_name = {s.task.name: s for s in self.states}
-        for record in self.records.read_new():
+        for record in known:
             state = self._by_key.get(record.key)
             if state is not None and self._counts(state.task, record):
                 state.add(record)

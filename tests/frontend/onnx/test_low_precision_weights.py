@@ -12,11 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import treadle
-from treadle.dtype import NARROW, NARROW_BITS
-from treadle.errors import ModelError
-from treadle.frontend.onnx.external import ExternalFiles
+from treadle.dtype import NARROW_BITS
 from treadle.frontend.onnx.importer import import_onnx
-from treadle.frontend.onnx.tensors import to_array
 from treadle.graph.parse import parse
 from treadle.graph.text import function_text
 
@@ -24,20 +21,6 @@ from treadle.graph.text import function_text
 def _all_values(name: str) -> np.ndarray:
     width = NARROW_BITS[name]
     return np.arange(1 << width, dtype="uint8").view(getattr(ml_dtypes, name))
-
-
-@pytest.mark.parametrize("name", NARROW)
-def test_tensors_are_read_raw_and_from_fields(name: str) -> None:
-    values = _all_values(name)[:-1]  # an odd number of them
-    packed = numpy_helper.from_array(values, "w")
-    fields = onnx.TensorProto(data_type=packed.data_type, dims=packed.dims)
-    fields.int32_data.extend(packed.raw_data)
-    for tensor in (packed, fields):
-        found = to_array(tensor, ExternalFiles(None))
-        np.testing.assert_array_equal(found.view("uint8"), values.view("uint8"))
-    packed.raw_data += b"0"
-    with pytest.raises(ModelError, match=r"needs \d+ bytes, the file holds"):
-        to_array(packed, ExternalFiles(None))
 
 
 def _dequantized(weights: np.ndarray) -> onnx.ModelProto:

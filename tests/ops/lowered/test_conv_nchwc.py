@@ -16,7 +16,6 @@ from tests.ops.oracle import (
     run_onnx_node,
 )
 from treadle.errors import TypeMismatch
-from treadle.expr.nodes import Var as Symbol
 from treadle.graph.nodes import Var
 from treadle.graph.operator import Example, Operator
 from treadle.graph.types import TensorType
@@ -26,31 +25,6 @@ from treadle.ops.lowered.conv_nchwc import conv2d_nchwc, depthwise_conv2d_nchwc
 
 def f32(*shape: object) -> Var:
     return Var("x", TensorType(shape, "float32"))
-
-
-@pytest.mark.parametrize("example", pack_nchwc.examples, ids=lambda e: f"{e.shapes}{e.attrs}")
-def test_packing_pads_channels_with_zeros_and_unpacking_crops_them(example: Example) -> None:
-    (x,) = example_arrays(example)
-    block = int(str(example.attrs["block"]))
-    packed = check_operator(pack_nchwc, [x], dict(example.attrs))
-    for c in range(packed.shape[1] * block):
-        own = packed[:, c // block, ..., c % block]
-        np.testing.assert_array_equal(own, x[:, c] if c < x.shape[1] else np.zeros_like(own))
-    back = check_operator(unpack_nchwc, [packed], {"channels": x.shape[1]})
-    np.testing.assert_array_equal(back, x)
-
-
-def test_packing_passes_symbolic_dimensions_through() -> None:
-    n, h = Symbol("n"), Symbol("h")
-    packed = pack_nchwc(f32(n, 5, h, 8), block=4)
-    assert packed.type.shape == (n, 2, h, 8, 4)
-    assert unpack_nchwc(packed, channels=5).type.shape == (n, 5, h, 8)
-
-
-@pytest.mark.parametrize("channels", [4, 9])
-def test_unpacking_refuses_channels_that_the_blocks_do_not_hold(channels: int) -> None:
-    with pytest.raises(TypeMismatch, match="2 blocks of 4"):
-        unpack_nchwc(f32(1, 2, 3, 3, 4), channels=channels)
 
 
 BLOCKED = [(conv2d_nchwc, e) for e in conv2d_nchwc.examples]

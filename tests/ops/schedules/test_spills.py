@@ -33,6 +33,10 @@ CASES = {
         Example(((1, 1, 61, 61, 3), (4, 1, 7, 7, 3, 16)), {"strides": (2, 2)}),
     ),
     "gemm": ("dense_packed", Example(((128, 256), (4, 256, 32)), {"n": 128})),
+    "gemm of pairs": (
+        "dense_dot",
+        Example(((128, 256), (4, 128, 24, 2)), {"n": 96}, ("int16", "int16")),
+    ),
     "winograd 2": ("conv2d_winograd_nchwc", winograd(2, 7)),
     "winograd 4": ("conv2d_winograd_nchwc", winograd(4, 28)),
     "winograd 4, border": ("conv2d_winograd_nchwc", winograd(4, 14)),

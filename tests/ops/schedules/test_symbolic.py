@@ -142,6 +142,7 @@ def test_everything_of_a_row_of_symbolic_length_is_in_one_loop(name: str) -> Non
     text = kernel.loop_text()
     assert text.count("parallel(") == 1
     assert "vectorized(" in text
+    assert "workspace" not in text  # what is computed of a row lies where the result will be
     rng = np.random.default_rng(0)
     for rows, size in ((1, 1), (2, 15), (1, 16), (4, 17), (2, 300)):
         x = rng.standard_normal((rows, 3, size)).astype(np.float32)
@@ -149,3 +150,46 @@ def test_everything_of_a_row_of_symbolic_length_is_in_one_loop(name: str) -> Non
         output = np.zeros_like(expected)
         kernel(x, output, sizes={"n": rows, "s": size})
         np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_padded_image_is_walked_row_by_row() -> None:
+    """No position asks by division where it is: only a row does."""
+    n, h, w = (ExprVar(c) for c in "nhw")
+    op = OPERATORS.get("pad")
+    assert op is not None
+    x = Var("x", TensorType((n, 4, h, w, 16), "float32"))
+    sides = (0, 0, 1, 1, 0)
+    kernel = Kernel(function_of(op(x, before=sides, after=sides)), parse_target("llvm"))
+    text = kernel.loop_text()
+    assert "for i3 in range((w + 2))" in text
+    assert "// (w + 2)" not in text
+    assert "% (w + 2)" not in text
+
+
+def test_a_matrix_of_open_rows_is_turned_to_the_last_row() -> None:
+    x = Var("x", TensorType((ExprVar("n"), ExprVar("s"), 64), "float32"))
+    op = OPERATORS.get("transpose")
+    assert op is not None
+    kernel = Kernel(function_of(op(x, perm=(0, 2, 1))), parse_target("llvm -mcpu=znver4"))
+    assert "masked.gather" not in kernel.source()
+
+
+def test_the_mean_of_an_open_image_is_one_pass_in_order() -> None:
+    """Height and width are one long row, whose places in the image nobody asks for."""
+    op = OPERATORS.get("mean")
+    assert op is not None
+    n, h, w = (ExprVar(c) for c in "nhw")
+    call = op(Var("x", TensorType((n, 8, h, w), "float32")), axes=(2, 3), keepdims=True)
+    kernel = Kernel(function_of(call), native())
+    assert kernel.loop_text().count("parallel(") == 1
+    assert "workspace" not in kernel.loop_text()
+    inside = func_text(kernel.lowered).split("parallel(")[1].partition(":\n")[2]
+    assert "// w" not in inside
+    assert "% w" not in inside
+    rng = np.random.default_rng(0)
+    for shape in ((1, 8, 1, 1), (2, 8, 3, 5), (1, 8, 28, 57), (1, 8, 16, 1)):
+        x = rng.standard_normal(shape).astype(np.float32)
+        output = np.zeros((*shape[:2], 1, 1), np.float32)
+        sizes = {"n": shape[0], "h": shape[2], "w": shape[3]}
+        kernel(x, output, sizes={v.name: sizes[v.name] for v in kernel.sizes})
+        np.testing.assert_allclose(output, x.mean((2, 3), keepdims=True), rtol=1e-5, atol=1e-6)

@@ -14,6 +14,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 
+from tests.processes import PATIENCE
 from treadle.errors import ToolchainError
 from treadle.runtime.elf.link import MACHINE_NAMES, link_objects
 
@@ -167,13 +168,13 @@ def test_readelf_reads_all_of_it(machine: str, tmp_path: Path) -> None:
         pytest.skip("readelf is not on this machine")
     (tmp_path / "linked.so").write_bytes(link_objects(objects_for(machine)))
     command = ["readelf", "--all", "--wide", "--use-dynamic", "linked.so"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0
     assert done.stderr == ""
     assert "There are no dynamic relocations in this file" in done.stdout
     symbols = subprocess.run(
         ["readelf", "--dyn-syms", "--wide", "linked.so"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True,
     ).stdout  # fmt: skip
     names = {line.split()[-1] for line in symbols.splitlines() if "FUNC" in line}
     assert names == {"first", "from_the_other", "deep", "floats"}

@@ -8,7 +8,7 @@ exact as long as they fit, and wrap as sums of int32 factors do; those of bfloat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -23,11 +23,18 @@ from treadle.graph.size_rules import SizeRule, equal
 from treadle.graph.types import Dim, TensorType, Type, tensor_type
 from treadle.ops.accumulate import product_example, reference_factors
 from treadle.ops.axis_names import image_axes, product_axes
-from treadle.ops.conv import ConvAttrs, conv_axes, infer_conv, padded, reference_conv, stages
+from treadle.ops.conv import (
+    ConvAttrs,
+    conv_axes,
+    infer_conv,
+    input_channel,
+    padded,
+    reference_conv,
+)
 from treadle.ops.lowered.dense_packed import DensePackedAttrs
 from treadle.ops.numeric import dims_of
 from treadle.ops.schedules.dot import schedule_conv_dot, schedule_dense_dot
-from treadle.ops.window import kernel_axes, positions, whole_rules
+from treadle.ops.window import WindowAxis, kernel_axes, known, positions, whole_rules
 
 _STEPS = {"int8": 4, "uint8": 4, "int16": 2, "uint16": 2, "bfloat16": 2}
 """Steps of a reduction in 32 bits of each type."""
@@ -172,14 +179,24 @@ dense_dot: Operator[DensePackedAttrs] = register(
 )
 
 
-# conv_dot: words [n, c / steps, *spatial] by weights [oc, c / steps, *kernel, steps].
+# conv_dot: words [n, c / steps, *spatial] by weights [oc, c / groups / steps, *kernel, steps].
 
 
 @dataclass(frozen=True, slots=True)
 class ConvDotAttrs(ConvAttrs):
-    """As `ConvAttrs`; a word of 32 bits holds channels of type `data`, the lowest bits first."""
+    """As `ConvAttrs`; a word of 32 bits holds channels of type `data`, the lowest bits first.
+
+    `one_row`: of an image of known sizes, results are [n, oc, oh * ow], one row for each channel.
+    Vectors that walk along rows have idle lanes where a row is not a whole number of them: two of
+    16 for 14 columns. So the image is copied once for every tap of a row of the window, shifted by
+    it; then windows of neighbouring positions lie next to each other across the ends of rows too,
+    and the taps of a column are whole rows apart. Where windows are more than a row apart, all
+    taps are copied ("im2col", Chellapilla, Puri and Simard, "High Performance Convolutional Neural
+    Networks for Document Processing", 2006, of words).
+    """
 
     data: str = "uint8"
+    one_row: bool = False
 
 
 def _conv_dot_steps(attrs: ConvDotAttrs, data: TensorType, weights: TensorType) -> int:
@@ -189,8 +206,6 @@ def _conv_dot_steps(attrs: ConvDotAttrs, data: TensorType, weights: TensorType) 
         raise TypeMismatch(f"{data} are not words of {attrs.data} numbers in uint32")
     if steps_in_word(weights.dtype) != steps or weights.static_shape[-1] != steps:
         raise TypeMismatch(f"the weights {weights} have not {steps} channels side by side")
-    if attrs.groups != 1:
-        raise TypeMismatch("a convolution of several channels in a word has one group")
     return steps
 
 
@@ -198,7 +213,12 @@ def _infer_conv_dot(attrs: ConvDotAttrs, x: Type, w: Type) -> TensorType:
     data, weights = tensor_type(x), tensor_type(w)
     _conv_dot_steps(attrs, data, weights)
     plain = TensorType(weights.shape[:-1], "int32")
-    return infer_conv(attrs, data.with_dtype("int32"), plain)
+    made = infer_conv(attrs, data.with_dtype("int32"), plain)
+    if attrs.one_row and (made.ndim != 4 or not data.is_static):
+        raise TypeMismatch(f"{data} is no image of known sizes, whose positions can be one row")
+    if not attrs.one_row:
+        return made
+    return TensorType((*made.shape[:2], prod(made.static_shape[2:])), made.dtype)
 
 
 def _conv_dot_rules(attrs: ConvDotAttrs, result: Type, x: Type, w: Type) -> Iterator[SizeRule]:
@@ -214,20 +234,77 @@ def _compute_conv_dot(attrs: ConvDotAttrs, x: te.Tensor, w: te.Tensor) -> list[t
     ic, step = te.reduce_axis((0, words), "ic"), te.reduce_axis((0, steps), "step")
     window = kernel_axes(kernel)
 
+    image = known(a.out for a in axes)
+    copies = _copies(source, axes) if attrs.one_row else None
+
+    def word(n: Expr, c: Expr, o: Sequence[Expr]) -> Expr:
+        if not attrs.one_row:
+            return source[(n, c, *positions(axes, o, window))]
+        if copies is None:
+            return source[(n, c, *_in_image(o[0], image))]
+        high, (down, across) = axes[0], window
+        if high.stride > 1:
+            return copies[(n, c, down, across, *_in_image(o[0], image))]
+        return copies[(n, c, across, *_in_image(o[0] + down * (high.dilation * image[1]), image))]
+
     def element(n: Expr, oc: Expr, *o: Expr) -> Expr:
-        word = source[(n, ic, *positions(axes, o, window))]
-        value = cast(word >> cast(step * bits(attrs.data), word.dtype), attrs.data)
+        held = word(n, input_channel(oc, ic, filters, attrs.groups, words), o)
+        value = cast(held >> cast(step * bits(attrs.data), held.dtype), attrs.data)
         return te.sum(_product(value, w[(oc, ic, *window, step)]), axis=[ic, *window, step])
 
-    shape, names = (x.shape[0], filters, *(a.out for a in axes)), image_axes(len(axes))
-    total = te.compute_one(shape, element, name="conv", axes=names)
-    return stages(pad, total, "int32")
+    sizes = (prod(image),) if attrs.one_row else tuple(a.out for a in axes)
+    names = image_axes(len(sizes))
+    total = te.compute_one((x.shape[0], filters, *sizes), element, name="conv", axes=names)
+    return [s for s in (pad, copies, total) if s is not None]
+
+
+def copied_words(axes: Sequence[WindowAxis]) -> int:
+    """Return how many words of a channel are copied for results in one row; 0: it lies so."""
+    high, wide = axes
+    if wide.kernel == 1 and high.stride == wide.stride == 1:
+        return 0
+    height, width = known(a.out for a in axes)
+    if high.stride == 1:
+        return wide.kernel * (height + high.extent - 1) * width
+    return high.kernel * wide.kernel * height * width
+
+
+def _copies(source: te.Tensor, axes: Sequence[WindowAxis]) -> te.Tensor | None:
+    """Return the stage of copies of a padded image; None where it lies as it should.
+
+    [n, c, kw, rows, ow] of the taps of a row; [n, c, kh, kw, oh, ow] where rows are skipped.
+    """
+    if not copied_words(axes):
+        return None
+    high, wide = axes
+    height, width = known(a.out for a in axes)
+    n, c = source.shape[:2]
+    if high.stride == 1:
+        shape = (n, c, wide.kernel, height + high.extent - 1, width)
+        return te.compute_one(
+            shape,
+            lambda n, c, j, row, q: source[n, c, row, wide.position(q, j)],
+            name="copies",
+            tag=te.KEPT,
+        )
+    return te.compute_one(
+        (n, c, high.kernel, wide.kernel, height, width),
+        lambda n, c, i, j, p, q: source[n, c, high.position(p, i), wide.position(q, j)],
+        name="copies",
+        tag=te.KEPT,
+    )
+
+
+def _in_image(place: Expr, image: Sequence[int]) -> tuple[Expr, Expr]:
+    """Return row and column of a position among all of an image."""
+    return te.floordiv(place, image[1]), te.floormod(place, image[1])
 
 
 def _reference_conv_dot(attrs: ConvDotAttrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     parts = np.ascontiguousarray(x)[..., None].view(attrs.data)
     data, weights = (ungrouped(part, 1).astype("int32") for part in (parts, w))
-    return reference_conv(attrs, data, weights)
+    made = reference_conv(attrs, data, weights)
+    return made.reshape(*made.shape[:2], -1) if attrs.one_row else made
 
 
 def _flops_conv_dot(attrs: ConvDotAttrs, x: Type, w: Type) -> Dim:
@@ -252,6 +329,13 @@ def _conv_examples() -> Iterator[Example]:
         yield _conv_example((2, 8, 7, 33), (9, 8, 1, 1), types)
         yield _conv_example((1, 2, 20), (3, 2, 5), types, strides=(2,))
         yield _conv_example((1, 2, 5, 6, 7), (3, 2, 3, 2, 3), types, dilations=(1, 2, 1))
+        yield _conv_example((2, 4, 6, 9), (6, 2, 3, 3), types, groups=2, **same)
+        row = {"one_row": True}
+        yield _conv_example((1, 3, 8, 9), (5, 3, 3, 3), types, **same, **row)
+        yield _conv_example((2, 4, 7, 7), (9, 2, 3, 2), types, groups=2, dilations=(2, 3), **row)
+        yield _conv_example((1, 3, 8, 9), (5, 3, 3, 3), types, strides=(2, 2), **same, **row)
+        yield _conv_example((2, 8, 5, 9), (7, 8, 1, 1), types, **row)
+        yield _conv_example((1, 3, 5, 9), (7, 3, 1, 1), types, strides=(1, 3), **row)
 
 
 conv_dot: Operator[ConvDotAttrs] = register(

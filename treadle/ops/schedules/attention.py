@@ -125,7 +125,7 @@ def schedule_attention(group: Group, target: Target, knobs: Knobs) -> None:
             schedule_stage(group.schedule, stage, target, knobs)
         return
     lanes = lanes_of(parts.product, target)
-    is_open = _is_open(parts)
+    is_open = _is_dynamic(parts)
     vectors = knobs.option("block", most, range(1, most))
     nest = _place_result(group, parts, axes, vectors, target, knobs)
     _place_softmax(parts, nest, lanes, knobs)
@@ -134,7 +134,7 @@ def schedule_attention(group: Group, target: Target, knobs: Knobs) -> None:
         _round_up(parts)
 
 
-def _is_open(parts: _Parts) -> bool:
+def _is_dynamic(parts: _Parts) -> bool:
     """True where each run decides how many rows or keys there are."""
     op = compute_of(parts.product)
     return not (known(op.axis[-2]) and known(op.reduce_axis[0]))
@@ -143,7 +143,7 @@ def _is_open(parts: _Parts) -> bool:
 def _has_one_row(group: Group, parts: _Parts, axes: _Axes) -> bool:
     """True for one row at most, and scores of it that fit the stack."""
     most = _range(compute_of(parts.product).reduce_axis[0], group).hi
-    is_one = _is_open(parts) and _range(axes.rows, group).hi == 1
+    is_one = _is_dynamic(parts) and _range(axes.rows, group).hi == 1
     return is_one and most is not None and most <= most_scores(itemsize_of(parts.product))
 
 
@@ -256,7 +256,7 @@ def _parts_of(group: Group) -> _Parts | None:
     scores = _computed(s[others[0]]) if others else None
     sums: Stage | None = None
     if scores is not None:
-        sums = _sums_below(scores)
+        sums = _accumulators_below(scores)
         if sums is scores:
             sums = s[s.cache_write(scores.op.outputs[0], "local")]
     values = _computed(s[compute_of(s[weighted]).input_tensors[-1]])
@@ -270,7 +270,7 @@ def _computed(stage: Stage) -> Stage | None:
     return stage if isinstance(stage.op, ComputeOp) else None
 
 
-def _sums_below(scores: Stage) -> Stage | None:
+def _accumulators_below(scores: Stage) -> Stage | None:
     """Return the sums of products that element-wise stages make into the scores."""
     pending, seen = [scores], {id(scores)}
     while pending:
@@ -330,7 +330,7 @@ def _vectors_of(group: Group, parts: _Parts, axes: _Axes, target: Target) -> int
     if not keys.hi:  # without bound, or none at all in this case
         return 0
     most = block_vectors(keys.hi, lanes, itemsize, target)
-    if not _is_open(parts):
+    if not _is_dynamic(parts):
         return min(most, max(1, -(-(rows.hi or 0) // lanes)))
     if rows.lo is not None and rows.lo > lanes and most == _MOST_VECTORS:
         return most
@@ -360,7 +360,7 @@ def _place_result(
     group: Group, parts: _Parts, axes: _Axes, vectors: int, target: Target, knobs: Knobs
 ) -> _Nest:
     """Divide the result into heads, blocks of rows and register tiles of the last product."""
-    result, is_open, lanes = parts.result, _is_open(parts), lanes_of(parts.product, target)
+    result, is_open, lanes = parts.result, _is_dynamic(parts), lanes_of(parts.product, target)
     most_keys = _range(compute_of(parts.product).reduce_axis[0], group).hi or 0
     columns = -(-known(axes.columns) // lanes) or 1
     tile = _even_tile("tile", vectors * lanes, columns, target, knobs, only=is_open)
@@ -481,7 +481,7 @@ def _place_scores(
     if parts.sums is None:
         scores.vectorize(lane)
         return
-    is_open = _is_open(parts)
+    is_open = _is_dynamic(parts)
     count = known(key) or _OPEN_TILE
     tile = _even_tile("score_tile", count, vectors, target, knobs, only=is_open)
     step, inner = scores.split(key, factor=tile.rows, tail="guard" if is_open else "cut")

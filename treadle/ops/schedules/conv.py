@@ -29,7 +29,7 @@ from treadle.ops.schedules.stages import (
     by_register,
     compute_of,
     fetch_distance,
-    inline_moves,
+    inline_movement,
     inline_tail,
     is_costly,
     is_long,
@@ -438,7 +438,7 @@ def schedule_depthwise_nchwc(group: Group, target: Target, knobs: Knobs) -> None
     result.unroll(ow_inner)
     result.vectorize(ocb)
     total.compute_at(result, ow_outer)
-    _window_sums(total, tile.unrolled)
+    _window_accumulators(total, tile.unrolled)
 
 
 def _rows_of_a_core(result: Stage, oh: IterVar, high: int, target: Target, knobs: Knobs) -> int:
@@ -453,7 +453,7 @@ def _rows_of_a_core(result: Stage, oh: IterVar, high: int, target: Target, knobs
     return knobs.option("band", rows // target.cores, (1, every))
 
 
-def _window_sums(total: Stage, unrolled: int) -> None:
+def _window_accumulators(total: Stage, unrolled: int) -> None:
     """Order the loops of the sums: a position takes the innermost `unrolled` axes of the window."""
     op = total.op
     assert isinstance(op, ComputeOp)
@@ -482,7 +482,7 @@ def _taps_of(total: Stage) -> WindowTaps:
 
 def _prepare(group: Group, target: Target, knobs: Knobs) -> Stage:
     """Inline the tail; return the stage of the sums, made one of its own if it is the result."""
-    inline_moves(group)
+    inline_movement(group)
     s = group.schedule
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
     inline_tail(s, sums)

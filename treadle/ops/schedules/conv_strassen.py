@@ -23,7 +23,7 @@ from treadle.ops.schedules.stages import (
     by_register,
     compute_of,
     fetch_distance,
-    inline_moves,
+    inline_movement,
     inline_tail,
     is_shared,
     known,
@@ -62,7 +62,7 @@ def schedule_strassen_blocks_nchwc(group: Group, target: Target, knobs: Knobs) -
 
 def schedule_conv_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     """See the module."""
-    inline_moves(group)
+    inline_movement(group)
     s = group.schedule
     products, flat = (s[t] for t in group.anchor[:2])
     inline_tail(s, flat)

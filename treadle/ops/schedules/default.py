@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from treadle.cost.forks import least_elements
 from treadle.dtype import itemsize
@@ -131,10 +132,13 @@ def _leaves_tasks(stage: Stage, axes: list[IterVar], target: Target) -> bool:
     """True when these axes alone make enough tasks for the threads.
 
     A loop inside them finds what depends on them once, fused with them it would divide each time.
+    A symbolic extent counts as many, but for the first one, which may be a batch of one.
     """
     extents = stage.extents()
-    count = size_of(tuple(extents[a] for a in axes)) or 0
-    return bool(axes) and count >= _ROW_TASKS_PER_CORE * target.cores
+    sizes = [int_value(extents[a]) for a in axes]
+    count = prod(s for s in sizes if s is not None)
+    is_many = None in sizes[1:] or count >= _ROW_TASKS_PER_CORE * target.cores
+    return bool(axes) and is_many
 
 
 def _transposed(stage: Stage, transposition: Transposition, target: Target, knobs: Knobs) -> None:
@@ -219,14 +223,14 @@ def _strip_vectors(op: ComputeOp, lanes: int, target: Target) -> int:
     columns = -(-known(op.axis[-1]) // lanes)
     rows = size_of(tuple(a.extent for a in op.axis[:-1])) or 1
     vectors = max(1, target.vector_registers // 2)
-    if _is_far(op, target):
+    if _exceeds_cache(op, target):
         vectors = _STREAM_VECTORS
     while vectors > 1 and rows * (columns // vectors) < _TASKS_PER_CORE * target.cores:
         vectors //= 2
     return vectors
 
 
-def _is_far(op: ComputeOp, target: Target) -> bool:
+def _exceeds_cache(op: ComputeOp, target: Target) -> bool:
     """True where what is summed is more than one core's cache holds."""
     terms = size_of(tuple(a.extent for a in op.reduce_axis)) or least_elements(target)
     elements = (size_of(op.shape) or 1) * terms

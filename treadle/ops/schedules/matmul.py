@@ -17,7 +17,7 @@ from treadle.ops.schedules.stages import (
     apart_from_result,
     compute_of,
     fetch_distance,
-    inline_moves,
+    inline_movement,
     inline_tail,
     itemsize_of,
     known,
@@ -49,7 +49,7 @@ def schedule_dense_packed(group: Group, target: Target, knobs: Knobs) -> None:
     """
     weights = group.anchor[0].op.input_tensors[-1]
     width = known_size(weights)
-    sums = _prepared_sums(group, target, knobs)
+    sums = _prepared_accumulators(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     vectors = max(1, width // lanes)
@@ -72,7 +72,7 @@ def schedule_dense_blocks(group: Group, target: Target, knobs: Knobs) -> None:
     take many columns, to have enough sums; the tile leaves registers to a weight, a scale and a
     zero per vector. Fetching the bytes ahead gains nothing.
     """
-    sums = _prepared_sums(group, target, knobs)
+    sums = _prepared_accumulators(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *batch, m, n = compute_of(result).axis
@@ -99,7 +99,7 @@ def _even_rows(rows: int, most: int, knobs: Knobs) -> int:
 
 def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     """Tile rows and columns of both factors where they lie."""
-    sums = _prepared_sums(group, target, knobs)
+    sums = _prepared_accumulators(group, target, knobs)
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *_, m, n = compute_of(result).axis
@@ -107,7 +107,7 @@ def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     _schedule(group, sums, tile, lanes, None, knobs)
 
 
-def _sums_of(group: Group) -> list[Stage]:
+def _accumulators_of(group: Group) -> list[Stage]:
     stages = group.schedule.stages
     return [x for x in stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis]
 
@@ -178,10 +178,10 @@ def _addends(result: Stage, sums: Stage) -> list[Tensor]:
     return list(found)
 
 
-def _prepared_sums(group: Group, target: Target, knobs: Knobs) -> Stage:
+def _prepared_accumulators(group: Group, target: Target, knobs: Knobs) -> Stage:
     """Inline the tail, schedule what the product reads; return the sums, never the result."""
     s = group.schedule
-    sums = _sums_of(group)[0]
+    sums = _accumulators_of(group)[0]
     _inline_tail(group, sums)
     sums = apart_from_result(s, sums)
     schedule_operands(s, (sums,), target, knobs)
@@ -249,7 +249,7 @@ def _feeds(stage: Stage, sums: Stage) -> bool:
 
 def _inline_tail(group: Group, sums: Stage) -> None:
     """Inline the element-wise tail; what the product reads is computed beforehand."""
-    inline_moves(group)
+    inline_movement(group)
     inline_tail(group.schedule, sums)
     for stage in group.schedule.stages:
         if isinstance(stage.op, ComputeOp) and _feeds(stage, sums):

@@ -16,7 +16,7 @@ from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     compute_of,
-    inline_moves,
+    inline_movement,
     is_shared,
     known,
     lanes_of,
@@ -37,7 +37,7 @@ def schedule_plain_conv(group: Group, target: Target, knobs: Knobs) -> None:
     parallel over (n, channel tile, rows): for each strip of a row: sums in registers, the
     element-wise tail, the store.
     """
-    inline_moves(group)
+    inline_movement(group)
     s = group.schedule
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
     tail = next((x for x in s.readers(sums)), None)

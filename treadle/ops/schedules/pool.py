@@ -11,7 +11,7 @@ from treadle.ops.schedules.default import schedule_default, schedule_operands
 from treadle.ops.schedules.stages import (
     apart_from_result,
     compute_of,
-    inline_moves,
+    inline_movement,
     inline_tail,
     is_reduction,
     is_shared,
@@ -42,7 +42,7 @@ def schedule_pool(group: Group, target: Target, knobs: Knobs) -> None:
     if sum(is_reduction(x) for x in s.stages) != 1 or len(s.outputs) != 1:
         schedule_default(group, target, knobs)
         return
-    inline_moves(group)
+    inline_movement(group)
     sums = next(x for x in s.stages if is_reduction(x))
     result = s[group.outputs[0]]
     if not _has_same_shape(sums, result):

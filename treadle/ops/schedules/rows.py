@@ -14,7 +14,7 @@ from treadle.expr.traversal import walk
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.stages import (
-    inline_moves,
+    inline_movement,
     is_reduction,
     is_step,
     itemsize_of,
@@ -54,7 +54,7 @@ def schedule_rows(group: Group, target: Target, knobs: Knobs) -> bool:
     What is computed for every element of rows of symbolic length has its place in the workspace.
     """
     s = group.schedule
-    inline_moves(group)
+    inline_movement(group)
     live = live_stages(s)
     results = [x for x in live if x.is_output]
     if len(results) != 1 or not any(map(is_step, live)):

@@ -128,7 +128,7 @@ def known(axis: IterVar) -> int:
     return int_value(axis.extent) or 0
 
 
-def inline_moves(group: Group) -> None:
+def inline_movement(group: Group) -> None:
     """Inline every stage that can be evaluated where it is read at no extra cost."""
     for stage in group.schedule.stages:
         if is_inlined(group.schedule, stage):
@@ -243,11 +243,10 @@ def steps_in_memory(load: ex.Load) -> dict[Expr, int]:
 
     Where extents are not known: by the last index alone.
     """
-    offset = load.indices[-1]
-    step: Expr = load.source.shape[-1]
-    for index, extent in zip(
-        reversed(load.indices[:-1]), reversed(load.source.shape[:-1]), strict=True
-    ):
+    indices, shape = _flat_tail(load)
+    offset = indices[-1]
+    step: Expr = shape[-1]
+    for index, extent in zip(reversed(indices[:-1]), reversed(shape[:-1]), strict=True):
         if int_value(step) is None:
             break
         offset = index * step + offset
@@ -255,6 +254,21 @@ def steps_in_memory(load: ex.Load) -> dict[Expr, int]:
     axes = [n for n in walk(offset) if isinstance(n, IterVar) and int_value(n.extent)]
     ranges: dict[ex.Var, Interval] = {a: Interval(0, known(a) - 1) for a in axes}
     return decompose(simplify(offset, ranges)).terms
+
+
+def _flat_tail(load: ex.Load) -> tuple[list[Expr], list[Expr]]:
+    """Return indices and extents with x[.., k // w, k % w], rows of w elements, as one index k."""
+    indices, shape = list(load.indices), list(load.source.shape)
+    while len(indices) > 1:
+        row, column = indices[-2:]
+        if not (isinstance(row, ex.Binary) and isinstance(column, ex.Binary)):
+            break
+        if (row.op, column.op) != ("floordiv", "floormod"):
+            break
+        if row.a is not column.a or row.b is not column.b or row.b is not shape[-1]:
+            break
+        indices[-2:], shape[-2:] = [row.a], [shape[-2] * shape[-1]]
+    return indices, shape
 
 
 @dataclass(frozen=True, slots=True)

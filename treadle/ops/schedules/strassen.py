@@ -19,7 +19,7 @@ from treadle.ops.schedules.stages import (
     axes_of,
     compute_of,
     fetch_distance,
-    inline_moves,
+    inline_movement,
     inline_tail,
     is_shared,
     itemsize_of,
@@ -63,7 +63,7 @@ def schedule_strassen_blocks(group: Group, target: Target, knobs: Knobs) -> None
 
 def schedule_dense_strassen(group: Group, target: Target, knobs: Knobs) -> None:
     """See the module."""
-    inline_moves(group)
+    inline_movement(group)
     s = group.schedule
     products = s[group.anchor[0]]
     inline_tail(s, products)

@@ -32,7 +32,7 @@ from treadle.ops.schedules.stages import (
     by_register,
     compute_of,
     fetch_distance,
-    inline_moves,
+    inline_movement,
     known,
     lanes_of,
     live_stages,
@@ -261,7 +261,7 @@ def _weight_wait(
 
 def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     """See the module: transform, multiply and transform back one group of tiles after the other."""
-    inline_moves(group)
+    inline_movement(group)
     s = group.schedule
     rows_in, v, products, rows_out = (s[t] for t in group.anchor[:4])
     result = s[group.outputs[0]]

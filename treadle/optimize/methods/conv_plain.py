@@ -12,12 +12,12 @@ from treadle.optimize.methods.convolution import FLOATS, OUT_OF_BLOCKS, ConvSite
 from treadle.optimize.methods.method import Method, always
 
 
-def product_cycles(site: ConvSite) -> float:
-    """Return the cycles of the products alone."""
+def plain_shape(site: ConvSite) -> PlainConvShape:
+    """Return the sizes of the convolution as it is written."""
     images, rows, columns = site.image
     if len(site.kernel) == 1:  # the template has the only axis last
         rows, columns = 1, rows
-    shape = PlainConvShape(
+    return PlainConvShape(
         images,
         rows,
         columns,
@@ -28,12 +28,11 @@ def product_cycles(site: ConvSite) -> float:
         site.window[-1].stride,
         bits(site.data.dtype),
     )
-    return plain_conv_cycles(shape, site.target)
 
 
 def _estimate(site: ConvSite) -> float:
     layouts = site.unpacking_cycles() if site.data.dtype in FLOATS else 0.0
-    return product_cycles(site) + layouts
+    return plain_conv_cycles(plain_shape(site), site.target) + layouts
 
 
 conv_plain = Method(

@@ -4,15 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from treadle.cost.memory import level_cycles
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import tensor_type
 from treadle.ops.conv import conv
-from treadle.ops.lowered.dot import steps_in_word
+from treadle.ops.lowered.dot import copied_words
+from treadle.ops.schedules.dot import tiles_target
+from treadle.ops.schedules.estimates import plain_conv_cycles
 from treadle.optimize.dots import Factors, conv_factors, conv_of_steps
-from treadle.optimize.methods.conv_plain import product_cycles
+from treadle.optimize.methods.conv_plain import plain_shape
 from treadle.optimize.methods.convolution import ConvSite
 from treadle.optimize.methods.method import Method
+from treadle.target.intrinsics.dots import dot_for
+
+_WORD_BYTES = 4
+"""Of the channels that are multiplied at once."""
 
 
 def _factors(site: ConvSite, x: Node) -> Factors | None:
@@ -36,20 +44,59 @@ def _applies_by(name: str) -> Callable[[ConvSite], str | None]:
     return applies
 
 
-def _estimate_by(steps: int) -> Callable[[ConvSite], float]:
-    """An instruction multiplies and adds so many channels."""
-    return lambda site: product_cycles(site) / steps
+def _cycles(site: ConvSite, found: Factors, *, in_one_row: bool) -> float:
+    """Return the cycles of a kernel that takes so many channels at once.
+
+    In one row it copies words first, and what follows is a kernel of its own, of rows.
+    """
+    dot = dot_for(found.data_type, found.weights.dtype.name, site.target)
+    target = tiles_target(dot, site.target)
+    shape = replace(plain_shape(site), inputs=-(-site.per_group // found.steps))
+    if not in_one_row:
+        return plain_conv_cycles(shape, target)
+    moved = shape.images * (
+        copied_words(site.window) * shape.inputs * site.groups
+        + shape.rows * shape.columns * shape.filters
+    )
+    in_row = replace(shape, rows=1, columns=shape.rows * shape.columns, stride=1)
+    return plain_conv_cycles(in_row, target) + level_cycles(2 * _WORD_BYTES * moved, 2, target)
+
+
+def _best(site: ConvSite, found: Factors) -> tuple[float, bool]:
+    """Return the fewest cycles, and whether all positions are one row for them."""
+    by_rows = _cycles(site, found, in_one_row=False)
+    if len(site.window) != 2 or not tensor_type(site.node.type).is_static:
+        return by_rows, False
+    in_row = _cycles(site, found, in_one_row=True)
+    return min(by_rows, in_row), in_row < by_rows
+
+
+def _estimate(site: ConvSite) -> float:
+    found = _factors(site, site.x)
+    assert found is not None
+    return _best(site, found)[0]
 
 
 def _build(site: ConvSite) -> Node:
     found = _factors(site, site.values.as_plain(site.x))
     assert found is not None
-    return conv_of_steps(site.node, found)
+    _, in_one_row = _best(site, found)
+    return conv_of_steps(site.node, found, in_one_row=in_one_row)
 
 
 conv_bytes = Method(
-    "bytes", conv, _applies_by("bytes"), _estimate_by(steps_in_word("int8")), _build
+    "bytes",
+    conv,
+    _applies_by("bytes"),
+    _estimate,
+    _build,
+    knobs=("positions in one row",),
 )
 conv_pairs = Method(
-    "pairs", conv, _applies_by("pairs"), _estimate_by(steps_in_word("int16")), _build
+    "pairs",
+    conv,
+    _applies_by("pairs"),
+    _estimate,
+    _build,
+    knobs=("positions in one row",),
 )

@@ -2,7 +2,7 @@
 """A transposed convolution as its phases: ordinary convolutions of one input.
 
 Outputs that lie a stride apart meet the same taps of the kernel: they are an ordinary convolution
-of the input with every stride-th tap, turned round (Shi et al., "Is the deconvolution layer the
+of the input with every stride-th tap, flipped (Shi et al., "Is the deconvolution layer the
 same as a convolutional layer?", 2016). Two ways to run them:
 
 - one after the other by the operator `phased_conv_nchwc`, each with the taps it has, written to

@@ -12,6 +12,7 @@ from treadle.ops.matmul import matmul
 from treadle.ops.schedules.estimates import dense_packed_cycles
 from treadle.optimize.methods.method import Method
 from treadle.optimize.methods.product import ProductSite, panel_width
+from treadle.target.base import Target
 
 PACKED = ("float32", "float64", "int32")
 """Types that are summed in themselves, by schedules that keep whole vectors in registers."""
@@ -38,9 +39,9 @@ def why_not_packed(site: ProductSite) -> str | None:
     return None
 
 
-def panels_cycles(site: ProductSite, width: int, steps: int) -> float:
+def panels_cycles(site: ProductSite, width: int, steps: int, target: Target) -> float:
     """Return the cycles of a product with panels of `width` columns and `steps` rows."""
-    return dense_packed_cycles(replace(site.shape, steps=steps), width, site.target)
+    return dense_packed_cycles(replace(site.shape, steps=steps), width, target)
 
 
 def _width(site: ProductSite) -> int:
@@ -49,7 +50,7 @@ def _width(site: ProductSite) -> int:
 
 
 def _estimate(site: ProductSite) -> float:
-    return panels_cycles(site, _width(site), site.shape.steps)
+    return panels_cycles(site, _width(site), site.shape.steps, site.target)
 
 
 def _build(site: ProductSite) -> Node:

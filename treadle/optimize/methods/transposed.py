@@ -56,8 +56,8 @@ class TransposedSite(Site):
         """The convolution that makes all phases at once."""
         assert isinstance(self.phases, Phases)
         weights = self.phases.weights(self.known_weights.value)
-        turned = Constant.of(weights, origin=self.w.origin)
-        return conv.call(self.phases.conv, (self.x, turned), origin=self.origin)
+        flipped = Constant.of(weights, origin=self.w.origin)
+        return conv.call(self.phases.conv, (self.x, flipped), origin=self.origin)
 
     @cached_property
     def convolution_site(self) -> ConvSite:

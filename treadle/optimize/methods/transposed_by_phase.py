@@ -50,11 +50,11 @@ def _build(site: TransposedSite) -> Blocked:
     source = site.values.as_blocked(site.x)
     amounts = {"before": (0, 0, *how.before, 0), "after": (0, 0, *how.after, 0)}
     padded = pad(source.node, **amounts, origin=site.origin)
-    turned = how.weights(site.known_weights.value)
+    flipped = how.weights(site.known_weights.value)
     rank = len(how.axes)
 
     def make(order: ChannelOrder) -> Node:
-        packed = pack_weights(turned, source.order, order)  # [oc, ic, *strides, *taps, ib, ob]
+        packed = pack_weights(flipped, source.order, order)  # [oc, ic, *strides, *taps, ib, ob]
         moved = np.ascontiguousarray(np.moveaxis(packed, 1, 1 + rank))
         operands = (padded, packed_constant(moved, site.known_weights))
         return phased_conv_nchwc.call(how.conv, operands, origin=site.origin)

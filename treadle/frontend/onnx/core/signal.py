@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters of Fourier transforms, as products with constant matrices of sines and cosines."""
+"""Converters of Fourier transforms and of the filters that follow them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import numpy as np
 
 from treadle.dtype import to_numpy
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import converted, counted, dims_of, reshaped, transposed
+from treadle.frontend.builders.basic import counted, reshaped
+from treadle.frontend.builders.fourier import transformed
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import known_sizes, normal_size, product_of, tensor_type
-from treadle.ops import elementwise, indexing, matmul
-
-MATRIX_LIMIT = 1 << 24
-"""A transform's matrix may have this many elements."""
+from treadle.graph.types import known_sizes, normal_size
+from treadle.ops import elementwise, indexing
 
 
 @converter("DFT", since=(17, 20))
@@ -29,53 +27,7 @@ def fourier_transform(node: OnnxNode) -> Node:
     length = int(node.constant_scalar(1, "DFT length")) if node.has_input(1) else None
     at = node.axis(axis, len(shape))
     inverse, onesided = node.flag("inverse"), node.flag("onesided")
-    return _transformed(node.input(0), at, length, inverse, onesided)
-
-
-def _transformed(x: Node, axis: int, length: int | None, inverse: bool, onesided: bool) -> Node:
-    shape = dims_of(x)
-    if len(shape) < 2 or axis == len(shape) - 1 or shape[-1] not in (1, 2):
-        raise ModelError(f"a Fourier transform takes [..., n, 1 or 2], not {x.type}")
-    count, parts = known_sizes((shape[axis], shape[-1]))
-    if length is None:
-        length = 2 * (count - 1) if inverse and onesided else count
-    size = 4 * count * max(length, 1)
-    if length < 1 or size > MATRIX_LIMIT:
-        raise ModelError(
-            f"a Fourier transform of {count} elements to {length} is not supported",
-            hint=f"it is a product with a matrix, which may have {MATRIX_LIMIT} elements",
-        )
-    matrix = _matrix(count, length, inverse, onesided)
-    matrix = matrix[:, :parts].reshape(count * parts, -1)
-    order = [k for k in range(len(shape)) if k not in (axis, len(shape) - 1)]
-    order += [axis, len(shape) - 1]
-    rows = transposed(x, order)
-    lead = [shape[k] for k in order[:-2]]
-    flat = reshaped(rows, (product_of(lead), count * parts))
-    outputs = 1 if inverse and onesided else 2
-    # In float64: terms that cancel would leave errors of the size of the largest term's last bit.
-    product: Node = matmul.matmul(converted(flat, "float64"), Constant.of(matrix))
-    narrow = converted(product, tensor_type(x.type).dtype)
-    made = reshaped(narrow, (*lead, matrix.shape[1] // outputs, outputs))
-    return transposed(made, [int(k) for k in np.argsort(order)])
-
-
-def _matrix(count: int, length: int, inverse: bool, onesided: bool) -> np.ndarray:
-    """Return [count, real or imaginary in, outputs * (real and imaginary out)] in float64."""
-    results = length // 2 + 1 if onesided and not inverse else length
-    steps = np.arange(count)[:, None] * np.arange(results)[None, :]
-    angle = 2 * np.pi * (steps % length) / length
-    cos, sin = np.cos(angle), np.sin(angle) * (1 if inverse else -1)
-    used = np.arange(count) < length
-    if inverse and onesided:  # the half that is left out mirrors the one that is given
-        given = length // 2 + 1
-        twice = (np.arange(count) > 0) & (2 * np.arange(count) != length)
-        scale = np.where(np.arange(count) < given, np.where(twice, 2.0, 1.0), 0.0) / length
-        return np.stack([cos, -sin], 1) * scale[:, None, None]
-    real = np.stack([cos, sin], -1)
-    imaginary = np.stack([-sin, cos], -1)
-    whole = np.stack([real, imaginary], 1).reshape(count, 2, 2 * results)
-    return np.asarray(whole * (used / length if inverse else used)[:, None, None])
+    return transformed(node.input(0), at, length, inverse, onesided)
 
 
 @converter("STFT", since=(17,))
@@ -100,7 +52,7 @@ def short_time_transform(node: OnnxNode) -> Node:
     cut: Node = indexing.gather(signal, places, axis=1)
     if node.has_input(2):
         cut = elementwise.multiply(cut, reshaped(node.input(2), (length, 1)))
-    return _transformed(cut, 2, None, False, node.flag("onesided", True))
+    return transformed(cut, 2, None, False, node.flag("onesided", True))
 
 
 @converter("MelWeightMatrix", since=(17,))

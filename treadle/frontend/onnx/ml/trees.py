@@ -40,7 +40,7 @@ _FEATURES = 1 << 24
 """How many features there may be."""
 _FEATURE_SHIFT, _FLAG_SHIFT, _MODE_SHIFT = 32, 56, 58
 """Where a feature, the flags and the mode stand in a node's first word, above its children."""
-_BESIDE = 2
+_SIBLING = 2
 """The flag of interior nodes, which is what lies between their children."""
 
 MEMBER = 6
@@ -265,7 +265,7 @@ class _Tables:
         nodes = self.nodes
         is_interior = nodes < forest.interior
         children = 2 * np.where(is_interior, 2 * nodes, np.arange(nodes.size))
-        flags = forest.missing[nodes] + _BESIDE * is_interior + 4 * forest.modes[nodes]
+        flags = forest.missing[nodes] + _SIBLING * is_interior + 4 * forest.modes[nodes]
         first = children + (forest.features[nodes] << _FEATURE_SHIFT) + (flags << _FLAG_SHIFT)
         splits = np.ascontiguousarray(forest.splits)
         bits = splits.view(f"int{8 * splits.itemsize}")[nodes]
@@ -291,7 +291,7 @@ class _Tables:
         """Return the places for yes and for no of nodes whose places are known."""
         first = self.words[places // 2, 0]
         yes = first & ((1 << _FEATURE_SHIFT) - 1)
-        return yes, yes + (first >> _FLAG_SHIFT & _BESIDE)
+        return yes, yes + (first >> _FLAG_SHIFT & _SIBLING)
 
     def members(self, place: Node) -> Node:
         """Return the sets of the nodes at some places."""
@@ -318,9 +318,9 @@ class _Standing:
 
     def after(self, goes: Node) -> Node:
         """Return the place for yes where `goes` holds, else the one beside it; leaves stay."""
-        beside = self._bits(_FLAG_SHIFT, _BESIDE)
-        beside = elementwise.where(goes, Constant.of(0, INDEX), beside)
-        return elementwise.add(elementwise.cast(self.word, dtype=INDEX), beside)
+        sibling = self._bits(_FLAG_SHIFT, _SIBLING)
+        sibling = elementwise.where(goes, Constant.of(0, INDEX), sibling)
+        return elementwise.add(elementwise.cast(self.word, dtype=INDEX), sibling)
 
     def _bits(self, shift: int, mask: int) -> Node:
         low = elementwise.shift_right(self.word, Constant.of(shift, "int64"))

@@ -9,31 +9,20 @@ import re
 import subprocess
 import sys
 import tarfile
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 
+from tests.processes import PATIENCE
 from treadle.cli import text
-from treadle.cli.arguments import parse_shapes
 from treadle.cli.bench import difference
-from treadle.cli.engines import RUNS_PER_TURN, Engine, take_turns
 from treadle.cli.main import main
-from treadle.cli.run import check_format
-from treadle.errors import InputError, InternalError, UsageError
+from treadle.errors import InternalError
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
-
-
-@pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("cli") / "digits.tar"
-    assert main(["compile", str(DIGITS), "--input-shapes", "image:[1,1,8,8]", "-o", str(path)]) == 0
-    return path
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[str, str]:
@@ -260,41 +249,6 @@ def test_streams_run_at_once(
     assert "2 threads, 3 streams at once" in out
 
 
-def test_streams_share_the_time_they_take() -> None:
-    here, gate = threading.get_ident(), threading.Barrier(3)
-
-    def work() -> list[np.ndarray]:
-        if threading.get_ident() != here:  # not the untimed run
-            gate.wait(timeout=30)  # ends only where three streams run at once
-        return []
-
-    engine = Engine("meeting", [work, work, work], 0.0)
-    take_turns([engine], repeat=5, seconds=None)
-    assert len(engine.times) == 15
-    assert engine.busy_seconds <= sum(engine.times)
-    assert engine.throughput == pytest.approx(15 / engine.busy_seconds)
-
-
-def test_a_failure_in_a_stream_is_raised() -> None:
-    here = threading.get_ident()
-
-    def work() -> list[np.ndarray]:
-        if threading.get_ident() != here:
-            raise InputError("no more")
-        return []
-
-    with pytest.raises(InputError, match="no more"):
-        take_turns([Engine("failing", [work, work], 0.0)], repeat=1, seconds=None)
-
-
-def test_a_time_limit_ends_the_runs() -> None:
-    engine = Engine("slow", [lambda: time.sleep(0.05) or []], 0.0)
-    take_turns([engine], repeat=None, seconds=0.01)
-    assert len(engine.times) == RUNS_PER_TURN
-    take_turns([engine], repeat=10**6, seconds=0.01)
-    assert len(engine.times) == 2 * RUNS_PER_TURN
-
-
 def test_compare_finds_differences() -> None:
     a = np.array([[1.0, 2.0, 4.0]], np.float32)
     assert str(difference([a], [a])) == "max|Δ| 0.0e+00 · relative 0.0e+00 · same top-1"
@@ -361,17 +315,6 @@ def test_an_artifact_is_named_as_what_it_is(
     assert main(["compile", str(DIGITS), "-o", str(tmp_path / name)]) == 2
     assert f"write {tmp_path / 'net.tar'}" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_the_only_output_is_written_as_an_array(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, artifact: Path
-) -> None:
-    for name in ("out.npy", "out.npz"):
-        run(capsys, "run", artifact, "-o", tmp_path / name)
-    with np.load(tmp_path / "out.npz") as outputs:
-        np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), outputs["probabilities"])
-    with pytest.raises(UsageError, match=r"one array.*2 outputs"):
-        check_format(tmp_path / "out.npy", 2)
 
 
 # ---- doctor and the rest -------------------------------------------------------------------------
@@ -443,7 +386,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()
-    assert process.wait(60) == 141
+    assert process.wait(PATIENCE) == 141
 
 
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -500,20 +443,6 @@ def test_both_modules_are_the_command(module: str) -> None:
 
 
 # ---- parts ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "shapes"),
-    [
-        ("data:[1,3,224,224]", {"data": (1, 3, 224, 224)}),
-        (" a:[1, 2]  b : [3] ", {"a": (1, 2), "b": (3,)}),
-        ("a:[1],b:[2];c:[]", {"a": (1,), "b": (2,), "c": ()}),
-        ("input:0:[1,2] scope/x_1.y:[0]", {"input:0": (1, 2), "scope/x_1.y": (0,)}),
-        ("'my input':[4]", {"my input": (4,)}),
-    ],
-)
-def test_shapes(given: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    assert parse_shapes(given) == shapes
 
 
 def test_sizes_and_times_are_for_people() -> None:
