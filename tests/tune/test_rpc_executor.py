@@ -81,7 +81,7 @@ def test_what_is_wrong_or_deadly_costs_itself(tracker: Service, tasks: list[Task
 
 
 def test_what_never_ends_is_ended(tracker: Service, tasks: list[Task]) -> None:
-    runner = DeviceRunner(tracker_of(tracker), "board", tasks, MeasureOptions(timeout=1.0))
+    runner = DeviceRunner(tracker_of(tracker), "board", 1, tasks, MeasureOptions(timeout=1.0))
     spin = ObjectCode(candidate(tasks[0].name, "spin"), tasks[0].built(DEFAULTS).workspace)
     assert "time limit" in runner.measure(0, spin, inf).error
     runner.close()
