@@ -200,7 +200,7 @@ def tuned(path: Path, share: float, options: TuneOptions = QUICK) -> TuneResult:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "compared", compared)
-        patch.setattr(model, "_inputs", lambda compiled: {})
+        patch.setattr(model._Run, "inputs", lambda *_: {})
         patch.setattr(model._Run, "compiled", lambda *_: None)
         options = replace(options, trials=28)
         return tune_model(chain()[0], path, options=options, executor=Instantly())

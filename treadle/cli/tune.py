@@ -98,6 +98,8 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         help="leave how convolutions and products are computed (direct, Winograd, ...) to the "
         "records and the estimates (default: measure it, in at most half of the budget)",
     )
+    parser.add_argument("--sizes", type=_sizes, default={}, metavar="NAME=N,...", help="with "
+                        "--dynamic: the sizes at which kernels are measured")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all random choices")
     parser.add_argument(
         "--early-stopping",
@@ -141,6 +143,17 @@ def _minutes(text: str) -> float:
     return duration(text)
 
 
+def _sizes(text: str) -> dict[str, int]:
+    """Return the sizes in "batch=4,seq=128"."""
+    found: dict[str, int] = {}
+    for word in text.split(","):
+        name, _, size = word.strip().partition("=")
+        if not name or name in found:
+            raise argparse.ArgumentTypeError(f"{word!r} is no NAME=N, or stands twice")
+        found[name] = count(size)
+    return found
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Tune, showing how it goes; print what was found and how to use it."""
     check_readable(arguments.model, "an ONNX file")
@@ -150,7 +163,9 @@ def run(arguments: argparse.Namespace) -> int:
     with use(num_threads=threads):
         if arguments.tasks:
             return _print_tasks(
-                extract_tasks(fused_model(arguments.model, **_compiling(arguments)))
+                extract_tasks(
+                    fused_model(arguments.model, **_compiling(arguments)), arguments.sizes
+                )
             )
         _check(arguments)
         return _tune(arguments, threads, device)
@@ -197,6 +212,7 @@ def _options(arguments: argparse.Namespace, threads: int) -> TuneOptions:
         early_stopping=arguments.early_stopping,
         in_turn=arguments.in_turn,
         methods=not arguments.no_methods,
+        sizes=arguments.sizes,
         builders=arguments.builders,
         executor=arguments.executor,
         measure=MeasureOptions(threads=threads, timeout=arguments.timeout, flush=arguments.flush),
@@ -257,7 +273,7 @@ def _print_tasks(tasks: Tasks) -> int:
     print_table(out, headings, rows, names=2, spare=("first node",))
     if tasks.dynamic:
         out.print()
-        print_row(out, "left", f"{count_text(len(tasks.dynamic), 'kernel')} with dynamic sizes")
+        print_row(out, "left", tasks.note)
     return 0
 
 

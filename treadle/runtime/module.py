@@ -162,12 +162,15 @@ class LoadedKernel:
         address: int,
         keep_alive: object,
         unfit: TreadleError | None = None,
+        sizes: Sizes = _NO_SIZES,
     ) -> None:
         """`address` is its function, valid as long as `keep_alive` lives.
 
-        `unfit` says why the kernel cannot run on this machine; it has no address then.
+        `unfit` says why the kernel cannot run on this machine; it has no address then. `sizes` are
+        those of every call that says no others.
         """
         self.signature = signature
+        self._sizes = sizes
         self._unfit = unfit
         self._address = address
         self._keep_alive = keep_alive
@@ -187,7 +190,7 @@ class LoadedKernel:
     def _bind(self, args: Sequence[ArrayLike], sizes: Sizes) -> tuple[_Binding, native.KernelCall]:
         if self._unfit is not None:
             raise self._unfit
-        binding = _Binding(self.signature, args, sizes)
+        binding = _Binding(self.signature, args, sizes or self._sizes)
         kernel_env = native.env()
         return binding, native.KernelCall(
             self._address, kernel_env, binding.addresses, binding.dims

@@ -18,7 +18,10 @@ from treadle.build.record_context import applied
 from treadle.build.record_database import is_url
 from treadle.build.records import Record, Records
 from treadle.errors import UsageError
+from treadle.expr.nodes import Expr
+from treadle.expr.traversal import free_vars
 from treadle.graph.nodes import Constant, Module
+from treadle.graph.types import tensor_type
 from treadle.runtime.array import NDArray, array
 from treadle.runtime.fill import filled
 from treadle.settings import get as settings
@@ -107,13 +110,14 @@ def tune_model(
     known = _known(records)
     decided = standing(known, options)
     first = fused_model(model, records=_records(decided), **compiling)
+    _check_sizes(options.sizes, first)
     options = _with_cold_weights(options, first)
     if executor is None:
         executor = _executor(options.executor, model, first.target, decided, compiling)
     stage = on_stage or (lambda _: None)
     file = open_store(records)
     try:
-        run = _Run(first, file, known, options, compiling, on_change, stage)
+        run = _Run(first, known, file, options, compiling, on_change, stage)
         methods = run.methods(executor, decided)
         return run.kernels(executor, methods, decided)
     finally:
@@ -123,14 +127,12 @@ def tune_model(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run of `tune_model`: `first` is the model before its methods are tuned.
-
-    `known` is what the file held when the run began.
-    """
+    """A run of `tune_model`: `first` is the model before its methods are tuned, `known` what the
+    records said when it began."""
 
     first: Fused
-    file: RecordStore
     known: Records
+    file: RecordStore
     options: TuneOptions
     compiling: Mapping[str, Any]
     on_change: OnChange | None
@@ -149,7 +151,7 @@ class _Run:
         tuner = method_tuner(tasks, self.file, self.known, decided, options, executor)
         try_methods(tuner, self.on_change)
         growth = self.compiling.get("weight_growth")
-        share = None if _is_dynamic(self.first) else _share
+        share = self._share if self.can_run else None
         return decide(tuner, self.file, self.first, decided, growth, self.compiled, share)
 
     def kernels(
@@ -165,39 +167,40 @@ class _Run:
             fused = fused_model(
                 fused.module, target=fused.target, records=_records(taken), **self._options
             )
-        tasks = extract_tasks(fused)
+        is_here = isinstance(executor, LocalExecutor)
+        tasks = extract_tasks(fused, self.options.sizes if is_here else {})
         if not tasks.tasks:
             raise UsageError(
                 "the model has no kernel whose sizes are known: there is nothing to tune",
-                hint="give sizes to its inputs, with --input-shapes or shapes=",
+                hint="give sizes to its inputs, with --input-shapes or shapes=, or say at which to "
+                "measure, with --sizes or TuneOptions(sizes=)",
             )
         options = self.options if methods is None else left_of(self.options, methods)
         trials = [record for record in self.known if isinstance(record, Record)]
         tuner = Tuner(
             tasks.tasks, self.file, options, self.on_change, executor=executor, known=trials
         )
-        if not isinstance(executor, LocalExecutor) and self.options.methods:
+        if not is_here and self.options.methods:
             tuner.notes += _methods_left(self.first)
-        if tasks.dynamic:
-            tuner.notes.append(f"{len(tasks.dynamic)} kernels have dynamic sizes and stay as is")
+        tuner.notes += [tasks.note] if tasks.note else []
         self.stage("tune")
         tuner.run()
         self.stage("decide")
         tuner.decide()
         self.stage("compare")
-        found = _settled(fused, tuner, self.file, lambda made: self.compiled(taken, made))
+        found = _settled(self, fused, tuner, taken)
         return found if methods is None else self._with_methods(found, methods)
 
     def _with_methods(self, found: TuneResult, methods: MethodResult) -> TuneResult:
         """Compare the model before and after with the methods, which go back where it is slower."""
         result = replace(found, methods=methods)
-        if not methods.changed or _is_dynamic(self.first):
+        if not methods.changed or not self.can_run:
             return result
         others = [r for r in methods.decided if r.call not in methods.changed]
         decided = {s.task.name: s.decided for s in found.tuner.states if s.decided is not None}
         kernels = {n: r for n, r in decided.items() if n not in found.reverted}
         before, after = self.compiled(others), self.compiled(methods.decided, kernels)
-        both = compared(before, after, _inputs(before), [])
+        both = compared(before, after, self.inputs(before), [])
         if both.share <= 1:
             return replace(result, comparison=both)
         for record in methods.as_estimated():
@@ -216,19 +219,45 @@ class _Run:
             )
 
     @property
+    def can_run(self) -> bool:
+        """True where the sizes of all inputs are known."""
+        params = self.first.module.main.params
+        dims = (d for p in params for d in tensor_type(p.type).shape)
+        names = {v.name for d in dims if isinstance(d, Expr) for v in free_vars(d)}
+        return names <= {*self.options.sizes}
+
+    def inputs(self, model: Executable) -> dict[str, NDArray]:
+        """Return random inputs, at the sizes that the options say."""
+        random = np.random.default_rng(0)
+        shapes = {
+            name: tuple(d if isinstance(d, int) else self.options.sizes[d] for d in shape)
+            for name, shape in model.input_sizes().items()
+        }
+        return {
+            name: array(filled("random", dtype, shapes[name], random))
+            for name, dtype, _ in model.inputs
+        }
+
+    def _share(self, before: Executable, after: Executable) -> float:
+        """Run two compilations of the model in turns; return the share of time that is left."""
+        return compared(before, after, self.inputs(before), [], seconds=_METHOD_SECONDS).share
+
+    @property
     def _options(self) -> dict[str, Any]:
         """Return the options of compiling a model that has been read."""
         read = ("target", "shapes", "dynamic", "report")
         return {name: value for name, value in self.compiling.items() if name not in read}
 
 
-def _is_dynamic(fused: Fused) -> bool:
-    return any(kernel.sizes for kernel in fused.kernels)
-
-
-def _share(before: Executable, after: Executable) -> float:
-    """Run two compilations of a model in turns; return the share of time that is left."""
-    return compared(before, after, _inputs(before), [], seconds=_METHOD_SECONDS).share
+def _check_sizes(sizes: Mapping[str, int], fused: Fused) -> None:
+    """Raise UsageError where a size is none of the model's, or no number that one can have."""
+    known = {size.name for kernel in fused.kernels for size in kernel.sizes}
+    for name, size in sizes.items():
+        if name not in known:
+            listed = f"they are {', '.join(sorted(known))}" if known else "it has none: --dynamic"
+            raise UsageError(f"no kernel of the model has a dynamic size {name!r}", hint=listed)
+        if size < 1:
+            raise UsageError(f"the size {name} is {size}", hint="it is at least 1")
 
 
 def _methods_left(fused: Fused) -> list[str]:
@@ -283,7 +312,7 @@ def weights_are_cold(fused: Fused) -> bool:
 
 
 def _known(where: str | os.PathLike[str]) -> Records:
-    """Return what records that may be there say."""
+    """Return the records that may be there; those of methods decide which kernels there are."""
     if is_url(where):
         open_store(where).close()  # makes the table
     elif not Path(where).exists():
@@ -298,16 +327,10 @@ def _records(found: Iterable[Record | MethodRecord]) -> Records:
     return records
 
 
-def _settled(
-    fused: Fused,
-    tuner: Tuner,
-    file: RecordStore,
-    compiled: Callable[[Mapping[str, Record]], Executable],
-) -> TuneResult:
+def _settled(run: _Run, fused: Fused, tuner: Tuner, methods: Sequence[MethodRecord]) -> TuneResult:
     """Try the decisions in the model; take back those that do not pay there.
 
-    `compiled` gives the model with some decisions. Where no kernel is slower and the model is, all
-    are taken back.
+    Where no kernel is slower and the model is, all are taken back.
     """
     decided = {s.task.name: s.decided for s in tuner.states if s.decided is not None}
     changed = {name: r for name, r in decided.items() if r.choice != DEFAULTS}
@@ -316,24 +339,19 @@ def _settled(
     unlike = why_unlike(fused.target) if tuner.options.executor != "local" else ""
     if changed and unlike:
         tuner.notes.append(f"decisions were not tried in the model on this machine: {unlike}")
-    elif changed and not _is_dynamic(fused):
-        before = compiled({})
-        inputs = _inputs(before)
+    elif changed and not run.can_run:
+        tuner.notes.append("decisions were not tried in the model: not all of its sizes are known")
+    elif changed:
+        before = run.compiled(methods)
+        inputs = run.inputs(before)
         while changed:
-            after = compiled(changed)
+            after = run.compiled(methods, changed)
             comparison = compared(before, after, inputs, list(changed))
             slower = comparison.slower or (list(changed) if comparison.share > 1 else [])
             if not slower:
                 break
             for name in slower:
                 reverted.append(name)
-                file.append(replace(changed.pop(name), choice=DEFAULTS, seconds=()))
+                run.file.append(replace(changed.pop(name), choice=DEFAULTS, seconds=()))
             comparison = None
     return TuneResult(tuner, comparison, reverted)
-
-
-def _inputs(model: Executable) -> dict[str, NDArray]:
-    random = np.random.default_rng(0)
-    return {
-        name: array(filled("random", dtype, shape, random)) for name, dtype, shape in model.inputs
-    }

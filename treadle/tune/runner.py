@@ -269,7 +269,7 @@ def _answer(
 def arguments_of(task: Task) -> tuple[list[NDArray], list[int]]:
     """Return what candidates of a task are called with, and the places of the outputs in it."""
     signature = task.signature(0)
-    arguments = LoadedKernel(signature, 0, None).random_arguments(seed=1)
+    arguments = LoadedKernel(signature, 0, None).random_arguments(seed=1, sizes=task.sizes)
     for place, value in task.constants.items():
         np.copyto(np.asarray(arguments[place]), value)
     return arguments, [k for k, p in enumerate(signature.params) if p.is_output]

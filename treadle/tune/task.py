@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -16,15 +17,18 @@ from treadle.build.compile import Fused
 from treadle.build.cost import group_cost
 from treadle.build.kernel import Kernel, ObjectCode, Scheduled, Template
 from treadle.build.signatures import signature_of_function, signature_of_loops
+from treadle.build.sizes import size_to_json
 from treadle.cost.memory import memory_bytes_per_cycle
 from treadle.dtype import itemsize
 from treadle.errors import UsageError
-from treadle.expr.nodes import int_value
+from treadle.expr.nodes import Var, int_value
 from treadle.graph import interpret
 from treadle.graph.nodes import Call, Constant, Function
+from treadle.graph.types import Dim
 from treadle.loop.nodes import Buffer
 from treadle.runtime import native
 from treadle.runtime.array import NDArray, array
+from treadle.runtime.extents import Extent, Formula
 from treadle.runtime.module import LoadedKernel
 from treadle.runtime.signature import Signature
 from treadle.target.backend import backend_of
@@ -51,7 +55,8 @@ class Task:
     least the machine needs for it: its roofline. `constants` are the weights that one of the calls
     has, by the place of the argument: what is packed or transformed ahead of time has parts that a
     kernel may count on. `link`, where there is one, makes the library that is measured of the
-    object code that was built.
+    object code that was built. `sizes` are what the kernel's dynamic sizes are when it is measured,
+    by the names in its signature.
     """
 
     kernel: Kernel
@@ -62,6 +67,13 @@ class Task:
     saves: bool = False
     constants: Mapping[int, np.ndarray] = field(default_factory=dict)
     link: Link | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def sizes_text(self) -> str:
+        """What a time depends on beside how it is measured, for records; "" without sizes."""
+        words = (f"{name}={size}" for name, size in sorted(self.sizes.items()))
+        return f" at {','.join(words)}" if self.sizes else ""
 
     @property
     def name(self) -> str:
@@ -114,7 +126,7 @@ class Task:
             library = native.Library(code)
             return LoadedKernel(signature, library.kernel(self.name), library)
         loaded = backend_of(self.target).load([code])
-        return LoadedKernel(signature, loaded.address(self.name), loaded)
+        return LoadedKernel(signature, loaded.address(self.name), loaded, sizes=self.sizes)
 
     def signature(self, workspace: object) -> Signature:
         """Return what its kernels take; `workspace` is what one needs as scratch memory."""
@@ -147,37 +159,67 @@ class Tasks:
 
     tasks: list[Task]
     dynamic: list[Kernel]
-    """Kernels with dynamic sizes: there is no one time to make shorter."""
+    """Kernels with dynamic sizes of which not all are known: there is no one time to shorten."""
+    missing: tuple[str, ...] = ()
+    """The names of the sizes that are not known."""
 
     @property
     def cycles(self) -> float:
         """The sum of all rooflines in one run."""
         return sum(t.uses * t.cycles for t in self.tasks)
 
+    @property
+    def note(self) -> str:
+        """What is said of the kernels that cannot be tuned; "" where there are none."""
+        if not self.dynamic:
+            return ""
+        said = f"{len(self.dynamic)} kernels have dynamic sizes and stay as is"
+        return f"{said}: it is not said what to measure {', '.join(self.missing)} at (--sizes)"
 
-def extract_tasks(fused: Fused) -> Tasks:
-    """Return the tasks of a model; no code is made."""
+
+def extract_tasks(fused: Fused, sizes: Mapping[str, int] | None = None) -> Tasks:
+    """Return the tasks of a model; no code is made.
+
+    Kernels with dynamic sizes are measured at `sizes`, by name; those that have others are left.
+    """
+    given = sizes or {}
     uses = Counter(kernel.name for kernel in fused.calls.values())
     first = {kernel.name: call for call, kernel in reversed([*fused.calls.items()])}
     tasks: list[Task] = []
     dynamic: list[Kernel] = []
+    missing: set[str] = set()
     for kernel in fused.kernels:
-        if kernel.sizes:
+        unknown = {*_size_names(kernel)} - {*given}
+        if unknown:
+            missing |= unknown
             dynamic.append(kernel)
         else:
-            tasks.append(task_of(kernel, uses[kernel.name], _constants(first[kernel.name])))
+            constants = _constants(first[kernel.name])
+            tasks.append(task_of(kernel, uses[kernel.name], constants, given))
     tasks.sort(key=lambda t: -t.uses * t.cycles)
-    return Tasks(tasks, dynamic)
+    return Tasks(tasks, dynamic, tuple(sorted(missing)))
+
+
+def _size_names(kernel: Kernel) -> tuple[str, ...]:
+    """Return the names of a kernel's dynamic sizes, as its signature has them."""
+    if not kernel.sizes:
+        return ()
+    return signature_of_function(kernel.name, kernel.function, 0).symbols
 
 
 def task_of(
-    kernel: Kernel, uses: int = 1, constants: Mapping[int, np.ndarray] | None = None
+    kernel: Kernel,
+    uses: int = 1,
+    constants: Mapping[int, np.ndarray] | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Task:
-    """Return the task of a kernel without dynamic sizes."""
+    """Return the task of a kernel; `sizes` say what its dynamic sizes are, if it has any."""
+    names = _size_names(kernel)
+    own = {name: (sizes or {})[name] for name in names}
     cost = group_cost(kernel.function)
-    flops, moved = _number(cost.flops), _number(cost.bytes)
+    flops, moved = (_number(d, kernel.sizes, [*own.values()]) for d in (cost.flops, cost.bytes))
     cycles = roofline_cycles(flops, moved, kernel.target)
-    return Task(kernel, uses, flops, moved, cycles, cost.saves, constants or {})
+    return Task(kernel, uses, flops, moved, cycles, cost.saves, constants or {}, sizes=own)
 
 
 def template_task(template: Template, target: Target, flops: int) -> Task:
@@ -218,8 +260,11 @@ def _constants(call: Call) -> dict[int, np.ndarray]:
     return {k: a.value for k, a in enumerate(call.args) if isinstance(a, Constant)}
 
 
-def _number(dim: object) -> int:
-    return dim if isinstance(dim, int) else 0
+def _number(dim: Dim, sizes: Sequence[Var], values: Sequence[int]) -> int:
+    """Return a number, or what an expression of sizes is for their values."""
+    if isinstance(dim, int):
+        return dim
+    return Extent(str(dim), cast(Formula, size_to_json(dim, sizes))).of(values)
 
 
 def roofline_cycles(flops: int, moved: int, target: Target) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from math import inf
@@ -54,9 +54,10 @@ class TuneOptions:
     `in_turn` gives all tasks the same number of trials. `model` is the objective of the cost model.
     Without `tries_default` the default schedules are not measured, and decisions are not held
     against them. `methods` says whether tuning a model begins with the methods of its calls, which
-    take at most half of the budget (not where `space` is "sketch"). `executor` is where candidates
-    are built and measured: "local", or "dask:" and the address of a scheduler; a place that was
-    handed over beside the options has another name.
+    take at most half of the budget (not where `space` is "sketch"). `sizes` are what kernels with
+    dynamic sizes are measured at, by the names of the sizes in the model. `executor` is where
+    candidates are built and measured: "local", or "dask:" and the address of a scheduler; a place
+    that was handed over beside the options has another name.
     """
 
     trials: int | None = None
@@ -71,6 +72,7 @@ class TuneOptions:
     build_timeout: float = 30.0
     tries_default: bool = True
     methods: bool = True
+    sizes: Mapping[str, int] = field(default_factory=dict)
     executor: str = "local"
     measure: MeasureOptions = field(default_factory=MeasureOptions)
 
@@ -205,15 +207,19 @@ class Tuner:
         by_name = {s.task.name: s for s in self.states}
         for record in known:
             state = self._by_key.get(record.key)
-            if state is not None and self._counts(record):
+            if state is not None and self._counts(state.task, record):
                 state.add(record)
                 state.resumed += 1
             elif record.kernel in by_name and record.is_trial and record.seconds:
                 by_name[record.kernel].elsewhere.append(record)
 
-    def _counts(self, record: Record) -> bool:
-        same = record.options == self.options.measure.text() and record.compiler == self._compiler
+    def _counts(self, task: Task, record: Record) -> bool:
+        same = record.options == self._how(task) and record.compiler == self._compiler
         return record.is_trial and same
+
+    def _how(self, task: Task) -> str:
+        """Return what times of a task depend on, for its records."""
+        return self.options.measure.text() + task.sizes_text
 
     def _preload(self, state: TaskState) -> None:
         """Tell the searches of a task what is known: its own trials, and the best of others."""
@@ -412,7 +418,7 @@ class Tuner:
             space="" if arm is None else arm.space.kind,
             point=None if arm is None else arm.space.to_json(trial.candidate),
             compiler=self._compiler,
-            options=self.options.measure.text(),
+            options=self._how(state.task),
         )
         self.records.append(record)
         self.new_trials += 1
@@ -457,7 +463,7 @@ class Tuner:
             seconds=seconds,
             is_chosen=True,
             compiler=self._compiler,
-            options=self.options.measure.text(),
+            options=self._how(state.task),
         )
         self.records.append(record)
         state.decided = record
