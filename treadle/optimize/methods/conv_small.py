@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from treadle.cost.memory import level_cycles
+from treadle.dtype import itemsize
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import tensor_type
 from treadle.ops.conv import conv
@@ -18,9 +19,6 @@ from treadle.optimize.methods.conv_plain import plain_shape
 from treadle.optimize.methods.convolution import ConvSite
 from treadle.optimize.methods.method import Method
 from treadle.target.intrinsics.dots import dot_for
-
-_WORD_BYTES = 4
-"""Of the channels that are multiplied at once."""
 
 
 def _factors(site: ConvSite, x: Node) -> Factors | None:
@@ -59,7 +57,9 @@ def _cycles(site: ConvSite, found: Factors, *, in_one_row: bool) -> float:
         + shape.rows * shape.columns * shape.filters
     )
     in_row = replace(shape, rows=1, columns=shape.rows * shape.columns, stride=1)
-    return plain_conv_cycles(in_row, target) + level_cycles(2 * _WORD_BYTES * moved, 2, target)
+    return plain_conv_cycles(in_row, target) + level_cycles(
+        2 * itemsize("int32") * moved, 2, target
+    )
 
 
 def _best(site: ConvSite, found: Factors) -> tuple[float, bool]:
