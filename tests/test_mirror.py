@@ -64,6 +64,9 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
         "every command is run as users run it",
         ("cli/bench.py", "cli/compile.py", "cli/models.py",),
     ),
+    "cli/test_records.py": (
+        "what records cover of a model is said", ("build/coverage.py",),
+    ),
     "cli/test_compare.py": ("layers of two models are compared", ("cli/layers.py",)),
     "cli/test_measure.py": (
         "a machine is measured", ("cli/doctor.py", "target/probes.py"),
@@ -194,7 +197,9 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "te/test_tensor.py": ("each reduction is made", ("te/reductions.py",)),
     "tune/test_dask_executor.py": ("trials run in processes of their own", ("tune/executor.py",)),
-    "tune/test_rpc_executor.py": ("trials run on devices", ("tune/remote.py",)),
+    "tune/test_rpc_executor.py": (
+        "trials run on devices", ("tune/boards.py", "tune/pool.py", "tune/remote.py"),
+    ),
     "tune/test_process.py": ("a process is stopped and started", ("tune/worker.py",)),
     "tune/test_tuner.py": ("models are tuned", ("tune/foreign_records.py",)),
     "tune/test_sketch.py": (
@@ -208,6 +213,7 @@ BEHAVIOURS: dict[str, tuple[str, ...]] = {
     ".": ("architecture", "conftest", "mirror", "networks", "open_networks", "public_names",
           "roads", "units", "words"),
     "auto_scheduler": ("names",),
+    "autotvm": ("rpc_runner",),
     "build": ("dynamic", "foreign_operators", "indices", "large", "models", "networks_at_random",
               "output_views", "run_time", "run_time_broadcast", "unaligned_inputs"),
     "cli": ("interrupt",),
@@ -218,7 +224,7 @@ BEHAVIOURS: dict[str, tuple[str, ...]] = {
     "native": ("machines", "run_model"),
     "ops": ("accuracy", "compiled_windows", "empty_extents", "operators"),
     "ops/schedules": ("knobs", "nests", "spills", "symbolic"),
-    "rpc": ("hostile",),
+    "rpc": ("hostile", "server_c", "wire_c"),
     "te": ("differential", "fuzz", "scripts"),
     "tune": ("resume",),
 }  # fmt: skip

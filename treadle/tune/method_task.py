@@ -125,7 +125,7 @@ class LoadedMethod:
     def __init__(self, code: Code, inputs: int, copies: int) -> None:
         self._models = [LoadedExecutable(code).executor for _ in range(copies)]
         self._inputs = inputs
-        self._turn = cycle(self._models)
+        self._following = cycle(self._models)
 
     def __call__(self, *arguments: NDArray) -> None:
         """Run it; results are in the arguments after the inputs."""
@@ -151,15 +151,15 @@ class LoadedMethod:
 
     def rotation_timer(self, *arguments: Sequence[NDArray]) -> Callable[[int], float]:
         """Return a function that runs it some times, with each of `arguments` in turn."""
-        turn = cycle(arguments)
-        return lambda number: sum(self._seconds(next(turn), 1) for _ in range(number)) / number
+        following = cycle(arguments)
+        return lambda number: sum(self._seconds(next(following), 1) for _ in range(number)) / number
 
     def _seconds(self, arguments: Sequence[NDArray], count: int) -> float:
         inputs, outputs = arguments[: self._inputs], arguments[self._inputs :]
         given: list[ArrayLike] = [np.asarray(a) for a in inputs]
         start = time.perf_counter()
         for _ in range(count):
-            next(self._turn).run(given, outputs)
+            next(self._following).run(given, outputs)
         return time.perf_counter() - start
 
 

@@ -58,7 +58,7 @@ def _cycles(site: ConvSite, found: Factors, *, in_one_row: bool) -> float:
     )
     in_row = replace(shape, rows=1, columns=shape.rows * shape.columns, stride=1)
     return plain_conv_cycles(in_row, target) + level_cycles(
-        2 * itemsize("uint32") * moved, 2, target
+        2 * itemsize("int32") * moved, 2, target
     )
 
 
