@@ -13,7 +13,6 @@ from treadle.expr.traversal import (
     free_vars,
     has_call,
     has_lazy_select,
-    leaves,
     reads_memory,
     rewrite,
     substitute,
@@ -39,7 +38,7 @@ def test_a_walk_visits_operands_before_users_and_shared_nodes_once() -> None:
 def test_leaves_are_variables_and_sources() -> None:
     source = placeholder((4, 4), name="a")
     root = source[X, Y + 1] * Const.of(2.0, "float32")
-    assert leaves(root) == {X, Y, source}
+    assert root.leaves == {X, Y, source}
     assert uses(root, source)
     assert not uses(root, Z)
     assert reads_memory(root)

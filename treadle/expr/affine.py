@@ -9,7 +9,17 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from treadle.dtype import INDEX, is_integer
-from treadle.expr.nodes import Binary, Broadcast, Const, Expr, Ramp, binary, broadcast, ramp
+from treadle.expr.nodes import (
+    Binary,
+    Broadcast,
+    Const,
+    Expr,
+    Ramp,
+    binary,
+    broadcast,
+    ramp,
+    same_typed,
+)
 
 
 @dataclass(slots=True)
@@ -108,18 +118,18 @@ def _sum(terms: list[tuple[Expr, int]], offset: int) -> Expr:
         if total is None:
             total = _scaled(atom, coef)
         elif coef < 0:
-            total = binary("sub", total, _scaled(atom, -coef))
+            total = same_typed("sub", total, _scaled(atom, -coef))
         else:
-            total = binary("add", total, _scaled(atom, coef))
+            total = same_typed("add", total, _scaled(atom, coef))
     if total is None or not offset:
         return Const.of(0) if total is None else total
     if offset > 0:
-        return binary("add", total, Const.of(offset, total.dtype))
-    return binary("sub", total, Const.of(-offset, total.dtype))
+        return same_typed("add", total, Const.of(offset, total.dtype))
+    return same_typed("sub", total, Const.of(-offset, total.dtype))
 
 
 def _scaled(atom: Expr, coef: int) -> Expr:
-    return atom if coef == 1 else binary("mul", atom, Const.of(coef, atom.dtype))
+    return atom if coef == 1 else same_typed("mul", atom, Const.of(coef, atom.dtype))
 
 
 def _ordered(terms: dict[Expr, int]) -> list[tuple[Expr, int]]:
@@ -137,11 +147,9 @@ _TEXT_DEPTH = 6
 
 def brief_text(e: Expr) -> str:
     """Return the text of an expression cut off six levels below: a stable key for ordering."""
-    try:
-        return e.text_of
-    except AttributeError:
+    if e.text_of is None:
         e.text_of = _brief_text(e, _TEXT_DEPTH)
-        return e.text_of
+    return e.text_of
 
 
 def _brief_text(e: Expr, depth: int) -> str:
@@ -160,19 +168,19 @@ def decompose(e: Expr) -> Affine:
 
     i * 8 + (j - 2) * 4  ->  Affine({i: 8, j: 4}, -8)
     """
-    found = getattr(e, "sum_of", None)
-    if isinstance(found, Affine):
+    found: Affine | None = e.sum_of
+    if found is not None:
         return found
     if not is_sum(e) or not is_integer(e.dtype):
         return Affine({e: 1}, 0, e.dtype, e.lanes)
     stack = [e]
     while stack:
         node = stack[-1]
-        parts = _sum_parts(node)
-        if parts is None or hasattr(node, "sum_of"):
+        if node.sum_of is not None:
             stack.pop()
             continue
-        waiting = [p for p, _ in parts if not hasattr(p, "sum_of") and is_sum(p)]
+        parts = _sum_parts(node)
+        waiting = [p for p, _ in parts if p.sum_of is None and is_sum(p)]
         if waiting:
             stack.extend(waiting)
             continue
@@ -183,8 +191,8 @@ def decompose(e: Expr) -> Affine:
 
 def _sum_of(e: Expr) -> Affine:
     """Return the sum that is known of a node; itself where it is an atom."""
-    found = getattr(e, "sum_of", None)
-    return found if isinstance(found, Affine) else Affine({e: 1}, 0, e.dtype, e.lanes)
+    found: Affine | None = e.sum_of
+    return Affine({e: 1}, 0, e.dtype, e.lanes) if found is None else found
 
 
 def _combined(node: Expr, parts: Parts) -> Affine:
@@ -199,6 +207,8 @@ def _combined(node: Expr, parts: Parts) -> Affine:
         inner = _sum_of(part)
         const += inner.const * factor
         more = inner.terms
+        if not more:
+            continue
         joined = {a: c * factor for a, c in more.items() if a not in terms}
         for atom, coef in terms.items():
             total = coef + more.get(atom, 0) * factor
@@ -217,29 +227,21 @@ def _scaled_terms(terms: dict[Expr, int], factor: int) -> dict[Expr, int]:
 Parts: TypeAlias = tuple[tuple[Expr, int], ...]
 
 
-def _sum_parts(e: Expr) -> Parts | None:
-    """Return the summands of a node with their factors, None for an atom."""
+def _sum_parts(e: Expr) -> Parts:
+    """Return the summands of a sum with their factors."""
     if isinstance(e, Binary):
         if e.op == "add":
             return (e.b, 1), (e.a, 1)
         if e.op == "sub":
             return (e.b, -1), (e.a, 1)
-        if e.op == "mul":
-            return _product_parts(e)
-        return None
+        factor = splat_value(e.b)
+        return ((e.a, factor),) if factor is not None else ((e.b, splat_value(e.a) or 0),)
     if isinstance(e, Const):
         return ()
     if isinstance(e, Broadcast):
         return ((e.value, 1),)
-    return _ramp_parts(e) if isinstance(e, Ramp) else None
-
-
-def _product_parts(e: Binary) -> Parts | None:
-    factor = splat_value(e.b)
-    if factor is not None:
-        return ((e.a, factor),)
-    factor = splat_value(e.a)
-    return None if factor is None else ((e.b, factor),)
+    assert isinstance(e, Ramp)
+    return _ramp_parts(e)
 
 
 def splat_value(e: Expr) -> int | None:
@@ -249,9 +251,7 @@ def splat_value(e: Expr) -> int | None:
     return int(e.value) if isinstance(e, Const) and isinstance(e.value, int) else None
 
 
-def _ramp_parts(e: Ramp) -> Parts | None:
-    if _is_ramp_atom(e):
-        return None
+def _ramp_parts(e: Ramp) -> Parts:
     stride = decompose(e.stride)
     lanes = [(_lane_ramp(s, e), c) for s, c in stride.terms.items()]
     if stride.const:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias, cast
 
-from treadle.dtype import INDEX, bits, is_integer
+from treadle.dtype import INDEX, bits, is_integer, max_value, min_value
 from treadle.expr.affine import Affine, decompose, is_sum
 from treadle.expr.intervals import (
     ANY,
@@ -49,6 +49,8 @@ from treadle.expr.nodes import (
 )
 from treadle.expr.relations import Relations, has_extreme
 from treadle.expr.vocabulary import COMPARE_OPS, BinaryOp
+
+_LEAST_INDEX, _LARGEST_INDEX = int(min_value(INDEX)), int(max_value(INDEX))
 
 Ranges: TypeAlias = Mapping[Var, Interval]
 """Known bounds of variables. Bounds of other nodes are honoured too (facts from conditions)."""
@@ -185,7 +187,9 @@ class Bounds:
         self.memo: dict[Expr, Interval] = {} if memo is None else memo
         self._relations: Relations | None = None
         self.is_plain = is_plain
-        self.has_relations = any(map(_is_relation, self.facts))
+        self.others = [fact for fact in self.facts.items() if not isinstance(fact[0], Var)]
+        """What is known of other nodes than variables."""
+        self.has_relations = any(_is_relation(e) for e, _ in self.others)
 
     def prove(self, cond: Expr) -> bool | None:
         """Return True or False where the condition is certain, else None."""
@@ -194,7 +198,7 @@ class Bounds:
 
     def of(self, e: Expr) -> Interval:
         """Return the interval of an expression."""
-        memo = self.memo
+        memo, facts = self.memo, self.facts
         known = memo.get(e)
         if known is not None:
             return known
@@ -210,7 +214,7 @@ class Bounds:
                 continue
             stack.pop()
             found = self._evaluate(node)
-            fact = self.facts.get(node)
+            fact = facts.get(node)
             memo[node] = found if fact is None else found.intersect(fact)
         return memo[e]
 
@@ -261,19 +265,26 @@ class Bounds:
 
     def plain_sum(self, affine: Affine) -> Interval:
         """Return the interval of a sum by those of its atoms alone."""
+        return Interval(*self._span(affine))
+
+    def _span(self, affine: Affine) -> tuple[int | None, int | None]:
         lo: int | None = affine.const
         hi: int | None = affine.const
+        memo = self.memo
         for atom, coef in affine.terms.items():
-            low, high = self.of(atom)
+            low, high = memo.get(atom) or self.of(atom)
             if coef < 0:
                 low, high = high, low
             lo = None if lo is None or low is None else lo + low * coef
             hi = None if hi is None or high is None else hi + high * coef
-        return Interval(lo, hi)
+        return lo, hi
 
     def is_exact(self, affine: Affine) -> bool:
         """True when the sum cannot wrap in its dtype."""
-        return fits(self.plain_sum(affine), affine.dtype)
+        if affine.dtype != INDEX:
+            return fits(self.plain_sum(affine), affine.dtype)
+        lo, hi = self._span(affine)
+        return (lo is None or lo >= _LEAST_INDEX) and (hi is None or hi <= _LARGEST_INDEX)
 
     def _needs(self, e: Expr) -> Iterable[Expr]:
         """Return the nodes whose intervals `_evaluate` reads."""

@@ -9,15 +9,15 @@ i*64 + j*16 + 3 at j = 2  ->  i*64 + 35
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import mul
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter, mul
 
 from treadle.dtype import INDEX
 from treadle.expr.affine import Affine, decompose, is_sum
-from treadle.expr.nodes import Broadcast, Const, Expr, Load, Ramp, Select, Var, binary
+from treadle.expr.nodes import Broadcast, Const, Expr, Load, Ramp, Select, Var, same_typed
 from treadle.expr.simplify import Simplifier
-from treadle.expr.traversal import leaves, substitute
+from treadle.expr.traversal import substitute
 
 
 class Iterations:
@@ -42,15 +42,23 @@ class Iterations:
 
     def run(self, e: Expr) -> Expr:
         """Return an expression as it is in this iteration."""
-        if leaves(e).isdisjoint(self.variables):
+        if e.leaves.isdisjoint(self.variables):
             return e
         steps = self._steps.get(e)
         if steps is None:
             steps = self._steps[e] = self._steps_of(e)
-        made = self._made
+        made, numbers = self._made, self._numbers
         for step in steps:
-            if step.node not in made:
+            if step.node in made:
+                continue
+            if step.places is None:
                 made[step.node] = self._at(step)
+                continue
+            key = step.places(numbers)
+            found = step.kept.get(key)
+            if found is None:
+                found = step.kept[key] = self._at(step)
+            made[step.node] = found
         return made[e]
 
     def _at(self, step: _Step) -> Expr:
@@ -60,7 +68,7 @@ class Iterations:
         if step.is_whole:
             return self._known.run(substitute(node, self.values))
         fresh = node.with_children(tuple([made.get(c, c) for c in node.children]))
-        return fresh if isinstance(fresh, _PLAIN) else self._known.outermost(fresh)
+        return fresh if isinstance(node, _PLAIN) else self._known.outermost(fresh)
 
     def _steps_of(self, e: Expr) -> list[_Step]:
         """Return the nodes that depend on the variables, operands before users."""
@@ -76,7 +84,7 @@ class Iterations:
                 inner = [
                     c
                     for c in node.children
-                    if c not in found and not c.leaves_of.isdisjoint(variables)
+                    if c not in found and not c.leaves.isdisjoint(variables)
                 ]
             if inner:
                 stack.append((node, step))
@@ -86,15 +94,18 @@ class Iterations:
         return [step for step in found.values() if step is not None]
 
     def _step(self, node: Expr) -> _Step:
+        of = [k for k, v in enumerate(self.variables) if v in node.leaves]
+        step = _Step(node, None if len(of) == len(self.variables) else itemgetter(*of))
         if node.dtype != INDEX or not is_sum(node):
-            return _Step(node, None, is_whole=isinstance(node, Select) and node.lazy)
-        if node.lanes == 1:
-            line = _line(decompose(node), self.variables)
-            return _Step(node, line, is_whole=line is None)
-        is_plain = isinstance(node, Broadcast) or (
-            isinstance(node, Ramp) and node.stride.leaves_of.isdisjoint(self.variables)
-        )
-        return _Step(node, None, is_whole=not is_plain)
+            step.is_whole = isinstance(node, Select) and node.lazy
+        elif node.lanes == 1:
+            step.line = _line(decompose(node), self.variables)
+            step.is_whole = step.line is None
+        elif isinstance(node, Ramp):
+            step.is_whole = not node.stride.leaves.isdisjoint(self.variables)
+        else:
+            step.is_whole = not isinstance(node, Broadcast)
+        return step
 
 
 _PLAIN = (Load, Ramp, Broadcast)
@@ -115,29 +126,34 @@ class _Line:
             return self.rest.like(self.rest.terms, const).to_expr()
         if const == 0:
             return self.linear
-        return binary("add" if const > 0 else "sub", self.linear, Const.of(abs(const)))
+        return same_typed("add" if const > 0 else "sub", self.linear, Const.of(abs(const)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Step:
     """A node, and how it depends on the variables.
 
-    `line` says that where it is simple; else its operands are made first, or, where `is_whole`, all
-    of it is simplified anew.
+    `places` takes the numbers of those that it depends on, where these are not all of them: for
+    other numbers of the rest it is what was `kept`. `line` says how, where that is simple; else its
+    operands are made first, or, where `is_whole`, all of it is simplified anew.
     """
 
     node: Expr
-    line: _Line | None
-    is_whole: bool
+    places: Callable[[tuple[int, ...]], object] | None
+    line: _Line | None = None
+    is_whole: bool = False
+    kept: dict[object, Expr] = field(default_factory=dict)
 
 
 def _line(s: Affine, variables: Sequence[Var]) -> _Line | None:
     """Return a sum as a function of variables; None where other terms depend on them."""
-    terms = {a: c for a, c in s.terms.items() if a not in variables}
-    if not all(leaves(atom).isdisjoint(variables) for atom in terms):
+    factors = tuple([s.terms.get(v, 0) for v in variables])
+    terms = dict(s.terms)
+    for v in variables:
+        terms.pop(v, None)
+    if not all(atom.leaves.isdisjoint(variables) for atom in terms):
         return None
     rest = s.like(terms, s.const)
     # A sum that begins with a subtraction has its constant first.
     is_led = any(coef > 0 for coef in terms.values())
-    factors = tuple([s.terms.get(v, 0) for v in variables])
     return _Line(factors, rest, rest.like(terms, 0).to_expr() if is_led else None)

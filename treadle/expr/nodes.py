@@ -27,40 +27,26 @@ from typing import TypeAlias
 from treadle.dtype import INDEX, check_dtype, is_float, is_integer
 from treadle.errors import TypeMismatch
 from treadle.expr.interning import TABLE, intern, known
+from treadle.expr.operands import Operands
 from treadle.expr.promotion import as_value, common_dtype, literal_dtype
 from treadle.expr.references import Instruction, Source
-from treadle.expr.vocabulary import COMPARE_OPS, INTRINSICS, LOGIC_OPS, BinaryOp
+from treadle.expr.vocabulary import (
+    COMPARE_OPS,
+    DIVISIONS,
+    HAS_CALL,
+    HAS_DIVISION,
+    HAS_LAZY,
+    HAS_LOAD,
+    INTRINSICS,
+    LOGIC_OPS,
+    BinaryOp,
+)
 
 
-class Expr:
-    """Base of all expression nodes; arithmetic on nodes builds nodes.
+class Expr(Operands):
+    """Base of all expression nodes; arithmetic on nodes builds nodes."""
 
-    The slots that end in `_of` hold what was found out of a node once, for as long as it lives:
-    `leaves` and the modules `affine` and `simplify` fill them, nobody else looks at them.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "has_call_of",
-        "is_lazy_of",
-        "leaves_of",
-        "simple_of",
-        "sum_of",
-        "text_of",
-    )
-    dtype: str
-    lanes: int
-    leaves_of: frozenset[object]
-    is_lazy_of: bool
-    has_call_of: bool
-    simple_of: dict[object, Expr | None]
-    sum_of: object
-    text_of: str
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        """The operands, in order of evaluation."""
-        return ()
+    __slots__ = ()
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         """Return this node with other operands (itself where there are none)."""
@@ -188,6 +174,9 @@ class Var(Expr):
     dtype: str = INDEX
     lanes: int = 1
 
+    def __post_init__(self) -> None:
+        self.hold((), leaf=self)
+
     def __str__(self) -> str:
         return self.name
 
@@ -200,9 +189,14 @@ class Const(Expr):
     dtype: str
     lanes: int = 1
 
+    def __post_init__(self) -> None:
+        self.hold(())
+
     @staticmethod
     def of(value: int | float | bool, dtype: str = INDEX) -> Const:
         """Return the constant `value` as `dtype`; integers wrap, floats round to the type."""
+        if dtype == INDEX and value in _SMALL:
+            return _SMALL[value]
         if dtype != INDEX or type(value) is not int or not -_INDEX_LIMIT <= value < _INDEX_LIMIT:
             value = as_value(value, check_dtype(dtype))
         key = (Const, dtype, struct.pack("<d", value) if isinstance(value, float) else value)
@@ -213,6 +207,11 @@ class Const(Expr):
         if self.dtype == INDEX or self.dtype == "bool":
             return str(self.value)
         return f"{self.dtype}({self.value!r})"
+
+
+_SMALL: dict[object, Const] = {}
+"""Indices that kernels are full of: they stay."""
+_SMALL.update((n, Const.of(n)) for n in range(-16, 257))
 
 
 _SYMBOL = {
@@ -232,12 +231,11 @@ class Binary(Expr):
     dtype: str
     lanes: int
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.a, self.b)
+    def __post_init__(self) -> None:
+        self.hold_two(self.a, self.b, HAS_DIVISION if self.op in DIVISIONS else 0)
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return _binary(self.op, children[0], children[1])
+        return same_typed(self.op, children[0], children[1])
 
     def __str__(self) -> str:
         symbol = _SYMBOL.get(self.op)
@@ -257,9 +255,8 @@ class Select(Expr):
     dtype: str
     lanes: int
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.cond, self.then, self.other)
+    def __post_init__(self) -> None:
+        self.hold((self.cond, self.then, self.other), HAS_LAZY if self.lazy else 0)
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return select(children[0], children[1], children[2], lazy=self.lazy)
@@ -277,9 +274,8 @@ class Cast(Expr):
     dtype: str
     lanes: int
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.value,)
+    def __post_init__(self) -> None:
+        self.hold((self.value,))
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return cast(children[0], self.dtype)
@@ -297,9 +293,8 @@ class Call(Expr):
     dtype: str
     lanes: int
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
+    def __post_init__(self) -> None:
+        self.hold(self.args, HAS_CALL)
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return call(self.name, *children, dtype=self.dtype)
@@ -321,9 +316,8 @@ class Apply(Expr):
     dtype: str
     lanes: int
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
+    def __post_init__(self) -> None:
+        self.hold(self.args, HAS_CALL)
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return apply(self.instruction, children)
@@ -345,9 +339,8 @@ class Load(Expr):
     dtype: str
     lanes: int
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.indices
+    def __post_init__(self) -> None:
+        self.hold(self.indices, HAS_LOAD, self.source)
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return _load(self.source, children)
@@ -365,9 +358,8 @@ class Ramp(Expr):
     lanes: int
     dtype: str = INDEX
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.base, self.stride)
+    def __post_init__(self) -> None:
+        self.hold((self.base, self.stride))
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return ramp(children[0], children[1], self.lanes)
@@ -384,9 +376,8 @@ class Broadcast(Expr):
     lanes: int
     dtype: str
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.value,)
+    def __post_init__(self) -> None:
+        self.hold((self.value,))
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return broadcast(children[0], self.lanes)
@@ -428,14 +419,17 @@ def match(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
 
 
 def _match_literals(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
-    if isinstance(a, Expr) and not isinstance(b, Expr):
+    if isinstance(a, Expr):
+        if type(b) is int and a.dtype == INDEX:
+            return a, Const.of(b)
         return a, convert(b, literal_dtype(b, a.dtype))
-    if isinstance(b, Expr) and not isinstance(a, Expr):
+    if isinstance(b, Expr):
         return convert(a, literal_dtype(a, b.dtype)), b
     return convert(a), convert(b)
 
 
-def _binary(op: BinaryOp, a: Expr, b: Expr) -> Binary:
+def same_typed(op: BinaryOp, a: Expr, b: Expr) -> Binary:
+    """Return `a op b` of operands of one type that the operator takes, a scalar repeated."""
     if a.lanes != b.lanes:
         a, b = broadcast(a, b.lanes), broadcast(b, a.lanes)
     key = (Binary, op, a, b)
@@ -449,12 +443,15 @@ def _binary(op: BinaryOp, a: Expr, b: Expr) -> Binary:
 
 def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
     """Return `a op b` with operands brought to one type by `match`."""
-    x, y = match(a, b)
+    if isinstance(a, Expr) and isinstance(b, Expr) and a.dtype == b.dtype:
+        x, y = a, b
+    else:
+        x, y = match(a, b)
     if op in LOGIC_OPS and x.dtype != "bool":
         raise TypeMismatch(f"'{op}' takes bool operands, got {x.dtype} in {x} {op} {y}")
     if op == "div" and is_integer(x.dtype):
         op = "floordiv"
-    return _binary(op, x, y)
+    return same_typed(op, x, y)
 
 
 def minimum(a: ExprLike, b: ExprLike) -> Expr:

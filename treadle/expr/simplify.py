@@ -8,7 +8,7 @@ makes equal index expressions one node. Other types keep the order their author 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from treadle.dtype import INDEX, is_integer
@@ -40,8 +40,7 @@ from treadle.expr.nodes import (
     int_value,
 )
 from treadle.expr.rules import apply_rules
-from treadle.expr.traversal import leaves
-from treadle.expr.vocabulary import COMPARE_OPS, LOGIC_OPS, BinaryOp
+from treadle.expr.vocabulary import COMPARE_OPS, HAS_LAZY, LOGIC_OPS, BinaryOp
 
 _NO_RANGES: Ranges = {}
 _COMMUTATIVE = frozenset(
@@ -68,7 +67,8 @@ class Simplifier:
         self.bounds = Bounds(ranges)
         self.division = Division(self.bounds)
         self.memo: dict[Expr, Expr] = {}
-        self._scope = _scope_of(self.bounds)
+        self._scope: _Scope | None = None if self.bounds.has_relations else self.bounds.others
+        """What is known of other nodes than variables; None where relations are among it."""
         self._scopes: dict[frozenset[object], _Scope] = {}
         self._partners: dict[Expr, tuple[Expr, int] | None] = {}
         self._contexts = contexts
@@ -86,7 +86,7 @@ class Simplifier:
 
     def run(self, e: Expr) -> Expr:
         """Return the simplified expression."""
-        if isinstance(e, (Var, Const)):
+        if not e.children:
             return e
         memo = self.memo
         found = memo.get(e)
@@ -102,13 +102,7 @@ class Simplifier:
             if node not in keys and self._is_remembered(node, keys):
                 stack.pop()
                 continue
-            waiting = []
-            for operand in self._needs(node):
-                if operand not in memo:
-                    if isinstance(operand, (Var, Const)):
-                        memo[operand] = operand
-                    else:
-                        waiting.append(operand)
+            waiting = [o for o in self._needs(node) if o.children and o not in memo]
             if waiting:
                 stack.extend(waiting)
                 continue
@@ -126,17 +120,15 @@ class Simplifier:
         more decides it than that: relations, or how many conditions were looked at before.
         """
         keys[node] = None
-        if self._scope is None or isinstance(node, (Var, Const)):
+        if self._scope is None or node.traits & HAS_LAZY:
             return False
-        inside = leaves(node)
-        if node.is_lazy_of:
-            return False
+        inside = node.leaves
         facts = self.bounds.facts
         key = keys[node] = (tuple([facts.get(v) for v in inside]), self._known_of(inside))  # type: ignore[call-overload]
-        try:
-            found = node.simple_of[key]
-        except (AttributeError, KeyError):
+        results = node.simple_of
+        if results is None or key not in results:
             return False
+        found = results[key]
         result = node if found is None else found
         self.memo[node] = result
         self.memo.setdefault(result, result)
@@ -148,7 +140,7 @@ class Simplifier:
             return ()
         found = self._scopes.get(inside)
         if found is None:
-            found = tuple([fact for fact in self._scope if leaves(fact[0]) <= inside])
+            found = tuple([fact for fact in self._scope if fact[0].leaves <= inside])
             self._scopes[inside] = found
         return found
 
@@ -157,10 +149,10 @@ class Simplifier:
         if key is None:
             return
         kept = None if result is node else result
-        try:
-            node.simple_of[key] = kept
-        except AttributeError:
+        if node.simple_of is None:
             node.simple_of = {key: kept}
+        else:
+            node.simple_of[key] = kept
 
     def outermost(self, node: Expr) -> Expr:
         """Return a node whose operands are simplified, simplified."""
@@ -171,23 +163,20 @@ class Simplifier:
         return self.bounds.prove(cond)
 
     def _needs(self, node: Expr) -> Iterable[Expr]:
-        """Return what must be in the memo before a node: of a lazy select, what may be chosen."""
-        if not isinstance(node, Select) or not node.lazy:
-            return self._operands(node)
-        cond = node.cond if isinstance(node.cond, (Var, Const)) else self.memo.get(node.cond)
+        """Return what must be in the memo before a node, if it has operands: the atoms of a sum, of
+        a lazy select what may be chosen.
+        """
+        if node.dtype == INDEX and is_sum(node):
+            return decompose(node).terms
+        if not node.traits & HAS_LAZY or not isinstance(node, Select) or not node.lazy:
+            return node.children
+        cond = self.memo.get(node.cond) if node.cond.children else node.cond
         if cond is None:
             return (node.cond,)
-        self.memo[node.cond] = cond
         if isinstance(cond, Const):
             return (node.then if cond.value else node.other,)
         branches = ((node.then, self._under(cond, True)), (node.other, self._under(cond, False)))
         return [value for value, context in branches if context is None]
-
-    def _operands(self, node: Expr) -> Iterable[Expr]:
-        """Return what must be simplified before a node: its children, or the atoms of a sum."""
-        if node.dtype == INDEX and is_sum(node):
-            return decompose(node).terms
-        return node.children
 
     def _under(self, cond: Expr, holds: bool) -> Simplifier | None:
         """Return the simplifier for where a condition holds (or not), None if it tells nothing."""
@@ -204,27 +193,26 @@ class Simplifier:
 
     def _lazy_select(self, node: Select) -> Expr:
         """Simplify each branch knowing that it is chosen."""
-        cond = self.memo[node.cond]
+        memo = self.memo
+        cond, then, other = [memo.get(c, c) for c in node.children]
         if isinstance(cond, Const):
-            return self.memo[node.then if cond.value else node.other]
+            return then if cond.value else other
         inside, outside = self._under(cond, True), self._under(cond, False)
-        then = self.memo[node.then] if inside is None else inside.run(node.then)
-        other = self.memo[node.other] if outside is None else outside.run(node.other)
+        then = then if inside is None else inside.run(node.then)
+        other = other if outside is None else outside.run(node.other)
         return self._rules(node.with_children((cond, then, other)))
 
     def _node(self, node: Expr) -> Expr:
         """Return the simplified form of a node whose operands are in the memo."""
-        memo = self.memo
-        if isinstance(node, Select) and node.lazy:
-            return self._lazy_select(node)
         if node.dtype == INDEX and is_sum(node):
             return self._sum(node)
-        children = node.children
-        if not children:
-            return node
-        mapped = tuple([memo[c] for c in children])
-        if any(m is not c for m, c in zip(mapped, children, strict=True)):
-            node = node.with_children(mapped)
+        if isinstance(node, Select) and node.lazy:
+            return self._lazy_select(node)
+        memo = self.memo
+        for child in node.children:
+            if memo.get(child, child) is not child:
+                node = node.with_children(tuple([memo.get(c, c) for c in node.children]))
+                break
         return self._rules(node)
 
     def _rules(self, node: Expr) -> Expr:
@@ -279,7 +267,7 @@ class Simplifier:
     def _logic(self, e: Binary) -> Expr | None:
         """Drop a side that the other decides: i < 4 and i < 8  ->  i < 4."""
         holds = e.op == "and"  # the other side matters only where this one is `holds`
-        are_apart = self._scope is not None and leaves(e.a).isdisjoint(leaves(e.b))
+        are_apart = self._scope is not None and e.a.leaves.isdisjoint(e.b.leaves)
         for side, rest in ((e.a, e.b), (e.b, e.a)):
             if are_apart:  # neither says anything of the other
                 known = self.bounds.prove(rest)
@@ -306,10 +294,12 @@ class Simplifier:
     def _sum(self, node: Expr) -> Expr:
         """Return a maximal sum in normal form; its atoms are simplified first."""
         total, memo = decompose(node), self.memo
-        if any(memo.get(atom, atom) is not atom for atom in total.terms):
-            source, total = total, total.like({}, total.const)
-            for atom, coef in source.terms.items():
-                total = total.plus(decompose(memo.get(atom, atom)), coef)
+        for changed in total.terms:
+            if memo.get(changed, changed) is not changed:
+                source, total = total, total.like({}, total.const)
+                for atom, coef in source.terms.items():
+                    total = total.plus(decompose(memo.get(atom, atom)), coef)
+                break
         return self._recombine(total).to_expr()
 
     def _recombine(self, s: Affine) -> Affine:
@@ -333,8 +323,9 @@ class Simplifier:
         divisor = splat_value(atom.b)
         if divisor is None:
             return self._merge_symbolic(s, atom, coef)
-        if divisor <= 0:
-            return None
+        step = coef * divisor
+        if divisor <= 0 or all(k % step for k in s.terms.values()):
+            return None  # no term is a multiple of what the quotient would be
         if atom not in self._partners:
             self._partners[atom] = self._partner(atom, divisor)
         partner = self._partners[atom]
@@ -507,14 +498,7 @@ class Simplifier:
         return apply_rules(e)
 
 
-_Scope = tuple[tuple[Expr, Interval], ...]
-
-
-def _scope_of(bounds: Bounds) -> _Scope | None:
-    """Return what is known of other nodes than variables; None where relations are among it."""
-    if bounds.has_relations:
-        return None
-    return tuple([fact for fact in bounds.facts.items() if not isinstance(fact[0], Var)])
+_Scope = Sequence[tuple[Expr, Interval]]
 
 
 def _is_constant(e: Expr) -> bool:

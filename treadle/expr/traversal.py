@@ -5,19 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from treadle.expr.nodes import Apply, Call, Expr, Load, Select, Var
+from treadle.expr.nodes import Expr, Load, Var
+from treadle.expr.vocabulary import HAS_CALL, HAS_DIVISION, HAS_LAZY, HAS_LOAD, HAS_VECTOR
 
 
 def rewrite(
     root: Expr,
     rule: Callable[[Expr], Expr | None],
     memo: dict[Expr, Expr] | None = None,
+    traits: int = 0,
 ) -> Expr:
     """Return `root` with `rule` applied to every node, operands first.
 
     `rule` gets a node whose operands are already rewritten and returns its replacement, or None
-    to keep it. Shared nodes are visited once. Works without recursion, so depth is no limit.
+    to keep it. Shared nodes are visited once. Works without recursion, so depth is no limit. Where
+    `traits` are given, what has none of them is kept without a look (`Expr.traits`).
     """
+    if traits and not root.traits & traits:
+        return root
     done: dict[Expr, Expr] = {} if memo is None else memo
     stack = [root]
     while stack:
@@ -26,15 +31,15 @@ def rewrite(
             stack.pop()
             continue
         children = node.children
-        waiting = [c for c in children if c not in done]
+        waiting = [c for c in children if c not in done and (not traits or c.traits & traits)]
         if waiting:
             stack.extend(waiting)
             continue
         stack.pop()
         fresh = node
         for child in children:
-            if done[child] is not child:
-                fresh = node.with_children(tuple([done[c] for c in children]))
+            if done.get(child, child) is not child:
+                fresh = node.with_children(tuple([done.get(c, c) for c in children]))
                 break
         replaced = rule(fresh)
         done[node] = fresh if replaced is None else replaced
@@ -51,8 +56,11 @@ def substitute(
     if not mapping:
         return root
     if not all(isinstance(key, Var) for key in mapping):
+        needed = [key.leaves for key in mapping]
+        if not any(inside <= root.leaves for inside in needed):
+            return root
         return rewrite(root, mapping.get, memo)
-    if leaves(root).isdisjoint(mapping):
+    if root.leaves.isdisjoint(mapping):
         return root
     done: dict[Expr, Expr] = {} if memo is None else memo
     done.update(mapping)
@@ -65,7 +73,7 @@ def substitute(
         children, count = node.children, len(stack)
         for child in children:
             if child not in done:
-                if child.leaves_of.isdisjoint(mapping):
+                if child.leaves.isdisjoint(mapping):
                     done[child] = child
                 else:
                     stack.append(child)
@@ -75,69 +83,51 @@ def substitute(
     return done[root]
 
 
-_NOTHING: frozenset[object] = frozenset()
-
-
-def leaves(root: Expr) -> frozenset[object]:
-    """Return the variables of an expression and the sources that it loads from.
-
-    It notes on every node, too, whether there is a lazy `Select` in it, `is_lazy_of`, or a function
-    or an instruction, `has_call_of`.
-    """
-    try:
-        return root.leaves_of
-    except AttributeError:
-        pass
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        waiting = [c for c in node.children if not hasattr(c, "leaves_of")]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        found, lazy = _NOTHING, isinstance(node, Select) and node.lazy
-        called = isinstance(node, (Call, Apply))
-        for child in node.children:
-            inner = child.leaves_of
-            if not inner <= found:
-                found = inner if found <= inner else found | inner
-            lazy = lazy or child.is_lazy_of
-            called = called or child.has_call_of
-        if isinstance(node, Var):
-            found = frozenset((node,))
-        elif isinstance(node, Load):
-            found |= {node.source}
-        node.leaves_of, node.is_lazy_of, node.has_call_of = found, lazy, called
-    return root.leaves_of
+def has_vector(root: Expr) -> bool:
+    """True where an expression has a vector in it."""
+    return root.traits & HAS_VECTOR != 0
 
 
 def has_lazy_select(root: Expr) -> bool:
     """True where only a part of an expression may be evaluated."""
-    leaves(root)
-    return root.is_lazy_of
+    return root.traits & HAS_LAZY != 0
 
 
 def has_call(root: Expr) -> bool:
     """True where an expression applies a function or an instruction."""
-    leaves(root)
-    return root.has_call_of
+    return root.traits & HAS_CALL != 0
 
 
-def walk(root: Expr) -> list[Expr]:
-    """Return every distinct node below and including `root`, operands before users."""
+def has_division(root: Expr) -> bool:
+    """True where an expression has a quotient or remainder in it."""
+    return root.traits & HAS_DIVISION != 0
+
+
+def walk(root: Expr, traits: int = 0) -> list[Expr]:
+    """Return every distinct node below and including `root`, operands before users.
+
+    Where `traits` are given, those below it that have one of them (`Expr.traits`).
+    """
     seen: dict[Expr, None] = {}
-    stack: list[tuple[Expr, bool]] = [(root, False)]
+    stack = [root]
     while stack:
-        node, ready = stack.pop()
+        node = stack[-1]
         if node in seen:
+            stack.pop()
             continue
-        if ready:
+        waiting = [c for c in node.children if c not in seen and (not traits or c.traits & traits)]
+        if waiting:
+            waiting.reverse()
+            stack += waiting
+        else:
             seen[node] = None
-            continue
-        stack.append((node, True))
-        stack.extend((c, False) for c in reversed(node.children) if c not in seen)
+            stack.pop()
     return list(seen)
+
+
+def loads(root: Expr) -> list[Load]:
+    """Return every distinct load in an expression, those in its indices before it."""
+    return [n for n in walk(root, HAS_LOAD) if isinstance(n, Load)]
 
 
 def free_vars(root: Expr) -> list[Var]:
@@ -147,9 +137,9 @@ def free_vars(root: Expr) -> list[Var]:
 
 def uses(root: Expr, leaf: object) -> bool:
     """True where an expression has a variable in it, or loads from a source."""
-    return leaf in leaves(root)
+    return leaf in root.leaves
 
 
 def reads_memory(root: Expr) -> bool:
     """True where an expression loads from any source."""
-    return not all(isinstance(leaf, Var) for leaf in leaves(root))
+    return root.traits & HAS_LOAD != 0

@@ -16,6 +16,11 @@ BinaryOp: TypeAlias = ArithmeticOp | CompareOp | LogicOp
 
 COMPARE_OPS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 LOGIC_OPS = frozenset({"and", "or"})
+DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
+
+HAS_LAZY, HAS_CALL, HAS_LOAD, HAS_DIVISION, HAS_VECTOR = 1, 2, 4, 8, 16
+"""What `Expr.traits` says of a node and all below it, as bits: a `Select` that is lazy, a function
+or an instruction, a `Load`, a quotient or remainder, a vector."""
 
 INTRINSICS: Mapping[str, int] = {
     "exp": 1, "log": 1, "log2": 1, "log1p": 1, "expm1": 1, "sqrt": 1, "rsqrt": 1, "erf": 1,

@@ -53,12 +53,12 @@ def check_attached(schedule: Schedule, bodies: Mapping[int, tuple[Expr, ...]]) -
     `bodies` are those of the stages that are computed, by stage id.
     """
     live = [s for s in schedule.stages if id(s) in bodies]
-    for stage in live:
-        if stage.attach.kind != "at":
-            continue
+    attached = [s for s in live if s.attach.kind == "at"]
+    reads = {id(s): {id(schedule[t]) for t in read_by(s, bodies)} for s in live if attached}
+    for stage in attached:
         _check_place(stage, bodies)
         for reader in live:
-            if any(schedule[t] is stage for t in read_by(reader, dict(bodies))):
+            if id(stage) in reads[id(reader)]:
                 _check_reader(stage, reader)
 
 

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Expr
 from treadle.expr.traversal import rewrite, substitute
+from treadle.expr.vocabulary import HAS_LOAD
 from treadle.te.operations import ComputeOp, ExternOp, Reduce, Tensor, read_tensors
 from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
@@ -34,7 +35,11 @@ def inline_bodies(schedule: Schedule) -> dict[int, tuple[Expr, ...]]:
 
     for stage in schedule.stages:
         if isinstance(stage.op, ComputeOp):
-            bodies[id(stage)] = tuple(rewrite(b, rule) for b in stage.op.body)
+            bodies[id(stage)] = (
+                tuple(rewrite(b, rule, traits=HAS_LOAD) for b in stage.op.body)
+                if inlined
+                else stage.op.body
+            )
         elif isinstance(stage.op, ExternOp):
             bodies[id(stage)] = ()
     kept = _reachable(schedule, bodies)
@@ -54,7 +59,7 @@ def _reachable(schedule: Schedule, bodies: dict[int, tuple[Expr, ...]]) -> set[i
     return found
 
 
-def read_by(stage: Stage, bodies: dict[int, tuple[Expr, ...]]) -> tuple[Tensor, ...]:
+def read_by(stage: Stage, bodies: Mapping[int, tuple[Expr, ...]]) -> tuple[Tensor, ...]:
     """Return the tensors a stage reads, inlined stages put in place."""
     if isinstance(stage.op, ExternOp):
         return stage.op.input_tensors

@@ -13,7 +13,7 @@ from treadle.expr.conditions import all_of
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, int_value
 from treadle.expr.simplify import Simplifier
-from treadle.expr.traversal import substitute, walk
+from treadle.expr.traversal import has_division, substitute
 from treadle.loop.regions import Box, Span, index_span
 from treadle.te.loops import Fuse, Split, root_values
 from treadle.te.operations import IterVar
@@ -42,6 +42,8 @@ class Nest:
     phase: Phase = "whole"
     is_plain: bool = False
     """The loops that are left run as loops, where an intrinsic was to do what they do."""
+    relaxed: tuple[Simplifier, Box] | None = field(default=None, init=False)
+    """What `relax` found last, with what was known then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,7 @@ class LoopsLeft:
 
     def narrowed(self, span: Span, index: Expr, extent: Expr) -> Span:
         """Return the part of a span that an index with a quotient or remainder covers."""
-        if int_value(span.extent) == 1 or not any(
-            isinstance(n, ex.Binary) and n.op in ("floordiv", "floormod") for n in walk(index)
-        ):
+        if int_value(span.extent) == 1 or not has_division(index):
             return span
         found = index_span(substitute(index, self.at), self.spans, extent, self.known)
         size, whole = int_value(found.extent), int_value(span.extent)
@@ -72,6 +72,12 @@ class LoopsLeft:
 
 def relax(stage: Stage, nest: Nest, known: Simplifier) -> Box:
     """Return what every root axis still runs over, given the loops entered so far."""
+    if nest.relaxed is None or nest.relaxed[0] is not known:
+        nest.relaxed = known, _relaxed(stage, nest, known)
+    return nest.relaxed[1]
+
+
+def _relaxed(stage: Stage, nest: Nest, known: Simplifier) -> Box:
     extents = {a: known.run(e) for a, e in stage.extents(nest.roots, nest.overrides).items()}
     spans: dict[IterVar, Span] = {}
     full: set[IterVar] = set()

@@ -10,6 +10,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr
 from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import rewrite, substitute
+from treadle.expr.vocabulary import HAS_LOAD
 from treadle.loop.attach import attaching_step
 from treadle.loop.bodies import rewritten
 from treadle.loop.domains import ZERO
@@ -52,7 +53,7 @@ def to_buffers(e: Expr, memory: Memory) -> Expr:
             return ex.load(buffer, n.indices)
         return ex.load(buffer, [i - o for i, o in zip(n.indices, offsets, strict=True)])
 
-    return rewrite(e, rule)
+    return rewrite(e, rule, traits=HAS_LOAD)
 
 
 def _read_elsewhere(stage: Stage) -> TreadleError:

@@ -46,14 +46,13 @@ from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store,
 from treadle.loop.prefetch import matters, prefetches
 from treadle.loop.regions import Box, Span, union
 from treadle.loop.required import (
+    WholeDomain,
     check_kind,
     check_rounded,
     clamped,
     greatest,
     inside_border,
     least,
-    read_span,
-    reductions,
     whole_tile,
 )
 from treadle.loop.tensorize import (
@@ -476,6 +475,7 @@ class _Builder:
                 continue
             read_past = self.past_end.get(id(reader), set())
             box: Box = {}
+            domain = WholeDomain(reader, self.known)
             seen: set[tuple[int, Expr]] = set()
             for indices in self.memory.reads(reader, producer):
                 past_end |= {a for a, i in zip(op.axis, indices, strict=True) if i in read_past}
@@ -486,13 +486,13 @@ class _Builder:
                         at=f"stage {producer.name}",
                         hint="compute it at a loop that encloses all its readers, or at root",
                     )
-                box = box or {**reductions(reader, self.known), **boxes[id(reader)]}
+                box = box or {**domain.reductions(), **boxes[id(reader)]}
                 for d, index in enumerate(indices):
                     if (d, index) in seen:
                         continue
                     seen.add((d, index))
                     check_rounded(reader, producer, d, index)
-                    span = read_span(reader, index, box, op.axis[d].extent, self.known)
+                    span = domain.read_span(index, box, op.axis[d].extent)
                     if reader is opened:
                         span = loops.narrowed(span, index, op.axis[d].extent)
                     spans[d] = union(spans[d], span, self.known)

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from treadle.dtype import itemsize
 from treadle.errors import ScheduleError
-from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr, int_value
 from treadle.expr.simplify import Simplifier
-from treadle.expr.traversal import walk
+from treadle.expr.traversal import loads
 from treadle.loop.nodes import Buffer, Scope
 from treadle.loop.regions import Box
 from treadle.te.operations import Tensor
@@ -35,6 +34,7 @@ class Memory:
     computed: set[int] = field(default_factory=set)
     """The stages computed at a loop that are complete where statements are being made."""
     names: dict[str, int] = field(default_factory=dict)
+    _loads: dict[Expr, list[tuple[Stage, tuple[Expr, ...]]]] = field(default_factory=dict)
 
     def unique(self, name: str) -> str:
         """Return a name that no other variable or buffer has."""
@@ -49,11 +49,21 @@ class Memory:
     def reads(self, reader: Stage, producer: Stage) -> Iterator[tuple[Expr, ...]]:
         """Yield the indices at which one stage reads another."""
         for body in self.bodies[id(reader)]:
-            for n in walk(body):
-                if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
-                    continue
-                if self.schedule[n.source] is producer:
-                    yield n.indices
+            for source, indices in self._loads_of(body):
+                if source is producer:
+                    yield indices
+
+    def _loads_of(self, body: Expr) -> list[tuple[Stage, tuple[Expr, ...]]]:
+        """Return what an element is made of: every stage that it reads with the indices."""
+        found = self._loads.get(body)
+        if found is None:
+            found = [
+                (self.schedule[n.source], n.indices)
+                for n in loads(body)
+                if isinstance(n.source, Tensor)
+            ]
+            self._loads[body] = found
+        return found
 
     def root_buffers(self, stage: Stage) -> list[Buffer]:
         """Make the buffers of a stage that is computed whole, but for arguments; return them."""

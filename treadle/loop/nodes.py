@@ -29,7 +29,7 @@ from treadle.expr import nodes as ex
 from treadle.expr import traversal
 from treadle.expr.nodes import Const, Expr, Var
 from treadle.expr.text import Parts
-from treadle.expr.traversal import leaves, walk
+from treadle.expr.traversal import walk
 
 ForKind = Literal["serial", "parallel", "vectorized", "unrolled", "thread"]
 Scope = Literal["global", "local", "shared", "workspace"]
@@ -186,6 +186,8 @@ def is_empty(stmt: Stmt) -> bool:
 
 def sub_stmts(stmt: Stmt) -> tuple[Stmt, ...]:
     """Return the statements directly inside a statement."""
+    if isinstance(stmt, Store):
+        return ()
     if isinstance(stmt, Seq):
         return stmt.stmts
     if isinstance(stmt, (For, Allocate, Let)):
@@ -201,15 +203,17 @@ def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
     while stack:
         s = stack.pop()
         yield s
-        stack.extend(reversed(sub_stmts(s)))
+        inside = sub_stmts(s)
+        if inside:
+            stack.extend(reversed(inside))
 
 
 def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """Return the expressions that stand directly in a statement."""
-    if isinstance(stmt, For):
-        return (stmt.extent,)
     if isinstance(stmt, Store):
         return (*stmt.indices, stmt.value)
+    if isinstance(stmt, For):
+        return (stmt.extent,)
     if isinstance(stmt, Prefetch):
         return stmt.indices
     if isinstance(stmt, If):
@@ -247,12 +251,16 @@ def map_stmt(
     statement and returns its replacement, or None to keep it. Empty statements disappear.
     """
 
-    def exprs(e: Expr) -> Expr:
-        return e if on_expr is None else on_expr(e)
+    def kept(e: Expr) -> Expr:
+        return e
+
+    exprs = on_expr or kept
 
     def visit(s: Stmt) -> Stmt:
         fresh: Stmt
-        if isinstance(s, Seq):
+        if isinstance(s, Store):
+            fresh = Store(s.buffer, tuple([exprs(i) for i in s.indices]), exprs(s.value))
+        elif isinstance(s, Seq):
             fresh = seq(*(b for b in map(visit, s.stmts) if not is_empty(b)))
         elif isinstance(s, For):
             body = visit(s.body)
@@ -275,10 +283,8 @@ def map_stmt(
             fresh = Prefetch(s.buffer, tuple(exprs(i) for i in s.indices))
         elif isinstance(s, Evaluate):
             fresh = Evaluate(exprs(s.value))
-        elif isinstance(s, Barrier):
-            fresh = s
         else:
-            fresh = Store(s.buffer, tuple(exprs(i) for i in s.indices), exprs(s.value))
+            fresh = s
         replaced = None if on_stmt is None else on_stmt(fresh)
         return fresh if replaced is None else replaced
 
@@ -380,8 +386,6 @@ class _Verifier:
         raise InternalError(f"{problem}", at=f"kernel {self.func.name}")
 
     def _expr(self, e: Expr) -> None:
-        if leaves(e) <= self.known:
-            return
         for n in walk(e):
             if isinstance(n, Var) and n not in self.known:
                 self._fail(f"variable {n.name} is used outside the loop that defines it")
@@ -390,7 +394,8 @@ class _Verifier:
 
     def _stmt(self, s: Stmt) -> None:
         for e in stmt_exprs(s):
-            self._expr(e)
+            if not e.leaves <= self.known:
+                self._expr(e)
         if isinstance(s, For):
             with self._thread(s):
                 self._bind(s.var, s.body)

@@ -14,6 +14,7 @@ from treadle.expr.intervals import FAR
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import reads_memory, rewrite, substitute, walk
+from treadle.expr.vocabulary import DIVISIONS, HAS_DIVISION
 from treadle.loop import nodes as lp
 from treadle.loop.domains import ZERO, Nest, relax
 from treadle.loop.memory import Memory
@@ -27,8 +28,6 @@ MOST_LINES = 64
 """Prefetches of one iteration up to which they are written one after the other."""
 TILES_OF_MANY = 8
 """Tiles that share a panel where it is not known how many: more would only fetch lines twice."""
-
-_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 
 
 def matters(stage: Stage, note: AxisNote | None, nest: Nest, known: Simplifier) -> Expr:
@@ -70,11 +69,12 @@ def _panel(stage: Stage, panel: Panel, box: Box, memory: Memory, known: Simplifi
     start = memory.offsets.get(id(source), (ZERO,) * len(buffer.shape))
     tile, count = _tile_number(panel.tiles)
     made: list[Stmt] = []
+    memo: dict[Expr, Expr] = {}
     for read in dict.fromkeys(memory.reads(stage, source)):
         if any(map(reads_memory, read)):  # past the end nothing says where the next tile reads
             continue
         for place in _shares(stage, panel, read, tile, count, box, memory, known):
-            at = (substitute(i, first) - o for i, o in zip(place, start, strict=True))
+            at = (substitute(i, first, memo) - o for i, o in zip(place, start, strict=True))
             made.append(Prefetch(buffer, tuple(_defined(known.run(i), known) for i in at)))
     if not panel.once:
         return made
@@ -92,11 +92,11 @@ def _defined(number: Expr, known: Simplifier) -> Expr:
     """
 
     def guarded(e: Expr) -> Expr | None:
-        if not isinstance(e, ex.Binary) or e.op not in _DIVISIONS or known.prove(e.b > 0):
+        if not isinstance(e, ex.Binary) or e.op not in DIVISIONS or known.prove(e.b > 0):
             return None
         return ex.binary(e.op, e.a, ex.maximum(e.b, 1))
 
-    return rewrite(number, guarded)
+    return rewrite(number, guarded, traits=HAS_DIVISION)
 
 
 def _tile_number(groups: Sequence[Tiles]) -> tuple[Expr, int]:
@@ -198,11 +198,11 @@ def _advanced(ahead: Sequence[IterVar], step: int) -> dict[Expr, Expr]:
 
 
 def _uses(index: Expr, axes: Sequence[IterVar]) -> bool:
-    return any(n in axes for n in walk(index))
+    return not index.leaves.isdisjoint(axes)
 
 
 def _moved(place: Sequence[Expr], by: Sequence[int | Expr]) -> tuple[Expr, ...]:
-    return tuple(i + n for i, n in zip(place, by, strict=True))
+    return tuple(i if int_value(n) == 0 else i + n for i, n in zip(place, by, strict=True))
 
 
 def _regions(

@@ -12,7 +12,6 @@ from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
-from treadle.expr.traversal import leaves
 from treadle.te.operations import IterVar
 
 
@@ -88,7 +87,7 @@ def _greatest(a: Expr, b: Expr, known: Simplifier) -> Expr:
 
 
 def _bounds(e: Expr, box: Spans, known: Simplifier) -> tuple[Expr, Expr]:
-    if leaves(e).isdisjoint(box):
+    if e.leaves.isdisjoint(box):
         return e, e
     affine = decompose(e)
     low: Expr = Const.of(affine.const)
@@ -105,7 +104,7 @@ def _atom_bounds(e: Expr, box: Spans, known: Simplifier) -> tuple[Expr, Expr]:
     if isinstance(e, Var) and e in box:
         span = box[e]
         return span.start, known.run(span.start + span.extent - 1)
-    if leaves(e).isdisjoint(box):
+    if e.leaves.isdisjoint(box):
         return e, e
     if isinstance(e, ex.Select):
         a, b = _bounds(e.then, box, known), _bounds(e.other, box, known)
@@ -142,6 +141,6 @@ def _step(e: Expr, box: Spans) -> int:
         span = box.get(atom) if isinstance(atom, Var) else None
         if span is not None:
             found = gcd(found, 0 if int_value(span.extent) == 1 else factor * span.step)
-        elif not leaves(atom).isdisjoint(box):
+        elif not atom.leaves.isdisjoint(box):
             found = gcd(found, factor)
     return found

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from treadle.errors import ScheduleError
 from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
-from treadle.expr.bounds import prove
+from treadle.expr.bounds import Bounds
 from treadle.expr.conditions import all_of, conjuncts
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
-from treadle.expr.traversal import free_vars, substitute, uses, walk
+from treadle.expr.traversal import free_vars, substitute, uses
 from treadle.loop.domains import bounded
 from treadle.loop.regions import Box, Span, index_span
 from treadle.te.loops import AxisNote
@@ -22,7 +24,7 @@ from treadle.te.stage import Stage
 def check_rounded(reader: Stage, producer: Stage, d: int, index: Expr) -> None:
     """What is read past the end must be made past the end."""
     assert isinstance(producer.op, ComputeOp)
-    if not any(a in reader.rounded for a in walk(index)):
+    if index.leaves.isdisjoint(reader.rounded):
         return
     if index in reader.rounded and producer.op.axis[d] in producer.rounded:
         return
@@ -39,40 +41,52 @@ def whole_tile(span: Span, known: Simplifier) -> Span:
     return span if high is None else Span(span.start, Const.of(high))
 
 
-def reductions(stage: Stage, known: Simplifier) -> Box:
-    """Return the whole of every reduction axis: a stage computed inside runs all of them."""
-    op = stage.op
-    axes = op.reduce_axis if isinstance(op, ComputeOp) else ()
-    return {a: Span(a.start, known.run(a.extent)) for a in axes}
+class WholeDomain:
+    """All that a reader computes, whatever part of it is computed where its loops stand."""
 
+    def __init__(self, reader: Stage, known: Simplifier) -> None:
+        self.reader = reader
+        self.known = known
 
-def read_span(reader: Stage, index: Expr, box: Box, extent: Expr, known: Simplifier) -> Span:
-    """Return what a read covers of a dimension while the axes of `box` run over their spans."""
-    span = index_span(index, box, extent, known)
-    return span if _stays_inside(reader, index, extent, known) else clamped(span, extent, known)
+    def reductions(self) -> Box:
+        """Return the whole of every reduction axis: a stage computed inside runs all of them."""
+        op = self.reader.op
+        axes = op.reduce_axis if isinstance(op, ComputeOp) else ()
+        return {a: Span(a.start, self.known.run(a.extent)) for a in axes}
 
+    def read_span(self, index: Expr, box: Box, extent: Expr) -> Span:
+        """Return what a read covers of a dimension while the axes of `box` run over their spans."""
+        span = index_span(index, box, extent, self.known)
+        return span if self._stays_inside(index, extent) else clamped(span, extent, self.known)
 
-def _stays_inside(reader: Stage, index: Expr, extent: Expr, known: Simplifier) -> bool:
-    """True when no point of the reader's whole domain reads outside [0, extent)."""
-    if isinstance(index, IterVar):
-        same = known.run(index.extent) is known.run(extent)
-        return int_value(index.start) == 0 and same
-    ranges: dict[Var, Interval] = dict(known.ranges)
-    last: dict[Expr, Expr] = {}
-    for axis in reader.root_iter_vars:
-        begin, end = reader.peeled.get(axis, (axis.start, axis.start + axis.extent))
-        low, high = known.bounds.of(begin).lo, known.bounds.of(end - 1).hi
-        ranges[axis] = Interval(low, high)
-        if high is None:
-            last[axis] = end - 1
-    if prove(index >= 0, ranges) is not True:
-        return False
-    if prove(index < extent, ranges) is True:
-        return True
-    # An index that only grows with axes of symbolic ends is largest at all of their ends.
-    if not all(_grows_with(index, axis) for axis in last):
-        return False
-    return prove(substitute(index, last) < extent, ranges) is True
+    @cached_property
+    def _bounds(self) -> tuple[Bounds, dict[Expr, Expr]]:
+        """The bounds of the axes, and the last values of those without a constant end."""
+        bounds = self.known.bounds
+        ranges: dict[Var, Interval] = dict(self.known.ranges)
+        last: dict[Expr, Expr] = {}
+        for axis in self.reader.root_iter_vars:
+            begin, end = self.reader.peeled.get(axis, (axis.start, axis.start + axis.extent))
+            low, high = bounds.of(begin).lo, bounds.of(end - 1).hi
+            ranges[axis] = Interval(low, high)
+            if high is None:
+                last[axis] = end - 1
+        return Bounds(ranges), last
+
+    def _stays_inside(self, index: Expr, extent: Expr) -> bool:
+        """True when no point of the domain reads outside [0, extent)."""
+        if isinstance(index, IterVar):
+            same = self.known.run(index.extent) is self.known.run(extent)
+            return int_value(index.start) == 0 and same
+        bounds, last = self._bounds
+        if bounds.prove(index >= 0) is not True:
+            return False
+        if bounds.prove(index < extent) is True:
+            return True
+        # An index that only grows with axes of symbolic ends is largest at all of their ends.
+        if not all(_grows_with(index, axis) for axis in last):
+            return False
+        return bounds.prove(substitute(index, last) < extent) is True
 
 
 def clamped(span: Span, extent: Expr, known: Simplifier) -> Span:

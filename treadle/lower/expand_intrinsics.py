@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from treadle.expr.nodes import Apply, Expr
 from treadle.expr.references import Instruction
-from treadle.expr.traversal import has_call, rewrite
+from treadle.expr.traversal import rewrite
+from treadle.expr.vocabulary import HAS_CALL
 from treadle.loop.nodes import PrimFunc, map_stmt
 
 
@@ -27,6 +28,6 @@ def expand_intrinsics(
         return e.instruction.expand(e.args)
 
     def expanded(e: Expr) -> Expr:
-        return rewrite(e, rule, memo) if has_call(e) else e
+        return rewrite(e, rule, memo, HAS_CALL)
 
     return func.with_body(map_stmt(func.body, expanded))

@@ -14,7 +14,8 @@ from treadle.dtype import is_float, is_integer
 from treadle.errors import TypeMismatch
 from treadle.expr.nodes import Binary, Call, Expr, call, cast
 from treadle.expr.references import Instruction
-from treadle.expr.traversal import has_call, rewrite
+from treadle.expr.traversal import rewrite
+from treadle.expr.vocabulary import HAS_CALL
 from treadle.loop.nodes import PrimFunc, map_stmt
 from treadle.lower.math.circular import (
     acos_f64,
@@ -132,7 +133,7 @@ def expand_math(func: PrimFunc, *, lookups: Sequence[Instruction] = ()) -> PrimF
     rule = _Expansion(lookups)
 
     def expanded(e: Expr) -> Expr:
-        return rewrite(e, rule, memo) if has_call(e) else e
+        return rewrite(e, rule, memo, HAS_CALL)
 
     return func.with_body(map_stmt(func.body, expanded))
 

@@ -12,6 +12,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr
 from treadle.expr.simplify import simplify
 from treadle.expr.traversal import rewrite
+from treadle.expr.vocabulary import HAS_LOAD
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, Prefetch, PrimFunc, Stmt, Store
 
@@ -31,7 +32,7 @@ def flatten_buffers(func: PrimFunc) -> PrimFunc:
         return ex.load(flat[id(e.source)], (_offset(e.source, e.indices),))
 
     def on_expr(e: Expr) -> Expr:
-        return rewrite(e, on_load, memo)
+        return rewrite(e, on_load, memo, HAS_LOAD)
 
     def on_stmt(s: Stmt) -> Stmt | None:
         if isinstance(s, Store):

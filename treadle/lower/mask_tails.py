@@ -29,6 +29,7 @@ from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import Simplifier
 from treadle.expr.traversal import reads_memory, rewrite, uses, walk
+from treadle.expr.vocabulary import DIVISIONS, HAS_DIVISION
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, Let, PrimFunc, Seq, Stmt, Store
 from treadle.lower.vectorize_loops import MAX_LANES
@@ -200,12 +201,9 @@ class _Masker:
         return True
 
 
-_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
-
-
 def _may_trap(e: Expr) -> bool:
     """True where lanes that are off must not be computed: a division by 0 traps."""
-    divisions = (n for n in walk(e) if isinstance(n, ex.Binary) and n.op in _DIVISIONS)
+    divisions = (n for n in walk(e, HAS_DIVISION) if isinstance(n, ex.Binary) and n.op in DIVISIONS)
     return any((int_value(n.b) or 0) <= 0 for n in divisions)
 
 

@@ -32,8 +32,9 @@ _CUTTABLE = ("serial", "unrolled", "vectorized")
 
 
 def partition_loops(func: PrimFunc) -> PrimFunc:
-    """Return `func` with loops cut at the thresholds of the `If`s inside them."""
-    return simplify_loops(func.with_body(_visit(func.body, func, ())))
+    """Return `func` with loops cut at the thresholds of the `If`s inside them, then simplified."""
+    body = _visit(func.body, func, ())
+    return func if body is func.body else simplify_loops(func.with_body(body))
 
 
 def _visit(s: Stmt, func: PrimFunc, around: Around) -> Stmt:

@@ -21,10 +21,11 @@ from treadle.expr.affine import decompose
 from treadle.expr.conditions import all_of, conjuncts
 from treadle.expr.facts import Around, Holding, Iterating
 from treadle.expr.nodes import Const, Expr, Var, int_value
-from treadle.expr.traversal import has_lazy_select, leaves, reads_memory, substitute, uses, walk
+from treadle.expr.traversal import has_lazy_select, reads_memory, substitute, uses, walk
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import For, If, PrimFunc, Stmt
 from treadle.lower.partition_loops import around_inner, cut_loop, partition_loops, threshold
+from treadle.lower.simplify_loops import simplify_loops
 
 _MOST_PARTS = 3
 _MOST_GUARDS = 8
@@ -34,7 +35,7 @@ _TRUE = Const.of(True, "bool")
 def specialize_guards(func: PrimFunc) -> PrimFunc:
     """Return `func` with loops cut, and bodies of parallel loops doubled, at their guards."""
     body = _Guards(func.sizes).stmt(func.body, ())
-    return func if body is func.body else partition_loops(func.with_body(body))
+    return func if body is func.body else partition_loops(simplify_loops(func.with_body(body)))
 
 
 class _Guards:
@@ -93,7 +94,7 @@ def _guards(body: Stmt, sizes: Sequence[Var]) -> list[Expr]:
         if isinstance(s, If):
             found.update((c, None) for c in conjuncts(s.cond) if _is_of_indices(c))
         found.update((c, None) for c in _lazy_guards(s))
-    guards = [c for c in found if not leaves(c) <= {*sizes}]
+    guards = [c for c in found if not c.leaves <= {*sizes}]
     return guards if len(guards) <= _MOST_GUARDS else []
 
 
@@ -151,7 +152,7 @@ def _extreme(
                 return None
             is_low = (factor > 0) == (guard.op in ("gt", "ge"))
             values[atom] = Const.of(0 if is_low == at_worst else last)
-        elif not leaves(atom).isdisjoint(inner):
+        elif not atom.leaves.isdisjoint(inner):
             return None
     if not any(uses(atom, besides) for atom in terms):
         return None

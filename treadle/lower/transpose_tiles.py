@@ -20,7 +20,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
-from treadle.expr.traversal import substitute, uses, walk
+from treadle.expr.traversal import has_lazy_select, loads, substitute, uses
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import Allocate, Buffer, For, If, PrimFunc, Stmt, Store
 
@@ -55,8 +55,8 @@ def _tile(rows: For) -> Stmt | None:
         return None
     if uses(store.value, store.buffer):
         return None
-    loads = [e for e in walk(store.value) if _runs_across(e, rows.var, columns.var)]
-    return _turned(rows, columns, store, loads, n, end) if loads else None
+    across = [e for e in loads(store.value) if _runs_across(e, rows.var, columns.var)]
+    return _turned(rows, columns, store, across, n, end) if across else None
 
 
 def _end(guarded: If, row: Var, column: Var) -> Expr | None:
@@ -76,15 +76,15 @@ def _side(rows: int | None, columns: int | None) -> int | None:
 
 
 def _is_guarded(value: Expr) -> bool:
-    return any(isinstance(e, ex.Select) and e.lazy for e in walk(value))
+    return has_lazy_select(value)
 
 
-def _runs_across(e: Expr, row: Var, column: Var) -> bool:
+def _runs_across(e: ex.Load, row: Var, column: Var) -> bool:
     """True for a load whose neighbours in memory are in one column of the tile.
 
     Columns may lie anywhere: x[min(j, n - 1) * 9 + i] has them evenly but for the last ones.
     """
-    if not isinstance(e, ex.Load) or not isinstance(e.source, Buffer):
+    if not isinstance(e.source, Buffer):
         return False
     index = simplify(e.indices[0], {})
     step = _factor(index, column)
@@ -100,12 +100,12 @@ def _factor(index: Expr, var: Var) -> int | None:
 
 
 def _turned(
-    rows: For, columns: For, store: Store, loads: list[Expr], n: int, end: Expr | None
+    rows: For, columns: For, store: Store, across: list[ex.Load], n: int, end: Expr | None
 ) -> Stmt:
     before: list[Stmt] = []
     tiles: list[Buffer] = []
     mapping: dict[Expr, Expr] = {}
-    for load in loads:
+    for load in across:
         assert isinstance(load, ex.Load)
         made, filled = _read(load, rows, columns, n, end)
         steps = [made]

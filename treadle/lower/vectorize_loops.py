@@ -11,7 +11,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Const, Expr, Var, int_value
 from treadle.expr.simplify import simplify
-from treadle.expr.traversal import rewrite, uses, walk
+from treadle.expr.traversal import has_vector, loads, substitute, uses
 from treadle.loop import nodes as lp
 from treadle.loop.nodes import (
     Allocate,
@@ -92,10 +92,9 @@ class _Lanes:
             return e
         if e.dtype == INDEX:
             self._ramp(e)
-        for node in walk(e):
-            if isinstance(node, ex.Load):
-                self._ramp(node.indices[0])
-        return rewrite(e, lambda _: None, self._made)
+        for load in loads(e):
+            self._ramp(load.indices[0])
+        return substitute(e, {self.var: self._made[self.var]}, self._made)
 
     def _ramp(self, index: Expr) -> None:
         """Note an index that is evenly spaced as a ramp: one sum instead of a sum of vectors."""
@@ -123,7 +122,7 @@ def _is_vectorizable(body: Stmt, var: Var, *, masks: bool) -> bool:
             return False
         if isinstance(s, Store) and not uses(s.indices[0], var):
             return False
-        if any(n.lanes > 1 for e in lp.stmt_exprs(s) for n in walk(e)):
+        if any(map(has_vector, lp.stmt_exprs(s))):
             return False
     return True
 

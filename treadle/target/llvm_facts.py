@@ -8,7 +8,7 @@ from treadle.errors import InternalError
 from treadle.expr import nodes as ex
 from treadle.expr.conditions import all_of, conjuncts
 from treadle.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var
-from treadle.expr.traversal import leaves, walk
+from treadle.expr.traversal import walk
 from treadle.expr.vocabulary import BinaryOp
 from treadle.loop.nodes import (
     Allocate,
@@ -61,7 +61,7 @@ class Facts:
 
     def reads(self, e: Expr) -> frozenset[int]:
         """Return the ids of the buffers that `e` reads."""
-        inside = leaves(e)
+        inside = e.leaves
         found = self._reads.get(inside)
         if found is None:
             found = frozenset(id(leaf) for leaf in inside if not isinstance(leaf, Var))
@@ -117,7 +117,7 @@ def captures(stmt: Stmt) -> tuple[list[Buffer], list[Var]]:
         if isinstance(s, (Store, Prefetch)):
             buffers.setdefault(id(s.buffer), s.buffer)
         for root in stmt_exprs(s):
-            inside = leaves(root)
+            inside = root.leaves
             for node in walk(root) if not inside <= seen else ():
                 if isinstance(node, Load):
                     source = buffer_of(node.source)

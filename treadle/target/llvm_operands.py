@@ -67,9 +67,8 @@ class Neighbours(Expr):
         """How many elements one lane takes."""
         return len(self.args)
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
+    def __post_init__(self) -> None:
+        self.hold(self.args)
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.args))})"

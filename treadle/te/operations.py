@@ -11,7 +11,7 @@ from treadle import dtype as dt
 from treadle.errors import TypeMismatch
 from treadle.expr import nodes
 from treadle.expr.nodes import Const, Expr, ExprLike, Var, convert
-from treadle.expr.traversal import substitute, walk
+from treadle.expr.traversal import loads, substitute
 
 AxisKind = Literal["data", "reduce", "thread"]
 
@@ -76,9 +76,8 @@ class Reduce(Expr):
     dtype: str
     lanes: int = 1
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (*self.sources, self.condition)
+    def __post_init__(self) -> None:
+        self.hold((*self.sources, self.condition))
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         *sources, condition = children
@@ -209,8 +208,8 @@ def read_tensors(body: Iterable[Expr]) -> tuple[Tensor, ...]:
     """Return the distinct tensors that expressions read, in order of first use."""
     found: dict[Tensor, None] = {}
     for e in body:
-        for n in walk(e):
-            if isinstance(n, nodes.Load) and isinstance(n.source, Tensor):
+        for n in loads(e):
+            if isinstance(n.source, Tensor):
                 found.setdefault(n.source)
     return tuple(found)
 

@@ -16,7 +16,7 @@ from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.nodes import Expr, int_value
 from treadle.expr.simplify import simplify
-from treadle.expr.traversal import leaves, uses, walk
+from treadle.expr.traversal import uses, walk
 from treadle.loop.bodies import inline_bodies
 from treadle.te.operations import ComputeOp, IterVar, Reduce, Tensor
 from treadle.te.schedule import Schedule
@@ -186,8 +186,8 @@ def _reads(loads: Sequence[ex.Load], schedule: Schedule, axes: Sequence[Expr]) -
 
 def _steps(index: Expr, axes: Sequence[Expr]) -> tuple[float, ...]:
     """Return by how much an index grows with each axis."""
-    leaves_of = leaves(index)
-    return tuple(_slope(index, axis) if axis in leaves_of else 0 for axis in axes)
+    inside = index.leaves
+    return tuple(_slope(index, axis) if axis in inside else 0 for axis in axes)
 
 
 def _slope(index: Expr, axis: Expr) -> float:

@@ -24,7 +24,7 @@ from treadle.expr.bounds import Bounds, ranges_when
 from treadle.expr.conditions import all_of
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, int_value
-from treadle.expr.traversal import free_vars, walk
+from treadle.expr.traversal import free_vars, loads
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_stage
@@ -309,8 +309,8 @@ def _result_axes(parts: _Parts) -> _Axes | None:
     """Return what the axes of the result are to the product, None where it is not a transpose."""
     op = compute_of(parts.result)
     for body in inline_bodies(parts.result.schedule)[id(parts.result)]:
-        for n in walk(body):
-            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+        for n in loads(body):
+            if not isinstance(n.source, Tensor):
                 continue
             if n.source.op is not parts.product.op:
                 continue

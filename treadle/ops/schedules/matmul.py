@@ -7,9 +7,8 @@ from math import prod
 
 from treadle.cost.memory import steps_to_memory
 from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
-from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
-from treadle.expr.traversal import walk
+from treadle.expr.traversal import loads
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.default import schedule_operands
@@ -168,11 +167,11 @@ def _addends(result: Stage, sums: Stage) -> list[Tensor]:
     op = compute_of(result)
     found: dict[Tensor, None] = {}
     for body in inline_bodies(result.schedule)[id(result)]:
-        for n in walk(body):
-            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+        for n in loads(body):
+            if not isinstance(n.source, Tensor):
                 continue
-            uses_rows = any(op.axis[-2] in walk(i) for i in n.indices)
-            uses_columns = n.indices and op.axis[-1] in walk(n.indices[-1])
+            uses_rows = any(op.axis[-2] in i.leaves for i in n.indices)
+            uses_columns = n.indices and op.axis[-1] in n.indices[-1].leaves
             if uses_rows and uses_columns and result.schedule[n.source] is not sums:
                 found[n.source] = None
     return list(found)

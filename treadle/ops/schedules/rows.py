@@ -10,7 +10,7 @@ from treadle.cost.forks import least_elements
 from treadle.cost.memory import stack_bytes
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import int_value
-from treadle.expr.traversal import walk
+from treadle.expr.traversal import loads
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.ops.schedules.stages import (
@@ -144,8 +144,8 @@ def shared_rows(s: Schedule, live: list[Stage], result: Stage) -> int:
         op = reader.op
         assert isinstance(op, ComputeOp)
         for body in bodies[id(reader)]:
-            for n in walk(body):
-                if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+            for n in loads(body):
+                if not isinstance(n.source, Tensor):
                     continue
                 if id(s[n.source]) in ours:
                     count = min(count, _same_prefix(n.indices, op.axis))

@@ -17,7 +17,7 @@ from treadle.expr.conditions import conjuncts
 from treadle.expr.intervals import Interval
 from treadle.expr.nodes import Const, Expr, ExprLike, int_value
 from treadle.expr.simplify import simplify
-from treadle.expr.traversal import free_vars, uses, walk
+from treadle.expr.traversal import free_vars, has_lazy_select, loads, uses, walk
 from treadle.graph.operator import Group
 from treadle.loop.bodies import inline_bodies
 from treadle.target.base import Target
@@ -98,9 +98,7 @@ def is_step(stage: Stage) -> bool:
 def is_guarded(stage: Stage) -> bool:
     """True when the stage tests an index (padding)."""
     op = stage.op
-    return isinstance(op, ComputeOp) and any(
-        isinstance(n, ex.Select) and n.lazy for b in op.body for n in walk(b)
-    )
+    return isinstance(op, ComputeOp) and any(map(has_lazy_select, op.body))
 
 
 def is_costly(stage: Stage) -> bool:
@@ -182,8 +180,8 @@ def walks_along(stage: Stage, axis: IterVar) -> bool:
     op = stage.op
     assert isinstance(op, ComputeOp)
     for body in op.body:
-        for n in walk(body):
-            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor) or not n.indices:
+        for n in loads(body):
+            if not isinstance(n.source, Tensor) or not n.indices:
                 continue
             if steps_in_memory(n).get(axis) == 1:
                 return True
@@ -223,7 +221,7 @@ def _joint_in(load: ex.Load, axes: tuple[IterVar, ...]) -> int:
             break
         same += 1
     elsewhere = load.indices[: len(load.indices) - same]
-    if any(a in walk(i) for a in axes[len(axes) - same :] for i in elsewhere):
+    if any(a in i.leaves for a in axes[len(axes) - same :] for i in elsewhere):
         same = 0
     return max(same, _unused(load.indices, axes))
 
@@ -232,7 +230,7 @@ def _unused(indices: tuple[Expr, ...], axes: tuple[IterVar, ...]) -> int:
     """Return how many of the last axes occur in no index."""
     count = 0
     for axis in reversed(axes):
-        if int_value(axis.extent) != 1 and any(axis in walk(i) for i in indices):
+        if int_value(axis.extent) != 1 and any(axis in i.leaves for i in indices):
             break
         count += 1
     return count
@@ -294,10 +292,10 @@ def transposed_axis(
     last = op.axis[-1]
     found: list[Transposition] = []
     for body in _inlined(stage, s):
-        for n in walk(body):
-            if isinstance(n, ex.Load) and isinstance(n.source, Tensor) and n.indices:
+        for n in loads(body):
+            if isinstance(n.source, Tensor) and n.indices:
                 transposition = _transposition_of(n, op.axis, lanes)
-                if transposition is not None and any(last in walk(i) for i in n.indices):
+                if transposition is not None and any(last in i.leaves for i in n.indices):
                     found.append(transposition)
     if not found or any(t.axis is not found[0].axis for t in found):
         return None
