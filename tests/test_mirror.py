@@ -226,7 +226,7 @@ BEHAVIOURS: dict[str, tuple[str, ...]] = {
     "ops/schedules": ("knobs", "nests", "spills", "symbolic"),
     "rpc": ("hostile", "server_c", "wire_c"),
     "te": ("differential", "fuzz", "scripts"),
-    "tune": ("resume",),
+    "tune": ("dynamic_tasks", "resume"),
 }  # fmt: skip
 """Test files of what no single module does, by their folder."""
 

@@ -24,9 +24,6 @@ WORDS = {
 }
 """Words that no name has as a part, and what the field says."""
 
-LATER = {"lower/transpose_tiles.py"}
-"""Where a name is still to be changed."""
-
 IDIOMS = re.compile(r"in_turn")
 """One after the other, as everybody says it."""
 
@@ -73,7 +70,6 @@ def test_names_use_the_words_of_the_field() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {name} (say {WORDS[word]})"
         for path in modules()
-        if path.relative_to(PACKAGE).as_posix() not in LATER
         for name, line in names_in(tree_of(path))
         for word in parts(name)
         if word in WORDS

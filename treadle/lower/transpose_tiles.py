@@ -2,7 +2,7 @@
 """Read and write square tiles by whole vectors where reads run across the vectors written.
 
 A tile, seen as part of n x n elements (n a power of two), is read along its own memory order into
-registers, turned there, and used. Turning takes log2(n) steps; each puts the even elements of the
+registers, transposed there, and used. Transposing takes log2(n) steps; each puts the even elements of the
 whole tile before the odd ones, which rotates the bits of an element's number by one.
 
 before: for i in unrolled(4): for j in vectorized(4): B[i * 4 + j] = A[j * 9 + i]
@@ -30,7 +30,7 @@ _ZERO = Const.of(0)
 
 
 def transpose_tiles(func: PrimFunc) -> PrimFunc:
-    """Return `func` with loads that run across a tile's vectors replaced by turned tiles."""
+    """Return `func` with loads that run across a tile's vectors replaced by transposed tiles."""
 
     def on_stmt(s: Stmt) -> Stmt | None:
         return _tile(s) if isinstance(s, For) and s.kind == "unrolled" else None
@@ -56,7 +56,7 @@ def _tile(rows: For) -> Stmt | None:
     if uses(store.value, store.buffer):
         return None
     across = [e for e in loads(store.value) if _runs_across(e, rows.var, columns.var)]
-    return _turned(rows, columns, store, across, n, end) if across else None
+    return _transposed(rows, columns, store, across, n, end) if across else None
 
 
 def _end(guarded: If, row: Var, column: Var) -> Expr | None:
@@ -69,7 +69,7 @@ def _end(guarded: If, row: Var, column: Var) -> Expr | None:
 
 
 def _side(rows: int | None, columns: int | None) -> int | None:
-    """Return the side of the square that holds a tile; None for one not worth turning."""
+    """Return the side of the square that holds a tile; None for one not worth transposing."""
     if rows is None or columns is None or min(rows, columns) < _LEAST_SIDE:
         return None
     return next((n for n in _SIDES if n >= max(rows, columns)), None)
@@ -99,7 +99,7 @@ def _factor(index: Expr, var: Var) -> int | None:
     return terms.get(var, 0)
 
 
-def _turned(
+def _transposed(
     rows: For, columns: For, store: Store, across: list[ex.Load], n: int, end: Expr | None
 ) -> Stmt:
     before: list[Stmt] = []

@@ -18,7 +18,6 @@ from math import inf, prod
 from treadle.cost.forks import is_worth_forking
 from treadle.cost.memory import rows_side_by_side, stack_bytes
 from treadle.cost.registers import Tile, fma_cycles, tile_set_cycles
-from treadle.expr import nodes as ex
 from treadle.expr.affine import decompose
 from treadle.expr.bounds import Bounds, ranges_when
 from treadle.expr.conditions import all_of
@@ -516,8 +515,8 @@ def _key_bytes(sums: Stage) -> int:
     """Return how far apart neighbouring keys lie in memory; 0 where that is not known."""
     key = compute_of(sums).axis[-2]
     for body in inline_bodies(sums.schedule)[id(sums)]:
-        for n in walk(body):
-            if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
+        for n in loads(body):
+            if not isinstance(n.source, Tensor):
                 continue
             steps = [decompose(i).terms.get(key, 0) for i in n.indices]
             if any(steps):
