@@ -2,7 +2,7 @@
 """Read and write square tiles by whole vectors where reads run across the vectors written.
 
 A tile, seen as part of n x n elements (n a power of two), is read along its own memory order into
-registers, transposed there, and used. Transposing takes log2(n) steps; each puts the even elements of the
+registers, transposed there, and used. That takes log2(n) steps; each puts the even elements of the
 whole tile before the odd ones, which rotates the bits of an element's number by one.
 
 before: for i in unrolled(4): for j in vectorized(4): B[i * 4 + j] = A[j * 9 + i]
