@@ -27,7 +27,7 @@ CASES: list[tuple[Expr, set[object], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("e", "leaves", "traits"), CASES, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(("e", "leaves", "traits"), CASES, ids=[str(c[0])[:40] for c in CASES])
 def test_a_node_knows_what_is_in_it(e: Expr, leaves: set[object], traits: int) -> None:
     assert e.leaves == leaves
     assert e.traits == traits

@@ -69,7 +69,7 @@ def test_nan_is_excluded_only_where_it_cannot_be(e: Expr, never: bool) -> None:
      (ex.minimum(ex.maximum(X, LEAST), HALF), lambda x: min(max(x, -2.0), 0.5), (-2.0, 0.5)),
      (ex.maximum(ex.minimum(X, HALF), HALF), lambda x: max(min(x, 0.5), 0.5), (0.5, 0.5)),
      (X + HALF, lambda x: x + 0.5, (-math.inf, math.inf))],
-    ids=str,
+    ids=lambda v: str(v) if isinstance(v, (Expr, tuple)) else "in Python",
 )  # fmt: skip
 def test_clamps_bound_a_float(
     e: Expr, value: Callable[[float], float], bounds: tuple[float, float]
