@@ -9,7 +9,7 @@ from treadle.errors import InternalError, ScheduleError, TreadleError
 from treadle.expr import nodes as ex
 from treadle.expr.nodes import Const, Expr
 from treadle.expr.simplify import Simplifier
-from treadle.expr.traversal import rewrite, substitute
+from treadle.expr.traversal import loads, rewrite, substitute
 from treadle.expr.vocabulary import HAS_LOAD
 from treadle.loop.attach import attaching_step
 from treadle.loop.bodies import rewritten
@@ -92,12 +92,18 @@ def within_ends(
     last = {a: ex.minimum(at[a], a.extent - 1) for a in past_end if a in at}
     mapping: dict[Expr, Expr] = {a: known.run(e) for a, e in last.items()}
 
-    def rule(n: Expr) -> Expr | None:
+    def is_clamped(n: Expr) -> bool:
         if not isinstance(n, ex.Load) or not isinstance(n.source, Tensor):
-            return None
-        if schedule[n.source].attach.kind == "at":
-            return None
-        return ex.load(n.source, [substitute(i, mapping) for i in n.indices])
+            return False
+        return schedule[n.source].attach.kind != "at"
+
+    def rule(n: Expr) -> Expr | None:
+        if isinstance(n, ex.Load) and is_clamped(n):
+            return ex.load(n.source, [substitute(i, mapping) for i in n.indices])
+        if isinstance(n, ex.Select) and n.lazy and any(map(is_clamped, loads(n))):
+            cond = substitute(n.cond, mapping)  # of the element that is read, not of one past it
+            return ex.select(cond, rewritten(n.then, rule), rewritten(n.other, rule), lazy=True)
+        return None
 
     return tuple(rewritten(b, rule) for b in bodies)
 
