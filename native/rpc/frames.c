@@ -8,23 +8,13 @@
 #define FLAG_KEYED 1
 #define HEAD_BYTES 4 /* the size of the values, in front of them */
 
-static uint64_t load(const uint8_t* at, int bytes) {
-  uint64_t value = 0;
-  for (int i = bytes - 1; i >= 0; i--) value = value << 8 | at[i];
-  return value;
-}
-
-static void store(uint8_t* at, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
-}
-
 /* ---- openings -------------------------------------------------------------------------------- */
 
 void rpc_write_opening(uint8_t bytes[RPC_OPENING_BYTES], uint8_t word, bool is_keyed,
                        const uint8_t nonce[RPC_NONCE_BYTES]) {
   memset(bytes, 0, RPC_OPENING_BYTES);
   memcpy(bytes, MAGIC, 4);
-  store(bytes + 4, RPC_VERSION, 2);
+  rpc_store(bytes + 4, RPC_VERSION, 2);
   bytes[6] = word;
   bytes[7] = is_keyed ? FLAG_KEYED : 0;
   memcpy(bytes + 16, nonce, RPC_NONCE_BYTES);
@@ -34,7 +24,8 @@ bool rpc_read_opening(const uint8_t bytes[RPC_OPENING_BYTES], rpc_opening* openi
                       rpc_error* error) {
   if (memcmp(bytes, MAGIC, 4) != 0)
     return rpc_fail(error, "the other side does not speak this protocol");
-  *opening = (rpc_opening){(uint16_t)load(bytes + 4, 2), bytes[6], (bytes[7] & FLAG_KEYED) != 0};
+  uint16_t version = (uint16_t)rpc_load(bytes + 4, 2);
+  *opening = (rpc_opening){version, bytes[6], (bytes[7] & FLAG_KEYED) != 0};
   return true;
 }
 
@@ -42,7 +33,8 @@ bool rpc_read_opening(const uint8_t bytes[RPC_OPENING_BYTES], rpc_opening* openi
 
 bool rpc_read_header(const uint8_t bytes[RPC_HEADER_BYTES], size_t largest, rpc_header* header,
                      rpc_error* error) {
-  uint64_t size = load(bytes, 8), kind = load(bytes + 8, 2), flags = load(bytes + 10, 2);
+  uint64_t size = rpc_load(bytes, 8), kind = rpc_load(bytes + 8, 2);
+  uint64_t flags = rpc_load(bytes + 10, 2);
   if (size > largest)
     return rpc_fail(error, "a frame of %llu bytes is larger than the %zu that are allowed",
                     (unsigned long long)size, largest);
@@ -51,13 +43,13 @@ bool rpc_read_header(const uint8_t bytes[RPC_HEADER_BYTES], size_t largest, rpc_
   if (kind < RPC_CALL || kind > RPC_CLOSE || flags != 0)
     return rpc_fail(error, "a frame is of an unknown kind, %u, or has unknown flags, %u",
                     (unsigned)kind, (unsigned)flags);
-  *header = (rpc_header){size, (rpc_kind)kind, (uint32_t)load(bytes + 12, 4)};
+  *header = (rpc_header){size, (rpc_kind)kind, (uint32_t)rpc_load(bytes + 12, 4)};
   return true;
 }
 
 bool rpc_read_frame(const rpc_header* header, const uint8_t* payload, rpc_frame* frame,
                     rpc_error* error) {
-  size_t head = (size_t)load(payload, HEAD_BYTES), room = (size_t)header->size - HEAD_BYTES;
+  size_t head = (size_t)rpc_load(payload, HEAD_BYTES), room = (size_t)header->size - HEAD_BYTES;
   if (head > room) return rpc_fail(error, "a frame's values are longer than the frame");
   const uint8_t* values = payload + HEAD_BYTES;
   *frame = (rpc_frame){header->kind, header->number, values, values + head, room - head};
@@ -78,10 +70,10 @@ bool rpc_end_frame(rpc_out* out, rpc_kind kind, uint32_t number, size_t blob_siz
   if (size > RPC_LARGEST_FRAME)
     return rpc_fail(error, "an answer of %zu bytes is larger than the %zu that are allowed", size,
                     RPC_LARGEST_FRAME);
-  store(out->data, size, 8);
-  store(out->data + 8, kind, 2);
-  store(out->data + 12, number, 4);
-  store(out->data + RPC_HEADER_BYTES, head, HEAD_BYTES);
+  rpc_store(out->data, size, 8);
+  rpc_store(out->data + 8, kind, 2);
+  rpc_store(out->data + 12, number, 4);
+  rpc_store(out->data + RPC_HEADER_BYTES, head, HEAD_BYTES);
   return true;
 }
 

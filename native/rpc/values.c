@@ -12,16 +12,6 @@
 
 enum { TAG_NULL, TAG_FALSE, TAG_TRUE, TAG_INT, TAG_FLOAT, TAG_TEXT, TAG_BYTES, TAG_LIST };
 
-static uint64_t load(const uint8_t* at, int bytes) {
-  uint64_t value = 0;
-  for (int i = bytes - 1; i >= 0; i--) value = value << 8 | at[i];
-  return value;
-}
-
-static void store(uint8_t* at, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
-}
-
 /* ---- checking -------------------------------------------------------------------------------- */
 
 /* The bytes of the character that begins here, 0 where none does (RFC 3629). */
@@ -68,7 +58,7 @@ static bool check_list(checker* c, uint32_t count, int depth) {
 
 static bool check_sized(checker* c, uint8_t tag, int depth) {
   if (!has(c, 4)) return false;
-  uint32_t count = (uint32_t)load(c->at, 4);
+  uint32_t count = (uint32_t)rpc_load(c->at, 4);
   c->at += 4;
   if (tag == TAG_LIST) return check_list(c, count, depth);
   if (!has(c, count)) return false;
@@ -103,7 +93,7 @@ bool rpc_check_values(const uint8_t* data, size_t size, rpc_error* error) {
 /* ---- reading --------------------------------------------------------------------------------- */
 
 rpc_args rpc_args_of(const uint8_t* values, const char* function, rpc_error* error) {
-  rpc_args args = {.at = values + 5, .left = (uint32_t)load(values + 1, 4), .error = error};
+  rpc_args args = {.at = values + 5, .left = (uint32_t)rpc_load(values + 1, 4), .error = error};
   strncpy(args.function, function, sizeof args.function - 1);
   return args;
 }
@@ -113,7 +103,7 @@ static const uint8_t* after(const uint8_t* at) {
   uint8_t tag = *at++;
   if (tag <= TAG_TRUE) return at;
   if (tag == TAG_INT || tag == TAG_FLOAT) return at + 8;
-  uint32_t count = (uint32_t)load(at, 4);
+  uint32_t count = (uint32_t)rpc_load(at, 4);
   at += 4;
   if (tag != TAG_LIST) return at + count;
   for (uint32_t i = 0; i < count; i++) at = after(at);
@@ -157,7 +147,7 @@ static void fail_range(rpc_args* args, double value) {
 int64_t rpc_take_int(rpc_args* args, int64_t low, int64_t high) {
   const uint8_t* at = take(args, TAG_INT, TAG_INT, "an integer");
   if (at == NULL) return 0;
-  int64_t value = (int64_t)load(at, 8);
+  int64_t value = (int64_t)rpc_load(at, 8);
   if (value >= low && value <= high) return value;
   fail_range(args, (double)value);
   return 0;
@@ -166,7 +156,7 @@ int64_t rpc_take_int(rpc_args* args, int64_t low, int64_t high) {
 double rpc_take_number(rpc_args* args, double low, double high) {
   const uint8_t* at = take(args, TAG_FLOAT, TAG_INT, "a number");
   if (at == NULL) return 0;
-  uint64_t bits = load(at, 8);
+  uint64_t bits = rpc_load(at, 8);
   double value = (double)(int64_t)bits;
   if (at[-1] == TAG_FLOAT) memcpy(&value, &bits, sizeof value);
   if (value >= low && value <= high) return value; /* false for NaN, too */
@@ -177,7 +167,7 @@ double rpc_take_number(rpc_args* args, double low, double high) {
 static rpc_text take_sized(rpc_args* args, uint8_t tag, const char* wanted) {
   const uint8_t* at = take(args, tag, tag, wanted);
   if (at == NULL) return (rpc_text){"", 0};
-  return (rpc_text){(const char*)at + 4, (size_t)load(at, 4)};
+  return (rpc_text){(const char*)at + 4, (size_t)rpc_load(at, 4)};
 }
 
 static rpc_text not_longer(rpc_args* args, rpc_text found, size_t size, size_t longest) {
@@ -204,7 +194,7 @@ rpc_args rpc_take_list(rpc_args* args) {
   rpc_args inner = *args;
   const uint8_t* at = take(args, TAG_LIST, TAG_LIST, "a list");
   inner.failed = at == NULL;
-  inner.left = at == NULL ? 0 : (uint32_t)load(at, 4);
+  inner.left = at == NULL ? 0 : (uint32_t)rpc_load(at, 4);
   inner.at = at == NULL ? NULL : at + 4;
   inner.place = 0;
   return inner;
@@ -257,7 +247,7 @@ static void put_tagged(rpc_out* out, uint8_t tag, uint64_t value, int bytes) {
   uint8_t* at = room(out, (size_t)bytes + 1);
   if (at == NULL) return;
   at[0] = tag;
-  store(at + 1, value, bytes);
+  rpc_store(at + 1, value, bytes);
 }
 
 void rpc_put_int(rpc_out* out, int64_t value) { put_tagged(out, TAG_INT, (uint64_t)value, 8); }

@@ -29,6 +29,17 @@
 #define RPC_LARGEST_FRAME ((size_t)(1 << 20) + (1 << 16)) /* a payload in a session */
 #define RPC_LARGEST_CONTROL ((size_t)1 << 16)      /* before a session, and with a tracker */
 
+/* Numbers in the protocol are little-endian, of 1 to 8 bytes. */
+static inline uint64_t rpc_load(const uint8_t* at, int bytes) {
+  uint64_t value = 0;
+  for (int i = bytes - 1; i >= 0; i--) value = value << 8 | at[i];
+  return value;
+}
+
+static inline void rpc_store(uint8_t* at, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
+}
+
 typedef enum { RPC_ROLE_CLIENT = 1, RPC_ROLE_DEVICE = 2 } rpc_role;
 
 typedef enum {
