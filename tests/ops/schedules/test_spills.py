@@ -35,7 +35,7 @@ CASES = {
     "gemm": ("dense_packed", Example(((128, 256), (4, 256, 32)), {"n": 128})),
     "gemm of pairs": (
         "dense_dot",
-        Example(((128, 256), (4, 128, 24, 2)), {"n": 96}, ("int16", "int16")),
+        Example(((128, 256), (2, 128, 48, 2)), {"n": 96}, ("int16", "int16")),
     ),
     "winograd 2": ("conv2d_winograd_nchwc", winograd(2, 7)),
     "winograd 4": ("conv2d_winograd_nchwc", winograd(4, 28)),
