@@ -7,9 +7,17 @@ The costs are `treadle.cost.registers`'; here are the tiles that are compared.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 
 from treadle.cost.memory import rows_side_by_side, weight_cycles
-from treadle.cost.registers import Taps, Tile, WindowTile, image_cycles, tile_set_cycles
+from treadle.cost.registers import (
+    Taps,
+    Tile,
+    WindowTile,
+    image_cycles,
+    parts_of,
+    tile_set_cycles,
+)
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 
@@ -99,14 +107,19 @@ def pick_window_tile(
 
     A vector takes `registers` registers. `whole` tiles leave no rest of the vectors. With `taps`
     those that meet only zeros are skipped. The weights of a tile, `reduction` vectors for each of
-    its own, may come from level 3 or memory. Ties go to the flatter tile, then to the larger one.
+    its own, may come from level 3 or memory. Ties go to the tile whose remainders need the fewest
+    bodies of their own, each as long as a tile is large; then to the flatter tile, to the larger
+    one, and to the one that reads the least.
     """
     image = (height, width, vectors)
 
-    def rank(tile: WindowTile) -> tuple[float, int, int]:
+    def rank(tile: WindowTile) -> tuple[float, int, int, int, int]:
         wait = weight_cycles(reduction, tile.vectors * registers, target)
         cost = image_cycles(image, tile, registers, target, taps, wait)
-        return round(cost, 6), tile.high, -tile.wide * tile.vectors
+        parts = zip(image, (tile.high, tile.wide, tile.vectors), strict=True)
+        bodies = prod(len(parts_of(extent, factor)) for extent, factor in parts)
+        size, read = tile.wide * tile.vectors, tile.high * tile.wide + tile.vectors * registers
+        return round(cost, 6), bodies, tile.high, -size, read
 
     tiles = window_tiles(image, target, registers, whole=whole)
     return knobs.pick("tile", tiles, cost=rank)
