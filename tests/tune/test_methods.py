@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 import treadle
 from tests.build.test_method_records import network
 from tests.optimize.cases import inputs_of
+from tests.tune.executors import Instantly
 from tests.tune.test_method_task import chain, tasks_of
 from tests.tune.test_tuner import QUICK
 from treadle.build.method_records import MethodRecord
@@ -23,53 +23,31 @@ from treadle.passes import recorded_decisions
 from treadle.te.choice import Choice
 from treadle.te.knobs import DEFAULTS
 from treadle.tune import model
-from treadle.tune.executor import LocalExecutor, Outcome, WorkOptions
+from treadle.tune.executor import Outcome
 from treadle.tune.method_task import MethodTask
 from treadle.tune.methods import Raced, left_of, method_tuner, standing, try_methods, winners
 from treadle.tune.model import TuneResult, tune_model
 from treadle.tune.record_file import RecordFile
-from treadle.tune.runner import Measured
 from treadle.tune.settle import Comparison
-from treadle.tune.task import Task
 from treadle.tune.tuner import TuneOptions, Tuner
 
 
-class Instantly(LocalExecutor):
-    """An executor and its workers: a method takes as long as its name has letters.
-
-    Schedules of kernels take twice as long as their defaults.
-    """
+class ByName(Instantly):
+    """A method takes as long as its name has letters; schedules of kernels twice their defaults."""
 
     count = 1
 
     def __init__(self) -> None:
+        super().__init__()
         self.tried: list[tuple[int, str]] = []
-        self._waiting: list[tuple[int, int, Choice]] = []
-
-    def workers(  # type: ignore[override]  # it is both
-        self, tasks: Sequence[Task], options: WorkOptions
-    ) -> nullcontext[Instantly]:
-        self._tasks = tasks
-        return nullcontext(self)
-
-    def close(self) -> None:
-        pass
-
-    @property
-    def pending(self) -> int:
-        return len(self._waiting)
-
-    def add(self, ticket: int, task: int, choice: Choice) -> None:
-        self._waiting.append((ticket, task, choice))
 
     def results(self, wait: float, best: Callable[[int], float]) -> Iterator[Outcome]:
-        ticket, number, choice = self._waiting.pop(0)
-        method = self._method(number, choice)
-        self.tried.append((number, method))
-        yield Outcome(ticket, self._measured(method))
+        _, task, choice = self._waiting[0]
+        self.tried.append((task, self._method(task, choice)))
+        return super().results(wait, best)
 
-    def race(self, task: int, choices: Sequence[Choice], rounds: int) -> list[Measured]:
-        return [self._measured(self._method(task, c)) for c in choices]
+    def seconds(self, task: int, choice: Choice) -> float:
+        return len(self._method(task, choice)) * 1e-4
 
     def _method(self, number: int, choice: Choice) -> str:
         task = self._tasks[number]
@@ -77,14 +55,11 @@ class Instantly(LocalExecutor):
             return task.method_of(choice)
         return "k" if choice == DEFAULTS else "kk"
 
-    def _measured(self, method: str) -> Measured:
-        return Measured((len(method) * 1e-4,))
-
 
 def tried(path: Path, options: TuneOptions = QUICK) -> tuple[Tuner, list[tuple[int, str]]]:
     """Try the methods of a model into a file, without measuring; return what was tried."""
     known = Records.read(path) if path.exists() else Records()
-    decided, place = standing(known, options), Instantly()
+    decided, place = standing(known, options), ByName()
     file = RecordFile(path)
     try:
         tuner = method_tuner(tasks_of(chain()[0]), file, known, decided, options, place)
@@ -203,7 +178,7 @@ def tuned(path: Path, share: float, options: TuneOptions = QUICK) -> TuneResult:
         patch.setattr(model._Run, "inputs", lambda *_: {})
         patch.setattr(model._Run, "compiled", lambda *_: None)
         options = replace(options, trials=28)
-        return tune_model(chain()[0], path, options=options, executor=Instantly())
+        return tune_model(chain()[0], path, options=options, executor=ByName())
 
 
 @pytest.fixture(scope="module")

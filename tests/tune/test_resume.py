@@ -4,54 +4,27 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.tune.executors import Instantly
 from tests.tune.tasks import product_task
 from tests.tune.test_tuner import QUICK
 from treadle.build.records import Records
 from treadle.te.choice import Choice
-from treadle.tune.executor import Outcome, WorkOptions
 from treadle.tune.record_file import RecordFile
-from treadle.tune.runner import Measured
-from treadle.tune.task import Task
 from treadle.tune.tuner import Tuner
 
 
-class Instantly:
-    """An executor and its workers: every choice takes a time that follows from its text."""
+class ByText(Instantly):
+    """Every choice takes a time that follows from its text."""
 
     count = 4
 
-    def __init__(self) -> None:
-        self._waiting: list[tuple[int, Choice]] = []
-
-    def workers(self, tasks: Sequence[Task], options: WorkOptions) -> nullcontext[Instantly]:
-        return nullcontext(self)
-
-    def close(self) -> None:
-        pass
-
-    @property
-    def pending(self) -> int:
-        return len(self._waiting)
-
-    def add(self, ticket: int, task: int, choice: Choice) -> None:
-        self._waiting.append((ticket, choice))
-
-    def results(self, wait: float, best: Callable[[int], float]) -> Iterator[Outcome]:
-        ticket, choice = self._waiting.pop(0)
-        yield Outcome(ticket, self._measured(choice))
-
-    def race(self, task: int, choices: Sequence[Choice], rounds: int) -> list[Measured]:
-        return [self._measured(c) for c in choices]
-
-    def _measured(self, choice: Choice) -> Measured:
-        return Measured((1e-3 + 1e-9 * (zlib.crc32(str(choice.to_json()).encode()) % 1000),))
+    def seconds(self, task: int, choice: Choice) -> float:
+        return 1e-3 + 1e-9 * (zlib.crc32(str(choice.to_json()).encode()) % 1000)
 
 
 def tried(path: Path, search: str, *trials: int, seed: int = 0) -> list[str]:
@@ -59,7 +32,7 @@ def tried(path: Path, search: str, *trials: int, seed: int = 0) -> list[str]:
     for number in trials:
         file = RecordFile(path)
         options = replace(QUICK, search=search, trials=number, seed=seed)
-        Tuner([product_task()], file, options, executor=Instantly()).run()
+        Tuner([product_task()], file, options, executor=ByText()).run()
         file.close()
     return [str(r.choice.to_json()) for r in Records.read(path)]
 

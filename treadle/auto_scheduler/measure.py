@@ -11,9 +11,8 @@ from typing import Any, Literal, Protocol
 from treadle.auto_scheduler.outcome import MeasureResult
 from treadle.auto_scheduler.state import MeasureInput
 from treadle.errors import UsageError
-from treadle.rpc.tracking import connect_tracker
 from treadle.target.host import usable_cores
-from treadle.tune.rpc_executor import rpc_executor
+from treadle.tune.rpc_executor import lent_devices
 from treadle.tune.runner import MeasureOptions, measure_options
 
 BuildFunc = str | Callable[..., Any]
@@ -111,10 +110,9 @@ class RPCRunner:
         self._measuring = LocalRunner(
             timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush
         )
-        tracker = connect_tracker(host, port, key_file=key_file)
-        with tracker.request(key, priority, wait_timeout=timeout) as session:
-            self._threads = session.cores()
-        self.executor = rpc_executor(tracker, key, count=n_parallel, priority=priority)
+        self.executor, self._threads = lent_devices(
+            host, port, key, count=n_parallel, priority=priority, timeout=timeout, key_file=key_file
+        )
         print("Get devices for measurement successfully!")
 
     def options(self, *, cold_weights: bool = False) -> MeasureOptions:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from treadle.autotvm.entity import ConfigEntity
 from treadle.autotvm.task import Task
 from treadle.errors import UsageError
-from treadle.rpc.tracking import connect_tracker
 from treadle.target.base import Target
-from treadle.tune.rpc_executor import rpc_executor
+from treadle.tune.rpc_executor import lent_devices
 from treadle.tune.runner import MeasureOptions, measure_options
 from treadle.tune.task import Link
 
@@ -163,10 +162,9 @@ class RPCRunner:
             timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush,
             module_loader,
         )  # fmt: skip
-        tracker = connect_tracker(host, port, key_file=key_file)
-        with tracker.request(key, priority, wait_timeout=timeout) as session:
-            self._threads = session.cores()
-        self.executor = rpc_executor(tracker, key, count=n_parallel, priority=priority)
+        self.executor, self._threads = lent_devices(
+            host, port, key, count=n_parallel, priority=priority, timeout=timeout, key_file=key_file
+        )
 
     def options(self, *, cold_weights: bool = False) -> MeasureOptions:
         """Return what the engine calls these."""

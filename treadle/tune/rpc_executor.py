@@ -8,6 +8,7 @@ asks for a device again.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -24,7 +25,7 @@ from treadle.errors import TreadleError, UsageError
 from treadle.rpc.client import Session
 from treadle.rpc.gate import is_loopback
 from treadle.rpc.remote import RemoteArray, RemoteKernel, RemoteModule
-from treadle.rpc.tracking import TrackerSession
+from treadle.rpc.tracking import TrackerSession, connect_tracker
 from treadle.runtime.array import NDArray
 from treadle.runtime.kernel_files import described
 from treadle.runtime.toolchain import link_shared
@@ -42,7 +43,7 @@ from treadle.tune.runner import (
 )
 from treadle.tune.task import Task
 
-WAIT_SECONDS = 600.0
+_WAIT_SECONDS = 600.0
 """How long a candidate waits for a device."""
 _LIBRARY = "candidate.so"
 _POISON = 0xA5
@@ -93,11 +94,32 @@ def rpc_executor(
     devices = [d for d in tracker.summary().devices if d.key == key]
     if not devices:
         raise UsageError(
-            f"the tracker has no device {key!r}", hint="treadle rpc status prints what it has"
+            f"the tracker has no device {key!r}", hint="treadle rpc query prints what it has"
         )
     wanted = len(devices) if count is None else min(count, len(devices))
     is_here = any(is_loopback(d.host) for d in devices)
     return RpcExecutor(tracker, key, is_here=is_here, count=wanted, priority=priority)
+
+
+def lent_devices(
+    host: str,
+    port: int,
+    key: str,
+    *,
+    count: int | None,
+    priority: int,
+    timeout: float,
+    key_file: str | os.PathLike[str] | None,
+) -> tuple[RpcExecutor, int]:
+    """Return an executor for the devices of the tracker at an address, and the cores of one.
+
+    `timeout`: seconds to wait for one that is free; `key_file` is what the tracker was started
+    with; the rest is as for `rpc_executor`, and so is what is raised.
+    """
+    tracker = connect_tracker(host, port, key_file=key_file)
+    with tracker.request(key, priority, wait_timeout=timeout) as session:
+        cores = session.cores()
+    return rpc_executor(tracker, key, count=count, priority=priority), cores
 
 
 @dataclass(slots=True)
@@ -184,7 +206,7 @@ class DeviceRunner:
         if self._session is None:
             seconds = self._options.timeout
             self._session = self._tracker.request(
-                self._key, self._priority, wait_timeout=WAIT_SECONDS, call_timeout=seconds
+                self._key, self._priority, wait_timeout=_WAIT_SECONDS, call_timeout=seconds
             )
             self._session.set_num_threads(self._options.threads)
         if self._ready is None or self._task != task:
