@@ -142,6 +142,9 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
         "each method says where it applies, and builds what is right",
         ("optimize/methods/*.py",),
     ),
+    "rpc/test_boards.py": (
+        "sessions over both ways to a board", ("rpc/transport.py",),
+    ),
     "rpc/test_server.py": (
         "a session does all that a device can",
         ("rpc/channel.py", "rpc/client.py", "rpc/device.py", "rpc/link.py",
