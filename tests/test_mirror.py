@@ -213,8 +213,8 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
 """The test file that holds modules without one of their name: why it does, and which they are."""
 
 BEHAVIOURS: dict[str, tuple[str, ...]] = {
-    ".": ("architecture", "conftest", "mirror", "networks", "open_networks", "public_names",
-          "roads", "units", "words"),
+    ".": ("architecture", "conftest", "device_story", "mirror", "networks", "open_networks",
+          "public_names", "roads", "units", "words"),
     "auto_scheduler": ("names",),
     "autotvm": ("rpc_runner",),
     "build": ("dynamic", "foreign_operators", "indices", "large", "models", "networks_at_random",
