@@ -189,6 +189,7 @@ def _use(session: rpc.Session, path: Path) -> None:
     model.benchmark(number=1, repeat=2, min_repeat_ms=0.1)
     model.profile(runs=2)
     model.seed(-3)
+    assert len(model.watch([image], lambda index, value: None)) == 1
     assert model.num_threads == 2
     assert model.plan_text
     assert len(model.kernels()) > 1
@@ -201,6 +202,7 @@ def _use(session: rpc.Session, path: Path) -> None:
     for function, *values in (
         ("model.run", 1, [], []), ("model.run", 1, [9], []), ("model.time", 1, [], 1, 1, 0.0),
         ("model.run", 1, [given.handle], []), ("model.plan", 7, 0), ("model.seed", 1),
+        ("model.watch", 1, [], [0]), ("model.watch", 1, [1], ["x"]), ("model.watch", 7, [1], [0]),
         ("kernel.call", 2, "twice", [given.handle], []), ("kernel.call", 2, "none", [], []),
         ("kernel.call", 9, "twice", [], []), ("kernel.call", 2, "twice", [1, 2], [["n", 1]]),
         ("kernel.time", 2, "twice", [], [], 1, 1, 0.0, 2), ("kernel.rotate", 2, "twice", [], 1, 1),
