@@ -24,7 +24,6 @@ from onnx import TensorProto, helper
 
 import treadle
 from benchmarks import networks
-from tests.processes import PATIENCE
 from tests.rpc.services import Service, server_for_arm, server_in_c, service
 from tests.rpc.test_server_c import serving
 from tests.runtime.artifacts import ROOT
@@ -33,6 +32,8 @@ from treadle.runtime.native_package import STATIC
 
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 SHAPE = (1, 16, 28, 28)
+_LONGEST = 3600
+"""Seconds that a command, or a call of the device, may take: QEMU runs ResNet-50 in minutes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def machine(name: str) -> Machine:
 def said(*words: str | Path, code: int = 0) -> str:
     """Run a command to its end; return what it prints."""
     command = [str(word) for word in words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10 * PATIENCE)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
@@ -70,7 +71,8 @@ def device(folder: Path, there: Machine, tracker: Service) -> Iterator[list[str]
     key_file = str(folder / "key")
     place = f"127.0.0.1:{tracker.port}"
     program = [*there.runner, str(there.package / "treadle-rpc-server")]
-    with serving(folder, program, "--tracker", place, "--key", "board", "--key-file", key_file):
+    options = ["--key-file", key_file, "--call-timeout", str(_LONGEST)]
+    with serving(folder, program, "--tracker", place, "--key", "board", *options):
         yield ["--rpc-tracker", place, "--rpc-key", "board", "--rpc-key-file", key_file]
 
 
@@ -141,7 +143,8 @@ def test_a_device_from_its_start_to_a_program(
         listed = treadle_says("rpc", "query", "--port", str(tracker.port), *key)
         assert re.search(r"127\.0\.0\.1:\d+\tserver:board", listed)
         board = f"rpc:127.0.0.1:{tracker.port}/board"
-        options = ["--rpc-key-file", tmp_path / "key", "--tolerance", "1e-4", "--repeat", "2"]
+        options = ["--rpc-key-file", tmp_path / "key", "--tolerance", "1e-4", "--repeat", "1"]
+        options += ["--call-timeout", str(_LONGEST)]
         deployed = treadle_says("deploy", model, "--board", board, *options)
         assert there.name in deployed.partition("target")[2].splitlines()[0]
         assert re.search(r"(?m)^  output .*(equal|is allowed)$", deployed)

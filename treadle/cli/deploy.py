@@ -24,6 +24,7 @@ from treadle.cli.arguments import (
     add_threads,
     count,
     cross_compiler,
+    duration,
     share,
 )
 from treadle.cli.inputs import given_inputs
@@ -34,7 +35,7 @@ from treadle.cli.table import print_table
 from treadle.cli.text import console, count_text, print_row, size_text
 from treadle.errors import TreadleError, UsageError
 from treadle.rpc.boards import Board, board_of, opened_board
-from treadle.rpc.client import Session
+from treadle.rpc.client import CALL_SECONDS, Session
 from treadle.rpc.tls import connecting_context
 from treadle.rpc.tracking import connect_tracker
 from treadle.runtime.array import NDArray
@@ -70,6 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="how far outputs may be apart, as a share of the largest element (default: 1e-4 for "
         "float32)",
+    )
+    parser.add_argument(
+        "--call-timeout",
+        type=duration,
+        default=CALL_SECONDS,
+        metavar="SECONDS",
+        help="the longest that loading, a run or all measurements may take (default: 600)",
     )
     add_inputs(parser)
     _add_board_options(parser)
@@ -156,7 +164,7 @@ def _session(arguments: argparse.Namespace) -> Iterator[tuple[Session, Board | N
     ) as board:
         print_row(console(), "board", f"{board.transport.at}: {board.facts}")
         print_row(console(), "server", board.package.origin)
-        with board.session() as session:
+        with board.session(call_timeout=arguments.call_timeout) as session:
             yield session, board
 
 
@@ -178,7 +186,7 @@ def _lent(arguments: argparse.Namespace) -> Session:
     authority = arguments.rpc_tls_ca
     tls = None if authority is None else connecting_context(authority)
     tracker = connect_tracker(host, port, key_file=arguments.rpc_key_file, tls=tls)
-    session = tracker.request(key)
+    session = tracker.request(key, call_timeout=arguments.call_timeout)
     print_row(console(), "board", f"{key} at {session.address}")
     return session
 

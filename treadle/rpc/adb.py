@@ -21,6 +21,7 @@ from treadle.errors import RpcError, UsageError
 from treadle.rpc.channel import Channel, open_channel
 from treadle.rpc.keys import read_key
 from treadle.rpc.transport import (
+    ANY_CALL,
     COMMAND_SECONDS,
     SERVER,
     Background,
@@ -211,7 +212,7 @@ class _Server(RunningServer):
         self._board, self._folder = board, folder
         self._port: int | None = None
         words = [f"{folder}/{SERVER}", "server", "--port", "0", "--key-file", f"{folder}/key"]
-        words += ["--work-dir", f"{folder}/work"]
+        words += ["--work-dir", f"{folder}/work", *ANY_CALL]
         script = (
             f"exec 3<&0; (cat; kill $$) <&3 >/dev/null 2>&1 & exec 3<&-; "
             f"exec {' '.join(map(quote, words))} </dev/null >{quote(f'{folder}/log')} 2>&1"

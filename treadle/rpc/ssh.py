@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import IO
@@ -20,6 +21,7 @@ from typing import IO
 from treadle.errors import RpcError, UsageError
 from treadle.rpc.channel import Channel, open_channel_on
 from treadle.rpc.transport import (
+    ANY_CALL,
     COMMAND_SECONDS,
     SERVER,
     Background,
@@ -38,6 +40,7 @@ _ADDRESS = re.compile(
 _OWN_FAILURE = 255
 """The exit code of ssh where it is ssh that fails, not the command."""
 _OPENING_SECONDS = 60.0
+_GOODBYE_SECONDS = 10.0
 _HINTS = (
     ("Host key verification failed", "log in once by hand, to see whose key it is: ssh {}"),
     ("Permission denied", "see that you can log in: ssh-copy-id {}"),
@@ -62,11 +65,12 @@ class Ssh(Transport):
     def __init__(self, destination: str, port: int | None) -> None:
         self.at = f"ssh:{destination}" + (f":{port}" if port else "")
         self._destination = destination
+        program = find_program("ssh", "openssh-client")
         self._folder = tempfile.mkdtemp(prefix="treadle-ssh-")
         options = ["-T", "-o", "ControlMaster=auto", "-o", f"ControlPath={self._folder}/way"]
         options += ["-o", "ControlPersist=60", "-o", "ServerAliveInterval=15"]
         options += ["-p", str(port)] if port else []
-        self._options = [find_program("ssh", "openssh-client"), *options]
+        self._options = [program, *options]
 
     def _command(self, script: str) -> list[str]:
         return [*self._options, "--", self._destination, f"exec sh -c {quote(script)}"]
@@ -103,20 +107,17 @@ class Ssh(Transport):
             self.shell(f"cat >{quote(f'{path}.part')} && {{ {script}; }}", file)
 
     def start(self, folder: str) -> RunningServer:
-        words = [
-            f"{folder}/{SERVER}",
-            "server",
-            "--stdio",
-            "--silent",
-            "--work-dir",
-            f"{folder}/work",
-        ]
+        options = ["--stdio", "--silent", "--work-dir", f"{folder}/work", *ANY_CALL]
+        words = [f"{folder}/{SERVER}", "server", *options]
         command = self._command(f"exec {' '.join(map(quote, words))}")
         return _Server(self, command)
 
     def close(self) -> None:
         with_master = [*self._options, "-O", "exit", "--", self._destination]
-        subprocess.run(with_master, stdin=subprocess.DEVNULL, capture_output=True)
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                with_master, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GOODBYE_SECONDS
+            )
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -22,6 +22,8 @@ from treadle.errors import RpcError, ToolchainError
 from treadle.rpc.channel import Channel
 
 SERVER = "treadle-rpc-server"
+ANY_CALL = ("--call-timeout", "0")
+"""Options of a server whose only client says itself how long a call may take."""
 COMMAND_SECONDS = 600.0
 """How long a command on a board, or a file that is copied there, may take."""
 _GOODBYE_SECONDS = 3.0
