@@ -118,7 +118,7 @@ def _cheapest(site: ConvSite, tile: int) -> tuple[float, int]:
 
 
 def _estimate_by(tile: int) -> Callable[[ConvSite], float]:
-    return lambda site: site.packing_cycles() + _cheapest(site, tile)[0]
+    return lambda site: site.blocking_cycles() + _cheapest(site, tile)[0]
 
 
 def _growth(site: ConvSite, tile: int) -> int:
