@@ -186,6 +186,29 @@ def test_torchscript_needs_shapes_of_its_own_inputs(tmp_path: Path) -> None:
     assert "did you mean 'input'?" in wrong.value.hint
 
 
+class Choosing(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        def then(x: Any) -> Any:
+            return self.layer(x), x + 1
+
+        def other(x: Any) -> Any:
+            return x * 2, x - 1
+
+        return torch.cond(x.sum() > 0, then, other, (x,))
+
+
+def test_a_condition_chooses_at_run_time() -> None:
+    model = Choosing().eval()
+    exe = treadle.compile(model, torch.zeros(3, 4))
+    for x in (torch.ones(3, 4), -torch.ones(3, 4)):
+        for found, wanted in zip(exe.run([x]), model(x), strict=True):
+            np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), atol=1e-6)
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_the_fast_path_of_encoder_layers(norm_first: bool) -> None:
     layer = nn.TransformerEncoderLayer(6, 2, 12, batch_first=True, norm_first=norm_first).eval()
