@@ -478,7 +478,8 @@ class _Builder:
             domain = WholeDomain(reader, self.known)
             seen: set[tuple[int, Expr]] = set()
             for indices in self.memory.reads(reader, producer):
-                past_end |= {a for a, i in zip(op.axis, indices, strict=True) if i in read_past}
+                pairs = zip(op.axis, indices, strict=True)
+                past_end |= {a for a, i in pairs if not i.leaves.isdisjoint(read_past)}
                 if id(reader) not in boxes:
                     raise ScheduleError(
                         f"stage {producer.name} is computed inside a loop, but stage "
