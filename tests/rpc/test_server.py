@@ -393,10 +393,10 @@ def test_one_session_at_a_time(server: Service, session: Session) -> None:
 
 def test_clients_that_vanish_free_the_device(server: Service, session: Session) -> None:
     session.upload(kernels(), "bad.so")
-    session._channel.socket.setsockopt(  # a reset in place of a farewell
+    session._calls._channel.socket.setsockopt(  # a reset in place of a farewell
         socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
     )
-    session._channel.socket.close()
+    session._calls._channel.socket.close()
     wait_until(lambda: not children(server.pid), "the session gone")
 
 
@@ -474,7 +474,7 @@ def test_other_versions_are_refused(server: Service) -> None:
 
 
 def test_a_changed_frame_ends_the_session_only(server: Service, session: Session) -> None:
-    session._channel._out.counter += 1
+    session._calls._channel._out.counter += 1
     with pytest.raises(RpcError, match="changed on its way"):
         session.files()
     wait_until(lambda: not children(server.pid), "the session gone")
