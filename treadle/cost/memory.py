@@ -28,7 +28,7 @@ def shared_bytes_per_cycle(target: Target) -> float:
 
 
 def stream_cycles(size: float, target: Target) -> float:
-    """Return the cycles in which a core reads `size` bytes from memory once, beside products."""
+    """Return the cycles in which a core reads `size` bytes from memory while it computes."""
     return size / (_BUSY * memory_bytes_per_cycle(target))
 
 
