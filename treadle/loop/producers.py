@@ -78,7 +78,7 @@ class Producers:
             axis
             for indices in self.memory.reads(reader, producer)
             for axis, index in zip(producer.op.axis, indices, strict=True)
-            if index in read_past
+            if not index.leaves.isdisjoint(read_past)
         }
 
     def _add_reads(
