@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names speak the language of compilers: words that had a meaning of their own here stay away."""
+"""Names and docstrings speak the language of compilers, not one of their own."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ WORDS = {
     "woven": "interleaved",
 }
 """Words that no name has as a part, and what the field says."""
+
+PROSE = {
+    r"beside": "next to, in addition to, compared with, other than",
+    r"dealt out": "distributed",
+    r"(in|take|taking|took) turns": "alternately, alternate",
+    r"woven|weaves?": "interleaved, interleave",
+}
+"""What no docstring says, and what the field does."""
+
+ANY_PHRASE = re.compile(rf"\b({'|'.join(PROSE)})\b", re.IGNORECASE)
 
 IDIOMS = re.compile(r"in_turn")
 """One after the other, as everybody says it."""
@@ -73,6 +83,38 @@ def test_names_use_the_words_of_the_field() -> None:
         for name, line in names_in(tree_of(path))
         for word in parts(name)
         if word in WORDS
+    ]
+    assert not found, "\n".join(found)
+
+
+def docstrings_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield every string that stands as a statement, with its line."""
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            yield text.value, text.lineno
+
+
+def dialect(text: str) -> list[str]:
+    """Return the phrases of a text that the field has other words for."""
+    if not ANY_PHRASE.search(text):
+        return []
+    return [p for p in PROSE if re.search(rf"\b({p})\b", text, re.IGNORECASE)]
+
+
+def test_the_search_finds_each_phrase_in_each_kind_of_docstring() -> None:
+    source = '"""A."""\nclass B:\n  """C."""\n  def d():\n    """E."""\nf = 1\n"""G."""\nh = "I"\n'
+    assert {text for text, _ in docstrings_in(ast.parse(source))} == {"A.", "C.", "E.", "G."}
+    assert len(dialect("Woven lanes, dealt out\nin turns beside others")) == len(PROSE)
+    assert not dialect("each in turn, that turns out to be dealt with besides")
+
+
+def test_docstrings_use_the_words_of_the_field() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {phrase} (say {PROSE[phrase]})"
+        for path in modules()
+        for text, line in docstrings_in(tree_of(path))
+        for phrase in dialect(text)
     ]
     assert not found, "\n".join(found)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ansor's lines as records of Treadle's, and the way back.
 
-Steps name stages and loops by their places, so a line says something only beside the computation it
+Steps name stages and loops by their places, so a line says something only with the computation it
 is of: the workload must be known, as a registered function or from the tasks of a model.
 """
 

@@ -97,8 +97,8 @@ class TaskScheduler:
     `strategy` "gradient" gives each round to the task that promises most (Zheng et al., Ansor,
     OSDI 2020, section 6), "round-robin" to each in turn. `objective_func(latencies)` in seconds
     stands in place of the weighted sum. `alpha` weighs what the last `backward_window_size` rounds
-    of a task have gained beside what it may gain; `beta` and `gamma` of v0.8 have no effect: the
-    best of similar tasks is tried early instead.
+    of a task have gained compared with what it may gain; `beta` and `gamma` of v0.8 have no effect:
+    the best of similar tasks is tried early instead.
 
     `load_log_file` names a log to go on from; nothing that stands there, or in the logs of
     `RecordToFile`, is measured again. `load_model_file` names a model that `XGBModel.save` wrote.

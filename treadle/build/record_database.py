@@ -37,7 +37,7 @@ _LOCKS = {
     "sqlite": ("BEGIN IMMEDIATE",),
     "postgresql": ("BEGIN", f"LOCK TABLE {TABLE} IN EXCLUSIVE MODE"),
 }
-"""How a transaction begins that no other writer writes beside."""
+"""How a transaction begins during which no other writer writes."""
 _MAKES = {
     "sqlite": ("BEGIN IMMEDIATE",),
     "postgresql": ("BEGIN", "SELECT pg_advisory_xact_lock(7414021)"),

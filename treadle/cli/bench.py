@@ -100,7 +100,7 @@ def _peers(text: str) -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open the model in each runtime, let them take turns, print the figures."""
+    """Open the model in each runtime, run them alternately, print the figures."""
     if arguments.kernels:
         return _run_kernels(arguments)
     if arguments.flush:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runtimes with a model open, ready to run in several streams, and how they take turns."""
+"""Runtimes with a model open, ready to run in several streams, and how they alternate."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from treadle.runtime.timing import BenchmarkResult
 Json = dict[str, object]
 
 _BURST_SECONDS = 0.002
-"""Calls of one kernel in a row take so long at least, before the next has its turn."""
+"""Calls of one kernel in a row take so long at least, before the next is called."""
 _MOST_CALLS = 10_000
 _MODEL_RUNS = 3
 _SECONDS, _MIN_ROUNDS, _MAX_ROUNDS = 3.0, 5, 99

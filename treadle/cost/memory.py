@@ -28,7 +28,7 @@ def shared_bytes_per_cycle(target: Target) -> float:
 
 
 def stream_cycles(size: float, target: Target) -> float:
-    """Return the cycles in which a core reads `size` bytes from memory once, beside products."""
+    """Return the cycles in which a core reads `size` bytes from memory while it computes."""
     return size / (_BUSY * memory_bytes_per_cycle(target))
 
 
@@ -75,7 +75,7 @@ def rows_side_by_side(row_bytes: int, target: Target) -> int:
 
 
 def scattered_cycles(rows: int, row_bytes: int, size: int, target: Target) -> float:
-    """Return the cycles to read `size` bytes of each of `rows` rows again, beside products.
+    """Return the cycles to read `size` bytes of each of `rows` rows again while it computes.
 
     Rows `row_bytes` apart that do not stay in the first cache come from level 2, and products do
     not hide that: rows that lie apart are no stream that is fetched ahead.

@@ -28,6 +28,7 @@ from treadle.optimize.channel_order import ChannelOrder, packed_constant
 from treadle.optimize.methods.builtin import BUILT_IN
 from treadle.optimize.methods.convolution import FLOATS, ConvSite
 from treadle.optimize.methods.growth import grant, weight_bytes
+from treadle.optimize.methods.layout_moves import following
 from treadle.optimize.methods.method import (
     NO_CHOICES,
     Choices,
@@ -37,7 +38,6 @@ from treadle.optimize.methods.method import (
     Site,
     choose,
 )
-from treadle.optimize.methods.moves import following
 from treadle.optimize.methods.phases import Phased
 from treadle.optimize.methods.product import ProductSite
 from treadle.optimize.methods.shared import Shared

@@ -6,7 +6,7 @@
 
 Language models look words up in the table that scores them at the end; it is a third of a small
 model's weights. A looked-up row is strided in the panels, which costs a cache line per element:
-little beside a product with the whole table.
+little compared with a product with the whole table.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def connect(
 class Session:
     """The use of a device until `close`: files, arrays, models, kernels.
 
-    Threads may share one; their calls take turns. After an error of the connection nothing of it
-    can be used any more.
+    Threads may share one; their calls run one after another. After an error of the connection
+    nothing of it can be used any more.
     """
 
     def __init__(

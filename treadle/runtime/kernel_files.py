@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels in files: those of an artifact, and libraries that `treadle.build(...).save` wrote.
 
-A library holds, beside the kernels, the text `treadle_kernels`: JSON that says what each kernel
-takes and which CPU features it needs. An artifact says the first in its mod.json.
+A library holds, in addition to the kernels, the text `treadle_kernels`: JSON that says what each
+kernel takes and which CPU features it needs. An artifact says the first in its mod.json.
 """
 
 from __future__ import annotations

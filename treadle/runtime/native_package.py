@@ -33,7 +33,7 @@ from treadle.runtime.toolchain import Tool, find_compiler, named_tool, run_tool
 SHARED, STATIC, HEADER = "libtreadle.so", "libtreadle.a", "treadle.h"
 SERVER = "treadle-rpc-server"
 SOURCES = "sources"
-"""A file of a package that came with Treadle: the hash of what it was built from."""
+"""Next to a package that came with Treadle: the hash of what it was built from."""
 
 _JOBS = 2
 _OPTIONS = ("-g0", "-ffunction-sections", "-fdata-sections")

@@ -38,8 +38,8 @@ class Streams:
     """Executors of one model: one thread at a time has each, more are made on demand.
 
     `limit` is how many there may be (None: as many as the process may use CPUs). Who finds all of
-    them taken waits; turns come in order of arrival. The executor given back last is taken first,
-    so a single thread always runs on the same one.
+    them taken waits; they are served in order of arrival. The executor given back last is taken
+    first, so a single thread always runs on the same one.
 
     In a forked child all are free but those that the forking thread has: the native executors see
     to it that what other threads were doing there does not matter.

@@ -17,7 +17,7 @@ _FLOOR = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """How a promise is made: over how many trials a gain is looked at, and its weight beside what
+    """How a promise is made: over how many trials a gain is looked at, and its weight against what
     may be gained at best."""
 
     window: int = 16

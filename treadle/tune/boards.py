@@ -2,7 +2,7 @@
 """Several devices that measure at the same time, each through a process of its own.
 
 A process waits for its device, as calls over the network do; it is forked, as builders are, so that
-nothing runs in threads beside forks.
+nothing runs in threads while processes fork.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from treadle.tune.runner import Measured, MeasureOptions
 from treadle.tune.task import Task
 
 _SLICE_SECONDS = 0.05
-"""Builders and devices are looked at in turns, so long each."""
+"""Builders and devices are looked at alternately, so long each."""
 _WAIT_SECONDS = 720.0
 """How long a candidate may wait for a device, and for the reference of its task."""
 _CALLS = 4
-"""Of a candidate that each may take the time limit, beside one per figure."""
+"""Of a candidate that each may take the time limit, in addition to one per figure."""
 
 MakeRunner = Callable[[Sequence[Task], MeasureOptions], CandidateRunner]
 
@@ -118,7 +118,7 @@ class BoardWorkers:
         return Outcome(answer.ticket, measured, seconds)
 
     def race(self, task: int, choices: Sequence[Choice], rounds: int) -> list[Measured]:
-        """Build choices and time them in turns, all on one device."""
+        """Build choices and time them alternately, all on one device."""
         built = build_all(self._builders, task, choices)
         made = [b.object for b in built if b.object is not None]
         times: Iterator[Measured] = iter(())

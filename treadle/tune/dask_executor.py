@@ -218,7 +218,7 @@ class DaskWorkers:
         self._feed(best)
 
     def race(self, task: int, choices: Sequence[Choice], rounds: int) -> list[Measured]:
-        """Let one worker build choices and time them in turns."""
+        """Let one worker build choices and time them alternately."""
         request = {"do": "race", "task": self.tasks[task].name, "rounds": rounds,
                    "choices": [choice_to_json(c) for c in choices]}  # fmt: skip
         options = self.options

@@ -57,11 +57,11 @@ class Workers(Protocol):
     def results(self, wait: float, best: Callable[[int], float]) -> Iterator[Outcome]:
         """Yield what is ready; wait for something so many seconds if nothing is.
 
-        `best(task)` is the best time known of a task: what is hopeless beside it is cut short.
+        `best(task)` is the best time known of a task: what is much slower is cut short.
         """
 
     def race(self, task: int, choices: Sequence[Choice], rounds: int) -> list[Measured]:
-        """Build choices of one task and time them in turns, a figure of each in every round."""
+        """Build choices of one task and time them alternately, a figure of each in every round."""
 
 
 class Executor(Protocol):
@@ -105,7 +105,7 @@ class CandidateRunner(Protocol):
         """Check and time a candidate of a task; `best` seconds are those of the best known."""
 
     def race(self, task: int, made: Sequence[ObjectCode], rounds: int) -> list[Measured]:
-        """Time candidates of one task in turns: a figure of each in every round."""
+        """Time candidates of one task alternately: a figure of each in every round."""
 
     def close(self) -> None:
         """End it."""
@@ -196,7 +196,7 @@ class LocalWorkers:
             return self._runner.measure(task, made, best)
 
     def race(self, task: int, choices: Sequence[Choice], rounds: int) -> list[Measured]:
-        """Build choices and time them in turns, while nothing is being built."""
+        """Build choices and time them alternately, while nothing is being built."""
         built = build_all(self._builders, task, choices)
         made = [b.object for b in built if b.object is not None]
         with self._quiet():

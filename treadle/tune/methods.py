@@ -2,8 +2,8 @@
 """Tuning the methods of a model's calls, before its kernels: these are what the methods make.
 
 Methods are tried call by call, and raced against what the estimates choose. How far weights may
-grow is dealt out as for the estimates (`optimize/methods/growth.py`), by measured times. What wins
-is tried in the model, one call after the other, and stays where the model gains by it.
+grow is distributed as for the estimates (`optimize/methods/growth.py`), by measured times. What
+wins is tried in the model, one call after the other, and stays where the model gains by it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FINALISTS, _ROUNDS = 2, 15
 Compiled = Callable[[Sequence[MethodRecord]], Executable]
 """Gives the model with some methods decided."""
 Share = Callable[[Executable, Executable], float]
-"""Runs two compilations of the model in turns; returns the share of time the second one takes."""
+"""Runs two compilations of the model alternately; returns the share of time the second takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ def _task(state: TaskState) -> MethodTask:
 
 @dataclass(slots=True)
 class Raced:
-    """What the methods of a call took in turns, seconds by name."""
+    """What the methods of a call took when run alternately, seconds by name."""
 
     task: MethodTask
     seconds: dict[str, tuple[float, ...]] = field(default_factory=dict)
@@ -256,7 +256,7 @@ class Raced:
 
 
 def raced(tuner: Tuner) -> list[Raced]:
-    """Time the fastest methods of the calls that are not decided, and the defaults, in turns."""
+    """Time the fastest methods of the calls that are not decided, and the defaults, alternately."""
     found: list[Raced] = []
     with tuner.workers() as workers:
         for state in tuner.states:
@@ -277,7 +277,7 @@ def _is_tried(state: TaskState) -> bool:
 
 
 def _finalists(state: TaskState) -> list[str]:
-    """Return the fastest methods beside the default, and the fastest that enlarges no weights."""
+    """Return the fastest methods but the default, and the fastest that enlarges no weights."""
     task = _task(state)
     limit = state.default or 0.0
     ran = sorted((r.time, task.method_of(r.choice)) for r in state.trials if r.choice != DEFAULTS)

@@ -240,7 +240,7 @@ class _Run:
         }
 
     def _share(self, before: Executable, after: Executable) -> float:
-        """Run two compilations of the model in turns; return the share of time that is left."""
+        """Run two compilations of the model alternately; return the share of time that is left."""
         return compared(before, after, self.inputs(before), [], seconds=_METHOD_SECONDS).share
 
     @property

@@ -21,7 +21,7 @@ class TuneOptions:
     take at most half of the budget (not where `space` is "sketch"). `sizes` are what kernels with
     dynamic sizes are measured at, by the names of the sizes in the model. `executor` is where
     candidates are built and measured: "local", or "dask:" and the address of a scheduler; a place
-    that was handed over beside the options has another name.
+    that was handed over in addition to the options has another name.
     """
 
     trials: int | None = None

@@ -186,7 +186,7 @@ class DeviceRunner:
             return Measured(error=error.problem)
 
     def race(self, task: int, made: Sequence[ObjectCode], rounds: int) -> list[Measured]:
-        """Time candidates of one task in turns: a figure of each in every round."""
+        """Time candidates of one task alternately: a figure of each in every round."""
         try:
             ready = self._prepared(task)
             kernels = [self._loaded(task, m)[0] for m in made]

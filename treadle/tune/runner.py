@@ -30,7 +30,7 @@ from treadle.tune.task import Task
 _REFERENCE_SECONDS = 120.0
 """How long the NumPy references of one task may take."""
 _MOST_BYTES = 512 << 20
-"""Of arguments and results that a runner holds, beside those of the task at hand."""
+"""Of arguments and results that a runner holds, in addition to those of the task at hand."""
 _MOST_COPIES = 64
 """Of the weights of a task."""
 _Z = 1.96
@@ -160,7 +160,7 @@ class Runner:
         return Measured(tuple(head["seconds"]), head["error"])
 
     def race(self, task: int, made: Sequence[ObjectCode], rounds: int) -> list[Measured]:
-        """Time candidates of one task in turns: a figure of each in every round."""
+        """Time candidates of one task alternately: a figure of each in every round."""
         if error := self.prepare(task):
             return [Measured(error=f"{NO_REFERENCE}: {error}") for _ in made]
         request = {
@@ -372,7 +372,7 @@ def _race(
 def raced(
     timers: Sequence[Timer], errors: Sequence[str], rounds: int, options: MeasureOptions
 ) -> list[Measured]:
-    """Time kernels in turns, a figure of each in every round, but those that have an error."""
+    """Time kernels alternately, a figure of each in every round, but those that have an error."""
     figures: list[list[float]] = [[] for _ in timers]
     calls = [
         0 if error else _calls(timer(1), options.min_repeat_ms)

@@ -2,7 +2,7 @@
 """What was decided kernel by kernel, tried in the model: in its place, with its neighbours' caches.
 
 A kernel that is faster alone may be slower where its operands come from another core's cache. Both
-models run in turns, instruction by instruction; a kernel that gained nothing goes back to its
+models run alternately, instruction by instruction; a kernel that gained nothing goes back to its
 default.
 """
 
@@ -48,7 +48,7 @@ def compared(
     names: Sequence[str],
     seconds: float = _SECONDS,
 ) -> Comparison:
-    """Run two compilations of one model in turns; compare whole runs and the kernels `names`.
+    """Run two compilations of one model alternately; compare whole runs and the kernels `names`.
 
     Shares are medians over rounds of the ratio within a round; whole runs are medians.
     """

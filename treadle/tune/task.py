@@ -71,7 +71,7 @@ class Task:
 
     @property
     def sizes_text(self) -> str:
-        """What a time depends on beside how it is measured, for records; "" without sizes."""
+        """What else than the measuring a time depends on, for records; "" without sizes."""
         words = (f"{name}={size}" for name, size in sorted(self.sizes.items()))
         return f" at {','.join(words)}" if self.sizes else ""
 

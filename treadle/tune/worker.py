@@ -150,7 +150,7 @@ def _locked(name: str, how: int) -> Iterator[None]:
 
 @contextmanager
 def _building() -> Iterator[None]:
-    """A block beside which others build; it waits while something on this machine is timed."""
+    """A block during which others build; it waits while something on this machine is timed."""
     with _locked("next", fcntl.LOCK_EX):  # whoever waits to measure comes before later builds
         pass
     with _locked("now", fcntl.LOCK_SH):
@@ -159,7 +159,7 @@ def _building() -> Iterator[None]:
 
 @contextmanager
 def _measuring() -> Iterator[None]:
-    """A block beside which nothing on this machine is built or measured."""
+    """A block during which nothing on this machine is built or measured."""
     with _locked("next", fcntl.LOCK_EX), _locked("now", fcntl.LOCK_EX):
         yield
 

@@ -14,8 +14,8 @@ from treadle.ops.conv import conv
 from treadle.optimize.blocked import Blocked
 from treadle.optimize.methods.conv_direct import build_direct, direct_cycles, scaling_of
 from treadle.optimize.methods.convolution import ConvSite, why_not_in_blocks
+from treadle.optimize.methods.layout_moves import move_cycles
 from treadle.optimize.methods.method import Method
-from treadle.optimize.methods.moves import move_cycles
 from treadle.passes import decided
 
 

@@ -156,7 +156,7 @@ def _objects(site: ConvSite) -> str | None:
     outputs = ChannelOrder.natural(site.filters, shape.block)
     matrix = _matrix(w, site.input_order, outputs, shape.steps)
     if not are_rows_even(matrix, site.input_order.channels):
-        return "channels of small weights would lose digits beside those of large ones"
+        return "channels of small weights would lose digits next to those of large ones"
     return None
 
 

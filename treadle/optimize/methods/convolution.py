@@ -23,8 +23,8 @@ from treadle.optimize.blocked import (
     reshaped,
 )
 from treadle.optimize.channel_order import ChannelOrder
+from treadle.optimize.methods.layout_moves import Following, copy_cycles, known, move_cycles
 from treadle.optimize.methods.method import Site
-from treadle.optimize.methods.moves import Following, copy_cycles, known, move_cycles
 from treadle.optimize.methods.shared import Shared
 
 FLOATS = ("float32", "float64")

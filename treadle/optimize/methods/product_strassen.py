@@ -120,7 +120,7 @@ def _objects(site: ProductSite) -> str | None:
     if site.shared.has(_key(site)):
         return None
     if not are_rows_even(site.weights.value):
-        return "rows of small weights would lose digits beside rows of large ones"
+        return "rows of small weights would lose digits next to rows of large ones"
     return None
 
 

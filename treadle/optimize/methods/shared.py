@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 from treadle.graph.nodes import Call, Constant, Node
-from treadle.optimize.methods.moves import Following
+from treadle.optimize.methods.layout_moves import Following
 
 T = TypeVar("T")
 

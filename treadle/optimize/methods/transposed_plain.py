@@ -9,8 +9,8 @@ from treadle.dtype import bits
 from treadle.ops.conv import conv_transpose
 from treadle.ops.schedules.estimates import PlainConvShape, plain_conv_cycles
 from treadle.optimize.methods.convolution import FLOATS
+from treadle.optimize.methods.layout_moves import TYPICAL_EXTENT, move_cycles
 from treadle.optimize.methods.method import Method, always
-from treadle.optimize.methods.moves import TYPICAL_EXTENT, move_cycles
 from treadle.optimize.methods.transposed import TransposedSite
 
 

@@ -124,7 +124,7 @@ def flip(node: AtenNode, x: Node, dims: Sequence[int]) -> Node:
 
 @aten("roll")
 def roll(node: AtenNode, x: Node, shifts: Sequence[int], dims: Sequence[int] = ()) -> Node:
-    """Convert axes that are turned: what leaves at the end comes in at the front."""
+    """Convert axes that are rolled: what leaves at the end comes in at the front."""
     if not dims:
         raise ModelError("roll without axes is not supported")
     for shift, axis in zip(shifts, node.axes(dims, x), strict=True):

@@ -11,7 +11,7 @@ from treadle.graph.nodes import Call, Node, topological
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.reshaping import reshape
-from treadle.optimize.methods.moves import Following, bytes_of, following, move_cycles
+from treadle.optimize.methods.layout_moves import Following, bytes_of, following, move_cycles
 
 pytestmark = pytest.mark.tiny
 

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the results of stages lie, and how large a part of them is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import treadle
+from treadle import te
+
+
+def test_a_region_without_a_bound_is_refused() -> None:
+    n = te.var("n")
+    a = te.placeholder((8, n), name="A")
+    b = te.compute((8, n), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((8, n), lambda i, j: b[i, j] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    s[b].compute_at(s[c], s[c].op.axis[0])
+    with pytest.raises(treadle.ScheduleError) as caught:
+        treadle.lower(s, [a, c])
+    assert str(caught.value) == (
+        "the part of B needed here has no constant bound along j: n\n  at    stage B"
+        "\n  hint  compute it further out, or at root"
+    )
+
+
+def test_a_part_of_symbolic_size_has_its_place_in_the_workspace() -> None:
+    """Rows of 6 that are no multiple of the vector, one for each task, which may run at once."""
+    n = te.var("n")
+    a = te.placeholder((8, n), name="A")
+    b = te.compute((8, n), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((8, n), lambda i, j: b[i, n - 1 - j] * 2.0, name="C")
+    s = te.create_schedule(c.op)
+    s[c].parallel(s[c].op.axis[0])
+    s[b].set_scope("workspace")
+    s[b].compute_at(s[c], s[c].op.axis[0])
+    _, lane = s[b].split(s[b].op.axis[1], factor=4)
+    s[b].vectorize(lane)
+    assert "B: float32[8, n] = alloc(workspace)" in str(treadle.lower(s, [a, c]))
+    module = treadle.build(s, [a, c])
+    for size in (1, 6, 40):
+        given = np.arange(8 * size, dtype=np.float32).reshape(8, size)
+        made = np.zeros_like(given)
+        module(given, made)
+        np.testing.assert_array_equal(made, 2 * (given + 1)[:, ::-1])
+
+
+def test_a_temporary_of_symbolic_size_lies_in_memory_of_its_own() -> None:
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+    c = te.compute((n,), lambda i: b[n - 1 - i] * b[i], name="C")
+    s = te.create_schedule(c.op)
+    module = treadle.build(s, [a, c])
+    for size in (1, 5, 300):
+        given, made = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
+        module(given, made)
+        np.testing.assert_array_equal(made, (given + 1) * (given + 1)[::-1])

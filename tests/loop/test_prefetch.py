@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What schedules ask to fetch ahead is fetched once, and nothing else is."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import treadle
+from tests import loop_eval
+from treadle import te
+
+
+@pytest.mark.parametrize(("width", "skipped"), [(1, "0"), (3, "2")])
+def test_past_the_end_of_panels_side_by_side_the_next_ones_are_fetched(
+    width: int, skipped: str
+) -> None:
+    weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((40,), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute((6, 16), lambda i, j: te.sum(weights[i, k, j] * data[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    i, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, factor=width)
+    s[c].reorder(outer, k, inner, j)
+    s[c].prefetch(weights, k, 8)
+    text = str(treadle.lower(s, [weights, data, c]))
+    assert text.count("prefetch(") == 1
+    assert ("select" in text) is (skipped != "0")
+    assert skipped == "0" or re.search(rf"select\(\(31 < k\), {skipped}, 0\)", text)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "lines", "index"),
+    [
+        ("float32", (40, 64), 4, "k + 8), (B.line * 16)"),
+        ("int8", (40, 128, 4), 8, "k + 8), (B.line * 16), 0"),  # rows of 4 bytes
+        ("float32", (40, 6, 2, 8), 6, "k + 8), B.line, 0, 0"),  # a line is a row of two axes
+        ("float32", (40, 6, 3), 6, "k + 8), B.line, 0"),  # rows that no line is made up of
+    ],
+)
+def test_every_line_is_fetched_once_however_short_the_rows_are(
+    dtype: str, shape: tuple[int, ...], lines: int, index: str
+) -> None:
+    b, k = te.placeholder(shape, dtype, name="B"), te.reduce_axis((0, shape[0]), "k")
+    c = te.compute(shape[1:], lambda *i: te.sum(b[(k, *i)].astype("int32"), axis=k), name="C")
+    s = te.create_schedule(c.op)
+    s[c].reorder(k, *s[c].op.axis)  # type: ignore[union-attr]
+    s[c].prefetch(b, k, 8)
+    text = str(treadle.lower(s, [b, c]))
+    assert f"B.line in unrolled({lines})" in text
+    assert f"prefetch(B[({index}])" in text
+
+
+def test_lines_of_panels_are_fetched_at_the_first_values_of_the_axes_inside() -> None:
+    weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((40,), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute((6, 16), lambda i, j: te.sum(weights[i, k, j] * data[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    i, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, factor=3)
+    s[c].reorder(outer, k, inner, j)
+    s[c].prefetch_panel(weights, k, [i], step=3)
+    text = str(treadle.lower(s, [weights, data, c]))
+    lines = [f"prefetch(W[((i.outer * 3) + {p}), k, 0])" for p in (3, 4, 5)]
+    assert [text.count(line) for line in lines] == [1, 1, 1]
+    assert text.count("prefetch") == 3
+
+
+@pytest.mark.parametrize(
+    ("tiles", "place"),
+    [
+        (16, "((i.outer * 40) + k)"),  # a tile of sixteen: an element each
+        (4, "((i.outer * 160) + (k * 4))"),
+        (1, "(k * 16)"),
+        (None, "((min(i.outer, 8) * 80) + (k * 2))"),  # of any number: eight
+    ],
+)
+def test_tiles_share_a_panel_evenly(tiles: int | None, place: str) -> None:
+    rows = te.var("m") if tiles is None else tiles * 3
+    weights, data = te.placeholder((6, 40, 16), name="W"), te.placeholder((rows, 40), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute(
+        (rows, 6, 16), lambda i, p, j: te.sum(weights[p, k, j] * data[i, k], axis=k), name="C"
+    )
+    s = te.create_schedule(c.op)
+    i, p, j = s[c].op.axis  # type: ignore[union-attr]
+    outer, inner = s[c].split(i, factor=3)
+    s[c].reorder(p, outer, k, inner, j)
+    s[c].prefetch_panel(weights, k, [p], tiles=[([i], 3)])
+    text = str(treadle.lower(s, [weights, data, c]))
+    assert f"prefetch(W[(p + 1), 0, {place}])" in text
+
+
+def test_what_is_not_made_of_panels_is_not_fetched() -> None:
+    weights, data = te.placeholder((40, 96), name="W"), te.placeholder((40,), name="A")
+    k = te.reduce_axis((0, 40), "k")
+    c = te.compute((96,), lambda j: te.sum(weights[k, j] * data[k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    outer, inner = s[c].split(c.op.axis[0], factor=16)
+    s[c].reorder(outer, k, inner)
+    s[c].prefetch_panel(weights, k, [c.op.axis[0]], step=16)
+    assert "prefetch" not in str(treadle.lower(s, [weights, data, c]))
+
+
+def test_panels_at_indices_in_memory_are_not_fetched_as_their_indices_end() -> None:
+    weights, rows = te.placeholder((9, 4, 16), name="W"), te.placeholder((6,), "int64", name="X")
+    k = te.reduce_axis((0, 4), "k")
+    c = te.compute((6, 16), lambda i, j: te.sum(weights[rows[i], k, j], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    i, j = s[c].op.axis  # type: ignore[union-attr]
+    s[c].reorder(i, k, j)
+    s[c].prefetch_panel(weights, k, [i], step=3)  # X[i + 3] would be read past its end
+    text = str(treadle.lower(s, [weights, rows, c]))
+    assert "prefetch" not in text
+
+
+@pytest.mark.parametrize("panel", [False, True])
+def test_a_hint_divides_by_no_extent_that_may_be_zero(panel: bool) -> None:
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, m, m), name="A")
+    c = te.compute((n, m, m), lambda i, j, k: a[i, (i + j) % m, k] + 1.0, name="C")
+    s = te.create_schedule(c.op)
+    i, j, k = s[c].op.axis  # type: ignore[union-attr]
+    if panel:
+        s[c].prefetch_panel(a, i, [i, k, j], step=4, tiles=[([i, j], 2, 6)])
+    else:
+        s[c].prefetch(a, i, 2)
+    func = treadle.lower(s, [a, c])
+    assert "prefetch" in str(func)
+    empty = np.zeros(0, "float32")
+    loop_eval.run(func, [empty, empty], {n: 3, m: 0})
+    treadle.build(func)(empty.reshape(3, 0, 0), empty.reshape(3, 0, 0))
+
+
+def test_how_much_a_hint_fetches_divides_by_no_extent_that_may_be_zero() -> None:
+    p = te.var("p")
+    width = (p + 1) // 2
+    a = te.placeholder((p, p), name="A")
+    c = te.compute((p, width), lambda i, j: a[i, j * 2] + 1.0, name="C")
+    s = te.create_schedule(c.op)
+    outer, _ = s[c].split(s[c].fuse(*c.op.axis), nparts=5)  # type: ignore[union-attr]
+    s[c].prefetch(a, outer, 1)
+    func = treadle.lower(s, [a, c])
+    empty = np.zeros(0, "float32")
+    loop_eval.run(func, [empty, empty], {p: 0})
+    treadle.build(func)(empty.reshape(0, 0), empty.reshape(0, 0))
+
+
+@pytest.mark.parametrize(("at", "lines"), [("outer", 4), ("inner", 0)])
+def test_lines_of_a_stage_that_is_complete_are_fetched_where_asked(at: str, lines: int) -> None:
+    data = te.placeholder((32, 64), name="A")
+    b = te.compute((32, 64), lambda i, j: data[i, j] + 1.0, name="B")
+    k = te.reduce_axis((0, 64), "k")
+    c = te.compute((32,), lambda i: te.sum(b[i, k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    outer, inner = s[c].split(s[c].op.axis[0], factor=4)  # type: ignore[union-attr]
+    s[c].reorder(outer, inner, k)
+    s[b].compute_at(s[c], outer if at == "outer" else inner)
+    (i,) = s[c].op.axis  # type: ignore[union-attr]
+    s[c].prefetch_panel(b, inner, [i], tiles=[([i], 4, 12)], once=True)
+    text = str(treadle.lower(s, [data, c]))
+    found = [f"prefetch(B[(i.inner + 1), {column}])" in text for column in (0, 16, 32, 48)]
+    assert found == [lines > 0] * 4
+    assert text.count("prefetch") == text.count("if ((i.outer % 3) == 0):") == lines
