@@ -23,7 +23,7 @@ from treadle.cli.main import main
 def model(tmp_path: Path) -> Path:
     """A convolution with an activation, a pool, a product; a node without effect."""
     random = np.random.default_rng(0)
-    weights = {"w": (20, 3, 3, 3), "v": (20, 4)}
+    weights = {"w": (32, 3, 3, 3), "v": (32, 4)}
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
         helper.make_node("Identity", ["c"], ["same"], name="nothing"),

@@ -8,7 +8,7 @@ wins is tried in the model, one call after the other, and stays where the model 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -108,11 +108,16 @@ def tasks_of_methods(
 
 @dataclass(slots=True)
 class _Store:
-    """The records of methods as a tuner sees records: the call is the kernel."""
+    """The records of methods as a tuner sees records: the call is the kernel.
+
+    Trials of calls that are `decided` count whatever the layouts around them were: what was decided
+    may have changed those.
+    """
 
     store: RecordStore
     tasks: Mapping[str, MethodTask]
     known: Sequence[MethodRecord]
+    decided: Set[str]
 
     def close(self) -> None:
         """Do nothing: the store is another's."""
@@ -124,7 +129,9 @@ class _Store:
 
     def _record(self, trial: MethodRecord) -> Record | None:
         task = self.tasks.get(trial.call)
-        if task is None or trial.layouts != task.layouts or trial.target != str(task.target):
+        if task is None or trial.target != str(task.target):
+            return None
+        if trial.layouts != task.layouts and trial.call not in self.decided:
             return None
         return Record(
             trial.call,
@@ -173,7 +180,8 @@ def method_tuner(
     `executor` is where methods are built and measured (default: here).
     """
     trials = [t for task in tasks for t in records.method_trials(task.call, task.target)]
-    known = _Store(store, {task.call: task for task in tasks}, trials)
+    by_call = {record.call: record for record in decided}
+    known = _Store(store, {task.call: task for task in tasks}, trials, by_call.keys())
     tuner = Tuner(
         tasks,
         known,
@@ -182,7 +190,6 @@ def method_tuner(
         searches=lambda _task, space: Search(space, np.random.default_rng(0), Grid()),
         executor=executor,
     )
-    by_call = {record.call: record for record in decided}
     for state in tuner.states:
         if (record := by_call.get(state.task.name)) is not None:
             state.progress.is_done = True
