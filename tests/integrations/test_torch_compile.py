@@ -177,6 +177,16 @@ def test_images_with_channels_last() -> None:
     assert_close(compiled(net, fullgraph=True)(x), net(x))
 
 
+def test_a_number_that_only_a_run_knows() -> None:
+    def function(x: Any) -> Any:
+        return x * x.sum().item() + 1
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        fast = compiled(function, fullgraph=True)
+        for x in (torch.rand(3), torch.rand(3)):
+            assert_close(fast(x), function(x))
+
+
 def test_a_graph_break_leaves_two_graphs() -> None:
     def function(x: Any) -> Any:
         y = torch.relu(x @ x)

@@ -84,9 +84,11 @@ def _try_input(reader: Reader, node: fx.Node) -> None:
     """Let what torch computes be an input; what Treadle has no type for stays unknown."""
     known = node.meta.get("val")
     try:
-        if isinstance(known, (torch.SymInt, int, float)):
+        if isinstance(known, torch.SymInt):
             reader.symbols.add_input_size(known)
             reader.set_value(node, reader.symbols.dim(known))
+        elif isinstance(known, (int, float)):
+            reader.set_value(node, known)
         elif isinstance(known, torch.Tensor):
             reader.add_input(node, node.name)
     except ModelError:
@@ -203,7 +205,9 @@ class _PieceImport:
             self._add_tensor(node)
         for node in self._piece.inputs:
             if is_size(node):
-                self._reader.set_value(node, self._reader.symbols.dim(node.meta["val"]))
+                known = node.meta["val"]
+                value = known if isinstance(known, float) else self._reader.symbols.dim(known)
+                self._reader.set_value(node, value)
         for node in self._piece.nodes:
             self._reader.read(node)
         return self._finished()

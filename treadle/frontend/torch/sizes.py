@@ -60,6 +60,8 @@ class Symbols:
         """Return a size of torch as one of the graph. Raises: ModelError for what it cannot be."""
         if isinstance(size, int):
             return int(size)
+        if not isinstance(size, torch.SymInt):
+            raise ModelError(f"the number {size}, which a run computes, is no size")
         return normal_size(self._converted(expression_of(size)))
 
     def _converted(self, expression: sympy.Basic) -> Dim:
