@@ -29,5 +29,16 @@ def for_compile() -> Decompositions:
     """Return the table for AOTAutograd."""
     from torch._decomp import core_aten_decompositions
 
-    table: Decompositions = core_aten_decompositions()
+    core: Decompositions = core_aten_decompositions()
+    return _without_converters({**_beyond_core(), **core})
+
+
+def _beyond_core() -> Decompositions:
+    """Return what torch writes by others, down to its primitives, though nothing demands it."""
+    from torch._decomp import decomposition_table
+
+    return {op: f for op, f in decomposition_table.items() if isinstance(op, torch._ops.OpOverload)}
+
+
+def _without_converters(table: Decompositions) -> Decompositions:
     return {op: f for op, f in table.items() if converter_of(str(op)) is None}
