@@ -81,6 +81,10 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
         "an importer of another format is made of them, and compared with NumPy",
         ("frontend/builders/*.py",),
     ),
+    "integrations/test_torch_compile.py": (
+        "graphs of torch.compile are cut, compiled and compared with eager",
+        ("frontend/torch/pieces.py", "integrations/torch_piece.py"),
+    ),
     "frontend/torch/test_importer.py": (
         "modules are exported, imported, compiled and compared with eager",
         ("build/reading.py", "frontend/torch/core/*.py", "frontend/torch/diagnostics.py",

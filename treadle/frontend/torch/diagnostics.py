@@ -60,6 +60,13 @@ def _value_text(value: object, name: str) -> str:
     return name if value is None or isinstance(value, (list, tuple)) else str(value)
 
 
+_MISTAKES = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What a converter raises that meets arguments it was not written for."""
+
+
 @contextmanager
 def placed(node: fx.Node, program: str) -> Iterator[None]:
     """Give whatever goes wrong inside the place it happened at, as a ModelError."""
@@ -73,7 +80,7 @@ def placed(node: fx.Node, program: str) -> Iterator[None]:
         raise ModelError(
             "this node needs more memory than there is", at=place_of(node, program)
         ) from None
-    except (ArithmeticError, LookupError, ValueError, TypeError, NotImplementedError) as e:
+    except _MISTAKES as e:
         raise ModelError(
             f"this node cannot be converted: {type(e).__name__}: {e}",
             at=place_of(node, program),

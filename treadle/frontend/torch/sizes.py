@@ -52,6 +52,10 @@ class Symbols:
         """True where everything that a size is made of is known."""
         return symbols_of(size) <= self._known.keys()
 
+    def is_known_symbol(self, symbol: sympy.Symbol) -> bool:
+        """True where it is said what a symbol is in the graph."""
+        return symbol in self._known
+
     def dim(self, size: Size) -> Dim:
         """Return a size of torch as one of the graph. Raises: ModelError for what it cannot be."""
         if isinstance(size, int):
