@@ -152,6 +152,9 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
         "each method says where it applies, and builds what is right",
         ("optimize/methods/*.py",),
     ),
+    "rpc/test_boards.py": (
+        "sessions over both ways to a board", ("rpc/transport.py",),
+    ),
     "rpc/test_server.py": (
         "a session does all that a device can",
         ("rpc/channel.py", "rpc/client.py", "rpc/device.py", "rpc/link.py",
@@ -220,8 +223,8 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
 """The test file that holds modules without one of their name: why it does, and which they are."""
 
 BEHAVIOURS: dict[str, tuple[str, ...]] = {
-    ".": ("architecture", "conftest", "mirror", "networks", "open_networks", "public_names",
-          "roads", "units", "words"),
+    ".": ("architecture", "conftest", "device_story", "mirror", "networks", "open_networks",
+          "public_names", "roads", "units", "words"),
     "auto_scheduler": ("names",),
     "autotvm": ("rpc_runner",),
     "build": ("dynamic", "foreign_operators", "indices", "large", "models", "networks_at_random",

@@ -30,6 +30,7 @@ from treadle.ops import (
     select,
     sizes,
     sort,
+    trees,
     unique,
     vision,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "select",
     "sizes",
     "sort",
+    "trees",
     "unique",
     "vision",
 ]

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +25,7 @@ from treadle.frontend.torch.decompose import Decompositions, for_compile
 from treadle.frontend.torch.reader import Reader, raise_if_unsupported
 from treadle.frontend.torch.tensors import array_of
 from treadle.graph.nodes import Constant, Function, Module, Tuple
+from treadle.integrations.torch_compile import treadle_backend
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "bool")
 
@@ -33,7 +36,10 @@ Road = Literal["trace", "compile"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a sample, and why if it is not right."""
+    """What became of a sample, and why if it is not right.
+
+    Refused is what Treadle says that it lacks; under torch.compile also what it leaves to torch.
+    """
 
     kind: Kind
     reason: str = ""
@@ -120,7 +126,8 @@ def outcome_of(op: Any, sample: Any, road: Road = "trace") -> Outcome | None:
 
 def _compared(call: Call, expected: list[torch.Tensor], road: Road) -> Outcome:
     try:
-        found = _ROADS[road](call)
+        with _listening() as said:
+            found = _ROADS[road](call)
     except UnsupportedOperators as e:
         return Outcome("refused", "; ".join(map(str.strip, e.problem.splitlines()[1:])))
     except InternalError as e:
@@ -132,7 +139,9 @@ def _compared(call: Call, expected: list[torch.Tensor], road: Road) -> Outcome:
     except Exception as e:  # whatever is not an error of ours is a defect
         return Outcome("crash", f"{type(e).__name__}: {e}"[:500])
     problem = difference(call, found, expected)
-    return Outcome("wrong", problem) if problem else Outcome("right")
+    if problem:
+        return Outcome("wrong", problem)
+    return Outcome("refused", said[0]) if said else Outcome("right")
 
 
 # ---- the two roads -------------------------------------------------------------------------------
@@ -152,7 +161,7 @@ def by_trace(call: Call) -> list[torch.Tensor]:
 def _traced(call: Call, tensors: list[torch.Tensor]) -> torch.fx.GraphModule:
     """Return a call as a graph without updates in place, of which decompositions make some."""
     try:
-        made = _graph_of(call, tensors, for_compile())
+        made = _graph_of(lambda *given: call(*map(_copy, given)), tensors, for_compile())
         return _graph_of(made, tensors, {})
     except TreadleError:
         raise
@@ -189,7 +198,34 @@ def _imported(traced: torch.fx.GraphModule) -> Module:
 def by_compile(call: Call) -> list[torch.Tensor]:
     """Return the results of a call through torch.compile."""
     torch._dynamo.reset()
-    return torch.compile(call, backend="treadle", fullgraph=True)(*call.tensors())
+
+    def function(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        return call(*tensors)
+
+    return torch.compile(function, backend=treadle_backend, fullgraph=True)(*call.tensors())
+
+
+class _Said(logging.Handler):
+    """Keeps what the backend says of operators that it leaves to torch."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage().removeprefix("treadle: "))
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    handler, log = _Said(), logging.getLogger("treadle.torch")
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        yield handler.texts
+    finally:
+        log.removeHandler(handler)
+        log.propagate = True
 
 
 _ROADS: dict[Road, Callable[[Call], list[torch.Tensor]]] = {
