@@ -15,7 +15,8 @@ from treadle.frontend.torch.node import AtenNode, Operand, aten, converter_of, o
 from treadle.graph.nodes import Node
 from treadle.graph.types import Dim
 
-assert _functions  # its converters are registered before they are looked up here
+_SOURCES = (elementwise, movement, _functions)
+"""The files whose converters are looked up here, so that they are registered before."""
 
 _SAME = {
     "": (
