@@ -26,7 +26,7 @@ NAMES = (
     "sum", "mean", "amax", "var", "argmax", "cumsum", "logsumexp", "softmax",
     "nn.functional.layer_norm", "native_group_norm", "native_layer_norm",
     "matmul", "addmm", "baddbmm", "einsum", "nn.functional.conv2d", "nn.functional.max_pool2d",
-    "nn.functional.avg_pool2d", "nn.functional.interpolate.nearest", "reshape", "expand", "permute",
+    "nn.functional.avg_pool1d", "nn.functional.interpolate.nearest", "reshape", "expand", "permute",
     "cat", "stack", "split", "roll", "flip", "tril", "diagonal", "diag_embed", "diagonal_scatter",
     "unfold", "select_scatter", "slice_scatter", "as_strided", "take", "put", "gather",
     "index_select", "scatter_add", "index_put", "topk", "sort", "arange", "full_like",
