@@ -232,6 +232,7 @@ BEHAVIOURS: dict[str, tuple[str, ...]] = {
     "frontend/builders": ("aten",),
     "frontend/onnx": ("data_positions", "exporters", "hostile", "low_precision_weights",
                       "node_suite", "open_sizes", "opsets", "sizes_of_data", "symbolic_images"),
+    "frontend/torch": ("op_db",),
     "integrations": ("conformance", "int8_models"),
     "native": ("machines", "run_model"),
     "ops": ("accuracy", "compiled_windows", "empty_extents", "operators"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, decomposition_table
 
 from treadle.frontend.torch.families import FAMILIES
 from treadle.frontend.torch.fused_layers import FUSED
@@ -31,5 +31,10 @@ def for_export() -> Decompositions:
 
 def for_compile() -> Decompositions:
     """Return the table for AOTAutograd."""
-    table: Decompositions = core_aten_decompositions() | FUSED
+    table: Decompositions = _beyond_core() | core_aten_decompositions() | FUSED
     return {op: f for op, f in table.items() if converter_of(str(op)) is None}
+
+
+def _beyond_core() -> Decompositions:
+    """Return what torch writes by others, down to its primitives, though nothing demands it."""
+    return {op: f for op, f in decomposition_table.items() if isinstance(op, torch._ops.OpOverload)}

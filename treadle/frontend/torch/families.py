@@ -9,17 +9,20 @@ from treadle.frontend.torch.core import (
     conv,
     creation,
     elementwise,
+    functions,
     indexing,
     matmul,
     movement,
     norm,
     pool,
+    primitives,
     recurrent,
     reduce,
     resize,
+    views,
 )
 
 FAMILIES = (
-    attention, checks, conv, creation, elementwise, indexing, matmul, movement, norm, pool,
-    recurrent, reduce, resize,
+    attention, checks, conv, creation, elementwise, functions, indexing, matmul, movement, norm,
+    pool, primitives, recurrent, reduce, resize, views,
 )  # fmt: skip

@@ -50,6 +50,8 @@ class AtenNode:
     measured: MeasuredSizes
     notes: list[str] = field(default_factory=list)
     """What the user should know of the conversion."""
+    given: tuple[Any, ...] = ()
+    """What torch says of the arguments that are tensors, None of the others."""
 
     def _tensor(self, index: int) -> torch.Tensor:
         """Return what torch says of a result that is a tensor."""
@@ -65,6 +67,12 @@ class AtenNode:
     def dims(self, index: int = 0) -> tuple[Dim, ...]:
         """Return the shape of a result; sizes may be symbolic."""
         return tuple(self.symbols.dim(d) for d in self._tensor(index).shape)
+
+    def is_contiguous(self, index: int) -> bool:
+        """True for an argument that is a whole tensor of torch in row-major order."""
+        found = self.given[index]
+        is_whole = isinstance(found, torch.Tensor) and found.storage_offset() == 0
+        return bool(is_whole and found.is_contiguous())
 
     def measure(self, value: Node) -> Dim:
         """Return the symbolic size that is the number in an int64 scalar; a number if constant."""

@@ -102,7 +102,12 @@ class Reader:
         if convert is None:
             raise ModelError(f"the operator {name} is not supported")
         call = AtenNode(
-            name, node.name, node.meta.get("val"), self.symbols, MeasuredSizes(node.name)
+            name,
+            node.name,
+            node.meta.get("val"),
+            self.symbols,
+            MeasuredSizes(node.name),
+            given=tuple(a.meta.get("val") if isinstance(a, fx.Node) else None for a in node.args),
         )
         args = [self.value(a) for a in node.args]
         kwargs = {k: self.value(v) for k, v in node.kwargs.items() if k not in _PLACES}

@@ -11,7 +11,6 @@ from treadle.frontend.builders.basic import (
     converted,
     dims_of,
     element_type,
-    operands,
     reshaped,
     transposed,
 )
@@ -20,6 +19,7 @@ from treadle.frontend.builders.indices import checked_indices
 from treadle.frontend.builders.movement import concatenated, sliced, taken
 from treadle.frontend.builders.selection import nonzero as places_of
 from treadle.frontend.torch.node import AtenNode, Operand, aten, operand
+from treadle.graph.broadcasting import common_shape
 from treadle.graph.nodes import Node, TupleItem
 from treadle.ops import indexing, scatter, sort
 
@@ -81,7 +81,7 @@ def index(node: AtenNode, x: Node, indices: Sequence[Node | None]) -> Node:
         converted(checked_indices(front, i, k, op=node.op), "int64")
         for k, (_, i) in enumerate(given)
     ]
-    parts = operands(*checked)
+    parts = _met(checked)
     shape = dims_of(parts[0])
     if len(parts) == 1:
         made: Node = indexing.gather(front, parts[0], axis=0)
@@ -93,6 +93,14 @@ def index(node: AtenNode, x: Node, indices: Sequence[Node | None]) -> Node:
     n, before = len(shape), axes[0]
     perm = (*range(n, n + before), *range(n), *range(n + before, len(dims_of(made))))
     return transposed(made, perm)
+
+
+def _met(indices: Sequence[Node]) -> list[Node]:
+    """Return index tensors that broadcast as tensors of one shape."""
+    shape = common_shape(*map(dims_of, indices))
+    if shape is None:
+        raise ModelError(f"indices of {[str(i.type) for i in indices]} do not broadcast")
+    return [broadcast(i, shape) for i in indices]
 
 
 def _without_masks(node: AtenNode, given: Sequence[tuple[int, Node]]) -> list[tuple[int, Node]]:
@@ -185,11 +193,11 @@ def index_put(
     rest = [k for k in range(len(dims_of(x))) if k not in axes]
     perm = (*axes, *rest)
     front = transposed(x, perm)
-    parts = operands(
-        *(
+    parts = _met(
+        [
             converted(checked_indices(front, i, k, op=node.op), "int64")
             for k, (_, i) in enumerate(given)
-        )
+        ]
     )
     shape = dims_of(parts[0])
     tuples = concatenated([reshaped(p, (*shape, 1)) for p in parts], len(shape))

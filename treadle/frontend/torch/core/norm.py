@@ -52,7 +52,8 @@ def native_layer_norm(
     """Convert a layer normalisation, with the mean and one over the deviation."""
     axis = len(dims_of(x)) - len(shape)
     _, mean, inverse = layer_normalized_with_moments(x, axis, None, None, eps)
-    return [layer_normalized(x, axis, weight, bias, eps), mean, inverse]
+    moments = [converted(m, node.dtype(k + 1)) for k, m in enumerate((mean, inverse))]
+    return [layer_normalized(x, axis, weight, bias, eps), *moments]
 
 
 @aten("layer_norm")
@@ -106,7 +107,13 @@ def native_group_norm(
 ) -> list[Node]:
     """Convert a normalisation by groups of channels, with the mean and one over the deviation."""
     accumulator = "float64" if element_type(x) == "float64" else "float32"
-    made = group_normalized(x, groups, weight, bias, eps, accumulator)
+    data = x if len(dims_of(x)) > 2 else reshaped(x, (*dims_of(x), 1))
+    wide, scale, shift = (
+        v if v is None else converted(v, accumulator) for v in (data, weight, bias)
+    )
+    assert wide is not None
+    whole = group_normalized(wide, groups, scale, shift, eps, accumulator)
+    made = converted(reshaped(whole, dims_of(x)), node.dtype())
     rows = reshaped(x, (n, groups, product_of(dims_of(x)[1:]) // groups))
     _, mean, inverse = centred_and_scaled(converted(rows, accumulator), (2,), eps)
     moments = [converted(reshaped(m, (n, groups)), node.dtype(1)) for m in (mean, inverse)]

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from treadle.errors import ModelError
 from treadle.frontend.builders import pool
-from treadle.frontend.builders.basic import dims_of, reshaped
+from treadle.frontend.builders.basic import dims_of, reshaped, scalar_like
 from treadle.frontend.builders.windows import Window, window_of
 from treadle.frontend.torch.node import AtenNode, aten, operand
 from treadle.graph.nodes import Node
@@ -90,13 +91,18 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> Node:
     """Convert the mean of each window."""
-    if divisor_override is not None:
-        raise ModelError(f"an average pool with the divisor {divisor_override} is not supported")
     rank = _spatial(node)
     window = _window(rank, kernel, stride, padding, (1,))
+    if divisor_override is not None and ceil_mode:
+        raise ModelError("an average pool with a divisor and windows that jut out is not supported")
     made = pool.average_pooled(
-        _with_batch(x, rank), window, ceil_mode=ceil_mode, count_include_pad=count_include_pad
+        _with_batch(x, rank),
+        window,
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad or divisor_override is not None,
     )
+    if divisor_override is not None:
+        made = ew.multiply(made, scalar_like(prod(window.kernel) / divisor_override, made))
     return reshaped(made, node.dims())
 
 

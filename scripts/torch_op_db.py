@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the samples of torch's operator database through Treadle and counts what is right.
+
+    python -m scripts.torch_op_db --samples 5 --dtypes float32 --results results.jsonl
+
+Every operator runs in a process that may be lost: a crash, or a sample that takes longer than
+--limit seconds, costs the rest of that operator and element type alone. Results are kept line by
+line, so that the same command goes on where it was stopped; --again runs anew what is in them as
+refused, wrong or crash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing as mp
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+
+from tests.frontend.torch import op_db
+
+KINDS = ("right", "refused", "wrong", "crash")
+Task = tuple[str, str]
+"""The name of an operator, and an element type."""
+
+
+@dataclass
+class Result:
+    """What became of the samples of an operator with one element type: counts and first reasons."""
+
+    op: str
+    dtype: str
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def add(self, kind: str, reason: str) -> None:
+        """Count one sample."""
+        self.counts[kind] += 1
+        if reason:
+            self.reasons.setdefault(kind, reason)
+
+    def to_line(self) -> str:
+        """Return the result as a line of JSON."""
+        return json.dumps(
+            {"op": self.op, "dtype": self.dtype, "counts": self.counts, "reasons": self.reasons}
+        )
+
+    @staticmethod
+    def of_line(line: str) -> Result:
+        """Return the result that a line holds."""
+        read = json.loads(line)
+        return Result(read["op"], read["dtype"], Counter(read["counts"]), read["reasons"])
+
+
+# ---- processes -----------------------------------------------------------------------------------
+
+
+def work(pipe: Connection, samples: int | None, road: op_db.Road) -> None:
+    """Run tasks as they come; send an outcome per sample, and None after the last."""
+    known = op_db.operators()
+    torch.set_num_threads(1)
+    while True:
+        name, dtype = pipe.recv()
+        try:
+            for outcome in op_db.outcomes(known[name], dtype, samples, road):
+                if outcome is not None:
+                    pipe.send((outcome.kind, outcome.reason))
+                else:
+                    pipe.send(("", ""))
+        except Exception as e:  # torch's own generator of samples fails
+            print(f"{name} {dtype}: no samples: {e}", file=sys.stderr)
+        pipe.send(None)
+
+
+class Worker:
+    """A process and the task that it is at."""
+
+    def __init__(self, samples: int | None, road: op_db.Road) -> None:
+        self._options = (samples, road)
+        self._start()
+
+    def _start(self) -> None:
+        context = mp.get_context("fork")
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=work, args=(theirs, *self._options), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.result: Result | None = None
+
+    def give(self, task: Task) -> None:
+        """Start a task."""
+        self.result = Result(*task)
+        self.since = monotonic()
+        self.pipe.send(task)
+
+    def receive(self) -> Result | None:
+        """Take what has arrived; return the result when the task is over."""
+        assert self.result is not None
+        self.since = monotonic()
+        try:
+            message = self.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            return self.lose("the process died")
+        if message is None:
+            done, self.result = self.result, None
+            return done
+        if message[0]:
+            self.result.add(*message)
+        return None
+
+    def lose(self, reason: str) -> Result:
+        """Count a crash, and go on with another process."""
+        lost = self.result
+        assert lost is not None
+        self.stop()
+        self._start()
+        lost.add("crash", reason)
+        return lost
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+
+def run(tasks: Sequence[Task], args: argparse.Namespace) -> Iterable[Result]:
+    """Yield the results of tasks as they come."""
+    left = list(reversed(tasks))
+    workers = [Worker(args.samples, args.road) for _ in range(args.workers)]
+    try:
+        while left or any(w.result for w in workers):
+            for worker in workers:
+                if worker.result is None and left:
+                    worker.give(left.pop())
+            busy = [w for w in workers if w.result]
+            ready = wait([w.pipe for w in busy], timeout=1.0)
+            for worker in busy:
+                late = monotonic() - worker.since > args.limit
+                done = worker.receive() if worker.pipe in ready else None
+                if worker.pipe not in ready and late:
+                    done = worker.lose(f"no result after {args.limit} s")
+                if done is not None:
+                    yield done
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+# ---- summary -------------------------------------------------------------------------------------
+
+
+def worst(results: Iterable[Result]) -> str:
+    """Return what becomes of an operator as a whole: the worst that befalls a sample of it."""
+    found = {kind for r in results for kind in r.counts if r.counts[kind]}
+    return next((kind for kind in reversed(KINDS) if kind in found), "")
+
+
+def summary(results: Iterable[Result]) -> str:
+    """Return the table of shares: of operators and of samples, in Core ATen and in all."""
+    by_op: dict[str, list[Result]] = defaultdict(list)
+    for r in results:
+        by_op[r.op].append(r)
+    known = op_db.operators()
+    core = {name for name in by_op if op_db.is_core(known[name])}
+    lines = []
+    for title, names in (("Core ATen", core), ("whole database", set(by_op))):
+        ops = Counter(worst(by_op[n]) for n in names)
+        samples: Counter[str] = sum((r.counts for n in names for r in by_op[n]), Counter())
+        ops.pop("", None)
+        lines += [_row(f"{title}, operators", ops), _row(f"{title}, samples", samples)]
+    return "\n".join(lines)
+
+
+def _row(title: str, counts: Counter[str]) -> str:
+    total = max(sum(counts.values()), 1)
+    shares = (f"{kind} {counts[kind]} ({100 * counts[kind] / total:.1f} %)" for kind in KINDS)
+    return f"{title}: {total}; {', '.join(shares)}"
+
+
+def refused_list(results: Iterable[Result]) -> str:
+    """Return what is refused, below the reason: operators, with element types if not all."""
+    by_reason: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for r in results:
+        if "refused" in r.counts:
+            by_reason[r.reasons["refused"]][r.op].append(r.dtype)
+    blocks = []
+    for reason, ops in sorted(by_reason.items()):
+        names = [f"{op}: {' '.join(sorted(dtypes))}" for op, dtypes in sorted(ops.items())]
+        blocks.append("\n".join([f"[{reason}]", *names]))
+    return "\n\n".join(blocks)
+
+
+_HEAD = """\
+# What of torch's operator database is refused, below the reason why: operators with the element
+# types of which one sample or more is refused. Written by scripts/torch_op_db.py --refused.
+
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what is asked for; return 1 where a result is wrong or a process crashed."""
+    args = _arguments(argv)
+    known: dict[str, Any] = op_db.operators()
+    names = [n for n in known if not args.names or any(fnmatch(n, p) for p in args.names)]
+    tasks = [(n, d) for n in names for d in op_db.dtypes_of(known[n]) if d in args.dtypes]
+    done = _kept(args.results, args.again)
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    with args.results.open("a", encoding="utf-8") as file:
+        for result in run([t for t in tasks if t not in done], args):
+            done[result.op, result.dtype] = result
+            file.write(result.to_line() + "\n")
+            file.flush()
+            if worst([result]) in ("wrong", "crash"):
+                print(f"{result.op} {result.dtype}: {dict(result.counts)} {result.reasons}")
+    found = [done[t] for t in tasks if t in done]
+    print(summary(found))
+    if args.refused:
+        args.refused.write_text(_HEAD + refused_list(found) + "\n", encoding="utf-8")
+    return int(worst(found) in ("wrong", "crash"))
+
+
+def _kept(path: Path, again: Sequence[str]) -> dict[Task, Result]:
+    """Return the results of a file: the last of each task, but those to be run again."""
+    if not path.exists():
+        return {}
+    read = [Result.of_line(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    last = {(r.op, r.dtype): r for r in read}
+    return {task: r for task, r in last.items() if worst([r]) not in again}
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="operators, as patterns: all by default")
+    parser.add_argument("--dtypes", nargs="+", default=op_db.DTYPES, choices=op_db.DTYPES)
+    parser.add_argument("--samples", type=int, help="at most so many per operator and type")
+    parser.add_argument("--road", choices=("trace", "compile"), default="trace")
+    parser.add_argument("--workers", type=int, default=2, help="processes")
+    parser.add_argument("--limit", type=float, default=120, help="seconds per sample")
+    parser.add_argument("--results", type=Path, default=Path("build/torch_op_db.jsonl"))
+    parser.add_argument("--again", nargs="*", default=(), choices=KINDS[1:])
+    parser.add_argument("--refused", type=Path, help="file to list in what is refused, and why")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
