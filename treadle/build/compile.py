@@ -28,6 +28,7 @@ from treadle.build.size_checks import SizeCheck, refuse_broken, size_checks
 from treadle.build.sizes import size_from_json
 from treadle.build.watch import overrides_watched, say_graph, say_kernel, say_stage
 from treadle.errors import ConfigError, InternalError, UsageError
+from treadle.frontend.tflite.formats import is_tflite
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
@@ -261,9 +262,14 @@ def _read(
 ) -> g.Module:
     if isinstance(model, g.Module):
         return model
-    from treadle.frontend.onnx.importer import import_onnx
+    if is_tflite(model):
+        from treadle.frontend.tflite.importer import import_tflite
 
-    imported = import_onnx(model, shapes, dynamic)
+        imported = import_tflite(model, shapes, dynamic)
+    else:
+        from treadle.frontend.onnx.importer import import_onnx
+
+        imported = import_onnx(model, shapes, dynamic)
     report.notes += imported.notes
     return imported.module
 
