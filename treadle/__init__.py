@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from treadle.build.load import load
     from treadle.build.loaded import LoadedExecutable
     from treadle.build.te_build import build, lower
+    from treadle.frontend.tflite.importer import from_tflite
     from treadle.integrations.inference_session import InferenceSession, SessionOptions
     from treadle.runtime.array import Device, NDArray, array, cpu, empty, from_dlpack
     from treadle.runtime.kernel_files import load_module
@@ -53,8 +54,8 @@ __all__ = [
     "InternalError", "LoadedExecutable", "MeasureOptions", "ModelError", "NDArray", "RpcError",
     "ScheduleError", "SessionOptions", "Target", "TargetError", "ToolchainError", "TreadleError",
     "TuneOptions", "TypeMismatch", "UnsupportedOperators", "UsageError", "array", "auto_scheduler",
-    "autotvm", "build", "compile", "cpu", "empty", "from_dlpack", "load", "load_module", "lower",
-    "parse_target", "rpc", "settings", "te", "tune_model",
+    "autotvm", "build", "compile", "cpu", "empty", "from_dlpack", "from_tflite", "load",
+    "load_module", "lower", "parse_target", "rpc", "settings", "te", "tune_model",
 ]  # fmt: skip
 
 _PLACES = {
@@ -73,6 +74,7 @@ _PLACES = {
     "cpu": "runtime.array",
     "empty": "runtime.array",
     "from_dlpack": "runtime.array",
+    "from_tflite": "frontend.tflite.importer",
     "load": "build.load",
     "load_module": "runtime.kernel_files",
     "lower": "build.te_build",

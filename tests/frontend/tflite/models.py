@@ -27,6 +27,10 @@ SLOTS = {
 }
 
 
+VERSIONS = {"BROADCAST_TO": 2}
+"""Operators of which the interpreter knows no version 1."""
+
+
 @dataclass(frozen=True)
 class Scale:
     """How a tensor is quantised: one scale, or one per entry of an axis."""
@@ -188,7 +192,7 @@ class _Writer:
         text = self.b.CreateString(custom) if number == CUSTOM else 0
         old = min(number, PLACEHOLDER)
         return self._table(
-            [(0, "int8", old), (1, "o", text), (2, "int32", 1), (3, "int32", number)], 4
+            [(0, "int8", old), (1, "o", text), (2, "int32", VERSIONS.get(op, 1)), (3, "int32", number)], 4
         )
 
     def _graph(self, graph: Graph) -> int:

@@ -68,6 +68,19 @@ def import_tflite(
         raise type(e)(e.problem, at=source.name, hint=e.hint) from None
 
 
+def from_tflite(
+    model: AnyTflite, shapes: Mapping[str, Sequence[int]] | None = None, dynamic: bool = False
+) -> Module:
+    """Return a TFLite model as a graph module, which `treadle.compile` takes.
+
+    `model` is the path of a .tflite file, its bytes or an open file; arguments and errors are those
+    of `import_tflite`.
+
+    >>> module = treadle.from_tflite("mobilenet.tflite")
+    """
+    return import_tflite(model, shapes, dynamic).module
+
+
 @dataclass(slots=True)
 class _Scope:
     """The values of one subgraph while it is converted, by tensor number."""

@@ -166,6 +166,11 @@ class TfliteNode:
             return value
         return stored_value(real_value(value, before), after)
 
+    def keeps_scale(self, source: int = 0) -> bool:
+        """True when input `source` and the result are quantised alike."""
+        before, after = self.tensor(source), self.result()
+        return is_quantized(after) and _same_quantization(before, after)
+
     def activated(self, value: Node) -> Node:
         """Return real numbers after the fused activation of this operator."""
         return activated(value, self.activation)

@@ -9,12 +9,13 @@ graph by a float32: they agree but where a product lies within 1e-5 of the middl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import converted, dims_of, element_type, scalar_like
-from treadle.frontend.builders.quantize import along_axis, dequantized, limits, quantized
+from treadle.frontend.builders.quantize import along_axis, dequantized, limits
 from treadle.frontend.tflite.model import Quantization
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise
@@ -40,16 +41,35 @@ def dequantized_tensor(x: Node, how: Quantization) -> Node:
     return dequantized(x, _along(how.scales, x, how), zero)
 
 
+def nearest(x: Node) -> Node:
+    """Return the nearest whole numbers, of the middle between two the one farther from zero.
+
+    It is how TFLite rounds; the graph's own operator takes the even one.
+    """
+    half = scalar_like(0.5, x)
+    above = elementwise.floor(elementwise.add(x, half))
+    below = elementwise.ceil(elementwise.subtract(x, half))
+    return elementwise.where(elementwise.less(x, scalar_like(0.0, x)), below, above)
+
+
 def quantized_tensor(x: Node, how: Quantization, dtype: str) -> Node:
     """Return real numbers as integers of a type, the nearest ones, within its limits."""
     points = _points(how, dtype)
-    zero = _along(points, x, how) if points.any() else None
     if (how.scales == 0).any():
         raise ModelError("a result is quantised with a scale of 0")
-    if dtype == "int32":
-        steps = elementwise.divide(x, _along(how.scales, x, how))
-        return converted(elementwise.round(steps), "int32")
-    return quantized(x, _along(how.scales, x, how), zero, dtype)
+    wide = converted(x, "float32")
+    steps = nearest(elementwise.divide(wide, _along(how.scales, x, how)))
+    if points.any():
+        steps = elementwise.add(steps, _along(points.astype("float32"), x, how))
+    return converted(_limited(steps, dtype), dtype)
+
+
+def _limited(steps: Node, dtype: str) -> Node:
+    """Return whole numbers within the limits of an integer type, as far as float32 has them."""
+    low, high = limits(dtype)
+    if dtype in ("int32", "int64"):  # the largest float32 below the limit
+        high = float(np.nextafter(np.float32(high), np.float32(0)))
+    return elementwise.clip(steps, min=low, max=high)
 
 
 def centred_tensor(x: Node, how: Quantization) -> Node:
@@ -70,11 +90,10 @@ def requantized_total(
         raise ModelError("a result is quantised with a scale of 0")
     factors = scales.astype("float64") / np.float64(result.scales[0])
     factor = Constant.of(factors.astype("float32").reshape(shape if factors.size > 1 else ()))
-    steps = elementwise.round(elementwise.multiply(converted(total, "float32"), factor))
+    steps = nearest(elementwise.multiply(converted(total, "float32"), factor))
     point = float(_points(result, dtype)[0])
-    low, high = limits(dtype)
     moved = elementwise.add(steps, scalar_like(point, steps)) if point else steps
-    return converted(elementwise.clip(moved, min=low, max=high), dtype)
+    return converted(_limited(moved, dtype), dtype)
 
 
 def clipped_integers(x: Node, activation: str, how: Quantization, dtype: str) -> Node:
@@ -123,6 +142,6 @@ def rows_quantized(x: Node, first: int, *, asymmetric: bool) -> tuple[Node, Node
     return elementwise.subtract(converted(stored, "int32"), converted(point, "int32")), scale
 
 
-def is_eight_bit(dtype: str) -> bool:
-    """True for the types of which products are summed in 32 bits."""
-    return dtype in ("int8", "uint8") and dt.bits(dtype) == 8
+def on_integers(compute: Callable[[Node], Node], x: Node) -> Node:
+    """Return a mean of integers as they are stored, rounded: their scale does not matter."""
+    return converted(nearest(compute(converted(x, "float32"))), element_type(x))

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.frontend.tflite.models import Graph, Scale
-from tests.frontend.tflite.oracle import check
+from tests.frontend.tflite.models import Graph, Scale, model
+from tests.frontend.tflite.oracle import check, computed
 
 pytestmark = pytest.mark.tflite
 
@@ -159,13 +159,23 @@ def test_softmax() -> None:
     check(g.result(made, g.op("LOG_SOFTMAX", (x,), (3, 7))))
 
 
-def test_normalisations() -> None:
+def test_normalised_rows() -> None:
     g = Graph()
     x = g.input("x", (1, 3, 4, 10))
-    length = g.op("L2_NORMALIZATION", (x,), (1, 3, 4, 10), options={})
+    check(g.result(g.op("L2_NORMALIZATION", (x,), (1, 3, 4, 10), options={})))
+
+
+def test_response_of_neighbours() -> None:
+    """As tf.nn.lrn has it; the reference kernel leaves the last neighbour out."""
+    g = Graph()
+    x = g.input("x", (1, 2, 2, 10))
     options = {"radius": 2, "bias": 1.0, "alpha": 0.1, "beta": 0.75}
-    response = g.op("LOCAL_RESPONSE_NORMALIZATION", (x,), (1, 3, 4, 10), options=options)
-    check(g.result(length, response))
+    g.result(g.op("LOCAL_RESPONSE_NORMALIZATION", (x,), (1, 2, 2, 10), options=options))
+    given = values(1, 2, 2, 10)
+    (made,) = computed(model(g), {"x": given})
+    squares = np.pad(given**2, [(0, 0)] * 3 + [(2, 2)])
+    total = sum(squares[..., k : k + 10] for k in range(5))
+    np.testing.assert_allclose(made, given / (1 + 0.1 * total) ** 0.75, rtol=1e-5)
 
 
 SCALES = {"int8": (Scale(0.05, -3), Scale(0.08, 9)), "uint8": (Scale(0.05, 120), Scale(0.08, 130)),

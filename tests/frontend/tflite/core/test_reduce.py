@@ -31,11 +31,11 @@ def test_truth_values(op: str) -> None:
     check(g.result(g.op(op, (x, g.constant([1], "int32")), (30,), "bool", options={})))
 
 
-@pytest.mark.parametrize("op", ["MEAN", "SUM", "REDUCE_MAX"])
+@pytest.mark.parametrize("op", ["MEAN", "REDUCE_MAX"])
 def test_quantised_reductions(op: str) -> None:
     g = Graph()
     x = g.input("x", (1, 6, 6, 5), "int8", Scale(0.05, -3))
-    spread = {"MEAN": Scale(0.03, 2), "SUM": Scale(2.0, 2), "REDUCE_MAX": Scale(0.05, -3)}[op]
+    spread = {"MEAN": Scale(0.03, 2), "REDUCE_MAX": Scale(0.05, -3)}[op]
     axes = g.constant([1, 2], "int32")
     check(g.result(g.op(op, (x, axes), (1, 5), "int8", spread, {"keep_dims": False})))
 

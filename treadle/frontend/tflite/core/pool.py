@@ -11,7 +11,7 @@ from treadle.frontend.builders.pool import average_pooled, max_pooled
 from treadle.frontend.builders.windows import Window, padded_to_same, window_of
 from treadle.frontend.tflite.layout import channels_first, channels_last
 from treadle.frontend.tflite.node import TfliteNode, converter
-from treadle.frontend.tflite.quantized import clipped_integers
+from treadle.frontend.tflite.quantized import clipped_integers, on_integers
 from treadle.graph.nodes import Node
 from treadle.ops import elementwise
 
@@ -29,8 +29,12 @@ def max_pool(node: TfliteNode) -> Node:
 @converter("AVERAGE_POOL_2D")
 def average_pool(node: TfliteNode) -> Node:
     """Convert the mean of every window, padding not counted."""
-    made = _pooled(node, node.real(0), average_pooled)
-    return node.stored(node.activated(channels_last(made)))
+    how = node.result().quantization
+    if how is None or not node.keeps_scale():
+        made = channels_last(_pooled(node, node.real(0), average_pooled))
+        return node.stored(node.activated(made))
+    means = on_integers(lambda x: _pooled(node, x, average_pooled), node.input(0))
+    return channels_last(clipped_integers(means, node.activation, how, node.result().dtype))
 
 
 @converter("L2_POOL_2D")

@@ -7,6 +7,7 @@ from treadle.errors import ModelError
 from treadle.frontend.builders.resize import Sampling, resized, target_by_sizes
 from treadle.frontend.tflite.layout import channels_first, channels_last
 from treadle.frontend.tflite.node import TfliteNode, converter
+from treadle.frontend.tflite.quantized import on_integers
 from treadle.graph.nodes import Node
 
 
@@ -14,8 +15,10 @@ from treadle.graph.nodes import Node
 def resize_bilinear(node: TfliteNode) -> Node:
     """Convert an interpolation between the four pixels around a place."""
     coordinates = _coordinates(node, "half_pixel")
-    made = _resized(node, node.real(0), Sampling("linear", coordinates))
-    return node.stored(made)
+    sampling = Sampling("linear", coordinates)
+    if node.keeps_scale():
+        return on_integers(lambda x: _resized(node, x, sampling), node.input(0))
+    return node.stored(_resized(node, node.real(0), sampling))
 
 
 @converter("RESIZE_NEAREST_NEIGHBOR")
