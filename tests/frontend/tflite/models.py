@@ -192,7 +192,13 @@ class _Writer:
         text = self.b.CreateString(custom) if number == CUSTOM else 0
         old = min(number, PLACEHOLDER)
         return self._table(
-            [(0, "int8", old), (1, "o", text), (2, "int32", VERSIONS.get(op, 1)), (3, "int32", number)], 4
+            [
+                (0, "int8", old),
+                (1, "o", text),
+                (2, "int32", VERSIONS.get(op, 1)),
+                (3, "int32", number),
+            ],
+            4,
         )
 
     def _graph(self, graph: Graph) -> int:

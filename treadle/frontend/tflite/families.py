@@ -7,19 +7,23 @@ from treadle.frontend.importer import ConverterTable
 from treadle.frontend.tflite.core import (
     activation,
     conv,
+    detection,
     elementwise,
     matmul,
     movement,
     pool,
     quantize,
+    recurrent,
     reduce,
     resize,
+    select,
     shape,
 )
 from treadle.frontend.tflite.node import CONVERTERS, ConvertFn
 
 FAMILIES = (
-    activation, conv, elementwise, matmul, movement, pool, quantize, reduce, resize, shape,
+    activation, conv, detection, elementwise, matmul, movement, pool, quantize, recurrent, reduce,
+    resize, select, shape,
 )  # fmt: skip
 
 

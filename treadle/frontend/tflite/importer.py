@@ -18,9 +18,9 @@ from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_
 from treadle.frontend.symbolic import fold_sizes, is_sizes
 from treadle.frontend.tflite.control import CONTROL, Subgraphs
 from treadle.frontend.tflite.families import converters
+from treadle.frontend.tflite.formats import AnyTflite
 from treadle.frontend.tflite.inputs import parameters, unique_names
 from treadle.frontend.tflite.model import (
-    AnyTflite,
     OperatorUse,
     Subgraph,
     Tensor,

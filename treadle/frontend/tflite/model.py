@@ -292,7 +292,8 @@ def _array(raw: memoryview, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
         return (np.frombuffer(raw, "uint8") != 0).reshape(shape)
     if dtype == _HALF_BYTES:
         halves = np.frombuffer(raw, "int8")
-        pairs: np.ndarray = np.stack([np.left_shift(halves, 4) >> 4, halves >> 4], axis=1)
+        pairs = np.empty((len(halves), 2), "int8")
+        pairs[:, 0], pairs[:, 1] = (halves << 4) >> 4, halves >> 4
         return pairs.reshape(-1)[:count].reshape(shape)
     values = np.frombuffer(raw, kind).reshape(shape)
     return values if values.flags.aligned else values.copy()

@@ -33,6 +33,7 @@ _FORMATS: dict[str, struct.Struct] = {
     "int64": struct.Struct("<q"),
     "uint64": struct.Struct("<Q"),
     "float32": struct.Struct("<f"),
+    "float64": struct.Struct("<d"),
 }
 
 _OFFSET = 4
