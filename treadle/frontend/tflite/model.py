@@ -289,10 +289,11 @@ def _array(raw: memoryview, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     if len(raw) != wanted:
         raise ModelError(f"{dtype}{list(shape)} takes {wanted} bytes, the file has {len(raw)}")
     if dtype == "bool":
-        return (np.frombuffer(raw, "uint8") != 0).reshape(shape)
+        truths: np.ndarray = np.frombuffer(raw, "uint8").astype(bool)
+        return truths.reshape(shape)
     if dtype == _HALF_BYTES:
         halves = np.frombuffer(raw, "int8")
-        pairs = np.empty((len(halves), 2), "int8")
+        pairs: np.ndarray = np.empty((len(halves), 2), "int8")
         pairs[:, 0], pairs[:, 1] = (halves << 4) >> 4, halves >> 4
         return pairs.reshape(-1)[:count].reshape(shape)
     values = np.frombuffer(raw, kind).reshape(shape)

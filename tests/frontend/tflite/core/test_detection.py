@@ -50,8 +50,9 @@ def custom_options(**values: float) -> bytes:
 def test_detections(regular: bool, background: int) -> None:
     g = Graph()
     columns = CLASSES + background
-    ins = [g.input("boxes", (1, BOXES, 4)), g.input("scores", (1, BOXES, columns)),
-           g.constant(np.concatenate([RANDOM.uniform(0, 1, (BOXES, 2)), RANDOM.uniform(0.1, 0.5, (BOXES, 2))], 1), "float32")]  # fmt: skip
+    anchors = [RANDOM.uniform(0, 1, (BOXES, 2)), RANDOM.uniform(0.1, 0.5, (BOXES, 2))]
+    ins = [g.input("boxes", (1, BOXES, 4)), g.input("scores", (1, BOXES, columns))]
+    ins.append(g.constant(np.concatenate(anchors, 1), "float32"))
     results = [((1, MOST, 4), "float32", None), ((1, MOST), "float32", None),
                ((1, MOST), "float32", None), ((1,), "float32", None)]  # fmt: skip
     custom = custom_options(

@@ -173,8 +173,8 @@ def test_update_of_a_part_stays_inside(begin: tuple[int, int]) -> None:
     x, part, at = g.input("x", (4, 6)), g.input("part", (2, 3)), g.input("begin", (2,), "int32")
     made = g.op("DYNAMIC_UPDATE_SLICE", (x, part, at), (4, 6))
     random = np.random.default_rng(0)
-    given = {"x": random.normal(size=(4, 6)).astype("float32"), "part": random.normal(size=(2, 3)).astype("float32"),
-             "begin": np.array(begin, "int32")}  # fmt: skip
+    whole, new = (random.normal(size=s).astype("float32") for s in ((4, 6), (2, 3)))
+    given = {"x": whole, "part": new, "begin": np.array(begin, "int32")}
     check(g.result(made), inputs=given)
 
 
