@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import converted, element_type
+from treadle.frontend.builders.basic import converted, dims_of, element_type
 from treadle.frontend.builders.reduce import (
     Reduction,
     extreme_index,
@@ -35,7 +35,7 @@ def _reduction(op: str, reduce: Reduction, *, is_real: bool) -> None:
 
 def _reduced(x: Node, reduce: Reduction, axes: tuple[int, ...], keepdims: bool) -> Node:
     """Return a reduction, that of whole images [n, h, w, c] with their channels first."""
-    made = common_first([x])
+    made = common_first([x]) if len(dims_of(x)) == 4 else None
     if made is None or axes != (1, 2) or element_type(x) == "bool":
         return reduce(x, axes, keepdims)
     pooled = reduce(made[0], (2, 3), keepdims)
