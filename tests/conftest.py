@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if importlib.util.find_spec("torch") is None:
         skip = pytest.mark.skip(reason="torch is not installed")
         for item in items:
-            if "torch" in item.keywords:
+            if item.get_closest_marker("torch") is not None:
                 item.add_marker(skip)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.expr import nodes
 from treadle.expr.nodes import Expr
-from treadle.loop.nodes import Allocate, Buffer, For, Prefetch, Seq, Stmt, Store
+from treadle.loop.nodes import Allocate, Buffer, For, Let, Prefetch, Seq, Stmt, Store
 from treadle.te.operations import ComputeOp, ExternOp, PlaceholderOp, Reduce, Tensor
 
 
@@ -106,6 +106,8 @@ def _execute(
         shape = [nodes.int_value(d) or 0 for d in stmt.buffer.shape]
         arrays[stmt.buffer] = np.zeros(shape, dt.to_numpy(stmt.buffer.dtype))
         _execute(stmt.body, variables, arrays)
+    elif isinstance(stmt, Let):
+        _execute(stmt.body, {**variables, stmt.var: value(stmt.value)}, arrays)
     elif isinstance(stmt, Prefetch):
         pass
     elif value(stmt.cond):

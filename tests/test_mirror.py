@@ -81,6 +81,16 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
         "an importer of another format is made of them, and compared with NumPy",
         ("frontend/builders/*.py",),
     ),
+    "integrations/test_torch_compile.py": (
+        "graphs of torch.compile are cut, compiled and compared with eager",
+        ("frontend/torch/pieces.py", "integrations/torch_piece.py"),
+    ),
+    "frontend/torch/test_importer.py": (
+        "modules are exported, imported, compiled and compared with eager",
+        ("build/reading.py", "frontend/torch/core/*.py", "frontend/torch/diagnostics.py",
+         "frontend/torch/export.py", "frontend/torch/node.py", "frontend/torch/reader.py",
+         "frontend/torch/sizes.py"),
+    ),
     "frontend/onnx/control/test_loops.py": (
         "loops of both kinds are compared with a reference",
         ("frontend/onnx/control/unrolled_loops.py",),
@@ -103,6 +113,17 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "frontend/onnx/test_open_sizes.py": (
         "models whose sizes runs decide", ("frontend/onnx/inputs.py", "frontend/symbolic.py"),
+    ),
+    "frontend/tflite/test_importer.py": (
+        "whole files are imported, refused, and damaged",
+        ("frontend/tflite/inputs.py", "frontend/tflite/node.py", "build/reading.py"),
+    ),
+    "frontend/tflite/test_model.py": (
+        "sparse weights are parts of files", ("frontend/tflite/sparse.py",),
+    ),
+    "frontend/tflite/core/test_conv.py": (
+        "quantised operators are compared with the interpreter",
+        ("frontend/tflite/quantized.py",),
     ),
     "frontend/onnx/test_opsets.py": (
         "each version of each operator is found", ("frontend/onnx/resolve.py",),
@@ -141,6 +162,9 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     "optimize/methods/test_method.py": (
         "each method says where it applies, and builds what is right",
         ("optimize/methods/*.py",),
+    ),
+    "rpc/test_boards.py": (
+        "sessions over both ways to a board", ("rpc/transport.py",),
     ),
     "rpc/test_server.py": (
         "a session does all that a device can",
@@ -210,8 +234,8 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
 """The test file that holds modules without one of their name: why it does, and which they are."""
 
 BEHAVIOURS: dict[str, tuple[str, ...]] = {
-    ".": ("architecture", "conftest", "mirror", "networks", "open_networks", "public_names",
-          "roads", "units", "words"),
+    ".": ("architecture", "conftest", "device_story", "mirror", "networks", "open_networks",
+          "public_names", "roads", "units", "words"),
     "auto_scheduler": ("names",),
     "autotvm": ("rpc_runner",),
     "build": ("dynamic", "foreign_operators", "indices", "large", "models", "networks_at_random",

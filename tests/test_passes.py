@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,16 @@ def test_culprit_is_named(level: int) -> None:
 def test_verification_can_be_switched_off() -> None:
     with use(verify=0):
         assert _make("bad").run(["bad"]) == ["bad", "bad"]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_what_another_pipeline_has_verified_is_not_looked_at_again(level: int) -> None:
+    seen: list[list[str]] = []
+    watched = replace(_make("a"), verify=seen.append)
+    with use(verify=level):
+        watched.run(["x"], is_verified=True)
+        watched.run(["y"])
+    assert seen == [["x", "a"], ["y"], ["y", "a"]]
 
 
 def test_malformed_input_blames_no_pass() -> None:

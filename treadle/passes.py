@@ -146,10 +146,12 @@ class Pipeline(Generic[T]):
     text: Callable[[T], str] = str
     parse: Callable[[str, T], T] | None = None
 
-    def run(self, program: T, *, label: str = "") -> T:
+    def run(self, program: T, *, label: str = "", is_verified: bool = False) -> T:
         """Return `program` after all passes, watched as the settings say.
 
-        `label` names the program in dumps (a kernel's name). The setting `verify` is 0 for never;
+        `label` names the program in dumps (a kernel's name). `is_verified` says that `program` is
+        the result of another pipeline that verifies alike, so that it is not looked at again. The
+        setting `verify` is 0 for never;
         1 for the program handed in and the result (where the result is malformed the passes run
         again, verified one by one, to find the culprit); 2 for after every pass.
 
@@ -157,7 +159,7 @@ class Pipeline(Generic[T]):
             TreadleError: a pass found a mistake of the user's.
             InternalError: a pass failed or returned a malformed program; the error names it.
         """
-        return _Run(self, label or self.name, get()).run(program)
+        return _Run(self, label or self.name, get()).run(program, is_verified=is_verified)
 
 
 def pipeline(
@@ -182,8 +184,9 @@ class _Run(Generic[T]):
     seconds: list[tuple[str, float]] = field(default_factory=list)
     last_text: str | None = None
 
-    def run(self, program: T) -> T:
-        self._check_input(program)
+    def run(self, program: T, *, is_verified: bool) -> T:
+        if not is_verified:
+            self._check_input(program)
         self._record(program, 0, "input")
         result = program
         for number, step in enumerate(self.pipeline.passes, start=1):
@@ -246,7 +249,7 @@ class _Run(Generic[T]):
             self.pipeline.verify(result)
         except InternalError as e:
             quiet = replace(self.watch, verify=2, dump=None, time=False, debug=0)
-            _Run(self.pipeline, self.label, quiet).run(program)
+            _Run(self.pipeline, self.label, quiet).run(program, is_verified=True)
             raise self._culprit(self.done[-1], e.problem, e.at) from e
 
     def _record(self, program: T, number: int, name: str) -> None:

@@ -3,7 +3,7 @@
  * The files of a session: all in one folder, by names that lead nowhere else.
  *
  * A file that is being uploaded lies in a folder that the sessions of a server share, so that an
- * upload that was cut off goes on where it ended. No name has a folder in it and no link is followed.
+ * upload that was cut off goes on where it ended. No name has a folder in it; no link is followed.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -39,8 +39,8 @@ static bool check_name(rpc_text text, char name[LONGEST + 1], rpc_error* error) 
   for (size_t i = 0; i < size; i++)
     shown[i] = text.data[i] >= ' ' && text.data[i] < 127 ? text.data[i] : '?';
   rpc_fail(error, "'%s' is no name for a file on a device", shown);
-  return rpc_hint(error, "use letters, digits, '_', '-', '+' and '.', no folders: files lie side by "
-                  "side");
+  return rpc_hint(error, "use letters, digits, '_', '-', '+' and '.', no folders: files lie side "
+                  "by side");
 }
 
 /* ---- folders --------------------------------------------------------------------------------- */

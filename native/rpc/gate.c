@@ -2,8 +2,8 @@
 /*
  * The port: who may connect, and how that is found out.
  *
- * Every connection has little time to show that it has the key; until then nothing of it is read but
- * messages of fixed size, and no memory is taken but its place.
+ * Every connection has little time to show that it has the key; until then nothing of it is read
+ * but messages of fixed size, and no memory is taken but its place.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -89,7 +89,7 @@ static void forget(rpc_connection* c) {
 void rpc_gate_close(rpc_gate* gate) {
   if (gate == NULL) return;
   for (size_t i = 0; i < gate->count; i++) forget(gate->connections[i]);
-  close(gate->listener);
+  if (gate->listener >= 0) close(gate->listener);
   free(gate);
 }
 
@@ -136,6 +136,24 @@ static bool refuse(const rpc_gate* gate, rpc_connection* c, rpc_status status, r
   return rpc_fail(error, "a connection is refused with status %d", (int)status);
 }
 
+bool rpc_gate_take(rpc_gate* gate, int fd, const uint8_t peer[16]) {
+  rpc_connection* c = has_room(gate, peer) ? calloc(1, sizeof *c) : NULL;
+  if (c == NULL) {
+    close(fd);
+    return false;
+  }
+  c->fd = fd;
+  memcpy(c->peer, peer, 16);
+  rpc_set_blocking(fd, false);
+  rpc_tune_socket(fd);
+  c->end = td_now_ns() + STAGE_TIME;
+  expect(c, RPC_AT_HELLO, RPC_OPENING_BYTES);
+  gate->connections[gate->count++] = c;
+  return true;
+}
+
+bool rpc_gate_is_empty(const rpc_gate* gate) { return gate->count == 0; }
+
 /* Takes one connection more; false where there is none. */
 static bool accept_one(rpc_gate* gate) {
   struct sockaddr_storage name;
@@ -148,18 +166,7 @@ static bool accept_one(rpc_gate* gate) {
     return errno == ECONNABORTED || errno == EINTR;
   }
   read_peer(&name, peer);
-  rpc_connection* c = has_room(gate, peer) ? calloc(1, sizeof *c) : NULL;
-  if (c == NULL) {
-    close(fd);
-    return true;
-  }
-  c->fd = fd;
-  memcpy(c->peer, peer, 16);
-  rpc_set_blocking(fd, false);
-  rpc_tune_socket(fd);
-  c->end = td_now_ns() + STAGE_TIME;
-  expect(c, RPC_AT_HELLO, RPC_OPENING_BYTES);
-  gate->connections[gate->count++] = c;
+  (void)rpc_gate_take(gate, fd, peer);
   return true;
 }
 

@@ -80,7 +80,8 @@ static bool check_argument(binding* b, uint32_t place, rpc_error* error) {
   return true;
 }
 
-/* Finds one more size that only stands in computed extents: 1, 0 where there is none, -1 on error. */
+/* Finds one more size that only stands in computed extents: 1, 0 where there is none, -1 for an
+ * error. */
 static int solve_one(binding* b, rpc_error* error) {
   for (uint32_t place = 0; place < b->kernel->num_params; place++) {
     const rpc_param* param = &b->kernel->params[place];

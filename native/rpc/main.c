@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "server.h"
@@ -45,6 +46,8 @@ static const char USAGE[] =
     "  --quota MB              the most that files of a session may take (default: 16384)\n"
     "  --most-failures N       how often an address may fail to show the key at once; then it may\n"
     "                          try once a second (default: 20)\n"
+    "  --stdio                 serve one client, through standard input and output, and end with\n"
+    "                          it: who may run this command may use the device, as over ssh\n"
     "  --silent                print errors only\n"
     "  --version               print the version and end\n";
 
@@ -52,7 +55,7 @@ typedef struct {
   const char *host, *tracker, *key, *custom_addr, *key_file, *work_dir;
   const char *port, *port_end, *session_timeout, *call_timeout, *quota, *most_failures;
   const char *tls_cert, *tls_key, *tls_ca;
-  bool is_silent;
+  bool is_silent, is_stdio;
 } arguments;
 
 /* ---- reading the command line ---------------------------------------------------------------- */
@@ -91,11 +94,17 @@ static bool usage_error(rpc_error* error, const char* format, const char* what) 
   return rpc_hint(error, "treadle-rpc-server --help lists the options");
 }
 
-/* Reads "--name value", "--name=value" and "--silent". */
+static bool* flag_place(arguments* given, const char* word) {
+  if (strcmp(word, "--silent") == 0) return &given->is_silent;
+  return strcmp(word, "--stdio") == 0 ? &given->is_stdio : NULL;
+}
+
+/* Reads "--name value", "--name=value" and flags. */
 static bool read_arguments(int count, char** words, arguments* given, rpc_error* error) {
   for (int i = 0; i < count; i++) {
-    if (strcmp(words[i], "--silent") == 0) {
-      given->is_silent = true;
+    bool* flag = flag_place(given, words[i]);
+    if (flag != NULL) {
+      *flag = true;
       continue;
     }
     size_t length = strcspn(words[i], "=");
@@ -143,6 +152,10 @@ static bool check_arguments(const arguments* given, rpc_error* error) {
     return rpc_hint(error, "lead the port through ssh (ssh -L), or use treadle rpc server; the key "
                     "keeps strangers out in any case");
   }
+  if (given->is_stdio && (given->host != NULL || given->port != NULL || given->port_end != NULL ||
+                          given->tracker != NULL))
+    return usage_error(error, "--stdio opens no port: leave out --host, --port and --tracker%s",
+                       "");
   if ((given->tracker == NULL) != (given->key == NULL)) {
     rpc_fail_as(error, "UsageError",
                 "--tracker and --key are given together: where to register, and as what");
@@ -227,9 +240,24 @@ static void wait_for(struct pollfd* places, size_t count, int64_t due, const sig
   for (size_t i = 0; i < count; i++) places[i].revents = 0; /* a signal: nothing was looked at */
 }
 
-static void serve(rpc_gate* gate, rpc_server* server, rpc_link* link, struct pollfd* places,
-                  const sigset_t* waiting) {
-  while (!is_asked_to_end) {
+/* Where clients come from. */
+typedef struct {
+  int listener; /* -1: the client at standard input and output is the only one */
+  int connection;
+  pid_t relay;
+} origin;
+
+/* Whether the only client has gone, or its session has ended. */
+static bool has_left(const origin* from, const rpc_gate* gate, const rpc_server* server) {
+  int status;
+  if (from->listener >= 0) return false;
+  if (rpc_gate_is_empty(gate) && server->process == 0) return true;
+  return waitpid(from->relay, &status, WNOHANG) == from->relay;
+}
+
+static void serve(const origin* from, rpc_gate* gate, rpc_server* server, rpc_link* link,
+                  struct pollfd* places, const sigset_t* waiting) {
+  while (!is_asked_to_end && !has_left(from, gate, server)) {
     size_t count = rpc_gate_watch(gate, places);
     struct pollfd* of_link = &places[count];
     *of_link = (struct pollfd){-1, 0, 0};
@@ -241,10 +269,11 @@ static void serve(rpc_gate* gate, rpc_server* server, rpc_link* link, struct pol
   }
 }
 
-static bool serve_on(int listener, const rpc_options* options, rpc_error* error) {
+static bool serve_from(const origin* from, const rpc_options* options, rpc_error* error) {
+  static const uint8_t NOWHERE[16];
   sigset_t waiting;
   rpc_server server;
-  rpc_gate* gate = rpc_gate_open(listener, options);
+  rpc_gate* gate = rpc_gate_open(from->listener, options);
   rpc_link* link = options->is_lent ? rpc_link_open(options) : NULL;
   struct pollfd* places = calloc(rpc_gate_most() + 1, sizeof *places);
   bool ok = gate != NULL && places != NULL && (link != NULL || !options->is_lent);
@@ -252,13 +281,19 @@ static bool serve_on(int listener, const rpc_options* options, rpc_error* error)
   ok = ok && rpc_server_open(&server, options, error);
   if (ok) {
     watch_signals(&waiting);
-    serve(gate, &server, link, places, &waiting);
+    if (from->listener < 0) (void)rpc_gate_take(gate, from->connection, NOWHERE);
+    serve(from, gate, &server, link, places, &waiting);
     rpc_server_close(&server);
   }
   rpc_link_close(link);
   rpc_gate_close(gate);
   free(places);
   return ok;
+}
+
+static bool serve_stdio(const rpc_options* options, rpc_error* error) {
+  origin from = {.listener = -1};
+  return rpc_stdio_open(&from.connection, &from.relay, error) && serve_from(&from, options, error);
 }
 
 /* Lets the process have as many connections as the gate allows, if the system does. */
@@ -290,7 +325,8 @@ static bool listen_and_serve(const arguments* given, rpc_options* options, rpc_e
     close(listener);
     return false;
   }
-  return serve_on(listener, options, error);
+  origin from = {.listener = listener};
+  return serve_from(&from, options, error);
 }
 
 static bool run(int count, char** words, rpc_error* error) {
@@ -310,7 +346,8 @@ static bool run(int count, char** words, rpc_error* error) {
   }
   bool ok = rpc_prepare_folder(given.work_dir != NULL ? given.work_dir : temporary, options.folder,
                                sizeof options.folder, error) &&
-            listen_and_serve(&given, &options, error);
+            (given.is_stdio ? serve_stdio(&options, error)
+                            : listen_and_serve(&given, &options, error));
   if (temporary[0] != '\0') rpc_remove_folder(temporary);
   return ok;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels in files: libraries that treadle.build(...).save wrote, and what any table says of them. */
+/* Kernels in files: libraries that treadle.build(...).save wrote, and what tables say of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -63,8 +63,13 @@ typedef struct {
 typedef struct rpc_gate rpc_gate;
 typedef struct rpc_server rpc_server;
 
+/* A `listener` of -1 is none: `rpc_gate_take` brings the connections. */
 rpc_gate* rpc_gate_open(int listener, const rpc_options* options);
 void rpc_gate_close(rpc_gate* gate);
+/* Takes over a connected socket of a client with the address `peer`; closes it where there is no
+ * place. */
+bool rpc_gate_take(rpc_gate* gate, int fd, const uint8_t peer[16]);
+bool rpc_gate_is_empty(const rpc_gate* gate);
 /* How many places in a poll the gate needs at most; fills them and returns how many it took. */
 size_t rpc_gate_most(void);
 size_t rpc_gate_watch(rpc_gate* gate, struct pollfd* places);
@@ -127,6 +132,12 @@ void rpc_server_start(rpc_server* server, const rpc_connection* connection, uint
 /* Notices what has ended, and ends what has to. */
 void rpc_server_watch(rpc_server* server);
 int64_t rpc_server_due(const rpc_server* server);
+
+/* ---- stdio.c: a client at standard input and output ------------------------------------------ */
+
+/* Starts a process that connects both with a socket, and leaves this one without them. The client
+ * is gone when the process is. */
+bool rpc_stdio_open(int* connection, pid_t* process, rpc_error* error);
 
 /* ---- tracker.c: the link to the tracker ------------------------------------------------------ */
 

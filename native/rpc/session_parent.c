@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one session there can be, as the server sees it: a process that is started for a client, ended
- * when its time is over, and whose end is explained to the client and to the tracker.
+ * The one session there can be, as the server sees it: a process that is started for a client,
+ * ended when its time is over, and whose end is explained to the client and to the tracker.
  */
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bytes of the RPC protocol: errors, values, openings, frames and their codes. No input or
- * output. docs/design/rpc.md is the specification, tests/rpc/vectors.json holds bytes that follow it.
+ * output. docs/design/rpc.md is the specification, tests/rpc/vectors.json has bytes that follow it.
  *
  * Functions that can fail return false and fill the error they are given.
  */
@@ -56,8 +56,8 @@ typedef enum { RPC_CALL = 1, RPC_RESULT = 2, RPC_ERROR = 3, RPC_CLOSE = 4 } rpc_
 
 /* ---- errors.c -------------------------------------------------------------------------------- */
 
-/* An error as it is sent: its kind by the name of the Python class, the problem, where, and the next
- * action. */
+/* An error as it is sent: its kind by the name of the Python class, the problem, where, and the
+ * next action. */
 typedef struct {
   const char* kind;
   char problem[1280];
@@ -216,7 +216,8 @@ typedef struct {
 void rpc_seal_start(rpc_seal* seal, const uint8_t* key, uint64_t counter);
 /* The bytes of a code. */
 size_t rpc_seal_size(const rpc_seal* seal);
-/* The code of the next frame, whose bytes are `parts`. A close is the last one, whoever sends it. */
+/* The code of the next frame, whose bytes are `parts`. A close is the last one, whoever sends
+ * it. */
 void rpc_seal_code(rpc_seal* seal, rpc_kind kind, const rpc_part* parts, size_t count,
                    uint8_t code[RPC_CODE_BYTES]);
 /* Whether `found` is the code of the next frame. */
@@ -230,7 +231,7 @@ typedef struct {
   size_t size; /* 0: none */
 } rpc_key;
 
-/* Reads the key in a file that others may not read: its bytes without the white space around them. */
+/* Reads the key in a file that others may not read: its bytes without white space around them. */
 bool rpc_read_key(const char* path, rpc_key* key, rpc_error* error);
 
 #endif /* TREADLE_RPC_WIRE_H_ */

@@ -22,6 +22,8 @@ from treadle.graph.nodes import Call, Function, Module, Node
 from treadle.graph.nodes import Var as GraphVar
 from treadle.graph.operator import Group
 from treadle.graph.types import TensorType
+from treadle.loop.nodes import PrimFunc
+from treadle.lower.pipeline import LOOPS
 from treadle.ops import elementwise as ew
 from treadle.ops.conv import conv
 from treadle.ops.matmul import matmul
@@ -76,6 +78,20 @@ def constant_scalar(value: float) -> Node:
     from treadle.graph.nodes import Constant
 
     return Constant.of(value, "float32")
+
+
+def test_every_form_is_verified_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = one_kernel(2.0)
+    seen: list[PrimFunc] = []
+    passes = replace(kernel.backend.lowering(kernel.target), verify=seen.append)
+    backend = replace(kernel.backend, lowering=lambda _: passes)
+    module = sys.modules[Kernel.__module__]
+    monkeypatch.setattr(module, "LOOPS", replace(LOOPS, verify=seen.append))
+    monkeypatch.setattr(module, "backend_of", lambda _: backend)
+    lowered = kernel.lowered
+    assert [id(f) for f in seen[1:]] == [id(kernel.loops), id(lowered)]
+    assert Kernel(kernel.loops, kernel.target).lowered.name == kernel.name
+    assert seen[3] is kernel.loops, "a loop nest of the caller's is looked at"
 
 
 def test_names_depend_on_content_only() -> None:

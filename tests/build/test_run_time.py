@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import treadle
 from treadle.build.compile import compile_model
 from treadle.build.loaded import LoadedExecutable
 
@@ -139,3 +142,39 @@ def test_memory_stays_flat(random: np.random.Generator, runs: int) -> None:
         if k >= runs // 2:
             sizes.add(executor.arena_bytes)
     assert len(sizes) == 1
+
+
+def test_thirty_slices_of_slices_have_sizes_that_are_written_once(tmp_path: Path) -> None:
+    """The size of each result has that of the one before in it twice: 2**30 words as a tree."""
+    names = ["x", *(f"v{k}" for k in range(30))]
+    nodes = [
+        helper.make_node("Slice", [x, "begin", "end", "axis"], [y], name=y)
+        for x, y in pairwise(names)
+    ]
+    cut = model(
+        [*nodes, helper.make_node("Reshape", [names[-1], "pairs"], ["y"])],
+        [helper.make_tensor_value_info("x", F, ["n"])],
+        {"y": F, names[-1]: F},
+        {"begin": np.array([1]), "end": np.array([-1]), "axis": np.array([0]),
+         "pairs": np.array([-1, 2])},
+    )  # fmt: skip
+    compiled = compile_model(cut, dynamic=True)
+    assert len(str(compiled.module.main.body.type)) < 10_000
+    compiled.save(tmp_path / "m.tar")
+    with tarfile.open(tmp_path / "m.tar") as archive:
+        assert archive.getmember("mod.json").size < 100_000
+    loaded = treadle.load(tmp_path / "m.tar")
+    x = np.arange(101, dtype="float32")
+    pairs_of_100, slices_of_100 = map(np.asarray, loaded(x[:100]))
+    assert np.array_equal(slices_of_100, x[30:70])
+    assert np.array_equal(pairs_of_100, x[30:70].reshape(-1, 2))
+    assert [np.asarray(a).size for a in loaded(x[:50])] == [0, 0]
+    with pytest.raises(treadle.TreadleError) as error:
+        loaded(x)
+    assert "different sizes: 41 and 40" in error.value.problem
+    (alone,) = loaded.kernels
+    slices, pairs = np.zeros(40, "float32"), np.zeros((20, 2), "float32")
+    outputs = {(40,): slices, (20, 2): pairs}
+    shapes = alone.signature.shapes({"n": 100})
+    alone(x[:100], *(outputs[shape] for shape in shapes[1:]))
+    assert np.array_equal(slices, x[30:70])

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from treadle.build.sizes import (
@@ -13,7 +15,8 @@ from treadle.build.sizes import (
     size_to_json,
     sizes_of_run,
 )
-from treadle.expr.nodes import Var, cast, maximum
+from treadle.expr.nodes import Expr, Var, cast, maximum, minimum
+from treadle.expr.traversal import substitute
 from treadle.graph.broadcasting import taken_dim
 from treadle.graph.types import as_dim
 
@@ -56,3 +59,27 @@ def test_a_size_that_broadcasts_is_the_one_that_is_not_1() -> None:
     assert can_tell(size, (N, M))
     data = size_to_json(as_dim(2 * size), (N, M))
     assert [number_of(data, sizes) for sizes in ([1, 7], [7, 1], [7, None])] == [14, 14, None]
+
+
+def test_what_sizes_share_is_written_once() -> None:
+    size: Expr = N + M
+    for step in range(1, 60):
+        size = maximum(size - step, 0) - minimum(size, 1)
+    data = size_to_json(size, (N, M))
+    assert can_tell(size, (N, M))
+    assert isinstance(data, list)
+    assert data[0] == "let"
+    assert len(json.dumps(data)) < 20_000
+    a, b = Var("a"), Var("b")
+    assert size_from_json(data, (a, b)) is as_dim(substitute(size, {N: a, M: b}))
+    assert number_of(data, [1000, 2000]) == 3000 - sum(range(1, 60)) - 59
+    table = SizeTable({N: (0, 0), M: (1, 0)})
+    table.row_of(size)
+    assert len(table.rows) < 300
+    assert sizes_of_run(table.rows, [(1000,), (2000,)])[-1] == 1171
+
+
+def test_short_sizes_are_trees() -> None:
+    assert size_to_json((N + M) * (N + M), (N, M)) == [
+        "mul", ["add", ["size", 0], ["size", 1]], ["add", ["size", 0], ["size", 1]],
+    ]  # fmt: skip

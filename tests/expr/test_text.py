@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from treadle.expr.nodes import Const, Expr, Var, binary, ramp
-from treadle.expr.text import LONG, Parts
+from treadle.expr.operands import LONG
+from treadle.expr.text import Parts
 from treadle.expr.traversal import substitute, walk
 
 X, Y = Var("x"), Var("y")
@@ -66,3 +67,15 @@ def test_parts_that_nest_too_deep_for_a_reader_are_named() -> None:
     (short,) = parts.shorten([deep])
     assert all(str(v).count("(") < 200 and v.lanes == 4 for _, v in parts.values)
     assert len(str(short)) < 2000
+
+
+def test_the_text_of_one_expression_names_what_it_repeats() -> None:
+    assert str((X + Y) * (X + Y)) == "((x + y) * (x + y))"
+    terms: Expr = X
+    for k in range(LONG // 2):
+        terms = binary("min", terms, Const.of(k))
+    text = str(terms * terms)
+    assert text.startswith("(%0 * %0) where %0 = min(min(")
+    assert text.count("min(") == LONG // 2
+    for times in (10, 100, 2000):
+        assert _words([_doubled(times)]) < 30 * LONG * times

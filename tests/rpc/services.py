@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 from tests.processes import children, wait_until
 from tests.runtime import artifacts
@@ -46,22 +49,37 @@ SERVERS = ("python", "c")
 """The servers that owe a client the same behaviour."""
 
 
-@cache
 def server_in_c(*flags: str) -> Path:
-    """Return treadle-rpc-server, built with `flags` added; skip the test where nothing builds it.
-
-    It is kept for other runs: whatever it is made of is in its folder's name.
-    """
+    """Return treadle-rpc-server, built with `flags`; skip the test where nothing builds it."""
     artifacts.compiler()
+    return _built_server(None, flags)
+
+
+def server_for_arm() -> tuple[Path, str]:
+    """Return treadle-rpc-server for aarch64, and the command that runs programs of it here.
+
+    The test is skipped where there is no cross compiler or no emulator.
+    """
+    emulator = shutil.which("qemu-aarch64")
+    if emulator is None or shutil.which("aarch64-linux-gnu-gcc") is None:
+        pytest.skip("aarch64-linux-gnu-gcc or qemu-aarch64 is not installed")
+    server = _built_server("aarch64-linux-gnu", ("-O1",))
+    return server, f"{emulator} -L /usr/aarch64-linux-gnu"
+
+
+@cache
+def _built_server(machine: str | None, flags: tuple[str, ...]) -> Path:
+    """Build the package; it is kept for other runs: what it is made of is in its folder's name."""
     sources = native_build.find_sources()
     assert sources is not None
-    digest = hashlib.sha256(repr((flags, native_build.source_hash(sources))).encode())
+    made_of = (machine, flags, native_build.source_hash(sources))
+    digest = hashlib.sha256(repr(made_of).encode())
     for path in sorted((sources / "rpc").iterdir()):
         digest.update(path.read_bytes())
     folder = artifacts.ROOT / ".pytest_cache" / "rpc" / digest.hexdigest()[:16]
     if not (folder / SERVER).exists():
         wanted = flags or ("-O1", *native_build.STRICT_FLAGS)
-        build_package(folder, find_toolchain(None), wanted, with_server=True)
+        build_package(folder, find_toolchain(machine), wanted, with_server=True)
     return folder / SERVER
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +25,6 @@ from treadle import rpc
 from treadle.errors import RpcError
 from treadle.rpc.keys import make_key
 from treadle.runtime import native
-from treadle.runtime.native_package import SERVER, build_package, find_toolchain
 
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -260,12 +258,9 @@ def test_kernels_of_computed_sizes_are_checked_as_in_python(tmp_path: Path) -> N
 
 def test_a_board_runs_a_model_and_its_times_under_qemu(tmp_path: Path) -> None:
     """aarch64: built by the cross compiler, run by qemu, used as any device is."""
-    compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
-    if compiler is None or emulator is None:
-        pytest.skip("aarch64-linux-gnu-gcc or qemu-aarch64 is not installed")
-    build_package(tmp_path, find_toolchain("aarch64-linux-gnu"), ["-O1"], with_server=True)
+    server, emulator = services.server_for_arm()
     make_key(tmp_path / "key")
-    program = [emulator, "-L", "/usr/aarch64-linux-gnu", str(tmp_path / SERVER)]
+    program = [*emulator.split(), str(server)]
     image = np.random.default_rng(0).random((1, 1, 8, 8)).astype("float32")
     wanted = treadle.compile(DIGITS).run([image])[0].numpy()
     with (
@@ -276,7 +271,7 @@ def test_a_board_runs_a_model_and_its_times_under_qemu(tmp_path: Path) -> None:
         assert info["machine"] == "aarch64"
         assert "sha2" in info["features"].split()  # so the code of every frame here is by these
         path = tmp_path / "digits.tar"
-        treadle.compile(DIGITS, target=info["target"]).save(path, linker=compiler)
+        treadle.compile(DIGITS, target=info["target"]).save(path, linker="aarch64-linux-gnu-gcc")
         session.upload(path)
         model = session.load("digits.tar")
         np.testing.assert_allclose(model.run([image])[0].numpy(), wanted, rtol=1e-4, atol=1e-6)

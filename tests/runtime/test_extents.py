@@ -20,6 +20,15 @@ def test_value() -> None:
     assert Extent("", formula).sizes == {0, 1}
 
 
+def test_parts_are_worked_out_once() -> None:
+    formula: list[Formula | str] = ["let", ["add", N, M]]
+    formula += [["add", ["part", k], ["part", k]] for k in range(60)]
+    extent = Extent("", formula)
+    assert extent.of([3, 4]) == 7 << 60
+    assert extent.sizes == {0, 1}
+    assert extent.is_linear_in(0)
+
+
 @pytest.mark.parametrize(
     ("formula", "linear"),
     [

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.build.coverage import Coverage, coverage_of
 from treadle.build.executable import Executable
@@ -22,13 +22,13 @@ from treadle.build.kernel_cache import (
 from treadle.build.limits import check_limits
 from treadle.build.memory_plan import Launch, MemoryPlan, concat_parts, is_alias, plan_memory
 from treadle.build.plan_json import plan_to_json
+from treadle.build.reading import read_model
 from treadle.build.record_context import records_to_read
 from treadle.build.records import Records
 from treadle.build.size_checks import SizeCheck, refuse_broken, size_checks
 from treadle.build.sizes import size_from_json
 from treadle.build.watch import overrides_watched, say_graph, say_kernel, say_stage
 from treadle.errors import ConfigError, InternalError, UsageError
-from treadle.frontend.tflite.formats import is_tflite
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Function
 from treadle.graph.text import functions_of
@@ -94,8 +94,10 @@ def _called(name: str) -> Callable[[_F], _F]:
 @overrides_watched()
 @_called("compile")
 def compile_model(
-    model: AnyModel | g.Module,
+    model: AnyModel | g.Module | Any,
+    example_inputs: Any = None,
     *,
+    dynamic_shapes: Any = None,
     target: str | Target = "llvm",
     shapes: Mapping[str, Sequence[int]] | None = None,
     opt_level: int = 3,
@@ -110,10 +112,12 @@ def compile_model(
     """Return a model compiled for `target`.
 
     `model` is an ONNX file (a path, bytes, an open file), a ModelProto, what torch.onnx.export
-    returns, or a graph module. `shapes` gives sizes
-    to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel, 3 does
-    everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering and large
-    products with constant weights by Strassen's algorithm, which multiply less and round
+    returns, a TFLite file (a path or bytes), a graph module, or a model of PyTorch: a
+    torch.nn.Module with its `example_inputs` and `dynamic_shapes` (see `treadle.from_torch`), an
+    ExportedProgram, or a file of one. `shapes` gives sizes to inputs that leave them open.
+    `opt_level` 0 runs every operator as its own kernel,
+    3 does everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering and
+    large products with constant weights by Strassen's algorithm, which multiply less and round
     differently (None: as TREADLE_WINOGRAD says, by default yes). `weight_growth` is the part of
     themselves by which weights may grow for that where less time is saved than memory added (None:
     as TREADLE_WEIGHT_GROWTH says, by default a tenth). With `dynamic` sizes that the
@@ -140,6 +144,8 @@ def compile_model(
     kept = records_to_read(records)
     fused = fused_model(
         model,
+        example_inputs,
+        dynamic_shapes=dynamic_shapes,
         target=target,
         shapes=shapes,
         opt_level=opt_level,
@@ -195,8 +201,10 @@ class Fused:
 
 
 def fused_model(
-    model: AnyModel | g.Module,
+    model: AnyModel | g.Module | Any,
+    example_inputs: Any = None,
     *,
+    dynamic_shapes: Any = None,
     target: str | Target = "llvm",
     shapes: Mapping[str, Sequence[int]] | None = None,
     opt_level: int = 3,
@@ -217,7 +225,9 @@ def fused_model(
     report = Report() if report is None else report
     machine = parse_target(target) if isinstance(target, str) else target
     with _Timer(report, "read"):
-        module = _read(model, shapes, dynamic, report)
+        imported = read_model(model, shapes, dynamic, example_inputs, dynamic_shapes)
+    report.notes += imported.notes
+    module = imported.module
     say_graph("graph as read", module.main)
     check_limits(module)
     checks = size_checks(module.main)
@@ -252,26 +262,6 @@ def _choices(
     recorded = {call: r.method for call, r in kept.items()}
     measured = {call: r.time for call, r in kept.items() if r.seconds}
     return Choices(methods or {}, recorded, note, measured)
-
-
-def _read(
-    model: AnyModel | g.Module,
-    shapes: Mapping[str, Sequence[int]] | None,
-    dynamic: bool,
-    report: Report,
-) -> g.Module:
-    if isinstance(model, g.Module):
-        return model
-    if is_tflite(model):
-        from treadle.frontend.tflite.importer import import_tflite
-
-        imported = import_tflite(model, shapes, dynamic)
-    else:
-        from treadle.frontend.onnx.importer import import_onnx
-
-        imported = import_onnx(model, shapes, dynamic)
-    report.notes += imported.notes
-    return imported.module
 
 
 def kernels_of(main: Function, target: Target) -> tuple[list[Kernel], dict[g.Call, Kernel]]:

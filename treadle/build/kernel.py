@@ -251,7 +251,8 @@ class Kernel:
     @without_collector
     def lowered(self) -> PrimFunc:
         """The loop nest that is handed to the code generator."""
-        return self.backend.lowering(self.target).run(self.loops, label=self.name)
+        passes, loops = self.backend.lowering(self.target), self.loops
+        return passes.run(loops, label=self.name, is_verified=loops is not self.work)
 
     def loop_text(self) -> str:
         """Return the loop nest as Python-like text."""

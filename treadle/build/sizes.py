@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes as data: the plan's table of sizes that each run decides, and sizes of cached kernels."""
+"""Sizes as data: the plan's table of sizes that each run decides, and sizes of cached kernels.
+
+Both grow with the distinct operations in a size, not with its text: a part that is used more than
+once is written once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from treadle.errors import InternalError
-from treadle.expr.nodes import Binary, Const, Expr, Select, Var, binary, int_value
+from treadle.expr.nodes import Binary, Expr, Select, Var, binary, convert, int_value
+from treadle.expr.text import Parts
 from treadle.expr.traversal import free_vars
+from treadle.expr.vocabulary import BinaryOp
 from treadle.graph.broadcasting import taken_dim
 from treadle.graph.types import Dim, normal_size
+from treadle.runtime.extents import Formula, evaluate
 
 Json = dict[str, object]
 
@@ -18,6 +26,9 @@ OPERATIONS = ("add", "sub", "mul", "floordiv", "floormod", "min", "max")
 
 BROADCAST = "broadcast"
 """a, or b where a is 1: the selects among sizes (`treadle.graph.broadcasting`)."""
+
+_DEEP = 12
+"""Levels of one formula: deeper parts are named, as the runtime reads JSON of 64 levels."""
 
 
 class SizeTable:
@@ -62,13 +73,17 @@ class SizeTable:
 
     def row_of(self, size: Expr) -> int:
         """Return the row that holds a size, which is added where there is none."""
-        if size in self._index:
-            return self._index[size]
+        for part in _parts_of(size):
+            if part not in self._index:
+                self._add(part)
+        return self._index[size]
+
+    def _add(self, size: Expr) -> None:
         found = _operation(size)
         if found is None:
             raise InternalError(f"no input decides the size {size}")
         op, a, b = found
-        return self._row(size, {"op": op, "a": self.refer(a), "b": self.refer(b)})
+        self._row(size, {"op": op, "a": self.refer(a), "b": self.refer(b)})
 
 
 def _operation(size: Dim) -> tuple[str, Expr, Expr] | None:
@@ -80,28 +95,53 @@ def _operation(size: Dim) -> tuple[str, Expr, Expr] | None:
     return None
 
 
+def _parts_of(size: Expr) -> list[Expr]:
+    """Return the distinct symbols and results of operations in a size, operands before users."""
+    found: dict[Expr, None] = {}
+    stack = [size]
+    while stack:
+        operands = () if stack[-1] in found else (_operation(stack[-1]) or ("",))[1:]
+        waiting = [p for p in operands if p not in found and int_value(p) is None]
+        if waiting:
+            stack += reversed(waiting)
+        else:
+            found[stack.pop()] = None
+    return list(found)
+
+
 def size_to_json(size: Dim, symbols: Sequence[Var]) -> object:
-    """Return a size over `symbols` as JSON: a number, ["size", k], or [operation, a, b]."""
+    """Return a size over `symbols` as a `Formula`: as JSON."""
+    if isinstance(size, int):
+        return size
+    parts = Parts("%{}", _DEEP)
+    (short,) = parts.shorten([size])
+    numbers = {name: k for k, (name, _) in enumerate(parts.values)}
+    written = [_tree(part, symbols, numbers) for part in [*(v for _, v in parts.values), short]]
+    return ["let", *written] if numbers else written[0]
+
+
+def _tree(size: Expr, symbols: Sequence[Var], parts: Mapping[Var, int]) -> object:
     number = int_value(size)
     if number is not None:
         return number
     if isinstance(size, Var):
-        return ["size", symbols.index(size)]
+        return ["part", parts[size]] if size in parts else ["size", symbols.index(size)]
     found = _operation(size)
-    if found is not None:
-        op, a, b = found
-        return [op, size_to_json(a, symbols), size_to_json(b, symbols)]
-    raise InternalError(f"the size {size} is not made of sums, products and quotients")
+    if found is None:
+        raise InternalError(f"the size {size} is not made of sums, products and quotients")
+    op, a, b = found
+    return [op, _tree(a, symbols, parts), _tree(b, symbols, parts)]
 
 
 def can_tell(size: Dim, symbols: Sequence[Var]) -> bool:
     """True when `size_to_json` can write a size over `symbols`."""
-    if int_value(size) is not None:
+    if isinstance(size, int):
         return True
-    if isinstance(size, Var):
-        return size in symbols
-    found = _operation(size)
-    return found is not None and all(can_tell(part, symbols) for part in found[1:])
+    return all(
+        part in symbols if isinstance(part, Var) else _operation(part) is not None
+        for part in _parts_of(size)
+        if int_value(part) is None
+    )
 
 
 def sizes_of_run(
@@ -114,7 +154,7 @@ def sizes_of_run(
             found.append(shapes[int(str(row["input"]))][int(str(row["axis"]))])
         elif "op" in row:
             parts = [found[p["size"]] if isinstance(p, dict) else p for p in (row["a"], row["b"])]
-            data = [row["op"], *(["size", k] for k in range(2))]
+            data = [row["op"], ["size", 0], ["size", 1]]
             found.append(number_of(data, [None if p is None else int(str(p)) for p in parts]))
         else:
             found.append(None)
@@ -123,23 +163,23 @@ def sizes_of_run(
 
 def number_of(data: object, sizes: Sequence[int | None]) -> int | None:
     """Return the number `size_to_json` wrote for sizes in its order; None where one is unknown."""
-    known = [Const.of(0 if size is None else size) for size in sizes]
-    if any(size is None and _uses(data, k) for k, size in enumerate(sizes)):
-        return None
-    return int_value(size_from_json(data, known))
+
+    def applied(name: str, a: int | None, b: int | None) -> int | None:
+        return None if a is None or b is None else int_value(_applied(name, a, b))
+
+    return evaluate(_formula(data), lambda number: number, lambda k: sizes[k], applied)
 
 
-def _uses(data: object, size: int) -> bool:
-    return isinstance(data, list) and (
-        data == ["size", size] if data[0] == "size" else any(_uses(d, size) for d in data[1:])
-    )
-
-
-def size_from_json(data: object, symbols: Sequence[Var | Const]) -> Dim:
+def size_from_json(data: object, symbols: Sequence[Dim]) -> Dim:
     """Return the size that `size_to_json` wrote, over other symbols in the same order."""
-    if not isinstance(data, list):
-        return int(str(data))
-    if data[0] == "size":
-        return symbols[data[1]]
-    a, b = (size_from_json(d, symbols) for d in data[1:])
-    return taken_dim(a, b) if data[0] == BROADCAST else normal_size(binary(data[0], a, b))
+    return evaluate(_formula(data), lambda number: number, lambda k: symbols[k], _applied)
+
+
+def _formula(data: object) -> Formula:
+    return cast(Formula, data) if isinstance(data, list) else int(str(data))
+
+
+def _applied(name: str, a: Dim, b: Dim) -> Dim:
+    if name == BROADCAST:
+        return taken_dim(a, b)
+    return normal_size(binary(cast(BinaryOp, name), convert(a), convert(b)))

@@ -105,7 +105,8 @@ def record_place(text: str) -> Path | str:
     return text if is_url(text) else Path(text)
 
 
-def _share(text: str) -> float:
+def share(text: str) -> float:
+    """Return a part of something as a number from 0 (an argparse type)."""
     try:
         part = float(text)
     except ValueError:
@@ -219,7 +220,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--weight-growth",
-        type=_share,
+        type=share,
         metavar="PART",
         help="by which part of themselves weights may grow for these algorithms where less time is "
         "saved than memory added, such as 1 for all of them (default: 0.1); 0: not at all",

@@ -13,7 +13,7 @@ import numpy as np
 from treadle.build.agreement import agreement
 from treadle.build.load import is_artifact
 from treadle.build.loaded import Runnable
-from treadle.cli.arguments import add_compile_options, add_inputs, add_threads
+from treadle.cli.arguments import add_compile_options, add_inputs, add_threads, share
 from treadle.cli.exact import Verdict, verdicts
 from treadle.cli.inputs import given_inputs
 from treadle.cli.layers import Layer, compare_layers
@@ -43,23 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tolerance",
-        type=_share,
+        type=share,
         metavar="SHARE",
         help="the distance allowed, as a share of the largest element (default: 1e-4 for float32)",
     )
     add_inputs(parser)
     add_threads(parser)
     add_compile_options(parser)
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of 0 or more")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:

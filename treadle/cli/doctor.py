@@ -36,9 +36,10 @@ _TELLING_FEATURES = (
     *("avxvnni", "amx-int8", "amx-bf16", "neon", "dotprod", "i8mm", "bf16", "sve", "sve2"),
 )
 _EXTRAS = {
-    "ai_edge_litert": "tflite",
+    "ai-edge-litert": "tflite",
     "onnxruntime": "bench",
     "torch": "torch",
+    "pillow": "image",
     "ziglang": "cross",
 }
 

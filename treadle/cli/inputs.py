@@ -17,6 +17,7 @@ import numpy as np
 from treadle import dtype as dtypes
 from treadle.build.loaded import Runnable, Size
 from treadle.cli.models import check_readable, given_shapes
+from treadle.cli.pictures import picture_input
 from treadle.errors import InputError, UsageError
 from treadle.runtime.array import NDArray, array
 from treadle.runtime.fill import FillMode, filled
@@ -50,6 +51,9 @@ def given_inputs(
     Raises: InputError when they do not fit. UsageError when two options say what the inputs are.
     """
     shapes = given_shapes(arguments)
+    preset: str | None = getattr(arguments, "preset", None)
+    if preset is not None:
+        return _picture(arguments, model, mode, preset)
     if arguments.inputs is None:
         return filled_inputs(model, mode or "random", shapes)
     if mode is not None:
@@ -65,6 +69,18 @@ def given_inputs(
                 hint="leave one of them out",
             )
     return inputs
+
+
+def _picture(
+    arguments: argparse.Namespace, model: Runnable, mode: FillMode | None, preset: str
+) -> dict[str, NDArray]:
+    """Return the picture that --inputs names, as the preset says."""
+    if arguments.inputs is None or mode is not None:
+        raise UsageError(
+            "--preset says how the picture in --inputs becomes an input",
+            hint=f"--preset {preset} --inputs picture.png, without --fill-mode",
+        )
+    return picture_input(arguments.inputs, model.inputs, preset)
 
 
 def filled_inputs(

@@ -22,6 +22,7 @@ from treadle.cli import (
     bench,
     compare,
     compile,
+    deploy,
     doctor,
     explain,
     profile,
@@ -53,6 +54,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "compile": compile,
     "run": run,
+    "deploy": deploy,
     "bench": bench,
     "tune": tune,
     "records": records,

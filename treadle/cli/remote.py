@@ -73,7 +73,7 @@ def device_to_tune_for(arguments: argparse.Namespace) -> RpcExecutor | None:
         )
     tracker, key = found
     with tracker.request(key) as session:
-        arguments.target = arguments.target or _target_of(session)
+        arguments.target = arguments.target or target_of_session(session)
         arguments.threads = arguments.threads or session.cores()
     arguments.executor = f"rpc:{key}"
     return rpc_executor(tracker, key, count=arguments.rpc_devices)
@@ -100,7 +100,7 @@ def _model_on(session: Session, arguments: argparse.Namespace) -> Runnable:
         session.upload(arguments.model, _NAME)
         return RemoteExecutable(session.load(_NAME, threads))
     if arguments.target is None:
-        arguments.target = _target_of(session)
+        arguments.target = target_of_session(session)
     with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
         path = Path(folder) / _NAME
         compile_file(arguments, sized=not arguments.dynamic).save(path)
@@ -108,7 +108,7 @@ def _model_on(session: Session, arguments: argparse.Namespace) -> Runnable:
     return RemoteExecutable(session.load(_NAME, threads))
 
 
-def _target_of(session: Session) -> str:
+def target_of_session(session: Session) -> str:
     """Return what a device says to compile for. Raises: UsageError where it does not."""
     info = session.info()
     if target := info.get("target"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from treadle.build.loaded import Runnable
 from treadle.cli.arguments import add_compile_options, add_inputs, add_model, add_threads, count
 from treadle.cli.inputs import given_inputs
+from treadle.cli.labels import labelled, print_classes, read_labels
+from treadle.cli.pictures import PRESETS
 from treadle.cli.profile import measure, print_layers
 from treadle.cli.remote import add_device, opened_model
 from treadle.cli.text import console, count_text, print_row, printable, size_text, type_text
@@ -23,12 +26,19 @@ from treadle.settings import get, use
 HELP = "run a model"
 
 _PROFILED_RUNS = 10
+_CLASSES = 5
+"""How many classes are named where --print-top does not say."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    add_model(parser, "a .tar made by treadle compile, or an ONNX file (compiled first)")
+    add_model(parser, "a .tar made by treadle compile, or an ONNX or TFLite file (compiled first)")
     add_inputs(parser)
+    parser.add_argument(
+        "--preset",
+        choices=tuple(PRESETS),
+        help="--inputs is a picture: scale, crop and normalise it as these networks want it",
+    )
     parser.add_argument(
         "-o",
         "--outputs",
@@ -43,6 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--print-top", type=count, metavar="N", help="print the N largest values of each output"
+    )
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help=f"print the {_CLASSES} likeliest classes, or --print-top of them, by their names in "
+        "this file: one in each line, or JSON",
     )
     parser.add_argument("--print-time", action="store_true", help="print the time of the runs")
     parser.add_argument(
@@ -62,13 +79,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.outputs is not None:
         check_writable(arguments.outputs)
         check_format(arguments.outputs, count=1)
+    labels = [] if arguments.labels is None else read_labels(arguments.labels)
     threads = arguments.threads or get().num_threads
     with use(num_threads=threads), opened_model(arguments) as model:
         if arguments.outputs is not None:
             check_format(arguments.outputs, len(model.outputs))
         inputs = given_inputs(arguments, model, arguments.fill_mode)
         outputs = model.run(inputs)
-        _report(arguments, model, inputs, outputs)
+        _report(arguments, model, inputs, outputs, labels)
     return 0
 
 
@@ -77,11 +95,16 @@ def _report(
     model: Runnable,
     inputs: dict[str, NDArray],
     outputs: list[NDArray],
+    labels: Sequence[str],
 ) -> None:
     out = console()
     for (name, dtype, _), value in zip(model.outputs, outputs, strict=True):
         print_row(out, "output", type_text(name, dtype, value.shape))
-    if arguments.print_top:
+    if labels:
+        most = arguments.print_top or _CLASSES
+        for k in labelled([value.shape for value in outputs], labels, arguments.labels):
+            print_classes(model.outputs[k][0], np.asarray(outputs[k]), labels, most)
+    elif arguments.print_top:
         for (name, _, _), value in zip(model.outputs, outputs, strict=True):
             print_top(name, np.asarray(value), arguments.print_top)
     if arguments.outputs is not None:

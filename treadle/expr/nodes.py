@@ -157,9 +157,6 @@ class Expr(Operands):
         """Return this value converted to `dtype`."""
         return cast(self, dtype)
 
-    def __repr__(self) -> str:
-        return str(self)
-
 
 ExprLike: TypeAlias = Expr | int | float | bool
 
@@ -177,7 +174,7 @@ class Var(Expr):
     def __post_init__(self) -> None:
         self.hold((), leaf=self)
 
-    def __str__(self) -> str:
+    def text(self, operands: Sequence[str]) -> str:
         return self.name
 
 
@@ -203,7 +200,7 @@ class Const(Expr):
         found = known(key)
         return intern(key, Const(value, dtype)) if found is None else found
 
-    def __str__(self) -> str:
+    def text(self, operands: Sequence[str]) -> str:
         if self.dtype == INDEX or self.dtype == "bool":
             return str(self.value)
         return f"{self.dtype}({self.value!r})"
@@ -237,11 +234,10 @@ class Binary(Expr):
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return same_typed(self.op, children[0], children[1])
 
-    def __str__(self) -> str:
+    def text(self, operands: Sequence[str]) -> str:
         symbol = _SYMBOL.get(self.op)
-        if symbol is None:
-            return f"{self.op}({self.a}, {self.b})"
-        return f"({self.a} {symbol} {self.b})"
+        a, b = operands
+        return f"{self.op}({a}, {b})" if symbol is None else f"({a} {symbol} {b})"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -261,9 +257,8 @@ class Select(Expr):
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return select(children[0], children[1], children[2], lazy=self.lazy)
 
-    def __str__(self) -> str:
-        name = "if_then_else" if self.lazy else "select"
-        return f"{name}({self.cond}, {self.then}, {self.other})"
+    def text(self, operands: Sequence[str]) -> str:
+        return f"{'if_then_else' if self.lazy else 'select'}({', '.join(operands)})"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -280,8 +275,8 @@ class Cast(Expr):
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return cast(children[0], self.dtype)
 
-    def __str__(self) -> str:
-        return f"{self.dtype}({self.value})"
+    def text(self, operands: Sequence[str]) -> str:
+        return f"{self.dtype}({operands[0]})"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -299,9 +294,9 @@ class Call(Expr):
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return call(self.name, *children, dtype=self.dtype)
 
-    def __str__(self) -> str:
+    def text(self, operands: Sequence[str]) -> str:
         head = f"bitcast[{self.dtype}]" if self.name == "bitcast" else self.name
-        return f"{head}({', '.join(map(str, self.args))})"
+        return f"{head}({', '.join(operands)})"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -322,8 +317,8 @@ class Apply(Expr):
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return apply(self.instruction, children)
 
-    def __str__(self) -> str:
-        return f"{self.instruction.name}({', '.join(map(str, self.args))})"
+    def text(self, operands: Sequence[str]) -> str:
+        return f"{self.instruction.name}({', '.join(operands)})"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -345,8 +340,8 @@ class Load(Expr):
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return _load(self.source, children)
 
-    def __str__(self) -> str:
-        return f"{self.source.name}[{', '.join(map(str, self.indices))}]"
+    def text(self, operands: Sequence[str]) -> str:
+        return f"{self.source.name}[{', '.join(operands)}]"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -364,8 +359,8 @@ class Ramp(Expr):
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return ramp(children[0], children[1], self.lanes)
 
-    def __str__(self) -> str:
-        return f"ramp({self.base}, {self.stride}, {self.lanes})"
+    def text(self, operands: Sequence[str]) -> str:
+        return f"ramp({', '.join(operands)}, {self.lanes})"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -382,8 +377,8 @@ class Broadcast(Expr):
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return broadcast(children[0], self.lanes)
 
-    def __str__(self) -> str:
-        return f"broadcast({self.value}, {self.lanes})"
+    def text(self, operands: Sequence[str]) -> str:
+        return f"broadcast({operands[0]}, {self.lanes})"
 
 
 def convert(value: ExprLike, dtype: str | None = None) -> Expr:

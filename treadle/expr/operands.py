@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every expression node keeps of its operands, and of what was found out of it."""
+"""What every expression node keeps of its operands, of what was found out of it, and its text."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from treadle.expr.vocabulary import HAS_VECTOR
@@ -11,6 +13,9 @@ if TYPE_CHECKING:
     from treadle.expr.nodes import Expr
 
 _NO_LEAVES: frozenset[object] = frozenset()
+
+LONG = 40
+"""Nodes: a part with more in its text is named where it is used more than once."""
 
 
 class Operands:
@@ -61,3 +66,46 @@ class Operands:
         self.leaves = x if y <= x else y if x <= y else x | y
         self.traits = a.traits | b.traits | traits
         self.simple_of = self.sum_of = self.text_of = None
+
+    def text(self, operands: Sequence[str]) -> str:
+        """Return the text of this node around the texts of its operands."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        """Return the text of an expression; long parts that it repeats are named.
+
+        An expression is a graph, its text a tree: where every node is used twice, thirty nodes are
+        a billion words. `(%0 * %0) where %0 = (a + ...)` grows with the nodes.
+        """
+        order = _distinct(self)
+        uses = Counter(child for node in order for child in node.children)
+        texts: dict[Operands, str] = {}
+        lengths: dict[Operands, int] = {}
+        named: list[str] = []
+        for node in order:
+            text = node.text([texts[c] for c in node.children])
+            length = 1 + sum([lengths[c] for c in node.children])
+            if length > LONG and uses[node] > 1:  # type: ignore[index]  # a node of the graph
+                name = f"%{len(named)}"
+                named.append(f"{name} = {text}")
+                text, length = name, 1
+            texts[node], lengths[node] = text, length
+        return f"{texts[self]} where {', '.join(named)}" if named else texts[self]
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _distinct(root: Operands) -> list[Operands]:
+    """Return the distinct nodes of an expression, operands before users."""
+    seen: dict[Operands, None] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        waiting = () if node in seen else [c for c in node.children if c not in seen]
+        if waiting:
+            stack += reversed(waiting)
+        else:
+            seen[node] = None
+            stack.pop()
+    return list(seen)

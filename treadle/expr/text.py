@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text of expressions that stays short where they share parts: long parts get names of their own.
+"""Names for long parts that several expressions share, so that their text stays short.
 
-An expression is a graph, its text a tree: where every node is used twice, thirty nodes are a
-billion words. `Parts` takes the longest parts out, so that the text of expressions with n nodes
-has at most n * LONG words:
+The text of one expression names its own (`operands`). `Parts` takes the long parts out of many, to
+be defined in one place; the text of expressions with n nodes has at most n * LONG words:
 
     (%0 + %0)    %0 := (a * b * ... )
 """
@@ -14,10 +13,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from treadle.expr.nodes import Expr, Var
+from treadle.expr.operands import LONG
 from treadle.expr.traversal import walk
-
-LONG = 40
-"""Nodes: a part with more in its text is named where it is used more than once."""
 
 DEEP = 100
 """Levels: a part that nests deeper is named wherever it stands."""

@@ -96,10 +96,13 @@ class UnsupportedList:
     """Collects every operator without a conversion, so that the user sees all of them at once."""
 
     def __init__(self) -> None:
-        self._missing: dict[tuple[str, str, int], _Missing] = {}
+        self._missing: dict[tuple[str, str, int | None], _Missing] = {}
 
-    def add(self, domain: str, op: str, version: int, origin: str, reason: str = "") -> None:
-        """Count one use of a missing operator; the first use keeps its node name."""
+    def add(self, domain: str, op: str, version: int | None, origin: str, reason: str = "") -> None:
+        """Count one use of a missing operator; the first use keeps its node name.
+
+        Operators of frameworks that do not number them have no version.
+        """
         found = self._missing.setdefault((domain, op, version), _Missing(0, origin, reason))
         found.count += 1
 
@@ -107,7 +110,9 @@ class UnsupportedList:
         """Raise UnsupportedOperators that lists everything collected."""
         if not self._missing:
             return
-        rows = sorted(self._missing.items(), key=lambda kv: (-kv[1].count, kv[0]))
+        rows = sorted(
+            self._missing.items(), key=lambda kv: (-kv[1].count, kv[0][:2], kv[0][2] or 0)
+        )
         lines = [_missing_line(key, found) for key, found in rows]
         total = sum(found.count for _, found in rows)
         raise UnsupportedOperators(
@@ -119,11 +124,12 @@ class UnsupportedList:
         )
 
 
-def _missing_line(key: tuple[str, str, int], found: _Missing) -> str:
+def _missing_line(key: tuple[str, str, int | None], found: _Missing) -> str:
     domain, op, version = key
     reason = f" ({found.reason})" if found.reason else ""
     uses = _count(found.count, "node")
-    return f"  {domain or 'ai.onnx'}.{op}-{version}: {uses}, first {found.first}{reason}"
+    name = f"{domain or 'ai.onnx'}.{op}" + ("" if version is None else f"-{version}")
+    return f"  {name}: {uses}, first {found.first}{reason}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -13,8 +13,9 @@ from treadle.dtype import check_dtype, itemsize
 from treadle.errors import TypeMismatch
 from treadle.expr.bounds import prove
 from treadle.expr.intervals import FAR, Interval
-from treadle.expr.nodes import Binary, Expr, Var, int_value
+from treadle.expr.nodes import Binary, Expr, Var, convert, int_value
 from treadle.expr.simplify import simplify
+from treadle.expr.text import Parts
 from treadle.expr.traversal import free_vars, rewrite
 
 Dim: TypeAlias = int | Expr
@@ -135,7 +136,11 @@ class TensorType:
         return TensorType(self.shape, dtype)
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        parts = Parts("%{}")
+        shape = parts.shorten(map(convert, self.shape))
+        text = f"{self.dtype}[{', '.join(map(str, shape))}]"
+        named = ", ".join(f"{name} = {value}" for name, value in parts.values)
+        return f"{text} where {named}" if named else text
 
 
 @dataclass(frozen=True, slots=True)

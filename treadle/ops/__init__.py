@@ -29,6 +29,7 @@ from treadle.ops import (
     select,
     sizes,
     sort,
+    trees,
     unique,
     vision,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "select",
     "sizes",
     "sort",
+    "trees",
     "unique",
     "vision",
 ]

@@ -139,25 +139,44 @@ def open_channel(
     end = time.monotonic() + seconds
     while True:
         sock = _connected(host, port, max(0.1, end - time.monotonic()), tls)
-        try:
-            sock.settimeout(max(0.1, end - time.monotonic()))
-            opened = _opened(sock, role, key)
-        except TimeoutError:
-            sock.close()
-            raise RpcError(f"nothing answers within {seconds:g} s", at=at) from None
-        except (OSError, RpcError) as error:
-            sock.close()
-            problem = error.problem if isinstance(error, RpcError) else error.strerror or str(error)
-            hint = error.hint if isinstance(error, RpcError) else ""
-            raise RpcError(
-                f"the connection cannot be opened: {problem}", at=at, hint=hint
-            ) from None
+        opened = _opened_within(sock, role, key, at, seconds, end)
         if opened.status == Status.OK:
             return Channel(sock, opened.out, opened.into, at, largest)
         sock.close()
         if opened.status != Status.SLOW_DOWN or time.monotonic() + _RETRY_SECONDS > end:
             raise refusal(opened.status, at, opened.version)
         time.sleep(_RETRY_SECONDS)
+
+
+def open_channel_on(
+    sock: socket.socket, at: str, role: Role, key: bytes | None, *, seconds: float
+) -> Channel:
+    """Return a connection over a socket that leads to a server; `at` is what errors call it.
+
+    Raises: RpcError as `open_channel` does; the socket is closed then.
+    """
+    opened = _opened_within(sock, role, key, at, seconds, time.monotonic() + seconds)
+    if opened.status != Status.OK:
+        sock.close()
+        raise refusal(opened.status, at, opened.version)
+    return Channel(sock, opened.out, opened.into, at)
+
+
+def _opened_within(
+    sock: socket.socket, role: Role, key: bytes | None, at: str, seconds: float, end: float
+) -> Opened:
+    """Return how opening goes until the time `end`. Raises: RpcError; the socket is closed then."""
+    try:
+        sock.settimeout(max(0.1, end - time.monotonic()))
+        return _opened(sock, role, key)
+    except TimeoutError:
+        sock.close()
+        raise RpcError(f"nothing answers within {seconds:g} s", at=at) from None
+    except (OSError, RpcError) as error:
+        sock.close()
+        problem = error.problem if isinstance(error, RpcError) else error.strerror or str(error)
+        hint = error.hint if isinstance(error, RpcError) else ""
+        raise RpcError(f"the connection cannot be opened: {problem}", at=at, hint=hint) from None
 
 
 def _connected(host: str, port: int, seconds: float, tls: ssl.SSLContext | None) -> socket.socket:

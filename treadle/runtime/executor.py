@@ -206,6 +206,27 @@ class Executor:
         self._returned.check_shapes(handle, arrays)
         return arrays
 
+    def run_at(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Run a model of known sizes on memory given by address, of which nothing is checked.
+
+        For callers that know types and shapes already, and keep the memory alive.
+        """
+        handle = self._streams.take()
+        try:
+            handle.run(inputs, outputs)
+        finally:
+            self._streams.give_back(handle)
+
+    def run_shaped_at(self, inputs: Sequence[tuple[int, tuple[int, ...]]]) -> list[NDArray]:
+        """Run a model whose sizes each run decides on memory given by (address, shape)."""
+        handle = self._streams.take()
+        try:
+            self._returned.lend(handle)
+            handle.run_shaped(inputs, [None] * len(self.outputs))
+            return self._returned.taken(handle)
+        finally:
+            self._streams.give_back(handle)
+
     def __call__(self, *args: ArrayLike, **named: ArrayLike) -> list[NDArray]:
         """Run with inputs in order, by name, or both."""
         if not named:

@@ -5,10 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 Formula: TypeAlias = "int | list[Formula | str]"
-"""A number, ["size", k] for size number k of the kernel, or [operation, a, b]."""
+"""A number, ["size", k] for size number k of the kernel, or [operation, a, b].
+
+["let", f, g, ..., h] is h, in which ["part", 0] stands for f, ["part", 1] for g, and so on; each
+may use those before it. No "let" stands inside of another.
+"""
+
+_T = TypeVar("_T")
 
 _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
@@ -35,15 +41,23 @@ class Extent:
     @property
     def sizes(self) -> frozenset[int]:
         """The numbers of the sizes it is made of."""
-        return _sizes_of(self.formula)
+        none: frozenset[int] = frozenset()
+        return evaluate(
+            self.formula, lambda _: none, lambda k: frozenset([k]), lambda _, a, b: a | b
+        )
 
     def of(self, sizes: Sequence[int | None]) -> int:
         """Return the extent for given sizes; those it is not made of may be None."""
-        return _value(self.formula, sizes)
+        return evaluate(
+            self.formula,
+            lambda number: number,
+            lambda k: cast(int, sizes[k]),
+            lambda name, a, b: _OPERATIONS[name](a, b),
+        )
 
     def is_linear_in(self, size: int) -> bool:
         """True when the extent is a * size + b, where a and b do not depend on that size."""
-        return _degree(self.formula, size) == 1
+        return evaluate(self.formula, lambda _: 0, lambda k: int(k == size), _degree) == 1
 
     def solved(self, size: int, sizes: Sequence[int | None], extent: int) -> int | None:
         """Return what a size must be for the extent to be `extent`, None where there is no such.
@@ -59,39 +73,36 @@ class Extent:
         return found if found >= 0 and at(found) == extent else None
 
 
-def _parts(formula: list[Formula | str]) -> tuple[str, Formula, Formula]:
-    name, a, b = formula
-    return cast(str, name), cast(Formula, a), cast(Formula, b)
+def evaluate(
+    formula: Formula,
+    number: Callable[[int], _T],
+    size: Callable[[int], _T],
+    operation: Callable[[str, _T, _T], _T],
+) -> _T:
+    """Return what a formula is where its numbers, sizes and operations are what these return."""
+    parts: list[_T] = []
+
+    def value(f: Formula) -> _T:
+        if isinstance(f, int):
+            return number(f)
+        name, *operands = f
+        if name in ("size", "part"):
+            k = cast(int, operands[0])
+            return size(k) if name == "size" else parts[k]
+        a, b = (value(cast(Formula, operand)) for operand in operands)
+        return operation(cast(str, name), a, b)
+
+    if isinstance(formula, int) or formula[0] != "let":
+        return value(formula)
+    for part in formula[1:]:
+        parts.append(value(cast(Formula, part)))
+    return parts[-1]
 
 
-def _sizes_of(formula: Formula) -> frozenset[int]:
-    if isinstance(formula, int):
-        return frozenset()
-    if formula[0] == "size":
-        return frozenset([cast(int, formula[1])])
-    _, a, b = _parts(formula)
-    return _sizes_of(a) | _sizes_of(b)
-
-
-def _value(formula: Formula, sizes: Sequence[int | None]) -> int:
-    if isinstance(formula, int):
-        return formula
-    if formula[0] == "size":
-        return cast(int, sizes[cast(int, formula[1])])
-    name, a, b = _parts(formula)
-    return _OPERATIONS[name](_value(a, sizes), _value(b, sizes))
-
-
-def _degree(formula: Formula, size: int) -> int:
-    """Return the degree of a formula in a size; 2 for more than 1 and for what is no polynomial."""
-    if isinstance(formula, int):
-        return 0
-    if formula[0] == "size":
-        return int(formula[1] == size)
-    name, a, b = _parts(formula)
-    degrees = _degree(a, size), _degree(b, size)
-    if name in ("add", "sub"):
-        return max(degrees)
-    if name == "mul":
-        return min(sum(degrees), 2)
-    return 2 if any(degrees) else 0
+def _degree(operation: str, a: int, b: int) -> int:
+    """Return the degree of a result in a size; 2 for more than 1 and for what is no polynomial."""
+    if operation in ("add", "sub"):
+        return max(a, b)
+    if operation == "mul":
+        return min(a + b, 2)
+    return 2 if a or b else 0

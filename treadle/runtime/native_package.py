@@ -26,10 +26,12 @@ from treadle.runtime.native_build import (
     source_files,
     zig_command,
 )
-from treadle.runtime.toolchain import find_compiler, named_tool, run_tool
+from treadle.runtime.toolchain import Tool, find_compiler, named_tool, run_tool
 
 SHARED, STATIC, HEADER = "libtreadle.so", "libtreadle.a", "treadle.h"
 SERVER = "treadle-rpc-server"
+SOURCES = "sources"
+"""Beside a package that came with Treadle: the hash of what it was built from."""
 
 _JOBS = 2
 _OPTIONS = ("-g0", "-ffunction-sections", "-fdata-sections")
@@ -75,9 +77,14 @@ def find_toolchain(machine: str | None, compiler: Sequence[str] | None = None) -
             )
         command = named_tool(compiler).command
         return Toolchain(command, _archiver_of(command))
-    found = None if glibc else find_compiler(triple)
+    found = None if glibc else _compiler_for(triple)
     if found is not None:
         return Toolchain(found.command, _archiver_of(found.command))
+    if triple is not None and "android" in triple:
+        raise ToolchainError(
+            f"no C compiler is found for {triple}",
+            hint=f"name the NDK's: --cross-compiler …/{triple}-clang, or put it on PATH",
+        )
     if (zig := zig_command()) is None:
         wanted = f"glibc {glibc} of {triple}" if glibc else triple or "this machine"
         raise ToolchainError(
@@ -87,6 +94,14 @@ def find_toolchain(machine: str | None, compiler: Sequence[str] | None = None) -
         )
     target = ("-target", _zig_target(triple, glibc)) if triple else ()
     return Toolchain((*zig, "cc", *target), (*zig, "ar"))
+
+
+def _compiler_for(triple: str | None) -> Tool | None:
+    """Return a compiler whose programs run with the C library that a triple names."""
+    if triple is None or ("musl" not in triple and "android" not in triple):
+        return find_compiler(triple)
+    names = (f"{triple}-gcc", f"{triple}-clang")
+    return next((named_tool(name) for name in names if shutil.which(name)), None)
 
 
 def _zig_target(triple: str, glibc: str) -> str:

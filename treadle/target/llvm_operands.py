@@ -70,8 +70,8 @@ class Neighbours(Expr):
     def __post_init__(self) -> None:
         self.hold(self.args)
 
-    def __str__(self) -> str:
-        return f"({', '.join(map(str, self.args))})"
+    def text(self, operands: Sequence[str]) -> str:
+        return f"({', '.join(operands)})"
 
 
 def _word_of(args: Sequence[Expr]) -> Expr | None:

@@ -83,11 +83,11 @@ class Reduce(Expr):
         *sources, condition = children
         return Reduce(self.combiner, tuple(sources), self.axes, condition, self.index, self.dtype)
 
-    def __str__(self) -> str:
+    def text(self, operands: Sequence[str]) -> str:
+        *sources, condition = operands
         axes = ", ".join(f"{a.name}: {a.extent}" for a in self.axes)
-        sources = ", ".join(map(str, self.sources))
-        where = "" if nodes.int_value(self.condition) is True else f", where={self.condition}"
-        return f"{self.combiner.name}({sources}, [{axes}]{where})"
+        where = "" if nodes.int_value(self.condition) is True else f", where={condition}"
+        return f"{self.combiner.name}({', '.join(sources)}, [{axes}]{where})"
 
 
 KEPT = "kept"

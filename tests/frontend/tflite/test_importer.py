@@ -13,8 +13,9 @@ import pytest
 
 import treadle
 from tests.frontend.tflite.models import Graph, Scale, model
+from treadle.build.reading import from_tflite
 from treadle.errors import InputError, ModelError, UnsupportedOperators, UsageError
-from treadle.frontend.tflite.importer import from_tflite, import_tflite
+from treadle.frontend.tflite.importer import import_tflite
 from treadle.frontend.tflite.schema import options_of
 from treadle.graph.types import tensor_type
 

@@ -21,7 +21,7 @@ from treadle.frontend.onnx.wire import split_weights
 _NOT_ONNX = "Treadle reads ONNX models (.onnx); check that the file is one and complete"
 _PARSE_LIMIT = 2 << 30
 _EXPORTS = {
-    "torch": "export it first: torch.onnx.export(model, inputs, 'model.onnx', dynamo=True)",
+    "torch": "compile a module with its example inputs: treadle.compile(module, inputs)",
     "keras": "export it first: model.export('model.onnx', format='onnx')",
     "tensorflow": "export it first, for example with tf2onnx",
     "sklearn": "export it first, for example with skl2onnx",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from typing import IO, TypeGuard, Union
+from typing import IO, Union
 
 IDENTIFIER = b"TFL3"
 """What bytes 4 to 8 of a file are."""
@@ -13,7 +13,7 @@ AnyTflite = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, IO[byte
 """What a model can be read from."""
 
 
-def is_tflite(model: object) -> TypeGuard[AnyTflite]:
+def is_tflite(model: object) -> bool:
     """True for the name of a .tflite file, and for bytes that are one."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return bytes(model[4:8]) == IDENTIFIER

@@ -68,17 +68,9 @@ def import_tflite(
         raise type(e)(e.problem, at=source.name, hint=e.hint) from None
 
 
-def from_tflite(
-    model: AnyTflite, shapes: Mapping[str, Sequence[int]] | None = None, dynamic: bool = False
-) -> Module:
-    """Return a TFLite model as a graph module, which `treadle.compile` takes.
-
-    `model` is the path of a .tflite file, its bytes or an open file; arguments and errors are those
-    of `import_tflite`.
-
-    >>> module = treadle.from_tflite("mobilenet.tflite")
-    """
-    return import_tflite(model, shapes, dynamic).module
+def operator_names(source: TfliteModel) -> list[str]:
+    """Return what messages and kernels call the operators of the first subgraph."""
+    return [_origin(source, 0, k) for k in range(len(source.subgraphs[0].operators))]
 
 
 @dataclass(slots=True)

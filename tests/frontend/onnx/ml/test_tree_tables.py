@@ -12,8 +12,8 @@ from tests.frontend.onnx.models import check_with_onnxruntime, outputs_of
 from treadle.build.compile import compile_model
 from treadle.errors import ModelError
 from treadle.frontend.onnx.importer import import_onnx
-from treadle.graph.nodes import Call, topological
-from treadle.ops import indexing
+from treadle.graph.nodes import Call, Constant, topological
+from treadle.ops.trees import walk_trees
 
 RNG = np.random.default_rng(11)
 DOMAIN = "ai.onnx.ml"
@@ -91,13 +91,14 @@ def test_regressor(how: str, depth: int, rows: np.ndarray) -> None:
 
 
 def test_trees_of_like_depth_are_walked_together(rows: np.ndarray) -> None:
-    trees = _forest("target", [(k % 3,) for k in range(500)], depth=(1, 5, 2, 0, 3))
+    trees = _forest("target", [(k % 3,) for k in range(60)], depth=(1, 5, 2, 0, 3))
     model = _model("TreeEnsembleRegressor", rows, ["y"], n_targets=3, **trees)
     _check(model, rows)
     nodes = topological([import_onnx(model).module.main.body])
-    steps = sum(isinstance(n, Call) and n.op is indexing.gather_elements for n in nodes)
-    tested, stepped = (1 + 2) + (1 + 2 + 4), 2
-    assert steps == tested + stepped
+    (walk,) = (n for n in nodes if isinstance(n, Call) and n.op is walk_trees)
+    steps = walk.args[3]
+    assert isinstance(steps, Constant)
+    assert steps.value.tolist() == [2, 5, 3, 5, 5]  # of 12 trees: by target, then by depth
 
 
 def test_regressor_with_every_test_and_a_target_per_tree(rows: np.ndarray) -> None:

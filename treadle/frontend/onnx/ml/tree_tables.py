@@ -12,7 +12,9 @@ import numpy as np
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import converted, dims_of, scalar_like
 from treadle.frontend.onnx.ml.features import DOMAIN, transformed
-from treadle.frontend.onnx.ml.trees import Forest, features_of, looked_up, walked
+from treadle.frontend.onnx.ml.tree_scores import combined, is_aggregate, looked_up
+from treadle.frontend.onnx.ml.tree_walks import Forest
+from treadle.frontend.onnx.ml.trees import features_of
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise, movement, reshaping
@@ -36,7 +38,7 @@ def tree_regressor(node: OnnxNode) -> Node:
     """Convert the sum, mean or extreme of the leaves that trees lead each row of features to."""
     targets = node.integer("n_targets", 1)
     forest, places, x = _opened(node)
-    scores = _scores(node, forest, places, walked(forest, x), ("target", targets))
+    scores = _scores(node, forest, places, x, ("target", targets))
     return transformed(_shifted(node, scores, targets), node.text("post_transform", "NONE"))
 
 
@@ -50,12 +52,11 @@ def tree_classifier(node: OnnxNode) -> list[Node]:
         )
     labels = np.array(node.integers("classlabels_int64s") or (), "int64")
     forest, places, x = _opened(node)
-    at = walked(forest, x)
     used = set(node.integers("class_ids") or ())
     if labels.size == 2 and used in ({0}, {1}):
-        score = _scores(node, forest, places, at, ("class", 1))
+        score = _scores(node, forest, places, x, ("class", 1))
         return _of_two(node, labels, score, of_second=used == {1})
-    scores = _scores(node, forest, places, at, ("class", labels.size))
+    scores = _scores(node, forest, places, x, ("class", labels.size))
     scores = _shifted(node, scores, labels.size)
     best = reductions.argmax(scores, axis=1, keepdims=False)
     return [looked_up(labels, best), transformed(scores, node.text("post_transform", "NONE"))]
@@ -161,7 +162,7 @@ def _scores(
     node: OnnxNode,
     forest: Forest,
     places: dict[_Place, int],
-    at: tuple[Node, np.ndarray],
+    x: Node,
     wanted: tuple[str, int],
 ) -> Node:
     """Return [rows, targets] from the weights of the leaves that trees end in."""
@@ -180,23 +181,8 @@ def _scores(
         table[place, target] += weight
         given[place, target] = True
     how = node.text("aggregate_function", "SUM") if what == "target" else "SUM"
-    return _aggregated(node, (table, given[forest.interior :]), at, how)
-
-
-def _aggregated(
-    node: OnnxNode,
-    weights: tuple[np.ndarray, np.ndarray],
-    at: tuple[Node, np.ndarray],
-    how: str,
-) -> Node:
-    table, given = weights
-    place, nodes = at
-    reached = looked_up(table[nodes], place)
-    if how in ("SUM", "AVERAGE"):
-        total: Node = reductions.sum_(reached, axes=(1,))
-        trees = dims_of(place)[1]
-        assert isinstance(trees, int)
-        return total if how == "SUM" else elementwise.divide(total, scalar_like(trees, total))
-    if how not in ("MIN", "MAX") or not given.all():
+    if not is_aggregate(how):
         raise ModelError(f"the aggregate_function {how} of {node.op} is not supported")
-    return (reductions.min_ if how == "MIN" else reductions.max_)(reached, axes=(1,))
+    if how in ("MIN", "MAX") and not given[forest.interior :].all():
+        raise ModelError(f"the aggregate_function {how} of {node.op} is not supported")
+    return combined(forest, x, table, given, how)

@@ -50,3 +50,9 @@ def fake_quant(node: TfliteNode) -> Node:
         )
 
     return in_one_layout(rounded, node.input(0))
+
+
+@converter("DENSIFY")
+def densify(node: TfliteNode) -> Node:
+    """Convert sparse weights, which the reader has written out."""
+    return node.input(0)

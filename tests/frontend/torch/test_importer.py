@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of torch.export as graph modules: names, weights, state, sizes, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import treadle
+from tests.frontend.torch.programs import as_module, assert_agrees
+from treadle.graph.nodes import Constant, topological
+from treadle.graph.types import TensorType
+
+torch: Any = pytest.importorskip("torch")
+nn = torch.nn
+
+pytestmark = pytest.mark.torch
+
+
+class Counting(nn.Module):  # type: ignore[misc]
+    """Adds up what it has seen in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 8)
+        self.register_buffer("seen", torch.zeros(8))
+
+    def forward(self, x: Any, times: int = 2) -> Any:
+        y = torch.relu(self.layer(x))
+        self.seen.add_(y.sum(0))
+        return y.reshape(-1) * times, self.seen + 1
+
+
+def test_weights_share_the_memory_of_torch() -> None:
+    layer = nn.Linear(64, 32).eval()
+    module = treadle.from_torch(layer, torch.zeros(2, 64))
+    held = [n for n in topological([module.main.body]) if isinstance(n, Constant)]
+    pointers = {n.value.ctypes.data for n in held}
+    assert {layer.weight.data_ptr(), layer.bias.data_ptr()} <= pointers
+
+
+def test_inputs_and_outputs_have_the_names_of_arguments() -> None:
+    module = treadle.from_torch(Counting().eval(), {"x": torch.zeros(3, 4)})
+    assert [p.name for p in module.main.params] == ["x", "seen"]
+    assert module.output_names == ("output_0", "output_1", "seen")
+
+
+def test_a_buffer_that_changes_is_an_input_and_an_output() -> None:
+    model, x = Counting().eval(), torch.randn(3, 4)
+    exe = treadle.compile(model, (x,))
+    state = torch.zeros(8)
+    with torch.no_grad():
+        for _ in range(3):
+            want, want_seen = model(x)
+            got, got_seen, state = exe.run([x, state])
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-5)
+            np.testing.assert_allclose(got_seen.numpy(), want_seen.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(state.numpy(), model.seen.numpy(), rtol=1e-5)
+
+
+def test_open_sizes_stay_open() -> None:
+    batch = torch.export.Dim("batch", min=2, max=100)
+    layer = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Flatten(0)).eval()
+    exe = treadle.compile(layer, (torch.zeros(3, 4),), dynamic_shapes=({0: batch},))
+    for rows in (2, 5, 64):
+        x = torch.randn(rows, 4)
+        (found,) = exe.run([x])
+        np.testing.assert_allclose(found.numpy(), layer(x).detach().numpy(), atol=1e-5)
+
+
+def test_example_inputs_may_be_names_and_shapes() -> None:
+    layer = nn.Embedding(7, 3).eval()
+    module = treadle.from_torch(layer, [("ids", ((2, 5), "int64"))])
+    assert module.main.params[0].type == TensorType((2, 5), "int64")
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)),
+        nn.LSTM(6, 5, batch_first=True),
+        nn.GRU(6, 5, num_layers=2, bidirectional=True),
+        nn.TransformerEncoderLayer(6, 2, 12, batch_first=True),
+    ],
+    ids=["mlp", "lstm", "gru", "transformer"],
+)
+def test_layers_on_sequences(module: Any) -> None:
+    assert_agrees(module.eval(), torch.randn(2, 4, 6))
+
+
+def test_a_convolutional_network() -> None:
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU6(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, padding=1, groups=8),
+        nn.SiLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+        nn.Softmax(-1),
+    )
+    assert_agrees(net.eval(), torch.randn(2, 3, 16, 16))
+
+
+def test_all_operators_that_are_missing_are_told_at_once() -> None:
+    def special(x: Any) -> Any:
+        return torch.special.bessel_j0(x), torch.special.bessel_j1(x), torch.special.bessel_j0(x)
+
+    with pytest.raises(treadle.UnsupportedOperators) as error:
+        treadle.from_torch(as_module(special), torch.zeros(3))
+    assert "2 operators (3 nodes) of this model are not supported" in str(error.value)
+    assert "aten.special_bessel_j0.default: 2 nodes, first special_bessel_j0" in str(error.value)
+
+
+def test_an_error_names_the_node_its_types_and_the_line() -> None:
+    class Turned(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return (x * 1j).abs()
+
+    with pytest.raises(treadle.ModelError) as error:
+        treadle.from_torch(Turned(), torch.zeros(16))
+    assert "complex numbers, which Treadle does not have" in str(error.value)
+    assert f"{__file__}:" in error.value.at
+    assert error.value.at.startswith("Turned, node mul, operator aten.mul.Tensor(float32[16], 1j)")
+    assert error.value.at.endswith("in forward")
+    assert "torch.view_as_real" in error.value.hint
+
+
+def test_a_module_needs_example_inputs() -> None:
+    with pytest.raises(treadle.UsageError, match="none are given") as error:
+        treadle.compile(nn.Linear(2, 2))
+    assert "treadle.compile(module, (torch.zeros" in str(error.value)
+
+
+def test_a_module_that_torch_cannot_export_says_why() -> None:
+    def branching(x: Any) -> Any:
+        return x + 1 if x.sum() > 0 else x
+
+    with pytest.raises(treadle.ModelError, match="cannot export the module"):
+        treadle.from_torch(as_module(branching), torch.zeros(3))
+
+
+def test_training_mode_is_noted() -> None:
+    from treadle.build.compile import Report
+
+    report = Report()
+    treadle.compile(nn.Linear(2, 2), (torch.zeros(1, 2),), report=report)
+    assert any("training mode" in note for note in report.notes)

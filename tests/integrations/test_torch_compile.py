@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile(backend="treadle"): the results of eager, whatever modules do with tensors."""
+
+from __future__ import annotations
+
+import re
+import resource
+import threading
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import treadle
+
+torch: Any = pytest.importorskip("torch")
+nn = torch.nn
+
+from treadle.integrations.torch_compile import treadle_backend  # noqa: E402  # imports torch
+
+pytestmark = pytest.mark.torch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def compiled(model: Any, **options: Any) -> Any:
+    """Return a module or function compiled by the backend."""
+    torch._dynamo.reset()
+    return torch.compile(model, backend=treadle_backend, **options)
+
+
+def assert_close(found: Any, wanted: Any, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def mlp() -> Any:
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.LayerNorm(32), nn.Linear(32, 4)).eval()
+
+
+@pytest.fixture(autouse=True)
+def _for_inference() -> Any:
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def whole(caplog: pytest.LogCaptureFixture) -> Any:
+    """Fail a test in which something runs in torch."""
+    yield
+    assert not [r for r in caplog.records if r.name == "treadle.torch"], caplog.text
+
+
+def test_the_backend_is_registered_by_its_name() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = text.split("[project.entry-points.torch_dynamo_backends]\n")[1]
+    found = re.match(r'treadle = "([\w.]+):(\w+)"', section)
+    assert found is not None
+    assert getattr(import_module(found[1]), found[2]) is treadle_backend
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_module_runs_whole_at_any_batch() -> None:
+    model = mlp()
+    fast = compiled(model, fullgraph=True)
+    for rows in (8, 3, 5, 1, 64):
+        x = torch.randn(rows, 16)
+        assert_close(fast(x), model(x))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
+
+
+@pytest.mark.usefixtures("whole")
+def test_inference_mode_runs_too() -> None:
+    model = mlp()
+    fast = compiled(model)
+    with torch.inference_mode():
+        x = torch.randn(8, 16)
+        assert_close(fast(x), model(x))
+
+
+@pytest.mark.usefixtures("whole")
+def test_weights_that_change_count_from_the_next_call_on() -> None:
+    model, x = mlp(), torch.randn(8, 16)
+    fast = compiled(model)
+    assert_close(fast(x), model(x))
+    model[0].weight.mul_(2)
+    assert_close(fast(x), model(x))
+    model.load_state_dict({k: torch.randn_like(v) for k, v in model.state_dict().items()})
+    assert_close(fast(x), model(x), 1e-4)
+    model[3].weight.data = torch.ones(4, 32)
+    assert_close(fast(x), model(x), 1e-4)
+    for _ in range(4):
+        model[3].bias.add_(1)
+        assert_close(fast(x), model(x), 1e-4)
+
+
+def test_what_is_missing_runs_in_torch_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    def function(x: Any) -> Any:
+        return torch.special.bessel_j0(x * 2).t() @ x + 1
+
+    x = torch.rand(8, 16)
+    assert_close(compiled(function, fullgraph=True)(x), function(x))
+    (record,) = [r for r in caplog.records if r.name == "treadle.torch"]
+    assert re.fullmatch(
+        r"treadle: 1 of \d+ operators run in torch, \d+% of the time: "
+        r"aten\.special_bessel_j0\.default \(1\)",
+        record.getMessage(),
+    )
+
+
+def test_random_numbers_are_those_of_torch() -> None:
+    def function(x: Any) -> Any:
+        a = torch.rand_like(x)
+        return a * x + torch.rand_like(x + a)
+
+    fast, x = compiled(function, fullgraph=True), torch.rand(4, 5)
+    torch.manual_seed(3)
+    wanted = function(x)
+    torch.manual_seed(3)
+    assert_close(fast(x), wanted)
+
+
+def test_a_graph_for_training_is_torchs_own(caplog: pytest.LogCaptureFixture) -> None:
+    model, x = mlp(), torch.randn(2, 16)
+    with torch.enable_grad():
+        compiled(model)(x).sum().backward()
+    assert model[0].weight.grad is not None
+    assert "it is for training" in caplog.text
+    assert "torch.no_grad()" in caplog.text
+
+
+def test_views_and_updates_in_place_are_those_of_torch() -> None:
+    def function(x: Any, cache: Any) -> Any:
+        cache[:, 2:4] += x[:, :2]
+        return cache.view(-1)[3:], x.t()
+
+    x, ours, theirs = torch.randn(8, 16), torch.zeros(8, 16), torch.zeros(8, 16)
+    view, turned = compiled(function, fullgraph=True)(x, ours)
+    wanted, _ = function(x, theirs)
+    assert_close(ours, theirs)
+    assert_close(view, wanted)
+    assert view.data_ptr() == ours.data_ptr() + 12
+    assert turned.data_ptr() == x.data_ptr()
+
+
+@pytest.mark.usefixtures("whole")
+def test_results_have_the_strides_of_eager_and_inputs_any() -> None:
+    def function(x: Any) -> Any:
+        return x.transpose(0, 1) + 1, (x * 2).permute(2, 0, 1).contiguous()
+
+    fast = compiled(function, fullgraph=True)
+    x = torch.randn(3, 4, 5)
+    for given in (x, x.permute(1, 2, 0), x.expand(3, 4, 5)[:, ::2]):
+        for found, wanted in zip(fast(given), function(given), strict=True):
+            assert_close(found, wanted)
+            assert found.stride() == wanted.stride()
+
+
+@pytest.mark.usefixtures("whole")
+def test_images_with_channels_last() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()).eval()
+    x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    assert_close(compiled(net, fullgraph=True)(x), net(x))
+
+
+def test_a_graph_break_leaves_two_graphs() -> None:
+    def function(x: Any) -> Any:
+        y = torch.relu(x @ x)
+        torch._dynamo.graph_break()
+        return y.sum(0) + 1
+
+    x = torch.randn(6, 6)
+    assert_close(compiled(function)(x), function(x))
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_size_that_is_a_number_may_change() -> None:
+    def function(x: Any, n: int) -> Any:
+        return x * n + x.shape[0]
+
+    fast = compiled(function, dynamic=True, fullgraph=True)
+    for n, rows in ((3, 4), (7, 5), (9, 6)):
+        x = torch.randn(rows, 3)
+        assert_close(fast(x, n), function(x, n))
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_buffer_that_every_call_changes() -> None:
+    class Counting(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(3))
+
+        def forward(self, x: Any) -> Any:
+            self.seen.add_(x.sum(0))
+            return self.seen * 2
+
+    model = Counting()
+    fast = compiled(model, fullgraph=True)
+    total = torch.zeros(3)
+    for _ in range(4):
+        x = torch.randn(2, 3)
+        total += x.sum(0)
+        assert_close(fast(x), total * 2)
+    assert_close(model.seen, total)
+
+
+@pytest.mark.usefixtures("whole")
+def test_two_threads_call_one_module() -> None:
+    model = mlp()
+    fast = compiled(model)
+    inputs = [torch.randn(8, 16) for _ in range(2)]
+    wanted = [model(x) for x in inputs]
+    fast(inputs[0])
+    failures: list[Exception] = []
+
+    def call(k: int) -> None:
+        try:
+            with torch.no_grad():
+                for _ in range(200):
+                    assert_close(fast(inputs[k]), wanted[k])
+        except Exception as error:  # shown by the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+
+
+@pytest.mark.usefixtures("whole")
+def test_memory_stays_flat() -> None:
+    fast = compiled(lambda x: torch.relu(x @ x.t()).sum(0), dynamic=True)
+    sizes = (40, 90, 130, 64, 100)
+    for k in range(200):
+        fast(torch.ones(sizes[k % 5], 64))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for k in range(2000):
+        fast(torch.ones(sizes[k % 5], 64))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 << 10  # KiB
+
+
+def test_an_error_inside_a_graph_leaves_the_module_usable() -> None:
+    table = nn.Embedding(4, 3)
+    fast = compiled(table)
+    good = torch.tensor([1, 3])
+    assert_close(fast(good), table(good))
+    with pytest.raises((treadle.TreadleError, IndexError)):
+        fast(torch.tensor([1, 9]))
+    assert_close(fast(good), table(good))
+
+
+def test_options_are_those_of_compile() -> None:
+    fast = compiled(mlp(), options={"opt_level": 0})
+    x = torch.randn(2, 16)
+    assert fast(x).shape == (2, 4)
+    with pytest.raises(Exception, match="has no option 'level'"):
+        compiled(mlp(), options={"level": 0})(x)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_other_element_types(dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    model, x = mlp().to(kind), torch.randn(4, 16).to(kind)
+    assert_close(
+        compiled(model, fullgraph=True)(x), model(x), 1e-5 if kind is torch.float64 else 0.05
+    )

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which importer reads a model: by what it is, without importing the packages of the others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from treadle.errors import UsageError
+from treadle.frontend.importer import Imported
+from treadle.frontend.tflite.formats import AnyTflite, is_tflite
+from treadle.graph.nodes import Module
+
+if TYPE_CHECKING:
+    from treadle.frontend.onnx.files import AnyModel
+
+_TORCH_SUFFIXES = (".pt2", ".pt", ".pth")
+
+
+def read_model(
+    model: AnyModel | Module,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dynamic: bool = False,
+    example_inputs: Any = None,  # Any: what `from_torch` takes
+    dynamic_shapes: Any = None,
+) -> Imported:
+    """Return a model of any kind as a graph module, with the notes of its importer.
+
+    Arguments and errors are those of `treadle.compile`.
+    """
+    if isinstance(model, Module):
+        return Imported(model)
+    if is_of_torch(model):
+        if shapes is not None:
+            raise UsageError(
+                "shapes are given for a model of torch, which has its own",
+                hint="give example inputs of these shapes, or export the program with them",
+            )
+        return _import_torch(model, example_inputs, dynamic_shapes)
+    if example_inputs is not None or dynamic_shapes is not None:
+        raise UsageError(
+            "example inputs are given for a model that is no module of torch",
+            hint="give the sizes of its inputs as shapes={'name': (1, 3, 224, 224)}",
+        )
+    if is_tflite(model):
+        from treadle.frontend.tflite.importer import import_tflite
+
+        return import_tflite(model, shapes, dynamic)
+    from treadle.frontend.onnx.importer import import_onnx
+
+    return import_onnx(model, shapes, dynamic)
+
+
+def from_tflite(
+    model: AnyTflite, shapes: Mapping[str, Sequence[int]] | None = None, dynamic: bool = False
+) -> Module:
+    """Return a TFLite model as a graph module, which `treadle.compile` takes.
+
+    `model` is the path of a .tflite file, its bytes or an open file. Inputs and outputs have the
+    names, types and axes of the file's tensors: images are [n, h, w, c], and what is quantised are
+    integers. `shapes` gives the shapes of inputs by name. An unknown first dimension becomes 1;
+    with `dynamic` unknown ones stay symbolic. Variables start at zero in every run.
+
+    Raises:
+        ModelError: the file is unreadable, damaged, or leaves sizes open.
+        UnsupportedOperators: operators without a conversion, all of them with counts.
+        InputError: `shapes` do not fit the model. UsageError: it is no model.
+
+    >>> module = treadle.from_tflite("mobilenet.tflite")
+    """
+    from treadle.frontend.tflite.importer import import_tflite
+
+    return import_tflite(model, shapes, dynamic).module
+
+
+def is_of_torch(model: object) -> bool:
+    """True for a torch.nn.Module, an ExportedProgram, or the name of a file of one."""
+    if isinstance(model, (str, os.PathLike)):
+        return Path(model).suffix in _TORCH_SUFFIXES
+    names = {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
+    return bool(
+        names & {"torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram"}
+    )
+
+
+def from_torch(model: Any, example_inputs: Any = None, dynamic_shapes: Any = None) -> Module:
+    """Return a model of PyTorch as a graph module, which `treadle.compile` takes.
+
+    `model` is a torch.nn.Module, a TorchScript module, an ExportedProgram, or the name of a file:
+    .pt2 of torch.export.save, .pt of torch.jit.save. `example_inputs` are what a module is traced
+    with: a tensor, a sequence of arguments, a mapping of keyword arguments, or a list of (name,
+    shape) or (name, (shape, dtype)). `dynamic_shapes` says, as for torch.export.export, which sizes
+    stay open. Weights share torch's memory. Buffers that the model changes are inputs and outputs.
+
+    Raises:
+        ModelError: torch cannot export the model, or the file cannot be read.
+        UnsupportedOperators: operators without a conversion, all of them with counts.
+        UsageError: it is no model, example inputs are missing, or torch is not installed.
+
+    >>> module = treadle.from_torch(model, (torch.zeros(1, 3, 224, 224),))
+    """
+    return _import_torch(model, example_inputs, dynamic_shapes).module
+
+
+def _import_torch(model: Any, example_inputs: Any, dynamic_shapes: Any) -> Imported:
+    if find_spec("torch") is None:
+        raise UsageError(
+            "PyTorch is not installed, and the model is one of PyTorch",
+            hint="pip install treadle[torch]",
+        )
+    from treadle.frontend.torch.export import import_torch
+
+    return import_torch(model, example_inputs, dynamic_shapes)

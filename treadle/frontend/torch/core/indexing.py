@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of choices and writes by index, and of what is sorted or selected by value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.errors import ModelError
+from treadle.frontend.builders.basic import (
+    broadcast,
+    converted,
+    dims_of,
+    element_type,
+    operands,
+    reshaped,
+    transposed,
+)
+from treadle.frontend.builders.dynamic_operands import AxisRange
+from treadle.frontend.builders.indices import checked_indices
+from treadle.frontend.builders.movement import concatenated, sliced, taken
+from treadle.frontend.builders.selection import nonzero as places_of
+from treadle.frontend.torch.node import AtenNode, Operand, aten, operand
+from treadle.graph.nodes import Node, TupleItem
+from treadle.ops import indexing, scatter, sort
+
+
+@aten("embedding")
+def embedding(
+    node: AtenNode,
+    weights: Node,
+    indices: Node,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Node:
+    """Convert rows of a table."""
+    return taken(weights, indices, 0, node.op)
+
+
+@aten("index_select")
+def index_select(node: AtenNode, x: Node, dim: int, index: Node) -> Node:
+    """Convert slices along an axis by a vector of positions."""
+    flat = reshaped(index, (1,)) if not dims_of(index) else index
+    if not dims_of(x):
+        return x
+    return taken(x, flat, node.axis(dim, x), node.op)
+
+
+@aten("gather")
+def gather(node: AtenNode, x: Node, dim: int, index: Node, sparse_grad: bool = False) -> Node:
+    """Convert single elements by their positions along an axis."""
+    if not dims_of(x) or not dims_of(index):
+        return broadcast(reshaped(x, (1,) * len(dims_of(index))), node.dims())
+    axis = node.axis(dim, x)
+    return indexing.gather_elements(
+        _as_large(x, index, axis), checked_indices(x, index, axis, op=node.op), axis=axis
+    )
+
+
+def _as_large(x: Node, index: Node, axis: int) -> Node:
+    """Return `x` cut to the extents of `index` on all axes but `axis`."""
+    ranges = [AxisRange(k, 0, d) for k, d in enumerate(dims_of(index)) if k != axis]
+    return sliced(x, ranges)
+
+
+@aten("index.Tensor", "_unsafe_index.Tensor")
+def index(node: AtenNode, x: Node, indices: Sequence[Node | None]) -> Node:
+    """Convert a choice by index tensors, which broadcast; axes without one are whole.
+
+    The axes of the result that indices make stand where the first of them does if they are
+    neighbours, else in front.
+    """
+    given = [(axis, i) for axis, i in enumerate(indices) if i is not None]
+    if not given:
+        return x
+    given = _without_masks(node, given)
+    axes = [axis for axis, _ in given]
+    rest = [k for k in range(len(dims_of(x))) if k not in axes]
+    front = transposed(x, (*axes, *rest))
+    checked = [
+        converted(checked_indices(front, i, k, op=node.op), "int64")
+        for k, (_, i) in enumerate(given)
+    ]
+    parts = operands(*checked)
+    shape = dims_of(parts[0])
+    if len(parts) == 1:
+        made: Node = indexing.gather(front, parts[0], axis=0)
+    else:
+        tuples = concatenated([reshaped(p, (*shape, 1)) for p in parts], len(shape))
+        made = indexing.gather_nd(front, tuples)
+    if axes != list(range(axes[0], axes[0] + len(axes))) or axes[0] == 0:
+        return made
+    n, before = len(shape), axes[0]
+    perm = (*range(n, n + before), *range(n), *range(n + before, len(dims_of(made))))
+    return transposed(made, perm)
+
+
+def _without_masks(node: AtenNode, given: Sequence[tuple[int, Node]]) -> list[tuple[int, Node]]:
+    """Return indices of which masks are the positions where they hold."""
+    if any(element_type(i) in ("bool", "uint8") for _, i in given):
+        raise ModelError(
+            "a choice by a mask is not supported: how many elements it gives depends on data"
+        )
+    return list(given)
+
+
+@aten("nonzero")
+def nonzero(node: AtenNode, x: Node) -> Node:
+    """Convert the coordinates of what is not zero, one row per element."""
+    found = places_of(x, node.measure)
+    node.bind(node.result.shape[0], dims_of(found)[1])
+    return transposed(found, (1, 0))
+
+
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add",
+               "multiply": "mul"}  # fmt: skip
+
+
+@aten("scatter.src", "scatter_add", "scatter.value", "scatter.reduce")
+def scatter_(
+    node: AtenNode, x: Node, dim: int, index: Node, src: Operand, *, reduce: str = ""
+) -> Node:
+    """Convert writes of single elements along an axis."""
+    values = operand(src, node.dtype())
+    reduction = "add" if node.op == "aten.scatter_add.default" else _REDUCTIONS.get(reduce, "none")
+    return _scattered(node, x, dim, index, values, reduction)
+
+
+@aten("scatter_reduce.two")
+def scatter_reduce(
+    node: AtenNode,
+    x: Node,
+    dim: int,
+    index: Node,
+    src: Node,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Node:
+    """Convert writes that are combined with what is there."""
+    if reduce not in _REDUCTIONS or not include_self:
+        raise ModelError(f"scatter_reduce by {reduce!r} without the old values is not supported")
+    return _scattered(node, x, dim, index, src, _REDUCTIONS[reduce])
+
+
+def _scattered(
+    node: AtenNode, x: Node, dim: int, index: Node, values: Node, reduction: str
+) -> Node:
+    if not dims_of(x):
+        made = _scattered_rows(
+            node, reshaped(x, (1,)), 0, reshaped(index, (1,)), reshaped(values, (1,)), reduction
+        )
+        return reshaped(made, ())
+    if not dims_of(index):
+        raise ModelError("an index of rank 0 is not supported")
+    values = (
+        broadcast(values, dims_of(index))
+        if not dims_of(values)
+        else sliced(values, [AxisRange(k, 0, d) for k, d in enumerate(dims_of(index))])
+    )
+    return _scattered_rows(node, x, node.axis(dim, x), index, values, reduction)
+
+
+def _scattered_rows(
+    node: AtenNode, x: Node, axis: int, index: Node, values: Node, reduction: str
+) -> Node:
+    places = checked_indices(x, index, axis, op=node.op)
+    return scatter.scatter_elements(x, places, values, axis=axis, reduction=reduction)
+
+
+@aten("index_put", "_unsafe_index_put")
+def index_put(
+    node: AtenNode,
+    x: Node,
+    indices: Sequence[Node | None],
+    values: Node,
+    accumulate: bool = False,
+) -> Node:
+    """Convert writes at index tensors, which broadcast and stand on the first axes."""
+    given = [(axis, i) for axis, i in enumerate(indices) if i is not None]
+    if not given:
+        raise ModelError("index_put without indices is not supported")
+    given = _without_masks(node, given)
+    axes = [axis for axis, _ in given]
+    rest = [k for k in range(len(dims_of(x))) if k not in axes]
+    perm = (*axes, *rest)
+    front = transposed(x, perm)
+    parts = operands(
+        *(
+            converted(checked_indices(front, i, k, op=node.op), "int64")
+            for k, (_, i) in enumerate(given)
+        )
+    )
+    shape = dims_of(parts[0])
+    tuples = concatenated([reshaped(p, (*shape, 1)) for p in parts], len(shape))
+    left = [dims_of(x)[k] for k in rest]
+    is_inside = axes == list(range(axes[0], axes[0] + len(axes))) and axes[0] > 0
+    if is_inside:
+        n, before = len(shape), axes[0]
+        wide = broadcast(values, (*left[:before], *shape, *left[before:]))
+        order = (
+            *range(before, before + n), *range(before), *range(before + n, n + len(left)),
+        )  # fmt: skip
+        updates = transposed(wide, order)
+    else:
+        updates = broadcast(values, (*shape, *left))
+    made = scatter.scatter_nd(front, tuples, updates, reduction="add" if accumulate else "none")
+    return transposed(made, [perm.index(k) for k in range(len(perm))])
+
+
+@aten("topk")
+def topk(
+    node: AtenNode, x: Node, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> list[Node]:
+    """Convert the largest or smallest elements along an axis, and where they are."""
+    return _topk(node, x, k, dim, largest)
+
+
+@aten("sort", "sort.stable")
+def sort_(
+    node: AtenNode, x: Node, dim: int = -1, descending: bool = False, *, stable: bool = False
+) -> list[Node]:
+    """Convert an axis in order, and where its elements were."""
+    extent = dims_of(x)[node.axis(dim, x)] if dims_of(x) else 1
+    return _topk(node, x, extent, dim, descending)
+
+
+def _topk(node: AtenNode, x: Node, k: object, dim: int, largest: bool) -> list[Node]:
+    data = x if dims_of(x) else reshaped(x, (1,))
+    both = sort.topk(data, k=k, axis=node.axis(dim, data), largest=largest)
+    return [reshaped(TupleItem.of(both, n), node.dims(n)) for n in range(2)]

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of converter files; a file that is not listed here converts nothing."""
+
+from __future__ import annotations
+
+from treadle.frontend.torch.core import (
+    attention,
+    checks,
+    conv,
+    creation,
+    elementwise,
+    indexing,
+    matmul,
+    movement,
+    norm,
+    pool,
+    recurrent,
+    reduce,
+    resize,
+)
+
+FAMILIES = (
+    attention, checks, conv, creation, elementwise, indexing, matmul, movement, norm, pool,
+    recurrent, reduce, resize,
+)  # fmt: skip

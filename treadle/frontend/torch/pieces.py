@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of an fx graph as graph modules: what Treadle computes, cut from what torch must.
+
+Every node gets a level: the highest of those it reads, or one more where torch runs it and Treadle
+what it reads. Within a level torch's nodes run first, then those of Treadle, which are a piece:
+nothing of a piece can depend on another node of it through torch, so the levels in order are the
+program.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sympy
+import torch
+from torch import fx
+
+from treadle.errors import ModelError
+from treadle.frontend.builders.basic import transposed
+from treadle.frontend.builders.closure import anchored
+from treadle.frontend.builders.dynamic_operands import MeasuredSizes
+from treadle.frontend.torch.diagnostics import target_name
+from treadle.frontend.torch.reader import Reader
+from treadle.frontend.torch.sizes import expression_of, symbols_of
+from treadle.graph.nodes import Constant, Function, Module, Node, Var
+from treadle.graph.nodes import Tuple as TupleNode
+from treadle.graph.types import TensorType
+
+Permutation = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Nodes that one compiled model computes.
+
+    `inputs` are the values it reads, tensors and sizes, `outputs` those that others read of it.
+    """
+
+    nodes: tuple[fx.Node, ...]
+    inputs: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedPiece:
+    """A piece as a graph module.
+
+    Its inputs are those of the piece that `constants` did not replace. Inputs and outputs lie in
+    memory in the order of axes that `input_orders` and `output_orders` say: that of torch's
+    strides.
+    """
+
+    module: Module
+    inputs: tuple[fx.Node, ...]
+    input_orders: tuple[Permutation, ...]
+    output_orders: tuple[Permutation, ...]
+
+
+# ---- what Treadle can run ------------------------------------------------------------------------
+
+
+def unsupported_nodes(graph: fx.Graph) -> dict[fx.Node, str]:
+    """Return the nodes of a functional graph that torch must run, each with the reason."""
+    reader = Reader("the graph")
+    found: dict[fx.Node, str] = {}
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            _try_input(reader, node)
+        elif node.op == "call_function" and not is_size(node):
+            try:
+                reader.read(node)
+            except ModelError as error:
+                found[node] = error.problem
+                _try_input(reader, node)
+    return found
+
+
+def _try_input(reader: Reader, node: fx.Node) -> None:
+    """Let what torch computes be an input; what Treadle has no type for stays unknown."""
+    known = node.meta.get("val")
+    try:
+        if is_size(node):
+            reader.symbols.add_input_size(known)
+            reader.set_value(node, reader.symbols.dim(known))
+        elif isinstance(known, torch.Tensor):
+            reader.add_input(node, node.name)
+    except ModelError:
+        pass
+
+
+def is_size(node: fx.Node) -> bool:
+    """True for a node whose result is a number, which torch computes by itself."""
+    kinds = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
+    return isinstance(node.meta.get("val"), kinds)
+
+
+# ---- pieces --------------------------------------------------------------------------------------
+
+
+def pieces_of(graph: fx.Graph, unsupported: Collection[fx.Node]) -> list[Piece]:
+    """Return the pieces of a graph in an order in which they can run."""
+    levels = levels_of(graph, unsupported)
+    by_level: dict[int, list[fx.Node]] = {}
+    for node in graph.nodes:
+        if is_ours(node, unsupported):
+            by_level.setdefault(levels[node], []).append(node)
+    made = (_piece(by_level[level]) for level in sorted(by_level))
+    return [piece for piece in made if piece.outputs]
+
+
+def is_ours(node: fx.Node, unsupported: Collection[fx.Node]) -> bool:
+    """True for a node that Treadle runs."""
+    if node.op != "call_function" or node in unsupported or is_size(node):
+        return False
+    if node.target is operator.getitem:
+        source = node.args[0]
+        return isinstance(source, fx.Node) and is_ours(source, unsupported)
+    return True
+
+
+def levels_of(graph: fx.Graph, unsupported: Collection[fx.Node]) -> dict[fx.Node, int]:
+    """Return the level of every node; what draws random numbers keeps its order."""
+    levels: dict[fx.Node, int] = {}
+    drawn = 0
+    for node in graph.nodes:
+        ours = is_ours(node, unsupported)
+        level = 0
+        for source in node.all_input_nodes:
+            crosses = not ours and is_ours(source, unsupported)
+            level = max(level, levels[source] + crosses)
+        if node.op == "call_function" and not ours and node.is_impure():
+            level = drawn = max(level, drawn)
+        levels[node] = level
+    return levels
+
+
+def _piece(nodes: Sequence[fx.Node]) -> Piece:
+    inside = set(nodes)
+    inputs = dict.fromkeys(s for n in nodes for s in n.all_input_nodes if s not in inside)
+    outputs = [
+        n
+        for n in nodes
+        if isinstance(n.meta.get("val"), torch.Tensor) and any(u not in inside for u in n.users)
+    ]
+    return Piece(tuple(nodes), tuple(inputs), tuple(outputs))
+
+
+# ---- a piece as a module -------------------------------------------------------------------------
+
+
+def import_piece(
+    piece: Piece,
+    constants: Mapping[fx.Node, np.ndarray],
+    sizes: Mapping[sympy.Symbol, fx.Node],
+    name: str,
+) -> ImportedPiece:
+    """Return a piece as a graph module, in which `constants` are inputs that are known.
+
+    `sizes` are nodes whose results are symbols: what no tensor among the inputs decides is an
+    input of rank 0.
+
+    Raises: ModelError where it cannot be converted.
+    """
+    return _PieceImport(piece, constants, sizes, name).run()
+
+
+class _PieceImport:
+    def __init__(
+        self,
+        piece: Piece,
+        constants: Mapping[fx.Node, np.ndarray],
+        sizes: Mapping[sympy.Symbol, fx.Node],
+        name: str,
+    ) -> None:
+        self._piece = piece
+        self._constants = constants
+        self._sizes = sizes
+        self._reader = Reader(name)
+        self._name = name
+        self._params: list[Var] = []
+        self._inputs: list[fx.Node] = []
+        self._orders: list[Permutation] = []
+        self._measured: dict[Any, Node] = {}  # Any: symbols of sizes
+
+    def run(self) -> ImportedPiece:
+        for node in self._piece.inputs:
+            if node in self._constants:
+                known = Constant.of(self._constants[node], origin=node.name)
+                self._reader.set_value(node, known)
+        for node in self._tensors():
+            for size in node.meta["val"].shape:
+                self._reader.symbols.add_input_size(size)
+        for symbol in self._missing():
+            self._add_size(symbol)
+        for node in self._tensors():
+            self._add_tensor(node)
+        for node in self._piece.inputs:
+            if is_size(node):
+                self._reader.set_value(node, self._reader.symbols.dim(node.meta["val"]))
+        for node in self._piece.nodes:
+            self._reader.read(node)
+        return self._finished()
+
+    def _tensors(self) -> Iterable[fx.Node]:
+        return (n for n in self._piece.inputs if not is_size(n) and n not in self._constants)
+
+    def _missing(self) -> list[sympy.Symbol]:
+        """Return the symbols that the piece speaks of and no tensor decides."""
+        found: dict[sympy.Symbol, None] = {}
+        for node in (*self._piece.inputs, *self._piece.nodes):
+            for size in _sizes_in(node.meta.get("val")):
+                if not self._reader.symbols.is_known(size):
+                    found |= dict.fromkeys(sorted(symbols_of(size), key=str))
+        return [
+            s for s in found if s in self._sizes and not self._reader.symbols.is_known_symbol(s)
+        ]
+
+    def _add_size(self, symbol: sympy.Symbol) -> None:
+        param = Var(f"size_{symbol}", TensorType((), "int64"))
+        size = MeasuredSizes(str(symbol))
+        self._reader.symbols.bind(symbol, size.measure(param))
+        self._measured.update(size.values)
+        self._params.append(param)
+        self._inputs.append(self._sizes[symbol])
+        self._orders.append(())
+
+    def _add_tensor(self, node: fx.Node) -> None:
+        order = order_of(node.meta["val"])
+        param = self._reader.add_input(node, node.name)
+        if order != tuple(range(len(order))):
+            kind = param.type
+            assert isinstance(kind, TensorType)
+            param = Var(param.name, kind.with_shape([kind.shape[k] for k in order]), param.name)
+            back = [order.index(k) for k in range(len(order))]
+            self._reader.set_value(node, transposed(param, back))
+        self._params.append(param)
+        self._inputs.append(node)
+        self._orders.append(order)
+
+    def _finished(self) -> ImportedPiece:
+        orders = tuple(order_of(n.meta["val"]) for n in self._piece.outputs)
+        results = [
+            transposed(self._reader.tensor(n), order)
+            for n, order in zip(self._piece.outputs, orders, strict=True)
+        ]
+        made = anchored(results, self._reader.measured | self._measured)
+        body = made[0] if len(made) == 1 else TupleNode.of(made)
+        names = tuple(n.name for n in self._piece.outputs)
+        module = Module(Function(tuple(self._params), body), names, self._name)
+        return ImportedPiece(module, tuple(self._inputs), tuple(self._orders), orders)
+
+
+def _sizes_in(value: object) -> Iterable[Any]:
+    if isinstance(value, torch.Tensor):
+        yield from value.shape
+    elif isinstance(value, torch.SymInt):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _sizes_in(part)
+
+
+def order_of(fake: torch.Tensor) -> Permutation:
+    """Return the axes of a tensor as they lie in memory, the outermost first.
+
+    Tensors with gaps, or whose elements share memory, count as if they lay in order.
+    """
+    plain = tuple(range(fake.dim()))
+    if fake.is_contiguous():
+        return plain
+    strides = [_hint(s) for s in fake.stride()]
+    extents = [_hint(s) for s in fake.shape]
+    order = tuple(sorted(plain, key=lambda k: (-strides[k], k)))
+    expected = 1
+    for axis in reversed(order):
+        if extents[axis] != 1 and strides[axis] != expected:
+            return plain
+        expected *= max(extents[axis], 1)
+    return order
+
+
+def _hint(size: Any) -> int:
+    """Return a size, or what it was when the graph was traced."""
+    if isinstance(size, torch.SymInt):
+        hint = size.node.hint
+        return 1 if hint is None else int(hint)
+    return int(size)
+
+
+def size_nodes(graph: fx.Graph) -> dict[sympy.Symbol, fx.Node]:
+    """Return the nodes whose results are symbols by themselves, by symbol."""
+    found: dict[sympy.Symbol, fx.Node] = {}
+    for node in graph.nodes:
+        known = node.meta.get("val")
+        if isinstance(known, torch.SymInt) and expression_of(known).is_Symbol:
+            found.setdefault(expression_of(known), node)
+    return found
+
+
+def operator_names(nodes: Iterable[fx.Node]) -> dict[str, int]:
+    """Return how many of the nodes call each operator."""
+    counts: dict[str, int] = {}
+    for node in nodes:
+        if node.target is not operator.getitem:
+            counts[target_name(node)] = counts.get(target_name(node), 0) + 1
+    return counts

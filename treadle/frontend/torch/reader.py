@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Walks the nodes of an fx graph and keeps what each is in the graph that is made."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from treadle.errors import ModelError
+from treadle.expr.nodes import Expr
+from treadle.frontend.builders.dynamic_operands import MeasuredSizes
+from treadle.frontend.importer import Folder, UnsupportedList, stamp_origin
+from treadle.frontend.symbolic import fold_sizes, is_sizes, sizes_node
+from treadle.frontend.torch.diagnostics import placed, target_name
+from treadle.frontend.torch.families import FAMILIES
+from treadle.frontend.torch.node import AtenNode, Result, converter_of
+from treadle.frontend.torch.sizes import Symbols
+from treadle.frontend.torch.tensors import dtype_name
+from treadle.graph.nodes import Call, Constant, Node, TupleItem, Var
+from treadle.graph.types import TensorType, may_agree
+
+assert FAMILIES  # the table of converters is filled by importing them
+
+_PLACES = frozenset({"device", "layout", "memory_format", "pin_memory", "non_blocking"})
+"""Keyword arguments that say where and how a result lies in memory."""
+
+Value = Any
+"""What a node of fx is here: a graph node, a size, a number, None, or a list of them."""
+
+
+class Reader:
+    """The values of a program's nodes, by node, as far as they are converted.
+
+    `symbols` are the sizes they speak of, `measured` those that the model itself computes, `notes`
+    what a user should read.
+    """
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.symbols = Symbols()
+        self.measured: dict[Any, Node] = {}
+        self.notes: dict[str, None] = {}
+        self._values: dict[fx.Node, Value] = {}
+        self._folder = Folder()
+
+    # ---- inputs ----------------------------------------------------------------------------------
+
+    def add_input(self, node: fx.Node, name: str) -> Var:
+        """Let a tensor be a parameter of the graph; return it."""
+        fake = node.meta["val"]
+        with placed(node, self.program):
+            for size in fake.shape:
+                self.symbols.add_input_size(size)
+            shape = tuple(self.symbols.dim(d) for d in fake.shape)
+            made = Var(name, TensorType(shape, dtype_name(fake.dtype)), name)
+        self._values[node] = made
+        return made
+
+    def set_value(self, node: fx.Node, value: Value) -> None:
+        """Let a node be a value that is known."""
+        self._values[node] = value
+
+    # ---- nodes -----------------------------------------------------------------------------------
+
+    def read(self, node: fx.Node) -> None:
+        """Convert a call. Raises: ModelError that names the node and its place in the source."""
+        with placed(node, self.program):
+            self._values[node] = self._converted(node)
+
+    def _converted(self, node: fx.Node) -> Value:
+        if node.target is operator.getitem:
+            source, index = node.args
+            return self.value(source)[index]
+        known = node.meta.get("val")
+        if isinstance(known, (int, float, torch.SymInt)) and self._can_tell(known):
+            return self.symbols.dim(known) if isinstance(known, torch.SymInt) else known
+        return self._called(node)
+
+    def _can_tell(self, value: object) -> bool:
+        return not isinstance(value, torch.SymInt) or self.symbols.is_known(value)
+
+    def _called(self, node: fx.Node) -> Value:
+        name = target_name(node)
+        convert = converter_of(name)
+        if convert is None:
+            raise ModelError(f"the operator {name} is not supported")
+        call = AtenNode(
+            name, node.name, node.meta.get("val"), self.symbols, MeasuredSizes(node.name)
+        )
+        args = [self.value(a) for a in node.args]
+        kwargs = {k: self.value(v) for k, v in node.kwargs.items() if k not in _PLACES}
+        result = self._settled(node, convert(call, *args, **kwargs), [*args, *kwargs.values()])
+        self.measured.update(call.measured.values)
+        stamp_origin(call.measured.values.values(), _nodes_in(args), node.name)
+        self.notes.update(dict.fromkeys(call.notes))
+        _check(call.result, result, self.symbols)
+        return result
+
+    def _settled(self, node: fx.Node, result: Result, given: Sequence[Value]) -> Result:
+        """Return a result with origins, and with what is known by now folded."""
+        sources = list(_nodes_in(given))
+        whole = [result] if isinstance(result, Node) else result
+        if not isinstance(whole, (list, tuple)):
+            return result
+        is_known = all(isinstance(s, Constant) for s in sources)
+        are_sizes = all(isinstance(s, Constant) or is_sizes(s) for s in sources)
+        made = [self._folded(r, is_known, are_sizes) if isinstance(r, Node) else r for r in whole]
+        stamp_origin(_nodes_in(made), sources, node.name)
+        return made[0] if isinstance(result, Node) else made
+
+    def _folded(self, made: Node, is_known: bool, are_sizes: bool) -> Node:
+        if is_known and isinstance(made, (Call, TupleItem)):
+            made = self._folder.fold(made)
+        return fold_sizes(made) if are_sizes else made
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def value(self, arg: Any) -> Value:
+        """Return what an argument of fx is here: nodes by their values, types by name."""
+        if isinstance(arg, fx.Node):
+            return self._values[arg]
+        if isinstance(arg, (list, tuple)):
+            return [self.value(a) for a in arg]
+        if isinstance(arg, torch.dtype):
+            return dtype_name(arg)
+        if isinstance(arg, torch.SymInt):
+            return self.symbols.dim(arg)
+        return arg
+
+    def tensor(self, node: fx.Node) -> Node:
+        """Return the value of a node as a tensor; a size or a number as one of rank 0."""
+        value = self._values[node]
+        if isinstance(value, Node):
+            return value
+        if isinstance(value, (Expr, int)) and not isinstance(value, bool):
+            return sizes_node((value,), ())
+        if isinstance(value, (bool, float)):
+            return Constant.of(value, "bool" if isinstance(value, bool) else "float64")
+        raise ModelError(f"the result {node.name} is no tensor")
+
+
+def _nodes_in(values: Iterable[Value]) -> Iterable[Node]:
+    for value in values:
+        if isinstance(value, Node):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _nodes_in(value)
+
+
+def _check(expected: Any, made: Result, symbols: Symbols) -> None:
+    """Compare a result with what torch says of it: a converter that errs must not go unseen."""
+    if isinstance(expected, (list, tuple)) and isinstance(made, (list, tuple)):
+        for e, m in zip(expected, made, strict=False):
+            _check(e, m, symbols)
+    if not isinstance(expected, torch.Tensor) or not isinstance(made, Node):
+        return
+    wanted = TensorType(tuple(map(symbols.dim, expected.shape)), dtype_name(expected.dtype))
+    if not _fits(made, wanted):
+        raise ModelError(f"the conversion gives {made.type} where torch has {wanted}")
+
+
+def _fits(made: Node, wanted: TensorType) -> bool:
+    kind = made.type
+    if not isinstance(kind, TensorType) or kind.dtype != wanted.dtype:
+        return False
+    return kind.ndim == wanted.ndim and all(
+        may_agree(a, b) for a, b in zip(kind.shape, wanted.shape, strict=True)
+    )
+
+
+def _reason(result: object) -> str:
+    """Return why an operator has no converter, where its result tells."""
+    is_complex = isinstance(result, torch.Tensor) and result.dtype.is_complex
+    return "complex numbers are not supported" if is_complex else ""
+
+
+def raise_if_unsupported(nodes: Iterable[fx.Node], at: str) -> None:
+    """Raise UnsupportedOperators that lists every operator of a program without a converter."""
+    missing = UnsupportedList()
+    for node in nodes:
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        name = target_name(node)
+        is_size = isinstance(node.meta.get("val"), (int, float, torch.SymInt))
+        if not is_size and converter_of(name) is None:
+            domain, _, op = name.partition(".")
+            missing.add(domain, op or name, None, node.name, _reason(node.meta.get("val")))
+    missing.raise_if_any(at)
