@@ -13,8 +13,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from treadle.frontend.builders.basic import dims_of, reshaped, transposed
-from treadle.graph.nodes import Call, Constant, Node
+from treadle.graph.nodes import Call, Constant, Node, operands
 from treadle.ops.reshaping import TransposeAttrs, transpose
+
+_FEW_NODES = 16
+"""More than turn stored weights into real numbers."""
 
 
 def to_last(ndim: int) -> tuple[int, ...]:
@@ -49,19 +52,19 @@ def _made_first(x: Node) -> Node | None:
     return x.args[0] if x.attrs.perm == to_last(len(dims_of(x))) else None
 
 
-def in_one_layout(compute: Callable[..., Node], *operands: Node) -> Node:
-    """Return an element-wise function of operands, computed with channels first where they are.
+def in_one_layout(compute: Callable[..., Node], *values: Node) -> Node:
+    """Return an element-wise function of values, computed with channels first where they are.
 
-    One of the operands must be an image made with channels first, the others too, or constants, or
-    of one element.
+    One of the values must be an image made with channels first; the others too, or known, vectors,
+    or of one element.
     """
-    if all(_made_first(x) is None for x in operands):
-        return compute(*operands)
-    ndim = max(len(dims_of(x)) for x in operands)
-    first = [_first_of(x, ndim) for x in operands]
+    if all(_made_first(x) is None for x in values):
+        return compute(*values)
+    ndim = max(len(dims_of(x)) for x in values)
+    first = [_first_of(x, ndim) for x in values]
     made = [f for f in first if f is not None]
-    if len(made) < len(operands):
-        return compute(*operands)
+    if len(made) < len(values):
+        return compute(*values)
     return channels_last(compute(*made))
 
 
@@ -72,16 +75,30 @@ def _first_of(x: Node, ndim: int) -> Node | None:
         return _made_first(x)
     if all(d == 1 for d in dims):
         return reshaped(x, ())
-    if len(dims) == 1 and isinstance(x, Constant):
+    if len(dims) == 1:
         return reshaped(x, (*dims, *(1,) * (ndim - 2)))
-    if len(dims) == ndim and isinstance(x, Constant):
+    if len(dims) == ndim and _is_known(x):
         return channels_first(x)
     is_pooled = len(dims) == ndim and all(d == 1 for d in dims[1:-1])
     return reshaped(x, (dims[0], dims[-1], *dims[1:-1])) if is_pooled else None
 
 
-def common_first(operands: Sequence[Node]) -> list[Node] | None:
+def _is_known(x: Node) -> bool:
+    """True for a constant, and for what a few operators compute of constants, as real weights."""
+    stack = [x]
+    for _ in range(_FEW_NODES):
+        if not stack:
+            return True
+        node = stack.pop()
+        parts = operands(node)
+        if not parts and not isinstance(node, Constant):
+            return False
+        stack += parts
+    return False
+
+
+def common_first(values: Sequence[Node]) -> list[Node] | None:
     """Return images with channels first where all of them were made so, else None."""
-    made = [_made_first(x) for x in operands]
+    made = [_made_first(x) for x in values]
     known = [m for m in made if m is not None]
-    return known if len(known) == len(operands) else None
+    return known if len(known) == len(values) else None
