@@ -6,9 +6,8 @@
 
 Both executables take turns in bursts of runs in one process. The ratio of the fastest bursts is
 what open sizes cost, that of the medians stands beside it; outputs are compared, too. The table
-ends with the worst ratio of every model. With `--direct` known sizes are computed as the formulas
-have it, without Winograd's filtering and Strassen's algorithm, which are for known sizes alone: so
-the ratio is that of kernels which multiply as often.
+ends with the worst ratio of every model. With `--direct` both are computed as the formulas have it,
+without Winograd's filtering and Strassen's algorithm, so that kernels multiply as often.
 """
 
 from __future__ import annotations
@@ -99,12 +98,10 @@ def _runs_of_a_burst(timer: Timer) -> int:
 
 
 def compare(case: DynamicModel, threads: int, seconds: float, *, direct: bool = False) -> list[Row]:
-    """Return a row for each of the model's sizes; `direct`: beside kernels that multiply as often.
-
-    That is without the algorithms which are for known sizes alone.
-    """
+    """Return a row for each of the model's sizes; `direct`: of kernels that multiply as often."""
     model = case.build()
-    dynamic = treadle.compile(model, dynamic=True)
+    with treadle.settings(winograd=get().winograd and not direct):
+        dynamic = treadle.compile(model, dynamic=True)
     rows = []
     for sizes in case.grid:
         with treadle.settings(winograd=get().winograd and not direct):

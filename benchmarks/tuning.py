@@ -42,12 +42,13 @@ from treadle.te.choice import Choice
 from treadle.te.knobs import DEFAULTS, Config
 from treadle.tune.executor import LocalExecutor, WorkOptions
 from treadle.tune.model import tune_model
+from treadle.tune.options import TuneOptions
 from treadle.tune.record_file import RecordFile
 from treadle.tune.runner import MeasureOptions
 from treadle.tune.space import Floats, SearchSpace
 from treadle.tune.spaces import spaces_of
 from treadle.tune.task import Task, extract_tasks
-from treadle.tune.tuner import TuneOptions, Tuner
+from treadle.tune.tuner import Tuner
 
 _ROUNDS = 15
 

@@ -42,8 +42,8 @@ from treadle.ops.matmul import matmul
 from treadle.settings import use
 from treadle.target.host import host
 from treadle.tune.model import tune_model
+from treadle.tune.options import TuneOptions
 from treadle.tune.runner import MeasureOptions
-from treadle.tune.tuner import TuneOptions
 
 _ROUNDS = 15
 _START_SECONDS = 120.0

@@ -34,7 +34,10 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     """Return what the build needs beside setuptools: zig where the machine has no C compiler."""
-    return [*build_meta.get_requires_for_build_wheel(config_settings), *_compiler_packages()]
+    needed = [*build_meta.get_requires_for_build_wheel(config_settings), *_compiler_packages()]
+    if (config_settings or {}).get("boards") and "ziglang>=0.13" not in needed:
+        needed.append("ziglang>=0.13")  # knows every glibc
+    return needed
 
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
@@ -47,9 +50,14 @@ def build_wheel(
     config_settings: Settings = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """Build the native library, then the wheel that holds it."""
+    """Build the native library, then the wheel that holds it.
+
+    With `--config-settings boards="aarch64-linux-gnu.2.17 x86_64-linux-gnu.2.17"` it also holds
+    runtime and RPC server for these, which `treadle deploy` then need not build.
+    """
     _build_native()
     _copy_native_sources()
+    _build_boards(config_settings)
     return str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
 
 
@@ -73,6 +81,16 @@ def _build_native() -> None:
     subprocess.run(
         [sys.executable, str(_ROOT / "scripts" / "build_native.py")], cwd=_ROOT, check=True
     )
+
+
+def _build_boards(config_settings: Settings) -> None:
+    """Build for the boards that are named; what an earlier build has left is not taken along."""
+    shutil.rmtree(_ROOT / "treadle" / "_native" / "boards", ignore_errors=True)
+    named = (config_settings or {}).get("boards", "")
+    machines = named.split() if isinstance(named, str) else named
+    if machines:
+        command = [sys.executable, str(_ROOT / "scripts" / "build_boards.py"), *machines]
+        subprocess.run(command, cwd=_ROOT, check=True)
 
 
 def _copy_native_sources() -> None:

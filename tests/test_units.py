@@ -33,9 +33,7 @@ SHARES = {
     "ops/schedules/attention.py": {"_UNEVEN"},
     "optimize/methods/conv_strassen.py": {"_WORTHWHILE"},
     "optimize/methods/conv_winograd.py": {"_WORTHWHILE"},
-    "optimize/methods/convolution.py": {"OUT_OF_BLOCKS"},
     "optimize/methods/growth.py": {"PART_SAVED"},
-    "optimize/methods/product_plain.py": {"_WORTHWHILE"},
     "optimize/methods/product_strassen.py": {"_WORTHWHILE"},
     "optimize/methods/strassen_weights.py": {"MOST_SPREAD"},
 }

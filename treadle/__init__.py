@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from treadle.target.base import Target
     from treadle.target.parse import parse_target
     from treadle.tune.model import tune_model
+    from treadle.tune.options import TuneOptions
     from treadle.tune.runner import MeasureOptions
-    from treadle.tune.tuner import TuneOptions
 else:
     del build, lower, treadle
 
@@ -67,7 +67,7 @@ _PLACES = {
     "NDArray": "runtime.array",
     "SessionOptions": "integrations.inference_session",
     "Target": "target.base",
-    "TuneOptions": "tune.tuner",
+    "TuneOptions": "tune.options",
     "array": "runtime.array",
     "build": "build.te_build",
     "compile": "build.compile",

@@ -49,6 +49,14 @@ int64_t rpc_add_array(rpc_session* session, const td_dtype* dtype, const int64_t
   return handle;
 }
 
+void rpc_drop_array(rpc_session* session, int64_t handle) {
+  rpc_array* array = rpc_table_remove(&session->arrays, handle);
+  if (array == NULL) return;
+  session->held -= (int64_t)array->bytes;
+  td_free(array->data);
+  free(array);
+}
+
 bool rpc_array_new(rpc_session* session, rpc_call* call) {
   char name[64];
   int64_t shape[TD_MAX_NDIM];
@@ -77,13 +85,7 @@ bool rpc_array_free(rpc_session* session, rpc_call* call) {
   while (checked.left > 0 && !checked.failed) (void)rpc_take_int(&checked, 0, INT64_MAX);
   rpc_args_leave(&call->args, &checked);
   if (!rpc_args_end(&call->args)) return false;
-  while (handles.left > 0) {
-    rpc_array* array = rpc_table_remove(&session->arrays, rpc_take_int(&handles, 0, INT64_MAX));
-    if (array == NULL) continue;
-    session->held -= (int64_t)array->bytes;
-    td_free(array->data);
-    free(array);
-  }
+  while (handles.left > 0) rpc_drop_array(session, rpc_take_int(&handles, 0, INT64_MAX));
   rpc_put_list(call->out, 0);
   return true;
 }

@@ -227,6 +227,13 @@ static bool check_results(const run* r, rpc_error* error) {
   return true;
 }
 
+static void put_array(rpc_out* out, int64_t handle, const td_tensor_info* info) {
+  rpc_put_int(out, handle);
+  rpc_put_text(out, info->dtype);
+  rpc_put_list(out, (uint32_t)info->ndim);
+  for (int32_t k = 0; k < info->ndim; k++) rpc_put_int(out, info->shape[k]);
+}
+
 /* Gives the outputs that the run has left to the executor to the session, as arrays. */
 static bool put_results(rpc_session* session, const run* r, rpc_call* call) {
   td_error failed;
@@ -243,10 +250,7 @@ static bool put_results(rpc_session* session, const run* r, rpc_call* call) {
                                    data, call->error);
     if (handle == 0) return false;
     rpc_put_list(call->out, 3);
-    rpc_put_int(call->out, handle);
-    rpc_put_text(call->out, info.dtype);
-    rpc_put_list(call->out, (uint32_t)info.ndim);
-    for (int32_t k = 0; k < info.ndim; k++) rpc_put_int(call->out, info.shape[k]);
+    put_array(call->out, handle, &info);
   }
   return true;
 }
@@ -334,6 +338,94 @@ bool rpc_model_profile(rpc_session* session, rpc_call* call) {
     td_profile_stop(r.model->executor);
   }
   ok = ok && put_profile(&r, call);
+  release(&r);
+  return ok;
+}
+
+/* ---- values inside a run --------------------------------------------------------------------- */
+
+/* What is watched of a run: the values of some instructions are copied as they are written. */
+typedef struct {
+  rpc_session* session;
+  td_executor* executor;
+  int32_t most;       /* instructions */
+  uint8_t* is_wanted; /* by instruction: until it is copied */
+  int64_t* copies;    /* by instruction: the handle; 0: none */
+  uint32_t count;
+  rpc_out rows;
+  rpc_error* error;
+  bool failed;
+} watch;
+
+static int64_t copy_written(const watch* w, int32_t instruction, td_tensor_info* info) {
+  const void* data;
+  td_error failed;
+  if (td_executor_written(w->executor, instruction, info, &data, &failed) != TD_OK) {
+    rpc_fail_td(w->error, &failed, "");
+    return 0;
+  }
+  int64_t handle = rpc_add_array(w->session, td_dtype_by_name(info->dtype), info->shape,
+                                 info->ndim, NULL, w->error);
+  const rpc_array* copy = NULL;
+  if (handle != 0) copy = rpc_table_at(&w->session->arrays, handle, w->error);
+  if (copy != NULL && info->bytes > 0) memcpy(copy->data, data, info->bytes);
+  return handle;
+}
+
+static void note_written(void* context, int32_t instruction) {
+  watch* w = context;
+  td_tensor_info info;
+  if (w->failed || !w->is_wanted[instruction]) return;
+  int64_t handle = w->copies[instruction] = copy_written(w, instruction, &info);
+  w->is_wanted[instruction] = 0;
+  w->failed = handle == 0;
+  if (w->failed) return;
+  w->count++;
+  rpc_put_list(&w->rows, 4);
+  rpc_put_int(&w->rows, instruction);
+  put_array(&w->rows, handle, &info);
+}
+
+static bool take_wanted(rpc_call* call, watch* w) {
+  rpc_args wanted = rpc_take_list(&call->args);
+  w->is_wanted = calloc((size_t)w->most + 1, sizeof *w->is_wanted);
+  w->copies = calloc((size_t)w->most + 1, sizeof *w->copies);
+  if (w->is_wanted == NULL || w->copies == NULL) return no_memory(call->error);
+  while (wanted.left > 0 && !wanted.failed) {
+    int64_t index = rpc_take_int(&wanted, 0, INT64_MAX);
+    if (!wanted.failed && index < w->most) w->is_wanted[index] = 1;
+  }
+  rpc_args_leave(&call->args, &wanted);
+  return rpc_args_end(&call->args);
+}
+
+static void end_watch(watch* w, bool ok) {
+  for (int32_t i = 0; !ok && w->copies != NULL && i < w->most; i++)
+    if (w->copies[i] != 0) rpc_drop_array(w->session, w->copies[i]);
+  rpc_out_free(&w->rows);
+  free(w->is_wanted);
+  free(w->copies);
+}
+
+/* Runs once and returns copies of what the instructions that are named have written. */
+bool rpc_model_watch(rpc_session* session, rpc_call* call) {
+  run r;
+  bool ok = take_run(session, call, false, &r);
+  watch w = {.session = session, .error = call->error};
+  if (ok) w.executor = r.model->executor;
+  if (ok) w.most = td_executor_num_instructions(w.executor);
+  ok = ok && take_wanted(call, &w);
+  if (ok) {
+    td_observe(w.executor, note_written, &w);
+    ok = warm_up(&r, call->error) && !w.failed;
+    td_observe(w.executor, NULL, NULL);
+  }
+  if (ok) {
+    rpc_put_list(call->out, 1);
+    rpc_put_list(call->out, w.count);
+    rpc_put(call->out, w.rows.data, w.rows.size);
+  }
+  end_watch(&w, ok);
   release(&r);
   return ok;
 }

@@ -40,7 +40,8 @@ static const struct {
     {"model.plan", rpc_model_plan},       {"model.profile", rpc_model_profile},
     {"model.run", rpc_model_run},         {"model.seed", rpc_model_seed},
     {"model.threads", rpc_model_threads}, {"model.time", rpc_model_time},
-    {"module.free", rpc_module_free},     {"module.load", rpc_module_load},
+    {"model.watch", rpc_model_watch},     {"module.free", rpc_module_free},
+    {"module.load", rpc_module_load},
 };
 
 /* ---- the channel ----------------------------------------------------------------------------- */

@@ -96,6 +96,8 @@ rpc_array** rpc_take_arrays(rpc_session* session, rpc_call* call, uint32_t* coun
 /* Adds an array; it owns `data`, which is NULL to allocate it. Returns 0 with an error. */
 int64_t rpc_add_array(rpc_session* session, const td_dtype* dtype, const int64_t* shape,
                       int32_t ndim, void* data, rpc_error* error);
+/* Frees an array; one that is not there is ignored. */
+void rpc_drop_array(rpc_session* session, int64_t handle);
 
 /* ---- functions, by the file they are in ------------------------------------------------------ */
 
@@ -120,6 +122,7 @@ bool rpc_model_load(rpc_session* session, rpc_call* call);
 bool rpc_model_free(rpc_session* session, rpc_call* call);
 bool rpc_model_run(rpc_session* session, rpc_call* call);
 bool rpc_model_time(rpc_session* session, rpc_call* call);
+bool rpc_model_watch(rpc_session* session, rpc_call* call);
 bool rpc_model_profile(rpc_session* session, rpc_call* call);
 bool rpc_model_threads(rpc_session* session, rpc_call* call);
 bool rpc_model_seed(rpc_session* session, rpc_call* call);

@@ -14,6 +14,7 @@ from treadle.cost.memory import (
     memory_bytes_per_cycle,
     remote_cycles,
     rows_side_by_side,
+    scattered_cycles,
     stack_bytes,
     steps_to_cores,
     steps_to_memory,
@@ -65,3 +66,20 @@ def test_buffers_of_a_thread_fit_its_cache_and_the_stack() -> None:
     assert local_bytes(with_caches(AVX512, l2=1 << 20)) == 512 << 10
     assert local_bytes(with_caches(AVX512, l2=8 << 20)) == 768 << 10
     assert 4 * stack_bytes(4) == stack_bytes()
+
+
+def test_rows_that_evict_each_other_come_from_the_second_cache_every_time() -> None:
+    page = AVX512.machine.page_bytes
+    alike = rows_side_by_side(page, AVX512)
+    assert scattered_cycles(alike, page, 64, AVX512) == 0
+    assert scattered_cycles(alike + 1, page, 64, AVX512) == level_cycles(
+        64 * (alike + 1), 2, AVX512
+    )
+    assert scattered_cycles(1000, 64, 64, AVX512) == 0  # one run of memory
+
+
+def test_wider_pieces_of_rows_share_more_lines() -> None:
+    row = 2048 + 64  # lines of neighbouring rows have places of their own
+    few = rows_side_by_side(row, AVX512) // 2
+    assert scattered_cycles(few, row, 64, AVX512) == 0
+    assert scattered_cycles(few, row, 512, AVX512) > 0

@@ -15,9 +15,11 @@ from treadle.cost.registers import (
     fma_cycles,
     image_cycles,
     load_cycles,
+    loads_of_vector,
     parts_of,
     tile_cycles,
     tile_set_cycles,
+    vectors_of,
 )
 from treadle.target.base import Target
 
@@ -68,3 +70,16 @@ def test_taps_that_meet_padding_only_are_not_counted() -> None:
     tile = WindowTile(1, 1, 1)
     all_taps = 9 * image_cycles((4, 4, 1), tile, 1, AVX512)
     assert image_cycles((4, 4, 1), tile, 1, AVX512, (taps, taps)) == all_taps * 100 / 144
+
+
+def test_parts_of_vectors_take_the_units_that_they_fill() -> None:
+    whole, halves = changed(AVX512, fma_bits=512), changed(AVX512, fma_bits=256)
+    assert [vectors_of(n, 16, whole) for n in (0, 7, 16, 17)] == [0, 1, 1, 2]
+    assert [vectors_of(n, 16, halves) for n in (7, 8, 9, 40)] == [0.5, 0.5, 1, 2.5]
+    assert vectors_of(3, 8, AVX2) == 1
+
+
+def test_elements_apart_are_shuffled_or_read_one_by_one() -> None:
+    assert [loads_of_vector(stride, 16) for stride in (1, 2, 4, 5)] == [1, 2, 4, 16]
+    assert tile_cycles(1, 4, AVX512, 4) > tile_cycles(1, 4, AVX512)
+    assert tile_cycles(12, 2, AVX512, 2) == tile_cycles(12, 2, AVX512)  # hidden by products

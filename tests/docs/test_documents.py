@@ -15,6 +15,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,8 @@ BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
 COMMAND = "import sys; from treadle.cli.main import main; sys.exit(main())"
 TIMEOUT = 300
+NEEDS_TORCH = ("pytorch",)
+"""Documents whose code imports torch."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,14 @@ def run_commands(block: Block, folder: Path) -> None:
             run([sys.executable, "-c", COMMAND, *shlex.split(line)[2:]], folder)
 
 
-@pytest.mark.parametrize("document", documents_with("python"), ids=ids)
+def with_marks(documents: list[Path]) -> list[Any]:
+    """Return documents as parameters; those that speak of torch need it."""
+    return [
+        pytest.param(d, marks=pytest.mark.torch) if d.stem in NEEDS_TORCH else d for d in documents
+    ]
+
+
+@pytest.mark.parametrize("document", with_marks(documents_with("python")), ids=ids)
 def test_python_blocks_run(document: Path, folder: Path) -> None:
     texts = [block.text for block in blocks_of(document) if block.language == "python"]
     program = folder / "document.py"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -262,9 +263,23 @@ def test_sizes_that_change_how_many_axes_there_are_are_compiled_for() -> None:
         [node("Relu", "x", "r"), node("Squeeze", "r", "y")], [("x", F, ["n", 1, "m"])], ["y"]
     )
     mine, other = InferenceSession(model), onnxruntime.InferenceSession(model)
-    for shape in ((2, 1, 3), (1, 1, 3), (4, 1, 3), (1, 1, 1)):
-        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-        assert_same(mine.run(None, {"x": x}), other.run(None, {"x": x}))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for shape in ((2, 1, 3), (1, 1, 3), (4, 1, 3), (1, 1, 1)):
+            x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+            assert_same(mine.run(None, {"x": x}), other.run(None, {"x": x}))
+    (said,) = (str(w.message) for w in caught)  # once, at the first such sizes
+    assert "compiled anew for the sizes of this run (x 1x1x3)" in said
+    assert "add_free_dimension_override_by_name" in said
+    assert caught[0].filename == __file__
+
+
+def test_a_session_that_logs_errors_alone_compiles_in_silence() -> None:
+    model = model_of([node("Squeeze", "x", "y")], [("x", F, ["n", 1, "m"])], ["y"])
+    session = InferenceSession(model, SessionOptions(log_severity_level=3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert session.run(None, {"x": np.ones((1, 1, 3), np.float32)})[0].shape == (3,)
 
 
 @pytest.mark.parametrize("name", ["named", "unranked"])

@@ -236,3 +236,12 @@ def test_statements_that_no_schedule_makes() -> None:
     broken = replace(func, body=lp.For(i, Const.of(4), "serial", nested))
     with pytest.raises(InternalError, match="variable twice is bound twice"):
         lp.verify(broken)
+
+
+def test_threads_do_not_combine_their_values() -> None:
+    a, k = te.placeholder((8, 32), name="A"), te.reduce_axis((0, 32), "k")
+    b = te.compute((8,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    s = te.create_schedule(b.op)
+    s[b].bind(s[b].op.reduce_axis[0], te.thread_axis("threadIdx.x"))
+    with pytest.raises(ScheduleError, match=r"k, an axis of a reduction, is bound to threadIdx\.x"):
+        treadle.lower(s, [a, b])

@@ -101,7 +101,7 @@ def test_products_of_bytes_keep_their_sums(target: Target, k: int, high: int, dt
 @pytest.mark.parametrize("target", [SSE, AVX2, AVX512, NEON, NEOVERSE_V1])
 @pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
 def test_factors_that_are_bytes_give_int32(target: Target, types: tuple[str, str]) -> None:
-    x = var("x", 5, 33, dtype=types[0])
+    x = var("x", 50, 33, dtype=types[0])
     limits = np.iinfo(types[1])
     w = np.random.default_rng(0).integers(limits.min, limits.max, (33, 20), endpoint=True)
     made = matmul(x, Constant.of(w.astype(types[1])))

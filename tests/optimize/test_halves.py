@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.optimize.cases import assert_same, constant, function, inputs_of, var
+from tests.optimize.in_blocks import in_blocks  # noqa: F401  # for every test here
 from treadle.graph.interpret import run
 from treadle.graph.nodes import Call, Constant, Function, Node, TupleItem, Var, topological
 from treadle.graph.types import tensor_type

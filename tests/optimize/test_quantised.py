@@ -140,7 +140,18 @@ def test_convolutions_with_one_scale_and_one_per_filter(
     assert conv_types(after) == {"int32"}
 
 
-@pytest.mark.parametrize(("channels", "groups"), [(1, 1), (4, 4), (4, 2)])
+@pytest.mark.parametrize("per_group", [2, 3])
+@pytest.mark.parametrize("scale", [0.02, scales(4, 1, 1, 1)])
+def test_convolutions_in_groups_of_several_channels(
+    per_group: int, scale: float | Constant
+) -> None:
+    x = var("x", 2, 2 * per_group, 8, 9, dtype="uint8")
+    w = dequantised(constant(4, per_group, 3, 3, dtype="int8"), scale)
+    _, after = convolved(x, w, groups=2, pads_before=(1, 1), pads_after=(1, 1))
+    assert conv_types(after) == {"int32"}
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(1, 1), (4, 4)])
 def test_convolutions_that_stay_in_floats(channels: int, groups: int) -> None:
     x = var("x", 2, channels, 8, 9, dtype="uint8")
     w = dequantised(constant(4, channels // groups, 3, 3, dtype="int8"), 0.5)

@@ -11,9 +11,9 @@ import pytest
 from tests.rpc.services import server_in_c
 from treadle.errors import ToolchainError, UsageError
 from treadle.rpc import board_server
-from treadle.rpc.board_server import find_package, package_hash
+from treadle.rpc.board_server import find_package
 from treadle.rpc.probe import BoardFacts
-from treadle.runtime.native_package import SERVER, SOURCES, Toolchain
+from treadle.runtime.native_package import SERVER, SOURCES, Toolchain, package_hash
 from treadle.settings import use
 
 MACHINE = platform.machine()

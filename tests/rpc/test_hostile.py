@@ -151,7 +151,7 @@ def test_a_session_survives_no_wrong_frame_and_the_server_all(folder: Path, lang
     with service(folder, "server", patient=True, language=language) as found:
         for _ in range(12):
             session = rpc.connect("127.0.0.1", found.port)
-            channel = session._channel
+            channel = session._calls._channel
             for _ in range(40):
                 with suppress(OSError, RpcError):
                     data = bytearray(frames(generator)[48:])

@@ -18,11 +18,15 @@ import treadle
 from tests.processes import PATIENCE, children, is_alive, is_waiting, wait_until
 from tests.rpc.services import SERVERS, Service, kernels, service
 from treadle import rpc, te
+from treadle.build.debug_executor import DebugExecutor
+from treadle.build.remote_executable import RemoteExecutable
+from treadle.cli.layers import compare_layers
 from treadle.errors import ArtifactError, InputError, RpcError, UsageError
 from treadle.rpc.client import Session
 from treadle.rpc.keys import make_key
 
 ROOT = Path(__file__).resolve().parents[2]
+DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -55,7 +59,7 @@ def session(server: Service) -> Iterator[Session]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "digits.tar"
-    treadle.compile(ROOT / "examples" / "digits" / "digits.onnx").save(path)
+    treadle.compile(DIGITS).save(path)
     return path
 
 
@@ -237,6 +241,52 @@ def test_damaged_models_are_refused(session: Session, model: Path) -> None:
         session.load_module("lib.so")
 
 
+def test_values_inside_a_model_are_seen(session: Session, model: Path) -> None:
+    """Every instruction's value is the one it has here; none of them stays on the device."""
+    session.upload(model)
+    there = DebugExecutor(RemoteExecutable(session.load(model.name)))
+    here = DebugExecutor(treadle.load(model))
+    image = np.random.default_rng(0).random((1, 1, 8, 8)).astype("float32")
+    names = here.names()
+    assert there.names() == names
+    for index in range(len(names)):
+        wanted = here.debug_get_output(index, inputs=[image]).numpy()
+        assert np.array_equal(there.debug_get_output(index, inputs=[image]).numpy(), wanted)
+    seconds = there.run_individual(number=2, repeat=2)
+    assert len(seconds) == len(names)
+    assert all(0 < second < 1 for second in seconds)
+    found = [(index, value.shape) for index, value in _watched(session, model, image)]
+    assert [index for index, _ in found] == list(range(len(names)))
+    layers, total = compare_layers(DIGITS, RemoteExecutable(session.load(model.name)),
+                                   {"image": treadle.array(image)}, None)  # fmt: skip
+    assert total == len(names)
+    assert layers
+    assert all(layer.agreement.holds for layer in layers)
+
+
+def _watched(session: Session, model: Path, image: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    found: list[tuple[int, np.ndarray]] = []
+    executor = session.load(model.name)
+    outputs = executor.watch([image], lambda index, value: found.append((index, value)))
+    assert np.array_equal(outputs[0].numpy(), executor.run([image])[0].numpy())
+    return found
+
+
+def test_values_that_do_not_fit_are_refused(session: Session, model: Path) -> None:
+    """What was copied before memory ended is freed again, and names of no instruction are left."""
+    session.upload(model)
+    executor = session.load(model.name)
+    image = session.array(np.zeros((1, 1, 8, 8), np.float32))
+    assert session.call("model.watch", 1, [image.handle], [1 << 40, 99]).rows() == []
+    piece = int(session.info()["memory_bytes"]) // 8  # more at once, the system may not promise
+    held = [session.empty((piece - 500,), "int8") for _ in range(8)]
+    with pytest.raises(RpcError, match="more than the session may take"):
+        session.call("model.watch", 1, [image.handle], list(range(20)))
+    session.free([held.pop().handle])
+    assert session.empty((piece - 500,), "int8").nbytes == piece - 500
+    assert executor.num_threads > 0
+
+
 def test_kernels_of_te_run_and_are_timed(session: Session, tmp_path: Path) -> None:
     a = te.placeholder((64,), name="a")
     b = te.compute((64,), lambda i: a[i] * 3, name="b")
@@ -343,10 +393,10 @@ def test_one_session_at_a_time(server: Service, session: Session) -> None:
 
 def test_clients_that_vanish_free_the_device(server: Service, session: Session) -> None:
     session.upload(kernels(), "bad.so")
-    session._channel.socket.setsockopt(  # a reset in place of a farewell
+    session._calls._channel.socket.setsockopt(  # a reset in place of a farewell
         socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
     )
-    session._channel.socket.close()
+    session._calls._channel.socket.close()
     wait_until(lambda: not children(server.pid), "the session gone")
 
 
@@ -424,7 +474,7 @@ def test_other_versions_are_refused(server: Service) -> None:
 
 
 def test_a_changed_frame_ends_the_session_only(server: Service, session: Session) -> None:
-    session._channel._out.counter += 1
+    session._calls._channel._out.counter += 1
     with pytest.raises(RpcError, match="changed on its way"):
         session.files()
     wait_until(lambda: not children(server.pid), "the session gone")

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +26,9 @@ from tests.rpc.services import Service, kernels, server_in_c
 from tests.runtime.artifacts import ROOT
 from treadle import rpc
 from treadle.errors import RpcError
+from treadle.rpc.channel import open_channel_on
 from treadle.rpc.keys import make_key
+from treadle.rpc.wire import Role
 from treadle.runtime import native
 
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
@@ -169,6 +174,49 @@ def test_sessions_are_clean_under_sanitizers(tmp_path: Path) -> None:
         assert "exit code" not in text, text
 
 
+VALGRIND = (
+    "valgrind", "--quiet", "--trace-children=yes", "--leak-check=full", "--error-exitcode=99",
+    "--errors-for-leak-kinds=definite,indirect", "--show-leak-kinds=definite,indirect",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_sessions_are_clean_under_valgrind(tmp_path: Path) -> None:
+    """As built for users: nothing undefined is read, in kernels and models either."""
+    if shutil.which("valgrind") is None or platform.machine() != "x86_64":
+        pytest.skip("valgrind for x86-64 is not installed")
+    make_key(tmp_path / "key")
+    path = tmp_path / "digits.tar"
+    treadle.compile(DIGITS, target="llvm -mcpu=haswell").save(path)  # valgrind has no AVX-512
+    program = [*VALGRIND, str(server_in_c("-O1", "-g"))]
+    with serving(tmp_path, program, "--key-file", str(tmp_path / "key")) as found:
+        with rpc.connect("127.0.0.1", found.port, key_file=tmp_path / "key") as session:
+            _use(session, path)
+        wait_until(lambda: not children(found.pid), "no session")
+        found.process.terminate()
+        code = found.process.wait(120)
+        text = found.log.read_text()
+        assert code == 0, text
+        assert "exit code" not in text, text
+
+
+@pytest.mark.slow
+def test_a_client_at_standard_input_is_clean_under_valgrind(tmp_path: Path) -> None:
+    """The way that ssh takes, to its end."""
+    if shutil.which("valgrind") is None or platform.machine() != "x86_64":
+        pytest.skip("valgrind for x86-64 is not installed")
+    words = [*VALGRIND, str(server_in_c("-O1", "-g")), "server", "--stdio", "--work-dir", "work"]
+    ours, theirs = socket.socketpair()
+    with theirs, (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=log, cwd=tmp_path)
+    channel = open_channel_on(ours, "stdio", Role.CLIENT, None, seconds=60)
+    with rpc.Session(channel, b"", 0, 0) as session:
+        session.upload(os.urandom(1_000_000), "data")
+        assert session.files() == {"data": 1_000_000}
+    assert process.wait(60) == 0, (tmp_path / "log").read_text()
+    assert "==" not in (tmp_path / "log").read_text()
+
+
 def _use(session: rpc.Session, path: Path) -> None:
     """Call every function there is, rightly and wrongly."""
     session.info()
@@ -189,6 +237,7 @@ def _use(session: rpc.Session, path: Path) -> None:
     model.benchmark(number=1, repeat=2, min_repeat_ms=0.1)
     model.profile(runs=2)
     model.seed(-3)
+    assert len(model.watch([image], lambda index, value: None)) == 1
     assert model.num_threads == 2
     assert model.plan_text
     assert len(model.kernels()) > 1
@@ -201,6 +250,7 @@ def _use(session: rpc.Session, path: Path) -> None:
     for function, *values in (
         ("model.run", 1, [], []), ("model.run", 1, [9], []), ("model.time", 1, [], 1, 1, 0.0),
         ("model.run", 1, [given.handle], []), ("model.plan", 7, 0), ("model.seed", 1),
+        ("model.watch", 1, [], [0]), ("model.watch", 1, [1], ["x"]), ("model.watch", 7, [1], [0]),
         ("kernel.call", 2, "twice", [given.handle], []), ("kernel.call", 2, "none", [], []),
         ("kernel.call", 9, "twice", [], []), ("kernel.call", 2, "twice", [1, 2], [["n", 1]]),
         ("kernel.time", 2, "twice", [], [], 1, 1, 0.0, 2), ("kernel.rotate", 2, "twice", [], 1, 1),

@@ -13,7 +13,12 @@ from tests.processes import PATIENCE
 from tests.runtime import artifacts
 from treadle.errors import ToolchainError, UsageError
 from treadle.runtime import native, native_package, toolchain
-from treadle.runtime.native_package import build_package, find_toolchain, parse_machine
+from treadle.runtime.native_package import (
+    Toolchain,
+    build_package,
+    find_toolchain,
+    parse_machine,
+)
 
 
 @pytest.mark.tiny
@@ -111,3 +116,41 @@ def test_cmake_and_one_command_build_it(tmp_path: Path) -> None:
     server = [str(tmp_path / "treadle-rpc-server"), "--version"]
     done = subprocess.run(server, check=True, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == f"treadle-rpc-server {native.version()}\n"
+
+
+def test_a_package_for_a_board_says_what_it_was_built_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[tuple[Path, tuple[str, ...]]] = []
+
+    def build(folder: Path, tools: Toolchain, *, with_server: bool) -> None:
+        assert with_server
+        folder.mkdir()
+        built.append((folder, tools.compiler))
+
+    monkeypatch.setattr(native_package, "build_package", build)
+    monkeypatch.setattr(native_package, "zig_command", lambda: ["zig"])
+    made = native_package.build_for_board(tmp_path, "aarch64-linux-gnu.2.17")
+    assert made == tmp_path / "aarch64-linux-gnu"
+    assert built == [(made, ("zig", "cc", "-target", "aarch64-linux-gnu.2.17"))]
+    assert (made / native_package.SOURCES).read_text() == native_package.package_hash() + "\n"
+    with pytest.raises(UsageError, match="no machine the runtime is built for"):
+        native_package.build_for_board(tmp_path, "../x")
+
+
+@pytest.mark.parametrize("libc", ["musl", "android30"])
+def test_compilers_of_another_c_library_are_not_taken(
+    libc: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program for glibc does not start there, on the same machine either."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(native_package, "zig_command", lambda: None)
+    for name in ("cc", "x86_64-linux-gnu-gcc"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(ToolchainError, match=f"no C compiler is found for x86_64-linux-{libc}"):
+        find_toolchain(f"x86_64-linux-{libc}")
+    own = tmp_path / f"x86_64-linux-{libc}-clang"
+    own.write_text("#!/bin/sh\necho ar\n")
+    own.chmod(0o755)
+    assert find_toolchain(f"x86_64-linux-{libc}").compiler == (own.name,)

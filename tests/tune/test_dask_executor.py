@@ -22,9 +22,9 @@ from treadle.te.knobs import DEFAULTS, Config
 from treadle.tune.dask_executor import DaskExecutor, DaskWorkers
 from treadle.tune.executor import Outcome, WorkOptions
 from treadle.tune.model import tune_model
+from treadle.tune.options import TuneOptions
 from treadle.tune.runner import MeasureOptions
 from treadle.tune.task import extract_tasks
-from treadle.tune.tuner import TuneOptions
 
 pytestmark = [
     pytest.mark.slow,

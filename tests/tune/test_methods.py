@@ -27,9 +27,10 @@ from treadle.tune.executor import Outcome
 from treadle.tune.method_task import MethodTask
 from treadle.tune.methods import Raced, left_of, method_tuner, standing, try_methods, winners
 from treadle.tune.model import TuneResult, tune_model
+from treadle.tune.options import TuneOptions
 from treadle.tune.record_file import RecordFile
 from treadle.tune.settle import Comparison
-from treadle.tune.tuner import TuneOptions, Tuner
+from treadle.tune.tuner import Tuner
 
 
 class ByName(Instantly):

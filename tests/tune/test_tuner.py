@@ -16,9 +16,10 @@ from tests.processes import wait_until
 from tests.tune.tasks import product_task
 from treadle.build.records import Record, Records
 from treadle.te.knobs import DEFAULTS
+from treadle.tune.options import TuneOptions
 from treadle.tune.record_file import RecordFile
 from treadle.tune.runner import MeasureOptions
-from treadle.tune.tuner import TuneOptions, Tuner
+from treadle.tune.tuner import Tuner
 
 QUICK = TuneOptions(
     search="grid", builders=1, measure=MeasureOptions(repeat=3, min_repeat_ms=0.2, threads=1)

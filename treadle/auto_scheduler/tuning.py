@@ -20,11 +20,12 @@ from treadle.build.records import Record
 from treadle.errors import UsageError
 from treadle.target.host import why_not_here
 from treadle.tune.executor import Workers
+from treadle.tune.options import TuneOptions
 from treadle.tune.search import Search
 from treadle.tune.space import SearchSpace
 from treadle.tune.state import TaskState
 from treadle.tune.task import Task
-from treadle.tune.tuner import TuneOptions, Tuner
+from treadle.tune.tuner import Tuner
 
 if TYPE_CHECKING:
     from treadle.auto_scheduler.search_task import SearchTask

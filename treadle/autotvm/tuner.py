@@ -34,13 +34,13 @@ from treadle.tune.failures import MeasureErrorNo, error_number
 from treadle.tune.features import KINDS, loop_features
 from treadle.tune.genetic import Genetic
 from treadle.tune.guided import Annealing
+from treadle.tune.options import TuneOptions
 from treadle.tune.planned import LoopRanker, Planned
 from treadle.tune.runner import MeasureOptions
 from treadle.tune.search import Grid, RandomStrategy, Search, Strategy
 from treadle.tune.space import Floats, SearchSpace
 from treadle.tune.state import TaskState
 from treadle.tune.task import Task as EngineTask
-from treadle.tune.tuner import TuneOptions
 from treadle.tune.tuner import Tuner as Engine
 
 logger = logging.getLogger("autotvm")

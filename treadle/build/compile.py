@@ -120,15 +120,15 @@ def compile_model(
     large products with constant weights by Strassen's algorithm, which multiply less and round
     differently (None: as TREADLE_WINOGRAD says, by default yes). `weight_growth` is the part of
     themselves by which weights may grow for that where less time is saved than memory added (None:
-    as TREADLE_WEIGHT_GROWTH says, by default a tenth). With `dynamic` sizes that the
-    file leaves open stay open: the model runs at any; else an unknown batch becomes 1. `unchecked`
-    leaves out the check that indices that are data (`Gather`, `ScatterND`, ...) are inside of what
-    they index: then those outside take the nearest element, or write nothing. `records`, or the
-    file of that name, say how the schedules of some kernels are configured and how some calls are
-    computed; what does not fit any more is a note. Where they say nothing, the records that a block
-    around the call applies count (`build.record_context.applied`). `methods` names how some
-    convolutions and products are computed, by the text of the call (`treadle explain --json` has
-    both), before what records say; of the others the estimates decide.
+    as TREADLE_WEIGHT_GROWTH says, by default a tenth). With `dynamic`, sizes that the file leaves
+    open are decided by each run; else an unknown batch becomes 1. `unchecked` leaves out the check
+    that indices that are data (`Gather`, `ScatterND`, ...) are inside of what they index: then
+    those outside take the nearest element, or write nothing. `records`, or the file of that name,
+    say how the schedules of some kernels are configured and how some calls are computed; what does
+    not fit any more is a note. Without them those count that a block around the call applies
+    (`build.record_context.applied`). `methods` names how some convolutions and products are
+    computed, by the text of the call (`treadle explain --json` has both), before what records say;
+    of the others the estimates decide.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.
@@ -157,15 +157,15 @@ def compile_model(
         records=kept,
         report=report,
     )
-    if kept is not None:
-        _configure(fused, kept, report)
+    return _built(fused, kept, report)
+
+
+def _built(fused: Fused, records: Records | None, report: Report) -> Executable:
+    """Return a model with the code of its kernels, as records configure them, and its plan."""
+    if records is not None:
+        _configure(fused, records, report)
     with _Timer(report, "build"):
         _build(fused.kernels, report)
-    return _planned(fused, report)
-
-
-def _planned(fused: Fused, report: Report) -> Executable:
-    """Return a model whose kernels are built, with its plan."""
     with _Timer(report, "plan"):
         plan = _plan(fused)
     module = fused.module

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol
+
+import numpy as np
 
 from treadle.files import check_writable, replacing
 from treadle.runtime.array import ArrayLike, NDArray
@@ -85,6 +87,21 @@ class ModelRunner(Protocol):
         runs: int = 10,
     ) -> list[ProfileRow]:
         """Return the time of every instruction."""
+
+    def watch(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None,
+        observer: Callable[[int, np.ndarray], None],
+    ) -> list[NDArray]:
+        """Run the model; `observer` gets the index of every instruction and what it writes."""
+
+    def watch_some(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None,
+        wanted: Iterable[int],
+        observer: Callable[[int, np.ndarray], None],
+    ) -> None:
+        """Run the model; `observer` gets what the instructions `wanted` write."""
 
 
 class Runnable:

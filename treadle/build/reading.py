@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from treadle.errors import UsageError
 from treadle.frontend.importer import Imported
 from treadle.frontend.tflite.formats import AnyTflite, is_tflite
@@ -29,12 +31,15 @@ def read_model(
 ) -> Imported:
     """Return a model of any kind as a graph module, with the notes of its importer.
 
+    `shapes` of a file of TorchScript, which has none, are those of its float32 inputs.
     Arguments and errors are those of `treadle.compile`.
     """
     if isinstance(model, Module):
         return Imported(model)
     if is_of_torch(model):
-        if shapes is not None:
+        if shapes is not None and _takes_shapes(model) and example_inputs is None:
+            example_inputs = {name: np.zeros(shape, "float32") for name, shape in shapes.items()}
+        elif shapes is not None:
             raise UsageError(
                 "shapes are given for a model of torch, which has its own",
                 hint="give example inputs of these shapes, or export the program with them",
@@ -74,6 +79,11 @@ def from_tflite(
     from treadle.frontend.tflite.importer import import_tflite
 
     return import_tflite(model, shapes, dynamic).module
+
+
+def _takes_shapes(model: object) -> bool:
+    """True for a file of TorchScript, which does not say what shapes its inputs have."""
+    return isinstance(model, (str, os.PathLike)) and Path(model).suffix in (".pt", ".pth")
 
 
 def is_of_torch(model: object) -> bool:

@@ -19,7 +19,7 @@ DEFAULT_TARGET, DEFAULT_LEVEL = "llvm", 3
 """What networks are compiled with where the command line says nothing."""
 
 
-def check_readable(path: Path, kind: str = "a model file: .onnx, .tflite or .tar") -> None:
+def check_readable(path: Path, kind: str = "a model file: .onnx, .tflite, .pt2 or .tar") -> None:
     """Raise UsageError unless `path` is a file that can be read to its end and again."""
     if path.is_file():
         return

@@ -35,12 +35,13 @@ from treadle.settings import use
 from treadle.tune.method_task import MethodTask
 from treadle.tune.methods import MethodResult
 from treadle.tune.model import TuneResult, tune_model
+from treadle.tune.options import TuneOptions
 from treadle.tune.rpc_executor import RpcExecutor
 from treadle.tune.runner import MeasureOptions
 from treadle.tune.search import SEARCHES
 from treadle.tune.spaces import KINDS
 from treadle.tune.task import Tasks, extract_tasks, shares
-from treadle.tune.tuner import TuneOptions, Tuner
+from treadle.tune.tuner import Tuner
 
 HELP = "find faster schedules for the kernels of a model by measuring them on this machine"
 

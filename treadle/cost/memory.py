@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from math import gcd, sqrt
+from math import ceil, gcd, sqrt
 
 from treadle.target.base import Target
 from treadle.target.machine import STACK_BYTES
@@ -72,6 +72,19 @@ def rows_side_by_side(row_bytes: int, target: Target) -> int:
     ways = target.l1_bytes // page
     places = page // max(target.machine.line_bytes, gcd(row_bytes, page))
     return max(1, 2 * ways // 3) * places
+
+
+def scattered_cycles(rows: int, row_bytes: int, size: int, target: Target) -> float:
+    """Return the cycles to read `size` bytes of each of `rows` rows again, beside products.
+
+    Rows `row_bytes` apart that do not stay in the first cache come from level 2, and products do
+    not hide that: rows that lie apart are no stream that is fetched ahead.
+    """
+    apart = max(target.machine.line_bytes, gcd(row_bytes, target.machine.page_bytes))
+    most = rows_side_by_side(row_bytes, target) // max(1, ceil(size / apart))
+    if row_bytes <= size or rows <= most:
+        return 0.0
+    return level_cycles(rows * size, 2, target)
 
 
 def local_bytes(target: Target) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from treadle.target.base import Target
+from treadle.target.machine import SHUFFLED_STRIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,31 @@ def load_cycles(vectors: float, target: Target) -> float:
     return vectors / target.machine.loads_of(target.vector_bits)
 
 
-def tile_cycles(rows: int, vectors: int, target: Target) -> float:
-    """Return the cycles of one step of the reduction for a tile of rows times registers."""
+def tile_cycles(rows: int, vectors: float, target: Target, loaded: float = 1.0) -> float:
+    """Return the cycles of one step of the reduction for a tile of rows times registers.
+
+    `loaded` loads bring a vector: more than one where its elements lie apart.
+    """
     machine, sums = target.machine, rows * vectors
     compute = max(fma_cycles(sums, target), machine.fma_latency if sums else 0)
-    loads = rows / machine.loads_per_cycle + load_cycles(vectors, target)
+    loads = rows / machine.loads_per_cycle + load_cycles(vectors * loaded, target)
     return max(compute, loads) + machine.iteration_cycles
+
+
+def loads_of_vector(stride: int, lanes: int) -> int:
+    """Return how many loads bring a vector of elements `stride` apart."""
+    return stride if stride <= SHUFFLED_STRIDE else lanes
+
+
+def vectors_of(elements: int, lanes: int, target: Target) -> float:
+    """Return how many whole vectors of `lanes` take as long as those of so many elements.
+
+    Of the last one only as many parts are computed as it has elements for, where the units of the
+    machine are narrower than its vectors.
+    """
+    parts = max(1, target.vector_bits // target.machine.fma_bits)
+    full, rest = divmod(elements, lanes)
+    return full + -(-rest * parts // lanes) / parts
 
 
 def tile_set_cycles(

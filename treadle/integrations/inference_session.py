@@ -152,7 +152,8 @@ class InferenceSession:
 
     `path_or_bytes` is an ONNX file, an artifact of `treadle compile`, or the bytes of either. Sizes
     that the model leaves open stay open: the session runs at any without compiling again. Where a
-    model cannot be compiled so, a warning says it, and it is compiled for every new set of shapes.
+    model cannot be compiled so, or not for the sizes of a run, a warning says it, once, and it is
+    compiled for every such set of shapes.
     Compiled kernels are kept on disk, so the next start is quicker. Several threads may call `run`
     at once.
 
@@ -180,7 +181,7 @@ class InferenceSession:
         notes = _check_providers(providers or ())
         with use(num_threads=self._options.intra_op_num_threads or get().num_threads):
             self._model = self._open(path_or_bytes)
-        if int(self._options.log_severity_level) <= _WARNING:
+        if self._warns:
             for note in (*notes, *self._model.notes):
                 warnings.warn(note, stacklevel=2)
         self._inputs = {i.name: i for i in self._model.inputs}
@@ -201,7 +202,11 @@ class InferenceSession:
         from treadle.integrations.session_onnx import OnnxModel
 
         sizes = getattr(self._options, "sizes", {})
-        return OnnxModel(source, _opt_level(self._options), sizes)
+        return OnnxModel(source, _opt_level(self._options), sizes, quiet=not self._warns)
+
+    @property
+    def _warns(self) -> bool:
+        return int(self._options.log_severity_level) <= _WARNING
 
     # ---- facts -----------------------------------------------------------------------------------
 

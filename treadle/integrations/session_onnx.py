@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import onnx
 
 from treadle import dtype as dtypes
@@ -38,16 +40,26 @@ from treadle.integrations.session_model import (
 )
 from treadle.settings import get, use
 
+_AVOIDED = (
+    "to avoid it, fix sizes that never change, by "
+    "SessionOptions.add_free_dimension_override_by_name or when the model is exported"
+)
+"""What to do where runs compile."""
+
 Source = str | os.PathLike[str] | bytes
 
 
 class OnnxModel:
     """An ONNX model, ready to run at any sizes its inputs leave open.
 
-    `sizes` fixes sizes by the names they have in the file.
+    `sizes` fixes sizes by the names they have in the file. Unless it is `quiet`, the first run that
+    compiles for its sizes says so in a warning.
     """
 
-    def __init__(self, source: Source, opt_level: int, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, source: Source, opt_level: int, sizes: Mapping[str, int], *, quiet: bool = False
+    ) -> None:
+        self._is_quiet = quiet
         found = open_model(source).model
         graph = found.graph
         stored = {t.name for t in graph.initializer}
@@ -79,7 +91,7 @@ class OnnxModel:
             except (ModelError, TypeMismatch) as error:
                 reason = " ".join(error.problem.split())
                 note = "the model is compiled anew for each new set of shapes or parameters"
-                self.notes = (f"{note}: {reason}",)
+                self.notes = (f"{note}: {reason}; {_AVOIDED}",)
 
     def _for_any_size(self, source: Source, opt_level: int) -> Executable:
         known = {i.name: [s for s in i.shape if isinstance(s, int)] for i in self.inputs}
@@ -100,10 +112,26 @@ class OnnxModel:
             return self._each.run(values)
         try:
             made = self._compiled.run(values)
-        except SizesError:
+        except SizesError as error:
+            self._warn(values, error)
             return self._each.run(values)
         results = (o.numpy() for o in made)
         return [arrays_of(s, results) for s in self._compiled.module.structures]
+
+    def _warn(self, values: Mapping[str, Any], error: SizesError) -> None:
+        """Say once that runs of some sizes compile, which ones, and how to avoid it."""
+        if self._is_quiet:
+            return
+        self._is_quiet = True
+        sizes = ", ".join(
+            f"{name} {'x'.join(map(str, np.shape(value))) or 'of no axes'}"
+            for name, value in values.items()
+        )
+        warnings.warn(
+            f"the model is compiled anew for the sizes of this run ({sizes}), and for each set of "
+            f"sizes like these: {' '.join(error.problem.split())}; {_AVOIDED}",
+            stacklevel=4,  # the caller of InferenceSession.run
+        )
 
 
 class _CompiledForEach:

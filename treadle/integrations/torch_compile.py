@@ -27,6 +27,7 @@ from treadle.frontend.torch.pieces import (
     operator_names,
     pieces_of,
     size_nodes,
+    symbols_in,
     unsupported_nodes,
 )
 from treadle.integrations.torch_piece import TreadlePiece
@@ -141,7 +142,8 @@ def _cut(
 
     def place(piece: Piece, number: int) -> None:
         name = f"piece_{number}"
-        needed = [*piece.inputs, *(n for n in sizes.values() if n not in piece.inputs)]
+        spoken = (sizes[s] for s in symbols_in(piece) if s in sizes)
+        needed = [*piece.inputs, *(n for n in spoken if n in values and n not in piece.inputs)]
         whole = Piece(piece.nodes, tuple(needed), piece.outputs)
         held = [k for k, n in enumerate(needed) if n in weights]
         modules[name] = TreadlePiece(whole, held, sizes, options, name)

@@ -2,18 +2,21 @@
 """A piece of a torch graph as a module of torch: tensors in, tensors out, nothing copied.
 
 Weights are constants of the compiled model, which makes kernels fast: they are packed for them. So
-every call compares them with what was compiled, by identity, address and torch's count of in-place
-changes. A weight that has changed is compiled in anew; where weights keep changing they become
-inputs.
+every call compares them with what was compiled: by identity, by address, by torch's count of
+changes in place, and by the value of one element, as changes through `.data` are not counted. A
+weight that has changed is compiled in anew; where weights keep changing they become inputs. Layers
+that share one graph, as those of a network compiled layer by layer do, have a compiled model each.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import sympy
 import torch
 from torch import fx
@@ -22,11 +25,12 @@ from treadle.build.compile import compile_model
 from treadle.build.executable import Executable
 from treadle.frontend.torch.pieces import ImportedPiece, Permutation, Piece, import_piece
 from treadle.frontend.torch.tensors import array_of, torch_dtype
+from treadle.runtime.array import from_dlpack
 
 LOG = logging.getLogger("treadle.torch")
 
-MOST_RENEWALS = 2
-"""How often weights are compiled in anew before they become inputs."""
+MOST_RENEWALS = 3
+"""How often weights of one layer are compiled in before they become inputs."""
 
 
 class TreadlePiece(torch.nn.Module):  # type: ignore[misc]  # torch counts as without types
@@ -48,44 +52,68 @@ class TreadlePiece(torch.nn.Module):  # type: ignore[misc]  # torch counts as wi
         self._options = options
         self._name = name
         self._lock = threading.Lock()
-        self._made: _Compiled | _InTorch | None = None
-        self._renewals = 0
+        self._made: dict[int, _Compiled | _InTorch] = {}
+        self._renewals: dict[int, int] = {}
 
     def forward(self, *args: Any) -> tuple[torch.Tensor, ...]:
         """Run the piece; it is compiled by the first call, and by those that find new weights."""
-        made = self._made
+        made = self._made.get(self._layer(args))
         if made is None or not made.has(args):
             made = self._compiled(args)
         return made.run(args)
 
     def prepare(self, args: Sequence[Any]) -> None:
         """Compile the piece for the weights among `args`, if it is not yet."""
-        if self._made is None or not self._made.has(args):
+        made = self._made.get(self._layer(args))
+        if made is None or not made.has(args):
             self._compiled(args)
 
+    def _layer(self, args: Sequence[Any]) -> int:
+        """Return which layer a call is of: that of its first weight, which stays one object."""
+        return id(args[self._weights[0]]) if self._weights else 0
+
     def _compiled(self, args: Sequence[Any]) -> _Compiled | _InTorch:
+        layer = self._layer(args)
         with self._lock:
-            if self._made is None or not self._made.has(args):
-                self._renewals += 1
-                try:
-                    self._made = self._compile(args)
-                except Exception as error:  # whatever fails, torch can run it
-                    LOG.warning("treadle: a piece of %d operators runs in torch: %s",
-                                len(self._piece.nodes), error)  # fmt: skip
-                    self._made = _InTorch(self._piece)
-            return self._made
+            made = self._made.get(layer)
+            if made is None or not made.has(args):
+                if made is None and self._weights:
+                    weakref.finalize(args[self._weights[0]], self._forget, layer)
+                self._renewals[layer] = self._renewals.get(layer, 0) + 1
+                made = self._made[layer] = self._compiled_or_torchs(args)
+            return made
+
+    def _forget(self, layer: int) -> None:
+        """Drop the compiled model of a layer whose weights are gone."""
+        self._made.pop(layer, None)
+        self._renewals.pop(layer, None)
+
+    def _compiled_or_torchs(self, args: Sequence[Any]) -> _Compiled | _InTorch:
+        try:
+            return self._compile(args)
+        except Exception as error:  # whatever fails, torch can run it
+            count = len(self._piece.nodes)
+            LOG.warning("treadle: a piece of %d operators runs in torch: %s", count, error)
+            return _InTorch(self._piece)
 
     def _compile(self, args: Sequence[Any]) -> _Compiled:
-        held = (
-            [] if self._renewals > MOST_RENEWALS else [_Weight(k, args[k]) for k in self._weights]
-        )
-        known = [w for w in held if w.can_tell_changes]
+        weights = [_Weight(k, args[k]) for k in self._tellable(args)]
         constants = {
-            self._piece.inputs[w.position]: array_of(w.tensor, f"input {w.position}") for w in known
+            self._piece.inputs[w.position]: array_of(args[w.position], f"input {w.position}")
+            for w in weights
         }
         imported = import_piece(self._piece, constants, self._sizes, self._name)
         exe = compile_model(imported.module, **self._options)
-        return _Compiled(self._piece, imported, exe, known)
+        return _Compiled(self._piece, imported, exe, weights)
+
+    def _tellable(self, args: Sequence[Any]) -> list[int]:
+        """Return the positions of weights that are compiled in: those that change can be told of.
+
+        Those made in inference mode have no count of changes.
+        """
+        if self._renewals[self._layer(args)] > MOST_RENEWALS:
+            return []
+        return [k for k in self._weights if not args[k].is_inference() and not args[k].is_neg()]
 
 
 class _Weight:
@@ -93,17 +121,27 @@ class _Weight:
 
     def __init__(self, position: int, tensor: torch.Tensor) -> None:
         self.position = position
-        self.tensor = tensor
-        self.can_tell_changes = not tensor.is_inference()  # those have no count of changes
-        self.version = tensor._version if self.can_tell_changes else 0
+        self.tensor: Callable[[], Any] = weakref.ref(tensor)
+        self.version = tensor._version
         self.pointer = tensor.data_ptr()
+        self.cell = _cell(tensor)
+        self.value = self.cell[0]
 
-    def is_same(self, tensor: torch.Tensor) -> bool:
-        return (
-            tensor is self.tensor
-            and tensor._version == self.version
-            and tensor.data_ptr() == self.pointer
-        )
+
+def _cell(tensor: torch.Tensor) -> memoryview:
+    """Return the memory of the element farthest from 0, as an integer: it shows most changes."""
+    kept = tensor.detach()
+    if not kept.numel():
+        return memoryview(b"\0")
+    at = int(kept.abs().argmax()) if kept.is_floating_point() else 0
+    array = from_dlpack(kept).numpy()
+    array = array.view(f"u{array.itemsize}")
+    if not array.ndim:
+        return array.reshape(1).data
+    *front, last = map(int, np.unravel_index(at, array.shape))
+    place: Any = (*front, slice(last, last + 1))  # Any: NumPy's looseness about an index
+    cell: np.ndarray = array[place]
+    return cell.data
 
 
 class _InTorch:
@@ -140,10 +178,11 @@ class _Compiled:
         exe: Executable,
         weights: Sequence[_Weight],
     ) -> None:
-        self._weights = tuple(weights)
+        self._weights = [
+            (w.position, w.tensor, w.version, w.pointer, w.cell, w.value) for w in weights
+        ]
         self._executor = exe.executor
         positions = {node: k for k, node in enumerate(piece.inputs)}
-        self._extra = [n for n in imported.inputs if n not in positions]
         self._inputs = [
             (positions[n], _taker(order))
             for n, order in zip(imported.inputs, imported.input_orders, strict=True)
@@ -154,7 +193,16 @@ class _Compiled:
 
     def has(self, args: Sequence[Any]) -> bool:
         """True where the weights among `args` are those that are compiled in."""
-        return all([w.is_same(args[w.position]) for w in self._weights])
+        for position, tensor, version, pointer, cell, value in self._weights:
+            given = args[position]
+            if (
+                given is not tensor()
+                or given._version != version
+                or given.data_ptr() != pointer
+                or cell[0] != value
+            ):
+                return False
+        return True
 
     def run(self, args: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         given = [take(args[position]) for position, take in self._inputs]

@@ -45,6 +45,10 @@ class Nest:
     relaxed: tuple[Simplifier, Box] | None = field(default=None, init=False)
     """What `relax` found last, with what was known then."""
 
+    def entered(self, leaf: IterVar, value: Expr) -> Nest:
+        """Return the nest inside of one more loop."""
+        return replace(self, bound={**self.bound, leaf: value})
+
 
 @dataclass(frozen=True, slots=True)
 class LoopsLeft:

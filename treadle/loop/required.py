@@ -24,9 +24,7 @@ from treadle.te.stage import Stage
 def check_rounded(reader: Stage, producer: Stage, d: int, index: Expr) -> None:
     """What is read past the end must be made past the end."""
     assert isinstance(producer.op, ComputeOp)
-    if index.leaves.isdisjoint(reader.rounded):
-        return
-    if index in reader.rounded and producer.op.axis[d] in producer.rounded:
+    if index.leaves.isdisjoint(reader.rounded) or producer.op.axis[d] in producer.rounded:
         return
     raise ScheduleError(
         f"stage {reader.name} is rounded up, but {producer.name}, which it reads, is not",

@@ -42,6 +42,13 @@ class Threads:
 
     def check(self, stage: Stage, leaf: IterVar, thread: IterVar, extent: Expr) -> None:
         """Raise ScheduleError where `leaf`, of `extent` iterations, does not fit its thread."""
+        if leaf.kind == "reduce":
+            raise ScheduleError(
+                f"{leaf.name}, an axis of a reduction, is bound to {thread.tag}: threads do not "
+                "combine their values",
+                at=f"stage {stage.name}",
+                hint="bind axes of the result, and of partial results that rfactor makes",
+            )
         given = thread.extent
         declared = given if (int_value(given) or 0) >= 0 else extent
         known = self.extents.setdefault(thread.tag, declared)

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""THE list of passes over loop nests, in order, and why the order is this one."""
+"""THE lists of passes over loop nests, in order, and why the order is this one.
+
+`LOOPS` runs for every target. Of the other two each back end names one: `LOWER` ends in vectors and
+blocks of straight code, for back ends that write instructions; `SOURCE` keeps the loops, for those
+that print a language which has a compiler of its own. Both keep loops over threads, shared memory
+and barriers, which a GPU's language has words for.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +74,7 @@ LOWER = pipeline(
     verify=verify,
     text=func_text,
 )
-"""What targets take: flat buffers, serial and parallel loops, vector expressions."""
+"""What is written as instructions: flat buffers, serial and parallel loops, vector expressions."""
 
 
 def lowering(
@@ -99,7 +105,7 @@ def _bound(
     return replace(whole, passes=tuple(passes))
 
 
-C_SOURCE = pipeline(
+SOURCE = pipeline(
     "lower",
     (
         ("flatten_buffers", flatten_buffers),
@@ -111,9 +117,9 @@ C_SOURCE = pipeline(
     verify=verify,
     text=func_text,
 )
-"""What C source is printed from: loops that a C compiler vectorises and unrolls."""
+"""What source text is printed from: loops that its compiler vectorises and unrolls."""
 
 
-def c_source(is_kept: Callable[[Instruction], bool]) -> Pipeline[PrimFunc]:
-    """Return `C_SOURCE` for a target; `is_kept` tells which intrinsics are written as C text."""
-    return _bound(C_SOURCE, {"expand_intrinsics": partial(expand_intrinsics, is_kept=is_kept)})
+def source_lowering(is_kept: Callable[[Instruction], bool]) -> Pipeline[PrimFunc]:
+    """Return `SOURCE` for a target; `is_kept` tells which intrinsics are written as text."""
+    return _bound(SOURCE, {"expand_intrinsics": partial(expand_intrinsics, is_kept=is_kept)})

@@ -36,6 +36,14 @@ def blocked_call(values: Values, node: Call) -> Blocked | None:
     return None if rule is None else rule(values, node)
 
 
+def can_carry_blocks(node: Call) -> bool:
+    """True for an operator that mostly has its result in blocks of channels as its operand is."""
+    operator, out = node.op, node.type
+    if not isinstance(operator, Operator) or not isinstance(out, TensorType):
+        return False
+    return out.ndim in IMAGES and (operator.fusion in POINTWISE or operator in _RULES)
+
+
 def pointwise(values: Values, node: Call) -> Blocked | None:
     """Element-wise operators take any order of channels, that of an operand that has a fixed one.
 

@@ -17,15 +17,16 @@ from typing import Any
 from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, Function, Node
 from treadle.graph.operator import POINTWISE, Operator
-from treadle.graph.types import TensorType, tensor_type
+from treadle.graph.types import TensorType, known_sizes, tensor_type
 from treadle.ops.conv import conv, conv_transpose
+from treadle.ops.lowered.channel_blocks import PackAttrs, unpack_nchwc
 from treadle.ops.lowered.interleave_phases import interleave_phases
 from treadle.ops.matmul import matmul
-from treadle.optimize.blocked import Blocked, Values, block_of
-from treadle.optimize.blocked_rules import blocked_call, pointwise
+from treadle.optimize.blocked import Blocked, Values, block_of, channels_of
+from treadle.optimize.blocked_rules import blocked_call, can_carry_blocks, pointwise
 from treadle.optimize.channel_order import ChannelOrder, packed_constant
 from treadle.optimize.methods.builtin import BUILT_IN
-from treadle.optimize.methods.convolution import ConvSite
+from treadle.optimize.methods.convolution import FLOATS, ConvSite
 from treadle.optimize.methods.growth import grant, weight_bytes
 from treadle.optimize.methods.method import (
     NO_CHOICES,
@@ -36,6 +37,7 @@ from treadle.optimize.methods.method import (
     Site,
     choose,
 )
+from treadle.optimize.methods.moves import following
 from treadle.optimize.methods.phases import Phased
 from treadle.optimize.methods.product import ProductSite
 from treadle.optimize.methods.shared import Shared
@@ -78,6 +80,9 @@ class _Layouts:
     def run(self, function: Function) -> Function:
         nodes = list(g.topological([function.body]))
         self.shared.readers.update(n.args[0] for n in nodes if isinstance(n, Call) and _shares(n))
+        self.shared.following = following(
+            nodes, function.body, self._wants_blocks, can_carry_blocks
+        )
         self._grant(nodes)
         for node in nodes:
             self._node(node)
@@ -101,9 +106,26 @@ class _Layouts:
         made = grant(sites, self.choices, weight_bytes(nodes), get().weight_growth)
         self.shared.granted, self.shared.spare_bytes = made.by_call, made.spare_bytes
 
+    def _wants_blocks(self, reader: Call, operand: Node) -> int:
+        """Return the channels of the blocks in which a convolution, or a pack, reads its operand.
+
+        0 of other readers, and where there are channels for less than a block.
+        """
+        if isinstance(reader.attrs, PackAttrs):
+            return reader.attrs.block
+        type_ = tensor_type(operand.type)
+        if reader.op not in (conv, conv_transpose) or type_.dtype not in FLOATS:
+            return 0
+        block, channels = block_of(self.values.target, type_.dtype), type_.shape[1]
+        is_data = operand is reader.args[0] and isinstance(reader.args[1], Constant)
+        return block if is_data and isinstance(channels, int) and channels >= block else 0
+
     def _node(self, node: Node) -> None:
         if isinstance(node, Call) and node.op in _SITES:
             self._by_method(node)
+            return
+        if isinstance(node, Call) and node.op is unpack_nchwc:
+            self._unpacked(node)
             return
         if isinstance(node, Call) and isinstance(node.type, TensorType):
             made = self._in_blocks(node)
@@ -113,6 +135,13 @@ class _Layouts:
                 return
         operands = [self.values.as_plain(o) for o in g.operands(node)]
         self.values.plain[node] = g.with_operands(node, operands)
+
+    def _unpacked(self, node: Call) -> None:
+        """Store a value that comes in blocks: an operand of a call that is compiled alone."""
+        source = self.values.as_plain(node.args[0])
+        block = known_sizes(tensor_type(source.type).shape[-1:])[0]
+        order = ChannelOrder.natural(channels_of(tensor_type(node.type)), block)
+        self.values.blocked[node] = Blocked(source, order)
 
     def _by_method(self, node: Call) -> None:
         """Store the result of a call that methods compute."""

@@ -22,7 +22,7 @@ from treadle.graph import nodes as g
 from treadle.graph.nodes import Call, Constant, Function, Node
 from treadle.graph.operator import Operator
 from treadle.graph.types import same_dim, tensor_type
-from treadle.ops.conv import ConvAttrs, conv
+from treadle.ops.conv import conv
 from treadle.ops.elementwise import cast, multiply, subtract
 from treadle.ops.matmul import matmul
 from treadle.ops.reshaping import reshape, transpose
@@ -79,9 +79,8 @@ def _steps(node: Call) -> int:
     if node.op is matmul:
         steps = weights.shape[-2]
         return steps if isinstance(steps, int) else 0
-    assert isinstance(node.attrs, ConvAttrs)
-    is_dense = weights.is_static and node.attrs.groups == 1 and weights.shape[1] != 1
-    return prod(weights.static_shape[1:]) if is_dense else 0
+    has_several = weights.is_static and weights.shape[1] != 1
+    return prod(weights.static_shape[1:]) if has_several else 0
 
 
 def _integer_product(node: Call) -> Node | None:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from treadle.errors import ToolchainError, UsageError
 from treadle.rpc.probe import BoardFacts
-from treadle.runtime.native_build import find_sources, server_files, source_hash
 from treadle.runtime.native_package import (
     SERVER,
     SOURCES,
     Toolchain,
     build_package,
     find_toolchain,
+    package_hash,
 )
 from treadle.settings import get
 
@@ -64,17 +64,6 @@ def find_package(
         if _why_not(made.server, facts) is None:
             return made
     return _first_that_fits(facts)
-
-
-def package_hash() -> str:
-    """Return the SHA-256 of the sources of runtime and server. Raises: ToolchainError."""
-    sources = find_sources()
-    if sources is None:
-        raise ToolchainError("the sources of the native runtime are not in this installation")
-    digest = hashlib.sha256(source_hash(sources).encode())
-    for path in [*server_files(sources), *sorted((sources / "rpc").glob("*.h"))]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
 
 
 def _named(facts: BoardFacts, folder: Path) -> BoardPackage:

@@ -106,6 +106,7 @@ class DeviceFunctions:
             "model.run": self._model_run,
             "model.time": self._model_time,
             "model.profile": self._model_profile,
+            "model.watch": self._model_watch,
             "model.threads": self._model_threads,
             "model.seed": self._model_seed,
             "model.plan": self._model_plan,
@@ -237,6 +238,27 @@ class DeviceFunctions:
         inputs = self._given(arguments.integers())
         rows = executor.profile(inputs, arguments.integer(1, _MOST_REPEATS))
         return [[[row.kernel, row.origin, row.seconds, row.runs] for row in rows]], b""
+
+    def _model_watch(self, arguments: Arguments, _: Blob) -> Answer:
+        """Run once; return copies of what the instructions that are named have written."""
+        executor = self._models.at(arguments.integer()).executor
+        inputs = self._given(arguments.integers())
+        wanted = set(arguments.integers())
+        copies: dict[int, int] = {}
+
+        def observe(index: int, found: np.ndarray) -> None:
+            if index in wanted and index not in copies:
+                copies[index] = self._new(dtypes.from_numpy(found.dtype), found.shape)
+                np.copyto(self._arrays.at(copies[index]).numpy(), found)
+
+        try:
+            executor.watch(inputs, observe)
+        except BaseException:
+            for handle in copies.values():
+                self._held -= self._arrays.pop(handle).nbytes
+            raise
+        made = ((index, handle, self._arrays.at(handle)) for index, handle in copies.items())
+        return [[[index, handle, a.dtype, list(a.shape)] for index, handle, a in made]], b""
 
     def _model_threads(self, arguments: Arguments, _: Blob) -> Answer:
         """Set the number of threads, unless it is 0; return what it is."""

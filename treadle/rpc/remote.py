@@ -7,8 +7,9 @@ They have the face of the local ones, so that a program that uses those runs on 
 from __future__ import annotations
 
 import difflib
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,10 @@ from treadle.runtime.timing import BenchmarkResult
 if TYPE_CHECKING:
     from treadle.rpc.client import Session
 
+_WATCHED = 16
+"""Instructions whose values a device keeps at once."""
+
+Observer = Callable[[int, np.ndarray], None]
 Inputs = Mapping[str, ArrayLike] | Sequence[ArrayLike] | None
 Sizes = Mapping[str, int]
 _NO_SIZES: Sizes = {}
@@ -228,6 +233,26 @@ class RemoteExecutor:
             ProfileRow(row.text(1 << 16), row.text(1 << 16), row.number(), row.integer())
             for row in found.rows()
         ]
+
+    def watch(self, inputs: Inputs, observer: Observer) -> list[NDArray]:
+        """Run the model; `observer` gets the index of every instruction and what it writes.
+
+        As `runtime.Executor.watch` does, but the device runs once for every few instructions, so
+        that it need not have memory for all their values at once.
+        """
+        count = len(json.loads(self.plan_text)["instructions"])
+        for first in range(0, count, _WATCHED):
+            self.watch_some(inputs, range(first, min(count, first + _WATCHED)), observer)
+        return self.run(inputs)
+
+    def watch_some(self, inputs: Inputs, wanted: Iterable[int], observer: Observer) -> None:
+        """Run the model once; `observer` gets what the instructions `wanted` write."""
+        handles = self._handles(inputs)
+        made = self._session.call("model.watch", self._handle, handles, list(wanted))
+        for row in made.rows():
+            index, handle, dtype = row.integer(), row.integer(), row.text()
+            array = RemoteArray(self._session, handle, dtype, tuple(row.integers()))
+            observer(index, array.numpy())
 
     @property
     def num_threads(self) -> int:

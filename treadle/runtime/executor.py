@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
@@ -358,6 +358,21 @@ class Executor:
             with handle.observed(observe):
                 self._results = self._run_on(handle, given, None)
         return self._results
+
+    def watch_some(
+        self,
+        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None,
+        wanted: Iterable[int],
+        observer: Callable[[int, np.ndarray], None],
+    ) -> None:
+        """Run the model once; `observer` gets what the instructions `wanted` write, see `watch`."""
+        chosen = frozenset(wanted)
+
+        def observe(index: int, found: np.ndarray) -> None:
+            if index in chosen:
+                observer(index, found)
+
+        self.watch(inputs, observe)
 
     def profile(
         self,

@@ -9,6 +9,7 @@ every glibc: then it runs on boards older than any toolchain here.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ from treadle.runtime.native_build import (
     find_sources,
     server_files,
     source_files,
+    source_hash,
     zig_command,
 )
 from treadle.runtime.toolchain import Tool, find_compiler, named_tool, run_tool
@@ -142,6 +144,29 @@ def build_package(
     except OSError as error:
         raise refused(folder, error) from None
     return [folder / file for file in files]
+
+
+def package_hash() -> str:
+    """Return the SHA-256 of the sources of runtime and server. Raises: ToolchainError."""
+    sources = find_sources()
+    if sources is None:
+        raise ToolchainError("the sources of the native runtime are not in this installation")
+    digest = hashlib.sha256(source_hash(sources).encode())
+    for path in [*server_files(sources), *sorted((sources / "rpc").glob("*.h"))]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def build_for_board(folder: Path, machine: str) -> Path:
+    """Build the package of a machine into a folder named by its triple, for a wheel to hold.
+
+    With it goes the hash of its sources: `treadle deploy` takes it where that is its own. Raises:
+    ToolchainError, UsageError as `find_toolchain` and `build_package` do.
+    """
+    made = folder / parse_machine(machine)[0]
+    build_package(made, find_toolchain(machine), with_server=True)
+    (made / SOURCES).write_text(package_hash() + "\n")
+    return made
 
 
 @dataclass(frozen=True)

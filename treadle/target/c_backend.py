@@ -18,7 +18,7 @@ from pathlib import Path
 from treadle.errors import InternalError, ToolchainError
 from treadle.expr.references import Instruction
 from treadle.loop.nodes import PrimFunc
-from treadle.lower.pipeline import c_source
+from treadle.lower.pipeline import source_lowering
 from treadle.passes import Pipeline
 from treadle.runtime.native_build import zig_command
 from treadle.runtime.toolchain import find_compiler, is_native, named_tool
@@ -60,7 +60,7 @@ def _lowering(target: Target) -> Pipeline[PrimFunc]:
     def is_kept(instruction: Instruction) -> bool:
         return isinstance(instruction, Intrinsic) and instruction.has_text(target.features)
 
-    return c_source(is_kept)
+    return source_lowering(is_kept)
 
 
 def _machine_flags(target: Target) -> list[str]:

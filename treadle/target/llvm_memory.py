@@ -13,8 +13,7 @@ from treadle.errors import InternalError
 from treadle.loop.nodes import Buffer
 from treadle.target.llvm_builder import Builder, Machine, memory_type, suffix, vector
 from treadle.target.llvm_facts import flat_size
-
-_LARGEST_SHUFFLED_STRIDE = 4
+from treadle.target.machine import SHUFFLED_STRIDE
 
 
 class Mask(NamedTuple):
@@ -94,7 +93,7 @@ class Memory:
             return self.load(buffer, base, lanes, mask)
         if stride == -1 and mask is None:
             return self._reversed_load(buffer, base, lanes)
-        is_small = 1 < stride <= _LARGEST_SHUFFLED_STRIDE and lanes >= 4
+        is_small = 1 < stride <= SHUFFLED_STRIDE and lanes >= 4
         if is_small and (mask is None or self._has_masks(buffer)):
             return self._shuffled_load(buffer, base, stride, lanes, mask)
         return None

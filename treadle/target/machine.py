@@ -14,6 +14,10 @@ K, M = 1 << 10, 1 << 20
 STACK_BYTES = 1 * M
 """What one buffer of a kernel may take of a thread's stack, on every machine."""
 
+SHUFFLED_STRIDE = 4
+"""Elements up to so far apart are read as whole vectors, one for each element of the stride, and
+shuffled, on every machine; others one by one."""
+
 DotRate = tuple[str, str, float]
 """Two element types, and how many of their products one lane of 32 bits adds up in the time of a
 multiply-add."""

@@ -26,10 +26,11 @@ from treadle.settings import get as settings
 from treadle.te.knobs import DEFAULTS
 from treadle.tune.executor import Executor
 from treadle.tune.method_task import KIND, MethodSpace, MethodTask, method_tasks
+from treadle.tune.options import TuneOptions
 from treadle.tune.record_store import RecordStore
 from treadle.tune.search import Grid, Search
 from treadle.tune.state import TaskState
-from treadle.tune.tuner import OnChange, TuneOptions, Tuner
+from treadle.tune.tuner import OnChange, Tuner
 
 _GAIN = 0.97
 """Another method has to take at most this share of the time: it may cost its neighbours more."""

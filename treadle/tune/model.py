@@ -39,10 +39,11 @@ from treadle.tune.methods import (
     tasks_of_methods,
     try_methods,
 )
+from treadle.tune.options import TuneOptions
 from treadle.tune.record_store import RecordStore, open_store
 from treadle.tune.settle import Comparison, compared
 from treadle.tune.task import extract_tasks
-from treadle.tune.tuner import OnChange, TuneOptions, Tuner
+from treadle.tune.tuner import OnChange, Tuner
 from treadle.tune.worker import why_unlike
 
 if TYPE_CHECKING:

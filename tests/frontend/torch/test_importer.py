@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,10 @@ from treadle.graph.types import TensorType
 torch: Any = pytest.importorskip("torch")
 nn = torch.nn
 
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated:DeprecationWarning"),
+]
 
 
 class Counting(nn.Module):  # type: ignore[misc]
@@ -150,3 +154,67 @@ def test_training_mode_is_noted() -> None:
     report = Report()
     treadle.compile(nn.Linear(2, 2), (torch.zeros(1, 2),), report=report)
     assert any("training mode" in note for note in report.notes)
+
+
+def test_files_of_programs_and_of_torchscript(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.Tanh()).eval(), torch.randn(2, 4)
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "m.pt2")
+    torch.jit.script(model).save(tmp_path / "m.pt")
+    ways: list[dict[str, Any]] = [{}, {"example_inputs": x}, {"shapes": {"input": (2, 4)}}]
+    for name, given in zip(("m.pt2", "m.pt", "m.pt"), ways, strict=True):
+        (found,) = treadle.compile(tmp_path / name, **given).run([x])
+        np.testing.assert_allclose(found.numpy(), model(x).detach().numpy(), atol=1e-5)
+
+
+def test_a_file_of_something_else_says_so(tmp_path: Path) -> None:
+    torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "weights.pt")
+    (tmp_path / "empty.pt2").write_bytes(b"")
+    with pytest.raises(treadle.ModelError, match="no TorchScript module") as error:
+        treadle.compile(tmp_path / "weights.pt", torch.zeros(1, 2))
+    assert "torch.save holds weights" in error.value.hint
+    with pytest.raises(treadle.ModelError, match="is no program of torch"):
+        treadle.compile(tmp_path / "empty.pt2")
+
+
+def test_torchscript_needs_shapes_of_its_own_inputs(tmp_path: Path) -> None:
+    torch.jit.script(nn.Linear(4, 3)).save(tmp_path / "m.pt")
+    with pytest.raises(treadle.UsageError, match="none are given") as error:
+        treadle.compile(tmp_path / "m.pt")
+    assert "--input-shapes" in error.value.hint
+    with pytest.raises(treadle.InputError, match="no input 'inpt'") as wrong:
+        treadle.compile(tmp_path / "m.pt", shapes={"inpt": (2, 4)})
+    assert "did you mean 'input'?" in wrong.value.hint
+
+
+class Choosing(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        def then(x: Any) -> Any:
+            return self.layer(x), x + 1
+
+        def other(x: Any) -> Any:
+            return x * 2, x - 1
+
+        return torch.cond(x.sum() > 0, then, other, (x,))
+
+
+def test_a_condition_chooses_at_run_time() -> None:
+    model = Choosing().eval()
+    exe = treadle.compile(model, torch.zeros(3, 4))
+    for x in (torch.ones(3, 4), -torch.ones(3, 4)):
+        for found, wanted in zip(exe.run([x]), model(x), strict=True):
+            np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_fast_path_of_encoder_layers(norm_first: bool) -> None:
+    layer = nn.TransformerEncoderLayer(6, 2, 12, batch_first=True, norm_first=norm_first).eval()
+    x, padding = torch.randn(2, 4, 6), torch.tensor([[0, 0, 0, 1], [0, 0, 1, 1]]).bool()
+    program = torch.export.export(layer, (x, None, padding))
+    with torch.no_grad():
+        (found,) = treadle.compile(program).run([x, padding])
+        wanted = layer(x, None, padding)
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-5)

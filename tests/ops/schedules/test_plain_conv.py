@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.ops.schedules.compiled import check
+from tests.optimize.cases import constant, var
 from tests.targets import MACHINES
+from treadle.build.compile import compile_model
+from treadle.graph.interpret import evaluate
+from treadle.graph.nodes import Function, Module
+from treadle.graph.text import call_text
+from treadle.ops import elementwise as ew
+from treadle.ops.conv import conv
 from treadle.ops.schedules.plain_conv import conv_tile
 from treadle.te.knobs import Knobs
 
@@ -65,3 +73,17 @@ def test_filters_of_two_groups_are_never_in_one_tile() -> None:
     for target in MACHINES.values():
         tile = conv_tile((30, 28, 28), 10, target.lanes(), target, Knobs())
         assert 10 % tile.filters == 0
+
+
+def test_a_tail_of_several_operators_is_computed_on_the_tile() -> None:
+    x, bias = var("x", 1, 4, 9, 21), constant(6, 1, 1)
+    sums = conv(x, constant(6, 4, 3, 3), **PADS)
+    made = ew.relu(ew.add(sums, bias))
+    result = ew.multiply(made, ew.sigmoid(made))
+    exe = compile_model(Module(Function((x,), result, "main")), methods={call_text(sums): "plain"})
+    (kernel,) = exe.kernels
+    text = kernel.loop_text()
+    assert "float32[1, 6, 9, 21]" not in text.split("\n", 1)[1]  # the sums, of all the image
+    value = np.random.default_rng(0).standard_normal((1, 4, 9, 21)).astype(np.float32)
+    expected = evaluate(Function((x,), result, "main"), [value])
+    np.testing.assert_allclose(np.asarray(exe(value)[0]), np.asarray(expected), atol=1e-4)

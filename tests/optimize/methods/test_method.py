@@ -188,15 +188,17 @@ def test_estimates_make_no_node_of_the_new_graph() -> None:
 
 
 def test_the_least_of_all_methods() -> None:
-    sites: list[ConvSite] = []
+    cycles: list[float] = []
 
     def applies(site: ConvSite) -> str | None:
-        sites.append(site)
+        if not cycles:  # not of itself
+            cycles.append(0.0)
+            cycles.append(least_cycles(site))
         return "it only looks"
 
     spy = register(Method("spy", conv, applies, free, as_in_model))
     try:
         found = asked(convolution(), AVX512)
-        assert least_cycles(sites[0]) == found.candidates[found.choice].cycles
+        assert cycles[1] == found.candidates[found.choice].cycles
     finally:
         METHODS.remove(spy)

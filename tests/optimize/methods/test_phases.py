@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.optimize.cases import assert_same, constant, function, var
+from tests.optimize.in_blocks import in_blocks  # noqa: F401  # for every test here
 from tests.targets import AVX2 as NARROW
 from treadle.graph.nodes import Call, Constant, Node, topological
 from treadle.graph.operator import Operator

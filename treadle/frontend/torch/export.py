@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
-from treadle.errors import ModelError, UsageError
+from treadle.errors import ModelError, TreadleError, UsageError
 from treadle.frontend.importer import Imported
 from treadle.frontend.torch.importer import import_program
+from treadle.frontend.torch.script import exported_script, load_script
 from treadle.frontend.torch.tensors import torch_dtype
 
 Inputs = Any
@@ -34,7 +37,10 @@ def import_torch(model: Any, example_inputs: Inputs = None, dynamic_shapes: Any 
         UsageError: there are no example inputs, or `model` is none.
     """
     if isinstance(model, (str, os.PathLike)):
-        return import_program(_read_file(Path(model)), Path(model).name)
+        path = Path(model)
+        if path.suffix == ".pt2":
+            return import_program(_read_file(path), path.name)
+        model = load_script(path)
     if isinstance(model, ExportedProgram):
         return import_program(model)
     if not isinstance(model, torch.nn.Module):
@@ -45,7 +51,8 @@ def import_torch(model: Any, example_inputs: Inputs = None, dynamic_shapes: Any 
     if example_inputs is None:
         raise UsageError(
             "a torch module is compiled for example inputs, and none are given",
-            hint="such as treadle.compile(module, (torch.zeros(1, 3, 224, 224),))",
+            hint="such as treadle.compile(module, (torch.zeros(1, 3, 224, 224),)); on the command "
+            'line give their shapes: --input-shapes "x:[1,3,224,224]"',
         )
     imported = import_program(_exported(model, example_inputs, dynamic_shapes), _name_of(model))
     notes = [_TRAINING] if model.training else []
@@ -62,11 +69,13 @@ def _name_of(module: torch.nn.Module) -> str:
 def _exported(module: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any) -> ExportedProgram:
     args, kwargs = arguments_of(inputs)
     try:
-        if isinstance(module, torch.jit.ScriptModule):
-            return _from_script(module, args, kwargs)
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch speaks of its own code here
+            if isinstance(module, torch.jit.ScriptModule):
+                return exported_script(module, args, kwargs, dynamic_shapes)
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+    except TreadleError:
+        raise
     except Exception as e:
         raise ModelError(
             f"torch.export cannot export the module: {_first_line(e)}",
@@ -74,15 +83,6 @@ def _exported(module: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any) -> E
             hint="torch.compile(module, backend='treadle') compiles what it can and leaves the "
             "rest to Python",
         ) from e
-
-
-def _from_script(
-    module: torch.jit.ScriptModule, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> ExportedProgram:
-    """Return a TorchScript module as a program, by torch's own converter of its graph."""
-    from torch._export.converter import TS2EPConverter
-
-    return TS2EPConverter(module, args, kwargs or None).convert()
 
 
 def _first_line(error: Exception) -> str:
@@ -126,9 +126,22 @@ def _example(value: Any) -> Any:
     return torch.from_dlpack(value) if hasattr(value, "__dlpack__") else value
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what torch logs while it reads a file to itself: what goes wrong is raised."""
+    logger = logging.getLogger("torch")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _read_file(path: Path) -> ExportedProgram:
     try:
-        return torch.export.load(path)
+        with _quiet():
+            return torch.export.load(path)
     except Exception as e:
         raise ModelError(
             f"the file is no program of torch.export: {_first_line(e)}",

@@ -101,9 +101,7 @@ class _Import:
             self._reader.read(node)
         elif node.op == "get_attr":
             target = getattr(self._program.graph_module, str(node.target))
-            if isinstance(target, torch.Tensor):
-                target = Constant.of(array_of(target, str(node.target)), origin=node.name)
-            self._reader.set_value(node, target)
+            self._reader.set_attribute(node, target)
 
     def _outputs(self, node: fx.Node) -> Iterator[tuple[str, Node]]:
         """Yield name and value of each output: the user's first, then what is changed."""

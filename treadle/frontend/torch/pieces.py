@@ -23,6 +23,7 @@ from treadle.errors import ModelError
 from treadle.frontend.builders.basic import transposed
 from treadle.frontend.builders.closure import anchored
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
+from treadle.frontend.torch.core.checks import CHECKS
 from treadle.frontend.torch.diagnostics import target_name
 from treadle.frontend.torch.reader import Reader
 from treadle.frontend.torch.sizes import expression_of, symbols_of
@@ -83,7 +84,7 @@ def _try_input(reader: Reader, node: fx.Node) -> None:
     """Let what torch computes be an input; what Treadle has no type for stays unknown."""
     known = node.meta.get("val")
     try:
-        if is_size(node):
+        if isinstance(known, (torch.SymInt, int, float)):
             reader.symbols.add_input_size(known)
             reader.set_value(node, reader.symbols.dim(known))
         elif isinstance(known, torch.Tensor):
@@ -93,7 +94,9 @@ def _try_input(reader: Reader, node: fx.Node) -> None:
 
 
 def is_size(node: fx.Node) -> bool:
-    """True for a node whose result is a number, which torch computes by itself."""
+    """True for a node about sizes, which torch runs by itself: a number, or a check of one."""
+    if node.op == "call_function" and target_name(node) in CHECKS:
+        return True
     kinds = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
     return isinstance(node.meta.get("val"), kinds)
 
@@ -210,14 +213,9 @@ class _PieceImport:
 
     def _missing(self) -> list[sympy.Symbol]:
         """Return the symbols that the piece speaks of and no tensor decides."""
-        found: dict[sympy.Symbol, None] = {}
-        for node in (*self._piece.inputs, *self._piece.nodes):
-            for size in _sizes_in(node.meta.get("val")):
-                if not self._reader.symbols.is_known(size):
-                    found |= dict.fromkeys(sorted(symbols_of(size), key=str))
-        return [
-            s for s in found if s in self._sizes and not self._reader.symbols.is_known_symbol(s)
-        ]
+        spoken = (s for s in symbols_in(self._piece) if s in self._sizes)
+        given = (s for s in spoken if self._sizes[s] in self._piece.inputs)
+        return [s for s in given if not self._reader.symbols.is_known_symbol(s)]
 
     def _add_size(self, symbol: sympy.Symbol) -> None:
         param = Var(f"size_{symbol}", TensorType((), "int64"))
@@ -254,6 +252,15 @@ class _PieceImport:
         return ImportedPiece(module, tuple(self._inputs), tuple(self._orders), orders)
 
 
+def symbols_in(piece: Piece) -> list[sympy.Symbol]:
+    """Return the symbols that the sizes of a piece's values are made of."""
+    found: dict[sympy.Symbol, None] = {}
+    for node in (*piece.inputs, *piece.nodes):
+        for size in _sizes_in(node.meta.get("val")):
+            found |= dict.fromkeys(sorted(symbols_of(size), key=str))
+    return list(found)
+
+
 def _sizes_in(value: object) -> Iterable[Any]:
     if isinstance(value, torch.Tensor):
         yield from value.shape
@@ -270,24 +277,27 @@ def order_of(fake: torch.Tensor) -> Permutation:
     Tensors with gaps, or whose elements share memory, count as if they lay in order.
     """
     plain = tuple(range(fake.dim()))
-    if fake.is_contiguous():
-        return plain
-    strides = [_hint(s) for s in fake.stride()]
-    extents = [_hint(s) for s in fake.shape]
+    extents, strides = [_hint(s) for s in fake.shape], [_hint(s) for s in fake.stride()]
     order = tuple(sorted(plain, key=lambda k: (-strides[k], k)))
-    expected = 1
-    for axis in reversed(order):
-        if extents[axis] != 1 and strides[axis] != expected:
-            return plain
-        expected *= max(extents[axis], 1)
+    if _is_dense(plain, extents, strides) or not _is_dense(order, extents, strides):
+        return plain
     return order
 
 
+def _is_dense(order: Permutation, extents: Sequence[int], strides: Sequence[int]) -> bool:
+    """True where axes in an order leave no gaps between elements; those of 1 do not count."""
+    expected = 1
+    for axis in reversed(order):
+        if extents[axis] != 1 and strides[axis] != expected:
+            return False
+        expected *= max(extents[axis], 1)
+    return True
+
+
 def _hint(size: Any) -> int:
-    """Return a size, or what it was when the graph was traced."""
+    """Return a size, or what it was when the graph was traced; 1 where only a run knows it."""
     if isinstance(size, torch.SymInt):
-        hint = size.node.hint
-        return 1 if hint is None else int(hint)
+        return int(size.node.hint) if size.node.has_hint() else 1
     return int(size)
 
 

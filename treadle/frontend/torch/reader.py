@@ -12,6 +12,8 @@ from torch import fx
 
 from treadle.errors import ModelError
 from treadle.expr.nodes import Expr
+from treadle.frontend.builders.basic import converted, reshaped
+from treadle.frontend.builders.closure import branch
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.importer import Folder, UnsupportedList, stamp_origin
 from treadle.frontend.symbolic import fold_sizes, is_sizes, sizes_node
@@ -19,11 +21,14 @@ from treadle.frontend.torch.diagnostics import placed, target_name
 from treadle.frontend.torch.families import FAMILIES
 from treadle.frontend.torch.node import AtenNode, Result, converter_of
 from treadle.frontend.torch.sizes import Symbols
-from treadle.frontend.torch.tensors import dtype_name
+from treadle.frontend.torch.tensors import array_of, dtype_name
 from treadle.graph.nodes import Call, Constant, Node, TupleItem, Var
 from treadle.graph.types import TensorType, may_agree
 
 assert FAMILIES  # the table of converters is filled by importing them
+
+CONDITIONAL = "cond"
+"""The name of torch.cond, an operator whose operands are graphs."""
 
 _PLACES = frozenset({"device", "layout", "memory_format", "pin_memory", "non_blocking"})
 """Keyword arguments that say where and how a result lies in memory."""
@@ -64,6 +69,12 @@ class Reader:
         """Let a node be a value that is known."""
         self._values[node] = value
 
+    def set_attribute(self, node: fx.Node, value: Any) -> None:
+        """Let a node be an attribute of its module: a tensor, or the graph of a branch."""
+        if isinstance(value, torch.Tensor):
+            value = Constant.of(array_of(value, str(node.target)), origin=node.name)
+        self._values[node] = value
+
     # ---- nodes -----------------------------------------------------------------------------------
 
     def read(self, node: fx.Node) -> None:
@@ -85,6 +96,8 @@ class Reader:
 
     def _called(self, node: fx.Node) -> Value:
         name = target_name(node)
+        if name == CONDITIONAL:
+            return self._conditional(node)
         convert = converter_of(name)
         if convert is None:
             raise ModelError(f"the operator {name} is not supported")
@@ -99,6 +112,39 @@ class Reader:
         self.notes.update(dict.fromkeys(call.notes))
         _check(call.result, result, self.symbols)
         return result
+
+    # ---- branches --------------------------------------------------------------------------------
+
+    def _conditional(self, node: fx.Node) -> list[Node]:
+        """Convert torch.cond: one branch where the condition is known, else both."""
+        condition, then, other, operands = self.value(node.args)
+        if isinstance(condition, bool):
+            return self._inlined(then if condition else other, operands)
+        chosen = reshaped(converted(condition, "bool"), ())
+        if isinstance(chosen, Constant):
+            return self._inlined(then if chosen.value else other, operands)
+        results = (self._inlined(then, operands), self._inlined(other, operands))
+        made = branch(chosen, results, list(_nodes_in(operands)), node.name)
+        stamp_origin(made, [chosen, *_nodes_in(operands)], node.name)
+        return made
+
+    def _inlined(self, module: fx.GraphModule, operands: Sequence[Value]) -> list[Node]:
+        """Return the results of a graph that is given values."""
+        inner = Reader(self.program)
+        inner.symbols = self.symbols
+        given = iter(operands)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                inner.set_value(node, next(given))
+            elif node.op == "get_attr":
+                inner.set_attribute(node, getattr(module, str(node.target)))
+            elif node.op == "call_function":
+                inner.read(node)
+        if inner.measured:
+            raise ModelError("a branch in which sizes depend on data is not supported")
+        self.notes.update(inner.notes)
+        (output,) = (n for n in module.graph.nodes if n.op == "output")
+        return [inner.tensor(n) for n in output.args[0]]
 
     def _settled(self, node: fx.Node, result: Result, given: Sequence[Value]) -> Result:
         """Return a result with origins, and with what is known by now folded."""
@@ -186,7 +232,7 @@ def raise_if_unsupported(nodes: Iterable[fx.Node], at: str) -> None:
             continue
         name = target_name(node)
         is_size = isinstance(node.meta.get("val"), (int, float, torch.SymInt))
-        if not is_size and converter_of(name) is None:
-            domain, _, op = name.partition(".")
-            missing.add(domain, op or name, None, node.name, _reason(node.meta.get("val")))
+        if not is_size and name != CONDITIONAL and converter_of(name) is None:
+            domain, _, op = name.partition(".") if "." in name else ("torch", "", name)
+            missing.add(domain, op, None, node.name, _reason(node.meta.get("val")))
     missing.raise_if_any(at)

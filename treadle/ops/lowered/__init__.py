@@ -17,6 +17,7 @@ from treadle.ops.lowered.conv_nchwc import conv2d_nchwc, depthwise_conv2d_nchwc
 from treadle.ops.lowered.conv_phased import phased_conv_nchwc
 from treadle.ops.lowered.conv_strassen import conv2d_strassen_nchwc, strassen_blocks_nchwc
 from treadle.ops.lowered.conv_winograd import conv2d_winograd_nchwc
+from treadle.ops.lowered.conv_winograd_dynamic import conv2d_winograd_dynamic_nchwc
 from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.ops.lowered.dot import conv_dot, dense_dot
 from treadle.ops.lowered.gather_packed import gather_packed
@@ -28,6 +29,7 @@ LOWERED = frozenset(
     {
         conv2d_nchwc,
         conv2d_strassen_nchwc,
+        conv2d_winograd_dynamic_nchwc,
         conv2d_winograd_nchwc,
         conv_dot,
         dense_blocks,

@@ -8,14 +8,22 @@ one core for all the work.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from treadle.cost.depthwise import WindowTaps, depthwise_cycles
-from treadle.cost.memory import memory_bytes_per_cycle, stream_cycles, weight_cycles
-from treadle.cost.registers import Taps, Tile, image_cycles, load_cycles, tile_set_cycles
+from treadle.cost.memory import (
+    level_cycles,
+    memory_bytes_per_cycle,
+    rows_side_by_side,
+    scattered_cycles,
+    stream_cycles,
+    weight_cycles,
+)
+from treadle.cost.registers import Taps, Tile, fma_cycles, image_cycles, tile_set_cycles
 from treadle.ops.schedules.conv import image_tile
 from treadle.ops.schedules.depthwise_tiles import depthwise_tile
 from treadle.ops.schedules.matmul import joint_rows, matmul_tile
-from treadle.ops.schedules.plain_conv import conv_tile, conv_tile_cost
+from treadle.ops.schedules.plain_conv import ConvTile, conv_tile, conv_tile_cycles
 from treadle.ops.schedules.tiles import best_rows
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
@@ -79,7 +87,7 @@ class PlainConvShape:
 
     `images` of rows x columns results (depths count as images, a signal is one row) of `filters`
     output channels, of which `together` read the same `inputs` channels at `positions` of the
-    window. Along a row windows are `stride` apart.
+    window, `along` of them in a row. Along a row windows are `stride` apart.
     """
 
     images: int
@@ -89,39 +97,68 @@ class PlainConvShape:
     together: int
     inputs: int
     positions: int
+    along: int = 1
     stride: int = 1
     dtype_bits: int = 32
 
 
+@lru_cache(maxsize=4096)
 def plain_conv_cycles(shape: PlainConvShape, target: Target) -> float:
     """Return the cycles of `schedule_plain_conv`.
 
-    Inputs a stride apart are gathered into a vector one by one. Weights come from memory once: the
-    first strip of a tile of filters waits where its products do not hide that.
+    Weights come from memory once: the first strip of a tile of filters waits where its products do
+    not hide that. Every tile reads a piece of each row of its inputs that its windows meet.
     """
     lanes = target.lanes(max(32, shape.dtype_bits))
     extents = (shape.filters, shape.rows, shape.columns)
     tile = conv_tile(extents, shape.together, lanes, target, Knobs())
-    whole = (shape.together, max(shape.rows, 1), max(1, -(-shape.columns // lanes)))
-    gathered = load_cycles(lanes, target) if shape.stride > 1 else 0.0
-    strips = -(-whole[0] // tile.filters) * whole[1] * whole[2]
+    whole = (shape.together, max(shape.rows, 1), max(shape.columns, 1))
     groups, steps = shape.filters // shape.together, shape.inputs * shape.positions
-    each = conv_tile_cost(tile, whole, target)[0] + strips * gathered
-    cycles = shape.images * groups * steps * each
-    first = cycles * tile.height * tile.vectors / max(1, shape.images * whole[1] * whole[2])
+    each = conv_tile_cycles(tile, whole, lanes, target, shape.stride)
+    cycles = shape.images * groups * (steps * each + _input_cycles(shape, tile, lanes, target))
+    strips = whole[1] * -(-whole[2] // lanes)
+    first = cycles * tile.height * tile.vectors / max(1, shape.images * strips)
     weights = shape.filters * steps * shape.dtype_bits / 8
     return cycles + max(0.0, weights / memory_bytes_per_cycle(target) - first)
 
 
+def _input_cycles(shape: PlainConvShape, tile: ConvTile, lanes: int, target: Target) -> float:
+    """Return the cycles in which tiles wait for what does not stay in the first cache.
+
+    Inputs, whose rows lie apart; and weights, one of each filter at a time, where lines of so many
+    filters evict each other before the next step.
+    """
+    itemsize = shape.dtype_bits // 8
+    columns = min(tile.vectors * lanes, max(shape.columns, 1))
+    piece = tile.height * columns * shape.stride * itemsize
+    plane = max(shape.rows, 1) * max(shape.columns, 1) * shape.stride * itemsize
+    rows = shape.inputs * shape.positions // shape.along
+    tiles = (
+        -(-shape.together // tile.filters)
+        * -(-max(shape.rows, 1) // tile.height)
+        * -(-max(shape.columns, 1) // columns)
+    )
+    weights = shape.inputs * shape.positions * itemsize
+    lines = shape.inputs * shape.positions * target.machine.line_bytes
+    read = scattered_cycles(rows, plane, piece, target)
+    if tile.filters > rows_side_by_side(weights, target):
+        read += level_cycles(tile.filters * lines, 2, target)
+    return tiles * read
+
+
 @dataclass(frozen=True, slots=True)
 class MatmulShape:
-    """`matrices` of rows x steps, times one of steps x columns (or one each); 0: not known."""
+    """`matrices` of rows x steps, times one of steps x columns (or one each); 0: not known.
+
+    `is_widened` is said of factors that are narrower than their products and lie as they are.
+    """
 
     matrices: int
     rows: int
     columns: int
     steps: int
     dtype_bits: int = 32
+    is_widened: bool = False
 
 
 def dense_packed_cycles(shape: MatmulShape, width: int, target: Target) -> float:
@@ -132,20 +169,36 @@ def dense_packed_cycles(shape: MatmulShape, width: int, target: Target) -> float
     most = best_rows(0, vectors, row_bytes, target)
     joint = joint_rows(shape.matrices, shape.rows, most, Knobs())
     tile = Tile(joint or best_rows(shape.rows, vectors, row_bytes, target), vectors)
-    matrices, rows = shape.matrices, shape.rows or _TYPICAL_EXTENT
-    if tile.rows > rows:  # of several matrices
+    matrices, rows = shape.matrices, shape.rows
+    if tile.rows > rows > 0:  # of several matrices
         matrices, rows = 1, matrices * rows
-    steps = tile_set_cycles(rows, -(-shape.columns // lanes), tile, 1, target)
+    steps = _step_cycles(rows, -(-shape.columns // lanes), tile, target)
     return max(matrices * shape.steps * steps, reading_cycles(shape, target))
 
 
+def _step_cycles(rows: int, vectors: int, tile: Tile, target: Target) -> float:
+    """Return the cycles of one step over all rows; of a typical number of whole tiles for 0."""
+    cycles = tile_set_cycles(rows or tile.rows, vectors, tile, 1, target)
+    return cycles if rows else cycles * _TYPICAL_EXTENT / tile.rows
+
+
 def matmul_cycles(shape: MatmulShape, target: Target) -> float:
-    """Return the cycles of `schedule_matmul`."""
+    """Return the cycles of `schedule_matmul`.
+
+    Every tile of rows reads a strip of the second factor, a piece of each of its rows.
+    """
     lanes = target.lanes(shape.dtype_bits)
-    tile = matmul_tile(shape.rows, shape.columns, lanes, target, Knobs())
-    rows, columns, count = (d or _TYPICAL_EXTENT for d in (shape.rows, shape.columns, shape.steps))
-    steps = tile_set_cycles(rows, -(-columns // lanes), tile, 1, target)
-    return max(shape.matrices * count * steps, reading_cycles(shape, target))
+    itemsize = shape.dtype_bits // 8
+    tile = matmul_tile((shape.rows, shape.columns), shape.steps * itemsize, lanes, target, Knobs())
+    columns, count = (d or _TYPICAL_EXTENT for d in (shape.columns, shape.steps))
+    vectors = -(-columns // lanes)
+    steps = _step_cycles(shape.rows, vectors, tile, target)
+    pieces = -(-(shape.rows or _TYPICAL_EXTENT) // tile.rows) * -(-vectors // tile.vectors)
+    piece_bytes = min(tile.vectors * lanes, columns) * itemsize
+    scattered = scattered_cycles(count, columns * itemsize, piece_bytes, target)
+    widened = fma_cycles(tile.rows + tile.vectors, target) * count if shape.is_widened else 0.0
+    products = shape.matrices * (count * steps + pieces * (scattered + widened))
+    return max(products, reading_cycles(shape, target))
 
 
 def reading_cycles(shape: MatmulShape, target: Target) -> float:

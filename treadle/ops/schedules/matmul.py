@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import prod
 
-from treadle.cost.memory import steps_to_memory
+from treadle.cost.memory import rows_side_by_side, steps_to_memory
 from treadle.cost.registers import Tile, tile_cycles, tile_set_cycles
 from treadle.expr.nodes import int_value
 from treadle.expr.traversal import loads
@@ -102,7 +102,8 @@ def schedule_matmul(group: Group, target: Target, knobs: Knobs) -> None:
     result = group.schedule[group.outputs[0]]
     lanes = lanes_of(result, target)
     *_, m, n = compute_of(result).axis
-    tile = matmul_tile(known(m), known(n), lanes, target, knobs)
+    row_bytes = known(compute_of(sums).reduce_axis[0]) * itemsize_of(sums)
+    tile = matmul_tile((known(m), known(n)), row_bytes, lanes, target, knobs)
     _schedule(group, sums, tile, lanes, None, knobs)
 
 
@@ -255,9 +256,17 @@ def _inline_tail(group: Group, sums: Stage) -> None:
             stage.compute_root()
 
 
-def matmul_tile(rows: int, columns: int, lanes: int, target: Target, knobs: Knobs) -> Tile:
-    """Return knob "tile": rows x vectors in registers for a product of such sizes; 0: unknown."""
+def matmul_tile(
+    sizes: tuple[int, int], row_bytes: int, lanes: int, target: Target, knobs: Knobs
+) -> Tile:
+    """Return knob "tile": rows x vectors in registers for a result of `sizes`; 0: unknown.
+
+    Rows of the first factor lie `row_bytes` apart; no more of them are read together than stay in
+    the first cache.
+    """
+    rows, columns = sizes
     vectors = max(1, -(-columns // lanes))
     if vectors % MOST_VECTORS == 0 or vectors > 2 * MOST_VECTORS:
         vectors = MOST_VECTORS
-    return pick_tile(knobs, rows or 8, vectors, target)
+    most = rows_side_by_side(row_bytes, target) if row_bytes else 0
+    return pick_tile(knobs, rows or 8, vectors, target, most_rows=most)

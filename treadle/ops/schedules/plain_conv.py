@@ -7,16 +7,18 @@ meets a broadcast weight of every channel of the tile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from treadle.cost.registers import tile_cycles
+from treadle.cost.registers import loads_of_vector, parts_of, tile_cycles, vectors_of
 from treadle.expr.nodes import int_value
 from treadle.graph.operator import Group
 from treadle.ops.schedules.default import injective
 from treadle.ops.schedules.stages import (
     compute_of,
     inline_movement,
+    inline_tail,
     is_shared,
     known,
     lanes_of,
@@ -28,6 +30,7 @@ from treadle.ops.schedules.tiles import MOST_VECTORS
 from treadle.target.base import Target
 from treadle.te.knobs import Knobs
 from treadle.te.operations import ComputeOp
+from treadle.te.schedule import Schedule
 from treadle.te.stage import Stage
 
 
@@ -40,19 +43,34 @@ def schedule_plain_conv(group: Group, target: Target, knobs: Knobs) -> None:
     inline_movement(group)
     s = group.schedule
     sums = next(x for x in s.stages if isinstance(x.op, ComputeOp) and x.op.reduce_axis)
-    tail = next((x for x in s.readers(sums)), None)
-    if tail is None or not _is_same_space(tail, sums):
+    result = s[group.outputs[0]]
+    if len(s.outputs) > 1 or sums.is_output or not _is_tail(_after(s, sums), sums):
         _schedule_alone(group, sums, target, knobs)
         return
-    result = s[group.outputs[0]]
+    inline_tail(s, sums)
     _roots(group, (sums, result), target, knobs)
     _compute_inside(result, sums, group, target, knobs)
 
 
-def _is_same_space(tail: Stage, sums: Stage) -> bool:
-    """True when the tail is the one result and has an element where the sums have one."""
-    shapes = [[int_value(d) for d in x.op.outputs[0].shape] for x in (tail, sums)]
-    return tail.is_output and shapes[0] == shapes[1] and len(tail.schedule.outputs) == 1
+def _after(s: Schedule, sums: Stage) -> list[Stage]:
+    """Return the stages that are computed of `sums`, producers first."""
+    found = [sums]
+    for stage in s.stages:
+        if any(stage in s.readers(x) for x in found):
+            found.append(stage)
+    return found[1:]
+
+
+def _is_tail(stages: Sequence[Stage], sums: Stage) -> bool:
+    """True when the stages after `sums` have an element where the sums have one, the last alone
+    being a result."""
+    shape = [int_value(d) for d in compute_of(sums).shape]
+    return all(
+        isinstance(x.op, ComputeOp)
+        and not x.op.reduce_axis
+        and [int_value(d) for d in x.op.shape] == shape
+        for x in stages
+    )
 
 
 def _schedule_alone(group: Group, sums: Stage, target: Target, knobs: Knobs) -> None:
@@ -107,6 +125,11 @@ def _filters(op: ComputeOp, group: Group) -> int:
     return max(1, known(op.axis[1]) // groups)
 
 
+_BODY_SHARE = 0.02
+"""What a tile's choice gives for one body of code less: of two that take about as long the one with
+fewer kinds of remainders is shorter, to compile and in the cache of instructions."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConvTile:
     """Filters x rows x vectors of one row whose sums are in registers."""
@@ -133,17 +156,45 @@ def conv_tile(
         for f in range(1, min(filters, (target.vector_registers - 1) // (v * h) - 1) + 1)
         if every == filters or filters % f == 0
     ]
-    whole = (filters, max(rows, 1), vectors)
-    choices = candidates or [ConvTile(1, 1, 1)]
-    return knobs.pick("tile", choices, cost=lambda t: conv_tile_cost(t, whole, target))
+    whole = (filters, max(rows, 1), last or vectors * lanes)
+
+    def rank(tile: ConvTile) -> tuple[float, int]:
+        bodies = prod(len(parts) for parts in _parts_of(tile, whole, lanes))
+        cycles = conv_tile_cycles(tile, whole, lanes, target) * (1 + _BODY_SHARE * bodies)
+        return round(cycles, 6), -tile.filters * tile.height * tile.vectors
+
+    return knobs.pick("tile", candidates or [ConvTile(1, 1, 1)], cost=rank)
 
 
-def conv_tile_cost(
-    tile: ConvTile, whole: tuple[int, int, int], target: Target
-) -> tuple[float, int]:
-    """Return the cycles of one reduction step over everything; bodies for remainders cost a bit."""
-    sizes = (tile.filters, tile.height, tile.vectors)
-    blocks = prod(-(-n // size) for n, size in zip(whole, sizes, strict=True))
-    bodies = prod(2 if n % size else 1 for n, size in zip(whole, sizes, strict=True))
-    cycles = tile_cycles(tile.filters, tile.height * tile.vectors, target)
-    return round(blocks * cycles * (0.98 + 0.02 * bodies), 6), -prod(sizes)
+_Parts = list[tuple[int, int]]
+
+
+def _parts_of(
+    tile: ConvTile, whole: tuple[int, int, int], lanes: int
+) -> tuple[_Parts, _Parts, _Parts]:
+    """Return the tiles along filters, rows and columns as (size, count), remainders included."""
+    filters, rows, columns = whole
+    return (
+        parts_of(filters, tile.filters),
+        parts_of(rows, tile.height),
+        parts_of(columns, tile.vectors * lanes),
+    )
+
+
+def conv_tile_cycles(
+    tile: ConvTile, whole: tuple[int, int, int], lanes: int, target: Target, stride: int = 1
+) -> float:
+    """Return the cycles of one reduction step over filters x rows x columns, `whole`.
+
+    Inputs lie `stride` apart along a row.
+    """
+    filters, rows, columns = _parts_of(tile, whole, lanes)
+    loads = loads_of_vector(stride, lanes)
+    cycles = 0.0
+    for width, strips in columns:
+        vectors = vectors_of(width, lanes, target)
+        for height, high in rows:
+            for f, count in filters:
+                step = tile_cycles(f, height * vectors, target, loads)
+                cycles += step * count * high * strips
+    return cycles

@@ -39,17 +39,20 @@ def tiles_in_registers(rows: int, vectors: int, target: Target, *, width: int = 
     return found
 
 
-def pick_tile(knobs: Knobs, rows: int, vectors: int, target: Target, *, width: int = 1) -> Tile:
+def pick_tile(
+    knobs: Knobs, rows: int, vectors: int, target: Target, *, width: int = 1, most_rows: int = 0
+) -> Tile:
     """Return knob "tile": that with the fewest cycles for `rows` positions times `vectors` vectors.
 
-    Ties go to the larger tile.
+    It has no more than `most_rows` where that is not 0. Ties go to the larger tile.
     """
 
     def rank(tile: Tile) -> tuple[float, int]:
         cycles = tile_set_cycles(rows, vectors, tile, width, target)
         return round(cycles, 6), -tile.rows * tile.vectors
 
-    return knobs.pick("tile", tiles_in_registers(rows, vectors, target, width=width), cost=rank)
+    high = min(rows, most_rows or rows)
+    return knobs.pick("tile", tiles_in_registers(high, vectors, target, width=width), cost=rank)
 
 
 def pick_rows(knobs: Knobs, rows: int, vectors: int, row_bytes: int, target: Target) -> int:

@@ -125,11 +125,20 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """Tiles that are transformed together: `rows` of `columns`; whether threads share panels."""
+    """Tiles that are transformed together: `rows` of `columns`; whether threads share panels.
+
+    Tiles of sums in registers go on from one row to the next where rows are `joint`.
+    """
 
     rows: int
     columns: int
     by_panel: bool
+    joint: bool = True
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """Return how many runs of tiles register tiles walk along, and how long one is."""
+        return (1, self.rows * self.columns) if self.joint else (self.rows, self.columns)
 
 
 def plan_winograd(
@@ -142,21 +151,17 @@ def plan_winograd(
     asked = Knobs() if knobs is None else knobs
 
     def cycles(group: Grouping) -> float:
-        return _plan(shape, target, group, Knobs(), width=width).cycles
+        return plan_of_group(shape, target, group, Knobs(), width=width).cycles
 
     group = asked.pick("group", _groupings(shape, target), cost=cycles)
-    return _plan(shape, target, group, asked, width=width)
+    return plan_of_group(shape, target, group, asked, width=width)
 
 
 def _groupings(shape: WinogradShape, target: Target) -> list[Grouping]:
     """Return what finds room in the caches, or the smallest group if nothing does."""
     groups = _groups(shape)
-    found = [
-        Grouping(*group, by_panel)
-        for group in groups
-        for by_panel in (False, True)
-        if _fits(shape, target, group, by_panel=by_panel)
-    ]
+    choices = [Grouping(*group, by_panel) for group in groups for by_panel in (False, True)]
+    found = [group for group in choices if fits_group(shape, target, group)]
     return found or [Grouping(*groups[-1], True)]
 
 
@@ -178,18 +183,19 @@ def _divisors(n: int) -> list[int]:
     return sorted({*small, *(n // d for d in small)})
 
 
-def _fits(shape: WinogradShape, target: Target, group: tuple[int, int], *, by_panel: bool) -> bool:
+def fits_group(shape: WinogradShape, target: Target, group: Grouping) -> bool:
     """True when V, and the products of the widest panel, find room in the caches."""
-    tiles = group[0] * group[1]
+    tiles = group.rows * group.columns
     widest = min(shape.outputs, MOST_VECTORS * shape.block)
     products = shape.itemsize * shape.points * widest * tiles
     local = local_bytes(target)
     return (
-        shape.v_bytes(tiles) <= (4 * target.l2_bytes if by_panel else local) and products <= local
+        shape.v_bytes(tiles) <= (4 * target.l2_bytes if group.by_panel else local)
+        and products <= local
     )
 
 
-def _plan(
+def plan_of_group(
     shape: WinogradShape,
     target: Target,
     group: Grouping,
@@ -197,14 +203,16 @@ def _plan(
     *,
     width: int,
 ) -> Plan:
+    """Return how a grouping that divides the image runs; knob "tile"."""
     tiles, by_panel = group.rows * group.columns, group.by_panel
     groups = shape.batch * shape.down * shape.across // tiles
-    choices = tiles_in_registers(tiles, shape.vectors, target, width=width)
+    _, longest = group.runs
+    choices = tiles_in_registers(longest, shape.vectors, target, width=width)
     if shape.groups > 1:  # channels of two groups read nothing in common
         choices = [c for c in choices if shape.vectors % c.vectors == 0]
 
     def cycles(registers: Tile) -> float:
-        work = _group_cycles(shape, target, tiles, groups, registers, width)
+        work = _group_cycles(shape, target, group, groups, registers, width)
         jobs = ceil(shape.outputs / shape.block / registers.vectors) if by_panel else groups
         if shape.v_bytes(tiles) > target.l2_bytes:
             work += (
@@ -222,8 +230,8 @@ def _plan(
 
     def rank(registers: Tile) -> tuple[float, bool, float, int]:
         """Ties (memory may decide) go to tiles without a rest, to fewer steps, to larger ones."""
-        rest = tiles % registers.rows > 0
-        steps = tile_set_cycles(tiles, vectors, registers, width, target)
+        rest = longest % registers.rows > 0
+        steps = tile_set_cycles(longest, vectors, registers, width, target)
         return round(cycles(registers), 3), rest, steps, -registers.rows * registers.vectors
 
     best = knobs.pick("tile", choices, cost=rank)
@@ -231,12 +239,18 @@ def _plan(
 
 
 def _group_cycles(
-    shape: WinogradShape, target: Target, tiles: int, groups: int, registers: Tile, width: int
+    shape: WinogradShape,
+    target: Target,
+    group: Grouping,
+    groups: int,
+    registers: Tile,
+    width: int,
 ) -> float:
     """Return the cycles of the products and transforms of all groups, and of waits for weights."""
-    vectors = shape.outputs // shape.block
+    vectors, tiles = shape.outputs // shape.block, group.rows * group.columns
+    runs, length = group.runs
     wait = _weight_wait(shape, target, tiles, registers, width)
-    steps = tile_set_cycles(tiles, vectors, registers, width, target, wait)
+    steps = runs * tile_set_cycles(length, vectors, registers, width, target, wait)
     products = shape.products * steps
     times = groups if shape.weight_bytes > target.l2_bytes // 2 else 1
     speed = memory_bytes_per_cycle(target) if times == 1 else shared_bytes_per_cycle(target)
@@ -270,14 +284,14 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     plan = plan_winograd(shape, target, width=width, knobs=knobs)
     peel_border(result)
     tail = [x for x in live_stages(s) if not x.is_output and x is not products]
-    fits = _holds_a_tile(group.attrs.tile, group.attrs.points, target)
+    fits = holds_a_tile(group.attrs.tile, group.attrs.points, target)
     held = knobs.flag("rows_in_registers", default=fits)
     at_group, at_panel, at_tile = _result_loops(result, plan, group.attrs, target, held=held)
     _input_transform(v, rows_in, plan, target, group.attrs.dilations[1])
     v.compute_at(result, at_group)
     sums = _products(s, products, plan)
     if group.attrs.stride > 1:
-        _skip_odd_ends(sums, group.attrs.stride)
+        skip_odd_ends(sums, group.attrs.stride)
     if group.attrs.unused:
         skip_unused(sums, compute_of(sums).reduce_axis[-2], group.attrs.unused)
     panels = ceil(known(axes_of(products)[3]) / plan.registers.vectors)
@@ -286,7 +300,7 @@ def schedule_winograd(group: Group, target: Target, knobs: Knobs) -> None:
     _fetch_next(sums, plan, width, fetched, target, knobs)
     products.compute_at(result, at_panel)
     rows_out.compute_at(result, at_tile)
-    _columns_first(rows_out, held=held)
+    in_columns_first(rows_out, held=held)
     for stage in tail:
         if max(group.attrs.dilations) > 1:  # what lies between the places of a tile is not its own
             stage.compute_inline()
@@ -312,7 +326,7 @@ def _width(stage: Stage, target: Target) -> int:
     return max(1, known(axes_of(stage)[-1]) // lanes_of(stage, target))
 
 
-def _holds_a_tile(tile: int, points: int, target: Target) -> bool:
+def holds_a_tile(tile: int, points: int, target: Target) -> bool:
     """True when registers hold the rows of an output transform, a column of products, the factors.
 
     If not, the rows go through memory, column by column and row by row.
@@ -405,7 +419,7 @@ def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:
     return sums
 
 
-def _skip_odd_ends(sums: Stage, stride: int) -> None:
+def skip_odd_ends(sums: Stage, stride: int) -> None:
     """Skip the products of odd images at infinity, which are zeros."""
     op = compute_of(sums)
     for point, phase in zip(op.axis[:2], op.reduce_axis[:2], strict=True):
@@ -441,7 +455,7 @@ def _fetch_next(
         sums.prefetch_panel(weights, icb, points, step=vectors, tiles=passes)
 
 
-def _columns_first(rows_out: Stage, *, held: bool) -> None:
+def in_columns_first(rows_out: Stage, *, held: bool) -> None:
     """Read a column of products once, for all rows; a loop over columns where rows go to memory."""
     n, oc, p, r, q, j, ocb = axes_of(rows_out)
     rows_out.reorder(n, oc, p, q, j, r, ocb)

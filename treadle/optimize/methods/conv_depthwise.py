@@ -34,7 +34,7 @@ def _estimate(site: ConvSite) -> float:
     registers = site.values.order_of(site.x).chunks * max(
         1, site.block // site.target.lanes(bits(site.data.dtype))
     )
-    return site.packing_cycles() + images * registers * depthwise_nchwc_cycles(
+    return site.blocking_cycles() + images * registers * depthwise_nchwc_cycles(
         (rows, columns), taps, site.target
     )
 

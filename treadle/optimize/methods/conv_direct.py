@@ -72,7 +72,7 @@ def skipped_taps(site: ConvSite) -> tuple[Taps, Taps] | None:
 
 
 def _estimate(site: ConvSite) -> float:
-    return site.packing_cycles() + direct_cycles(site)
+    return site.blocking_cycles() + direct_cycles(site)
 
 
 def merged_weights(site: ConvSite) -> Constant:

@@ -73,7 +73,7 @@ def _cycles(site: ConvSite, together: int) -> float:
 
 
 def _estimate(site: ConvSite) -> float:
-    return site.packing_cycles() + _together(site)[0]
+    return site.blocking_cycles() + _together(site)[0]
 
 
 def _build(site: ConvSite) -> Blocked:

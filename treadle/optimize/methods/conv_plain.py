@@ -8,7 +8,7 @@ from math import prod
 from treadle.dtype import bits
 from treadle.ops.conv import conv
 from treadle.ops.schedules.estimates import PlainConvShape, plain_conv_cycles
-from treadle.optimize.methods.convolution import FLOATS, OUT_OF_BLOCKS, ConvSite
+from treadle.optimize.methods.convolution import FLOATS, ConvSite
 from treadle.optimize.methods.method import Method, always
 
 
@@ -25,21 +25,15 @@ def plain_shape(site: ConvSite) -> PlainConvShape:
         site.filters // site.groups,
         site.per_group,
         prod(site.kernel),
+        site.kernel[-1],
         site.window[-1].stride,
         bits(site.data.dtype),
     )
 
 
 def _estimate(site: ConvSite) -> float:
-    layouts = site.unpacking_cycles() if site.data.dtype in FLOATS else 0.0
-    return plain_conv_cycles(plain_shape(site), site.target) + layouts
+    layouts = site.unblocking_cycles() if site.data.dtype in FLOATS else 0.0
+    return plain_conv_cycles(plain_shape(site), site.target) + site.padding_cycles() + layouts
 
 
-conv_plain = Method(
-    "plain",
-    conv,
-    always,
-    _estimate,
-    ConvSite.as_in_model,
-    worthwhile=lambda site: OUT_OF_BLOCKS,
-)
+conv_plain = Method("plain", conv, always, _estimate, ConvSite.as_in_model)

@@ -13,8 +13,9 @@ from treadle.dtype import itemsize
 from treadle.ops.conv import conv
 from treadle.optimize.blocked import Blocked
 from treadle.optimize.methods.conv_direct import build_direct, direct_cycles, scaling_of
-from treadle.optimize.methods.convolution import ConvSite, move_cycles, why_not_in_blocks
+from treadle.optimize.methods.convolution import ConvSite, why_not_in_blocks
 from treadle.optimize.methods.method import Method
+from treadle.optimize.methods.moves import move_cycles
 from treadle.passes import decided
 
 

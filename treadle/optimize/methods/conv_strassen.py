@@ -142,7 +142,7 @@ def _plan(site: ConvSite) -> PointwisePlan | None:
 def _estimate(site: ConvSite) -> float:
     plan = _plan(site)
     assert plan is not None
-    return site.packing_cycles() + plan.cycles
+    return site.blocking_cycles() + plan.cycles
 
 
 def _growth(site: ConvSite) -> int:

@@ -26,7 +26,12 @@ from treadle.ops.lowered.conv_winograd import (
     taps_of_phase,
     tiles_along,
 )
+from treadle.ops.lowered.conv_winograd_dynamic import (
+    DynamicWinogradAttrs,
+    conv2d_winograd_dynamic_nchwc,
+)
 from treadle.ops.schedules.winograd import WinogradShape, plan_winograd
+from treadle.ops.schedules.winograd_dynamic import plan_winograd_dynamic
 from treadle.optimize.blocked import Blocked, has_known_image
 from treadle.optimize.channel_order import ChannelOrder, merge_groups, pack_weights, packed_constant
 from treadle.optimize.methods.convolution import ConvSite, padded, why_not_in_blocks
@@ -39,6 +44,7 @@ _WORTHWHILE = {1: {2: 1.0, 3: 0.9, 4: 0.9}, 2: {2: 1.0, 3: 0.95, 4: 0.95}}
 larger rounding error, and for more weights."""
 
 _plan_of = lru_cache(maxsize=4096)(plan_winograd)
+_dynamic_plan_of = lru_cache(maxsize=4096)(plan_winograd_dynamic)
 
 
 def _applies(site: ConvSite) -> str | None:
@@ -47,12 +53,25 @@ def _applies(site: ConvSite) -> str | None:
         return against
     if site.data.dtype != "float32" or site.kernel[-2:] != (KERNEL, KERNEL):
         return f"it is for float32 and windows of {KERNEL}x{KERNEL}"
-    if not has_known_image(site.data) or min(known_sizes(a.out for a in site.window)) < 1:
-        return "it is for images of known sizes"
     against = _why_no_stride(site)
+    if against is None and _is_dynamic(site):
+        against = _why_not_dynamic(site)
+    elif against is None and min(known_sizes(a.out for a in site.window)) < 1:
+        against = "it has no outputs"
     if against is None and not _groups_taken_as_one(site):
         return "no number of groups has whole blocks of channels in their order"
     return against or (None if get().winograd else "it is switched off")
+
+
+def _is_dynamic(site: ConvSite) -> bool:
+    """True for images of a size that only a run knows: see `conv_winograd_dynamic`."""
+    return not has_known_image(site.data)
+
+
+def _why_not_dynamic(site: ConvSite) -> str | None:
+    if site.data.ndim != 4 or site.groups > 1 or _gaps(site) != (1, 1):
+        return "of dynamic sizes it is for images in one group, without dilation"
+    return None
 
 
 def _why_no_stride(site: ConvSite) -> str | None:
@@ -109,8 +128,13 @@ def _shape(site: ConvSite, tile: int, together: int) -> WinogradShape:
 
 
 def _cheapest(site: ConvSite, tile: int) -> tuple[float, int]:
-    """Return the fewest cycles, and how many groups are taken as one for them."""
+    """Return the fewest cycles, and how many groups are taken as one for them.
+
+    An image of dynamic sizes counts as one of the size that `ConvSite.image` takes for typical.
+    """
     width = max(1, site.block // site.target.lanes())
+    if _is_dynamic(site):
+        return _dynamic_plan_of(_shape(site, tile, 1), site.target, width=width).cycles, 1
     return min(
         (_plan_of(_shape(site, tile, t), site.target, width=width).cycles, t)
         for t in _groups_taken_as_one(site)
@@ -118,7 +142,7 @@ def _cheapest(site: ConvSite, tile: int) -> tuple[float, int]:
 
 
 def _estimate_by(tile: int) -> Callable[[ConvSite], float]:
-    return lambda site: site.packing_cycles() + _cheapest(site, tile)[0]
+    return lambda site: site.blocking_cycles() + _cheapest(site, tile)[0]
 
 
 def _growth(site: ConvSite, tile: int) -> int:
@@ -143,6 +167,8 @@ def _worthwhile_by(tile: int) -> Callable[[ConvSite], float]:
 def _build(site: ConvSite, tile: int) -> Blocked:
     _, together = _cheapest(site, tile)
     site.shared.grow(site.node, _growth(site, tile))
+    if _is_dynamic(site):
+        return _build_dynamic(site, tile)
     weights, groups = site.known_weights, site.groups // together
     if together > 1:
         merged = merge_groups(weights.value, site.groups, together)
@@ -166,6 +192,23 @@ def _build(site: ConvSite, tile: int) -> Blocked:
 
     order = ChannelOrder.natural(site.filters, site.block)
     return Blocked(make(order), order, make if groups == 1 else None)
+
+
+def _build_dynamic(site: ConvSite, tile: int) -> Blocked:
+    """Return the filtering of an image that is padded as the convolution says, and no further."""
+    weights, source = site.known_weights, site.blocked_input()
+    how = DynamicWinogradAttrs(tile, _stride(site), source.order.unused)
+    data, _ = padded(source.node, site.attrs, site.window, site.origin)
+
+    def make(order: ChannelOrder) -> Node:
+        packed = transform_weights(
+            pack_weights(weights.value, source.order, order), tile, how.stride
+        )
+        operands = (data, packed_constant(packed, weights))
+        return conv2d_winograd_dynamic_nchwc.call(how, operands, origin=site.origin)
+
+    order = ChannelOrder.natural(site.filters, site.block)
+    return Blocked(make(order), order, make)
 
 
 def _pads_after(site: ConvSite, tile: int) -> tuple[int, int]:

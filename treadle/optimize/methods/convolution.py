@@ -7,10 +7,8 @@ from dataclasses import fields, replace
 from functools import cached_property
 from math import prod
 
-from treadle.cost.memory import level_cycles
-from treadle.dtype import itemsize
 from treadle.graph.nodes import Call, Constant, Node
-from treadle.graph.types import TensorType, tensor_type
+from treadle.graph.types import tensor_type
 from treadle.ops.conv import ConvAttrs, conv_axes
 from treadle.ops.lowered.conv_nchwc import BlockedConvAttrs
 from treadle.ops.movement import pad
@@ -26,16 +24,10 @@ from treadle.optimize.blocked import (
 )
 from treadle.optimize.channel_order import ChannelOrder
 from treadle.optimize.methods.method import Site
+from treadle.optimize.methods.moves import Following, copy_cycles, known, move_cycles
 from treadle.optimize.methods.shared import Shared
-from treadle.target.base import Target
 
 FLOATS = ("float32", "float64")
-OUT_OF_BLOCKS = 1 / 3
-"""The share of another method's cycles that one may take which does not run on blocks: estimates
-look at one call, while a call out of blocks costs its neighbours too, whose element-wise tails and
-paddings end at the change of layout, and whose channels can no longer be moved for nothing."""
-TYPICAL_EXTENT = 28
-"""What an extent that only a run knows counts as in estimates: that of an image amid a network."""
 
 
 class ConvSite(Site):
@@ -92,8 +84,8 @@ class ConvSite(Site):
         """
         n, _, *sizes = tensor_type(self.node.type).shape
         *deep, height, width = sizes if len(sizes) > 1 else (*sizes, 1)
-        depth = prod(_known(d) for d in deep)
-        return (n if isinstance(n, int) else 1) * depth, _known(height), _known(width)
+        depth = prod(map(known, deep))
+        return (n if isinstance(n, int) else 1) * depth, known(height), known(width)
 
     @cached_property
     def input_order(self) -> ChannelOrder:
@@ -114,34 +106,33 @@ class ConvSite(Site):
             return Blocked(apart, self.input_order)
         return self.values.as_blocked(self.x)
 
-    def packing_cycles(self) -> float:
-        """Return what a method that runs on blocks spends to have its input in them.
+    def blocking_cycles(self) -> float:
+        """Return what a method that runs on blocks of channels spends on layouts.
 
-        All convolutions that read it share the packed form.
+        All convolutions that read the input share its packed form.
         """
+        leaves = copy_cycles(self._following.unpacked, self.target)
         if self.has_few_channels or self.x in self.values.blocked:
-            return 0.0
-        return move_cycles(self.data, self.target) / max(1, self.shared.readers[self.x])
+            return leaves
+        return leaves + move_cycles(self.data, self.target) / max(1, self.shared.readers[self.x])
 
-    def unpacking_cycles(self) -> float:
-        """Return what a method that does not run on blocks spends on layouts.
+    def unblocking_cycles(self) -> float:
+        """Return what a method spends on layouts that runs in that of the model."""
+        leaves = self.values.is_blocked(self.x) * move_cycles(self.data, self.target)
+        return leaves + copy_cycles(self._following.packed, self.target)
 
-        The input may have to leave its blocks; the result enters them, as what follows uses them.
+    def padding_cycles(self) -> float:
+        """Return what it takes to write the input with its padding, where there is any.
+
+        On blocks of channels the kernel does so that makes the input.
         """
-        leaves = self.values.is_blocked(self.x)
-        made = tensor_type(self.node.type)
-        return move_cycles(made, self.target) + leaves * move_cycles(self.data, self.target)
+        if not any(a.before or a.after for a in self.window):
+            return 0.0
+        return move_cycles(self.data, self.target)
 
-
-def _known(size: object) -> int:
-    return size if isinstance(size, int) else TYPICAL_EXTENT
-
-
-def move_cycles(type_: TensorType, target: Target) -> float:
-    """Return the cycles in which a value is read and written again in another layout."""
-    extents = [_known(d) for d in type_.shape[1:]]
-    batch = type_.shape[0] if isinstance(type_.shape[0], int) else 1
-    return level_cycles(2 * batch * prod(extents) * itemsize(type_.dtype), 3, target)
+    @property
+    def _following(self) -> Following:
+        return self.shared.following.get(self.node, Following())
 
 
 def why_not_in_blocks(site: ConvSite) -> str | None:

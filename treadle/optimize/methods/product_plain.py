@@ -3,25 +3,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from treadle.dtype import bits
 from treadle.graph.nodes import Node
 from treadle.ops.matmul import matmul
 from treadle.ops.schedules.estimates import matmul_cycles
 from treadle.optimize.methods.method import Method, always
 from treadle.optimize.methods.product import ProductSite
 
-_WORTHWHILE = 0.9
-"""The share of another method's cycles it may take: the estimate does not know of the pages, and of
-the sets of a cache, that rows of the second factor far apart take."""
-
 
 def _estimate(site: ProductSite) -> float:
-    return matmul_cycles(site.shape, site.target)
+    is_widened = bits(site.data.dtype) < site.shape.dtype_bits
+    return matmul_cycles(replace(site.shape, is_widened=is_widened), site.target)
 
 
 def _build(site: ProductSite) -> Node:
     return site.as_in_model()
 
 
-product_plain = Method(
-    "plain", matmul, always, _estimate, _build, worthwhile=lambda site: _WORTHWHILE
-)
+product_plain = Method("plain", matmul, always, _estimate, _build)

@@ -12,8 +12,8 @@ from treadle.ops.lowered.dense_packed import dense_packed
 from treadle.ops.matmul import matmul
 from treadle.ops.schedules.estimates import dense_packed_cycles
 from treadle.optimize.channel_order import pack_panels, packed_constant
-from treadle.optimize.methods.convolution import move_cycles
 from treadle.optimize.methods.method import Method
+from treadle.optimize.methods.moves import move_cycles
 from treadle.optimize.methods.product import ProductSite, as_type, panel_width
 from treadle.optimize.methods.product_panels import why_no_matrix
 

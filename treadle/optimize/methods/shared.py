@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 from treadle.graph.nodes import Call, Constant, Node
+from treadle.optimize.methods.moves import Following
 
 T = TypeVar("T")
 
@@ -16,8 +17,9 @@ class Shared:
     """What methods have made so far that several calls may use.
 
     `readers` counts the products that read a value. `panels` are packed matrices by what they are
-    made of. `granted` says by how many bytes the weights of
-    a call may grow, `spare_bytes` what is left for calls that only come into being.
+    made of. `granted` says by how many bytes the weights of a call may grow, `spare_bytes` what is
+    left for calls that only come into being. `following` says what moves between layouts after a
+    node, by the layout of its result.
     """
 
     def __init__(self) -> None:
@@ -25,6 +27,7 @@ class Shared:
         self.panels: dict[Constant, Constant] = {}
         self.granted: Mapping[Call, int] = {}
         self.spare_bytes = 0
+        self.following: Mapping[Node, Following] = {}
         self._made: dict[Hashable, Any] = {}  # what a key stands for is known to who gives it
 
     def may_grow(self, call: Call, growth: int) -> bool:
@@ -51,5 +54,5 @@ class Shared:
         """Let go of weights and values."""
         self.readers.clear()
         self.panels.clear()
-        self.granted = {}
+        self.granted, self.following = {}, {}
         self._made.clear()

@@ -9,8 +9,9 @@ from treadle.graph.nodes import Call, Constant
 from treadle.graph.types import tensor_type
 from treadle.ops.conv import ConvTransposeAttrs, TransposedAxis, conv, transposed_axes
 from treadle.optimize.blocked import IMAGES, Values, block_of
-from treadle.optimize.methods.convolution import FLOATS, ConvSite, move_cycles
+from treadle.optimize.methods.convolution import FLOATS, ConvSite
 from treadle.optimize.methods.method import Site
+from treadle.optimize.methods.moves import move_cycles
 from treadle.optimize.methods.phases import Phases, phases_of
 from treadle.optimize.methods.shared import Shared
 

@@ -8,12 +8,9 @@ from math import prod
 from treadle.dtype import bits
 from treadle.ops.conv import conv_transpose
 from treadle.ops.schedules.estimates import PlainConvShape, plain_conv_cycles
-from treadle.optimize.methods.convolution import (
-    FLOATS,
-    TYPICAL_EXTENT,
-    move_cycles,
-)
+from treadle.optimize.methods.convolution import FLOATS
 from treadle.optimize.methods.method import Method, always
+from treadle.optimize.methods.moves import TYPICAL_EXTENT, move_cycles
 from treadle.optimize.methods.transposed import TransposedSite
 
 
@@ -31,6 +28,7 @@ def _estimate(site: TransposedSite) -> float:
         per_group,
         channels // site.attrs.groups,
         prod(a.taps for a in site.axes),
+        site.axes[-1].taps,
         dtype_bits=bits(site.data.dtype),
     )
     strided = any(a.stride > 1 for a in site.axes)

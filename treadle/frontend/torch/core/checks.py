@@ -5,9 +5,16 @@ from __future__ import annotations
 
 from treadle.frontend.torch.node import AtenNode, aten
 
+_NAMES = (
+    "_assert_scalar.default", "_assert_tensor_metadata.default", "sym_constrain_range.default",
+    "sym_constrain_range_for_size.default", "_assert_async.msg",
+)  # fmt: skip
 
-@aten("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range",
-      "sym_constrain_range_for_size", "_assert_async.msg")  # fmt: skip
+CHECKS = frozenset(f"aten.{name}" for name in _NAMES)
+"""The names of all these operators."""
+
+
+@aten(*_NAMES)
 def without_result(node: AtenNode, *_args: object, **_kwargs: object) -> None:
     """Convert a check to nothing."""
     return

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedule of Winograd convolutions of images whose sizes only the run knows.
+
+As `winograd` where weights are few: threads take groups of tiles, and of each group V, the products
+of a panel and the outputs. A group is always as many rows and columns of tiles, what lies over the
+edge of the image included: that is computed and not stored, so that registers hold whole tiles of
+sums for any size. How large a group is follows from what it takes on typical images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+from treadle.expr.nodes import int_value
+from treadle.graph.operator import Group
+from treadle.ops.schedules.conv import TYPICAL
+from treadle.ops.schedules.stages import (
+    axes_of,
+    by_register,
+    compute_of,
+    inline_movement,
+    known,
+    lanes_of,
+    live_stages,
+    peel_border,
+    skip_unused,
+)
+from treadle.ops.schedules.winograd import (
+    Grouping,
+    Plan,
+    WinogradShape,
+    fits_group,
+    holds_a_tile,
+    in_columns_first,
+    plan_of_group,
+    skip_odd_ends,
+)
+from treadle.target.base import Target
+from treadle.te.knobs import Knobs
+from treadle.te.operations import IterVar
+from treadle.te.schedule import Schedule
+from treadle.te.stage import Stage
+
+_ROWS, _COLUMNS = (1, 2, 4), (2, 3, 4, 5, 6, 7, 8)
+"""Rows and columns of tiles that a group may have."""
+
+
+def plan_winograd_dynamic(
+    shape: WinogradShape, target: Target, *, width: int = 1, knobs: Knobs | None = None
+) -> Plan:
+    """Return the grouping that takes the fewest cycles per output of typical images.
+
+    `shape` has sizes of one image, which do not count; the plan's cycles are those of it.
+    """
+    asked = Knobs() if knobs is None else knobs
+    groups = [Grouping(r, c, by_panel=False, joint=False) for r in _ROWS for c in _COLUMNS]
+    fitting = [g for g in groups if fits_group(shape, target, g)] or groups[:1]
+
+    def cycles(group: Grouping) -> float:
+        return sum(
+            plan_of_group(_filled(shape, group, size), target, group, Knobs(), width=width).cycles
+            / size**2
+            for size in TYPICAL
+        )
+
+    group = asked.pick("group", fitting, cost=cycles)
+    filled = replace(
+        shape,
+        down=shape.down + -shape.down % group.rows,
+        across=shape.across + -shape.across % group.columns,
+    )
+    return plan_of_group(filled, target, group, asked, width=width)
+
+
+def _filled(shape: WinogradShape, group: Grouping, size: int) -> WinogradShape:
+    """Return the shape of images of a size, filled up to whole groups."""
+    tiles = ceil(size / shape.tile)
+    return replace(shape, down=tiles + -tiles % group.rows, across=tiles + -tiles % group.columns)
+
+
+def schedule_winograd_dynamic(group: Group, target: Target, knobs: Knobs) -> None:
+    """See the module: transform, multiply and transform back one group of tiles after the other."""
+    inline_movement(group)
+    s = group.schedule
+    rows_in, v, products, rows_out = (s[t] for t in group.anchor[:4])
+    result = s[group.outputs[0]]
+    tile, points = group.attrs.tile, group.attrs.points
+    width = max(1, known(axes_of(result)[-1]) // lanes_of(result, target))
+    plan = plan_winograd_dynamic(_shape_of(group), target, width=width, knobs=knobs)
+    peel_border(result)
+    for stage in live_stages(s):
+        if not stage.is_output and stage is not products:
+            stage.compute_inline()
+    held = knobs.flag("rows_in_registers", default=holds_a_tile(tile, points, target))
+    at_group, at_panel, at_tile = _result_loops(result, plan, tile, target, held=held)
+    _input_transform(v, rows_in, target)
+    v.compute_at(result, at_group)
+    sums = _products(s, products, plan)
+    if group.attrs.stride > 1:
+        skip_odd_ends(sums, group.attrs.stride)
+    if group.attrs.unused:
+        skip_unused(sums, compute_of(sums).reduce_axis[-2], group.attrs.unused)
+    products.compute_at(result, at_panel)
+    rows_out.compute_at(result, at_tile)
+    rows_out.round_up(axes_of(rows_out)[3])
+    in_columns_first(rows_out, held=held)
+
+
+def _shape_of(group: Group) -> WinogradShape:
+    _, v, products, _ = group.anchor[:4]
+    chunks, block, filters, lanes = (
+        int_value(d) or 1 for d in (v.shape[3], v.shape[6], products.shape[3], products.shape[6])
+    )
+    attrs = group.attrs
+    tiles = ceil(TYPICAL[len(TYPICAL) // 2] / attrs.tile)
+    down, across = (int_value(d) or tiles for d in v.shape[4:6])
+    return WinogradShape(
+        attrs.tile,
+        down,
+        across,
+        chunks * block,
+        filters * lanes,
+        lanes,
+        int_value(v.shape[2]) or 1,
+        stride=attrs.stride,
+        unused=attrs.unused,
+    )
+
+
+def _result_loops(
+    result: Stage, plan: Plan, tile: int, target: Target, *, held: bool
+) -> tuple[IterVar, IterVar, IterVar]:
+    """Return the loops of the result at which V, the products and the last transform are made."""
+    n, oc, oh, ow, ocb = axes_of(result)
+    panel, oc_inner = result.split(oc, factor=plan.registers.vectors)
+    down, y = result.split(oh, factor=plan.rows * tile, tail="shorten")
+    across, z = result.split(ow, factor=plan.columns * tile, tail="shorten")
+    p, r = result.split(y, factor=tile)
+    q, c = result.split(z, factor=tile)
+    register, ocb = by_register(result, ocb, target)
+    result.reorder(n, down, across, panel, oc_inner, p, q, register, r, c, ocb)
+    if held:
+        result.unroll(r)
+    result.unroll(c)
+    result.vectorize(ocb)
+    group = result.fuse(n, down, across, name="group")
+    result.parallel(group)
+    return group, panel, register
+
+
+def _input_transform(v: Stage, rows: Stage, target: Target) -> None:
+    """Transform a row of tiles: the columns of pixels, each once; then the points, row by row."""
+    i, j, n, ic, p, q, icb = axes_of(v)
+    v.round_up(p)
+    v.round_up(q)
+    register, icb = by_register(v, icb, target)
+    v.reorder(n, p, ic, register, i, q, j, icb)
+    v.unroll(j)
+    v.vectorize(icb)
+    rows.compute_at(v, register)
+    i, n, ic, p, w, icb = axes_of(rows)
+    rows.round_up(p)
+    rows.round_up(w)
+    rows.reorder(n, ic, p, w, i, icb)
+    rows.unroll(i)
+    rows.vectorize(icb)
+
+
+def _products(s: Schedule, products: Stage, plan: Plan) -> Stage:
+    """Sums in registers per point, tiles of a row and vectors; return their stage."""
+    sums = s[s.cache_write(products.op.outputs[0], "local")]
+    i, j, n, oc, p, q, ocb = axes_of(products)
+    products.round_up(p)
+    products.round_up(q)
+    outer, inner = products.split(q, factor=plan.registers.rows)
+    products.reorder(i, j, n, p, outer, oc, inner, ocb)
+    products.unroll(oc)
+    products.unroll(inner)
+    products.vectorize(ocb)
+    sums.compute_at(products, outer)
+    op = compute_of(sums)
+    i, j, n, oc, p, q, ocb = op.axis
+    sums.round_up(p)
+    sums.round_up(q)
+    sums.reorder(*op.reduce_axis, i, j, n, p, q, oc, ocb)
+    for axis in (i, j, n, p, q, oc):
+        sums.unroll(axis)
+    sums.vectorize(ocb)
+    return sums
