@@ -146,7 +146,7 @@ def test_layers() -> None:
     assert not violations, "\n".join(violations)
 
 
-FORMATS = {"onnx", "torch"}
+FORMATS = {"onnx", "tflite", "torch"}
 """Sub-packages of `frontend` that read one format each; what importers share imports none."""
 
 

@@ -116,6 +116,17 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     "frontend/onnx/test_open_sizes.py": (
         "models whose sizes runs decide", ("frontend/onnx/inputs.py", "frontend/symbolic.py"),
     ),
+    "frontend/tflite/test_importer.py": (
+        "whole files are imported, refused, and damaged",
+        ("frontend/tflite/inputs.py", "frontend/tflite/node.py", "build/reading.py"),
+    ),
+    "frontend/tflite/test_model.py": (
+        "sparse weights are parts of files", ("frontend/tflite/sparse.py",),
+    ),
+    "frontend/tflite/core/test_conv.py": (
+        "quantised operators are compared with the interpreter",
+        ("frontend/tflite/quantized.py",),
+    ),
     "frontend/onnx/test_opsets.py": (
         "each version of each operator is found", ("frontend/onnx/resolve.py",),
     ),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every code block of the documents does what it says: Python, commands, C; links lead somewhere.
 
-The blocks of one document run in order in one folder, which holds the demo's digits.onnx.
+The blocks of one document run in order in one folder, which holds the demo's digits.onnx
+and keywords.tflite.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def documents_with(language: str) -> list[Path]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", tmp_path)
+    shutil.copy(ROOT / "examples" / "keywords" / "keywords.tflite", tmp_path)
     return tmp_path
 
 

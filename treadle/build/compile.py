@@ -112,9 +112,10 @@ def compile_model(
     """Return a model compiled for `target`.
 
     `model` is an ONNX file (a path, bytes, an open file), a ModelProto, what torch.onnx.export
-    returns, a graph module, or a model of PyTorch: a torch.nn.Module with its `example_inputs` and
-    `dynamic_shapes` (see `treadle.from_torch`), an ExportedProgram, or a file of one. `shapes`
-    gives sizes to inputs that leave them open. `opt_level` 0 runs every operator as its own kernel,
+    returns, a TFLite file (a path or bytes), a graph module, or a model of PyTorch: a
+    torch.nn.Module with its `example_inputs` and `dynamic_shapes` (see `treadle.from_torch`), an
+    ExportedProgram, or a file of one. `shapes` gives sizes to inputs that leave them open.
+    `opt_level` 0 runs every operator as its own kernel,
     3 does everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering and
     large products with constant weights by Strassen's algorithm, which multiply less and round
     differently (None: as TREADLE_WINOGRAD says, by default yes). `weight_growth` is the part of

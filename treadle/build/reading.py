@@ -13,6 +13,7 @@ import numpy as np
 
 from treadle.errors import UsageError
 from treadle.frontend.importer import Imported
+from treadle.frontend.tflite.formats import AnyTflite, is_tflite
 from treadle.graph.nodes import Module
 
 if TYPE_CHECKING:
@@ -49,9 +50,35 @@ def read_model(
             "example inputs are given for a model that is no module of torch",
             hint="give the sizes of its inputs as shapes={'name': (1, 3, 224, 224)}",
         )
+    if is_tflite(model):
+        from treadle.frontend.tflite.importer import import_tflite
+
+        return import_tflite(model, shapes, dynamic)
     from treadle.frontend.onnx.importer import import_onnx
 
     return import_onnx(model, shapes, dynamic)
+
+
+def from_tflite(
+    model: AnyTflite, shapes: Mapping[str, Sequence[int]] | None = None, dynamic: bool = False
+) -> Module:
+    """Return a TFLite model as a graph module, which `treadle.compile` takes.
+
+    `model` is the path of a .tflite file, its bytes or an open file. Inputs and outputs have the
+    names, types and axes of the file's tensors: images are [n, h, w, c], and what is quantised are
+    integers. `shapes` gives the shapes of inputs by name. An unknown first dimension becomes 1;
+    with `dynamic` unknown ones stay symbolic. Variables start at zero in every run.
+
+    Raises:
+        ModelError: the file is unreadable, damaged, or leaves sizes open.
+        UnsupportedOperators: operators without a conversion, all of them with counts.
+        InputError: `shapes` do not fit the model. UsageError: it is no model.
+
+    >>> module = treadle.from_tflite("mobilenet.tflite")
+    """
+    from treadle.frontend.tflite.importer import import_tflite
+
+    return import_tflite(model, shapes, dynamic).module
 
 
 def _takes_shapes(model: object) -> bool:

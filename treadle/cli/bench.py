@@ -39,7 +39,7 @@ _HEADINGS = ("p50 ms", "p90 ms", "p99 ms", "min ms", "runs", "runs/s", "ready s"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    add_model(parser, "an ONNX file, or a .tar made by treadle compile")
+    add_model(parser, "an ONNX or TFLite file, or a .tar made by treadle compile")
     parser.add_argument(
         "--vs",
         type=_peers,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`treadle compile`: an ONNX model becomes a file with machine code, plan and weights."""
+"""`treadle compile`: a model becomes a file with machine code, plan and weights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from treadle.target.base import Target
 from treadle.target.host import why_not_here
 from treadle.target.parse import parse_target
 
-HELP = "compile an ONNX model to a file that runs with or without Python"
+HELP = "compile a model to a file that runs with or without Python"
 
 
 _SHOWN_MISSING = 3
@@ -65,7 +65,7 @@ _CODE: dict[str, Callable[[Kernel], str]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    add_model(parser, "the ONNX file")
+    add_model(parser, "the ONNX or TFLite file")
     add_compile_options(parser)
     parser.add_argument(
         "-o",

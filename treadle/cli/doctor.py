@@ -35,7 +35,13 @@ _TELLING_FEATURES = (
     *("sse4.2", "avx", "avx2", "fma", "avx512f", "avx512vnni", "avx512bf16", "avx512fp16"),
     *("avxvnni", "amx-int8", "amx-bf16", "neon", "dotprod", "i8mm", "bf16", "sve", "sve2"),
 )
-_EXTRAS = {"onnxruntime": "bench", "torch": "torch", "pillow": "image", "ziglang": "cross"}
+_EXTRAS = {
+    "ai-edge-litert": "tflite",
+    "onnxruntime": "bench",
+    "torch": "torch",
+    "pillow": "image",
+    "ziglang": "cross",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

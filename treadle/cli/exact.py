@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from treadle.build.agreement import Agreement
+from treadle.build.reading import read_model
 from treadle.errors import TreadleError
-from treadle.frontend.onnx.importer import import_onnx
 from treadle.graph import interpret
 from treadle.graph.widen import in_float64
 from treadle.ops import elementwise
@@ -39,12 +39,12 @@ class Verdict:
 
 
 def exact_outputs(network: Path, inputs: Mapping[str, NDArray]) -> list[np.ndarray]:
-    """Return the outputs of an ONNX file computed with float64 by the operators' references.
+    """Return the outputs of a model file computed with float64 by the operators' references.
 
     Raises: TreadleError when an operator's reference cannot compute it.
     """
     shapes: dict[str, Sequence[int]] = {name: value.shape for name, value in inputs.items()}
-    main = import_onnx(network, shapes).module.main
+    main = read_model(network, shapes).module.main
     copy = in_float64(main, lambda x, dtype: elementwise.cast(x, dtype=dtype))
     wide = {p.name: str(getattr(p.type, "dtype", "")) for p in copy.params}
     arrays = {

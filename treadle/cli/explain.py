@@ -21,6 +21,9 @@ from treadle.cli.text import console, count_text, print_row
 from treadle.errors import UsageError
 from treadle.frontend.importer import origin_of
 from treadle.frontend.onnx.files import open_model
+from treadle.frontend.tflite.formats import is_tflite
+from treadle.frontend.tflite.importer import operator_names
+from treadle.frontend.tflite.model import open_tflite
 from treadle.graph.nodes import Call, Function, topological
 from treadle.graph.operator import Fusion, Operator
 from treadle.passes import Candidate, Decision, recorded_decisions
@@ -64,7 +67,7 @@ class Explained:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    add_model(parser, "an ONNX file")
+    add_model(parser, "an ONNX or TFLite file")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
         "--kernel",
@@ -171,7 +174,9 @@ def _choices(calls: Sequence[Call], decisions: Mapping[str, Sequence[Decision]])
 
 
 def _names(model: str) -> list[str]:
-    """Return the names of the nodes of an ONNX file, as messages and kernels have them."""
+    """Return the names of the nodes of a model file, as messages and kernels have them."""
+    if is_tflite(model):
+        return operator_names(open_tflite(model))
     nodes: Sequence[onnx.NodeProto] = open_model(model).model.graph.node
     return [origin_of(n.name, n.op_type, index) for index, n in enumerate(nodes)]
 

@@ -21,6 +21,7 @@ from treadle.errors import UsageError
 from treadle.frontend.importer import origin_of
 from treadle.frontend.onnx.files import Source, open_model
 from treadle.frontend.onnx.tensors import sparse_to_array, to_array
+from treadle.frontend.tflite.formats import is_tflite
 from treadle.runtime.array import NDArray
 
 _IR_VERSION = 10
@@ -118,6 +119,11 @@ class _Network:
     values: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if is_tflite(self.path):
+            raise UsageError(
+                f"{self.path} cannot be run operator by operator",
+                hint="compare its outputs: leave --layers out",
+            )
         self.source = open_model(self.path)
         graph = self.source.model.graph
         self.nodes = {origin_of(n.name, n.op_type, index): n for index, n in enumerate(graph.node)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening what a command line names: an ONNX file that is compiled first, or a saved artifact."""
+"""Opening what a command line names: a model file that is compiled first, or a saved artifact."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_TARGET, DEFAULT_LEVEL = "llvm", 3
 """What networks are compiled with where the command line says nothing."""
 
 
-def check_readable(path: Path, kind: str = "a model file: .onnx, .pt2 or .tar") -> None:
+def check_readable(path: Path, kind: str = "a model file: .onnx, .tflite, .pt2 or .tar") -> None:
     """Raise UsageError unless `path` is a file that can be read to its end and again."""
     if path.is_file():
         return

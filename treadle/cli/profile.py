@@ -36,7 +36,7 @@ _TRACK = "kernels in order, each at its fastest; not which thread did what"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    add_model(parser, "an ONNX file, or a .tar made by treadle compile")
+    add_model(parser, "an ONNX or TFLite file, or a .tar made by treadle compile")
     add_inputs(parser)
     parser.add_argument(
         "--top",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from treadle.build.reading import read_model
 from treadle.cli.engines import open_onnxruntime
 from treadle.errors import ToolchainError, UsageError
-from treadle.frontend.onnx.importer import import_onnx
 from treadle.graph import interpret
 from treadle.runtime.array import NDArray
 
@@ -21,7 +21,7 @@ _REASON = 160
 def expected_outputs(
     model: Path, inputs: Mapping[str, NDArray], threads: int
 ) -> tuple[list[np.ndarray], str]:
-    """Return the outputs of an ONNX file, and who computed them.
+    """Return the outputs of a model file, and who computed them.
 
     onnxruntime does where it is installed and takes the model; else the operators' references.
     """
@@ -33,6 +33,6 @@ def expected_outputs(
     except UsageError as error:
         reason = " ".join(error.problem.split())[:_REASON]
     shapes: dict[str, Sequence[int]] = {name: value.shape for name, value in inputs.items()}
-    module = import_onnx(model, shapes).module
+    module = read_model(model, shapes).module
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     return interpret.run(module.main, arrays), f"the operators' NumPy references ({reason})"

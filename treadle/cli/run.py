@@ -32,7 +32,7 @@ _CLASSES = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    add_model(parser, "a .tar made by treadle compile, or an ONNX file (compiled first)")
+    add_model(parser, "a .tar made by treadle compile, or an ONNX or TFLite file (compiled first)")
     add_inputs(parser)
     parser.add_argument(
         "--preset",

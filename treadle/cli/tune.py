@@ -52,7 +52,7 @@ _SHOWN_FAILURES = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    add_model(parser, "an ONNX file")
+    add_model(parser, "an ONNX or TFLite file")
     parser.add_argument(
         "-o",
         "--output",

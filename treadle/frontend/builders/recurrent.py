@@ -149,17 +149,22 @@ def rnn(over: Sequences, directions: Sequence[DirectionWeights]) -> list[Node]:
 
 
 def lstm(
-    over: Sequences, directions: Sequence[DirectionWeights], *, coupled: bool = False
+    over: Sequences,
+    directions: Sequence[DirectionWeights],
+    *,
+    coupled: bool = False,
+    cell_clip: float = 0.0,
 ) -> list[Node]:
     """Return the long short-term memory: all hidden states, the last, and the last cells.
 
-    With `coupled` the forget gate is 1 - the input gate. Shapes are those of `rnn`.
+    With `coupled` the forget gate is 1 - the input gate. A `cell_clip` above 0 bounds the cells
+    that steps hand on. Shapes are those of `rnn`.
     """
     runs = []
     for weights in directions:
         one = _direction(over, weights, 4, _one_bias(weights))
         functions = weights.functions or (GATES, STATES, STATES)
-        cell = _Cell(one, functions, coupled, weights.peepholes)
+        cell = _Cell(one, functions, coupled, weights.peepholes, cell_clip)
         runs.append(_run(one, _start(over, weights, 2), cell.step))
     return _results(over, runs)
 
@@ -376,6 +381,7 @@ class _Cell:
     functions: Sequence[Activation]
     coupled: bool
     peepholes: Node | None
+    clip: float = 0.0
 
     def step(self, x: Node, state: State) -> State:
         """Return the hidden and the cell state after a step whose input product is `x`."""
@@ -389,6 +395,8 @@ class _Cell:
             forget = f(self._peep(forget, cell, 2))
         kept = elementwise.multiply(forget, cell)
         cell = elementwise.add(kept, elementwise.multiply(i, g(c)))
+        if self.clip > 0:
+            cell = elementwise.clip(cell, min=-self.clip, max=self.clip)
         o = f(self._peep(o, cell, 1))
         return elementwise.multiply(o, h(cell)), cell
 

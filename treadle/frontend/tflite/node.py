@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One TFLite operator as a converter sees it, and the table of converters.
+
+Values are what the file stores: a quantised tensor is one of integers. A converter that computes
+with real numbers takes them from `real` and gives its result to `stored`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from treadle import dtype as dt
+from treadle.errors import ModelError
+from treadle.frontend.builders.basic import axis_from_front, converted, element_type
+from treadle.frontend.builders.dynamic_operands import MeasuredSizes, elements_of
+from treadle.frontend.importer import ConverterTable
+from treadle.frontend.symbolic import is_sizes, size_values
+from treadle.frontend.tflite.layout import in_one_layout
+from treadle.frontend.tflite.model import Tensor
+from treadle.frontend.tflite.quantized import dequantized_tensor, quantized_tensor
+from treadle.frontend.tflite.schema import ACTIVATIONS, ELEMENT_TYPES, PADDINGS, OptionField
+from treadle.frontend.tflite.wire import Table
+from treadle.graph.nodes import Constant, Node
+from treadle.graph.types import Dim, TensorType, tensor_type
+from treadle.ops import elementwise
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of an operator; what is left out has the default of the schema."""
+
+    fields: Mapping[str, OptionField]
+    table: Table | None
+
+    def integer(self, name: str) -> int:
+        """Return an integer."""
+        return int(self._number(name))
+
+    def number(self, name: str) -> float:
+        """Return a number."""
+        return float(self._number(name))
+
+    def flag(self, name: str) -> bool:
+        """Return a truth value."""
+        return self._number(name) != 0
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Return a list of integers, empty where it is left out."""
+        option = self.fields[name]
+        found = None if self.table is None else self.table.numbers(option.place, option.kind[1:-1])
+        return () if found is None else tuple(int(v) for v in found)
+
+    def choice(self, name: str, words: Sequence[str]) -> str:
+        """Return the word that a number stands for. Raises ModelError for a number of none."""
+        number = self.integer(name)
+        if not 0 <= number < len(words):
+            raise ModelError(f"the option {name} is {number}, which is not known")
+        return words[number]
+
+    def _number(self, name: str) -> int | float:
+        option = self.fields[name]
+        if self.table is None:
+            return option.default
+        return self.table.number(option.place, option.kind, option.default)
+
+
+@dataclass(slots=True)
+class TfliteNode:
+    """An operator of the model with its inputs already converted.
+
+    `tensors` and `results` are what the file says of inputs and outputs.
+    """
+
+    op: str
+    version: int
+    origin: str
+    inputs: tuple[Node | None, ...]
+    tensors: tuple[Tensor | None, ...]
+    results: tuple[Tensor, ...]
+    options: Options
+    custom_options: memoryview
+    measured: MeasuredSizes
+    """Sizes that are the numbers of values computed at run time."""
+    notes: list[str] = field(default_factory=list)
+    """What the user should know of the conversion."""
+
+    def has_input(self, index: int) -> bool:
+        """True when the optional input `index` is given."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def input(self, index: int) -> Node:
+        """Return input `index` as it is stored. Raises ModelError when it is missing."""
+        node = self.inputs[index] if index < len(self.inputs) else None
+        if node is None:
+            raise ModelError(f"{self.op} lacks its input {index}")
+        return node
+
+    def optional(self, index: int) -> Node | None:
+        """Return input `index`, or None when it is not given."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def all_inputs(self) -> list[Node]:
+        """Return the inputs of a variadic operator. Raises ModelError for a gap or none."""
+        return [self.input(k) for k in range(max(1, len(self.inputs)))]
+
+    def tensor(self, index: int) -> Tensor:
+        """Return what the file says of input `index`."""
+        found = self.tensors[index] if index < len(self.tensors) else None
+        if found is None:
+            raise ModelError(f"{self.op} lacks its input {index}")
+        return found
+
+    def result(self, index: int = 0) -> Tensor:
+        """Return what the file says of output `index`."""
+        if index >= len(self.results):
+            raise ModelError(f"{self.op} lacks its output {index}")
+        return self.results[index]
+
+    def type(self, index: int) -> TensorType:
+        """Return the type of input `index`."""
+        return tensor_type(self.input(index).type)
+
+    def dims(self, index: int) -> tuple[Dim, ...]:
+        """Return the shape of input `index`; sizes may be symbolic."""
+        return self.type(index).shape
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Return the shape of input `index` as ints. Raises TypeMismatch when it is symbolic."""
+        return self.type(index).static_shape
+
+    def rank(self, index: int) -> int:
+        """Return how many axes input `index` has."""
+        return self.type(index).ndim
+
+    def axis(self, value: int, ndim: int) -> int:
+        """Return an axis of a rank-`ndim` tensor counted from the front."""
+        return axis_from_front(value, ndim, self.op)
+
+    def is_quantized(self, index: int) -> bool:
+        """True when input `index` is of integers with a scale."""
+        return is_quantized(self.tensor(index))
+
+    def real(self, index: int) -> Node:
+        """Return input `index` as real numbers: float32 where it is quantised."""
+        return real_value(self.input(index), self.tensor(index))
+
+    def optional_real(self, index: int) -> Node | None:
+        """Return input `index` as real numbers, None when it is not given."""
+        return self.real(index) if self.has_input(index) else None
+
+    def stored(self, value: Node, index: int = 0) -> Node:
+        """Return real numbers as output `index` stores them."""
+        return stored_value(value, self.result(index))
+
+    def moved(self, value: Node, index: int = 0, source: int = 0) -> Node:
+        """Return stored elements of input `source` as output `index` stores them.
+
+        They are the same unless the two are quantised differently.
+        """
+        before, after = self.tensor(source), self.result(index)
+        if not is_quantized(after) or _same_quantization(before, after):
+            return value
+        return stored_value(real_value(value, before), after)
+
+    def keeps_scale(self, source: int = 0) -> bool:
+        """True when input `source` and the result are quantised alike."""
+        before, after = self.tensor(source), self.result()
+        return is_quantized(after) and _same_quantization(before, after)
+
+    def activated(self, value: Node) -> Node:
+        """Return real numbers after the fused activation of this operator."""
+        return activated(value, self.activation)
+
+    @property
+    def activation(self) -> str:
+        """The fused activation."""
+        return self.options.choice("fused_activation_function", ACTIVATIONS)
+
+    @property
+    def padding(self) -> str:
+        """The padding of a window: SAME or VALID."""
+        return self.options.choice("padding", PADDINGS)
+
+    def dtype_option(self, name: str) -> str:
+        """Return an option that is an element type."""
+        found = self.options.choice(name, ELEMENT_TYPES)
+        if found.isupper():
+            raise ModelError(f"{self.op} makes elements of {found}, which is not supported")
+        return found
+
+    def constant(self, index: int, what: str) -> np.ndarray:
+        """Return the value of input `index`. Raises ModelError when only a run knows it."""
+        node = self.input(index)
+        if isinstance(node, Constant):
+            return node.value
+        raise ModelError(
+            f"the {what} of {self.op} must be known when the model is compiled; "
+            "a value computed at run time is not supported here",
+            hint="make it a constant, or give the shapes of the inputs with --input-shapes",
+        )
+
+    def constant_ints(self, index: int, what: str) -> tuple[int, ...]:
+        """Return the elements of an integer input that is known, in order."""
+        value = self.constant(index, what)
+        if value.dtype.kind not in "iu":
+            raise ModelError(f"the {what} of {self.op} must be integers, not {value.dtype}")
+        return tuple(int(v) for v in value.reshape(-1))
+
+    def constant_number(self, index: int, what: str) -> float:
+        """Return the one number that an input holds, which is known."""
+        value = self.constant(index, what)
+        if value.size != 1:
+            raise ModelError(f"the {what} of {self.op} must be one number, not {self.type(index)}")
+        return float(value.reshape(()))
+
+    def sizes(self, index: int, what: str) -> tuple[Dim, ...]:
+        """Return the elements of an integer input, which may be symbolic sizes.
+
+        What a run computes becomes a size that is measured.
+        """
+        source = self.input(index)
+        values = None if isinstance(source, Constant) else size_values(source)
+        if values is not None:
+            return tuple(values.reshape(-1))
+        if isinstance(source, Constant):
+            return self.constant_ints(index, what)
+        return tuple(self.measure(v) for v in self.elements(index))
+
+    def is_computed(self, *indices: int) -> bool:
+        """True when one of the inputs is given and only a run knows its value."""
+        given = [self.optional(k) for k in indices]
+        return any(v is not None and not isinstance(v, Constant) and not is_sizes(v) for v in given)
+
+    def elements(self, index: int) -> list[Node]:
+        """Return the elements of a list of integers (or of one number) as int64 scalars."""
+        return elements_of(self.input(index), f"input {index} of {self.op}")
+
+    def measure(self, value: Node) -> Dim:
+        """Return the symbolic size that is the number in an int64 scalar; a number if constant."""
+        return self.measured.measure(value)
+
+
+def is_quantized(tensor: Tensor) -> bool:
+    """True for a tensor of integers with a scale."""
+    return tensor.quantization is not None and tensor.dtype in INTEGER_TYPES
+
+
+def _same_quantization(a: Tensor, b: Tensor) -> bool:
+    p, q = a.quantization, b.quantization
+    if p is None or q is None:
+        return p is q
+    same_points = np.array_equal(p.zero_points, q.zero_points)
+    return a.dtype == b.dtype and same_points and np.array_equal(p.scales, q.scales)
+
+
+def real_value(value: Node, tensor: Tensor) -> Node:
+    """Return the real numbers that the stored elements of a tensor stand for."""
+    if tensor.quantization is None or not is_quantized(tensor):
+        return value
+    how = tensor.quantization
+    if how.is_per_channel:
+        return dequantized_tensor(value, how)
+    return in_one_layout(lambda x: dequantized_tensor(x, how), value)
+
+
+def stored_value(value: Node, tensor: Tensor) -> Node:
+    """Return real numbers as a tensor stores them; those that are no integers stay as they are."""
+    if tensor.quantization is None or not is_quantized(tensor):
+        return value
+    if not dt.is_float(element_type(value)):
+        return value
+    how, dtype = tensor.quantization, tensor.dtype
+    if how.is_per_channel:
+        return quantized_tensor(value, how, dtype)
+    return in_one_layout(lambda x: quantized_tensor(x, how, dtype), value)
+
+
+def activated(value: Node, activation: str) -> Node:
+    """Return the value of a fused activation. Raises ModelError for one that is not supported."""
+    functions: dict[str, Callable[[Node], Node]] = {
+        "NONE": lambda x: x,
+        "RELU": elementwise.relu,
+        "RELU_N1_TO_1": lambda x: elementwise.clip(x, min=-1.0, max=1.0),
+        "RELU6": lambda x: elementwise.clip(x, min=0.0, max=6.0),
+        "TANH": elementwise.tanh,
+    }
+    if activation not in functions:
+        raise ModelError(f"the fused activation {activation} is not supported")
+    if activation == "NONE":
+        return value
+    return in_one_layout(functions[activation], value)
+
+
+def in_float32(value: Node) -> Node:
+    """Return half-precision numbers as float32."""
+    dtype = element_type(value)
+    return converted(value, "float32") if dt.is_float(dtype) and dt.bits(dtype) == 16 else value
+
+
+Result: TypeAlias = Node | Sequence[Node]
+ConvertFn: TypeAlias = Callable[[TfliteNode], Result]
+CONVERTERS: ConverterTable[ConvertFn] = ConverterTable()
+
+INTEGER_TYPES = ("int8", "uint8", "int16", "int32", "int64")
+"""What tensors with a scale are of; the wide ones are biases."""
+
+NEWEST = 1 << 30
+"""Versions of operators add types and options, which converters read as they find them: any is
+taken."""
+
+
+def converter(*names: str) -> Callable[[ConvertFn], ConvertFn]:
+    """Return a decorator that registers the converter of operators, of all their versions."""
+    return CONVERTERS.converter(*names, since=(1,), domain="tflite")
