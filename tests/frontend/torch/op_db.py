@@ -202,7 +202,9 @@ def by_compile(call: Call) -> list[torch.Tensor]:
     def function(*tensors: torch.Tensor) -> list[torch.Tensor]:
         return call(*tensors)
 
-    return torch.compile(function, backend=treadle_backend, fullgraph=True)(*call.tensors())
+    compiled = torch.compile(function, backend=treadle_backend, fullgraph=True)
+    made: list[torch.Tensor] = compiled(*call.tensors())
+    return made
 
 
 class _Said(logging.Handler):
