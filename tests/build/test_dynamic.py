@@ -159,7 +159,7 @@ def test_attention_over_any_batch_and_length(opt_level: int, random: np.random.G
 def test_images_of_any_size(random: np.random.Generator) -> None:
     proto = convolutions()
     exe = treadle.compile(proto, dynamic=True)
-    assert "NCc" in str(exe.graph)  # channels lie in blocks
+    assert "pack_nchwc" in str(exe.graph)  # channels lie in blocks
     for n, h, w in [(1, 16, 16), (2, 9, 30), (1, 5, 4), (3, 37, 41), (1, 3, 3), (1, 64, 23)]:
         compare(proto, exe, {"x": random.standard_normal((n, 3, h, w)).astype(np.float32)})
 

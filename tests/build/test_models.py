@@ -46,7 +46,7 @@ def test_every_form_of_a_model_is_the_same() -> None:
 @pytest.mark.parametrize(
     ("model", "hint"),
     [
-        (in_package("torch"), "torch.onnx.export"),
+        (in_package("torch"), "treadle.compile(module, inputs)"),
         (in_package("keras"), "model.export"),
         (in_package("sklearn"), "skl2onnx"),
         (42, "give the path of an ONNX file"),

@@ -57,6 +57,7 @@ def documents_with(language: str) -> list[Path]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", tmp_path)
+    shutil.copy(ROOT / "examples" / "deploy" / "seven.pgm", tmp_path)
     shutil.copy(ROOT / "examples" / "keywords" / "keywords.tflite", tmp_path)
     return tmp_path
 

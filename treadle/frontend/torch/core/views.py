@@ -52,7 +52,7 @@ def _last(x: Node, axes: Sequence[int]) -> Node:
 
 @aten("diag_embed")
 def diag_embed(node: AtenNode, x: Node, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Node:
-    """Convert a matrix per vector with it on a diagonal: a vector beside zeros, row by row."""
+    """Convert a matrix per vector with it on a diagonal: a vector among zeros."""
     *lead, n = dims_of(x)
     (width,) = known_sizes((node.dims()[dim1],), "a diagonal")
     (count,) = known_sizes((n,), "a diagonal")
