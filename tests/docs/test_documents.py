@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every code block of the documents does what it says: Python, commands, C; links lead somewhere.
 
-The blocks of one document run in order in one folder, which holds the demo's digits.onnx
-and keywords.tflite.
+The blocks of one document run in order in one folder, which holds the models and the
+picture of the examples.
 """
 
 from __future__ import annotations

@@ -55,9 +55,7 @@ def _infer(a: TreesAttrs, x: Type, words: Type, starts: Type, steps: Type) -> Ty
     if tables[2].static_shape != (blocks,) or not together <= a.trees <= blocks * together:
         raise TypeMismatch(f"{blocks} blocks of {together} do not hold {a.trees} trees")
     if a.trees and 0 in (rows.shape[1], tables[0].shape[0]):
-        raise TypeMismatch(
-            f"the nodes of {a.trees} trees test features, not those of {x} by {words}"
-        )
+        raise TypeMismatch(f"{a.trees} trees test features by nodes, there are {x} and {words}")
     return TensorType((rows.shape[0], a.trees), PLACE)
 
 

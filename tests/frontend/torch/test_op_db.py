@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 torch: Any = pytest.importorskip("torch")
+pytest.importorskip("expecttest")  # torch.testing wants it
 
 from scripts import torch_op_db  # noqa: E402  # imports torch
 from tests.frontend.torch import op_db  # noqa: E402
