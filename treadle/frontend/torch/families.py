@@ -19,10 +19,11 @@ from treadle.frontend.torch.core import (
     recurrent,
     reduce,
     resize,
+    scatter,
     views,
 )
 
 FAMILIES = (
     attention, checks, conv, creation, elementwise, functions, indexing, matmul, movement, norm,
-    pool, primitives, recurrent, reduce, resize, views,
+    pool, primitives, recurrent, reduce, resize, scatter, views,
 )  # fmt: skip

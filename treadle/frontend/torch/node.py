@@ -112,6 +112,11 @@ def _wrapped(value: float, dtype: str) -> float:
     return value if kind.is_floating_point else int(torch.tensor(int(value)).to(kind))
 
 
+def sum_dtype(dtype: str) -> str:
+    """Return the type in which sums are kept until they are rounded to `dtype` once."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
 def common_dtype(a: Operand, b: Operand) -> str:
     """Return the element type that torch compares or combines two values in."""
     return dtype_name(torch.result_type(_typed(a), _typed(b)))

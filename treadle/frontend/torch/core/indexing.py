@@ -18,7 +18,7 @@ from treadle.frontend.builders.dynamic_operands import AxisRange
 from treadle.frontend.builders.indices import checked_indices
 from treadle.frontend.builders.movement import concatenated, sliced, taken
 from treadle.frontend.builders.selection import nonzero as places_of
-from treadle.frontend.torch.node import AtenNode, Operand, aten, operand
+from treadle.frontend.torch.node import AtenNode, aten
 from treadle.graph.broadcasting import common_shape
 from treadle.graph.nodes import Node, TupleItem
 from treadle.ops import indexing, scatter, sort
@@ -118,62 +118,6 @@ def nonzero(node: AtenNode, x: Node) -> Node:
     found = places_of(x, node.measure)
     node.bind(node.result.shape[0], dims_of(found)[1])
     return transposed(found, (1, 0))
-
-
-_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add",
-               "multiply": "mul"}  # fmt: skip
-
-
-@aten("scatter.src", "scatter_add", "scatter.value", "scatter.reduce")
-def scatter_(
-    node: AtenNode, x: Node, dim: int, index: Node, src: Operand, *, reduce: str = ""
-) -> Node:
-    """Convert writes of single elements along an axis."""
-    values = operand(src, node.dtype())
-    reduction = "add" if node.op == "aten.scatter_add.default" else _REDUCTIONS.get(reduce, "none")
-    return _scattered(node, x, dim, index, values, reduction)
-
-
-@aten("scatter_reduce.two")
-def scatter_reduce(
-    node: AtenNode,
-    x: Node,
-    dim: int,
-    index: Node,
-    src: Node,
-    reduce: str,
-    *,
-    include_self: bool = True,
-) -> Node:
-    """Convert writes that are combined with what is there."""
-    if reduce not in _REDUCTIONS or not include_self:
-        raise ModelError(f"scatter_reduce by {reduce!r} without the old values is not supported")
-    return _scattered(node, x, dim, index, src, _REDUCTIONS[reduce])
-
-
-def _scattered(
-    node: AtenNode, x: Node, dim: int, index: Node, values: Node, reduction: str
-) -> Node:
-    if not dims_of(x):
-        made = _scattered_rows(
-            node, reshaped(x, (1,)), 0, reshaped(index, (1,)), reshaped(values, (1,)), reduction
-        )
-        return reshaped(made, ())
-    if not dims_of(index):
-        raise ModelError("an index of rank 0 is not supported")
-    values = (
-        broadcast(values, dims_of(index))
-        if not dims_of(values)
-        else sliced(values, [AxisRange(k, 0, d) for k, d in enumerate(dims_of(index))])
-    )
-    return _scattered_rows(node, x, node.axis(dim, x), index, values, reduction)
-
-
-def _scattered_rows(
-    node: AtenNode, x: Node, axis: int, index: Node, values: Node, reduction: str
-) -> Node:
-    places = checked_indices(x, index, axis, op=node.op)
-    return scatter.scatter_elements(x, places, values, axis=axis, reduction=reduction)
 
 
 @aten("index_put", "_unsafe_index_put")

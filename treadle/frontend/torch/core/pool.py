@@ -8,9 +8,9 @@ from math import prod
 
 from treadle.errors import ModelError
 from treadle.frontend.builders import pool
-from treadle.frontend.builders.basic import dims_of, reshaped, scalar_like
+from treadle.frontend.builders.basic import converted, dims_of, reshaped, scalar_like
 from treadle.frontend.builders.windows import Window, window_of
-from treadle.frontend.torch.node import AtenNode, aten, operand
+from treadle.frontend.torch.node import AtenNode, aten, operand, sum_dtype
 from treadle.graph.nodes import Node
 from treadle.graph.types import product_of
 from treadle.ops import elementwise as ew
@@ -108,8 +108,8 @@ def avg_pool(
 
 def _adaptive(pooled: Callable[[Node, Sequence[int]], Node]) -> Callable[..., Node]:
     def convert(node: AtenNode, x: Node, sizes: Sequence[int]) -> Node:
-        rank = _spatial(node)
-        return reshaped(pooled(_with_batch(x, rank), sizes), node.dims())
+        wide = converted(_with_batch(x, _spatial(node)), sum_dtype(node.dtype()))
+        return reshaped(converted(pooled(wide, sizes), node.dtype()), node.dims())
 
     return convert
 
