@@ -30,7 +30,8 @@ NAMES = (
     "nn.functional.avg_pool1d", "nn.functional.interpolate.nearest", "reshape", "expand", "permute",
     "cat", "stack", "split", "roll", "flip", "tril", "diagonal", "diag_embed", "diagonal_scatter",
     "unfold", "select_scatter", "slice_scatter", "as_strided", "take", "put", "gather",
-    "index_select", "scatter_add", "index_put", "topk", "sort", "arange", "full_like",
+    "index_select", "scatter_add", "scatter_reduce.mean", "scatter_reduce.amax", "masked_scatter",
+    "index_put", "topk", "sort", "argsort", "arange", "full_like",
     "masked_fill", "nn.functional.embedding", "nn.functional.pad.constant", "constant_pad_nd",
 )  # fmt: skip
 """Operators of every family, one sample each, which must be right."""
@@ -42,6 +43,14 @@ def test_a_sample_agrees_with_eager(name: str) -> None:
     dtype = "float32" if "float32" in op_db.dtypes_of(op) else op_db.dtypes_of(op)[0]
     found = [o for o in op_db.outcomes(op, dtype, 1, "trace") if o is not None]
     assert [o.kind for o in found] == ["right"], found
+
+
+@pytest.mark.parametrize("name", ["baddbmm", "nn.functional.adaptive_avg_pool2d",
+                                  "nn.functional.conv3d", "argsort"])  # fmt: skip
+def test_sums_of_halves_are_rounded_once(name: str) -> None:
+    op = op_db.operators()[name]
+    found = [o for o in op_db.outcomes(op, "float16", 2, "trace") if o is not None]
+    assert [o.kind for o in found] == ["right", "right"], found
 
 
 @pytest.mark.parametrize("name", ["add", "nn.functional.batch_norm", "diagonal"])
