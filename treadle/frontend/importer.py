@@ -12,6 +12,7 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import UnsupportedOperators
+from treadle.frontend.symbolic import fold_sizes, is_sizes
 from treadle.graph.interpret import evaluate
 from treadle.graph.nodes import (
     Call,
@@ -191,6 +192,17 @@ class Folder:
         self.budget -= value.nbytes
         return Constant.of(value, origin=node.origin)
 
+    def fold_results(self, results: Iterable[Node], given: Sequence[Node]) -> list[Node]:
+        """Return the results of an operator whose inputs are `given`, with what is known folded.
+
+        Sizes that are computed of sizes become expressions.
+        """
+        known = all(isinstance(i, Constant) for i in given)
+        folded = [self.fold(r) if known or is_constant_call(r) else r for r in results]
+        if all(isinstance(i, Constant) or is_sizes(i) for i in given):
+            return [fold_sizes(r) for r in folded]
+        return folded
+
     def _is_small(self, node: Node) -> bool:
         kind = node.type
         if isinstance(kind, TupleType):
@@ -212,3 +224,10 @@ def _is_dequantised(node: Node, nodes: Sequence[Node]) -> bool:
         return False
     known = [n.type for n in nodes if isinstance(n, Constant)]
     return any(k.dtype in ("int8", "uint8") and k.size == made.size for k in known)
+
+
+def is_constant_call(node: Node) -> bool:
+    """True for a call of an operator on constants, which are no sizes."""
+    if not isinstance(node, Call) or is_sizes(node):
+        return False
+    return bool(node.args) and all(isinstance(a, Constant) for a in node.args)

@@ -182,7 +182,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for path, problem in (
         (empty, "the file is empty"),
         (tmp_path / "none.tflite", "cannot be read"),
-        (tmp_path, "not a regular file"),
+        (tmp_path, "this is a folder"),
     ):
         with pytest.raises(ModelError, match=problem) as caught:
             import_tflite(path)

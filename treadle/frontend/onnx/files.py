@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Union
@@ -14,6 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from treadle.errors import ModelError, UsageError
+from treadle.frontend.inputs import mapped_file
 from treadle.frontend.onnx.diagnostics import check_text
 from treadle.frontend.onnx.external import ExternalFiles
 from treadle.frontend.onnx.wire import split_weights
@@ -68,7 +67,7 @@ def open_model(model: AnyModel) -> Source:
         raise _no_model(model)
     path = Path(model)
     try:
-        return _parse(_map(path), path.name, ExternalFiles(path.parent))
+        return _parse(mapped_file(path, "an ONNX file"), path.name, ExternalFiles(path.parent))
     except ModelError as e:
         if e.at:
             raise
@@ -95,24 +94,6 @@ def _no_model(model: object) -> UsageError:
         f"a model of type {kind.__module__}.{kind.__qualname__} cannot be compiled",
         hint=(advice or ["give the path of an ONNX file, its bytes, or a ModelProto"])[0],
     )
-
-
-def _map(path: Path) -> memoryview:
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise ModelError("this is a folder, not an ONNX file")
-        if not stat.S_ISREG(mode):
-            raise ModelError("this is not a regular file")
-        with path.open("rb") as f:
-            size = os.fstat(f.fileno()).st_size
-            if size == 0:
-                raise ModelError("the file is empty")
-            return memoryview(mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ))
-    except OSError as e:
-        raise ModelError(f"the file cannot be read: {e.strerror}") from None
-    except ValueError:
-        raise ModelError("this is not a file name") from None
 
 
 def _parse(data: memoryview, name: str, external: ExternalFiles) -> Source:

@@ -12,7 +12,14 @@ import onnx
 from treadle.errors import ModelError, UnsupportedOperators
 from treadle.frontend.builders.closure import anchored, decided_sizes
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
-from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
+from treadle.frontend.importer import (
+    Folder,
+    Imported,
+    UnsupportedList,
+    is_constant_call,
+    origin_of,
+    stamp_origin,
+)
 from treadle.frontend.onnx.control.alternatives import Alternatives
 from treadle.frontend.onnx.control.loops import Iteration, Loops
 from treadle.frontend.onnx.control.runtime_control import running_of
@@ -40,8 +47,7 @@ from treadle.frontend.onnx.resolve import (
     domain_of,
 )
 from treadle.frontend.onnx.tensors import DTYPES, sparse_to_array, to_array
-from treadle.frontend.symbolic import fold_sizes, is_sizes
-from treadle.graph.nodes import Call, Constant, Function, Module, Node, Var
+from treadle.graph.nodes import Constant, Function, Module, Node, Var
 from treadle.graph.nodes import Tuple as TupleNode
 from treadle.graph.types import Structure, TensorType
 
@@ -235,10 +241,7 @@ class _Importer:
         use.frame.sizes.update(node.measured.values)
         self._notes.update(dict.fromkeys(node.notes))
         given = [i for i in use.inputs if i is not None]
-        known = all(isinstance(i, Constant) for i in given)
-        results = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in results]
-        if all(isinstance(i, Constant) or is_sizes(i) for i in given):
-            results = [fold_sizes(r) for r in results]
+        results = self._folder.fold_results(results, given)
         stamp_origin([*results, *node.measured.values.values()], given, use.origin)
         return results
 
@@ -340,7 +343,7 @@ class _Importer:
 
     def folded(self, results: Sequence[Node]) -> list[Node]:
         """Return results, those computed of constants alone as constants."""
-        return [self._folder.fold(r) if _is_constant_call(r) else r for r in results]
+        return [self._folder.fold(r) if is_constant_call(r) else r for r in results]
 
 
 def _free_inputs(graph: onnx.GraphProto, values: Mapping[str, Node]) -> list[onnx.ValueInfoProto]:
@@ -384,12 +387,6 @@ def _output(declared: onnx.ValueInfoProto, values: Mapping[str, Node]) -> Node:
             hint="correct the type of the output, or convert the result with a Cast node",
         )
     return node
-
-
-def _is_constant_call(node: Node) -> bool:
-    if not isinstance(node, Call) or is_sizes(node):
-        return False
-    return bool(node.args) and all(isinstance(a, Constant) for a in node.args)
 
 
 def _signature(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import index
 
 import numpy as np
 import onnx
@@ -12,6 +11,7 @@ import onnx
 from treadle.errors import InputError, ModelError
 from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.importer import did_you_mean
+from treadle.frontend.inputs import given_sizes
 from treadle.frontend.onnx.tensors import dtype_of
 from treadle.graph.nodes import Constant, Node, Var
 from treadle.graph.types import Dim, TensorType
@@ -74,7 +74,7 @@ class InputTypes:
                 raise InputError(
                     f"the model has no input {name!r}", hint=did_you_mean(name, self._declared)
                 )
-        checked = {n: _sizes(n, s) for n, s in shapes.items()}
+        checked = {n: given_sizes(n, s, (1, 3, 224, 224)) for n, s in shapes.items()}
         for name, shape in checked.items():
             self._check_shape(name, shape)
         return checked
@@ -224,16 +224,3 @@ def _text(dims: Sequence[int | str] | None) -> str:
     if dims is None:
         return " (no shape)"
     return "[" + ", ".join(str(d) if d != "" else "?" for d in dims) + "]"
-
-
-def _sizes(name: str, shape: object) -> tuple[int, ...]:
-    """Return a shape that a user gives. Raises InputError unless it is whole numbers."""
-    try:
-        if not isinstance(shape, str | bytes):
-            return tuple(index(size) for size in shape)  # type: ignore[attr-defined]
-    except TypeError:
-        pass
-    raise InputError(
-        f"the shape of input {name!r} is {shape!r}, which is no sequence of whole numbers",
-        hint=f"such as shapes={{{name!r}: (1, 3, 224, 224)}}",
-    )

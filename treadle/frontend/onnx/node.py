@@ -14,11 +14,12 @@ from treadle.errors import ModelError
 from treadle.frontend.builders.basic import axes_from_front, axis_from_front
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes, elements_of
 from treadle.frontend.importer import ConverterTable
+from treadle.frontend.inputs import ImportedOperator
 from treadle.frontend.onnx.external import ExternalFiles
 from treadle.frontend.onnx.tensors import sparse_to_array, to_array
 from treadle.frontend.symbolic import is_sizes, size_values
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, TensorType, tensor_type
+from treadle.graph.types import Dim
 
 _A = onnx.AttributeProto
 _T = TypeVar("_T")
@@ -36,17 +37,13 @@ class RuntimeValueError(ModelError):
 
 
 @dataclass(slots=True)
-class OnnxNode:
+class OnnxNode(ImportedOperator):
     """A node of the model with its inputs already converted.
 
     `version` is the opset in which this form of the operator appeared.
     An attribute that is present and never read is an error, so nothing is ignored by accident.
     """
 
-    op: str
-    version: int
-    origin: str
-    inputs: tuple[Node | None, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, onnx.AttributeProto]
     external: ExternalFiles
@@ -55,37 +52,6 @@ class OnnxNode:
     read: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     """What the user should know of the conversion."""
-
-    def has_input(self, index: int) -> bool:
-        """True when the optional input `index` is given."""
-        return index < len(self.inputs) and self.inputs[index] is not None
-
-    def input(self, index: int) -> Node:
-        """Return input `index`. Raises ModelError when it is missing."""
-        node = self.inputs[index] if index < len(self.inputs) else None
-        if node is None:
-            raise ModelError(f"{self.op} lacks its input {index}")
-        return node
-
-    def optional(self, index: int) -> Node | None:
-        """Return input `index`, or None when it is not given."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def all_inputs(self) -> list[Node]:
-        """Return the inputs of a variadic operator. Raises ModelError for a gap or none."""
-        return [self.input(k) for k in range(max(1, len(self.inputs)))]
-
-    def type(self, index: int) -> TensorType:
-        """Return the type of input `index`."""
-        return tensor_type(self.input(index).type)
-
-    def shape(self, index: int) -> tuple[int, ...]:
-        """Return the shape of input `index` as ints. Raises TypeMismatch when it is symbolic."""
-        return self.type(index).static_shape
-
-    def dims(self, index: int) -> tuple[Dim, ...]:
-        """Return the shape of input `index`; sizes may be symbolic."""
-        return self.type(index).shape
 
     def sizes(self, index: int, what: str) -> tuple[Dim, ...]:
         """Return the elements of a 1-D (or scalar) integer input, which may be symbolic sizes.

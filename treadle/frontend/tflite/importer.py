@@ -15,7 +15,6 @@ from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.builders.closure import anchored, decided_sizes
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
-from treadle.frontend.symbolic import fold_sizes, is_sizes
 from treadle.frontend.tflite.control import CONTROL, Subgraphs
 from treadle.frontend.tflite.families import converters
 from treadle.frontend.tflite.formats import AnyTflite
@@ -29,7 +28,7 @@ from treadle.frontend.tflite.model import (
 )
 from treadle.frontend.tflite.node import NEWEST, Options, TfliteNode
 from treadle.frontend.tflite.schema import options_of
-from treadle.graph.nodes import Call, Constant, Function, Module, Node
+from treadle.graph.nodes import Constant, Function, Module, Node
 from treadle.graph.nodes import Tuple as TupleNode
 from treadle.graph.types import TensorType
 
@@ -220,10 +219,7 @@ class _Importer(Subgraphs):
             found = convert(node)
             made = list(found) if isinstance(found, Sequence) else [found]
         given = [i for i in node.inputs if i is not None]
-        known = all(isinstance(i, Constant) for i in given)
-        made = [self._folder.fold(r) if known or _is_constant_call(r) else r for r in made]
-        if all(isinstance(i, Constant) or is_sizes(i) for i in given):
-            made = [fold_sizes(r) for r in made]
+        made = self._folder.fold_results(made, given)
         stamp_origin([*made, *node.measured.values.values()], given, node.origin)
         return made
 
@@ -248,12 +244,6 @@ def _initial(tensor: Tensor) -> np.ndarray:
     if tensor.value is not None:
         return tensor.value
     return np.zeros(tensor.shape, to_numpy(tensor.dtype))
-
-
-def _is_constant_call(node: Node) -> bool:
-    if not isinstance(node, Call) or is_sizes(node):
-        return False
-    return bool(node.args) and all(isinstance(a, Constant) for a in node.args)
 
 
 def _check_results(node: TfliteNode, results: Sequence[Node]) -> None:

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import index
 
 from treadle.errors import InputError, ModelError
 from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.importer import did_you_mean
+from treadle.frontend.inputs import given_sizes
 from treadle.frontend.tflite.model import Subgraph, Tensor
 from treadle.graph.nodes import Var
 from treadle.graph.types import Dim, TensorType
@@ -102,7 +102,7 @@ def _checked(
     for name, shape in shapes.items():
         if name not in tensors:
             raise InputError(f"the model has no input {name!r}", hint=did_you_mean(name, tensors))
-        sizes = _sizes(name, shape)
+        sizes = given_sizes(name, shape, (1, 224, 224, 3))
         declared = tensors[name].shape
         fits = len(sizes) == len(declared) and all(
             d in (s, -1) for s, d in zip(sizes, declared, strict=True)
@@ -114,18 +114,6 @@ def _checked(
             )
         checked[name] = sizes
     return checked
-
-
-def _sizes(name: str, shape: object) -> tuple[int, ...]:
-    try:
-        if not isinstance(shape, str | bytes):
-            return tuple(index(size) for size in shape)  # type: ignore[attr-defined]
-    except TypeError:
-        pass
-    raise InputError(
-        f"the shape of input {name!r} is {shape!r}, which is no sequence of whole numbers",
-        hint=f"such as shapes={{{name!r}: (1, 224, 224, 3)}}",
-    )
 
 
 def _text(shape: Sequence[int]) -> str:

@@ -7,9 +7,7 @@ subgraphs, and that weights have as many bytes as their shapes need.
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -18,6 +16,7 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import ModelError, UsageError
+from treadle.frontend.inputs import mapped_file
 from treadle.frontend.tflite.formats import IDENTIFIER, AnyTflite
 from treadle.frontend.tflite.schema import CUSTOM, ELEMENT_TYPES, OPERATORS, PLACEHOLDER
 from treadle.frontend.tflite.sparse import densified
@@ -103,7 +102,7 @@ def open_tflite(model: AnyTflite) -> TfliteModel:
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         try:
-            return _parsed(_mapped(path), path.name)
+            return _parsed(mapped_file(path, "a TFLite file"), path.name)
         except ModelError as e:
             at = e.at or str(path)
             raise ModelError(e.problem, at=at, hint=e.hint or _NOT_TFLITE) from None
@@ -123,21 +122,6 @@ def _read(model: object) -> bytes:
         f"a model of type {type(model).__qualname__} cannot be read",
         hint="give the path of a .tflite file, its bytes, or the file opened in mode 'rb'",
     )
-
-
-def _mapped(path: Path) -> memoryview:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ModelError("this is not a regular file")
-        with path.open("rb") as f:
-            size = os.fstat(f.fileno()).st_size
-            if size == 0:
-                raise ModelError("the file is empty")
-            return memoryview(mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ))
-    except OSError as e:
-        raise ModelError(f"the file cannot be read: {e.strerror}") from None
-    except ValueError:
-        raise ModelError("this is not a file name") from None
 
 
 def _parsed(data: memoryview, name: str) -> TfliteModel:

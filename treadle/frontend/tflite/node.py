@@ -18,6 +18,7 @@ from treadle.errors import ModelError
 from treadle.frontend.builders.basic import axis_from_front, converted, element_type
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes, elements_of
 from treadle.frontend.importer import ConverterTable
+from treadle.frontend.inputs import ImportedOperator
 from treadle.frontend.symbolic import is_sizes, size_values
 from treadle.frontend.tflite.layout import in_one_layout
 from treadle.frontend.tflite.model import Tensor
@@ -25,7 +26,7 @@ from treadle.frontend.tflite.quantized import dequantized_tensor, quantized_tens
 from treadle.frontend.tflite.schema import ACTIVATIONS, ELEMENT_TYPES, PADDINGS, OptionField
 from treadle.frontend.tflite.wire import Table
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, TensorType, tensor_type
+from treadle.graph.types import Dim
 from treadle.ops import elementwise
 
 
@@ -69,16 +70,12 @@ class Options:
 
 
 @dataclass(slots=True)
-class TfliteNode:
+class TfliteNode(ImportedOperator):
     """An operator of the model with its inputs already converted.
 
     `tensors` and `results` are what the file says of inputs and outputs.
     """
 
-    op: str
-    version: int
-    origin: str
-    inputs: tuple[Node | None, ...]
     tensors: tuple[Tensor | None, ...]
     results: tuple[Tensor, ...]
     options: Options
@@ -87,25 +84,6 @@ class TfliteNode:
     """Sizes that are the numbers of values computed at run time."""
     notes: list[str] = field(default_factory=list)
     """What the user should know of the conversion."""
-
-    def has_input(self, index: int) -> bool:
-        """True when the optional input `index` is given."""
-        return index < len(self.inputs) and self.inputs[index] is not None
-
-    def input(self, index: int) -> Node:
-        """Return input `index` as it is stored. Raises ModelError when it is missing."""
-        node = self.inputs[index] if index < len(self.inputs) else None
-        if node is None:
-            raise ModelError(f"{self.op} lacks its input {index}")
-        return node
-
-    def optional(self, index: int) -> Node | None:
-        """Return input `index`, or None when it is not given."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def all_inputs(self) -> list[Node]:
-        """Return the inputs of a variadic operator. Raises ModelError for a gap or none."""
-        return [self.input(k) for k in range(max(1, len(self.inputs)))]
 
     def tensor(self, index: int) -> Tensor:
         """Return what the file says of input `index`."""
@@ -119,18 +97,6 @@ class TfliteNode:
         if index >= len(self.results):
             raise ModelError(f"{self.op} lacks its output {index}")
         return self.results[index]
-
-    def type(self, index: int) -> TensorType:
-        """Return the type of input `index`."""
-        return tensor_type(self.input(index).type)
-
-    def dims(self, index: int) -> tuple[Dim, ...]:
-        """Return the shape of input `index`; sizes may be symbolic."""
-        return self.type(index).shape
-
-    def shape(self, index: int) -> tuple[int, ...]:
-        """Return the shape of input `index` as ints. Raises TypeMismatch when it is symbolic."""
-        return self.type(index).static_shape
 
     def rank(self, index: int) -> int:
         """Return how many axes input `index` has."""

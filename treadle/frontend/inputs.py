@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What importers of every kind of file share: inputs of an operator, mapped files, given shapes."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index as as_index
+from pathlib import Path
+
+from treadle.errors import InputError, ModelError
+from treadle.graph.nodes import Node
+from treadle.graph.types import Dim, TensorType, tensor_type
+
+
+@dataclass(slots=True)
+class ImportedOperator:
+    """An operator of a file with its inputs already converted; None for optional ones left out."""
+
+    op: str
+    version: int
+    origin: str
+    inputs: tuple[Node | None, ...]
+
+    def has_input(self, index: int) -> bool:
+        """True when the optional input `index` is given."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def input(self, index: int) -> Node:
+        """Return input `index`. Raises ModelError when it is missing."""
+        node = self.optional(index)
+        if node is None:
+            raise ModelError(f"{self.op} lacks its input {index}")
+        return node
+
+    def optional(self, index: int) -> Node | None:
+        """Return input `index`, or None when it is not given."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def all_inputs(self) -> list[Node]:
+        """Return the inputs of a variadic operator. Raises ModelError for a gap or none."""
+        return [self.input(k) for k in range(max(1, len(self.inputs)))]
+
+    def type(self, index: int) -> TensorType:
+        """Return the type of input `index`."""
+        return tensor_type(self.input(index).type)
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Return the shape of input `index` as ints. Raises TypeMismatch when it is symbolic."""
+        return self.type(index).static_shape
+
+    def dims(self, index: int) -> tuple[Dim, ...]:
+        """Return the shape of input `index`; sizes may be symbolic."""
+        return self.type(index).shape
+
+
+def mapped_file(path: Path, kind: str) -> memoryview:
+    """Return the bytes of a file, mapped into memory; `kind` is such as "an ONNX file".
+
+    Raises: ModelError where it is none that can be read, or empty.
+    """
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise ModelError(f"this is a folder, not {kind}")
+        if not stat.S_ISREG(mode):
+            raise ModelError("this is not a regular file")
+        with path.open("rb") as f:
+            size = os.fstat(f.fileno()).st_size
+            if size == 0:
+                raise ModelError("the file is empty")
+            return memoryview(mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ))
+    except OSError as e:
+        raise ModelError(f"the file cannot be read: {e.strerror}") from None
+    except ValueError:
+        raise ModelError("this is not a file name") from None
+
+
+def given_sizes(name: str, shape: object, example: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape that a user gives for an input; `example` is one for the hint.
+
+    Raises: InputError unless it is whole numbers.
+    """
+    try:
+        if not isinstance(shape, str | bytes):
+            return tuple(as_index(size) for size in shape)  # type: ignore[attr-defined]
+    except TypeError:
+        pass
+    raise InputError(
+        f"the shape of input {name!r} is {shape!r}, which is no sequence of whole numbers",
+        hint=f"such as shapes={{{name!r}: {tuple(example)}}}",
+    )
