@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from treadle.errors import InputError, ModelError
+from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.inputs import ImportedOperator, given_sizes, mapped_file
 from treadle.graph.nodes import Constant
 
 
 def test_inputs_may_be_left_out() -> None:
     value = Constant.of(np.zeros((2, 3), np.float32))
-    use = ImportedOperator("Clip", 13, "c", (value, None))
+    use = ImportedOperator("Clip", 13, "c", (value, None), measured=MeasuredSizes("c"))
     assert use.input(0) is value
     assert use.shape(0) == (2, 3)
     assert use.optional(1) is None
@@ -25,7 +26,7 @@ def test_inputs_may_be_left_out() -> None:
     with pytest.raises(ModelError, match="Clip lacks its input 1"):
         use.all_inputs()
     with pytest.raises(ModelError, match="Clip lacks its input 0"):
-        ImportedOperator("Clip", 13, "c", ()).all_inputs()
+        ImportedOperator("Clip", 13, "c", (), measured=MeasuredSizes("c")).all_inputs()
 
 
 def test_a_file_is_mapped(tmp_path: Path) -> None:

@@ -115,20 +115,19 @@ def compile_model(
     returns, a TFLite file (a path or bytes), a graph module, or a model of PyTorch: a
     torch.nn.Module with its `example_inputs` and `dynamic_shapes` (see `treadle.from_torch`), an
     ExportedProgram, or a file of one. `shapes` gives sizes to inputs that leave them open.
-    `opt_level` 0 runs every operator as its own kernel,
-    3 does everything. `winograd` says whether 3x3 convolutions may run by Winograd's filtering and
-    large products with constant weights by Strassen's algorithm, which multiply less and round
-    differently (None: as TREADLE_WINOGRAD says, by default yes). `weight_growth` is the part of
-    themselves by which weights may grow for that where less time is saved than memory added (None:
-    as TREADLE_WEIGHT_GROWTH says, by default a tenth). With `dynamic`, sizes that the file leaves
-    open are decided by each run; else an unknown batch becomes 1. `unchecked` leaves out the check
-    that indices that are data (`Gather`, `ScatterND`, ...) are inside of what they index: then
-    those outside take the nearest element, or write nothing. `records`, or the file of that name,
-    say how the schedules of some kernels are configured and how some calls are computed; what does
-    not fit any more is a note. Without them those count that a block around the call applies
-    (`build.record_context.applied`). `methods` names how some convolutions and products are
-    computed, by the text of the call (`treadle explain --json` has both), before what records say;
-    of the others the estimates decide.
+    `opt_level` 0 runs every operator as its own kernel, 3 does everything. `winograd` says whether
+    3x3 convolutions may run by Winograd's filtering and large products with constant weights by
+    Strassen's algorithm, which multiply less and round differently (None: as TREADLE_WINOGRAD says,
+    by default yes). `weight_growth` is the part of themselves by which weights may grow for that
+    where less time is saved than memory added (None: as TREADLE_WEIGHT_GROWTH says, by default a
+    tenth). With `dynamic`, sizes that the file leaves open are decided by each run; else an unknown
+    batch becomes 1. `unchecked` leaves out the check that indices that are data (`Gather`,
+    `ScatterND`, ...) are inside of what they index: then those outside take the nearest element, or
+    write nothing. `records`, or the file of that name, say how the schedules of some kernels are
+    configured and how some calls are computed; what does not fit any more is a note. Without them
+    those count that a block around the call applies (`build.record_context.applied`). `methods`
+    names how some convolutions and products are computed, by the text of the call (`treadle explain
+    --json` has both), before what records say; of the others the estimates decide.
 
     Raises:
         ModelError: the model cannot be read. UnsupportedOperators: it uses unknown operators.

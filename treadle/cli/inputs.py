@@ -17,13 +17,10 @@ import numpy as np
 from treadle import dtype as dtypes
 from treadle.build.loaded import Runnable, Size
 from treadle.cli.models import check_readable, given_shapes
-from treadle.cli.pictures import picture_input
+from treadle.cli.pictures import Spec, picture_input
 from treadle.errors import InputError, UsageError
 from treadle.runtime.array import NDArray, array
 from treadle.runtime.fill import FillMode, filled
-
-Spec = tuple[str, str, tuple[int, ...]]
-"""Name, dtype and shape of an input."""
 
 _SEED = 0
 _EXAMPLE_SIZE = 32

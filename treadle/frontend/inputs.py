@@ -7,12 +7,15 @@ import mmap
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import index as as_index
 from pathlib import Path
 
 from treadle.errors import InputError, ModelError
-from treadle.graph.nodes import Node
+from treadle.frontend.builders.basic import axis_from_front
+from treadle.frontend.builders.dynamic_operands import MeasuredSizes, elements_of
+from treadle.frontend.symbolic import is_sizes
+from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, TensorType, tensor_type
 
 
@@ -24,6 +27,10 @@ class ImportedOperator:
     version: int
     origin: str
     inputs: tuple[Node | None, ...]
+    measured: MeasuredSizes = field(kw_only=True)
+    """Sizes that are the numbers of values computed at run time."""
+    notes: list[str] = field(default_factory=list, kw_only=True)
+    """What the user should know of the conversion."""
 
     def has_input(self, index: int) -> bool:
         """True when the optional input `index` is given."""
@@ -55,6 +62,23 @@ class ImportedOperator:
     def dims(self, index: int) -> tuple[Dim, ...]:
         """Return the shape of input `index`; sizes may be symbolic."""
         return self.type(index).shape
+
+    def axis(self, value: int, ndim: int) -> int:
+        """Return an axis of a rank-`ndim` tensor counted from the front."""
+        return axis_from_front(value, ndim, self.op)
+
+    def is_computed(self, *indices: int) -> bool:
+        """True when one of the inputs is given and only a run knows its value."""
+        given = [self.optional(k) for k in indices]
+        return any(v is not None and not isinstance(v, Constant) and not is_sizes(v) for v in given)
+
+    def elements(self, index: int) -> list[Node]:
+        """Return the elements of a list of integers (or of one number) as int64 scalars."""
+        return elements_of(self.input(index), f"input {index} of {self.op}")
+
+    def measure(self, value: Node) -> Dim:
+        """Return the symbolic size that is the number in an int64 scalar; a number if constant."""
+        return self.measured.measure(value)
 
 
 def mapped_file(path: Path, kind: str) -> memoryview:

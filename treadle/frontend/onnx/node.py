@@ -11,13 +11,12 @@ import numpy as np
 import onnx
 
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import axes_from_front, axis_from_front
-from treadle.frontend.builders.dynamic_operands import MeasuredSizes, elements_of
+from treadle.frontend.builders.basic import axes_from_front
 from treadle.frontend.importer import ConverterTable
 from treadle.frontend.inputs import ImportedOperator
 from treadle.frontend.onnx.external import ExternalFiles
 from treadle.frontend.onnx.tensors import sparse_to_array, to_array
-from treadle.frontend.symbolic import is_sizes, size_values
+from treadle.frontend.symbolic import size_values
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim
 
@@ -47,11 +46,7 @@ class OnnxNode(ImportedOperator):
     outputs: tuple[str, ...]
     attributes: Mapping[str, onnx.AttributeProto]
     external: ExternalFiles
-    measured: MeasuredSizes
-    """Sizes that are the numbers of values computed at run time."""
     read: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
-    """What the user should know of the conversion."""
 
     def sizes(self, index: int, what: str) -> tuple[Dim, ...]:
         """Return the elements of a 1-D (or scalar) integer input, which may be symbolic sizes.
@@ -64,19 +59,6 @@ class OnnxNode(ImportedOperator):
         if values is None:
             return self.constant_ints(index, what)
         return tuple(values.reshape(-1))
-
-    def is_computed(self, *indices: int) -> bool:
-        """True when one of the inputs is given and only a run knows its value."""
-        given = [self.optional(k) for k in indices]
-        return any(v is not None and not isinstance(v, Constant) and not is_sizes(v) for v in given)
-
-    def elements(self, index: int) -> list[Node]:
-        """Return the elements of a list of integers (or of one number) as int64 scalars."""
-        return elements_of(self.input(index), f"input {index} of {self.op}")
-
-    def measure(self, value: Node) -> Dim:
-        """Return the symbolic size that is the number in an int64 scalar; a number if constant."""
-        return self.measured.measure(value)
 
     def wants(self, output: int) -> bool:
         """True when output `output` has a name, so somebody may use it."""
@@ -192,10 +174,6 @@ class OnnxNode(ImportedOperator):
         if default is None:
             raise ModelError(f"{self.op} lacks its attribute {name!r}")
         return default
-
-    def axis(self, value: int, ndim: int) -> int:
-        """Return an axis of a rank-`ndim` tensor counted from the front."""
-        return axis_from_front(value, ndim, self.op)
 
     def axes(self, values: Sequence[int], ndim: int) -> tuple[int, ...]:
         """Return axes counted from the front. Raises ModelError for one given twice."""

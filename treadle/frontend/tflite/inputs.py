@@ -36,7 +36,7 @@ def parameters(
         InputError: `shapes` do not fit the model.
     """
     names = dict(
-        zip(graph.inputs, unique_names([_name(graph, k) for k in graph.inputs]), strict=True)
+        zip(graph.inputs, unique_names([graph.tensors[k].name for k in graph.inputs]), strict=True)
     )
     given = _checked(shapes or {}, {n: graph.tensors[k] for k, n in names.items()})
     notes: list[str] = []
@@ -49,10 +49,6 @@ def parameters(
         for k, dims in settled.items()
     }
     return made, notes
-
-
-def _name(graph: Subgraph, number: int) -> str:
-    return graph.tensors[number].name
 
 
 def _typed(tensor: Tensor, dims: Sequence[Dim]) -> TensorType:

@@ -8,22 +8,21 @@ with real numbers takes them from `real` and gives its result to `stored`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import axis_from_front, converted, element_type
-from treadle.frontend.builders.dynamic_operands import MeasuredSizes, elements_of
+from treadle.frontend.builders.basic import converted, element_type
 from treadle.frontend.importer import ConverterTable
 from treadle.frontend.inputs import ImportedOperator
-from treadle.frontend.symbolic import is_sizes, size_values
+from treadle.frontend.symbolic import size_values
 from treadle.frontend.tflite.layout import in_one_layout
 from treadle.frontend.tflite.model import Tensor
 from treadle.frontend.tflite.quantized import dequantized_tensor, quantized_tensor
-from treadle.frontend.tflite.schema import ACTIVATIONS, ELEMENT_TYPES, PADDINGS, OptionField
+from treadle.frontend.tflite.schema import ACTIVATIONS, PADDINGS, OptionField
 from treadle.frontend.tflite.wire import Table
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim
@@ -80,10 +79,6 @@ class TfliteNode(ImportedOperator):
     results: tuple[Tensor, ...]
     options: Options
     custom_options: memoryview
-    measured: MeasuredSizes
-    """Sizes that are the numbers of values computed at run time."""
-    notes: list[str] = field(default_factory=list)
-    """What the user should know of the conversion."""
 
     def tensor(self, index: int) -> Tensor:
         """Return what the file says of input `index`."""
@@ -101,10 +96,6 @@ class TfliteNode(ImportedOperator):
     def rank(self, index: int) -> int:
         """Return how many axes input `index` has."""
         return self.type(index).ndim
-
-    def axis(self, value: int, ndim: int) -> int:
-        """Return an axis of a rank-`ndim` tensor counted from the front."""
-        return axis_from_front(value, ndim, self.op)
 
     def is_quantized(self, index: int) -> bool:
         """True when input `index` is of integers with a scale."""
@@ -151,13 +142,6 @@ class TfliteNode(ImportedOperator):
         """The padding of a window: SAME or VALID."""
         return self.options.choice("padding", PADDINGS)
 
-    def dtype_option(self, name: str) -> str:
-        """Return an option that is an element type."""
-        found = self.options.choice(name, ELEMENT_TYPES)
-        if found.isupper():
-            raise ModelError(f"{self.op} makes elements of {found}, which is not supported")
-        return found
-
     def constant(self, index: int, what: str) -> np.ndarray:
         """Return the value of input `index`. Raises ModelError when only a run knows it."""
         node = self.input(index)
@@ -195,19 +179,6 @@ class TfliteNode(ImportedOperator):
         if isinstance(source, Constant):
             return self.constant_ints(index, what)
         return tuple(self.measure(v) for v in self.elements(index))
-
-    def is_computed(self, *indices: int) -> bool:
-        """True when one of the inputs is given and only a run knows its value."""
-        given = [self.optional(k) for k in indices]
-        return any(v is not None and not isinstance(v, Constant) and not is_sizes(v) for v in given)
-
-    def elements(self, index: int) -> list[Node]:
-        """Return the elements of a list of integers (or of one number) as int64 scalars."""
-        return elements_of(self.input(index), f"input {index} of {self.op}")
-
-    def measure(self, value: Node) -> Dim:
-        """Return the symbolic size that is the number in an int64 scalar; a number if constant."""
-        return self.measured.measure(value)
 
 
 def is_quantized(tensor: Tensor) -> bool:

@@ -14,7 +14,6 @@ from torch.export.graph_signature import (
     InputKind,
     InputSpec,
     OutputKind,
-    OutputSpec,
 )
 
 from treadle.errors import ModelError
@@ -112,10 +111,6 @@ class _Import:
             yield f"output_{k}", self._reader.tensor(result)
         for result, spec in pairs:
             if spec.kind in _CHANGED:
-                yield _changed_name(spec), self._reader.tensor(result)
+                yield str(spec.target), self._reader.tensor(result)
         if not pairs:
             raise ModelError("the program has no results", at=self._name)
-
-
-def _changed_name(spec: OutputSpec) -> str:
-    return str(spec.target)

@@ -16,13 +16,13 @@ from treadle.frontend.builders.basic import converted, reshaped
 from treadle.frontend.builders.closure import branch
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.importer import Folder, UnsupportedList, stamp_origin
-from treadle.frontend.symbolic import fold_sizes, is_sizes, sizes_node
+from treadle.frontend.symbolic import sizes_node
 from treadle.frontend.torch.diagnostics import placed, target_name
 from treadle.frontend.torch.families import FAMILIES
 from treadle.frontend.torch.node import AtenNode, Result, converter_of
 from treadle.frontend.torch.sizes import Symbols
 from treadle.frontend.torch.tensors import array_of, dtype_name
-from treadle.graph.nodes import Call, Constant, Node, TupleItem, Var
+from treadle.graph.nodes import Constant, Node, Var
 from treadle.graph.types import TensorType, may_agree
 
 assert FAMILIES  # the table of converters is filled by importing them
@@ -157,16 +157,10 @@ class Reader:
         whole = [result] if isinstance(result, Node) else result
         if not isinstance(whole, (list, tuple)):
             return result
-        is_known = all(isinstance(s, Constant) for s in sources)
-        are_sizes = all(isinstance(s, Constant) or is_sizes(s) for s in sources)
-        made = [self._folded(r, is_known, are_sizes) if isinstance(r, Node) else r for r in whole]
+        folded = iter(self._folder.fold_results([r for r in whole if isinstance(r, Node)], sources))
+        made = [next(folded) if isinstance(r, Node) else r for r in whole]
         stamp_origin(_nodes_in(made), sources, node.name)
         return made[0] if isinstance(result, Node) else made
-
-    def _folded(self, made: Node, is_known: bool, are_sizes: bool) -> Node:
-        if is_known and isinstance(made, (Call, TupleItem)):
-            made = self._folder.fold(made)
-        return fold_sizes(made) if are_sizes else made
 
     # ---- values ----------------------------------------------------------------------------------
 
