@@ -24,6 +24,7 @@ from onnx import TensorProto, helper
 
 import treadle
 from benchmarks import networks
+from tests.processes import wait_until
 from tests.rpc.services import Service, server_for_arm, server_in_c, service
 from tests.rpc.test_server_c import serving
 from tests.runtime.artifacts import ROOT
@@ -72,7 +73,8 @@ def device(folder: Path, there: Machine, tracker: Service) -> Iterator[list[str]
     place = f"127.0.0.1:{tracker.port}"
     program = [*there.runner, str(there.package / "treadle-rpc-server")]
     options = ["--key-file", key_file, "--call-timeout", str(_LONGEST)]
-    with serving(folder, program, "--tracker", place, "--key", "board", *options):
+    with serving(folder, program, "--tracker", place, "--key", "board", *options) as found:
+        wait_until(lambda: b"registered as" in found.log.read_bytes(), "registered")
         yield ["--rpc-tracker", place, "--rpc-key", "board", "--rpc-key-file", key_file]
 
 

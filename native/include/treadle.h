@@ -144,6 +144,32 @@ TD_API void td_hash64_start(td_hash64_state* state);
 TD_API void td_hash64_add(td_hash64_state* state, const void* data, size_t bytes);
 TD_API void td_hash64_hex(td_hash64_state* state, char hex[17]);
 
+/* Poly1305 (RFC 8439) of a message that is two pieces, each of which may be empty. The key may be used
+ * for one message. */
+TD_API void td_poly1305(const uint8_t key[32], const void* first, size_t first_bytes,
+                        const void* second, size_t second_bytes, uint8_t code[16]);
+
+/* A frame of the RPC protocol: what is before its blob, and the blob. `key`, 32 bytes, is that of its
+ * Poly1305 code, which follows the blob; NULL: no code follows. */
+typedef struct {
+  const void* start;
+  size_t start_bytes;
+  const void* blob;
+  size_t blob_bytes;
+  const uint8_t* key;
+} td_frame;
+
+/* How many whole frames have been sent, and how many bytes of the next one. */
+typedef struct {
+  size_t frames, bytes;
+} td_frames_sent;
+
+/* Sends the frames, but for what `sent` says, over a connected socket. Where it has no room and does
+ * not block, waits up to `timeout_ms` for each step (below 0: any time). Returns 0, or an errno: after
+ * EINTR, and ETIMEDOUT, a call with the same `sent` goes on. */
+TD_API int32_t td_send_frames(int32_t socket, const td_frame* frames, size_t count,
+                              int32_t timeout_ms, td_frames_sent* sent);
+
 /* ---- machine code ---------------------------------------------------------------------------- */
 
 typedef struct td_library td_library;
@@ -283,6 +309,18 @@ TD_API int32_t td_run(td_executor* executor, const void* const* inputs, void* co
  * compiled and, for sizes that were seen in the run before, nothing is placed anew. */
 TD_API int32_t td_run_shaped(td_executor* executor, const td_tensor* inputs,
                              const td_buffer* outputs, td_error* error);
+
+/* The arguments of td_run, or of td_run_shaped, in memory: for callers to whom passing each of them
+ * costs more than a small model. */
+typedef struct {
+  td_executor* executor;
+  const void* inputs; /* pointers to data, or td_tensor */
+  void* outputs;      /* pointers to data, or td_buffer; or NULL */
+  td_error* error;    /* or NULL */
+} td_call;
+
+/* Runs the plan as the one of the two that it is for does. */
+TD_API int32_t td_run_call(const td_call* call);
 
 /* 1 for a model to run with td_run_shaped, 0 for one to run with td_run. */
 TD_API int32_t td_executor_is_dynamic(const td_executor* executor);

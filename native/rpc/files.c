@@ -218,7 +218,8 @@ static bool begin_upload(rpc_files* files, bool resume, rpc_error* error) {
   if (fd < 0) return false;
   bool ok = fstat(fd, &status) == 0;
   files->length = ok ? (int64_t)status.st_size : 0;
-  if (ok && (!resume || files->length > files->size)) {
+  /* not when it is new: the system would write a truncated file to its disk when it is closed */
+  if (ok && files->length > 0 && (!resume || files->length > files->size)) {
     ok = ftruncate(fd, 0) == 0;
     files->length = 0;
   }

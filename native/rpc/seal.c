@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HMAC-SHA-256 (RFC 2104): proofs of the key, keys made of it, codes of frames. */
+/* HMAC-SHA-256 (RFC 2104): proofs of the key, keys made of it; Poly1305 (RFC 8439): codes of frames,
+ * under keys that are made the same way. */
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -90,10 +91,10 @@ void rpc_derive(const void* key, size_t bytes, const uint8_t transcript[2 * RPC_
                 rpc_keys* keys) {
   rpc_hmac base;
   rpc_hmac_start(&base, key, bytes);
-  derive(&base, "treadle-rpc 1 proof of the client", transcript, keys->client_proof);
-  derive(&base, "treadle-rpc 1 proof of the server", transcript, keys->server_proof);
-  derive(&base, "treadle-rpc 1 frames to the server", transcript, keys->to_server);
-  derive(&base, "treadle-rpc 1 frames to the client", transcript, keys->to_client);
+  derive(&base, "treadle-rpc 2 proof of the client", transcript, keys->client_proof);
+  derive(&base, "treadle-rpc 2 proof of the server", transcript, keys->server_proof);
+  derive(&base, "treadle-rpc 2 frames to the server", transcript, keys->to_server);
+  derive(&base, "treadle-rpc 2 frames to the client", transcript, keys->to_client);
 }
 
 /* ---- codes of frames ------------------------------------------------------------------------- */
@@ -105,25 +106,46 @@ void rpc_seal_start(rpc_seal* seal, const uint8_t* key, uint64_t counter) {
 
 size_t rpc_seal_size(const rpc_seal* seal) { return seal->is_keyed ? RPC_CODE_BYTES : 0; }
 
-void rpc_seal_code(rpc_seal* seal, rpc_kind kind, const rpc_part* parts, size_t count,
-                   uint8_t code[RPC_CODE_BYTES]) {
+void rpc_code_start(rpc_code* code, rpc_seal* seal, rpc_kind kind) {
+  code->is_keyed = seal->is_keyed;
   if (!seal->is_keyed) return;
   rpc_hmac hmac = seal->base;
-  uint64_t number = kind == RPC_CLOSE ? LAST_COUNTER : seal->counter;
-  uint8_t counter[8], digest[32];
-  for (int i = 0; i < 8; i++) counter[i] = (uint8_t)(number >> (8 * i));
+  uint8_t counter[8], once[32];
+  rpc_store(counter, kind == RPC_CLOSE ? LAST_COUNTER : seal->counter, sizeof counter);
   td_sha256_add(&hmac.inner, counter, sizeof counter);
-  for (size_t i = 0; i < count; i++) td_sha256_add(&hmac.inner, parts[i].data, parts[i].size);
-  rpc_hmac_finish(&hmac, digest);
-  memcpy(code, digest, RPC_CODE_BYTES);
+  rpc_hmac_finish(&hmac, once);
+  td_poly1305_start(&code->state, once);
   seal->counter++;
+}
+
+void rpc_code_add(rpc_code* code, const void* data, size_t size) {
+  if (code->is_keyed) td_poly1305_add(&code->state, data, size);
+}
+
+bool rpc_code_check(rpc_code* code, const uint8_t* found, rpc_error* error) {
+  uint8_t made[RPC_CODE_BYTES];
+  if (!code->is_keyed) return true;
+  td_poly1305_finish(&code->state, made);
+  if (rpc_is_equal(made, found, sizeof made)) return true;
+  return rpc_fail(error, "a frame was changed on its way, or is not of this connection");
+}
+
+static void add_parts(rpc_code* code, const rpc_part* parts, size_t count) {
+  for (size_t i = 0; i < count; i++) rpc_code_add(code, parts[i].data, parts[i].size);
+}
+
+void rpc_seal_code(rpc_seal* seal, rpc_kind kind, const rpc_part* parts, size_t count,
+                   uint8_t made[RPC_CODE_BYTES]) {
+  rpc_code code;
+  rpc_code_start(&code, seal, kind);
+  add_parts(&code, parts, count);
+  if (seal->is_keyed) td_poly1305_finish(&code.state, made);
 }
 
 bool rpc_seal_check(rpc_seal* seal, rpc_kind kind, const rpc_part* parts, size_t count,
                     const uint8_t* found, rpc_error* error) {
-  if (!seal->is_keyed) return true;
-  uint8_t code[RPC_CODE_BYTES];
-  rpc_seal_code(seal, kind, parts, count, code);
-  if (rpc_is_equal(code, found, sizeof code)) return true;
-  return rpc_fail(error, "a frame was changed on its way, or is not of this connection");
+  rpc_code code;
+  rpc_code_start(&code, seal, kind);
+  add_parts(&code, parts, count);
+  return rpc_code_check(&code, found, error);
 }

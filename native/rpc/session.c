@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -44,71 +42,14 @@ static const struct {
     {"module.load", rpc_module_load},
 };
 
-/* ---- the channel ----------------------------------------------------------------------------- */
-
-static bool receive(int fd, uint8_t* at, size_t size) {
-  while (size > 0) {
-    ssize_t got = recv(fd, at, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    at += got;
-    size -= (size_t)got;
-  }
-  return true;
-}
-
-static bool send_parts(int fd, struct iovec* parts, size_t count) {
-  while (count > 0) {
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
-    ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return false;
-    for (; count > 0 && (size_t)sent >= parts->iov_len; parts++, count--)
-      sent -= (ssize_t)parts->iov_len;
-    if (count == 0) break;
-    parts->iov_base = (uint8_t*)parts->iov_base + sent;
-    parts->iov_len -= (size_t)sent;
-  }
-  return true;
-}
-
 /* Sends the frame in `answer`, which is ended, with a blob. */
 static bool send_frame(rpc_session* s, rpc_kind kind, const void* blob, size_t blob_size) {
-  uint8_t code[RPC_CODE_BYTES];
-  rpc_part sealed[] = {{s->answer.data, s->answer.size}, {blob, blob_size}};
-  struct iovec parts[3];
-  size_t count = 0;
-  rpc_seal_code(&s->out, kind, sealed, 2, code);
-  parts[count++] = (struct iovec){s->answer.data, s->answer.size};
-  if (blob_size > 0) {
-    void* data;
-    memcpy(&data, &blob, sizeof data); /* sendmsg does not write to it */
-    parts[count++] = (struct iovec){data, blob_size};
-  }
-  if (s->out.is_keyed) parts[count++] = (struct iovec){code, sizeof code};
-  atomic_store(&s->shared->is_sending, 1);
-  bool ok = send_parts(s->socket, parts, count);
-  atomic_store(&s->shared->is_sending, 0);
-  return ok;
+  return rpc_channel_send(&s->channel, kind, &s->answer, blob, blob_size);
 }
 
 static bool send_error(rpc_session* s, uint32_t number, const rpc_error* error) {
   return rpc_write_error_frame(&s->answer, RPC_ERROR, number, error) &&
          send_frame(s, RPC_ERROR, NULL, 0);
-}
-
-/* Reads a frame: 1, or 0 at the end of the connection, or -1 with an error for a wrong frame. */
-static int read_frame(rpc_session* s, rpc_frame* frame, rpc_error* error) {
-  rpc_header header;
-  if (!receive(s->socket, s->buffer, RPC_HEADER_BYTES)) return 0;
-  if (!rpc_read_header(s->buffer, RPC_LARGEST_FRAME, &header, error)) return -1;
-  size_t size = (size_t)header.size;
-  uint8_t* payload = s->buffer + RPC_HEADER_BYTES;
-  if (!receive(s->socket, payload, size + rpc_seal_size(&s->in))) return 0;
-  rpc_part part = {s->buffer, RPC_HEADER_BYTES + size};
-  bool ok = rpc_seal_check(&s->in, header.kind, &part, 1, payload + size, error) &&
-            rpc_read_frame(&header, payload, frame, error);
-  return ok ? 1 : -1;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -170,9 +111,9 @@ static void serve(rpc_session* s, uint32_t opening) {
       !send_frame(s, RPC_RESULT, NULL, 0))
     return;
   for (;;) {
-    int got = read_frame(s, &frame, &error);
-    if (got < 0) (void)send_error(s, 0, &error); /* what follows cannot be trusted */
-    if (got <= 0 || frame.kind == RPC_CLOSE || !answer(s, &frame)) return;
+    rpc_received received = rpc_channel_receive(&s->channel, &frame, &error);
+    if (received == RPC_WRONG) (void)send_error(s, 0, &error); /* the rest cannot be trusted */
+    if (received != RPC_RECEIVED || frame.kind == RPC_CLOSE || !answer(s, &frame)) return;
   }
 }
 
@@ -234,19 +175,16 @@ int rpc_session_main(const rpc_session_options* options) {
   static rpc_session session;
   rpc_error error;
   if (!become_session(options)) return 1;
-  const rpc_keys* keys = options->keys;
-  session = (rpc_session){.socket = options->socket,
-                          .call_seconds = options->call_seconds,
+  session = (rpc_session){.call_seconds = options->call_seconds,
                           .shared = options->shared,
                           .memory = options->memory,
                           .arrays = {.what = "array"},
                           .models = {.what = "model"},
                           .modules = {.what = "module"}};
-  rpc_seal_start(&session.in, keys != NULL ? keys->to_server : NULL, 1);
-  rpc_seal_start(&session.out, keys != NULL ? keys->to_client : NULL, 0);
-  session.buffer = malloc(RPC_HEADER_BYTES + RPC_LARGEST_FRAME + RPC_CODE_BYTES);
   session.piece = malloc(RPC_PIECE_BYTES);
-  if (session.buffer == NULL || session.piece == NULL) return 1;
+  if (session.piece == NULL ||
+      !rpc_channel_open(&session.channel, options->socket, options->keys, options->shared))
+    return 1;
   if (!rpc_files_open(&session.files, options->root, options->folder, options->quota, &error)) {
     rpc_log(RPC_LOG_ERROR, "%s", error.problem);
     return 1;

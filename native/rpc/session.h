@@ -64,12 +64,31 @@ typedef struct {
 /* Writes "float32[1, 3]"; sizes of -1 are "?". */
 void rpc_describe(const char* dtype, const int64_t* shape, int32_t ndim, char* text, size_t size);
 
-/* ---- session.c ------------------------------------------------------------------------------- */
+/* ---- channel.c ------------------------------------------------------------------------------- */
+
+/* What came: a frame, nothing because the connection has ended, or what is no frame. */
+typedef enum { RPC_RECEIVED, RPC_ENDED, RPC_WRONG } rpc_received;
 
 typedef struct {
   int socket;
   rpc_seal in, out;
+  rpc_shared* shared;
+  size_t woken_for; /* 0: not said yet */
   uint8_t* buffer; /* a header, a payload, a code */
+} rpc_channel;
+
+/* `keys` NULL: frames have no codes. The channel is used until the process ends. */
+bool rpc_channel_open(rpc_channel* channel, int fd, const rpc_keys* keys, rpc_shared* shared);
+/* Sends the frame that `start` begins and a blob ends. */
+bool rpc_channel_send(rpc_channel* channel, rpc_kind kind, const rpc_out* start, const void* blob,
+                      size_t blob_size);
+/* The next frame, valid until another one is asked for; an error where it is wrong. */
+rpc_received rpc_channel_receive(rpc_channel* channel, rpc_frame* frame, rpc_error* error);
+
+/* ---- session.c ------------------------------------------------------------------------------- */
+
+typedef struct {
+  rpc_channel channel;
   rpc_out answer;
   double call_seconds;
   rpc_shared* shared;

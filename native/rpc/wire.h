@@ -14,7 +14,7 @@
 
 #include "internal.h"
 
-#define RPC_VERSION 1
+#define RPC_VERSION 2
 #define RPC_NONCE_BYTES 32
 #define RPC_OPENING_BYTES 48
 #define RPC_PROOF_BYTES 32
@@ -25,7 +25,7 @@
 #define RPC_LEAST_KEY 16 /* of a key in a file */
 #define RPC_MOST_KEY 4096
 #define RPC_DEEPEST 8                              /* lists in lists */
-#define RPC_PIECE_BYTES ((size_t)1 << 18)          /* of a file or an array in one frame */
+#define RPC_PIECE_BYTES ((size_t)1 << 18)          /* of a file or array in one answer */
 #define RPC_LARGEST_FRAME ((size_t)(1 << 20) + (1 << 16)) /* a payload in a session */
 #define RPC_LARGEST_CONTROL ((size_t)1 << 16)      /* before a session, and with a tracker */
 
@@ -199,8 +199,9 @@ typedef struct {
 void rpc_derive(const void* key, size_t bytes, const uint8_t transcript[2 * RPC_OPENING_BYTES],
                 rpc_keys* keys);
 
-/* Makes the codes of the frames of one direction. A code covers how many frames there were before,
- * so that none can be repeated, left out or moved. */
+/* Makes the codes of the frames of one direction. The key of a code is made of how many frames there
+ * were before, so that none can be repeated, left out or moved. No two frames may be given the code of
+ * one count: it would tell whoever reads both how to make others. */
 typedef struct {
   bool is_keyed;
   rpc_hmac base;
@@ -223,6 +224,16 @@ void rpc_seal_code(rpc_seal* seal, rpc_kind kind, const rpc_part* parts, size_t 
 /* Whether `found` is the code of the next frame. */
 bool rpc_seal_check(rpc_seal* seal, rpc_kind kind, const rpc_part* parts, size_t count,
                     const uint8_t* found, rpc_error* error);
+
+/* The same for a frame whose bytes come one after the other: begun once its kind is known. */
+typedef struct {
+  bool is_keyed;
+  td_poly1305_state state;
+} rpc_code;
+
+void rpc_code_start(rpc_code* code, rpc_seal* seal, rpc_kind kind);
+void rpc_code_add(rpc_code* code, const void* data, size_t size);
+bool rpc_code_check(rpc_code* code, const uint8_t* found, rpc_error* error);
 
 /* ---- keys.c ---------------------------------------------------------------------------------- */
 

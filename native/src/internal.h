@@ -345,6 +345,22 @@ void td_sha256_add(td_sha256_state* s, const void* data, size_t bytes);
 void td_sha256_finish(td_sha256_state* s, uint8_t digest[32]);
 void td_sha256_hex(td_sha256_state* s, char hex[65]);
 
+/* ---- poly1305.c ------------------------------------------------------------------------------ */
+
+typedef struct {
+  uint32_t powers[32][5]; /* of r, from the first on, in limbs of 26 bits */
+  int num_powers;         /* that are known */
+  uint32_t h[5], last[4];
+  uint8_t tail[16];
+  size_t held; /* bytes of the tail */
+} td_poly1305_state;
+
+/* The key may be used for one message. */
+void td_poly1305_start(td_poly1305_state* s, const uint8_t key[32]);
+void td_poly1305_add(td_poly1305_state* s, const void* data, size_t bytes);
+/* The result, once. */
+void td_poly1305_finish(td_poly1305_state* s, uint8_t code[16]);
+
 /* ---- library.c ------------------------------------------------------------------------------- */
 
 /* A file of our own, anonymous where the system has that; `path` is a name that opens it. A

@@ -225,3 +225,9 @@ int32_t td_run_shaped(td_executor* e, const td_tensor* inputs, const td_buffer* 
   td_executor_unlock(e);
   return code;
 }
+
+int32_t td_run_call(const td_call* call) {
+  td_executor* e = call->executor;
+  return e->plan.is_dynamic ? td_run_shaped(e, call->inputs, call->outputs, call->error)
+                            : td_run(e, call->inputs, call->outputs, call->error);
+}

@@ -43,4 +43,4 @@ def test_too_many_weights_for_one_object(digits: treadle.Executable) -> None:
         linked_object(digits, model)
     model = LinkedModel("m", b"{}", (), {"w": huge[: MOST_WEIGHT_BYTES + 1]}, 0)
     with pytest.raises(UsageError, match="too many for C source"):
-        write_source(io.BytesIO(), model, [])
+        write_source(io.BytesIO(), model, [], None)

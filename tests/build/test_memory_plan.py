@@ -11,10 +11,11 @@ import pytest
 
 from tests.build import plan_eval
 from tests.optimize.cases import constant, function, inputs_of, var
-from treadle.build.memory_plan import ALIGN, MemoryPlan, Value, assign_offsets
+from treadle.build.memory_plan import MemoryPlan, Value, assign_offsets
 from treadle.graph import interpret
 from treadle.graph.nodes import Function, Node
 from treadle.graph.types import TensorType
+from treadle.loop.nodes import ALIGNMENT
 from treadle.ops import elementwise as ew
 from treadle.ops.matmul import matmul
 from treadle.ops.movement import concat
@@ -148,7 +149,7 @@ def test_placement_is_dense_for_equal_sizes() -> None:
     spans = list(itertools.combinations(range(7), 2))
     values = [Value(TensorType((16,), "float32"), "arena", first=a, last=b) for a, b in spans]
     most = max(sum(a <= t <= b for a, b in spans) for t in range(7))
-    assert most * ALIGN <= assign_offsets(values) <= (most + 2) * ALIGN
+    assert most * ALIGNMENT <= assign_offsets(values) <= (most + 2) * ALIGNMENT
     for v, w in itertools.combinations(values, 2):
         if v.first <= w.last and w.first <= v.last:
             assert v.offset != w.offset

@@ -9,7 +9,7 @@ name has a shadow, computed from slightly disturbed operands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,6 +25,8 @@ _DISTURBANCE = 4.0
 """By how many units in the last place the shadow of a float result differs from the result."""
 _LARGEST_DRIFT = 1e-2
 """The relative difference of a value and its shadow from which the graph is too unstable."""
+_CAST_LIKE_SINCE = 15
+"""The first opset with CastLike."""
 BY_ELEMENT = frozenset(
     {"Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "Celu", "Cos",
      "Cosh", "CumProd", "DequantizeLinear", "Div", "Elu", "Erf", "Exp", "FastGelu", "Gelu",
@@ -170,8 +172,9 @@ def evaluate(
         beside = {n: v.shadow for n, v in given.items()}
         if sums and node.input and node.input[0]:
             beside[node.input[0]] = _disturbed(beside[node.input[0]], by_element=True)
-        if any(beside[n] is not v.array for n, v in given.items()):
-            shadows = apart.run_again(node, beside, opset)
+        rough = _roughened(node, opset)
+        if rough is not node or any(beside[n] is not v.array for n, v in given.items()):
+            shadows = apart.run_again(rough, beside, opset)
         if not is_exact:
             shadows = [_disturbed(s, by_element=not sums) for s in shadows]
         # Where the oracles themselves differ, a compiler may.
@@ -181,6 +184,36 @@ def evaluate(
     for name, result, shadow in zip(names, results, shadows, strict=True):
         made[name] = _value(result, shadow, exact)
     return made
+
+
+def _roughened(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
+    """Return a node whose bodies round otherwise: terms of a body may cancel out as well."""
+    if opset < _CAST_LIKE_SINCE or not any(a.HasField("g") for a in node.attribute):
+        return node
+    rough = onnx.NodeProto()
+    rough.CopyFrom(node)
+    for attribute in rough.attribute:
+        if attribute.HasField("g"):
+            body = [n for inner in attribute.g.node for n in _rough(_roughened(inner, opset))]
+            del attribute.g.node[:]
+            attribute.g.node.extend(body)
+    return rough
+
+
+def _rough(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """Yield a node of a body and what multiplies its result by nearly 1; by 1 where it is whole."""
+    if node.op_type not in BY_ELEMENT or len(node.output) != 1:
+        yield node
+        return
+    name = node.output[0]
+    fresh = onnx.NodeProto()
+    fresh.CopyFrom(node)
+    fresh.output[0] = f"{name}_exact"
+    yield fresh
+    factor = 1 + _DISTURBANCE * epsilon(np.dtype(np.float32))
+    yield helper.make_node("Constant", [], [f"{name}_wide"], value_float=factor)
+    yield helper.make_node("CastLike", [f"{name}_wide", f"{name}_exact"], [f"{name}_factor"])
+    yield helper.make_node("Mul", [f"{name}_exact", f"{name}_factor"], [name])
 
 
 def _value(result: np.ndarray, shadow: np.ndarray, exact: bool) -> Value:

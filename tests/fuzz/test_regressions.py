@@ -367,3 +367,28 @@ def test_the_sizes_of_a_loop_whose_results_are_not_used() -> None:
     second = {**first, "y": _floats(2, 4), "limit": np.array(0)}
     finding = check_graph(Graph(19, nodes, first, {}, ["shape"], set(), [second]))
     assert finding is None, str(finding)
+
+
+def test_the_bound_knows_of_terms_that_cancel_out_in_a_body() -> None:
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            _node("Tanh", "state", "t"),
+            _node("Sub", "state t", "d"),
+            _node("Identity", "going", "on"),
+        ],
+        "body",
+        [
+            info("step", onnx.TensorProto.INT64, []),
+            info("going", onnx.TensorProto.BOOL, []),
+            info("state", onnx.TensorProto.FLOAT, []),
+        ],
+        [info("on", onnx.TensorProto.BOOL, []), info("d", onnx.TensorProto.FLOAT, [])],
+    )
+    nodes = [_node("Loop", "times going x", "last", body=body)]
+    inputs = {"x": np.float32(0.05), "times": np.array(1), "going": np.array(True)}
+    graph = Graph(17, nodes, {n: np.asarray(a) for n, a in inputs.items()}, {}, ["last"])
+    value = graph.values()["last"]
+    exact = 0.05 - np.tanh(np.float64(np.float32(0.05)))
+    assert not departure(np.asarray(np.float32(exact + 2 * np.spacing(np.float32(0.05)))), value)
+    assert departure(np.asarray(np.float32(exact * 1.01)), value)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 _COMMON = r"""
-import json, os, re, subprocess, sys
+import json, os, re, subprocess, sys, time
 from pathlib import Path
 
 board = Path(__file__).resolve().parent.parent
@@ -87,6 +87,8 @@ if fault := read("adb-fault"):
 if verb == "shell":
     (script,) = rest
     command = run(script)
+    if "server" in script.split():
+        time.sleep(float(read("seconds-to-start") or 0))
     if not read("is-old"):
         os.execvp(command[0], command)
     if "server" in script.split():

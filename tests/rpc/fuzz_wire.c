@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What native/rpc reads of strangers and clients, for libFuzzer: openings, headers, frames with their
- * values and arguments, the description of kernels. docs/how-to/fuzz.md says how to run it.
+ * values, arguments and codes, the description of kernels. docs/how-to/fuzz.md says how to run it.
  *
  * With -DSTANDALONE it mutates the files it is given itself: program RUNS FILE...
  */
@@ -73,14 +73,36 @@ static void read_kernels(const uint8_t* data, size_t size) {
   rpc_module_drop(module);
 }
 
+/* The code of a frame is the same however it comes in parts, and another one is refused. */
+static void read_code(const uint8_t* data, size_t size) {
+  static const uint8_t KEY[RPC_KEY_BYTES] = {1, 2, 3};
+  rpc_error error;
+  rpc_seal seal;
+  uint8_t code[RPC_CODE_BYTES];
+  if (size < 3) return;
+  uint8_t wrong = data[2];
+  size_t first = (data[0] | (size_t)data[1] << 8) % (size - 2);
+  const uint8_t* at = data + 3;
+  size -= 3;
+  rpc_part whole = {at, size}, parts[] = {{at, first}, {at + first, size - first}};
+  rpc_seal_start(&seal, KEY, 7);
+  rpc_seal_code(&seal, RPC_CALL, &whole, 1, code);
+  rpc_seal_start(&seal, KEY, 7);
+  if (!rpc_seal_check(&seal, RPC_CALL, parts, 2, code, &error)) abort();
+  code[wrong % sizeof code] ^= (uint8_t)(1 << wrong / sizeof code % 8);
+  rpc_seal_start(&seal, KEY, 7);
+  if (rpc_seal_check(&seal, RPC_CALL, &whole, 1, code, &error)) abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   rpc_error error;
   rpc_opening opening;
   if (size == 0) return 0;
-  switch (data[0] & 3) {
+  switch (data[0] % 5) {
     case 0: read_frame(data + 1, size - 1); break;
     case 1: read_values(data + 1, size - 1); break;
     case 2: read_kernels(data + 1, size - 1); break;
+    case 3: read_code(data + 1, size - 1); break;
     default:
       if (size > RPC_OPENING_BYTES) (void)rpc_read_opening(data + 1, &opening, &error);
   }

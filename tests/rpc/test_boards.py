@@ -69,6 +69,14 @@ def test_a_session_leaves_nothing_behind(way: str, board: FakeBoard) -> None:
     assert board.left() == []
 
 
+def test_a_server_that_starts_late_is_not_taken_for_the_last_one(board: FakeBoard) -> None:
+    """The log of an earlier session tells a port that is closed by now."""
+    board.write("seconds-to-start", "0.5")
+    with opened("adb:SER1", board) as there:
+        for _ in range(2):
+            use(there)
+
+
 def test_what_is_kept_is_there(board: FakeBoard) -> None:
     with opened("adb:", board, keep=True) as there:
         use(there)

@@ -22,6 +22,7 @@ from treadle.build.debug_executor import DebugExecutor
 from treadle.build.remote_executable import RemoteExecutable
 from treadle.cli.layers import compare_layers
 from treadle.errors import ArtifactError, InputError, RpcError, UsageError
+from treadle.rpc.channel import Channel
 from treadle.rpc.client import Session
 from treadle.rpc.keys import make_key
 
@@ -127,6 +128,21 @@ def test_an_upload_goes_on_where_it_was_cut_off(server: Service, session: Sessio
         again.call("file.write", 0, blob=data[:1000])
         again.upload(other, "big")  # what is there is the beginning of something else
         assert again.download("big") == other
+
+
+def test_an_interrupted_upload_ends_the_session(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Part of a call may be on its way: what is sent next would be read as the rest of it."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Channel, "send_long", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.upload(bytes(3 << 20), "cut.bin")
+    with pytest.raises(RpcError, match="the session was interrupted"):
+        session.files()
 
 
 def test_uploads_have_limits(session: Session) -> None:
@@ -468,9 +484,9 @@ def test_another_key_and_none_are_refused(
 
 def test_other_versions_are_refused(server: Service) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as sock:
-        sock.sendall(b"TRPC\x02\x00\x01\x01" + bytes(40))
+        sock.sendall(b"TRPC\x01\x00\x01\x01" + bytes(40))
         answer = sock.recv(48)
-    assert answer[:7] == b"TRPC\x01\x00\x01"  # version 1 is spoken here; status 1
+    assert answer[:7] == b"TRPC\x02\x00\x01"  # version 2 is spoken here; status 1
 
 
 def test_a_changed_frame_ends_the_session_only(server: Service, session: Session) -> None:

@@ -22,6 +22,7 @@ import pytest
 import treadle
 from tests.processes import children, wait_until
 from tests.rpc import services
+from tests.rpc import test_hostile as hostile
 from tests.rpc.services import Service, kernels, server_in_c
 from tests.runtime.artifacts import ROOT
 from treadle import rpc
@@ -301,6 +302,33 @@ def test_kernels_of_computed_sizes_are_checked_as_in_python(tmp_path: Path) -> N
             ):
                 with pytest.raises(treadle.errors.InputError, match=problem):
                     twice(*given, sizes=sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_key", [False, True], ids=["without a key", "with a key"])
+def test_what_strangers_send_is_read_cleanly_under_sanitizers(
+    tmp_path: Path, has_key: bool
+) -> None:
+    """Openings, frames before a session, and frames in sessions, random and mutated."""
+    try:
+        program = server_in_c(*SANITIZE)
+    except treadle.errors.ToolchainError:
+        pytest.skip("the compiler has no sanitizers")
+    make_key(tmp_path / "key")
+    key_file = tmp_path / "key" if has_key else None
+    options = ("--key-file", str(key_file)) if key_file else ()
+    options = (*options, "--most-failures", str(10**9))
+    variables = {"ASAN_OPTIONS": "detect_leaks=1"}
+    with serving(tmp_path, [str(program)], *options, **variables) as found:
+        for made in (hostile.opening, hostile.frames):
+            hostile.thrown_at(found.port, made, 5000, seed=5)
+        hostile.thrown_in_sessions(found, key_file, 40, seed=6)
+        hostile.serves(found, key_file)
+        found.process.terminate()
+        assert found.process.wait(60) == 0
+        text = found.log.read_text()
+        assert "Sanitizer" not in text, text
+        assert "runtime error" not in text, text
 
 
 # ---- another architecture ------------------------------------------------------------------------

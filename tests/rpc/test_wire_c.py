@@ -22,6 +22,7 @@ from tests.runtime import artifacts
 from tests.runtime.artifacts import ROOT
 from treadle.errors import RpcError
 from treadle.rpc import wire
+from treadle.rpc.poly1305 import code_without_library
 from treadle.rpc.values import decode, encode
 from treadle.rpc.wire import Seal
 from treadle.runtime.native_build import FLAGS, STRICT_FLAGS
@@ -49,11 +50,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def asked(program: Path, questions: Sequence[str]) -> list[str]:
+def asked(program: Path | Sequence[str], questions: Sequence[str]) -> list[str]:
     """Return the program's answers to some lines."""
+    command = [str(program)] if isinstance(program, Path) else list(program)
     text = "\n".join(questions) + "\n"
     done = subprocess.run(
-        [program], input=text, capture_output=True, text=True, check=True, timeout=120
+        command, input=text, capture_output=True, text=True, check=True, timeout=120
     )
     answers = done.stdout.splitlines()
     assert len(answers) == len(questions)
@@ -111,8 +113,52 @@ def test_openings_and_keys_are_those_of_the_vectors(program: Path) -> None:
 def test_keys_of_any_length_are_used_as_hmac_says(program: Path, size: int) -> None:
     key, transcript = random.Random(size).randbytes(size), bytes(range(96))
     (answer,) = asked(program, [f"derive {key.hex()} {transcript.hex()}"])
-    message = b"treadle-rpc 1 proof of the client\0" + transcript
+    message = b"treadle-rpc 2 proof of the client\0" + transcript
     assert answer.split()[0] == hmac.new(key, message, hashlib.sha256).hexdigest()
+
+
+@pytest.fixture(scope="module", params=["here", "portable", "aarch64"])
+def codes_program(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[str]:
+    """The program, by vectors of this machine, without any, and by those of AArch64."""
+    made = tmp_path_factory.mktemp("codes") / "codes"
+    compiler, flags, runner = artifacts.compiler(), SANITIZE, []
+    if request.param == "portable":
+        flags = [*SANITIZE, "-DTD_PORTABLE"]
+    if request.param == "aarch64":
+        found = [shutil.which(name) for name in ("aarch64-linux-gnu-gcc", "qemu-aarch64")]
+        if None in found:
+            pytest.skip("aarch64-linux-gnu-gcc or qemu-aarch64 is not installed")
+        compiler, flags, runner = [str(found[0])], ["-static"], [str(found[1])]
+    own = ["errors", "frames", "seal", "values"]
+    shared = ["error", "features", "hash", "poly1305", "poly1305_lanes", "poly1305_wide"]
+    names = [*(f"rpc/{name}" for name in own), *(f"src/{name}" for name in shared)]
+    sources = [str(NATIVE / f"{name}.c") for name in names]
+    command = [*compiler, *FLAGS, *STRICT_FLAGS, *flags, *INCLUDES]
+    command += [str(HERE / "wire_program.c"), *sources, "-o", str(made)]
+    subprocess.run(command, check=True, timeout=120)
+    return [*runner, str(made)]
+
+
+def test_codes_are_those_of_the_vectors_however_they_are_computed(
+    codes_program: list[str],
+) -> None:
+    """Whole and cut anywhere, also in the first block; RFC 8439's among them."""
+    questions, wanted = [], []
+    for vector in VECTORS["codes"]:
+        message = bytes.fromhex(vector["message"]) * vector["times"]
+        for split in {0, min(5, len(message)), len(message) // 2, len(message)}:
+            questions.append(f"code {vector['key']} {split} {message.hex() or '-'}")
+            wanted.append(vector["code"])
+    generator = random.Random(4)
+    for length in [*range(0, 400, 7), 1 << 16]:
+        key, message = generator.randbytes(32), generator.randbytes(length)
+        questions.append(
+            f"code {key.hex()} {generator.randrange(length + 1)} {message.hex() or '-'}"
+        )
+        wanted.append(code_without_library(key, message).hex())
+    assert asked(codes_program, questions) == wanted
 
 
 def test_both_languages_refuse_the_same_mutated_values(program: Path) -> None:
@@ -178,10 +224,11 @@ def write_corpus(folder: Path) -> list[str]:
     param = {"name": "x", "dtype": "float32", "shape": shape, "is_output": False}
     kernel = {"params": [param], "workspace_bytes": 64, "symbols": ["n"]}
     kernels = [b"\2" + json.dumps({"k\u00e9": kernel}).encode()]
-    openings = [b"\3" + bytes.fromhex(HANDSHAKE["hello"])]
+    codes = [b"\3" + random.Random(1).randbytes(size) for size in (20, 300, 3000)]
+    openings = [b"\4" + bytes.fromhex(HANDSHAKE["hello"])]
     folder.mkdir()
     made = []
-    for number, data in enumerate((*frames, *values, *kernels, *openings)):
+    for number, data in enumerate((*frames, *values, *kernels, *codes, *openings)):
         made.append(str(folder / f"{number:03}"))
         (folder / f"{number:03}").write_bytes(data)
     return made

@@ -7,6 +7,7 @@
  *   frame KEY|- COUNTER HEX           kind, number and blob, and the frame written again
  *   opening WORD KEYED NONCE          the opening
  *   derive KEY TRANSCRIPT             both proofs, both keys
+ *   code KEY SPLIT HEX|-              the Poly1305 code of bytes that come in two parts
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,13 +19,17 @@
 
 static uint8_t bytes[3][MOST];
 
+static uint8_t digit(char c) {
+  static const char DIGITS[] = "0123456789abcdef";
+  const char* found = strchr(DIGITS, c);
+  if (found == NULL || c == '\0') abort();
+  return (uint8_t)(found - DIGITS);
+}
+
 static size_t unhex(const char* text, uint8_t* to) {
   size_t size = strlen(text) / 2;
-  for (size_t i = 0; i < size; i++) {
-    unsigned value = 0;
-    if (sscanf(text + 2 * i, "%2x", &value) != 1) abort();
-    to[i] = (uint8_t)value;
-  }
+  for (size_t i = 0; i < size; i++)
+    to[i] = (uint8_t)(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
   return size;
 }
 
@@ -149,6 +154,15 @@ static void derive(const char* key, const char* transcript) {
   print_hex(keys.to_client, 32);
 }
 
+static void code_of(const char* key, const char* split, const char* hex) {
+  uint8_t made[16];
+  size_t first = (size_t)strtoull(split, NULL, 10), size = 0;
+  if (strcmp(hex, "-") != 0) size = unhex(hex, bytes[0]);
+  unhex(key, bytes[1]);
+  td_poly1305(bytes[1], bytes[0], first, bytes[0] + first, size - first, made);
+  print_hex(made, sizeof made);
+}
+
 int main(void) {
   static char line[4 * MOST];
   while (fgets(line, sizeof line, stdin) != NULL) {
@@ -161,6 +175,7 @@ int main(void) {
     if (strcmp(words[0], "frame") == 0) frame(words[1], words[2], words[3]);
     if (strcmp(words[0], "opening") == 0) opening(words[1], words[2], words[3]);
     if (strcmp(words[0], "derive") == 0) derive(words[1], words[2]);
+    if (strcmp(words[0], "code") == 0) code_of(words[1], words[2], words[3]);
     printf("\n");
     fflush(stdout);
   }

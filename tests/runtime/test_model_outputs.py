@@ -28,12 +28,12 @@ def x_of(rows: int, columns: int, first: int = 0) -> np.ndarray:
     return np.arange(first, first + rows * columns, dtype=np.float32).reshape(rows, columns)
 
 
-def test_memory_that_was_given_up_is_used_again(model: Executable) -> None:
-    places = [model(x_of(64, 64))[0].pointer for _ in range(4)]
+def test_large_memory_that_was_given_up_is_used_again(model: Executable) -> None:
+    places = [model(x_of(256, 256))[0].pointer for _ in range(4)]
     assert places[2:] == places[:2]  # the model holds the results of the last run
-    y, _ = model(x_of(32, 64))
+    y, _ = model(x_of(128, 256))
     assert y.pointer in places
-    np.testing.assert_array_equal(np.asarray(y), 2 * x_of(32, 64))
+    np.testing.assert_array_equal(np.asarray(y), 2 * x_of(128, 256))
 
 
 def test_results_that_are_held_stay_as_they_are(model: Executable) -> None:

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
+from treadle.build.c_entry import EntryFunction
 from treadle.build.linked import FORMAT, LinkedModel, raw_bytes
 from treadle.errors import UsageError
 from treadle.target.kernel_sources import joined_kernels
@@ -38,6 +39,7 @@ _HEAD = """\
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the weights in this file are for machines that store the lowest byte first"
@@ -53,8 +55,8 @@ _HEAD = """\
 """
 
 
-def header_text(exe: Executable, model: LinkedModel) -> str:
-    """Return the header of a linked model: its function, its tensors, its memory."""
+def header_text(exe: Executable, model: LinkedModel, run: EntryFunction | None = None) -> str:
+    """Return the header of a linked model: its functions, its tensors, its memory."""
     upper = model.name.upper()
     ports = []
     for kind, values in (("input", exe.memory.inputs), ("output", exe.memory.outputs)):
@@ -88,6 +90,7 @@ def header_text(exe: Executable, model: LinkedModel) -> str:
         "/* The model, to be given to td_open_linked or td_open_static. */",
         f"const td_linked* {model.entry}(void);",
         "",
+        *([] if run is None else [run.declaration]),
         "#ifdef __cplusplus",
         "}",
         "#endif",
@@ -108,7 +111,9 @@ def is_portable(texts: Sequence[str]) -> bool:
     return not any(_MACHINE_WORDS.search(text) for text in texts)
 
 
-def write_source(out: IO[bytes], model: LinkedModel, texts: Sequence[str]) -> None:
+def write_source(
+    out: IO[bytes], model: LinkedModel, texts: Sequence[str], run: EntryFunction | None
+) -> None:
     """Write a model as C, given the source text of each of its kernels.
 
     Raises: UsageError for more weights than MOST_WEIGHT_BYTES.
@@ -121,6 +126,8 @@ def write_source(out: IO[bytes], model: LinkedModel, texts: Sequence[str]) -> No
         )
     for piece in _pieces(model, texts):
         out.write(piece.encode())
+    if run is not None:
+        out.write(run.definition.encode())
 
 
 def _pieces(model: LinkedModel, texts: Sequence[str]) -> Iterator[str]:

@@ -142,20 +142,10 @@ def compile_model(
     report = Report() if report is None else report
     kept = records_to_read(records)
     fused = fused_model(
-        model,
-        example_inputs,
-        dynamic_shapes=dynamic_shapes,
-        target=target,
-        shapes=shapes,
-        opt_level=opt_level,
-        winograd=winograd,
-        weight_growth=weight_growth,
-        dynamic=dynamic,
-        unchecked=unchecked,
-        methods=methods,
-        records=kept,
-        report=report,
-    )
+        model, example_inputs, dynamic_shapes=dynamic_shapes, target=target, shapes=shapes,
+        opt_level=opt_level, winograd=winograd, weight_growth=weight_growth, dynamic=dynamic,
+        unchecked=unchecked, methods=methods, records=kept, report=report,
+    )  # fmt: skip
     return _built(fused, kept, report)
 
 
@@ -335,7 +325,12 @@ def _launch(call: g.Call, kernel: Kernel) -> Launch:
 
 
 def _build(kernels: Sequence[Kernel], report: Report) -> None:
-    """Make the code of every kernel; what the cache holds is not even lowered."""
+    """Make the code of every kernel; what the cache holds is not even lowered.
+
+    Where only C source can be written, its user's compiler makes the code.
+    """
+    if kernels and kernels[0].target.is_source_only:
+        return
     keys: dict[str, str | None] = {}
     for k in kernels:
         keys[k.name] = kernel_key(k.name, k.content, k.function, k.target, k.choice)

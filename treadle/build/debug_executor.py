@@ -69,7 +69,7 @@ class DebugExecutor:
         def observe(_: int, value: np.ndarray) -> None:
             found.append(value.copy())
 
-        self._model.executor.watch_some(self._given(inputs), [index], observe)
+        self._model.executor.watch(self._given(inputs), observe, [index])
         if not found:
             raise UsageError(
                 f"instruction {index}, {self.names()[index]}, writes nothing that can be seen",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from treadle.build.artifact import save_artifact
+from treadle.build.c_entry import EntryFunction, entry_function
 from treadle.build.c_source import header_text, is_portable, write_source
 from treadle.build.library_format import save_library_format
 from treadle.build.linked import TABLE, linked_model, linked_object
@@ -23,6 +24,7 @@ from treadle.files import check_writable, refused, replacing
 from treadle.runtime import native
 from treadle.runtime.elf.combine import write_relocatable
 from treadle.runtime.toolchain import link_shared
+from treadle.target.base import Target
 from treadle.target.names import symbol
 
 if TYPE_CHECKING:
@@ -59,11 +61,16 @@ def format_of(path: Path, chosen: str | None) -> Format:
     raise UsageError(f"{chosen!r} is none of the formats {', '.join(FORMATS)}")
 
 
-def check_format(form: Format, kind: str) -> None:
-    """Raise UsageError where code for a kind of target cannot be written in a format."""
-    if form == "c" and kind != "c":
+def check_format(form: Format, target: Target) -> None:
+    """Raise UsageError where code for a target cannot be written in a format."""
+    if form != "c" and target.is_source_only:
         raise UsageError(
-            f"code for the target {kind} is not C source",
+            f"a model for {target.triple} can be written as C source only",
+            hint="write a .c: --output-format c",
+        )
+    if form == "c" and target.kind != "c":
+        raise UsageError(
+            f"code for the target {target.kind} is not C source",
             hint='compile with --target c (or "c -mtriple=… -mcpu=…"), or write --output-format o',
         )
 
@@ -75,7 +82,7 @@ def save_as(exe: Executable, path: str | os.PathLike[str], form: Format, linker:
         ToolchainError: nothing links for the target, or its machine code has no such form.
         UsageError: a file cannot be written, or the format does not fit the target.
     """
-    check_format(form, exe.target.kind)
+    check_format(form, exe.target)
     target = Path(path)
     check_writable(target)
     if form in ("o", "c"):
@@ -103,9 +110,9 @@ def _save_object(exe: Executable, path: Path, linker: Linker) -> None:
     _save_header(exe, path)
 
 
-def _save_header(exe: Executable, path: Path) -> None:
+def _save_header(exe: Executable, path: Path, run: EntryFunction | None = None) -> None:
     with replacing(path.with_suffix(".h")) as file:
-        file.write(header_text(exe, linked_model(exe, path.stem, exe.plan)).encode())
+        file.write(header_text(exe, linked_model(exe, path.stem, exe.plan), run).encode())
 
 
 def _refuse_linker(linker: Linker, form: Format) -> None:
@@ -131,9 +138,11 @@ def _save_source(exe: Executable, path: Path, linker: Linker) -> None:
     if is_portable(texts):
         plan |= {"cpu_features": []}
         plan.pop("triple", None)
+    model = linked_model(exe, path.stem, plan)
+    run = entry_function(model.name, plan, tuple(model.constants))
     with replacing(path) as file:
-        write_source(file, linked_model(exe, path.stem, plan), texts)
-    _save_header(exe, path)
+        write_source(file, model, texts, run)
+    _save_header(exe, path, run)
 
 
 def _save_shared(exe: Executable, path: Path, linker: Linker) -> None:

@@ -92,16 +92,9 @@ class ModelRunner(Protocol):
         self,
         inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None,
         observer: Callable[[int, np.ndarray], None],
+        wanted: Iterable[int] | None = None,
     ) -> list[NDArray]:
-        """Run the model; `observer` gets the index of every instruction and what it writes."""
-
-    def watch_some(
-        self,
-        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None,
-        wanted: Iterable[int],
-        observer: Callable[[int, np.ndarray], None],
-    ) -> None:
-        """Run the model; `observer` gets what the instructions `wanted` write."""
+        """Run the model; `observer` gets what each instruction, or each `wanted` one, writes."""
 
 
 class Runnable:

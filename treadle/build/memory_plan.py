@@ -26,13 +26,11 @@ from treadle.graph.nodes import Function, Node
 from treadle.graph.operator import Operator, bodies_of
 from treadle.graph.symbols import decided_by, free_symbols, in_order, symbols_in
 from treadle.graph.types import Dim, TensorType, TupleType, tensor_type
+from treadle.loop.nodes import ALIGNMENT
 from treadle.ops.control import LoopAttrs
 from treadle.ops.index_checks import CheckAttrs
 from treadle.ops.random import random_key
 from treadle.ops.select import bind_size, depend_on
-
-ALIGN = 64
-"""Every value starts at a multiple of this many bytes."""
 
 Kind = Literal["input", "output", "constant", "arena", "workspace"]
 
@@ -197,7 +195,7 @@ def concat_parts(call: g.Call) -> list[Node] | None:
     """Return the operands of a group that is one concatenation of whole blocks of memory.
 
     That is so when every dimension before the axis has extent 1, and each part starts at a
-    multiple of ALIGN bytes.
+    multiple of ALIGNMENT bytes.
     """
     inner = sole_call(call)
     if inner is None or _op_name(inner) != "concat":
@@ -211,7 +209,7 @@ def concat_parts(call: g.Call) -> list[Node] | None:
     parts: list[Node] = []
     offset = 0
     for a in inner.args:
-        if not isinstance(a, g.Var) or offset % ALIGN:
+        if not isinstance(a, g.Var) or offset % ALIGNMENT:
             return None
         parts.append(call.args[position[a]])
         offset += tensor_type(a.type).nbytes
@@ -452,7 +450,7 @@ def _decided(node: g.Call) -> tuple[tuple[Var, int, int], ...]:
 
 
 def _round(nbytes: int) -> int:
-    return -(-max(nbytes, 1) // ALIGN) * ALIGN
+    return -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
 
 
 def assign_offsets(values: Sequence[Value]) -> int:

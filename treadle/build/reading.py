@@ -13,6 +13,8 @@ import numpy as np
 
 from treadle.errors import UsageError
 from treadle.frontend.importer import Imported
+from treadle.frontend.keras.formats import is_keras
+from treadle.frontend.tensorflow.formats import AnyTensorflow, is_tensorflow
 from treadle.frontend.tflite.formats import AnyTflite, is_tflite
 from treadle.graph.nodes import Module
 
@@ -54,6 +56,14 @@ def read_model(
         from treadle.frontend.tflite.importer import import_tflite
 
         return import_tflite(model, shapes, dynamic)
+    if isinstance(model, (str, os.PathLike)) and is_keras(model):
+        from treadle.frontend.keras.importer import import_keras
+
+        return import_keras(model, shapes, dynamic)
+    if isinstance(model, (str, os.PathLike)) and is_tensorflow(model):
+        from treadle.frontend.tensorflow.importer import import_tensorflow
+
+        return import_tensorflow(model, shapes, dynamic)
     from treadle.frontend.onnx.importer import import_onnx
 
     return import_onnx(model, shapes, dynamic)
@@ -79,6 +89,33 @@ def from_tflite(
     from treadle.frontend.tflite.importer import import_tflite
 
     return import_tflite(model, shapes, dynamic).module
+
+
+def from_tensorflow(
+    model: AnyTensorflow,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dynamic: bool = False,
+    signature: str = "serving_default",
+    outputs: Sequence[str] | None = None,
+) -> Module:
+    """Return a TensorFlow model as a graph module, which `treadle.compile` takes.
+
+    `model` is the folder of a SavedModel, of which `signature` is run, or the .pb file of a frozen
+    GraphDef. `outputs` chooses outputs of the signature, or names nodes of the graph ("node" or
+    "node:1") where those that nothing reads are not the ones. Images are [n, h, w, c] as in the
+    model. `shapes` gives the shapes of inputs by name. An unknown first dimension becomes 1; with
+    `dynamic` unknown ones stay symbolic. Variables have their saved values in every run.
+
+    Raises:
+        ModelError: the model is unreadable, damaged, or leaves sizes open.
+        UnsupportedOperators: operators without a conversion, all of them with counts.
+        InputError: `shapes` do not fit the model. UsageError: there is no such signature or output.
+
+    >>> module = treadle.from_tensorflow("saved_model", dynamic=True)
+    """
+    from treadle.frontend.tensorflow.importer import import_tensorflow
+
+    return import_tensorflow(model, shapes, dynamic, signature, outputs).module
 
 
 def _takes_shapes(model: object) -> bool:

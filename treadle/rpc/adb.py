@@ -205,17 +205,18 @@ class Adb(Transport):
 class _Server(RunningServer):
     """A server on the board's loopback, and the port of this machine that leads there.
 
-    The server ends when the input of its shell does: also when the board is unplugged.
+    The server ends when the input of its shell does: also when the board is unplugged. Its log has
+    a name of its own, for one of an earlier server would tell a port that is closed.
     """
 
     def __init__(self, board: Adb, folder: str, key: bytes) -> None:
-        self._board, self._folder = board, folder
+        self._board, self._log = board, f"{folder}/log-{secrets.token_hex(8)}"
         self._port: int | None = None
         words = [f"{folder}/{SERVER}", "server", "--port", "0", "--key-file", f"{folder}/key"]
         words += ["--work-dir", f"{folder}/work", *ANY_CALL]
         script = (
             f"exec 3<&0; (cat; kill $$) <&3 >/dev/null 2>&1 & exec 3<&-; "
-            f"exec {' '.join(map(quote, words))} </dev/null >{quote(f'{folder}/log')} 2>&1"
+            f"exec {' '.join(map(quote, words))} </dev/null >{quote(self._log)} 2>&1"
         )
         command = board.shell_command(script)
         self._process = Background(command, subprocess.PIPE, subprocess.DEVNULL)
@@ -231,7 +232,7 @@ class _Server(RunningServer):
         end = time.monotonic() + _STARTING_SECONDS
         while True:
             has_ended = self._process.process.poll() is not None
-            log = self._board.shell(f"cat {quote(f'{self._folder}/log')} 2>/dev/null || true")
+            log = self._board.shell(f"cat {quote(self._log)} 2>/dev/null || true")
             if found := re.search(r"bind to .*:([0-9]+)", log):
                 return int(found[1])
             if has_ended or time.monotonic() > end:

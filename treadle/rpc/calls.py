@@ -5,21 +5,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 
 from treadle.errors import RpcError, TreadleError, UsageError
 from treadle.rpc.channel import Channel, Closed
 from treadle.rpc.failures import error_of
-from treadle.rpc.pieces import Pieces
+from treadle.rpc.pieces import STRETCH_BYTES, Pieces, offsets
 from treadle.rpc.values import Arguments, Value
-from treadle.rpc.wire import Frame, Kind
+from treadle.rpc.wire import WRITTEN_BYTES, Frame, Kind
 
 _GRACE_SECONDS = 5.0
 """How long a client waits beyond a limit: the server is to say that it has passed."""
 _GOODBYE_SECONDS = 2.0
-_WINDOW = 24
-"""Pieces that are on their way at once."""
+_AHEAD = 8
+"""Answers that may be missing when more calls are sent."""
 
 Content = bytes | bytearray | memoryview
 
@@ -60,7 +60,7 @@ class Calls:
     ) -> tuple[Arguments, bytes | memoryview]:
         """Call a function; return its results, and bytes that are valid until the next call."""
         with self.lock:
-            self._send(function, values, blob)
+            self._send([([function, *values], memoryview(blob))])
             frame = self._receive()
             if frame.number != self._number & 0xFFFFFFFF:
                 raise self._end_with(RpcError("an answer is of another call", at=self.address))
@@ -68,17 +68,26 @@ class Calls:
                 raise error_of(frame.values, self.address)
             return Arguments(function, frame.values), frame.blob
 
-    def _send(self, function: str, values: Sequence[Value], blob: Content | memoryview) -> None:
+    def _send(self, calls: Iterable[tuple[list[Value], memoryview]]) -> None:
+        """Send calls, each a list of values that begins with the function's name, and a blob."""
         if self._ended is not None:
             raise self._ended
-        self._number += 1
+        frames = [self._numbered(values, blob) for values, blob in calls]
         self._channel.socket.settimeout(self._limit())
-        number = self._number & 0xFFFFFFFF
         try:
-            view = memoryview(blob)
-            self._channel.send(Frame(Kind.CALL, number, [function, *values], view))
+            if len(frames) == 1:
+                self._channel.send(frames[0])
+            else:
+                self._channel.send_long(frames)
         except (Closed, TimeoutError) as error:
             raise self._broken(error) from None
+        except BaseException:  # Ctrl-C: part of a frame may be on its way
+            self._end_with(RpcError("the session was interrupted", at=self.address))
+            raise
+
+    def _numbered(self, values: list[Value], blob: memoryview) -> Frame:
+        self._number += 1
+        return Frame(Kind.CALL, self._number & 0xFFFFFFFF, values, blob)
 
     def _receive(self) -> Frame:
         try:
@@ -126,22 +135,25 @@ class Calls:
             limits.append(max(0.0, self._end - time.monotonic()))
         return min(limits) + _GRACE_SECONDS if limits else None
 
-    def stream(
-        self, function: str, places: Iterator[tuple[int, int]], pieces: Pieces, *first: Value
-    ) -> None:
-        """Call a function with piece after piece, some of them on their way at once.
+    def stream(self, function: str, start: int, size: int, pieces: Pieces, *first: Value) -> None:
+        """Call a function with the pieces of bytes start..size, some on their way at once.
 
         Raises: the first error that the function answers with.
         """
         waiting = 0
         failed: TreadleError | None = None
         try:
-            for offset, size in places:
-                self._send(function, (*first, offset), pieces.at(offset, size))
-                waiting += 1
-                if waiting == _WINDOW:
+            for offset, count in offsets(start, size, STRETCH_BYTES):
+                stretch = pieces.at(offset, count)
+                places = list(offsets(0, count, WRITTEN_BYTES))
+                self._send(
+                    ([function, *first, offset + at], stretch[at : at + length])
+                    for at, length in places
+                )
+                waiting += len(places)
+                while waiting > _AHEAD:  # several at once: most of them have come
                     waiting -= 1
-                    failed = self._failure()
+                    failed = self._failure() or failed
                 if failed is not None:
                     break
         finally:  # whatever happens, no answer is left for the next call

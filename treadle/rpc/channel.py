@@ -9,16 +9,19 @@ import time
 from collections.abc import Sequence
 
 from treadle.errors import RpcError
-from treadle.rpc import wire
+from treadle.rpc import poly1305, wire
 from treadle.rpc.failures import refusal
 from treadle.rpc.handshake import Opened, connecting
 from treadle.rpc.values import Value
 from treadle.rpc.wire import Frame, Kind, Role, Seal, Status
+from treadle.runtime.native_frames import LongFrame, send_frames
 
 _OPENING_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 """A machine that has vanished is noticed after 25 seconds."""
+_AHEAD_BYTES = 4096
+"""That are read at once where fewer are wanted: small frames that have come together."""
 
 
 class Closed(RpcError):
@@ -48,6 +51,8 @@ class Channel:
         self._in = into
         self._largest = largest
         self._buffer = bytearray(1 << 16)
+        self._room = memoryview(bytearray(_AHEAD_BYTES))
+        self._ahead = self._room[:0]
 
     def send(self, frame: Frame) -> None:
         """Send a frame. Raises: Closed, TimeoutError."""
@@ -60,7 +65,24 @@ class Channel:
         except TimeoutError:
             raise
         except OSError as error:
-            raise Closed(f"the connection broke: {error.strerror or error}", at=self.at) from None
+            raise self._broken(error) from None
+
+    def send_long(self, frames: Sequence[Frame]) -> None:
+        """Send frames that have long blobs, one after the other. Raises: Closed, TimeoutError."""
+        if isinstance(self.socket, ssl.SSLSocket) or not poly1305.prepare():
+            for frame in frames:
+                self.send(frame)
+            return
+        made = [LongFrame(wire.start_of(f), f.blob, self._out.key(f.kind)) for f in frames]
+        try:
+            send_frames(self.socket.fileno(), made, self.socket.gettimeout())
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise self._broken(error) from None
+
+    def _broken(self, error: OSError) -> Closed:
+        return Closed(f"the connection broke: {error.strerror or error}", at=self.at)
 
     def receive(self) -> Frame:
         """Return the next frame; its blob is valid until the next but one call.
@@ -79,23 +101,35 @@ class Channel:
         return wire.frame_of(header, payload)
 
     def _exactly(self, size: int) -> bytes:
+        if len(self._ahead) >= size:
+            taken, self._ahead = self._ahead[:size], self._ahead[size:]
+            return bytes(taken)
         found = bytearray(size)
         self._fill(memoryview(found))
         return bytes(found)
 
     def _fill(self, view: memoryview) -> None:
         while view:
-            try:
-                count = self.socket.recv_into(view)
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise Closed(
-                    f"the connection broke: {error.strerror or error}", at=self.at
-                ) from None
-            if not count:
-                raise Closed("the other side has closed the connection", at=self.at)
-            view = view[count:]
+            if not self._ahead and len(view) >= len(self._room):
+                view = view[self._received(view) :]
+                continue
+            if not self._ahead:
+                self._ahead = self._room[: self._received(self._room)]
+            count = min(len(view), len(self._ahead))
+            view[:count] = self._ahead[:count]
+            view, self._ahead = view[count:], self._ahead[count:]
+
+    def _received(self, view: memoryview) -> int:
+        """Return how many bytes have come; at least one."""
+        try:
+            count = self.socket.recv_into(view)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise self._broken(error) from None
+        if not count:
+            raise Closed("the other side has closed the connection", at=self.at)
+        return count
 
     def close(self) -> None:
         """End the connection."""
@@ -136,6 +170,8 @@ def open_channel(
     Raises: RpcError when nothing is there, or the other side refuses or is not who it should be.
     """
     at = f"{host}:{port}"
+    if key is not None:
+        poly1305.prepare()
     end = time.monotonic() + seconds
     while True:
         sock = _connected(host, port, max(0.1, end - time.monotonic()), tls)

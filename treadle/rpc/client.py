@@ -22,7 +22,7 @@ from treadle.rpc.pieces import Pieces, offsets
 from treadle.rpc.remote import RemoteArray, RemoteExecutor, RemoteModule
 from treadle.rpc.transfers import download_to, downloaded, upload_bytes, upload_file
 from treadle.rpc.values import Arguments, Value
-from treadle.rpc.wire import PIECE_BYTES, Role
+from treadle.rpc.wire import PIECE_BYTES, WRITTEN_BYTES, Role
 from treadle.runtime.array import ArrayLike, as_numpy
 
 CALL_SECONDS = 600.0
@@ -183,17 +183,17 @@ class Session:
         """Write all bytes of an array of the device."""
         flat = np.ascontiguousarray(view).reshape(-1).view(np.uint8)
         with self._calls.lock:
-            if flat.size <= PIECE_BYTES:
+            if flat.size <= WRITTEN_BYTES:
                 self.call("array.write", handle, 0, blob=flat.data)
             else:
                 pieces = Pieces(flat.data)
-                self._calls.stream("array.write", offsets(0, flat.size), pieces, handle)
+                self._calls.stream("array.write", 0, flat.size, pieces, handle)
 
     def read_array(self, handle: int, target: np.ndarray) -> None:
         """Read all bytes of an array of the device into a contiguous one."""
         flat = target.reshape(-1).view(np.uint8)
         with self._calls.lock:
-            for offset, size in offsets(0, flat.size):
+            for offset, size in offsets(0, flat.size, PIECE_BYTES):
                 blob = self.call_for_bytes("array.read", handle, offset, size)[1]
                 flat[offset : offset + size] = np.frombuffer(blob, np.uint8)
 

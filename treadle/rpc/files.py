@@ -127,7 +127,7 @@ class WorkFolder:
         self._forget_partials(self._quota - size, partial)
         descriptor = self._open(self._partials, partial, os.O_RDWR | os.O_CREAT)
         length = os.fstat(descriptor).st_size
-        if not resume or length > size:
+        if length and (not resume or length > size):
             os.ftruncate(descriptor, 0)
             length = 0
         self._upload = _Upload(name, size, descriptor, partial, length)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from treadle.errors import RpcError, UsageError
-from treadle.rpc import tls, wire
+from treadle.rpc import poly1305, tls, wire
 from treadle.rpc.channel import tune_socket
 from treadle.rpc.keys import PROOF_BYTES, client_proof, server_proof, session_keys
 from treadle.rpc.wire import Opening, Role, Seal, Status
@@ -148,6 +148,8 @@ class Gate:
         self._tls = tls_context
         self.limits = limits or Limits()
         self._key = key
+        if key is not None:
+            poly1305.prepare()
         self._roles = roles
         self._handler = handler
         self._failures = FailureCount(self.limits)

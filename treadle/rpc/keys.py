@@ -17,10 +17,10 @@ LEAST_BYTES, MOST_BYTES = 16, 4096
 """Of a key."""
 PROOF_BYTES = 32
 
-_CLIENT_PROOF = b"treadle-rpc 1 proof of the client"
-_SERVER_PROOF = b"treadle-rpc 1 proof of the server"
-_TO_SERVER = b"treadle-rpc 1 frames to the server"
-_TO_CLIENT = b"treadle-rpc 1 frames to the client"
+_CLIENT_PROOF = b"treadle-rpc 2 proof of the client"
+_SERVER_PROOF = b"treadle-rpc 2 proof of the server"
+_TO_SERVER = b"treadle-rpc 2 frames to the server"
+_TO_CLIENT = b"treadle-rpc 2 frames to the client"
 
 
 @dataclass(frozen=True)

@@ -234,19 +234,22 @@ class RemoteExecutor:
             for row in found.rows()
         ]
 
-    def watch(self, inputs: Inputs, observer: Observer) -> list[NDArray]:
+    def watch(
+        self, inputs: Inputs, observer: Observer, wanted: Iterable[int] | None = None
+    ) -> list[NDArray]:
         """Run the model; `observer` gets the index of every instruction and what it writes.
 
         As `runtime.Executor.watch` does, but the device runs once for every few instructions, so
         that it need not have memory for all their values at once.
         """
-        count = len(json.loads(self.plan_text)["instructions"])
-        for first in range(0, count, _WATCHED):
-            self.watch_some(inputs, range(first, min(count, first + _WATCHED)), observer)
+        if wanted is None:
+            wanted = range(len(json.loads(self.plan_text)["instructions"]))
+        indices = sorted(set(wanted))
+        for first in range(0, len(indices), _WATCHED):
+            self._watch_some(inputs, indices[first : first + _WATCHED], observer)
         return self.run(inputs)
 
-    def watch_some(self, inputs: Inputs, wanted: Iterable[int], observer: Observer) -> None:
-        """Run the model once; `observer` gets what the instructions `wanted` write."""
+    def _watch_some(self, inputs: Inputs, wanted: Iterable[int], observer: Observer) -> None:
         handles = self._handles(inputs)
         made = self._session.call("model.watch", self._handle, handles, list(wanted))
         for row in made.rows():

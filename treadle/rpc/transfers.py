@@ -9,7 +9,7 @@ from pathlib import Path
 
 from treadle.errors import UsageError
 from treadle.rpc.calls import Calls, Content
-from treadle.rpc.pieces import Pieces, offsets
+from treadle.rpc.pieces import Pieces
 from treadle.rpc.wire import PIECE_BYTES
 
 
@@ -34,7 +34,7 @@ def _upload(calls: Calls, name: str, size: int, resume: bool, pieces: Pieces) ->
         start = calls.call("file.begin", name, size, int(resume)).integer()
         if start and pieces.hash(start) != calls.call("file.check").text():
             start = calls.call("file.begin", name, size, 0).integer()
-        calls.stream("file.write", offsets(start, size), pieces)
+        calls.stream("file.write", start, size, pieces)
         calls.call("file.end")
 
 

@@ -216,6 +216,16 @@ class NDArray(NDArrayOperatorsMixin):
         return f"NDArray({elements}, shape={self.shape}, dtype={self.dtype})"
 
 
+def array_over(view: np.ndarray, dtype: str) -> NDArray:
+    """Return an array over one of NumPy whose element type is known to be `dtype`, quickly."""
+    made = _new(NDArray)
+    made._view, made.dtype, made.device = view, dtype, _CPU
+    return made
+
+
+_new = NDArray.__new__
+
+
 def _plain(value: Any) -> Any:
     """Return the NumPy array in an NDArray, anything else as it is."""
     return value.numpy() if isinstance(value, NDArray) else value
@@ -238,8 +248,11 @@ def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 _BYTE = np.dtype("uint8")
-_SMALL = 1 << 16
-"""Bytes below which NumPy's own memory, cut to the alignment, is made faster than a block."""
+SMALL = 1 << 16
+"""Bytes up to which NumPy's own memory, cut to the alignment, is made faster than a block."""
+
+_PAGE = 1 << 12
+"""Bytes of arrays whose memory is made at once, and lives as long as one of them."""
 
 
 def empty_numpy(shape: Sequence[int], dtype: str) -> np.ndarray:
@@ -255,19 +268,31 @@ def maker_of(
     `spares` gives large memory of this size, which need not be fresh.
     """
     sizes, size = tuple(shape), math.prod(shape) * kind.itemsize
-    room, alignment = size + native.ALIGNMENT, native.ALIGNMENT
+    step = max(1, -(-size // native.ALIGNMENT)) * native.ALIGNMENT
+    count = max(1, _PAGE // step)
+    free: list[tuple[np.ndarray, int, int]] = []  # memory, offset and address of the next arrays
 
     def large() -> tuple[np.ndarray, int]:
         block = native.Block(size) if spares is None else spares.block()
         return np.asarray(block).view(kind).reshape(sizes), block.pointer
 
-    def small() -> tuple[np.ndarray, int]:
-        memory = np.empty(room, _BYTE)
-        address = native.address_in(memory)
-        offset = -address % alignment
-        return np.ndarray(sizes, kind, memory, offset), address + offset
+    def more() -> tuple[np.ndarray, int, int]:
+        memory = np.empty(count * step + native.ALIGNMENT, _BYTE)
+        address = native.address(native.bytes_in(memory))
+        start = -address % native.ALIGNMENT
+        offsets = range(start, start + count * step, step)
+        first, *others = [(memory, offset, address + offset) for offset in offsets]
+        free.extend(others)
+        return first
 
-    return large if size > _SMALL else small
+    def small() -> tuple[np.ndarray, int]:
+        try:
+            memory, offset, address = free.pop()
+        except IndexError:
+            memory, offset, address = more()
+        return np.ndarray(sizes, kind, memory, offset), address
+
+    return large if size > SMALL else small
 
 
 def _check_device(device: Device | None) -> None:
@@ -408,10 +433,13 @@ def conversion_hint(source: object, dtype: str) -> str:
     return f"convert it with .to(torch.{dtype})" if library == "torch" else f"convert it to {dtype}"
 
 
+_address, _bytes_in = native.address, native.bytes_in  # looked up once: each call asks
+
+
 def address_of(view: np.ndarray) -> int:
     """Return the address of the first element."""
     try:
-        return native.address_in(view)
+        return _address(_bytes_in(view))
     except (TypeError, ValueError, BufferError):  # read-only, bfloat16, empty, not contiguous
         return int(view.__array_interface__["data"][0])
 

@@ -16,17 +16,10 @@ import numpy as np
 from treadle import dtype as dtypes
 from treadle.errors import UsageError
 from treadle.runtime import native
-from treadle.runtime.array import (
-    ArrayLike,
-    NDArray,
-    address_of,
-    as_numpy,
-    ready,
-)
+from treadle.runtime.array import ArrayLike, NDArray, address_of, as_numpy, ready
 from treadle.runtime.artifact_file import ArtifactFile
-from treadle.runtime.model_inputs import ModelInputs
-from treadle.runtime.model_outputs import ModelOutputs
-from treadle.runtime.native_executor import ExecutorHandle, TensorInfo
+from treadle.runtime.model_runs import ModelRuns
+from treadle.runtime.native_executor import ExecutorHandle, Shapes, TensorInfo
 from treadle.runtime.pages import release_pages
 from treadle.runtime.ports import inputs_by_name, output_of
 from treadle.runtime.streams import Streams
@@ -73,24 +66,48 @@ def cannot_be_pickled() -> UsageError:
     )
 
 
+class RunsByAddress:
+    """Runs on memory given by address, of which nothing is checked.
+
+    For callers that know types and shapes already, and keep the memory alive. Code and weights of
+    the model live as long as this, whatever becomes of the executor.
+    """
+
+    def __init__(self, streams: Streams, runs: ModelRuns, keep_alive: object) -> None:
+        self._streams = streams
+        self._runs = runs
+        self._keep_alive = keep_alive
+
+    def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Run a model of known sizes."""
+        with self._streams.held() as handle:
+            handle.run(inputs, outputs)
+
+    def run_shaped(self, inputs: Sequence[int], shapes: Shapes) -> list[np.ndarray]:
+        """Run a model whose sizes each run decides; return its outputs."""
+        with self._streams.held() as handle:
+            return self._runs.run_shaped_at(handle, inputs, shapes)
+
+
 class Executor:
     """A compiled model with its memory.
 
     Threads may run it at the same time: each run has working memory of its own (`arena_bytes`),
     made on demand, for at most `max_streams` runs at once; weights and code are there once.
-    `inputs` and `outputs` describe its tensors; a size that each run decides is -1.
+    `inputs` and `outputs` describe its tensors; a size that each run decides is -1. `by_address`
+    runs it without looking at what it is given.
     """
 
     def __init__(self, handle: ExecutorHandle, keep_alive: object = None) -> None:
         """Use `open` or `from_plan` instead."""
         self._streams = Streams(handle)
         self._keep_alive = keep_alive
-        self.inputs: tuple[TensorInfo, ...] = handle.inputs()
-        self.outputs: tuple[TensorInfo, ...] = handle.outputs()
-        self._given = ModelInputs(self.inputs)
-        self._returned = ModelOutputs(self.outputs)
+        self._runs = ModelRuns(handle)
+        self.by_address = RunsByAddress(self._streams, self._runs, keep_alive)
+        self.inputs: tuple[TensorInfo, ...] = self._runs.given.infos
+        self.outputs: tuple[TensorInfo, ...] = self._runs.returned.infos
+        self.is_dynamic = self._runs.is_dynamic
         self._results: list[NDArray] | None = None
-        self.is_dynamic = handle.is_dynamic
 
     @classmethod
     def _with_settings(cls, handle: ExecutorHandle, keep_alive: object = None) -> Executor:
@@ -141,7 +158,7 @@ class Executor:
         the other is closed. Raises: UsageError after `close`.
         """
         made = Executor(self._streams.first.fork(), self._keep_alive)
-        made._given.kept = dict(self._given.kept)
+        made._runs.given.kept = dict(self._runs.given.kept)
         return made
 
     def __reduce__(self) -> NoReturn:
@@ -149,7 +166,7 @@ class Executor:
 
     def set_input(self, key: str | int, value: ArrayLike) -> None:
         """Keep an input for the runs that do not give it (no copy is made)."""
-        self._given.keep(key, value)
+        self._runs.given.keep(key, value)
 
     # ---- runs ------------------------------------------------------------------------------------
 
@@ -164,66 +181,30 @@ class Executor:
         contiguous and aligned, to 8 bytes on most CPUs, are used in place. `outputs` are arrays to
         write to (default: fresh ones). Raises: InputError.
         """
-        given = self._given.gather(inputs)
+        given = self._runs.given.gather(inputs)
         handle = self._streams.take()
         try:
-            results = self._run_on(handle, given, outputs)
+            if outputs is None:
+                results = self._runs.returned.arrays(self._runs.run(handle, given))
+            else:
+                results = self._runs.run_into(handle, given, outputs)
         finally:
             self._streams.give_back(handle)
         self._results = results
         return results
 
-    def _run_on(
-        self,
-        handle: ExecutorHandle,
-        given: Sequence[np.ndarray],
-        outputs: Sequence[NDArray] | None,
-    ) -> list[NDArray]:
-        if self.is_dynamic:
-            return self._run_shaped(handle, given, outputs)
-        places = [address_of(view) for view in given]
-        if outputs is not None:
-            arrays = self._returned.writable(outputs)
-            handle.run(places, [array.pointer for array in arrays])
-            return arrays
-        made = self._returned.fresh()
-        handle.run(places, [address for _, address in made])
-        return [NDArray(view) for view, _ in made]
+    def run_fitting(self, inputs: Mapping[str, ArrayLike]) -> list[np.ndarray] | None:
+        """Run the model where all inputs are NumPy arrays that can be used as they are.
 
-    def _run_shaped(
-        self,
-        handle: ExecutorHandle,
-        given: Sequence[np.ndarray],
-        outputs: Sequence[NDArray] | None,
-    ) -> list[NDArray]:
-        places = [(address_of(view), view.shape) for view in given]
-        if outputs is None:
-            self._returned.lend(handle)
-            handle.run_shaped(places, [None] * len(self.outputs))
-            return self._returned.taken(handle)
-        arrays = self._returned.writable(outputs)
-        handle.run_shaped(places, [(a.pointer, a.numpy().nbytes) for a in arrays])
-        self._returned.check_shapes(handle, arrays)
-        return arrays
-
-    def run_at(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Run a model of known sizes on memory given by address, of which nothing is checked.
-
-        For callers that know types and shapes already, and keep the memory alive.
+        Return the outputs as NumPy arrays, which `get_output` does not tell; None, without a run,
+        where `run` would look closer.
         """
+        given = self._runs.given.as_they_are(inputs)
+        if given is None:
+            return None
         handle = self._streams.take()
         try:
-            handle.run(inputs, outputs)
-        finally:
-            self._streams.give_back(handle)
-
-    def run_shaped_at(self, inputs: Sequence[tuple[int, tuple[int, ...]]]) -> list[NDArray]:
-        """Run a model whose sizes each run decides on memory given by (address, shape)."""
-        handle = self._streams.take()
-        try:
-            self._returned.lend(handle)
-            handle.run_shaped(inputs, [None] * len(self.outputs))
-            return self._returned.taken(handle)
+            return self._runs.run(handle, given)
         finally:
             self._streams.give_back(handle)
 
@@ -231,11 +212,11 @@ class Executor:
         """Run with inputs in order, by name, or both."""
         if not named:
             return self.run(args)
-        return self.run(inputs_by_name(args, named, self._given.index))
+        return self.run(inputs_by_name(args, named, self._runs.given.index))
 
     def get_output(self, key: str | int = 0) -> NDArray:
         """Return an output of the last run."""
-        return output_of(self._results, key, self._returned.index)
+        return output_of(self._results, key, self._runs.returned.index)
 
     # ---- facts -----------------------------------------------------------------------------------
 
@@ -306,14 +287,10 @@ class Executor:
 
         Inputs are checked and outputs made once, before the clock starts.
         """
-        given = self._given.gather(inputs)
+        given = self._runs.given.gather(inputs)
         with self._streams.held() as handle:
-            results = (
-                self._run_on(handle, given, None)
-                if self.is_dynamic
-                else [NDArray(view) for view, _ in self._returned.fresh()]
-            )
-            once = self._repeatable(handle, given, results)
+            results = self._runs.returned.arrays(self._runs.run(handle, given))
+            once = self._runs.repeatable(handle, given, results)
 
             def time(runs: int) -> float:
                 start = perf_counter()
@@ -325,54 +302,32 @@ class Executor:
         self._results = results
         return result
 
-    def _repeatable(
-        self, handle: ExecutorHandle, given: Sequence[np.ndarray], results: Sequence[NDArray]
-    ) -> Callable[[], None]:
-        """Return a call that runs the model on checked inputs into ready arrays."""
-        if self.is_dynamic:
-            shaped = [(address_of(view), view.shape) for view in given]
-            places = [(array.pointer, array.numpy().nbytes) for array in results]
-            return lambda: handle.run_shaped(shaped, places)
-        sources = [address_of(view) for view in given]
-        targets = [array.pointer for array in results]
-        return lambda: handle.run(sources, targets)
-
     def watch(
         self,
         inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None,
         observer: Callable[[int, np.ndarray], None],
+        wanted: Iterable[int] | None = None,
     ) -> list[NDArray]:
         """Run the model once; `observer` gets the index of every instruction and what it writes.
 
-        Instructions that only decide sizes, and those inside branches and loops, are left out. The
-        array is a view of the executor's memory, which later instructions use again.
+        Of the instructions `wanted` only, where it is given. Those that only decide sizes, and
+        those inside branches and loops, are left out. The array is a view of the executor's memory,
+        which later instructions use again.
         """
-        given = self._given.gather(inputs)
+        given = self._runs.given.gather(inputs)
+        chosen = None if wanted is None else frozenset(wanted)
         with self._streams.held() as handle:
 
             def observe(index: int) -> None:
+                if chosen is not None and index not in chosen:
+                    return
                 info, pointer = handle.written(index)
                 flat = np.frombuffer(native.memory_at(pointer, info.nbytes), np.uint8)
                 observer(index, flat.view(dtypes.to_numpy(info.dtype)).reshape(info.shape))
 
             with handle.observed(observe):
-                self._results = self._run_on(handle, given, None)
+                self._results = self._runs.returned.arrays(self._runs.run(handle, given))
         return self._results
-
-    def watch_some(
-        self,
-        inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None,
-        wanted: Iterable[int],
-        observer: Callable[[int, np.ndarray], None],
-    ) -> None:
-        """Run the model once; `observer` gets what the instructions `wanted` write, see `watch`."""
-        chosen = frozenset(wanted)
-
-        def observe(index: int, found: np.ndarray) -> None:
-            if index in chosen:
-                observer(index, found)
-
-        self.watch(inputs, observe)
 
     def profile(
         self,
@@ -380,13 +335,14 @@ class Executor:
         runs: int = 10,
     ) -> list[ProfileRow]:
         """Run the model once to warm up and `runs` times; return the time of every instruction."""
-        given = self._given.gather(inputs)
+        given = self._runs.given.gather(inputs)
         with self._streams.held() as handle:
-            self._results = results = self._run_on(handle, given, None)
+            self._results = results = self._runs.returned.arrays(self._runs.run(handle, given))
+            once = self._runs.repeatable(handle, given, results)
             handle.profile_start()
             try:
                 for _ in range(runs):
-                    self._run_on(handle, given, results)
+                    once()
             finally:
                 handle.profile_stop()
             times = handle.profile_read()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from treadle.runtime.array import ArrayLike, as_numpy, conversion_hint, describe
 from treadle.runtime.native_executor import TensorInfo
 from treadle.runtime.ports import dynamic_hint, fits, input_name, type_text
 
+_SEEN = 64
+"""Shapes of an input that are known to fit, at most."""
+
 
 class ModelInputs:
     """What a model takes; `kept` are inputs for the runs that do not give them, by name."""
@@ -21,7 +25,8 @@ class ModelInputs:
         self.infos = infos
         self.index = {info.name: i for i, info in enumerate(infos)}
         self.kept: dict[str, np.ndarray] = {}
-        self._plain = [(i.name, dtypes.to_numpy(i.dtype), i.shape) for i in infos]
+        self._by_name = [(i.name, dtypes.to_numpy(i.dtype), {i.shape}) for i in infos]
+        self._by_place = [(k, *wanted[1:]) for k, wanted in enumerate(self._by_name)]
 
     def _check(self, name: str, value: ArrayLike) -> np.ndarray:
         info = self.infos[self.index[name]]
@@ -56,9 +61,9 @@ class ModelInputs:
 
         Raises: InputError where one is missing or does not fit.
         """
-        ready_inputs = self._as_they_are(inputs)
-        if ready_inputs is not None:
-            return ready_inputs
+        fitting = self.as_they_are(inputs)
+        if fitting is not None:
+            return fitting
         given = dict(self.kept)
         if isinstance(inputs, Mapping):
             given |= {
@@ -80,24 +85,36 @@ class ModelInputs:
             )
         return [given[info.name] for info in self.infos]
 
-    def _as_they_are(
+    def as_they_are(
         self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike] | None
     ) -> list[np.ndarray] | None:
         """Return all inputs where they are NumPy arrays of the wanted types; None to look closer.
 
         The way most calls take, so it does as little as possible.
         """
-        if inputs is None or len(inputs) != len(self._plain):
+        if inputs is None or len(inputs) != len(self.infos):
             return None
+        is_named = type(inputs) is dict or isinstance(inputs, Mapping)  # the former is told faster
+        given: Any = inputs  # Any: of either kind, as `is_named` says
+        take = given.get if is_named else given.__getitem__
         found: list[np.ndarray] = []
-        for index, (name, kind, shape) in enumerate(self._plain):
-            value = inputs.get(name) if isinstance(inputs, Mapping) else inputs[index]
+        for key, kind, shapes in self._by_name if is_named else self._by_place:
+            value = take(key)
             if (
                 type(value) is not np.ndarray
                 or value.dtype != kind
-                or (value.shape != shape and not fits(value.shape, shape))
+                or (value.shape not in shapes and not self._fits(len(found), value.shape))
                 or not value.flags.c_contiguous
             ):
                 return None
             found.append(value)
         return found
+
+    def _fits(self, index: int, shape: tuple[int, ...]) -> bool:
+        """True where a shape is one that an input may have; it is told faster from then on."""
+        if not fits(shape, self.infos[index].shape):
+            return False
+        seen = self._by_name[index][2]
+        if len(seen) < _SEEN:
+            seen.add(shape)
+        return True

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The outputs of a run: fresh memory, arrays of the caller, or memory the run takes itself.
 
-Memory of results that nobody holds any more is used again.
+Memory of large results that nobody holds any more is used again.
 """
 
 from __future__ import annotations
@@ -13,14 +13,32 @@ import numpy as np
 from treadle import dtype as dtypes
 from treadle.errors import InputError
 from treadle.runtime import native
-from treadle.runtime.array import NDArray, describe, maker_of
-from treadle.runtime.native_executor import ExecutorHandle, TensorInfo
+from treadle.runtime.array import SMALL, NDArray, array_over, describe, maker_of
+from treadle.runtime.native_executor import ExecutorHandle, Shapes, TensorInfo
 from treadle.runtime.ports import fits, type_text
 
+_REMEMBERED = 64
+"""Sets of input shapes whose outputs are known, at most."""
 
-def _maker(info: TensorInfo) -> Callable[[], tuple[np.ndarray, int]]:
-    """Return what makes arrays for an output of known sizes."""
-    return maker_of(info.shape, dtypes.to_numpy(info.dtype), native.Spares(info.nbytes))
+Maker = Callable[[], tuple[np.ndarray, int]]
+"""Makes an array, its elements undefined; returns it with its address."""
+
+
+class KnownOutputs:
+    """Outputs of known sizes: what makes them, and the bytes of each."""
+
+    def __init__(self, makers: Sequence[Maker], nbytes: Sequence[int]) -> None:
+        self._makers = makers
+        self.nbytes = nbytes
+
+    def fresh(self) -> tuple[list[np.ndarray], list[int]]:
+        """Return arrays for all outputs, and their addresses."""
+        views, places = [], []
+        for make in self._makers:
+            view, place = make()
+            views.append(view)
+            places.append(place)
+        return views, places
 
 
 class ModelOutputs:
@@ -29,13 +47,39 @@ class ModelOutputs:
     def __init__(self, infos: tuple[TensorInfo, ...]) -> None:
         self.infos = infos
         self.index = {info.name: i for i, info in enumerate(infos)}
+        self._dtypes = [info.dtype for info in infos]
         self._kinds = [dtypes.to_numpy(info.dtype) for info in infos]
-        self._makers = [_maker(info) for info in infos if -1 not in info.shape]
         self._leftovers = [native.Leftovers() for _ in infos]
+        self._by_shapes: dict[Shapes, KnownOutputs] = {}
 
-    def fresh(self) -> list[tuple[np.ndarray, int]]:
-        """Return memory for every output of known sizes, as arrays with their addresses."""
-        return [make() for make in self._makers]
+    def known(self) -> KnownOutputs:
+        """Return the outputs of a model whose sizes are all known."""
+        makers = [
+            maker_of(info.shape, kind, native.Spares(info.nbytes))
+            for info, kind in zip(self.infos, self._kinds, strict=True)
+        ]
+        return KnownOutputs(makers, [info.nbytes for info in self.infos])
+
+    def known_for(self, shapes: Shapes) -> KnownOutputs | None:
+        """Return the outputs for inputs of these shapes, where `remember` has been told of them."""
+        return self._by_shapes.get(shapes)
+
+    def remember(self, shapes: Shapes, views: Sequence[np.ndarray]) -> None:
+        """Keep in mind what a run made of such inputs, where its sizes follow from theirs.
+
+        Large results are better taken from the run, which shares memory between sizes.
+        """
+        nbytes = [view.nbytes for view in views]
+        if max(nbytes, default=0) > SMALL:
+            return
+        if len(self._by_shapes) >= _REMEMBERED:
+            self._by_shapes.clear()
+        makers = [maker_of(view.shape, view.dtype) for view in views]
+        self._by_shapes[shapes] = KnownOutputs(makers, nbytes)
+
+    def arrays(self, views: Sequence[np.ndarray]) -> list[NDArray]:
+        """Return the results of a run as arrays of Treadle."""
+        return list(map(array_over, views, self._dtypes))
 
     def writable(self, outputs: Sequence[NDArray]) -> list[NDArray]:
         """Return the arrays a run writes to. Raises: InputError where one does not fit."""
@@ -60,14 +104,14 @@ class ModelOutputs:
             if (held := leftovers.pop()) is not None:
                 handle.give_output(index, *held)
 
-    def taken(self, handle: ExecutorHandle) -> list[NDArray]:
+    def taken(self, handle: ExecutorHandle) -> list[np.ndarray]:
         """Return the results of such a run."""
         return [self._taken(handle, index) for index in range(len(self.infos))]
 
-    def _taken(self, handle: ExecutorHandle, index: int) -> NDArray:
+    def _taken(self, handle: ExecutorHandle, index: int) -> np.ndarray:
         shape, nbytes = handle.result(index)
         memory = np.asarray(handle.take_output(index, nbytes, self._leftovers[index]))
-        return NDArray(memory.view(self._kinds[index]).reshape(shape))
+        return memory.view(self._kinds[index]).reshape(shape)
 
     def check_shapes(self, handle: ExecutorHandle, arrays: Sequence[NDArray]) -> None:
         """Compare arrays that such a run has written to with what it has written."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native library through ctypes: machine, memory, hashes, machine code.
 
-This module and native_executor.py, which goes on from here, are the only ones that import ctypes.
+This module, and native_executor.py and native_frames.py, which go on from here, are the only ones
+that import ctypes.
 """
 
 from __future__ import annotations
@@ -132,6 +133,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # Any: ctypes' type obje
     "td_hash64_start": (None, (POINTER(_Hash64State),)),
     "td_hash64_add": (None, (POINTER(_Hash64State), c_void_p, c_size_t)),
     "td_hash64_hex": (None, (POINTER(_Hash64State), c_char_p)),
+    "td_poly1305": (None, (c_char_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p)),
+    "td_send_frames": (c_int32, (c_int32, c_void_p, c_size_t, c_int32, c_void_p)),
     "td_library_open": (c_int32, (c_char_p, POINTER(HANDLE), _ERROR)),
     "td_library_open_memory": (c_int32, (c_char_p, c_size_t, POINTER(HANDLE), _ERROR)),
     "td_library_kernel": (c_void_p, (HANDLE, c_char_p)),
@@ -153,8 +156,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # Any: ctypes' type obje
     "td_executor_fork": (c_int32, (HANDLE, POINTER(HANDLE), _ERROR)),
     "td_executor_plan": (c_void_p, (HANDLE, POINTER(c_size_t))),
     "td_close": (None, (HANDLE,)),
-    "td_run": (c_int32, (HANDLE, c_void_p, c_void_p, _ERROR)),
-    "td_run_shaped": (c_int32, (HANDLE, POINTER(CTensor), POINTER(CBuffer), _ERROR)),
+    "td_run_call": (c_int32, (c_void_p,)),
     "td_executor_is_dynamic": (c_int32, (HANDLE,)),
     "td_executor_result": (c_int32, (HANDLE, c_int32, POINTER(CTensorInfo), _ERROR)),
     "td_executor_take_output": (c_void_p, (HANDLE, c_int32)),
@@ -424,12 +426,14 @@ class Leftovers:
             self._free(pointer)
 
 
-def address_in(buffer: Any) -> int:  # Any: whatever has the buffer protocol
-    """Return the address of a writable buffer of a known element type, quickly.
+bytes_in: Callable[[Any], c_char] = c_char.from_buffer  # Any: whatever has the buffer protocol
+"""Return the memory of a writable buffer of a known element type, for `address`.
 
-    Raises: TypeError, ValueError or BufferError for another one.
-    """
-    return ctypes.addressof(c_char.from_buffer(buffer))
+Raises: TypeError, ValueError or BufferError for another one.
+"""
+
+address = ctypes.addressof
+"""Return the address of a structure or array of ctypes; of `bytes_in`, at once, of a buffer."""
 
 
 def memory_at(pointer: int, nbytes: int) -> memoryview:

@@ -23,6 +23,7 @@ from treadle.runtime.native import (
     CTensorInfo,
     Error,
     Leftovers,
+    address,
     fail,
     library,
 )
@@ -54,53 +55,108 @@ def _tensor_info(info: CTensorInfo) -> TensorInfo:
 
 _VERIFY = 1  # TD_VERIFY
 
+_READS_SIZES = ("size", "if", "loop")
+"""Instructions after which sizes are known that were not before."""
 
-class _ShapedArguments:
-    """What `td_run_shaped` takes for inputs of given ranks, filled anew for each run."""
 
-    def __init__(self, ranks: tuple[int, ...], outputs: int) -> None:
-        self._given = (CTensor * len(ranks))()
-        self._taken = (CBuffer * outputs)()
-        self._shapes = [(c_int64 * rank)() for rank in ranks]
-        self._tensors = list(self._given)  # the same memory: indexing makes an object each time
-        self._buffers = list(self._taken)
-        for tensor, shape, rank in zip(self._tensors, self._shapes, ranks, strict=True):
-            tensor.shape, tensor.ndim = ctypes.addressof(shape), rank
-        self._held: tuple[object, object] = (None, None)
+Shapes = tuple[tuple[int, ...], ...]
+"""The shapes of all inputs of a run."""
 
-    def filled(
-        self,
-        inputs: Sequence[tuple[int, tuple[int, ...]]],
-        outputs: Sequence[tuple[int, int] | None],
-    ) -> tuple[Any, Any]:  # Any: ctypes arrays
-        """Return the arguments for inputs (address, shape) and outputs (address, bytes) or None.
+Places = Sequence[int | None]
+"""The addresses of all outputs of a run, None for memory of the executor."""
 
-        What is as in the last run stays as it is: filling costs more than the call.
-        """
-        if (inputs, outputs) == self._held:
-            return self._given, self._taken
-        self._held = (None, None)
-        for tensor, sizes, (address, shape) in zip(
-            self._tensors, self._shapes, inputs, strict=True
-        ):
-            tensor.data = address
-            sizes[:] = list(shape)
-        for buffer, place in zip(self._buffers, outputs, strict=True):
-            buffer.data, buffer.bytes = place or (None, 0)
-        self._held = ([*inputs], [*outputs])
-        return self._given, self._taken
+
+class _CCall(ctypes.Structure):
+    """td_call."""
+
+    _fields_ = [
+        ("executor", c_void_p),
+        ("inputs", c_void_p),
+        ("outputs", c_void_p),
+        ("error", c_void_p),
+    ]
+
+
+def _call_of(
+    executor: int, inputs: Any, outputs: Any, error: Error
+) -> _CCall:  # Any: ctypes arrays
+    """Return the arguments of a run; the arrays must outlive them."""
+    return _CCall(executor, *map(address, (inputs, outputs, error)))
+
+
+class _Call:
+    """What `td_run` takes: one pointer per input and output, filled anew for each run."""
+
+    def __init__(self, executor: int, error: Error, inputs: int, outputs: int) -> None:
+        self.given: Any = (c_void_p * inputs)()  # Any: an array of ctypes, as below
+        self.taken: Any = (c_void_p * outputs)()
+        self._call = _call_of(executor, self.given, self.taken, error)
+        self.place = address(self._call)
+
+
+class _ShapedCall:
+    """What `td_run_shaped` takes for inputs of given ranks, filled anew for each run.
+
+    What is as in the last run stays as it is: filling costs more than the call.
+    """
+
+    def __init__(self, executor: int, error: Error, ranks: Sequence[int], outputs: int) -> None:
+        given, self._taken = (CTensor * len(ranks))(), (CBuffer * outputs)()
+        self.shapes: Shapes | None = None
+        self._nbytes: Sequence[int] | None = None
+        self._sizes: list[Any] = [(c_int64 * rank)() for rank in ranks]
+        for tensor, sizes, rank in zip(given, self._sizes, ranks, strict=True):
+            tensor.shape, tensor.ndim = address(sizes), rank
+        self._inputs = memoryview(given).cast("B").cast("P")  # the address comes first in each
+        self._outputs = memoryview(self._taken).cast("B").cast("P")
+        self._call = _call_of(executor, given, self._taken, error)
+        self.place = address(self._call)
+
+    def fill(
+        self, inputs: Sequence[int], shapes: Shapes, outputs: Places, nbytes: Sequence[int]
+    ) -> None:
+        """Put in the addresses and shapes of inputs, the addresses and bytes of outputs."""
+        words, step = self._inputs, _WORDS_OF_TENSOR
+        for index, place in enumerate(inputs):
+            words[index * step] = place
+        words, step = self._outputs, _WORDS_OF_BUFFER
+        for index, memory in enumerate(outputs):
+            words[index * step] = memory or 0
+        if shapes != self.shapes:
+            self._fill_shapes(shapes)
+        if nbytes != self._nbytes:
+            self._nbytes = None
+            for buffer, size in zip(self._taken, nbytes, strict=True):
+                buffer.bytes = size
+            self._nbytes = [*nbytes]
+
+    def _fill_shapes(self, shapes: Shapes) -> None:
+        self.shapes = None
+        for sizes, shape in zip(self._sizes, shapes, strict=True):
+            sizes[:] = shape
+        self.shapes = shapes
+
+
+_WORDS_OF_TENSOR = ctypes.sizeof(CTensor) // ctypes.sizeof(c_void_p)
+_WORDS_OF_BUFFER = ctypes.sizeof(CBuffer) // ctypes.sizeof(c_void_p)
 
 
 class ExecutorHandle:
-    """A td_executor; closed by `close` or with the object."""
+    """A td_executor; closed by `close` or with the object.
+
+    `owner` is the thread that has it, see `Streams`; 0 where none has.
+    """
 
     def __init__(self, handle: int) -> None:
         self._native = library()
         self._handle: int | None = handle
         self._error = Error()
         self._info = CTensorInfo()
-        self._pointers: dict[tuple[int, int], tuple[Any, Any]] = {}  # Any: ctypes arrays
-        self._shaped: dict[tuple[tuple[int, ...], int], _ShapedArguments] = {}
+        self._run_call = self._native.td_run_call
+        self._call: _Call | None = None
+        self._shaped: dict[tuple[int, ...], _ShapedCall] = {}  # by the ranks of inputs
+        self._last: _ShapedCall | None = None
+        self.owner = 0
 
     @classmethod
     def open_file(cls, descriptor: int, at: str, verify: bool = False) -> ExecutorHandle:
@@ -155,23 +211,23 @@ class ExecutorHandle:
         """Release its memory and machine code."""
         if self._handle is not None:
             self._native.td_close(self._handle)
-            self._handle = None
+            self._handle = self._call = self._last = None
+            self._shaped.clear()
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
 
-    def run(self, inputs: Sequence[int], outputs: Sequence[int | None]) -> None:
-        """Run the plan on buffers given by address (None: memory of the executor).
+    def run(self, inputs: Sequence[int], outputs: Places) -> None:
+        """Run the plan on buffers given by address.
 
         One thread at a time runs it: what is passed to C is kept for the next run.
         """
-        counts = len(inputs), len(outputs)
-        if counts not in self._pointers:
-            self._pointers[counts] = (c_void_p * counts[0])(), (c_void_p * counts[1])()
-        given, taken = self._pointers[counts]
-        given[:], taken[:] = inputs, outputs
-        if self._native.td_run(self._handle or self.handle, given, taken, self._error):
+        call = self._call
+        if call is None:
+            call = self._call = _Call(self.handle, self._error, len(inputs), len(outputs))
+        call.given[:], call.taken[:] = inputs, outputs
+        if self._run_call(call.place):
             fail(self._error)
 
     @property
@@ -179,21 +235,29 @@ class ExecutorHandle:
         """True for a plan with sizes that each run decides: it runs by `run_shaped`."""
         return bool(self._native.td_executor_is_dynamic(self.handle))
 
+    def is_sized_by_shapes(self) -> bool:
+        """True where all sizes follow from the shapes of inputs, none from what is computed."""
+        return not any(info.op in _READS_SIZES for info in self.instructions())
+
     def run_shaped(
-        self,
-        inputs: Sequence[tuple[int, tuple[int, ...]]],
-        outputs: Sequence[tuple[int, int] | None],
+        self, inputs: Sequence[int], shapes: Shapes, outputs: Places, nbytes: Sequence[int]
     ) -> None:
-        """Run the plan on inputs (address, shape); outputs are (address, bytes) or None.
+        """Run the plan on inputs given by address and shape; outputs are of so many bytes.
 
         One thread at a time runs it, as with `run`.
         """
-        key = tuple([len(shape) for _, shape in inputs]), len(outputs)
-        if key not in self._shaped:
-            self._shaped[key] = _ShapedArguments(*key)
-        given, taken = self._shaped[key].filled(inputs, outputs)
-        if self._native.td_run_shaped(self._handle or self.handle, given, taken, self._error):
+        call = self._last
+        if call is None or call.shapes != shapes:
+            call = self._last = self._call_for(shapes, len(outputs))
+        call.fill(inputs, shapes, outputs, nbytes)
+        if self._run_call(call.place):
             fail(self._error)
+
+    def _call_for(self, shapes: Shapes, outputs: int) -> _ShapedCall:
+        ranks = tuple([len(shape) for shape in shapes])
+        if ranks not in self._shaped:
+            self._shaped[ranks] = _ShapedCall(self.handle, self._error, ranks, outputs)
+        return self._shaped[ranks]
 
     def result(self, index: int) -> tuple[tuple[int, ...], int]:
         """Return shape and bytes of an output as the last run made it."""

@@ -50,10 +50,9 @@ class Streams:
     def __init__(self, first: ExecutorHandle) -> None:
         self.first = first
         self.limit: int | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of all but `_idle`, whose pop and append need none
         self._made = [first]
         self._idle = [first]
-        self._taken: dict[ExecutorHandle, int] = {}
         self._being_made = 0
         self._waiting: deque[_Ticket] = deque()
         self._is_closed = False
@@ -76,11 +75,15 @@ class Streams:
 
         Raises: UsageError after `close`.
         """
+        try:
+            handle = self._idle.pop()
+        except IndexError:
+            return self._take_another()
+        handle.owner = threading.get_ident()
+        return handle
+
+    def _take_another(self) -> ExecutorHandle:
         with self._lock:
-            if self._idle and not self._is_closed:
-                handle = self._idle.pop()
-                self._taken[handle] = threading.get_ident()
-                return handle
             self._check_open()
             may_make = self._may_make()
             self._being_made += may_make
@@ -89,14 +92,28 @@ class Streams:
 
     def give_back(self, handle: ExecutorHandle) -> None:
         """Let other threads have the executor."""
-        with self._lock:
-            self._taken.pop(handle, None)
-            if self._is_closed:
-                handle.close()
-            elif self._waiting:
+        handle.owner = 0
+        if self._waiting:
+            with self._lock:
+                if self._waiting and not self._is_closed:
+                    self._waiting.popleft().give(handle)
+                    return
+        self._idle.append(handle)
+        if self._waiting or self._is_closed:  # since the executor is idle, or just before
+            with self._lock:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Do with idle executors what is due: close them, or give them to those who wait."""
+        while self._idle and (self._is_closed or self._waiting):
+            try:
+                handle = self._idle.pop()
+            except IndexError:  # another thread has taken it, which needs no lock
+                return
+            if not self._is_closed:
                 self._waiting.popleft().give(handle)
-            else:
-                self._idle.append(handle)
+            elif handle is not self.first or not self._being_made:  # else it is being forked
+                handle.close()
 
     @contextmanager
     def held(self) -> Iterator[ExecutorHandle]:
@@ -111,10 +128,7 @@ class Streams:
         """Release the executors, those that run now as soon as they have finished."""
         with self._lock:
             self._is_closed = True
-            for handle in self._idle:
-                if handle is not self.first or not self._being_made:  # else it is being forked
-                    handle.close()
-            self._idle.clear()
+            self._settle()
             while self._waiting:
                 self._waiting.popleft().give(None)
 
@@ -122,14 +136,11 @@ class Streams:
         if self._is_closed:
             raise UsageError("the executor is closed")
 
-    def _hand_out(self, handle: ExecutorHandle) -> ExecutorHandle:
-        self._taken[handle] = threading.get_ident()
-        return handle
-
     def _may_make(self) -> bool:
         if self.limit is None:
             self.limit = native.usable_cpus()
-        waits_for_itself = threading.get_ident() in self._taken.values()  # it runs inside a run
+        here = threading.get_ident()
+        waits_for_itself = any(h.owner == here for h in self._made)  # it runs inside a run
         return waits_for_itself or len(self._made) + self._being_made < self.limit
 
     def _make(self) -> ExecutorHandle | None:
@@ -143,9 +154,9 @@ class Streams:
             with self._lock:
                 self._being_made -= 1
                 if handle is not None:
+                    handle.owner = threading.get_ident()
                     self._made.append(handle)
-                    self._hand_out(handle)
-                if self._is_closed and self.first not in self._taken and not self._being_made:
+                if self._is_closed and not self.first.owner and not self._being_made:
                     self.first.close()
         if not self._is_closed and handle.num_threads != self.first.num_threads:
             handle.set_num_threads(self.first.num_threads)  # it was set in the meantime
@@ -155,9 +166,8 @@ class Streams:
         ticket = _Ticket()
         with self._lock:
             self._check_open()
-            if self._idle:
-                return self._hand_out(self._idle.pop())
-            self._waiting.append(ticket)
+            self._waiting.append(ticket)  # first: who gives one back from now on sees it
+            self._settle()
         try:
             handle = ticket.wait()
         except BaseException:  # interrupted
@@ -165,8 +175,8 @@ class Streams:
             raise
         if handle is None:
             raise UsageError("the executor is closed")
-        with self._lock:
-            return self._hand_out(handle)
+        handle.owner = threading.get_ident()
+        return handle
 
     def _leave(self, ticket: _Ticket) -> None:
         with self._lock:
@@ -182,8 +192,10 @@ class Streams:
         self._waiting.clear()
         self._being_made = 0
         here = threading.get_ident()
-        self._taken = {handle: owner for handle, owner in self._taken.items() if owner == here}
-        self._idle = [] if self._is_closed else [h for h in self._made if h not in self._taken]
+        free = [handle for handle in self._made if handle.owner != here]
+        for handle in free:
+            handle.owner = 0
+        self._idle = [] if self._is_closed else free
 
     @classmethod
     def _start_all_in_child(cls) -> None:
