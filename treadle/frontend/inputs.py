@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from operator import index as as_index
 from pathlib import Path
 
+import numpy as np
+
 from treadle.errors import InputError, ModelError
 from treadle.frontend.builders.basic import axis_from_front
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes, elements_of
-from treadle.frontend.symbolic import is_sizes
+from treadle.frontend.symbolic import is_sizes, size_values
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, TensorType, tensor_type
 
@@ -79,6 +81,57 @@ class ImportedOperator:
     def measure(self, value: Node) -> Dim:
         """Return the symbolic size that is the number in an int64 scalar; a number if constant."""
         return self.measured.measure(value)
+
+
+@dataclass(slots=True)
+class ParameterInputs(ImportedOperator):
+    """An operator of TensorFlow or TFLite: its axes and shapes are inputs too."""
+
+    def rank(self, index: int) -> int:
+        """Return how many axes input `index` has."""
+        return self.type(index).ndim
+
+    def constant(self, index: int, what: str) -> np.ndarray:
+        """Return the value of input `index`. Raises ModelError when only a run knows it."""
+        node = self.input(index)
+        if isinstance(node, Constant):
+            return node.value
+        raise ModelError(
+            f"the {what} of {self.op} must be known when the model is compiled; "
+            "a value computed at run time is not supported here",
+            hint="make it a constant, or give the shapes of the inputs with --input-shapes",
+        )
+
+    def constant_ints(self, index: int, what: str) -> tuple[int, ...]:
+        """Return the elements of an integer input that is known, in order."""
+        value = self.constant(index, what)
+        if value.dtype.kind not in "iu":
+            raise ModelError(f"the {what} of {self.op} must be integers, not {value.dtype}")
+        return tuple(int(v) for v in value.reshape(-1))
+
+    def constant_number(self, index: int, what: str) -> float:
+        """Return the one number that an input holds, which is known."""
+        value = self.constant(index, what)
+        if value.size != 1:
+            raise ModelError(f"the {what} of {self.op} must be one number, not {self.type(index)}")
+        return float(value.reshape(()))
+
+    def constant_axis(self, index: int, ndim: int) -> int:
+        """Return the axis of a rank-`ndim` tensor that an input names, counted from the front."""
+        return self.axis(int(self.constant_number(index, "axis")), ndim)
+
+    def sizes(self, index: int, what: str) -> tuple[Dim, ...]:
+        """Return the elements of an integer input, which may be symbolic sizes.
+
+        What a run computes becomes a size that is measured.
+        """
+        source = self.input(index)
+        if isinstance(source, Constant):
+            return self.constant_ints(index, what)
+        values = size_values(source)
+        if values is not None:
+            return tuple(values.reshape(-1))
+        return tuple(self.measure(v) for v in self.elements(index))
 
 
 def mapped_file(path: Path, kind: str) -> memoryview:

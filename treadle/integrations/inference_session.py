@@ -266,15 +266,17 @@ class InferenceSession:
             InputError: an input is missing, unknown, or has the wrong type or shape.
             UsageError: there is no such output.
         """
-        wanted = self._positions(output_names)
+        wanted = self._positions(output_names) if output_names else None
         if run_options is not None and getattr(run_options, "terminate", False):
             raise UsageError("the run is asked to terminate by its options")
-        results = self._model.run(self._checked(input_feed))
-        return [results[position] for position in wanted]
+        results: list[Any] | None = None
+        if isinstance(input_feed, dict):
+            results = self._model.run_fitting(input_feed)
+        if results is None:
+            results = [*self._model.run(self._checked(input_feed))]
+        return results if wanted is None else [results[position] for position in wanted]
 
-    def _positions(self, names: Sequence[str] | None) -> list[int]:
-        if not names:
-            return list(self._outputs.values())
+    def _positions(self, names: Sequence[str]) -> list[int]:
         if isinstance(names, str):
             raise UsageError(f"output_names is {names!r}", hint=f"give a list: [{names!r}]")
         for name in names:

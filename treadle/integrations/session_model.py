@@ -63,6 +63,12 @@ class SessionModel(Protocol):
     def run(self, values: Mapping[str, Any]) -> Sequence[Any]:
         """Return all outputs: arrays, lists of them, or None."""
 
+    def run_fitting(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """Return all outputs, all of them arrays; None, without a run, where that takes `run`.
+
+        It does for values that have to be checked, as these have not been.
+        """
+
 
 def tensor_arg(name: str, dtype: str, shape: Sequence[Size | None]) -> NodeArg:
     """Return what describes a tensor."""
@@ -78,6 +84,7 @@ class SavedModel:
 
     def __init__(self, artifact: str | os.PathLike[str] | Content) -> None:
         self._executable = load(artifact)
+        self._executor = self._executable.executor
         self.inputs: Sequence[NodeArg]
         self.outputs: Sequence[NodeArg]
         self.inputs, self.outputs = args_of(self._executable)
@@ -85,6 +92,10 @@ class SavedModel:
     def run(self, values: Mapping[str, Any]) -> list[np.ndarray]:
         """Return all outputs as arrays."""
         return [output.numpy() for output in self._executable.run(values)]
+
+    def run_fitting(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """Return all outputs where the values can be used as they are, else None."""
+        return self._executor.run_fitting(values)
 
 
 def args_of(model: Runnable) -> tuple[list[NodeArg], list[NodeArg]]:

@@ -38,6 +38,7 @@ from treadle.integrations.session_model import (
     NodeArg,
     args_of,
 )
+from treadle.runtime.executor import Executor
 from treadle.settings import get, use
 
 _AVOIDED = (
@@ -70,6 +71,7 @@ class OnnxModel:
         _check_names(sizes, given)
         self.notes: Sequence[str] = ()
         self._compiled: Executable | None = None
+        self._plain: Executor | None = None  # where all results are arrays and it checks inputs
         self._each = _CompiledForEach(source, opt_level)
         self._compile(source, opt_level)
         names = {size for i in given for size in _sizes(i.type.tensor_type.shape)}
@@ -77,6 +79,8 @@ class OnnxModel:
         if self._compiled is None:
             outputs = _inferred(outputs, found)
         elif all(isinstance(s, tuple) for s in self._compiled.module.structures):
+            if _asks_all(self._compiled.executor, self.inputs):
+                self._plain = self._compiled.executor
             made = zip(outputs, args_of(self._compiled)[1], strict=True)
             outputs = [_settled(declared, compiled, names) for declared, compiled in made]
         self.outputs: Sequence[NodeArg] = [_fixed(output, sizes) for output in outputs]
@@ -101,6 +105,15 @@ class OnnxModel:
         made = compile_model(module, opt_level=opt_level)
         _ = made.executor  # made here, where the settings of the session are in force
         return made
+
+    def run_fitting(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """Return all outputs where the values can be used as they are, else None."""
+        if self._plain is None:
+            return None
+        try:
+            return self._plain.run_fitting(values)
+        except SizesError:
+            return None  # `run` says so and compiles for these
 
     def run(self, values: Mapping[str, Any]) -> Sequence[Any]:
         """Return all outputs: arrays, lists of them, or None.
@@ -151,6 +164,19 @@ class _CompiledForEach:
         """Return all outputs; runs wait for each other, as any may compile."""
         with self._lock, use(num_threads=self._threads):
             return self._prepared.run(values)
+
+
+def _asks_all(executor: Executor, inputs: Sequence[NodeArg]) -> bool:
+    """True where an executor refuses all that inputs as they are declared rule out.
+
+    A size that is fixed by name is open to the executor, whose code is made for all.
+    """
+    return all(
+        size == wanted
+        for declared, info in zip(inputs, executor.inputs, strict=True)
+        for size, wanted in zip(info.shape, declared.shape, strict=False)  # none where unranked
+        if isinstance(wanted, int)
+    )
 
 
 # ---- what a file says ----------------------------------------------------------------------------

@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 import operator
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._guards import TracingContext
 
@@ -30,7 +31,9 @@ from treadle.frontend.torch.pieces import (
     symbols_in,
     unsupported_nodes,
 )
+from treadle.frontend.torch.strides import read_from_bases
 from treadle.integrations.torch_piece import TreadlePiece
+from treadle.integrations.torch_views import views_apart
 
 LOG = logging.getLogger("treadle.torch")
 
@@ -103,38 +106,47 @@ def _function_of(module: fx.GraphModule) -> Graph:
 
 def _compiled(module: fx.GraphModule, options: Mapping[str, Any]) -> Graph:
     """Return a functional graph with its pieces replaced by compiled ones."""
-    reasons = unsupported_nodes(module.graph)
-    weights = _weights(module.graph)
-    pieces = pieces_of(module.graph, reasons)
+    metadata = _metadata()
+    views = set() if metadata is None else views_apart(module.graph, metadata)
+    read_from_bases(module.graph)
+    reasons = {n: why for n, why in unsupported_nodes(module.graph).items() if n not in views}
+    outside = {*reasons, *views}
+    weights = set() if metadata is None else _weights(module.graph, metadata)
+    pieces = pieces_of(module.graph, outside)
     if not pieces:
-        _say(reasons, 0, "")
+        if reasons:
+            _say(reasons, 0, "")
+        module.recompile()
         return _function_of(module)
-    outer = _cut(module, pieces, reasons, weights, options)
+    outer = _cut(module, pieces, outside, weights, options)
     ours = sum(operator_names(n for p in pieces for n in p.nodes).values())
     return _Timed(outer, reasons, ours) if reasons else _function_of(outer)
 
 
-def _weights(graph: fx.Graph) -> set[fx.Node]:
-    """Return the inputs that are parameters and buffers which the graph does not change."""
+def _metadata() -> ViewAndMutationMeta | None:
+    """Return what AOTAutograd says of the inputs and results of the graph it compiles."""
     context = TracingContext.try_get()
-    found = None if context is None else context.fw_metadata
-    if found is None:
-        return set()
+    return None if context is None else context.fw_metadata
+
+
+def _weights(graph: fx.Graph, metadata: ViewAndMutationMeta) -> set[fx.Node]:
+    """Return the inputs that are parameters and buffers which the graph does not change."""
     inputs = [n for n in graph.nodes if n.op == "placeholder"]
-    changed = {k for k, info in enumerate(found.input_info) if info.mutates_data}
-    return {inputs[k] for k in found.static_input_indices if k < len(inputs) and k not in changed}
+    changed = {k for k, info in enumerate(metadata.input_info) if info.mutates_data}
+    static = metadata.static_input_indices
+    return {inputs[k] for k in static if k < len(inputs) and k not in changed}
 
 
 def _cut(
     module: fx.GraphModule,
     pieces: Sequence[Piece],
-    reasons: Mapping[fx.Node, str],
+    torchs: Collection[fx.Node],
     weights: set[fx.Node],
     options: Mapping[str, Any],
 ) -> fx.GraphModule:
-    """Return the graph with a call of a module in the place of each piece."""
+    """Return the graph with a call of a module in the place of each piece; the rest is torch's."""
     sizes = size_nodes(module.graph)
-    levels = levels_of(module.graph, reasons)
+    levels = levels_of(module.graph, torchs)
     modules: dict[str, torch.nn.Module] = {}
     graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
     waiting = {levels[p.nodes[0]]: p for p in pieces}

@@ -24,8 +24,9 @@ from torch import fx
 from treadle.build.compile import compile_model
 from treadle.build.executable import Executable
 from treadle.frontend.torch.pieces import ImportedPiece, Permutation, Piece, import_piece
+from treadle.frontend.torch.reader import graph_of
 from treadle.frontend.torch.tensors import array_of, torch_dtype
-from treadle.runtime.array import from_dlpack
+from treadle.runtime.array import NDArray, from_dlpack
 
 LOG = logging.getLogger("treadle.torch")
 
@@ -151,10 +152,16 @@ class _InTorch:
         graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
         for node in piece.inputs:
             values[node] = graph.placeholder(node.name)
+        graphs: dict[str, fx.GraphModule] = {}
         for node in piece.nodes:
+            for source in node.all_input_nodes:
+                found = graph_of(source)
+                if found is not None and source not in values:
+                    graphs[str(source.target)] = found
+                    values[source] = graph.get_attr(str(source.target))
             values[node] = graph.node_copy(node, values.__getitem__)
         graph.output(tuple(values[n] for n in piece.outputs))
-        self._module = fx.GraphModule({}, graph)
+        self._module = fx.GraphModule(graphs, graph)
 
     def has(self, args: Sequence[Any]) -> bool:
         """True: torch reads weights as they are."""
@@ -181,13 +188,14 @@ class _Compiled:
         self._weights = [
             (w.position, w.tensor, w.version, w.pointer, w.cell, w.value) for w in weights
         ]
-        self._executor = exe.executor
+        self._runs = exe.executor.by_address
+        self._is_dynamic = exe.executor.is_dynamic
         positions = {node: k for k, node in enumerate(piece.inputs)}
         self._inputs = [
             (positions[n], _taker(order))
             for n, order in zip(imported.inputs, imported.input_orders, strict=True)
         ]
-        infos = self._executor.outputs
+        infos = exe.executor.outputs
         self._kinds = [(i.shape, torch_dtype(i.dtype)) for i in infos]
         self._views = [_view(order) for order in imported.output_orders]
 
@@ -206,12 +214,13 @@ class _Compiled:
 
     def run(self, args: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         given = [take(args[position]) for position, take in self._inputs]
-        if self._executor.is_dynamic:
-            places = [(t.data_ptr(), tuple(t.shape)) for t in given]
-            made = [torch.from_dlpack(a) for a in self._executor.run_shaped_at(places)]
+        if self._is_dynamic:
+            shapes = tuple([tuple(t.shape) for t in given])
+            arrays = self._runs.run_shaped([t.data_ptr() for t in given], shapes)
+            made = [torch.from_dlpack(NDArray(a)) for a in arrays]
         else:
             made = [torch.empty(shape, dtype=kind) for shape, kind in self._kinds]
-            self._executor.run_at([t.data_ptr() for t in given], [t.data_ptr() for t in made])
+            self._runs.run([t.data_ptr() for t in given], [t.data_ptr() for t in made])
         return tuple([t if v is None else v(t) for t, v in zip(made, self._views, strict=True)])
 
 

@@ -102,6 +102,15 @@ def test_open_sizes_behind_the_first_are_asked_for() -> None:
 
 
 @pytest.mark.tiny
+def test_constants_of_no_elements_have_no_bytes() -> None:
+    g = Graph()
+    x, scalar = g.input("x", (1, 1)), g.constant(np.zeros(0, "int32"))
+    g.result(g.op("RESHAPE", (x, scalar), ()))
+    result = import_tflite(model(g)).module.main.body
+    assert tensor_type(result.type).shape == ()
+
+
+@pytest.mark.tiny
 def test_all_unknown_operators_are_listed_at_once() -> None:
     g = Graph()
     x = g.input("x", (2,))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.frontend.tflite.models import Graph, Scale, model
 from treadle.build.reading import from_tflite
-from treadle.frontend.tflite.layout import (
+from treadle.frontend.builders.layout import (
     channels_first,
     channels_last,
     common_first,

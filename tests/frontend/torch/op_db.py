@@ -6,16 +6,20 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
+from unittest import mock
 
+import numpy as np
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal import common_methods_invocations
 from torch.utils import _pytree as pytree
 
 import treadle
@@ -27,9 +31,14 @@ from treadle.frontend.torch.tensors import array_of
 from treadle.graph.nodes import Constant, Function, Module, Tuple
 from treadle.integrations.torch_compile import treadle_backend
 
+database = common_methods_invocations.op_db
+
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "bool")
 
-Kind = Literal["right", "refused", "wrong", "crash"]
+SEED = 42
+"""What the database's own operators that draw random numbers set before they do."""
+
+Kind = Literal["right", "torch", "refused", "wrong", "crash"]
 Road = Literal["trace", "compile"]
 """Through make_fx and the importer, or through torch.compile."""
 
@@ -39,6 +48,7 @@ class Outcome:
     """What became of a sample, and why if it is not right.
 
     Refused is what Treadle says that it lacks; under torch.compile also what it leaves to torch.
+    What torch.compile cannot do without Treadle (backend="aot_eager") is torch's.
     """
 
     kind: Kind
@@ -47,7 +57,7 @@ class Outcome:
 
 def operators() -> dict[str, Any]:
     """Return the entries of the database by name, which tells variants of one operator apart."""
-    return {f"{op.name}.{op.variant_test_name}".rstrip("."): op for op in op_db}
+    return {f"{op.name}.{op.variant_test_name}".rstrip("."): op for op in database}
 
 
 def is_core(op: Any) -> bool:
@@ -102,8 +112,42 @@ class Call:
         rest = iter(tensors)
         leaves = [next(rest) if isinstance(t, torch.Tensor) else t for t in self.leaves]
         given, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        results = pytree.tree_leaves(self.op.op(given, *args, **kwargs))
-        return [r for r in results if isinstance(r, torch.Tensor)]
+        return tensors_in(self.op.op(given, *args, **kwargs))
+
+    def written(self, prefix: str, known: dict[str, Any]) -> str:
+        """Return the call as a line of Python, which TorchDynamo traces sooner than trees.
+
+        Its names begin with `prefix`; `known` receives the values of all but the tensors, which are
+        `{prefix}0`, `{prefix}1` and so on.
+        """
+        names: list[Any] = []
+        count = 0
+        for k, leaf in enumerate(self.leaves):
+            if isinstance(leaf, torch.Tensor):
+                names.append(_Name(f"{prefix}{count}"))
+                count += 1
+            elif leaf is None or type(leaf) in (bool, int, str):
+                names.append(leaf)
+            else:
+                names.append(_Name(f"{prefix}known{k}"))
+                known[str(names[-1])] = leaf
+        given, args, kwargs = pytree.tree_unflatten(names, self.spec)
+        known[f"{prefix}op"] = self.op.op
+        return f"{prefix}op({given!r}, *{args!r}, **{kwargs!r})"
+
+
+class _Name(str):
+    """A name in a program: what it prints as has no quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def tensors_in(results: Any) -> list[torch.Tensor]:
+    """Return the tensors of a tree of results."""
+    return [r for r in pytree.tree_leaves(results) if isinstance(r, torch.Tensor)]
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -113,18 +157,27 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 def outcome_of(op: Any, sample: Any, road: Road = "trace") -> Outcome | None:
     """Run one sample; None where eager itself refuses it, or gives no tensor."""
     call = Call.of(op, sample)
+    expected = _eager(call)
+    return _compared(call, expected, road) if expected else None
+
+
+def _eager(call: Call) -> list[torch.Tensor]:
+    """Return what eager gives for a call: no tensor where it refuses it."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            expected = call(*call.tensors())
+            return call(*call.tensors())
         except Exception:  # the database is of all devices and kinds of gradients
-            return None
-        if not expected:
-            return None
-        return _compared(call, expected, road)
+            return []
 
 
 def _compared(call: Call, expected: list[torch.Tensor], road: Road) -> Outcome:
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _outcome(call, expected, road)
+
+
+def _outcome(call: Call, expected: list[torch.Tensor], road: Road) -> Outcome:
     try:
         with _listening() as said:
             found = _ROADS[road](call)
@@ -135,13 +188,27 @@ def _compared(call: Call, expected: list[torch.Tensor], road: Road) -> Outcome:
     except TreadleError as e:
         return Outcome("refused", e.problem.splitlines()[0])
     except NotTraceable as e:
-        return Outcome("refused", str(e))
+        return _unless_torchs(call, expected, road, Outcome("refused", str(e)))
     except Exception as e:  # whatever is not an error of ours is a defect
-        return Outcome("crash", f"{type(e).__name__}: {e}"[:500])
+        crash = Outcome("crash", f"{type(e).__name__}: {e}"[:500])
+        return _unless_torchs(call, expected, road, crash)
     problem = difference(call, found, expected)
     if problem:
-        return Outcome("wrong", problem)
+        return _unless_torchs(call, expected, road, Outcome("wrong", problem))
     return Outcome("refused", said[0]) if said else Outcome("right")
+
+
+def _unless_torchs(
+    call: Call, expected: list[torch.Tensor], road: Road, outcome: Outcome
+) -> Outcome:
+    """Return an outcome, or torch's where torch.compile does no better without Treadle."""
+    if road != "compile":
+        return outcome
+    try:
+        problem = difference(call, _compiled_by("aot_eager", [call])[0], expected)
+    except Exception as e:  # whatever torch raises, it is not ours
+        problem = f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[0]}"
+    return Outcome("torch", f"torch.compile itself: {problem}") if problem else outcome
 
 
 # ---- the two roads -------------------------------------------------------------------------------
@@ -197,25 +264,54 @@ def _imported(traced: torch.fx.GraphModule) -> Module:
 
 def by_compile(call: Call) -> list[torch.Tensor]:
     """Return the results of a call through torch.compile."""
+    try:
+        return _compiled_by(treadle_backend, [call])[0]
+    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as e:
+        raise NotTraceable(f"torch cannot trace it: {str(e).strip().splitlines()[0]}") from e
+
+
+def _compiled_by(backend: Any, calls: Sequence[Call]) -> list[list[torch.Tensor]]:
+    """Return the results of calls through a backend of torch.compile, without graph breaks.
+
+    They are one program. The database's wrapper that sets a seed cannot be compiled: the seed is
+    set outside.
+    """
     torch._dynamo.reset()
+    tensors = [call.tensors() for call in calls]
+    compiled = torch.compile(_program(calls, tensors), backend=backend, fullgraph=True)
+    with (
+        mock.patch.object(common_methods_invocations, "wrapper_set_seed", _unseeded),
+        torch.random.fork_rng(devices=()),
+    ):
+        torch.manual_seed(SEED)
+        made = compiled(*itertools.chain.from_iterable(tensors))
+    return [tensors_in(results) for results in made]
 
-    def function(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        return call(*tensors)
 
-    compiled = torch.compile(function, backend=treadle_backend, fullgraph=True)
-    made: list[torch.Tensor] = compiled(*call.tensors())
-    return made
+def _program(calls: Sequence[Call], tensors: Sequence[Sequence[torch.Tensor]]) -> Any:
+    """Return a function of all the tensors of calls: the tuple of their results."""
+    known: dict[str, Any] = {}
+    written = [call.written(f"call{n}_", known) for n, call in enumerate(calls)]
+    names = [f"call{n}_{k}" for n, given in enumerate(tensors) for k in range(len(given))]
+    exec(f"def program({', '.join(names)}):\n    return ({', '.join(written)},)", known)
+    return known["program"]
+
+
+def _unseeded(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call an operator of the database whose seed is set by the caller."""
+    return op(*args, **kwargs)
 
 
 class _Said(logging.Handler):
-    """Keeps what the backend says of operators that it leaves to torch."""
+    """Keeps what the backend says of operators that it leaves to torch, but for the time."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage().removeprefix("treadle: "))
+        text = record.getMessage().removeprefix("treadle: ")
+        self.texts.append(re.sub(r", \d+% of the time", "", text))
 
 
 @contextmanager
@@ -246,34 +342,47 @@ UNINITIALIZED = frozenset(
 def difference(call: Call, found: list[torch.Tensor], expected: list[torch.Tensor]) -> str:
     """Return how results differ from eager's beyond torch's tolerances, "" where they do not.
 
-    A result of floating-point numbers may also be as near to what eager computes in float64: eager
-    itself need not be.
+    A result of floating-point numbers may also be as near to what eager computes in float64, or to
+    what the database names as reference (SciPy's functions): eager itself need not be.
     """
     if len(found) != len(expected):
         return f"{len(found)} results where torch has {len(expected)}"
     problems = [_problem(call, f, e) for f, e in zip(found, expected, strict=True)]
     if not any(problems) or (not any(problems[:-1]) and _is_order_of_ties(call, found, expected)):
         return ""
-    exact = _exact(call)
-    if exact is None or len(exact) != len(found):
-        return next(filter(None, problems))
-    for problem, f, e, x in zip(problems, found, expected, exact, strict=True):
-        same_type = f.dtype == e.dtype and f.shape == e.shape
-        if problem and not (same_type and f.is_floating_point() and not _problem(call, f, x.to(f))):
-            return problem
-    return ""
+    for exact in (_exact(call), _referenced(call)):
+        pairs = zip(problems, found, expected, exact or (), strict=False)
+        if (
+            exact is not None
+            and len(exact) == len(found)
+            and not any(problem and not _is_exact(call, f, e, x) for problem, f, e, x in pairs)
+        ):
+            return ""
+    return next(filter(None, problems))
+
+
+def _is_exact(call: Call, found: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> bool:
+    """True for a result of eager's type and shape that is as near to an exact one."""
+    is_like = found.dtype == expected.dtype and found.shape == expected.shape == exact.shape
+    return is_like and found.is_floating_point() and not _problem(call, found, exact.to(found))
+
+
+_DIM_AT = {"sort": 0, "topk": 1, "argsort": 0, "kthvalue": 1, "median": 0, "nanmedian": 0}
+"""Operators that name elements by position, of equal ones any: where their axis is given."""
 
 
 def _is_order_of_ties(call: Call, found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
     """True where equal elements have another order than eager's, which torch leaves open."""
     given, args, kwargs = pytree.tree_unflatten(call.leaves, call.spec)
-    at = {"sort": 0, "topk": 1, "argsort": 0}.get(call.op.name)
+    at = _DIM_AT.get(call.op.name)
     if at is None or kwargs.get("stable"):
         return False
     dim = kwargs.get("dim", args[at] if len(args) > at else -1)
     places, wanted = found[-1], expected[-1]
     if places.shape != wanted.shape or given.ndim == 0:
         return False
+    if places.ndim < given.ndim:
+        places, wanted = places.unsqueeze(dim), wanted.unsqueeze(dim)
     is_each_once = bool((places.sort(dim).values.diff(dim=dim) > 0).all())
     values = torch.gather(given, dim, wanted)
     return is_each_once and torch.equal(torch.gather(given, dim, places), values)
@@ -300,13 +409,60 @@ def _exact(call: Call) -> list[torch.Tensor] | None:
         return None
 
 
+def _referenced(call: Call) -> list[torch.Tensor] | None:
+    """Return what the database's own reference gives, where it names one that takes the sample."""
+    arrays = [t.numpy() if isinstance(t, torch.Tensor) else t for t in map(_widened, call.leaves)]
+    given, args, kwargs = pytree.tree_unflatten(arrays, call.spec)
+    try:
+        return [torch.from_numpy(np.asarray(call.op.ref(given, *args, **kwargs), "float64"))]
+    except Exception:  # it need not have one, and SciPy need not be there
+        return None
+
+
 def _widened(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
         return _copy(leaf).double()
     return leaf
 
 
+# ---- all samples of an operator ------------------------------------------------------------------
+
+MOST_TOGETHER = 32
+"""How many samples at most are one program."""
+
+
 def outcomes(op: Any, dtype: str, limit: int | None, road: Road) -> Iterator[Outcome | None]:
-    """Yield what becomes of the samples of an operator, one by one."""
-    for sample in samples_of(op, dtype, limit):
-        yield outcome_of(op, sample, road)
+    """Yield what becomes of the samples of an operator, one by one.
+
+    For torch.compile, whose own work per program is longer than ours, several samples are one
+    program, and more after each program that was right as a whole. The samples of any other are
+    run again alone, for what becomes of each.
+    """
+    left = samples_of(op, dtype, limit)
+    together = 1
+    while left:
+        taken, left = left[:together], left[together:]
+        calls = [Call.of(op, sample) for sample in taken]
+        expected = [_eager(call) for call in calls]
+        found = [(c, e) for c, e in zip(calls, expected, strict=True) if e]
+        yield from [None] * (len(calls) - len(found))
+        if len(found) > 1 and _are_right(found):
+            yield from [Outcome("right")] * len(found)
+        else:
+            made = [_compared(call, wanted, road) for call, wanted in found]
+            yield from made
+            if any(outcome.kind != "right" for outcome in made):
+                together = 0
+        together = 1 if road == "trace" else min(max(2 * together, 1), MOST_TOGETHER)
+
+
+def _are_right(found: Sequence[tuple[Call, list[torch.Tensor]]]) -> bool:
+    """True where torch.compile runs calls as one program, and all of them as eager does."""
+    try:
+        with torch.no_grad(), warnings.catch_warnings(), _listening() as said:
+            warnings.simplefilter("ignore")
+            made = _compiled_by(treadle_backend, [call for call, _ in found])
+    except Exception:  # which call it is of shows when each is run alone
+        return False
+    pairs = zip(found, made, strict=True)
+    return not said and not any(difference(call, m, wanted) for (call, wanted), m in pairs)

@@ -17,6 +17,8 @@ from treadle.graph.types import TensorType
 torch: Any = pytest.importorskip("torch")
 nn = torch.nn
 
+from treadle.integrations.torch_compile import treadle_backend  # noqa: E402  # imports torch
+
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated:DeprecationWarning"),
@@ -111,13 +113,30 @@ def test_a_convolutional_network() -> None:
 
 
 def test_all_operators_that_are_missing_are_told_at_once() -> None:
-    def special(x: Any) -> Any:
-        return torch.special.bessel_j0(x), torch.special.bessel_j1(x), torch.special.bessel_j0(x)
+    def spectra(x: Any) -> Any:
+        return torch.linalg.svdvals(x), torch.linalg.eigvalsh(x), torch.linalg.svdvals(x.T)
 
     with pytest.raises(treadle.UnsupportedOperators) as error:
-        treadle.from_torch(as_module(special), torch.zeros(3))
+        treadle.from_torch(as_module(spectra), torch.zeros(3, 3))
     assert "2 operators (3 nodes) of this model are not supported" in str(error.value)
-    assert "aten.special_bessel_j0.default: 2 nodes, first special_bessel_j0" in str(error.value)
+    assert "aten._linalg_svd.default: 2 nodes, first _linalg_svd" in str(error.value)
+
+
+def test_selections_whose_size_depends_on_data() -> None:
+    def chosen(x: Any, y: Any) -> Any:
+        kept = torch.masked_select(x, torch.stack([x, -x]) > 0)
+        values, places, counts = torch.unique(y, return_inverse=True, return_counts=True)
+        return kept * 2, x[y > 1], values, places, counts
+
+    exe = treadle.compile(as_module(chosen), (torch.zeros(6), torch.zeros(6, dtype=torch.int64)))
+    for x, y in (
+        (torch.randn(6), torch.tensor([3, 1, 3, 2, 1, 3])),
+        (-torch.ones(6), torch.ones(6)),
+    ):
+        given = (x, y.long())
+        for found, wanted in zip(exe.run(list(given)), chosen(*given), strict=True):
+            assert found.shape == tuple(wanted.shape)
+            np.testing.assert_array_equal(found.numpy(), wanted.numpy())
 
 
 def test_an_error_names_the_node_its_types_and_the_line() -> None:
@@ -218,3 +237,84 @@ def test_the_fast_path_of_encoder_layers(norm_first: bool) -> None:
         (found,) = treadle.compile(program).run([x, padding])
         wanted = layer(x, None, padding)
     np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_images_are_scaled_with_antialiasing(mode: str) -> None:
+    targets: list[dict[str, Any]] = [
+        {"size": (4, 5)},
+        {"size": (13, 6)},
+        {"scale_factor": 0.6},
+        {"scale_factor": (0.4, 1.7)},
+    ]
+
+    def function(x: Any) -> list[Any]:
+        scaled = torch.nn.functional.interpolate
+        return [scaled(x, mode=mode, antialias=True, **target) for target in targets]
+
+    x = torch.randn(2, 3, 9, 11)
+    assert_agrees(function, x)
+    torch._dynamo.reset()
+    fast = torch.compile(function, backend=treadle_backend, fullgraph=True)
+    with torch.no_grad():
+        for found, wanted in zip(fast(x), function(x), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_operators_beyond_the_core_are_written_by_others() -> None:
+    def function(x: Any, filters: Any) -> Any:
+        lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        scaled = torch.nn.functional.batch_norm(filters, None, None, training=True)
+        return x / lengths, scaled
+
+    assert_agrees(function, torch.randn(3, 5), torch.randn(4, 2, 6))
+
+
+def test_checks_of_numbers_that_data_decide_are_left_out() -> None:
+    def function(x: Any, lengths: Any) -> Any:
+        torch._check(lengths.max().item() <= x.shape[1])
+        return x * 2
+
+    assert_agrees(function, torch.randn(2, 5), torch.tensor([3, 5]))
+
+
+def test_a_number_in_a_tensor_may_be_a_size() -> None:
+    def counted(x: Any, count: Any) -> Any:
+        size = count.item()
+        torch._check(size >= 0)
+        return torch.arange(size) * 2 + x.sum().to(torch.int64)
+
+    exe = treadle.compile(as_module(counted), (torch.ones(3), torch.tensor(4)))
+    for size in (4, 7, 0):
+        (found,) = exe.run([torch.ones(3), torch.tensor(size)])
+        assert found.numpy().tolist() == [2 * k + 3 for k in range(size)]
+
+
+def test_operators_that_torch_writes_by_others_on_demand() -> None:
+    def function(x: Any, w: Any) -> Any:
+        return torch.nn.functional.conv1d(x, w, padding=1) + torch.nn.functional.avg_pool1d(x, 1)
+
+    assert_agrees(function, torch.randn(2, 3, 9), torch.randn(3, 3, 3))
+
+
+@pytest.mark.parametrize("place", ["inside", "module", "inputs", "program"])
+def test_inference_mode_changes_nothing(place: str) -> None:
+    def made() -> Any:
+        return nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), nn.ReLU()).eval()
+
+    module, x = made(), torch.randn(2, 3, 9)
+    with torch.inference_mode():
+        if place == "inside":
+            exe = treadle.compile(module, (x,))
+        elif place == "module":
+            module = made()
+        elif place == "inputs":
+            x = torch.randn(2, 3, 9)
+        else:
+            module = made()
+            exe = treadle.compile(torch.export.export(module, (torch.randn(2, 3, 9),)))
+    if place in ("module", "inputs"):
+        exe = treadle.compile(module, (x,))
+    (found,) = exe.run([x.numpy()])
+    with torch.inference_mode():
+        np.testing.assert_allclose(found.numpy(), module(x).numpy(), atol=1e-6)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.expr.nodes import Var as SizeVar
+from treadle.frontend.builders.basic import dims_of
 from treadle.graph.nodes import (
     Constant,
     Function,
@@ -28,6 +29,7 @@ from treadle.ops.control import (
     loop,
     loop_dims,
 )
+from treadle.ops.reshaping import reshape
 from treadle.ops.select import bind_size, depend_on
 
 
@@ -115,6 +117,17 @@ def repeat(
     attrs = LoopAttrs(body, len(states), tuple(sizes))
     call = loop.call(attrs, (limit, condition, *states, *captures), origin=origin)
     return [TupleItem.of(call, k) for k in range(len(results) - 1)]
+
+
+def shaped_as_before(after: Node, before: Node) -> Node:
+    """Return a state after an iteration with the shape it had before, which a run checks.
+
+    Sizes that a run computes are not known to be those that a loop keeps.
+    """
+    shape, wanted = dims_of(after), dims_of(before)
+    if len(shape) != len(wanted) or all(isinstance(d, int) for d in shape):
+        return after
+    return reshape(after, shape=wanted)
 
 
 def decided_sizes(results: Sequence[Node]) -> dict[SizeVar, Node]:

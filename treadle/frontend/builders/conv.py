@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -12,9 +13,14 @@ from treadle.dtype import to_numpy
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import dims_of, per_channel, reshaped
 from treadle.frontend.builders.movement import padded
-from treadle.frontend.builders.windows import Window, padded_where_symbolic, with_total_padding
+from treadle.frontend.builders.windows import (
+    Window,
+    padded_to_same,
+    padded_where_symbolic,
+    with_total_padding,
+)
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import known_sizes, may_agree, tensor_type
+from treadle.graph.types import Dim, known_sizes, may_agree, tensor_type
 from treadle.ops import conv, elementwise
 
 
@@ -74,6 +80,24 @@ def window_for_output(
     whole = [(d - 1) * s + e + extra for d, s, e, extra in axes]
     totals = [f - w for f, w in zip(whole, wanted, strict=True)]
     return with_total_padding(window, totals, odd_first=odd_first)
+
+
+def transposed_to(
+    window: Window, spatial: Sequence[Dim], wanted: Sequence[Dim], *, is_same: bool
+) -> tuple[Window, tuple[int, ...]]:
+    """Return the window that spreads `spatial` to `wanted` extents, and what it lacks at their end.
+
+    With `is_same` it is the adjoint of a window padded to ceil(wanted / stride) places.
+    """
+    if is_same:
+        given = padded_to_same(window, wanted, odd_first=False)
+        window = replace(given, before=known_sizes(given.before), after=known_sizes(given.after))
+    before, after = window.known_pads
+    axes = zip(known_sizes(spatial), known_sizes(wanted), window.strides, window.extents,
+               before, after, strict=True)  # fmt: skip
+    lacks = [w - ((d - 1) * s + e - b - a) for d, w, s, e, b, a in axes]
+    ends = tuple(a - lack if lack < 0 else a for a, lack in zip(after, lacks, strict=True))
+    return replace(window, after=ends), tuple(max(lack, 0) for lack in lacks)
 
 
 def image_of_blocks(x: Node, image: Sequence[int], window: Window) -> Node:

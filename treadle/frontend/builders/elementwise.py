@@ -75,3 +75,30 @@ def shrunk(x: Node, lambd: float, bias: float) -> Node:
     is_below = elementwise.less(wide, scalar_like(-lambd, wide))
     rest = elementwise.where(is_above, above, scalar_like(0, wide))
     return converted(elementwise.where(is_below, below, rest), dtype)
+
+
+def floor_divide(a: Node, b: Node) -> Node:
+    """Return the quotient rounded down; of integers that of those it lies between."""
+    quotient = elementwise.divide(a, b)
+    if dt.is_float(element_type(a)):
+        return elementwise.floor(quotient)
+    exact = elementwise.equal(elementwise.multiply(quotient, b), a)
+    zero = scalar_like(0, a)
+    same_sign = elementwise.equal(elementwise.less(a, zero), elementwise.less(b, zero))
+    below = elementwise.subtract(quotient, scalar_like(1, a))
+    return elementwise.where(elementwise.logical_or(exact, same_sign), quotient, below)
+
+
+def floor_mod(a: Node, b: Node) -> Node:
+    """Return what is left of a division that rounds down: it has the sign of the divisor."""
+    if dt.is_float(element_type(a)):
+        return elementwise.subtract(
+            a, elementwise.multiply(elementwise.floor(elementwise.divide(a, b)), b)
+        )
+    return elementwise.mod(a, b)
+
+
+def squared_difference(a: Node, b: Node) -> Node:
+    """Return (a - b)^2."""
+    difference = elementwise.subtract(a, b)
+    return elementwise.multiply(difference, difference)

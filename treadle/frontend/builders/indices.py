@@ -9,7 +9,8 @@ from treadle.errors import ModelError
 from treadle.frontend.builders.basic import converted, dims_of
 from treadle.frontend.symbolic import size_values
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, tensor_type
+from treadle.graph.types import Dim, known_sizes, tensor_type
+from treadle.ops import indexing, scatter
 from treadle.ops.index_checks import INDEX_TYPES, check_indices, outside
 
 
@@ -30,6 +31,21 @@ def checked_indices(
     if size_values(indices) is not None and size_values(data) is not None:
         return indices  # arithmetic on shapes, which is done while importing
     return check_indices(indices, extents=tuple(extents), axis=axis)
+
+
+def gathered_nd(x: Node, places: Node, op: str = "the operator") -> Node:
+    """Return the slices of `x` at coordinates, which are the last axis of `places`."""
+    (depth,) = known_sizes(dims_of(places)[-1:])
+    return indexing.gather_nd(x, checked_indices(x, places, 0, depth, op=op))
+
+
+def scattered_nd(
+    x: Node, places: Node, updates: Node, reduction: str, op: str = "the operator"
+) -> Node:
+    """Return `x` with slices at coordinates, the last axis of `places`, updated by a reduction."""
+    (depth,) = known_sizes(dims_of(places)[-1:])
+    at = checked_indices(x, places, 0, depth, op=op)
+    return scatter.scatter_nd(x, at, updates, reduction=reduction)
 
 
 def _check_known(op: str, data: Node, indices: Constant, extents: Sequence[Dim], axis: int) -> None:

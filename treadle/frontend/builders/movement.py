@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from treadle.errors import ModelError
 from treadle.expr.intervals import FAR
 from treadle.expr.nodes import convert, int_value, maximum, minimum
@@ -20,7 +22,15 @@ from treadle.frontend.builders.basic import (
 from treadle.frontend.builders.dynamic_operands import AxisRange
 from treadle.frontend.builders.indices import checked_indices
 from treadle.graph.nodes import Constant, Node, TupleItem
-from treadle.graph.types import Dim, known_true, may_agree, normal_size, same_dim, tensor_type
+from treadle.graph.types import (
+    Dim,
+    known_sizes,
+    known_true,
+    may_agree,
+    normal_size,
+    same_dim,
+    tensor_type,
+)
 from treadle.ops import elementwise, indexing, movement, sizes
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
@@ -210,6 +220,49 @@ def taken(data: Node, indices: Node, axis: int, op: str = "the operator") -> Nod
     Negative indices count from the end. Raises: ModelError, about `op`, for a known one outside.
     """
     return indexing.gather(data, checked_indices(data, indices, axis, op=op), axis=axis)
+
+
+def taken_per_batch(
+    data: Node, indices: Node, axis: int, batch: int, op: str = "the operator"
+) -> Node:
+    """Return slices along `axis` that each entry of the first `batch` axes chooses for itself.
+
+    Raises: ModelError, about `op`, for a known index outside, or more batch axes than there are.
+    """
+    dims, places = dims_of(data), dims_of(indices)
+    if not 0 < batch <= axis or batch > len(places):
+        raise ModelError(f"{batch} batch axes of {op} do not fit axis {axis}")
+    order = (*range(batch), axis, *range(batch, axis), *range(axis + 1, len(dims)))
+    x = transposed(data, order)
+    index = checked_indices(x, reshaped(indices, (*places, 1)), batch, op=op)
+    made = indexing.gather_nd(x, index, batch_dims=batch)
+    count, rest = len(places) - batch, axis - batch
+    perm = (
+        *range(batch),
+        *range(batch + count, batch + count + rest),
+        *range(batch, batch + count),
+        *range(batch + count + rest, len(dims_of(made))),
+    )
+    return transposed(made, perm)
+
+
+def mirrored(x: Node, before: Sequence[int], after: Sequence[int], *, repeats_border: bool) -> Node:
+    """Return `x` padded with what lies mirrored behind its border, which repeats or not."""
+    if not repeats_border:
+        return padded(x, before, after, "reflect")
+    for axis, (front, back) in enumerate(zip(before, after, strict=True)):
+        if not front and not back:
+            continue
+        (extent,) = known_sizes(dims_of(x)[axis : axis + 1])
+        if max(front, back) > extent:
+            raise ModelError(f"a padding of {max(front, back)} mirrors {extent} elements")
+        places = [
+            *range(front - 1, -1, -1),
+            *range(extent),
+            *range(extent - 1, extent - 1 - back, -1),
+        ]
+        x = indexing.gather(x, Constant.of(np.array(places, "int64")), axis=axis)
+    return x
 
 
 def tiled(x: Node, repeats: Sequence[int]) -> Node:

@@ -12,7 +12,8 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.expr.nodes import convert, maximum, minimum
-from treadle.frontend.builders.basic import broadcast, dims_of, scalar_like
+from treadle.frontend.builders.basic import broadcast, dims_of, reshaped, scalar_like
+from treadle.frontend.builders.reduce import extreme_index
 from treadle.frontend.builders.windows import Window, padded_where_symbolic, window_of
 from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.graph.types import Dim, known_sizes, normal_size, tensor_type
@@ -145,6 +146,43 @@ def adaptive_max_pooled(x: Node, sizes: Sequence[int]) -> Node:
     if window is not None:
         return max_pooled(x, window)
     return _reduced_by_windows(x, sizes, lambda rows, _, axis: reductions.max_(rows, axes=(axis,)))
+
+
+def adaptive_max_places(x: Node, sizes: Sequence[int]) -> Node:
+    """Return where the largest elements of `adaptive_max_pooled` are first within a channel.
+
+    x [n, c, ...] gives int64[n, c, *sizes]: row-major places among the spatial axes.
+    """
+    spatial = known_sizes(dims_of(x)[2:])
+    windows = [_adaptive_windows(d, n)[0] for d, n in zip(spatial, sizes, strict=True)]
+    rank, count = len(sizes), [w.shape[1] for w in windows]
+    at = np.zeros([*sizes, *count], np.int64)
+    for k, places in enumerate(windows):
+        shape = [1] * (2 * rank)
+        shape[k], shape[rank + k] = places.shape
+        at = at * spatial[k] + places.reshape(shape)
+    inside = at.reshape(*sizes, prod(count))
+    lead = dims_of(x)[:2]
+    flat = reshaped(x, (*lead, prod(spatial)))
+    elements = indexing.gather(flat, Constant.of(inside), axis=2)
+    axis = rank + 2
+    first = extreme_index(elements, axis, is_largest=True, keepdims=True)
+    whole = broadcast(Constant.of(inside), (*lead, *inside.shape))
+    found = indexing.gather_elements(whole, first, axis=axis)
+    return reshaped(found, (*lead, *sizes))
+
+
+def elements_inside(x: Node, window: Window, sizes: Sequence[Dim]) -> np.ndarray:
+    """Return float64[*sizes]: how many elements of x [n, c, ...] each of so many windows covers."""
+    counts = np.ones(())
+    before, _ = window.known_pads
+    for k, (count, d) in enumerate(
+        zip(known_sizes(sizes), known_sizes(dims_of(x)[2:]), strict=True)
+    ):
+        steps = np.arange(window.kernel[k]) * window.dilations[k] - before[k]
+        places = np.arange(count)[:, None] * window.strides[k] + steps
+        counts = counts[..., None] * ((places >= 0) & (places < d)).sum(1)
+    return counts
 
 
 def _reduced_by_windows(

@@ -31,11 +31,17 @@ def limits(dtype: str) -> tuple[float, float]:
 
 
 def quantized(
-    x: Node, scale: Node, zero_point: Node | None, dtype: str, saturate: bool = True
+    x: Node,
+    scale: Node,
+    zero_point: Node | None,
+    dtype: str,
+    saturate: bool = True,
+    bounds: tuple[float, float] | None = None,
 ) -> Node:
     """Return round(x / scale) + zero point, clipped to an integer type; floats round later.
 
-    Scale and zero point broadcast against `x`: see `along_axis` and `per_block`.
+    Scale and zero point broadcast against `x`: see `along_axis` and `per_block`. Integers are
+    clipped to `bounds` where these are narrower than the type.
     """
     if dtype not in (*INTEGERS, *low_precision.NARROW_INTEGERS, *low_precision.FORMATS):
         raise ModelError(f"quantising to {dtype} is not supported")
@@ -46,7 +52,7 @@ def quantized(
         steps = elementwise.add(steps, converted(zero_point, "float32"))
     if dtype in low_precision.FORMATS:
         return converted(steps, dtype, saturate)
-    low, high = limits(dtype)
+    low, high = bounds or limits(dtype)
     return converted(elementwise.clip(steps, min=low, max=high), dtype)
 
 

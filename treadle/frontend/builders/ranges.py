@@ -11,7 +11,16 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.expr.nodes import convert, maximum
-from treadle.frontend.builders.basic import broadcast, converted, counted, dims_of, reshaped
+from treadle.frontend.builders.basic import (
+    broadcast,
+    converted,
+    counted,
+    dims_of,
+    element_type,
+    reshaped,
+)
+from treadle.frontend.builders.dynamic_operands import Measure, range_at_run
+from treadle.frontend.symbolic import size_values
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, normal_size, tensor_type
 from treadle.ops import elementwise, sizes
@@ -48,6 +57,23 @@ def range_of_sizes(start: Dim, limit: Dim, step: int, dtype: str = "int64") -> N
     span = convert(limit) - start if step > 0 else convert(start) - limit
     size = normal_size(maximum((span + (abs(step) - 1)) // abs(step), 0))
     return sizes.arange(start=start, step=step, size=size, dtype=dtype)
+
+
+def number_range(start: Node, limit: Node, delta: Node, measure: Measure) -> Node:
+    """Return start, start + delta, ... before a limit: scalars, which a run may compute."""
+    known = [n for n in (start, limit, delta) if isinstance(n, Constant)]
+    if len(known) == 3:
+        return range_of_numbers(*(n.value for n in known))
+    bounds = [size_values(n) for n in (start, limit)]
+    if bounds[0] is not None and bounds[1] is not None and isinstance(delta, Constant):
+        first, last = (b.reshape(-1)[0] for b in bounds if b is not None)
+        return range_of_sizes(first, last, int(delta.value), element_type(start))
+    return range_at_run(start, limit, delta, measure)
+
+
+def filled_with(value: Node, shape: Sequence[Dim]) -> Node:
+    """Return a tensor of one value, which a run may compute."""
+    return filled(value, shape) if isinstance(value, Constant) else broadcast(value, shape)
 
 
 def filled(fill: Constant, shape: Sequence[Dim]) -> Node:

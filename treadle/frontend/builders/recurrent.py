@@ -52,13 +52,16 @@ Product: TypeAlias = Callable[[Node], Node]
 class Sequences:
     """What a recurrent layer runs over: `x` is [steps, batch, features].
 
-    `lengths` [batch] says how many steps each sequence has, all where it is None. Loops are named
-    after `name`.
+    `lengths` [batch] says how many steps each sequence has, all where it is None. `mask` [steps,
+    batch] says of each step whether it is one: the others leave the states as they are, and give
+    the state before them, or zero where `masked_are_zero`. Loops are named after `name`.
     """
 
     x: Node
     lengths: Node | None = None
     name: str = "recurrent"
+    mask: Node | None = None
+    masked_are_zero: bool = False
 
     @property
     def steps(self) -> Dim:
@@ -345,11 +348,23 @@ def _advanced(over: Sequences, number: Node, fresh: State, state: State) -> tupl
 
     Where a sequence of the batch has ended, the state stays and the output is zero.
     """
+    if over.mask is not None:
+        return _masked(over, number, fresh, state)
     if over.lengths is None:
         return fresh[0], fresh
     wide = elementwise.cast(reshaped(over.lengths, (over.batch, 1)), dtype="int64")
     runs = elementwise.less(number, wide)
     after = tuple(elementwise.where(runs, f, s) for f, s in zip(fresh, state, strict=True))
+    return elementwise.where(runs, fresh[0], scalar_like(0.0, fresh[0])), after
+
+
+def _masked(over: Sequences, number: Node, fresh: State, state: State) -> tuple[Node, State]:
+    """Return the output and the states after a step that only some sequences take."""
+    assert over.mask is not None
+    runs = reshaped(indexing.gather(over.mask, number, axis=0), (over.batch, 1))
+    after = tuple(elementwise.where(runs, f, s) for f, s in zip(fresh, state, strict=True))
+    if not over.masked_are_zero:
+        return after[0], after
     return elementwise.where(runs, fresh[0], scalar_like(0.0, fresh[0])), after
 
 

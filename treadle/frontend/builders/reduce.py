@@ -8,7 +8,14 @@ from typing import TypeAlias
 
 from treadle import dtype as dt
 from treadle.expr.nodes import int_value
-from treadle.frontend.builders.basic import checked, converted, dims_of
+from treadle.frontend.builders.basic import (
+    checked,
+    converted,
+    dims_of,
+    element_type,
+    transposed,
+)
+from treadle.frontend.builders.layout import common_first
 from treadle.graph.nodes import Call, Node
 from treadle.graph.types import product_of, tensor_type
 from treadle.ops import elementwise
@@ -105,3 +112,12 @@ def extreme_index(
     op = reductions.argmax if is_largest else reductions.argmin
     filled = checked(x, "filled", dims[axis], others, axis)
     return op(filled, axis=axis, keepdims=keepdims, select_last=select_last)
+
+
+def images_reduced(x: Node, reduce: Reduction, axes: Axes, keepdims: bool) -> Node:
+    """Return a reduction, that of whole images [n, h, w, c] with their channels first."""
+    made = common_first([x]) if len(dims_of(x)) == 4 else None
+    if made is None or axes != (1, 2) or element_type(x) == "bool":
+        return reduce(x, axes, keepdims)
+    pooled = reduce(made[0], (2, 3), keepdims)
+    return transposed(pooled, (0, 2, 3, 1)) if keepdims else pooled

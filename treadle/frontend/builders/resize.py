@@ -50,6 +50,18 @@ class Sampling:
     region: tuple[float, ...] = ()
 
 
+def corner_coordinates(align_corners: bool, half_pixel_centers: bool, half_pixel: str) -> str:
+    """Return the rule of coordinates that two flags of TensorFlow stand for.
+
+    `half_pixel` is the rule where centres lie at halves. Raises: ModelError for both flags.
+    """
+    if align_corners and half_pixel_centers:
+        raise ModelError("align_corners and half_pixel_centers exclude each other")
+    if half_pixel_centers:
+        return half_pixel
+    return "align_corners" if align_corners else "asymmetric"
+
+
 def resized(x: Node, target: Target, sampling: Sampling) -> Node:
     """Return an image in another size; itself where that and all it shows stay the same."""
     if target.keeps(dims_of(x)) and not sampling.region:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from treadle.expr.intervals import FAR
 from treadle.expr.nodes import convert, minimum
-from treadle.frontend.builders.basic import dims_of
-from treadle.frontend.builders.dynamic_operands import Measure
-from treadle.frontend.builders.movement import cut
+from treadle.frontend.builders.basic import broadcast, converted, dims_of, scalar_like
+from treadle.frontend.builders.dynamic_operands import AxisRange, Measure
+from treadle.frontend.builders.movement import concatenated, cut, sliced
+from treadle.frontend.builders.reduce import largest
 from treadle.graph.interpret import evaluate
 from treadle.graph.nodes import Call, Constant, Function, Node, TupleItem
 from treadle.graph.types import Dim, normal_size, product_of, same_dim
-from treadle.ops import indexing, reshaping, select, sizes
+from treadle.ops import cumulative, elementwise, indexing, reshaping, scatter, select, sizes
 from treadle.ops.unique import unique
 
 
@@ -88,3 +90,30 @@ def distinct(
     found = Selection(unique(x, axis=axis, ascending=ascending), measure)
     first = found.first(0)
     return indexing.gather(x, first, axis=axis), first, found.whole(1), found.first(2)
+
+
+def runs(x: Node, axis: int, measure: Measure) -> tuple[Node, Node, Node]:
+    """Return the slices along an axis that differ from the one before.
+
+    With them the number of each slice of `x` among them, and how many follow each other.
+    """
+    begins = _begins_of_runs(x, axis)
+    found = Selection(select.nonzero(begins), measure)
+    numbers = cumulative.cumsum(converted(begins, "int64"), axis=0)
+    inverse = elementwise.subtract(numbers, scalar_like(1, numbers))
+    ones = broadcast(scalar_like(1, inverse), dims_of(inverse))
+    none = broadcast(scalar_like(0, inverse), dims_of(inverse))
+    counts = scatter.scatter_elements(none, inverse, ones, axis=0, reduction="add")
+    kept = indexing.gather(x, found.first(0), axis=axis)
+    return kept, inverse, select.head(counts, size=found.size)
+
+
+def _begins_of_runs(x: Node, axis: int) -> Node:
+    """Return for each slice along an axis whether it is the first, or unlike the one before."""
+    extent = dims_of(x)[axis]
+    later = sliced(x, [AxisRange(axis, 1, FAR)])
+    before = sliced(x, [AxisRange(axis, 0, -1)])
+    others = tuple(k for k in range(len(dims_of(x))) if k != axis)
+    differ = largest(elementwise.not_equal(later, before), others, False)
+    first = sliced(broadcast(Constant.of(True), (extent,)), [AxisRange(0, 0, 1)])
+    return concatenated([first, differ], 0)

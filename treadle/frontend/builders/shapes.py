@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from treadle.errors import ModelError, TypeMismatch
 from treadle.expr.nodes import int_value
 from treadle.frontend.builders.basic import axes_from_front, broadcast, checked, dims_of, reshaped
-from treadle.graph.broadcasting import common_dim, is_literal_one, taken_dim
+from treadle.frontend.symbolic import sizes_node
+from treadle.graph.broadcasting import common_dim, common_shape, is_literal_one, taken_dim
 from treadle.graph.nodes import Node
 from treadle.graph.types import Dim, product_of, same_dim
 from treadle.ops.reshaping import resolve_shape
@@ -105,3 +106,11 @@ def _expanded_dim(own: Dim, wanted: Dim) -> Dim | None:
     if isinstance(wanted, int) or is_literal_one(wanted) or is_literal_one(own):
         return common_dim(own, wanted)
     return own if isinstance(own, int) or same_dim(own, wanted) else taken_dim(wanted, own)
+
+
+def broadcast_shape(a: Sequence[Dim], b: Sequence[Dim], dtype: str) -> Node:
+    """Return the shape that two shapes broadcast to, as integers. Raises: ModelError for none."""
+    made = common_shape(tuple(a), tuple(b))
+    if made is None:
+        raise ModelError("the two shapes do not broadcast")
+    return sizes_node(made, (len(made),), dtype)

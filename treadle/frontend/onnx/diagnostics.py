@@ -10,10 +10,11 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 
-from treadle.errors import ModelError, TreadleError
+from treadle.errors import ModelError
+from treadle.frontend import places
 from treadle.frontend.importer import origin_of
-from treadle.frontend.onnx.node import OnnxNode, RuntimeValueError
-from treadle.graph.nodes import Node, Var, topological
+from treadle.frontend.onnx.node import OnnxNode
+from treadle.graph.nodes import Node
 from treadle.graph.types import TensorType
 
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
@@ -22,30 +23,10 @@ _ONNX_NAMES = {"float32": "float", "float64": "double"}
 
 @contextmanager
 def placed(place: str, advice: Callable[[], str] = str) -> Iterator[None]:
-    """Give whatever goes wrong inside the place it happened at, as a ModelError.
-
-    `advice` is asked for a hint where an error brings none.
-    """
-    try:
+    """Give whatever goes wrong inside its place, and the hint of `advice` where it has none."""
+    rule = "the model may break a rule of ONNX; try onnx.checker.check_model on it"
+    with places.placed(lambda: place, mistake=rule, advice=advice):
         yield
-    except RuntimeValueError as e:
-        error = RuntimeValueError(e.problem, at=e.at or place, hint=e.hint or advice())
-        error.source = e.source
-        if e.source is not None:
-            error.inputs = tuple(n.name for n in topological([e.source]) if isinstance(n, Var))
-        raise error from None
-    except ModelError as e:
-        raise type(e)(e.problem, at=e.at or place, hint=e.hint or advice()) from None
-    except TreadleError as e:
-        raise ModelError(e.problem, at=place, hint=e.hint or advice()) from None
-    except MemoryError:
-        raise ModelError("this node needs more memory than there is", at=place) from None
-    except (ArithmeticError, LookupError, ValueError, TypeError) as e:
-        raise ModelError(
-            f"this node cannot be converted: {type(e).__name__}: {e}",
-            at=place,
-            hint="the model may break a rule of ONNX; try onnx.checker.check_model on it",
-        ) from e
 
 
 def usage(schema: onnx.defs.OpSchema | None) -> str:

@@ -31,7 +31,7 @@ from treadle.frontend.onnx.core import (
 from treadle.frontend.onnx.microsoft import attention, fused, grouped_attention, transformer
 from treadle.frontend.onnx.microsoft import quantized as microsoft_quantized
 from treadle.frontend.onnx.microsoft import recurrent as microsoft_recurrent
-from treadle.frontend.onnx.ml import features, tree_tables, trees
+from treadle.frontend.onnx.ml import features, linear, maps, svm, tree_tables, trees
 from treadle.frontend.onnx.node import CONVERTERS, ConvertFn
 
 CORE = (
@@ -44,7 +44,7 @@ MICROSOFT = (
     attention, fused, grouped_attention, microsoft_quantized, microsoft_recurrent, transformer,
 )  # fmt: skip
 
-ML = (features, tree_tables, trees)
+ML = (features, linear, maps, svm, tree_tables, trees)
 
 FAMILIES = (*CORE, *MICROSOFT, *ML)
 

@@ -17,7 +17,7 @@ from treadle.frontend.inputs import ImportedOperator
 from treadle.frontend.onnx.external import ExternalFiles
 from treadle.frontend.onnx.tensors import sparse_to_array, to_array
 from treadle.frontend.symbolic import size_values
-from treadle.graph.nodes import Constant, Node
+from treadle.graph.nodes import Constant, Node, Var, topological
 from treadle.graph.types import Dim
 
 _A = onnx.AttributeProto
@@ -33,6 +33,14 @@ class RuntimeValueError(ModelError):
 
     inputs: tuple[str, ...] = ()
     source: Node | None = None
+
+    def completed(self, at: str, hint: str) -> RuntimeValueError:
+        """Return this error with a place and a hint where it has none, and its inputs named."""
+        error = RuntimeValueError(self.problem, at=self.at or at, hint=self.hint or hint)
+        if self.source is not None:
+            error.source = self.source
+            error.inputs = tuple(n.name for n in topological([self.source]) if isinstance(n, Var))
+        return error
 
 
 @dataclass(slots=True)

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from treadle.errors import ModelError
-
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+from treadle.frontend.protobuf import BYTES, Field, fields
 
 MODEL_GRAPH, GRAPH_INITIALIZER, TENSOR_RAW_DATA = 7, 5, 9
 """Field numbers of the ONNX schema on the way to a weight's bytes."""
@@ -28,15 +27,6 @@ class Split:
 
     model: bytes
     weights: dict[int, memoryview] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    number: int
-    wire: int
-    start: int  # of the tag
-    body: int  # of the payload
-    end: int
 
 
 def split_weights(data: memoryview) -> Split:
@@ -61,9 +51,7 @@ def split_weights(data: memoryview) -> Split:
     return split
 
 
-def _graph_without_weights(
-    data: memoryview, graph: _Field, weights: dict[int, memoryview]
-) -> bytes:
+def _graph_without_weights(data: memoryview, graph: Field, weights: dict[int, memoryview]) -> bytes:
     parts: list[bytes] = []
     index = 0
     for f in _fields(data, graph.body, graph.end):
@@ -78,7 +66,7 @@ def _graph_without_weights(
     return b"".join(parts)
 
 
-def _tensor_without_data(data: memoryview, tensor: _Field) -> tuple[bytes, memoryview | None]:
+def _tensor_without_data(data: memoryview, tensor: Field) -> tuple[bytes, memoryview | None]:
     if tensor.end - tensor.body < LARGE:
         return bytes(data[tensor.body : tensor.end]), None
     parts: list[bytes] = []
@@ -91,46 +79,8 @@ def _tensor_without_data(data: memoryview, tensor: _Field) -> tuple[bytes, memor
     return b"".join(parts), raw
 
 
-def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
-    at = start
-    while at < end:
-        tag, body = _varint(data, at, end)
-        number, wire = tag >> 3, tag & 7
-        if number == 0:
-            raise _malformed(at)
-        stop = _field_end(data, body, end, wire, at)
-        if wire == BYTES:
-            length, body = _varint(data, body, end)
-            stop = body + length
-        if stop > end:
-            raise _truncated(at, stop - end)
-        yield _Field(number, wire, at, body, stop)
-        at = stop
-
-
-def _field_end(data: memoryview, body: int, end: int, wire: int, at: int) -> int:
-    if wire == VARINT:
-        return _varint(data, body, end)[1]
-    if wire == FIXED64:
-        return body + 8
-    if wire == FIXED32:
-        return body + 4
-    if wire == BYTES:
-        return body
-    raise _malformed(at)
-
-
-def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= end:
-            raise _truncated(at, 1)
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise _malformed(at)
+def _fields(data: memoryview, start: int, end: int) -> Iterator[Field]:
+    return fields(data, start, end, "an ONNX")
 
 
 def _tag(number: int, length: int) -> bytes:
@@ -140,11 +90,3 @@ def _tag(number: int, length: int) -> bytes:
         length >>= 7
     out.append(length)
     return bytes(out)
-
-
-def _malformed(at: int) -> ModelError:
-    return ModelError(f"this is not an ONNX file: byte {at} starts no protobuf field")
-
-
-def _truncated(at: int, missing: int) -> ModelError:
-    return ModelError(f"the ONNX data is cut off: the field at byte {at} lacks {missing} bytes")

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import converted, dims_of, reshaped
-from treadle.frontend.builders.closure import branch, repeat
+from treadle.frontend.builders.basic import converted, reshaped
+from treadle.frontend.builders.closure import branch, repeat, shaped_as_before
 from treadle.frontend.tflite.node import Options, TfliteNode
 from treadle.graph.nodes import Constant, Node, Var
 from treadle.ops.control import CONDITION, COUNT
-from treadle.ops.reshaping import reshape
 
 _NO_LIMIT = int(np.iinfo(np.int64).max)
 
@@ -71,20 +70,9 @@ def _loop(subgraphs: Subgraphs, node: TfliteNode) -> list[Node]:
     after = subgraphs.converted(body, params[2:], f"{node.origin}/body/")
     if len(after) != len(states):
         raise ModelError(f"the body gives {len(after)} values for {len(states)} states")
-    after = [_as_before(a, s) for a, s in zip(after, states, strict=True)]
+    after = [shaped_as_before(a, s) for a, s in zip(after, states, strict=True)]
     start = (Constant.of(_NO_LIMIT, "int64"), goes_on(states), states)
     return repeat(start, params, [goes_on(after), *after], (), node.origin)
-
-
-def _as_before(after: Node, before: Node) -> Node:
-    """Return a state after an iteration with the shape it had before, which a run checks.
-
-    Sizes that a run computes are not known to be those that a loop keeps.
-    """
-    shape, wanted = dims_of(after), dims_of(before)
-    if len(shape) != len(wanted) or all(isinstance(d, int) for d in shape):
-        return after
-    return reshape(after, shape=wanted)
 
 
 def _call(subgraphs: Subgraphs, node: TfliteNode) -> list[Node]:

@@ -3,22 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from treadle.dtype import to_numpy
-from treadle.errors import ModelError, TreadleError, UnsupportedOperators
+from treadle.errors import ModelError
 from treadle.expr.nodes import Var as SizeVar
 from treadle.frontend.builders.closure import anchored, decided_sizes
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
+from treadle.frontend.declared import unique_names
 from treadle.frontend.importer import Folder, Imported, UnsupportedList, origin_of, stamp_origin
+from treadle.frontend.places import placed
 from treadle.frontend.tflite.control import CONTROL, Subgraphs
 from treadle.frontend.tflite.families import converters
 from treadle.frontend.tflite.formats import AnyTflite
-from treadle.frontend.tflite.inputs import parameters, unique_names
+from treadle.frontend.tflite.inputs import parameters
 from treadle.frontend.tflite.model import (
     OperatorUse,
     Subgraph,
@@ -165,11 +167,11 @@ class _Importer(Subgraphs):
         return anchored(results, scope.sizes)
 
     def _value(self, scope: _Scope, number: int) -> Node:
-        """Return the value of a tensor: computed, or constant."""
+        """Return the value of a tensor: computed, or constant; an empty list has no bytes."""
         if number in scope.values:
             return scope.values[number]
         tensor = scope.graph.tensors[number]
-        if tensor.value is None and not tensor.is_variable:
+        if tensor.value is None and not tensor.is_variable and tensor.shape != (0,):
             raise ModelError(
                 f"the tensor {tensor.name!r} is no input, constant or result of an operator before",
                 hint="the model is incomplete; check how it was converted",
@@ -262,21 +264,6 @@ def _types(inputs: Sequence[Node | None]) -> str:
     return f", inputs ({', '.join(shown)})"
 
 
-@contextmanager
-def _placed(place: str) -> Iterator[None]:
-    """Give whatever goes wrong inside the place it happened at, as a ModelError."""
-    hint = "check how the model was converted; the file may break a rule of TFLite"
-    try:
-        yield
-    except UnsupportedOperators:
-        raise
-    except ModelError as e:
-        raise type(e)(e.problem, at=e.at or place, hint=e.hint or hint) from None
-    except TreadleError as e:
-        raise ModelError(e.problem, at=place, hint=e.hint or hint) from None
-    except MemoryError:
-        raise ModelError("this operator needs more memory than there is", at=place) from None
-    except (ArithmeticError, LookupError, ValueError, TypeError) as e:
-        raise ModelError(
-            f"this operator cannot be converted: {type(e).__name__}: {e}", at=place, hint=hint
-        ) from e
+def _placed(place: str) -> AbstractContextManager[None]:
+    rule = "check how the model was converted; the file may break a rule of TFLite"
+    return placed(lambda: place, mistake=rule, advice=lambda: rule)

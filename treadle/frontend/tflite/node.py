@@ -16,16 +16,14 @@ import numpy as np
 from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import converted, element_type
+from treadle.frontend.builders.layout import in_one_layout
 from treadle.frontend.importer import ConverterTable
-from treadle.frontend.inputs import ImportedOperator
-from treadle.frontend.symbolic import size_values
-from treadle.frontend.tflite.layout import in_one_layout
+from treadle.frontend.inputs import ParameterInputs
 from treadle.frontend.tflite.model import Tensor
 from treadle.frontend.tflite.quantized import dequantized_tensor, quantized_tensor
 from treadle.frontend.tflite.schema import ACTIVATIONS, PADDINGS, OptionField
 from treadle.frontend.tflite.wire import Table
-from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim
+from treadle.graph.nodes import Node
 from treadle.ops import elementwise
 
 
@@ -69,7 +67,7 @@ class Options:
 
 
 @dataclass(slots=True)
-class TfliteNode(ImportedOperator):
+class TfliteNode(ParameterInputs):
     """An operator of the model with its inputs already converted.
 
     `tensors` and `results` are what the file says of inputs and outputs.
@@ -92,10 +90,6 @@ class TfliteNode(ImportedOperator):
         if index >= len(self.results):
             raise ModelError(f"{self.op} lacks its output {index}")
         return self.results[index]
-
-    def rank(self, index: int) -> int:
-        """Return how many axes input `index` has."""
-        return self.type(index).ndim
 
     def is_quantized(self, index: int) -> bool:
         """True when input `index` is of integers with a scale."""
@@ -141,44 +135,6 @@ class TfliteNode(ImportedOperator):
     def padding(self) -> str:
         """The padding of a window: SAME or VALID."""
         return self.options.choice("padding", PADDINGS)
-
-    def constant(self, index: int, what: str) -> np.ndarray:
-        """Return the value of input `index`. Raises ModelError when only a run knows it."""
-        node = self.input(index)
-        if isinstance(node, Constant):
-            return node.value
-        raise ModelError(
-            f"the {what} of {self.op} must be known when the model is compiled; "
-            "a value computed at run time is not supported here",
-            hint="make it a constant, or give the shapes of the inputs with --input-shapes",
-        )
-
-    def constant_ints(self, index: int, what: str) -> tuple[int, ...]:
-        """Return the elements of an integer input that is known, in order."""
-        value = self.constant(index, what)
-        if value.dtype.kind not in "iu":
-            raise ModelError(f"the {what} of {self.op} must be integers, not {value.dtype}")
-        return tuple(int(v) for v in value.reshape(-1))
-
-    def constant_number(self, index: int, what: str) -> float:
-        """Return the one number that an input holds, which is known."""
-        value = self.constant(index, what)
-        if value.size != 1:
-            raise ModelError(f"the {what} of {self.op} must be one number, not {self.type(index)}")
-        return float(value.reshape(()))
-
-    def sizes(self, index: int, what: str) -> tuple[Dim, ...]:
-        """Return the elements of an integer input, which may be symbolic sizes.
-
-        What a run computes becomes a size that is measured.
-        """
-        source = self.input(index)
-        values = None if isinstance(source, Constant) else size_values(source)
-        if values is not None:
-            return tuple(values.reshape(-1))
-        if isinstance(source, Constant):
-            return self.constant_ints(index, what)
-        return tuple(self.measure(v) for v in self.elements(index))
 
 
 def is_quantized(tensor: Tensor) -> bool:
@@ -230,6 +186,14 @@ def activated(value: Node, activation: str) -> Node:
     if activation == "NONE":
         return value
     return in_one_layout(functions[activation], value)
+
+
+def integer_bias(node: TfliteNode, index: int) -> Node | None:
+    """Return a bias of integers, None where it is left out. Raises ModelError for another one."""
+    bias = node.optional(index)
+    if bias is not None and element_type(bias) not in ("int32", "int64"):
+        raise ModelError(f"the bias of {node.op} is {bias.type}, not integers")
+    return bias
 
 
 def in_float32(value: Node) -> Node:

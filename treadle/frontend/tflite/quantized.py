@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Integers with a scale, as TFLite quantises: per tensor, per channel, and weights alone.
 
-Products of quantised tensors are sums of integers, to which the bias is added before one
-multiplication by scales (Jacob et al., "Quantization and training of neural networks for efficient
-integer-arithmetic-only inference", 2018). TFLite multiplies by a 32-bit fixed-point number, the
-graph by a float32: they agree but where a product lies within 1e-5 of the middle between integers.
+A tensor of integers stands for real numbers (Jacob et al., "Quantization and training of neural
+networks for efficient integer-arithmetic-only inference", 2018). What is computed of integers
+without real numbers is in `fixed_point.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import converted, dims_of, element_type, scalar_like
 from treadle.frontend.builders.quantize import along_axis, dequantized, limits
+from treadle.frontend.tflite.fixed_point import bounds_of, halves_of, nearest
 from treadle.frontend.tflite.model import Quantization
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise
@@ -39,17 +39,6 @@ def dequantized_tensor(x: Node, how: Quantization) -> Node:
     points = _points(how, element_type(x))
     zero = _along(points, x, how) if points.any() else None
     return dequantized(x, _along(how.scales, x, how), zero)
-
-
-def nearest(x: Node) -> Node:
-    """Return the nearest whole numbers, of the middle between two the one farther from zero.
-
-    It is how TFLite rounds; the graph's own operator takes the even one.
-    """
-    half = scalar_like(0.5, x)
-    above = elementwise.floor(elementwise.add(x, half))
-    below = elementwise.ceil(elementwise.subtract(x, half))
-    return elementwise.where(elementwise.less(x, scalar_like(0.0, x)), below, above)
 
 
 def quantized_tensor(x: Node, how: Quantization, dtype: str) -> Node:
@@ -79,41 +68,31 @@ def centred_tensor(x: Node, how: Quantization) -> Node:
     return elementwise.subtract(wide, _along(points, x, how)) if points.any() else wide
 
 
-def requantized_total(
-    total: Node, scales: np.ndarray, shape: tuple[int, ...], result: Quantization, dtype: str
-) -> Node:
-    """Return round(total * scale / scale of the result) + zero point, within the limits of a type.
-
-    `scales` are those of the factors multiplied, as `shape` broadcasts against the total.
-    """
-    if (result.scales == 0).any():
-        raise ModelError("a result is quantised with a scale of 0")
-    factors = scales.astype("float64") / np.float64(result.scales[0])
-    factor = Constant.of(factors.astype("float32").reshape(shape if factors.size > 1 else ()))
-    steps = nearest(elementwise.multiply(converted(total, "float32"), factor))
-    point = float(_points(result, dtype)[0])
-    moved = elementwise.add(steps, scalar_like(point, steps)) if point else steps
-    return converted(_limited(moved, dtype), dtype)
-
-
 def clipped_integers(x: Node, activation: str, how: Quantization, dtype: str) -> Node:
     """Return stored integers after a fused activation that only sets bounds."""
-    bounds = {
-        "NONE": (None, None),
-        "RELU": (0.0, None),
-        "RELU6": (0.0, 6.0),
-        "RELU_N1_TO_1": (-1.0, 1.0),
-    }
-    if activation not in bounds:
-        raise ModelError(f"the fused activation {activation} of integers is not supported")
     least, most = limits(dtype)
-    scale, point = float(how.scales[0]), int(how.zero_points[0])
-    low, high = (None if b is None else round(b / scale) + point for b in bounds[activation])
-    low = None if low is None or low <= least else min(low, int(most))
-    high = None if high is None or high >= most else max(high, int(least))
-    if low is None and high is None:
+    low, high = bounds_of(activation, how, dtype)
+    if low <= least and high >= most:
         return x
-    return elementwise.clip(x, min=low, max=high)
+    return elementwise.clip(
+        x, min=float(low) if low > least else None, max=float(high) if high < most else None
+    )
+
+
+def product_scales(a: Quantization, b: Quantization, *, is_float: bool) -> np.ndarray:
+    """Return the scales of products of a and b, in float64; `is_float` if rounded to float32."""
+    dtype = "float32" if is_float else "float64"
+    with np.errstate(over="ignore"):
+        product: np.ndarray = a.scales[:1].astype(dtype) * b.scales.astype(dtype)
+    return product.astype("float64")
+
+
+def centred_halves(x: Node, how: Quantization) -> list[Node]:
+    """Return 16-bit integers as int32 of their upper and their lower 8 bits. Raises ModelError for
+    a zero point: TFLite has none in 16 bits."""
+    if how.zero_points.any():
+        raise ModelError("16-bit integers have a zero point")
+    return [converted(half, "int32") for half in halves_of(x)]
 
 
 def rows_quantized(x: Node, first: int, *, asymmetric: bool) -> tuple[Node, Node]:

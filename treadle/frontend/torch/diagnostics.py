@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from treadle.errors import ModelError, TreadleError
+from treadle.frontend import places
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _TORCH = str(Path(torch.__file__).parent)
@@ -60,29 +60,9 @@ def _value_text(value: object, name: str) -> str:
     return name if value is None or isinstance(value, (list, tuple)) else str(value)
 
 
-_MISTAKES = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, TypeError,
-    ValueError,
-)  # fmt: skip
-"""What a converter raises that meets arguments it was not written for."""
-
-
 @contextmanager
 def placed(node: fx.Node, program: str) -> Iterator[None]:
-    """Give whatever goes wrong inside the place it happened at, as a ModelError."""
-    try:
+    """Give whatever goes wrong inside the place of the node, as a ModelError."""
+    road = "under torch.compile(backend='treadle') torch itself runs what Treadle lacks"
+    with places.placed(lambda: place_of(node, program), mistake=road):
         yield
-    except ModelError as e:
-        raise type(e)(e.problem, at=e.at or place_of(node, program), hint=e.hint) from None
-    except TreadleError as e:
-        raise ModelError(e.problem, at=place_of(node, program), hint=e.hint) from None
-    except MemoryError:
-        raise ModelError(
-            "this node needs more memory than there is", at=place_of(node, program)
-        ) from None
-    except _MISTAKES as e:
-        raise ModelError(
-            f"this node cannot be converted: {type(e).__name__}: {e}",
-            at=place_of(node, program),
-            hint="under torch.compile(backend='treadle') torch itself runs what Treadle lacks",
-        ) from e

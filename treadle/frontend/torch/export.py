@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.utils._pytree import tree_map_only
 
 from treadle.errors import ModelError, TreadleError, UsageError
 from treadle.frontend.importer import Imported
@@ -36,6 +39,12 @@ def import_torch(model: Any, example_inputs: Inputs = None, dynamic_shapes: Any 
         UnsupportedOperators: operators without a conversion, all of them with counts.
         UsageError: there are no example inputs, or `model` is none.
     """
+    # In inference mode, and of tensors made in it, torch writes no operator by others.
+    with torch.inference_mode(False), torch.no_grad():
+        return _imported(model, example_inputs, dynamic_shapes)
+
+
+def _imported(model: Any, example_inputs: Inputs, dynamic_shapes: Any) -> Imported:
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         if path.suffix == ".pt2":
@@ -67,9 +76,11 @@ def _name_of(module: torch.nn.Module) -> str:
 
 
 def _exported(module: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any) -> ExportedProgram:
-    args, kwargs = arguments_of(inputs)
+    args, kwargs = tree_map_only(torch.Tensor, _ordinary, arguments_of(inputs))
+    if any(t.is_inference() for t in chain(module.parameters(), module.buffers())):
+        module = copy.deepcopy(module)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch speaks of its own code here
             if isinstance(module, torch.jit.ScriptModule):
                 return exported_script(module, args, kwargs, dynamic_shapes)
@@ -83,6 +94,11 @@ def _exported(module: torch.nn.Module, inputs: Inputs, dynamic_shapes: Any) -> E
             hint="torch.compile(module, backend='treadle') compiles what it can and leaves the "
             "rest to Python",
         ) from e
+
+
+def _ordinary(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as those made outside of inference mode are."""
+    return x.clone() if x.is_inference() else x
 
 
 def _first_line(error: Exception) -> str:

@@ -5,25 +5,34 @@ from __future__ import annotations
 
 from treadle.frontend.torch.core import (
     attention,
+    bags,
     checks,
     conv,
+    counting,
     creation,
+    distances,
     elementwise,
     functions,
     indexing,
+    linalg,
     matmul,
     movement,
     norm,
+    order,
     pool,
     primitives,
+    quantized,
     recurrent,
     reduce,
     resize,
     scatter,
+    selection,
+    special,
     views,
 )
 
 FAMILIES = (
-    attention, checks, conv, creation, elementwise, functions, indexing, matmul, movement, norm,
-    pool, primitives, recurrent, reduce, resize, scatter, views,
+    attention, bags, checks, conv, counting, creation, distances, elementwise, functions, indexing,
+    linalg, matmul, movement, norm, order, pool, primitives, quantized, recurrent, reduce, resize,
+    scatter, selection, special, views,
 )  # fmt: skip

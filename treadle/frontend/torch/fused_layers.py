@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers that torch runs as one operator when nobody needs gradients, written by their parts.
 
-nn.TransformerEncoderLayer and nn.MultiheadAttention take such a fast path of torch's own, of which
-torch has no decomposition.
+nn.TransformerEncoderLayer, nn.MultiheadAttention and linear_cross_entropy in chunks take such a
+path of torch's own, of which torch has no decomposition.
 """
 
 from __future__ import annotations
@@ -111,8 +111,58 @@ def _wide(mask: Tensor, mask_type: int | None) -> Tensor:
     return mask[:, None, None, :].bool() if mask_type == 1 else mask.bool()
 
 
-FUSED: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten._transformer_encoder_layer_fwd.default: encoder_layer,
-    torch.ops.aten._native_multi_head_attention.default: multi_head_attention,
+# ---- losses --------------------------------------------------------------------------------------
+
+
+def chunked_cross_entropy(
+    x: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    *_policy_and_gradients: object,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the loss of a linear layer's results, and gradients without elements.
+
+    x: [rows, features], target: int64[rows]. Gradients are asked for in training alone.
+    """
+    logits = nn.linear(x, linear_weight, linear_bias)
+    loss = nn.cross_entropy(logits, target, weight, None, ignore_index, None, reduction,
+                            label_smoothing)  # fmt: skip
+    return loss, x.new_empty(0, 0), x.new_empty(0, 0), x.new_empty(0)
+
+
+def chunked_cross_entropy_of_rows(
+    x: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    ignore_index: int,
+    *_policy: object,
+) -> Tensor:
+    """Return the losses of rows, [rows], as `chunked_cross_entropy` has their mean or sum."""
+    logits = nn.linear(x, linear_weight, linear_bias)
+    return nn.cross_entropy(logits, target, weight, None, ignore_index, None, "none")
+
+
+_LAYERS: dict[str, Callable[..., Any]] = {
+    "aten._transformer_encoder_layer_fwd": encoder_layer,
+    "aten._native_multi_head_attention": multi_head_attention,
+    "torch_nn._linear_cross_entropy_batch_chunked": chunked_cross_entropy,
+    "torch_nn._linear_cross_entropy_batch_chunked_no_reduction": chunked_cross_entropy_of_rows,
 }
-"""Decompositions by operator."""
+
+
+def fused() -> dict[Any, Callable[..., Any]]:
+    """Return decompositions by operator: of those that torch has registered by now."""
+    found = {}
+    for name, function in _LAYERS.items():
+        domain, _, op = name.partition(".")
+        packet = getattr(getattr(torch.ops, domain), op, None)
+        if packet is not None:
+            found[packet.default] = function
+    return found

@@ -44,7 +44,9 @@ def import_program(program: ExportedProgram, name: str = "model") -> Imported:
         UnsupportedOperators: operators without a conversion, all of them with counts.
         ModelError: a node cannot be converted; it is named, with its line in the user's source.
     """
-    lowered = program.run_decompositions(for_export())
+    weights = program.state_dict.values()
+    with torch.inference_mode(any(t.is_inference() for t in weights)):  # as it was exported
+        lowered = program.run_decompositions(for_export())
     return _Import(lowered, name).run()
 
 

@@ -68,19 +68,30 @@ class AtenNode:
         """Return the shape of a result; sizes may be symbolic."""
         return tuple(self.symbols.dim(d) for d in self._tensor(index).shape)
 
-    def is_contiguous(self, index: int) -> bool:
-        """True for an argument that is a whole tensor of torch in row-major order."""
+    def memory_order(self, index: int) -> tuple[int, ...] | None:
+        """Return the axes of an argument as they lie in memory, the outermost first.
+
+        None where it is no tensor of torch that begins its memory and leaves no gaps in it, or
+        where the order of its axes depends on sizes that are symbolic.
+        """
         found = self.given[index]
-        is_whole = isinstance(found, torch.Tensor) and found.storage_offset() == 0
-        return bool(is_whole and found.is_contiguous())
+        if not isinstance(found, torch.Tensor) or found.storage_offset() != 0:
+            return None
+        order, strides = tuple(range(found.dim())), found.stride()
+        if all(isinstance(s, int) for s in strides):
+            order = tuple(sorted(order, key=lambda k: -strides[k]))
+        return order if found.permute(order).is_contiguous() else None
 
     def measure(self, value: Node) -> Dim:
         """Return the symbolic size that is the number in an int64 scalar; a number if constant."""
         return self.measured.measure(value)
 
-    def bind(self, size: object, dim: Dim) -> None:
-        """Say what a size that torch leaves to the run (of a result of `nonzero`) is here."""
-        self.symbols.bind(expression_of(size), dim)
+    def bind_dims(self, dims: Sequence[Dim], index: int = 0) -> None:
+        """Say what the sizes are that torch leaves to the run in the shape of a result."""
+        for size, dim in zip(self._tensor(index).shape, dims, strict=True):
+            expression = expression_of(size)
+            if expression.is_Symbol and not self.symbols.is_known_symbol(expression):
+                self.symbols.bind(expression, dim)
 
     def axis(self, value: int, x: Node) -> int:
         """Return an axis of `x` counted from the front; a scalar has an axis 0 too."""
@@ -150,6 +161,16 @@ def aten(*names: str) -> Callable[[_F], _F]:
 def prims(*names: str) -> Callable[[_F], _F]:
     """Return a decorator that registers a converter of torch's primitives."""
     return _registers("prims", names)
+
+
+def quantized_decomposed(*names: str) -> Callable[[_F], _F]:
+    """Return a decorator that registers a converter of the operators of quantised programs."""
+    return _registers("quantized_decomposed", names)
+
+
+def transformers(*names: str) -> Callable[[_F], _F]:
+    """Return a decorator that registers a converter of the operators that transformers adds."""
+    return _registers("transformers", names)
 
 
 def _registers(domain: str, names: Sequence[str]) -> Callable[[_F], _F]:

@@ -20,16 +20,19 @@ import torch
 from torch import fx
 
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import transposed
+from treadle.expr.nodes import Var as SizeVar
+from treadle.frontend.builders.basic import dims_of, transposed
 from treadle.frontend.builders.closure import anchored
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.torch.core.checks import CHECKS
 from treadle.frontend.torch.diagnostics import target_name
-from treadle.frontend.torch.reader import Reader
+from treadle.frontend.torch.reader import Reader, graph_of
 from treadle.frontend.torch.sizes import expression_of, symbols_of
+from treadle.frontend.torch.tensors import dtype_name
 from treadle.graph.nodes import Constant, Function, Module, Node, Var
 from treadle.graph.nodes import Tuple as TupleNode
 from treadle.graph.types import TensorType
+from treadle.ops.reshaping import reshape
 
 Permutation = tuple[int, ...]
 
@@ -39,6 +42,7 @@ class Piece:
     """Nodes that one compiled model computes.
 
     `inputs` are the values it reads, tensors and sizes, `outputs` those that others read of it.
+    Graphs that its operators take are attributes of the module, no inputs.
     """
 
     nodes: tuple[fx.Node, ...]
@@ -69,9 +73,9 @@ def unsupported_nodes(graph: fx.Graph) -> dict[fx.Node, str]:
     reader = Reader("the graph")
     found: dict[fx.Node, str] = {}
     for node in graph.nodes:
-        if node.op in ("placeholder", "get_attr"):
+        if node.op in ("placeholder", "get_attr") or is_size(node):
             _try_input(reader, node)
-        elif node.op == "call_function" and not is_size(node):
+        elif node.op == "call_function":
             try:
                 reader.read(node)
             except ModelError as error:
@@ -97,10 +101,19 @@ def _try_input(reader: Reader, node: fx.Node) -> None:
 
 def is_size(node: fx.Node) -> bool:
     """True for a node about sizes, which torch runs by itself: a number, or a check of one."""
-    if node.op == "call_function" and target_name(node) in CHECKS:
+    if node.op == "call_function" and _is_check(node):
         return True
     kinds = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
     return isinstance(node.meta.get("val"), kinds)
+
+
+def _is_check(node: fx.Node) -> bool:
+    """True for a check, for one that is called in an order with others, and for its results."""
+    if node.target is operator.getitem:
+        source = node.args[0]
+        return isinstance(source, fx.Node) and source.op == "call_function" and _is_check(source)
+    is_ordered = target_name(node) == "with_effects"
+    return (str(node.args[1]) if is_ordered else target_name(node)) in CHECKS
 
 
 # ---- pieces --------------------------------------------------------------------------------------
@@ -145,7 +158,8 @@ def levels_of(graph: fx.Graph, unsupported: Collection[fx.Node]) -> dict[fx.Node
 
 def _piece(nodes: Sequence[fx.Node]) -> Piece:
     inside = set(nodes)
-    inputs = dict.fromkeys(s for n in nodes for s in n.all_input_nodes if s not in inside)
+    sources = (s for n in nodes for s in n.all_input_nodes if s not in inside)
+    inputs = dict.fromkeys(s for s in sources if graph_of(s) is None)
     outputs = [
         n
         for n in nodes
@@ -190,6 +204,7 @@ class _PieceImport:
         self._inputs: list[fx.Node] = []
         self._orders: list[Permutation] = []
         self._measured: dict[Any, Node] = {}  # Any: symbols of sizes
+        self._given: set[sympy.Symbol] = set()  # those that are inputs of their own
 
     def run(self) -> ImportedPiece:
         for node in self._piece.inputs:
@@ -199,7 +214,9 @@ class _PieceImport:
         for node in self._tensors():
             for size in node.meta["val"].shape:
                 self._reader.symbols.add_input_size(size)
-        for symbol in self._missing():
+        missing = self._missing()
+        self._given.update(missing)
+        for symbol in missing:
             self._add_size(symbol)
         for node in self._tensors():
             self._add_tensor(node)
@@ -231,14 +248,18 @@ class _PieceImport:
         self._orders.append(())
 
     def _add_tensor(self, node: fx.Node) -> None:
-        order = order_of(node.meta["val"])
-        param = self._reader.add_input(node, node.name)
-        if order != tuple(range(len(order))):
-            kind = param.type
-            assert isinstance(kind, TensorType)
-            param = Var(param.name, kind.with_shape([kind.shape[k] for k in order]), param.name)
-            back = [order.index(k) for k in range(len(order))]
-            self._reader.set_value(node, transposed(param, back))
+        """Add an input; a run checks sizes of it that come from sizes which are inputs too."""
+        fake = node.meta["val"]
+        order = order_of(fake)
+        dims = dims_of(self._reader.add_input(node, node.name))
+        free = tuple(
+            SizeVar(f"{node.name}_{axis}", "int64") if symbols_of(size) & self._given else dim
+            for axis, (size, dim) in enumerate(zip(fake.shape, dims, strict=True))
+        )
+        kind = TensorType(tuple(free[k] for k in order), dtype_name(fake.dtype))
+        param = Var(node.name, kind, node.name)
+        value = transposed(param, [order.index(k) for k in range(len(order))])
+        self._reader.set_value(node, value if free == dims else reshape(value, shape=dims))
         self._params.append(param)
         self._inputs.append(node)
         self._orders.append(order)

@@ -12,11 +12,10 @@ from torch import fx
 
 from treadle.errors import ModelError
 from treadle.expr.nodes import Expr
-from treadle.frontend.builders.basic import converted, reshaped
-from treadle.frontend.builders.closure import branch
 from treadle.frontend.builders.dynamic_operands import MeasuredSizes
 from treadle.frontend.importer import Folder, UnsupportedList, stamp_origin
 from treadle.frontend.symbolic import sizes_node
+from treadle.frontend.torch.control import CONTROL, nodes_in
 from treadle.frontend.torch.diagnostics import placed, target_name
 from treadle.frontend.torch.families import FAMILIES
 from treadle.frontend.torch.node import AtenNode, Result, converter_of
@@ -26,9 +25,6 @@ from treadle.graph.nodes import Constant, Node, Var
 from treadle.graph.types import TensorType, may_agree
 
 assert FAMILIES  # the table of converters is filled by importing them
-
-CONDITIONAL = "cond"
-"""The name of torch.cond, an operator whose operands are graphs."""
 
 _PLACES = frozenset({"device", "layout", "memory_format", "pin_memory", "non_blocking"})
 """Keyword arguments that say where and how a result lies in memory."""
@@ -87,6 +83,8 @@ class Reader:
             source, index = node.args
             return self.value(source)[index]
         known = node.meta.get("val")
+        if isinstance(known, torch.SymBool):
+            return None  # what is said of sizes, which checks alone read
         if isinstance(known, (int, float, torch.SymInt)) and self._can_tell(known):
             return self.symbols.dim(known) if isinstance(known, torch.SymInt) else known
         return self._called(node)
@@ -96,8 +94,8 @@ class Reader:
 
     def _called(self, node: fx.Node) -> Value:
         name = target_name(node)
-        if name == CONDITIONAL:
-            return self._conditional(node)
+        if name in CONTROL:
+            return self._controlled(node, name)
         convert = converter_of(name)
         if convert is None:
             raise ModelError(f"the operator {name} is not supported")
@@ -113,24 +111,18 @@ class Reader:
         kwargs = {k: self.value(v) for k, v in node.kwargs.items() if k not in _PLACES}
         result = self._settled(node, convert(call, *args, **kwargs), [*args, *kwargs.values()])
         self.measured.update(call.measured.values)
-        stamp_origin(call.measured.values.values(), _nodes_in(args), node.name)
+        stamp_origin(call.measured.values.values(), nodes_in(args), node.name)
         self.notes.update(dict.fromkeys(call.notes))
         _check(call.result, result, self.symbols)
         return result
 
-    # ---- branches --------------------------------------------------------------------------------
+    # ---- operators whose operands are graphs -----------------------------------------------------
 
-    def _conditional(self, node: fx.Node) -> list[Node]:
-        """Convert torch.cond: one branch where the condition is known, else both."""
-        condition, then, other, operands = self.value(node.args)
-        if isinstance(condition, bool):
-            return self._inlined(then if condition else other, operands)
-        chosen = reshaped(converted(condition, "bool"), ())
-        if isinstance(chosen, Constant):
-            return self._inlined(then if chosen.value else other, operands)
-        results = (self._inlined(then, operands), self._inlined(other, operands))
-        made = branch(chosen, results, list(_nodes_in(operands)), node.name)
-        stamp_origin(made, [chosen, *_nodes_in(operands)], node.name)
+    def _controlled(self, node: fx.Node, name: str) -> list[Node]:
+        args = self.value(node.args)
+        shapes = [tuple(map(self.symbols.dim, r.shape)) for r in node.meta["val"]]
+        made = CONTROL[name](self._inlined, args, shapes, node.name)
+        stamp_origin(made, list(nodes_in(args)), node.name)
         return made
 
     def _inlined(self, module: fx.GraphModule, operands: Sequence[Value]) -> list[Node]:
@@ -146,20 +138,22 @@ class Reader:
             elif node.op == "call_function":
                 inner.read(node)
         if inner.measured:
-            raise ModelError("a branch in which sizes depend on data is not supported")
+            raise ModelError("a branch or loop in which sizes depend on data is not supported")
         self.notes.update(inner.notes)
         (output,) = (n for n in module.graph.nodes if n.op == "output")
-        return [inner.tensor(n) for n in output.args[0]]
+        results = output.args[0]
+        listed = results if isinstance(results, (list, tuple)) else [results]
+        return [inner.tensor(n) for n in listed]
 
     def _settled(self, node: fx.Node, result: Result, given: Sequence[Value]) -> Result:
         """Return a result with origins, and with what is known by now folded."""
-        sources = list(_nodes_in(given))
+        sources = list(nodes_in(given))
         whole = [result] if isinstance(result, Node) else result
         if not isinstance(whole, (list, tuple)):
             return result
         folded = iter(self._folder.fold_results([r for r in whole if isinstance(r, Node)], sources))
         made = [next(folded) if isinstance(r, Node) else r for r in whole]
-        stamp_origin(_nodes_in(made), sources, node.name)
+        stamp_origin(nodes_in(made), sources, node.name)
         return made[0] if isinstance(result, Node) else made
 
     # ---- values ----------------------------------------------------------------------------------
@@ -167,7 +161,7 @@ class Reader:
     def value(self, arg: Any) -> Value:
         """Return what an argument of fx is here: nodes by their values, types by name."""
         if isinstance(arg, fx.Node):
-            return self._values[arg]
+            return graph_of(arg) or self._values[arg]
         if isinstance(arg, (list, tuple)):
             return [self.value(a) for a in arg]
         if isinstance(arg, torch.dtype):
@@ -188,12 +182,12 @@ class Reader:
         raise ModelError(f"the result {node.name} is no tensor")
 
 
-def _nodes_in(values: Iterable[Value]) -> Iterable[Node]:
-    for value in values:
-        if isinstance(value, Node):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _nodes_in(value)
+def graph_of(node: fx.Node) -> fx.GraphModule | None:
+    """Return the graph that a node names as an attribute of its module; None for other nodes."""
+    if node.op != "get_attr" or node.graph.owning_module is None:
+        return None
+    found = getattr(node.graph.owning_module, str(node.target), None)
+    return found if isinstance(found, fx.GraphModule) else None
 
 
 def _check(expected: Any, made: Result, symbols: Symbols) -> None:
@@ -230,8 +224,8 @@ def raise_if_unsupported(nodes: Iterable[fx.Node], at: str) -> None:
         if node.op != "call_function" or node.target is operator.getitem:
             continue
         name = target_name(node)
-        is_size = isinstance(node.meta.get("val"), (int, float, torch.SymInt))
-        if not is_size and name != CONDITIONAL and converter_of(name) is None:
+        is_size = isinstance(node.meta.get("val"), (int, float, torch.SymInt, torch.SymBool))
+        if not is_size and name not in CONTROL and converter_of(name) is None:
             domain, _, op = name.partition(".") if "." in name else ("torch", "", name)
             missing.add(domain, op, None, node.name, _reason(node.meta.get("val")))
     missing.raise_if_any(at)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import treadle
 from tests.frontend.onnx.models import Arrays, check_with_onnxruntime, make, outputs_of
 
 RNG = np.random.default_rng(11)
@@ -225,3 +226,24 @@ def test_packed_multi_head_attention() -> None:
         (got,) = outputs_of(make([node], shapes, ["y"], 17, domains=[DOMAIN]), arrays)
         wanted = got if wanted is None else wanted
         np.testing.assert_array_equal(got, wanted)
+
+
+def test_what_is_skipped_broadcasts_to_the_input_only() -> None:
+    def exe(x: list[int | str], skip: list[int | str]) -> treadle.Executable:
+        shapes = {"x": x, "skip": skip, "scale": [9]}
+        node = helper.make_node("SkipLayerNormalization", list(shapes), ["y"], domain=DOMAIN)
+        infos = [helper.make_tensor_value_info(n, 1, s) for n, s in shapes.items()]
+        graph = helper.make_graph([node], "g", infos, [helper.make_tensor_value_info("y", 1, None)])
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+        return treadle.compile(helper.make_model(graph, opset_imports=opsets), dynamic=True)
+
+    def arrays(x: int, skip: int) -> list[np.ndarray]:
+        return [_floats(x, 2, 9), _floats(skip, 2, 9), _floats(9)]
+
+    with pytest.raises(treadle.ModelError, match="does not broadcast to"):
+        exe([1, 2, 9], [3, 2, 9])
+    made = exe(["m", 2, 9], ["n", 2, 9])
+    for x, skip in ((3, 3), (3, 1), (1, 1)):
+        assert made.run(arrays(x, skip))[0].shape == (x, 2, 9)
+    with pytest.raises(treadle.InputError, match="different sizes: 3 and 1"):
+        made.run(arrays(1, 3))

@@ -8,6 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import treadle
+from tests.frontend.onnx.ml.models import model_of
 from tests.frontend.onnx.models import check_with_onnxruntime, outputs_of
 from treadle.errors import ModelError
 
@@ -43,15 +45,58 @@ def test_normalizer(norm: str) -> None:
     _check("Normalizer", x, norm=norm)
 
 
-def test_scaler_imputer_binarizer_and_regressor() -> None:
+def test_scaler_imputer_and_binarizer() -> None:
     x = _floats(4, 3)
     _check("Scaler", x, offset=[0.5, 1.0, -1.0], scale=[2.0, 0.5, 1.0])
     _check("Binarizer", x, threshold=0.25)
-    _check("LinearRegressor", x, targets=2, coefficients=_floats(6).tolist(), intercepts=[1.0, 2.0])
     x[1, 2] = np.nan
     _check("Imputer", x, imputed_value_floats=[1.0, 2.0, 3.0], replaced_value_float=float("nan"))
     whole = np.array([[1, 7, 3]], "int64")
     _check("Imputer", whole, imputed_value_int64s=[5], replaced_value_int64=7)
+
+
+def test_categories_are_rows_with_a_one() -> None:
+    x = np.array([[1, 3], [2, 7]], "int64")
+    _check("OneHotEncoder", x, cats_int64s=[1, 2, 3], zeros=1)
+    _check("OneHotEncoder", np.array([1.5, 3, 9], "float32"), cats_int64s=[1, 2, 3], zeros=1)
+    with pytest.raises(ModelError, match="unknown categories"):
+        outputs_of(_model("OneHotEncoder", x, cats_int64s=[1, 2], zeros=0), {"x": x})
+
+
+def test_columns_of_several_inputs() -> None:
+    """An input may give fewer columns than it has, or more, which are zeros (onnx.reference)."""
+    values = {"a": _floats(4, 3), "b": _floats(4, 2), "c": _floats(4)}
+    node = helper.make_node(
+        "FeatureVectorizer", list(values), ["y"], domain=DOMAIN, inputdimensions=[2, 4, 1]
+    )
+    given = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, v.shape) for n, v in values.items()
+    ]
+    graph = helper.make_graph([node], "one", given, [onnx.ValueInfoProto(name="y")])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(DOMAIN, 1)]
+    (got,) = outputs_of(helper.make_model(graph, opset_imports=opsets, ir_version=10), values)
+    want = [values["a"][:, :2], values["b"], np.zeros((4, 2)), values["c"][:, None]]
+    np.testing.assert_array_equal(got, np.concatenate(want, axis=1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes"),
+    [
+        ("Scaler", {"offset": [0.5, 1.0, -1.0], "scale": [2.0, 0.5, 1.0]}),
+        ("Normalizer", {"norm": "L2"}),
+        ("Binarizer", {"threshold": 0.1}),
+        ("LinearRegressor", {"coefficients": [1.0, 2.0, 3.0], "intercepts": [0.5]}),
+        ("Imputer", {"imputed_value_floats": [1.0, 2.0, 3.0], "replaced_value_float": 0.0}),
+        ("LabelEncoder", {"keys_floats": [0.0, 1.0], "values_int64s": [4, 5]}),
+    ],
+)
+def test_however_many_rows(kind: str, attributes: dict[str, object]) -> None:
+    x = np.array([[0, 1, -2], [0.5, 3, 0]], "float32")
+    executable = treadle.compile(model_of(kind, x, is_open=True, **attributes), dynamic=True)
+    for rows in (x, x[:1], np.tile(x, (3, 1))):
+        want = outputs_of(_model(kind, rows, **attributes), {"x": rows})
+        got = executable.run({"x": rows})
+        np.testing.assert_array_equal(np.asarray(got[0]), want[0])
 
 
 def test_label_encoder_of_numbers() -> None:

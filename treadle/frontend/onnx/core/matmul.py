@@ -6,10 +6,10 @@ from __future__ import annotations
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import transposed
 from treadle.frontend.builders.einsum import einsum
+from treadle.frontend.builders.linalg import determinant as det
 from treadle.frontend.builders.matmul import general_product, product
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Node
-from treadle.ops import linalg
 
 
 @converter("MatMul", since=(1, 9, 13))
@@ -21,7 +21,7 @@ def matrix_product(node: OnnxNode) -> Node:
 @converter("Det", since=(11, 22))
 def determinant(node: OnnxNode) -> Node:
     """Convert the determinants of a stack of matrices."""
-    return linalg.det(node.input(0))
+    return det(node.input(0))
 
 
 @converter("Gemm", since=(1, 6, 7, 9, 11, 13))

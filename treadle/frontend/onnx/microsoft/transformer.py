@@ -84,7 +84,7 @@ def _plus(x: Node, more: Node | None) -> Node:
 @converter("SkipLayerNormalization", since=(1,), domain=DOMAIN)
 def skip_layer_normalization(node: OnnxNode) -> list[Node]:
     """Convert a layer normalisation of input + skip + bias, and that sum."""
-    total = _plus(elementwise.add(node.input(0), node.input(1)), node.optional(4))
+    total = _plus(_plus(node.input(0), node.input(1)), node.optional(4))
     epsilon = node.number("epsilon", 1e-12)
     normal, mean, inverse = _normalized(total, node.input(2), node.optional(3), epsilon)
     return [normal, mean, inverse, total]
@@ -105,7 +105,7 @@ def _normalized(
 @converter("SkipSimplifiedLayerNormalization", since=(1,), domain=DOMAIN)
 def skip_rms_normalization(node: OnnxNode) -> list[Node]:
     """Convert a division of input + skip + bias by its root mean square, and that sum."""
-    total = _plus(elementwise.add(node.input(0), node.input(1)), node.optional(3))
+    total = _plus(_plus(node.input(0), node.input(1)), node.optional(3))
     last = (len(dims_of(total)) - 1,)
     normal, inverse = scaled_by_rms(total, last, node.number("epsilon", 1e-5))
     return [elementwise.multiply(normal, fitted(node.input(2), total)), inverse, inverse, total]

@@ -7,11 +7,20 @@ import numpy as np
 
 from treadle import dtype as dt
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import converted, reshaped, scalar_like, shape_of
+from treadle.frontend.builders.basic import (
+    broadcast,
+    converted,
+    cut_columns,
+    dims_of,
+    known_width,
+    reshaped,
+    scalar_like,
+)
 from treadle.frontend.builders.indices import checked_indices
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, indexing, matmul, norm
+from treadle.graph.types import product_of
+from treadle.ops import elementwise, indexing, movement
 from treadle.ops import reduce as reductions
 
 DOMAIN = "ai.onnx.ml"
@@ -28,7 +37,7 @@ def binarizer(node: OnnxNode) -> Node:
 @converter("ArrayFeatureExtractor", since=(1,), domain=DOMAIN)
 def feature_extractor(node: OnnxNode) -> Node:
     """Convert a choice of entries of the last axis."""
-    ndim, count = node.type(0).ndim, int(np.prod(node.shape(1), dtype=object))
+    ndim, count = node.type(0).ndim, product_of(node.dims(1))
     data = node.input(0)
     places = checked_indices(data, reshaped(node.input(1), (count,)), ndim - 1, op=node.op)
     taken: Node = indexing.gather(data, places, axis=ndim - 1)
@@ -46,7 +55,7 @@ def scaler(node: OnnxNode) -> Node:
 
 
 def _features(node: OnnxNode, values: tuple[float, ...], what: str) -> Constant:
-    if len(values) not in (1, node.shape(0)[-1]):
+    if len(values) not in (1, known_width(node.input(0))):
         raise ModelError(f"{len(values)} values of {what} do not fit {node.type(0)}")
     return Constant.of(np.array(values, "float32"))
 
@@ -81,39 +90,13 @@ def imputer(node: OnnxNode) -> Node:
     else:
         given = node.integers("imputed_value_int64s")
         wanted = node.integer("replaced_value_int64", 0)
-    if not given or len(given) not in (1, node.shape(0)[-1]):
+    if not given or len(given) not in (1, known_width(x)):
         raise ModelError(f"the imputed values of Imputer do not fit {node.type(0)}")
     is_missing: Node = elementwise.equal(x, scalar_like(wanted, x))
     if is_float and np.isnan(wanted):
         is_missing = elementwise.isnan(x)
     fill = Constant.of(np.array(given, dt.to_numpy(node.type(0).dtype)))
     return elementwise.where(is_missing, fill, x)
-
-
-@converter("LinearRegressor", since=(1,), domain=DOMAIN)
-def linear_regressor(node: OnnxNode) -> Node:
-    """Convert x W' + b."""
-    targets, weights = node.integer("targets", 1), node.numbers("coefficients") or ()
-    width = node.shape(0)[-1]
-    if len(weights) != targets * width:
-        raise ModelError(f"{len(weights)} coefficients do not fit {targets} targets of {width}")
-    table = np.ascontiguousarray(np.array(weights, "float32").reshape(targets, width).T)
-    made: Node = matmul.matmul(converted(node.input(0), "float32"), Constant.of(table))
-    shift = node.numbers("intercepts")
-    if shift:
-        made = elementwise.add(made, Constant.of(np.array(shift, "float32")))
-    return transformed(made, node.text("post_transform", "NONE"))
-
-
-def transformed(scores: Node, kind: str) -> Node:
-    """Return scores [n, targets] after the `post_transform` of a model of this domain."""
-    if kind == "NONE":
-        return scores
-    if kind == "LOGISTIC":
-        return elementwise.sigmoid(scores)
-    if kind == "SOFTMAX":
-        return norm.softmax(scores, axis=len(shape_of(scores)) - 1)
-    raise ModelError(f"the post_transform {kind} is not supported")
 
 
 @converter("LabelEncoder", since=(2, 4), domain=DOMAIN)
@@ -123,7 +106,7 @@ def label_encoder(node: OnnxNode) -> Node:
     if keys.shape != values.shape or keys.ndim != 1 or not keys.size:
         raise ModelError(f"LabelEncoder has {keys.size} keys and {values.size} values")
     default = _default(node, values)
-    x = reshaped(node.input(0), (*node.shape(0), 1))
+    x = reshaped(node.input(0), (*node.dims(0), 1))
     if keys.dtype.name != node.type(0).dtype:
         raise ModelError(f"LabelEncoder has keys of {keys.dtype} for {node.type(0)}")
     hits: Node = elementwise.equal(x, Constant.of(keys))
@@ -134,6 +117,48 @@ def label_encoder(node: OnnxNode) -> Node:
     numbers = elementwise.multiply(converted(hits, "int64"), Constant.of(order))
     place = reductions.max_(numbers, axes=(node.type(0).ndim,))
     return indexing.gather(Constant.of(np.concatenate([default, values])), place, axis=0)
+
+
+@converter("OneHotEncoder", since=(1,), domain=DOMAIN)
+def one_hot_encoder(node: OnnxNode) -> Node:
+    """Convert numbers to rows that are 1 where the category is theirs; new ones give zeros."""
+    if node.texts("cats_strings"):
+        raise ModelError(f"{node.op} with strings is not supported")
+    categories = np.array(node.integers("cats_int64s") or (), "int64")
+    if not categories.size:
+        raise ModelError(f"{node.op} has no categories")
+    if not node.flag("zeros", default=True):
+        raise ModelError(
+            f"{node.op} that refuses unknown categories is not supported",
+            hint="export it so that they give zeros (zeros=1, handle_unknown='ignore')",
+        )
+    x = node.input(0)
+    whole = converted(x, "int64") if dt.is_float(node.type(0).dtype) else x
+    apart = reshaped(converted(whole, "int64"), (*dims_of(x), 1))
+    return converted(elementwise.equal(apart, Constant.of(categories)), "float32")
+
+
+@converter("FeatureVectorizer", since=(1,), domain=DOMAIN)
+def feature_vectorizer(node: OnnxNode) -> Node:
+    """Convert columns side by side: so many of each input as listed, zeros where it has fewer."""
+    widths = node.integers("inputdimensions") or ()
+    if len(widths) != len(node.inputs) or min(widths, default=0) < 0:
+        raise ModelError(f"{len(widths)} inputdimensions do not fit {len(node.inputs)} inputs")
+    columns = [_columns(node, k, width) for k, width in enumerate(widths)]
+    return movement.concat(*columns, axis=1) if len(columns) > 1 else columns[0]
+
+
+def _columns(node: OnnxNode, index: int, width: int) -> Node:
+    """Return rows of an input, in float32, with `width` columns of which it may have fewer."""
+    x = converted(node.input(index), "float32")
+    if node.type(index).ndim not in (1, 2):
+        raise ModelError(f"{node.op} takes vectors and rows of features, not {node.type(index)}")
+    if node.type(index).ndim == 1:
+        x = reshaped(x, (*dims_of(x), 1))
+    has = known_width(x)
+    if width <= has:
+        return cut_columns(x, 0, width)
+    return movement.concat(x, broadcast(scalar_like(0, x), (dims_of(x)[0], width - has)), axis=1)
 
 
 _KINDS = {"floats": "float32", "int64s": "int64"}

@@ -8,9 +8,10 @@ from typing import Literal, TypeGuard
 import numpy as np
 
 from treadle.frontend.builders.basic import dims_of, reshaped, scalar_like
+from treadle.frontend.onnx.ml.scores import looked_up
 from treadle.frontend.onnx.ml.tree_walks import Forest, least_and_most, walked
-from treadle.graph.nodes import Constant, Node
-from treadle.ops import elementwise, indexing
+from treadle.graph.nodes import Node
+from treadle.ops import elementwise
 from treadle.ops import reduce as reductions
 
 Aggregate = Literal["SUM", "AVERAGE", "MIN", "MAX"]
@@ -21,11 +22,6 @@ _NOTHING: dict[str, float] = {"SUM": 0.0, "AVERAGE": 0.0, "MIN": np.inf, "MAX": 
 def is_aggregate(name: str) -> TypeGuard[Aggregate]:
     """Return whether leaves can be combined so."""
     return name in _NOTHING
-
-
-def looked_up(table: np.ndarray, at: Node) -> Node:
-    """Return the rows of a table at the given places."""
-    return indexing.gather(Constant.of(np.ascontiguousarray(table)), at, axis=0)
 
 
 def combined(

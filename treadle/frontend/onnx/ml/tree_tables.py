@@ -11,14 +11,14 @@ import numpy as np
 
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import converted, dims_of, scalar_like
-from treadle.frontend.onnx.ml.features import DOMAIN, transformed
-from treadle.frontend.onnx.ml.tree_scores import combined, is_aggregate, looked_up
+from treadle.frontend.onnx.ml.features import DOMAIN
+from treadle.frontend.onnx.ml.scores import best_labels, looked_up, refuse_text_labels, transformed
+from treadle.frontend.onnx.ml.tree_scores import combined, is_aggregate
 from treadle.frontend.onnx.ml.tree_walks import Forest
 from treadle.frontend.onnx.ml.trees import features_of
 from treadle.frontend.onnx.node import OnnxNode, converter
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise, movement, reshaping
-from treadle.ops import reduce as reductions
 
 _MODES = {
     "BRANCH_LEQ": 0,
@@ -45,11 +45,7 @@ def tree_regressor(node: OnnxNode) -> Node:
 @converter("TreeEnsembleClassifier", since=(1, 3), domain=DOMAIN)
 def tree_classifier(node: OnnxNode) -> list[Node]:
     """Convert the class of each row of features, a number, and the scores of all classes."""
-    if node.texts("classlabels_strings"):
-        raise ModelError(
-            "TreeEnsembleClassifier with strings is not supported",
-            hint="export the model with numbers as the labels of its classes",
-        )
+    refuse_text_labels(node)
     labels = np.array(node.integers("classlabels_int64s") or (), "int64")
     forest, places, x = _opened(node)
     used = set(node.integers("class_ids") or ())
@@ -58,8 +54,8 @@ def tree_classifier(node: OnnxNode) -> list[Node]:
         return _of_two(node, labels, score, of_second=used == {1})
     scores = _scores(node, forest, places, x, ("class", labels.size))
     scores = _shifted(node, scores, labels.size)
-    best = reductions.argmax(scores, axis=1, keepdims=False)
-    return [looked_up(labels, best), transformed(scores, node.text("post_transform", "NONE"))]
+    kind = node.text("post_transform", "NONE")
+    return [best_labels(labels, scores), transformed(scores, kind)]
 
 
 def _of_two(node: OnnxNode, labels: np.ndarray, score: Node, *, of_second: bool) -> list[Node]:

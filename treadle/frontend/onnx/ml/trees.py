@@ -7,7 +7,8 @@ import numpy as np
 
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import converted
-from treadle.frontend.onnx.ml.features import DOMAIN, transformed
+from treadle.frontend.onnx.ml.features import DOMAIN
+from treadle.frontend.onnx.ml.scores import transformed
 from treadle.frontend.onnx.ml.tree_scores import Aggregate, combined
 from treadle.frontend.onnx.ml.tree_walks import MEMBER, Forest
 from treadle.frontend.onnx.node import OnnxNode, converter

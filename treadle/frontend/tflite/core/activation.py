@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import dims_of, scalar_like
+from treadle.frontend.builders.layout import channels_first, channels_last, in_one_layout
 from treadle.frontend.builders.matmul import scaled
-from treadle.frontend.tflite.layout import channels_first, channels_last, in_one_layout
 from treadle.frontend.tflite.node import TfliteNode, converter
+from treadle.frontend.tflite.pointwise import leaky_integers, prelu_integers
+from treadle.frontend.tflite.softmax import softmax_of_integers
 from treadle.graph.nodes import Node
 from treadle.ops import activation, elementwise, norm
 from treadle.ops import reduce as reductions
@@ -16,8 +18,23 @@ from treadle.ops import reduce as reductions
 @converter("SOFTMAX")
 def softmax(node: TfliteNode) -> Node:
     """Convert a softmax over the last axis of numbers times beta."""
-    x = scaled(node.real(0), node.options.number("beta"))
+    beta, scale = node.options.number("beta"), _short_scale(node)
+    if scale is not None and beta > 0:
+        return softmax_of_integers(node.input(0), scale, beta)
+    x = scaled(node.real(0), beta)
     return node.stored(norm.softmax(x, axis=_last(x, node)))
+
+
+def _short_scale(node: TfliteNode) -> float | None:
+    """Return the scale of 16-bit data whose softmax is stored in steps of 2**-15, else None."""
+    given, result = node.tensor(0), node.result()
+    if given.quantization is None or result.quantization is None or not node.rank(0):
+        return None
+    is_short = given.dtype == result.dtype == "int16"
+    has_points = given.quantization.zero_points.any() or result.quantization.zero_points.any()
+    scale, made = float(given.quantization.scales[0]), float(result.quantization.scales[0])
+    is_usual = abs(made * 2.0**15 - 1) < 1e-3 and 0 < scale <= 1
+    return scale if is_short and is_usual and not has_points else None
 
 
 @converter("LOG_SOFTMAX")
@@ -36,6 +53,9 @@ def _last(x: Node, node: TfliteNode) -> int:
 @converter("LEAKY_RELU")
 def leaky_relu(node: TfliteNode) -> Node:
     """Convert x where it is above 0, alpha times it below."""
+    integers = leaky_integers(node)
+    if integers is not None:
+        return integers
     alpha = node.options.number("alpha")
     made = in_one_layout(lambda x: activation.leaky_relu(x, alpha=alpha), node.real(0))
     return node.stored(made)
@@ -44,6 +64,9 @@ def leaky_relu(node: TfliteNode) -> Node:
 @converter("PRELU")
 def prelu(node: TfliteNode) -> Node:
     """Convert x where it is above 0, a slope times it below; slopes broadcast."""
+    integers = prelu_integers(node)
+    if integers is not None:
+        return integers
 
     def compute(x: Node, slope: Node) -> Node:
         zero = scalar_like(0.0, x)

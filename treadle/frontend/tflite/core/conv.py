@@ -7,6 +7,7 @@ volumes [..., inputs, channels].
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from treadle.errors import ModelError
@@ -17,24 +18,25 @@ from treadle.frontend.builders.basic import (
     shape_of,
     transposed,
 )
-from treadle.frontend.builders.conv import convolved, transposed_convolved, with_bias
+from treadle.frontend.builders.conv import convolved, transposed_convolved, transposed_to, with_bias
+from treadle.frontend.builders.layout import channels_first, channels_last
 from treadle.frontend.builders.windows import (
     Window,
     padded_to_same,
     window_of,
 )
-from treadle.frontend.tflite.layout import channels_first, channels_last
+from treadle.frontend.tflite.fixed_point import joined_total, requantized_total
 from treadle.frontend.tflite.model import Quantization
-from treadle.frontend.tflite.node import TfliteNode, converter, in_float32
+from treadle.frontend.tflite.node import TfliteNode, converter, in_float32, integer_bias
 from treadle.frontend.tflite.quantized import (
+    centred_halves,
     centred_tensor,
-    clipped_integers,
     dequantized_tensor,
-    requantized_total,
+    product_scales,
     rows_quantized,
 )
 from treadle.graph.nodes import Constant, Node
-from treadle.graph.types import Dim, known_sizes
+from treadle.graph.types import known_sizes
 from treadle.ops import elementwise
 
 
@@ -112,8 +114,6 @@ def _window(node: TfliteNode, x: Node, kernel: tuple[int, ...]) -> Window:
 def _convolved(c: _Convolution) -> Node:
     """Return a convolution with bias and activation, by integers where the data are quantised."""
     if c.node.is_quantized(0):
-        if element_type(c.x) == "int16":
-            return _through_floats(c)
         return channels_last(_by_integers(c))
     if c.how is not None and c.groups == 1 and element_type(c.weights) == "int8":
         return channels_last(_activated(c.node, _hybrid(c)))
@@ -131,34 +131,35 @@ def _activated(node: TfliteNode, x: Node) -> Node:
     return node.activated(x)
 
 
-def _through_floats(c: _Convolution) -> Node:
-    """Return a convolution of 16-bit data, whose products do not fit into 32 bits."""
-    how = c.node.tensor(0).quantization
-    assert how is not None
-    weights = c.weights if c.how is None else dequantized_tensor(c.weights, c.how)
-    total = _biased(c.node, c.of(dequantized_tensor(c.x, how), weights))
-    return c.node.stored(channels_last(_activated(c.node, total)))
-
-
 def _by_integers(c: _Convolution) -> Node:
     """Return a quantised convolution [n, c, ...] as the file stores it."""
-    data, result = c.node.tensor(0).quantization, c.node.result().quantization
-    if data is None or c.how is None or result is None or data.is_per_channel:
-        raise ModelError(f"{c.node.op} lacks the scale of its data, filters or result")
-    total = c.of(centred_tensor(c.x, data), centred_tensor(c.weights, c.how))
-    total = with_bias(total, _integer_bias(c.node, 2))
-    spatial = (1,) * len(c.window.kernel)
-    scales = data.scales[0].astype("float64") * c.how.scales
-    dtype = c.node.result().dtype
-    made = requantized_total(total, scales, (-1, *spatial), result, dtype)
-    return clipped_integers(made, c.node.activation, result, dtype)
+    return _requantized(c.node, c.x, c.weights, c.how, data=0, compute=c.of)
 
 
-def _integer_bias(node: TfliteNode, index: int) -> Node | None:
-    bias = node.optional(index)
-    if bias is not None and element_type(bias) not in ("int32", "int64"):
-        raise ModelError(f"the bias of {node.op} is {bias.type}, not integers")
-    return None if bias is None else converted(bias, "int32")
+def _requantized(
+    node: TfliteNode,
+    x: Node,
+    weights: Node,
+    how: Quantization | None,
+    data: int,
+    compute: Callable[[Node, Node], Node],
+) -> Node:
+    """Return a quantised convolution of input `data`, which is followed by the bias, as stored."""
+    given, result = node.tensor(data).quantization, node.result().quantization
+    if given is None or how is None or result is None or given.is_per_channel:
+        raise ModelError(f"{node.op} lacks the scale of its data, filters or result")
+    integers = centred_tensor(weights, how)
+    bias = integer_bias(node, 2 if data == 0 else data + 1)
+    if element_type(x) == "int16":
+        parts = [compute(part, integers) for part in centred_halves(x, given)]
+        total = joined_total(*parts, is_wide=bias is None or element_type(bias) == "int64")
+    else:
+        total = compute(centred_tensor(x, given), integers)
+        bias = None if bias is None else converted(bias, "int32")
+    spatial = (1,) * (len(dims_of(x)) - 2)
+    scales = product_scales(given, how, is_float=element_type(x) == "uint8")
+    total, dtype = with_bias(total, bias), node.result().dtype
+    return requantized_total(total, scales, (-1, *spatial), result, dtype, node.activation)
 
 
 def _hybrid(c: _Convolution) -> Node:
@@ -179,43 +180,22 @@ def transpose_conv(node: TfliteNode) -> Node:
     x, w = channels_first(node.input(2)), transposed(node.input(1), (3, 0, 1, 2))
     wanted = node.sizes(0, "shape of the result")
     window = window_of(shape_of(w)[2:], [node.options.integer(f"stride_{a}") for a in "hw"])
-    window, extra = _for_output(node, window, dims_of(x)[2:], wanted[1:3])
+    window, extra = transposed_to(
+        window, dims_of(x)[2:], wanted[1:3], is_same=node.padding == "SAME"
+    )
     return _transposed_convolved(node, x, w, window, extra)
-
-
-def _for_output(
-    node: TfliteNode, window: Window, spatial: tuple[Dim, ...], wanted: tuple[Dim, ...]
-) -> tuple[Window, tuple[int, ...]]:
-    """Return the window that gives images of the `wanted` size, and what it lacks at their end."""
-    if node.padding == "SAME":
-        given = padded_to_same(window, wanted, odd_first=False)
-        window = replace(given, before=known_sizes(given.before), after=known_sizes(given.after))
-    before, after = window.known_pads
-    sizes = zip(known_sizes(spatial), known_sizes(wanted), window.strides, window.extents,
-                before, after, strict=True)  # fmt: skip
-    lacks = [w - ((d - 1) * s + e - b - a) for d, w, s, e, b, a in sizes]
-    ends = tuple(a - lack if lack < 0 else a for a, lack in zip(after, lacks, strict=True))
-    return replace(window, after=ends), tuple(max(lack, 0) for lack in lacks)
 
 
 def _transposed_convolved(
     node: TfliteNode, x: Node, w: Node, window: Window, extra: tuple[int, ...]
 ) -> Node:
-    data, how = node.tensor(2).quantization, node.tensor(1).quantization
-    result = node.result().quantization
-    if not node.is_quantized(2) or element_type(x) == "int16":
+    how = node.tensor(1).quantization
+    if node.is_quantized(2):
         moved = None if how is None else replace(how, axis=1)
-        weights = w if moved is None else dequantized_tensor(w, moved)
-        images = x if data is None else dequantized_tensor(x, data)
-        total = transposed_convolved(images, in_float32(weights), window, 1, extra)
-        bias = node.optional_real(3)
-        return node.stored(channels_last(node.activated(with_bias(total, bias))))
-    if data is None or how is None or result is None:
-        raise ModelError(f"{node.op} lacks the scale of its data, filters or result")
-    integers = centred_tensor(w, replace(how, axis=1))
-    total = transposed_convolved(centred_tensor(x, data), integers, window, 1, extra)
-    total = with_bias(total, _integer_bias(node, 3))
-    scales = data.scales[0].astype("float64") * how.scales
-    made = requantized_total(total, scales, (-1, 1, 1), result, node.result().dtype)
-    clipped = clipped_integers(made, node.activation, result, node.result().dtype)
-    return channels_last(clipped)
+        made = _requantized(
+            node, x, w, moved, 2, lambda a, b: transposed_convolved(a, b, window, 1, extra)
+        )
+        return channels_last(made)
+    weights = w if how is None else dequantized_tensor(w, replace(how, axis=1))
+    total = transposed_convolved(x, in_float32(weights), window, 1, extra)
+    return channels_last(node.activated(with_bias(total, node.optional_real(3))))

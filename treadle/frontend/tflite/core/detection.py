@@ -18,49 +18,20 @@ from treadle.frontend.builders.basic import (
     scalar_like,
     transposed,
 )
+from treadle.frontend.builders.detection import best_boxes, chosen_column, where_counted
 from treadle.frontend.tflite.flexbuffer import numbers_of
 from treadle.frontend.tflite.node import Result, TfliteNode, converter
 from treadle.graph.nodes import Constant, Node, TupleItem
 from treadle.graph.types import known_sizes
-from treadle.ops import elementwise, indexing, movement, nms, sort
+from treadle.ops import elementwise, indexing, movement, sort
 from treadle.ops import reduce as reductions
 
 _MOST_DETECTIONS = 1 << 16
 
 
-def _best(boxes: Node, scores: Node, limit: int, overlap: Node, lowest: Node) -> tuple[Node, Node]:
-    """Return int64[classes * limit, 3] of (batch, class, box), best first, and how many there are.
-
-    `boxes` are [boxes, 4], `scores` [classes, boxes].
-    """
-    call = nms.non_max_suppression(
-        reshaped(boxes, (1, *dims_of(boxes))),
-        reshaped(scores, (1, *dims_of(scores))),
-        Constant.of(limit, "int64"),
-        overlap,
-        lowest,
-        room=limit,
-    )
-    return TupleItem.of(call, 0), TupleItem.of(call, 1)
-
-
 def _just_below(value: float) -> Constant:
     """Return the float32 below a threshold that scores may reach."""
     return Constant.of(np.nextafter(np.float32(value), np.float32(-np.inf)), "float32")
-
-
-def _where_counted(count: Node, x: Node) -> Node:
-    """Return the first `count` rows of `x`, zeros behind them."""
-    rows = dims_of(x)[0]
-    inside = elementwise.less(counted(rows), reshaped(count, (1,)))
-    shape = (rows, *(1,) * (len(dims_of(x)) - 1))
-    return elementwise.where(reshaped(inside, shape), x, scalar_like(0, x))
-
-
-def _chosen(rows: Node, count: Node, column: int) -> Node:
-    """Return a column of the chosen (batch, class, box), 0 behind the last of them."""
-    column_of = reshaped(cut_columns(rows, column, column + 1), (dims_of(rows)[0],))
-    return _where_counted(count, column_of)
 
 
 @converter("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
@@ -74,13 +45,13 @@ def non_max_suppression(node: TfliteNode) -> Result:
     if node.op == "NON_MAX_SUPPRESSION_V5" and node.constant_number(5, "sigma") != 0:
         raise ModelError("suppression by lower scores (a sigma above 0) is not supported")
     scores = node.real(1)
-    rows, count = _best(
+    rows, count = best_boxes(
         node.real(0), reshaped(scores, (1, *dims_of(scores))), limit, overlap, lowest
     )
-    places = _chosen(rows, count, 2)
+    places = chosen_column(rows, count, 2)
     made = [converted(places, "int32"), converted(count, "int32")]
     if node.op == "NON_MAX_SUPPRESSION_V5":
-        made.insert(1, _where_counted(count, indexing.gather(scores, places, axis=0)))
+        made.insert(1, where_counted(count, indexing.gather(scores, places, axis=0)))
     return made
 
 
@@ -136,19 +107,19 @@ def _best_of_all(boxes: Node, scores: Node, most: int, overlap: Node, lowest: No
     """Return boxes, classes, scores and number of the best, each box by its best class."""
     best = reductions.max_(scores, axes=(1,), keepdims=False)
     classes = reductions.argmax(scores, axis=1, keepdims=False)
-    rows, count = _best(boxes, reshaped(best, (1, *dims_of(best))), most, overlap, lowest)
-    places = _chosen(rows, count, 2)
+    rows, count = best_boxes(boxes, reshaped(best, (1, *dims_of(best))), most, overlap, lowest)
+    places = chosen_column(rows, count, 2)
     made = [indexing.gather(x, places, axis=0) for x in (boxes, classes, best)]
-    return [*(_where_counted(count, x) for x in made), count]
+    return [*(where_counted(count, x) for x in made), count]
 
 
 def _best_per_class(
     boxes: Node, scores: Node, limits: tuple[int, int], overlap: Node, lowest: Node
 ) -> list[Node]:
     """Return boxes, classes, scores and number of the best, chosen for every class alone."""
-    rows, count = _best(boxes, transposed(scores, (1, 0)), limits[0], overlap, lowest)
+    rows, count = best_boxes(boxes, transposed(scores, (1, 0)), limits[0], overlap, lowest)
     most = min(limits[1], known_sizes(dims_of(rows)[:1])[0])
-    classes, places = _chosen(rows, count, 1), _chosen(rows, count, 2)
+    classes, places = chosen_column(rows, count, 1), chosen_column(rows, count, 2)
     pairs = movement.concat(*(reshaped(x, (*dims_of(x), 1)) for x in (places, classes)), axis=1)
     found = indexing.gather_nd(scores, pairs)
     inside = elementwise.less(counted(dims_of(rows)[0]), reshaped(count, (1,)))
@@ -157,7 +128,7 @@ def _best_per_class(
     order, number = TupleItem.of(both, 1), elementwise.minimum(count, Constant.of(most, "int64"))
     chosen = [indexing.gather(x, order, axis=0) for x in (places, classes, found)]
     corners = indexing.gather(boxes, chosen[0], axis=0)
-    return [*(_where_counted(number, x) for x in (corners, *chosen[1:])), number]
+    return [*(where_counted(number, x) for x in (corners, *chosen[1:])), number]
 
 
 def _padded(x: Node, shape: tuple[int, ...]) -> Node:

@@ -7,24 +7,37 @@ from collections.abc import Callable
 from functools import partial, reduce
 from typing import TypeAlias
 
-from treadle import dtype as dt
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import (
     broadcast,
     converted,
-    element_type,
     operands,
     reshaped,
     scalar_like,
 )
-from treadle.frontend.builders.elementwise import power
-from treadle.frontend.tflite.layout import in_one_layout
+from treadle.frontend.builders.elementwise import (
+    floor_divide,
+    floor_mod,
+    power,
+    squared_difference,
+)
+from treadle.frontend.builders.layout import in_one_layout
 from treadle.frontend.tflite.node import TfliteNode, converter
+from treadle.frontend.tflite.pointwise import (
+    bounded_integers,
+    product_of_integers,
+    sigmoid_integers,
+    sum_of_integers,
+    tanh_integers,
+)
 from treadle.graph.nodes import Node
 from treadle.ops import elementwise as ew
+from treadle.ops import real_functions as rf
 
 Pair: TypeAlias = Callable[[Node, Node], Node]
 Function: TypeAlias = Callable[[Node], Node]
+OfIntegers: TypeAlias = Callable[[TfliteNode], Node | None]
+"""of_integers(node) -> its result by integers alone, None where it goes through real numbers."""
 
 
 def _broadcast(compute: Pair) -> Pair:
@@ -37,47 +50,18 @@ def _pair(op: str, compute: Pair, *, activated: bool = False) -> None:
 
     @converter(op)
     def convert(node: TfliteNode) -> Node:
+        integers = _INTEGER_PAIRS[op](node) if op in _INTEGER_PAIRS else None
+        if integers is not None:
+            return integers
         made = in_one_layout(_broadcast(compute), node.real(0), node.real(1))
         return node.stored(node.activated(made) if activated else made)
 
 
-def _floor_divide(a: Node, b: Node) -> Node:
-    quotient = ew.divide(a, b)
-    if dt.is_float(element_type(a)):
-        return ew.floor(quotient)
-    exact = ew.equal(ew.multiply(quotient, b), a)
-    zero = scalar_like(0, a)
-    same_sign = ew.equal(ew.less(a, zero), ew.less(b, zero))
-    below = ew.subtract(quotient, scalar_like(1, a))
-    return ew.where(ew.logical_or(exact, same_sign), quotient, below)
-
-
-def _floor_mod(a: Node, b: Node) -> Node:
-    if dt.is_float(element_type(a)):
-        return ew.subtract(a, ew.multiply(ew.floor(ew.divide(a, b)), b))
-    return ew.mod(a, b)
-
-
-def _squared_difference(a: Node, b: Node) -> Node:
-    difference = ew.subtract(a, b)
-    return ew.multiply(difference, difference)
-
-
-def _atan2(y: Node, x: Node) -> Node:
-    """Return the angle of (x, y): by halves of it, so that no quadrant is left out.
-
-    atan2(y, x) = 2 atan(y / (|(x, y)| + x)), of which the divisor is 0 for y = 0 and x <= 0 alone.
-    """
-    length = ew.sqrt(ew.add(ew.multiply(x, x), ew.multiply(y, y)))
-    zero = scalar_like(0.0, x)
-    right = ew.divide(y, ew.add(length, x))
-    left = ew.divide(ew.subtract(length, x), y)
-    half = ew.atan(ew.where(ew.greater(x, zero), right, left))
-    angle = ew.multiply(half, scalar_like(2.0, x))
-    flat = ew.where(ew.less(x, zero), scalar_like(3.14159265358979, x), zero)
-    return ew.where(ew.equal(y, zero), flat, angle)
-
-
+_INTEGER_PAIRS: dict[str, OfIntegers] = {
+    "ADD": sum_of_integers,
+    "SUB": sum_of_integers,
+    "MUL": product_of_integers,
+}
 _ACTIVATED: dict[str, Pair] = {
     "ADD": ew.add,
     "SUB": ew.subtract,
@@ -88,10 +72,10 @@ _PAIRS: dict[str, Pair] = {
     "MAXIMUM": ew.maximum,
     "MINIMUM": ew.minimum,
     "POW": power,
-    "FLOOR_DIV": _floor_divide,
-    "FLOOR_MOD": _floor_mod,
-    "SQUARED_DIFFERENCE": _squared_difference,
-    "ATAN2": _atan2,
+    "FLOOR_DIV": floor_divide,
+    "FLOOR_MOD": floor_mod,
+    "SQUARED_DIFFERENCE": squared_difference,
+    "ATAN2": rf.atan2,
 }
 for _op, _compute in _ACTIVATED.items():
     _pair(_op, _compute, activated=True)
@@ -128,13 +112,22 @@ def _function(op: str, compute: Function) -> None:
 
     @converter(op)
     def convert(node: TfliteNode) -> Node:
-        return node.stored(in_one_layout(compute, node.real(0)))
+        integers = _INTEGER_FUNCTIONS[op](node) if op in _INTEGER_FUNCTIONS else None
+        return node.stored(in_one_layout(compute, node.real(0))) if integers is None else integers
 
 
 def _square(x: Node) -> Node:
     return ew.multiply(x, x)
 
 
+_INTEGER_FUNCTIONS: dict[str, OfIntegers] = {
+    "TANH": tanh_integers,
+    "LOGISTIC": sigmoid_integers,
+    "RELU": bounded_integers,
+    "RELU6": bounded_integers,
+    "RELU_N1_TO_1": bounded_integers,
+    "RELU_0_TO_1": bounded_integers,
+}
 _FUNCTIONS: dict[str, Function] = {
     "ABS": ew.abs,
     "NEG": ew.negative,

@@ -7,13 +7,18 @@ from treadle.errors import ModelError
 from treadle.expr.nodes import convert
 from treadle.frontend.builders.basic import converted, dims_of, element_type, reshaped, transposed
 from treadle.frontend.builders.matmul import product
-from treadle.frontend.tflite.model import Quantization
-from treadle.frontend.tflite.node import TfliteNode, converter, in_float32
-from treadle.frontend.tflite.quantized import (
-    centred_tensor,
-    clipped_integers,
-    dequantized_tensor,
+from treadle.frontend.tflite.fixed_point import (
+    joined_total,
+    requantized_by_float64,
     requantized_total,
+)
+from treadle.frontend.tflite.model import Quantization
+from treadle.frontend.tflite.node import TfliteNode, converter, in_float32, integer_bias
+from treadle.frontend.tflite.quantized import (
+    centred_halves,
+    centred_tensor,
+    dequantized_tensor,
+    product_scales,
     rows_quantized,
 )
 from treadle.graph.nodes import Constant, Node
@@ -46,15 +51,13 @@ def _rows(node: TfliteNode, features: int) -> Dim:
 def _product(node: TfliteNode, rows: Node) -> Node:
     """Return rows [m, k] by the weights with bias and activation, as the file stores it."""
     how, weights = node.tensor(1).quantization, node.input(1)
-    if node.is_quantized(0) and element_type(rows) != "int16":
+    if node.is_quantized(0):
         return _by_integers(node, rows)
-    if not node.is_quantized(0) and how is not None and element_type(weights) == "int8":
+    if how is not None and element_type(weights) == "int8":
         return node.activated(_biased(node, _hybrid(node, rows, how)))
-    data = node.tensor(0).quantization if node.is_quantized(0) else None
-    real = rows if data is None else dequantized_tensor(rows, data)
     floats = weights if how is None else dequantized_tensor(weights, how)
-    total = product(real, transposed(converted(in_float32(floats), element_type(real)), (1, 0)))
-    return node.stored(node.activated(_biased(node, total)))
+    total = product(rows, transposed(converted(in_float32(floats), element_type(rows)), (1, 0)))
+    return node.activated(_biased(node, total))
 
 
 def _biased(node: TfliteNode, total: Node) -> Node:
@@ -68,18 +71,27 @@ def _by_integers(node: TfliteNode, rows: Node) -> Node:
     data, how = node.tensor(0).quantization, node.tensor(1).quantization
     if data is None or how is None:
         raise ModelError(f"{node.op} lacks the scale of its data or weights")
-    weights = transposed(centred_tensor(node.input(1), how), (1, 0))
-    total = product(centred_tensor(rows, data), weights)
-    bias = node.optional(2)
-    if bias is not None:
-        total = elementwise.add(total, converted(bias, "int32"))
-    scales = data.scales[0].astype("float64") * how.scales
+    total = _total(rows, data, transposed(centred_tensor(node.input(1), how), (1, 0)), node)
+    is_old = element_type(rows) == "uint8"  # the kernel of the first files
+    scales = product_scales(data, how, is_float=is_old)
     result, dtype = node.result().quantization, node.result().dtype
     if result is None:  # a result of floats
         wide = Constant.of(scales.astype("float32").reshape(-1 if scales.size > 1 else ()))
         return node.activated(elementwise.multiply(converted(total, "float32"), wide))
-    made = requantized_total(total, scales, (-1,), result, dtype)
-    return clipped_integers(made, node.activation, result, dtype)
+    if is_old:
+        return requantized_total(total, scales, (-1,), result, dtype, node.activation)
+    return requantized_by_float64(total, scales, result, dtype, node.activation)
+
+
+def _total(rows: Node, data: Quantization, weights: Node, node: TfliteNode) -> Node:
+    """Return integers by weights [k, n] with the bias: int32, or int64 where rows are int16."""
+    bias = integer_bias(node, 2)
+    if element_type(rows) == "int16":
+        parts = [product(part, weights) for part in centred_halves(rows, data)]
+        total = joined_total(*parts, is_wide=bias is None or element_type(bias) == "int64")
+    else:
+        total = product(centred_tensor(rows, data), weights)
+    return total if bias is None else elementwise.add(total, converted(bias, element_type(total)))
 
 
 def _hybrid(node: TfliteNode, rows: Node, how: Quantization) -> Node:
@@ -101,7 +113,7 @@ def batch_matmul(node: TfliteNode) -> Node:
     is_small = element_type(a) in ("int8", "uint8") and element_type(b) in ("int8", "uint8")
     if left is not None and right is not None and result is not None and is_small:
         total = product(centred_tensor(a, left), centred_tensor(b, right))
-        scales = left.scales[:1].astype("float64") * right.scales[:1]
+        scales = product_scales(left, right, is_float=True)[:1]
         return requantized_total(total, scales, (), result, node.result().dtype)
     real = [x if how is None else dequantized_tensor(x, how) for x, how in ((a, left), (b, right))]
     return node.stored(product(real[0], converted(real[1], element_type(real[0]))))

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
 from treadle.errors import ModelError
-from treadle.expr.nodes import int_value
 from treadle.frontend.builders.basic import (
     axes_from_front,
     broadcast,
@@ -21,40 +21,45 @@ from treadle.frontend.builders.dynamic_operands import (
     AxisRange,
     elements_of,
     padded_at_run,
-    sliced_at_run,
     tiled_at_run,
 )
-from treadle.frontend.builders.indices import checked_indices
+from treadle.frontend.builders.indices import gathered_nd, scattered_nd
+from treadle.frontend.builders.layout import channels_first, channels_last, common_first
 from treadle.frontend.builders.movement import (
     concatenated,
     depth_to_space,
     equal_parts,
+    mirrored,
     padded,
-    sequences_reversed,
     sliced,
     space_to_depth,
     split_at,
     taken,
+    taken_per_batch,
     tiled,
 )
-from treadle.frontend.symbolic import sizes_node
-from treadle.frontend.tflite.layout import channels_first, channels_last, common_first
+from treadle.frontend.builders.parts import (
+    padding_of_pairs,
+    permuted,
+    reversed_axes,
+    sequences_reversed_along,
+    sliced_by_lengths,
+    sliced_by_lengths_at_run,
+    split_with_rest,
+)
+from treadle.frontend.builders.strided import Masks, StridedSpec, strided
 from treadle.frontend.tflite.node import Result, TfliteNode, activated, converter
 from treadle.frontend.tflite.quantized import clipped_integers
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, known_sizes, normal_size
-from treadle.ops import elementwise, indexing, movement, scatter
+from treadle.ops import elementwise, movement, scatter
 from treadle.ops.sizes import dynamic_slice
 
 
 @converter("TRANSPOSE")
 def transpose(node: TfliteNode) -> Node:
     """Convert a permutation of the axes."""
-    ndim = node.rank(0)
-    perm = axes_from_front(node.constant_ints(1, "permutation"), ndim, node.op)
-    if len(perm) != ndim:
-        raise ModelError(f"{list(perm)} is no permutation of {ndim} axes")
-    return transposed(node.input(0), perm)
+    return permuted(node.input(0), node.constant_ints(1, "permutation"), node.op)
 
 
 @converter("CONCATENATION")
@@ -105,33 +110,16 @@ def split(node: TfliteNode) -> Result:
 @converter("SPLIT_V")
 def split_v(node: TfliteNode) -> Result:
     """Convert a split into parts of given sizes, of which one may be -1: what is left."""
-    (axis,) = axes_from_front(node.constant_ints(2, "axis"), node.rank(0), node.op)
-    parts = list(node.sizes(1, "sizes of the parts"))
-    holes = [k for k, p in enumerate(parts) if int_value(p) == -1]
-    if len(holes) > 1:
-        raise ModelError("more than one part has the size -1")
-    if holes:
-        known: Dim = 1  # takes the hole's -1 back
-        for part in parts:
-            known = normal_size(known + part)
-        parts[holes[0]] = normal_size(node.dims(0)[axis] - known)
-    return split_at(node.input(0), axis, parts)
+    axis = node.constant_axis(2, node.rank(0))
+    return split_with_rest(node.input(0), axis, node.sizes(1, "sizes of the parts"))
 
 
 @converter("SLICE")
 def slice_(node: TfliteNode) -> Node:
     """Convert a slice by where it begins and how long it is; -1 is what is left."""
-    dims = node.dims(0)
     if node.is_computed(1, 2):
         return _slice_at_run(node)
-    begins, lengths = node.sizes(1, "begins"), node.sizes(2, "sizes")
-    if not len(begins) == len(lengths) == len(dims):
-        raise ModelError(f"the slice does not fit {node.type(0)}")
-    ranges = []
-    for axis, (begin, length) in enumerate(zip(begins, lengths, strict=True)):
-        end = dims[axis] if int_value(length) == -1 else normal_size(begin + length)
-        ranges.append(AxisRange(axis, begin, end))
-    return sliced(node.input(0), ranges)
+    return sliced_by_lengths(node.input(0), node.sizes(1, "begins"), node.sizes(2, "sizes"))
 
 
 def _slice_at_run(node: TfliteNode) -> Node:
@@ -152,12 +140,7 @@ def _slice_at_run(node: TfliteNode) -> Node:
             strides=(1,) * len(dims),
             axes=tuple(range(len(dims))),
         )
-    ranges = []
-    for axis, (begin, length) in enumerate(zip(begins, node.elements(2), strict=True)):
-        left = elementwise.equal(length, Constant.of(-1, "int64"))
-        end = elementwise.where(left, sizes_node((dims[axis],), ()), elementwise.add(begin, length))
-        ranges.append(AxisRange(axis, begin, end))
-    return sliced_at_run(node.input(0), ranges, node.measure)
+    return sliced_by_lengths_at_run(node.input(0), begins, node.elements(2), node.measure)
 
 
 def _is_zero(value: Node) -> bool:
@@ -167,84 +150,30 @@ def _is_zero(value: Node) -> bool:
 @converter("STRIDED_SLICE")
 def strided_slice(node: TfliteNode) -> Node:
     """Convert a slice with steps; bits of masks leave bounds out, and add or remove axes."""
-    spec = _Spec.of(node)
-    ranges, shape = spec.ranges(node)
-    if node.is_computed(1, 2):
-        made = sliced_at_run(node.input(0), ranges, node.measure)
-    else:
-        made = sliced(node.input(0), ranges)
-    rest = dims_of(made)
-    return reshaped(made, [1 if axis is None else rest[axis] for axis in shape])
-
-
-class _Spec:
-    """The entries of a strided slice: begin, end, step, and the masks that change their meaning."""
-
-    def __init__(self, begins: list[Dim | Node], ends: list[Dim | Node], steps: list[int]) -> None:
-        self.begins, self.ends, self.steps = begins, ends, steps
-
-    @staticmethod
-    def of(node: TfliteNode) -> _Spec:
-        steps = list(node.constant_ints(3, "steps"))
-        bounds: list[list[Dim | Node]] = []
-        for index, what in ((1, "begins"), (2, "ends")):
-            given = node.elements(index) if node.is_computed(1, 2) else node.sizes(index, what)
-            bounds.append(list(given))
-        if not len(bounds[0]) == len(bounds[1]) == len(steps):
-            raise ModelError("begins, ends and steps of the slice have different lengths")
-        return _Spec(bounds[0], bounds[1], steps)
-
-    def ranges(self, node: TfliteNode) -> tuple[list[AxisRange], list[int | None]]:
-        """Return the range of every axis, and which axis each of the result is, None a new one."""
-        masks = {
-            name: node.options.integer(f"{name}_mask")
+    computed = node.is_computed(1, 2)
+    bounds: list[list[Dim | Node]] = []
+    for index, what in ((1, "begins"), (2, "ends")):
+        bounds.append(list(node.elements(index) if computed else node.sizes(index, what)))
+    steps = node.constant_ints(3, "steps")
+    if node.options.flag("offset"):
+        bounds[1] = _ends_behind(bounds[0], bounds[1])
+    masks = Masks(
+        *(
+            node.options.integer(f"{name}_mask")
             for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
-        }
-        ranges: list[AxisRange] = []
-        shape: list[int | None] = []
-        axis = 0
-        for k in range(len(self.steps)):
-            if masks["ellipsis"] >> k & 1:
-                rest = range(k + 1, len(self.steps))
-                used = sum(not masks["new_axis"] >> j & 1 for j in rest)
-                until = max(node.rank(0) - used, axis)
-                shape += range(axis, until)
-                axis = until
-            elif masks["new_axis"] >> k & 1:
-                shape.append(None)
-            else:
-                node.axis(axis, node.rank(0))
-                shrinks = bool(masks["shrink_axis"] >> k & 1)
-                bits = (masks["begin"] >> k & 1, masks["end"] >> k & 1)
-                ranges.append(self._range(node, k, axis, bits, shrinks))
-                shape += [] if shrinks else [axis]
-                axis += 1
-        return ranges, [*shape, *range(axis, node.rank(0))]
-
-    def _range(
-        self, node: TfliteNode, k: int, axis: int, bits: tuple[int, int], shrinks: bool
-    ) -> AxisRange:
-        begin, end, step = self.begins[k], self.ends[k], self.steps[k]
-        if shrinks:
-            return _one_place(begin, axis)
-        if node.options.flag("offset") and not isinstance(end, Node) and not bits[1]:
-            assert not isinstance(begin, Node)
-            end = normal_size(begin + end)
-        far = 1 << 40
-        first = (0 if step > 0 else far) if bits[0] else begin
-        last = (far if step > 0 else -far) if bits[1] else end
-        return AxisRange(axis, first, last, step)
+        )
+    )
+    return strided(node.input(0), StridedSpec(bounds[0], bounds[1], steps, masks), node.measure)
 
 
-def _one_place(begin: Dim | Node, axis: int) -> AxisRange:
-    """Return the range of one element, which may count from the end."""
-    if isinstance(begin, Node):
-        last = elementwise.equal(begin, Constant.of(-1, "int64"))
-        after = elementwise.add(begin, Constant.of(1, "int64"))
-        return AxisRange(axis, begin, elementwise.where(last, Constant.of(1 << 40, "int64"), after))
-    if int_value(begin) == -1:
-        return AxisRange(axis, -1, 1 << 40)
-    return AxisRange(axis, begin, normal_size(begin + 1))
+def _ends_behind(begins: Sequence[Dim | Node], lengths: Sequence[Dim | Node]) -> list[Dim | Node]:
+    """Return where slices end that are given by where they begin and how long they are."""
+    made: list[Dim | Node] = []
+    for begin, length in zip(begins, lengths, strict=False):
+        if isinstance(begin, Node) or isinstance(length, Node):
+            raise ModelError("a slice by computed lengths is not supported")
+        made.append(normal_size(begin + length))
+    return made
 
 
 @converter("PAD", "PADV2")
@@ -257,20 +186,13 @@ def pad(node: TfliteNode) -> Node:
         pads = [(k, amounts[2 * k], amounts[2 * k + 1]) for k in range(node.rank(0))]
         fill = Constant.of(value, node.type(0).dtype)
         return padded_at_run(node.input(0), pads, node.measure, "constant", fill)
-    before, after = _amounts(node)
+    before, after = padding_of_pairs(node.input(0), node.constant_ints(1, "padding"))
     x = node.input(0)
     images = common_first([x])
     if images is None or len(before) != 4:
         return node.moved(padded(x, before, after, "constant", value))
     front, back = ([p[k] for k in (0, 3, 1, 2)] for p in (before, after))
     return node.moved(channels_last(padded(images[0], front, back, "constant", value)))
-
-
-def _amounts(node: TfliteNode) -> tuple[list[int], list[int]]:
-    pairs = node.constant_ints(1, "padding")
-    if len(pairs) != 2 * node.rank(0) or min(pairs, default=0) < 0:
-        raise ModelError(f"the padding {list(pairs)} does not fit {node.type(0)}")
-    return list(pairs[::2]), list(pairs[1::2])
 
 
 def _pad_value(node: TfliteNode) -> float:
@@ -283,24 +205,9 @@ def _pad_value(node: TfliteNode) -> float:
 @converter("MIRROR_PAD")
 def mirror_pad(node: TfliteNode) -> Node:
     """Convert a padding with what lies mirrored behind the border, which repeats or not."""
-    before, after = _amounts(node)
+    before, after = padding_of_pairs(node.input(0), node.constant_ints(1, "padding"))
     mode = node.options.choice("mode", ("REFLECT", "SYMMETRIC"))
-    if mode == "REFLECT":
-        return padded(node.input(0), before, after, "reflect")
-    x = node.input(0)
-    for axis, (front, back) in enumerate(zip(before, after, strict=True)):
-        if not front and not back:
-            continue
-        (extent,) = known_sizes(dims_of(x)[axis : axis + 1])
-        if max(front, back) > extent:
-            raise ModelError(f"a padding of {max(front, back)} mirrors {extent} elements")
-        places = [
-            *reversed(range(front)),
-            *range(extent),
-            *range(extent - 1, extent - 1 - back, -1),
-        ]
-        x = indexing.gather(x, Constant.of(np.array(places, "int64")), axis=axis)
-    return x
+    return mirrored(node.input(0), before, after, repeats_border=mode == "SYMMETRIC")
 
 
 @converter("TILE")
@@ -320,35 +227,13 @@ def gather(node: TfliteNode) -> Node:
         batch += node.rank(1)
     if not batch:
         return node.moved(taken(node.input(0), node.input(1), axis, node.op))
-    if not 0 < batch <= axis or batch > node.rank(1):
-        raise ModelError(f"{batch} batch axes do not fit axis {axis}")
-    return node.moved(_gathered_per_batch(node, axis, batch))
-
-
-def _gathered_per_batch(node: TfliteNode, axis: int, batch: int) -> Node:
-    """Return slices of which every entry of the first axes chooses its own."""
-    dims, places = node.dims(0), node.dims(1)
-    order = (*range(batch), axis, *range(batch, axis), *range(axis + 1, len(dims)))
-    x = transposed(node.input(0), order)
-    index = reshaped(node.input(1), (*places, 1))
-    made = indexing.gather_nd(x, checked_indices(x, index, batch, op=node.op), batch_dims=batch)
-    count = len(places) - batch
-    rest = axis - batch
-    perm = (
-        *range(batch),
-        *range(batch + count, batch + count + rest),
-        *range(batch, batch + count),
-        *range(batch + count + rest, len(dims_of(made))),
-    )
-    return transposed(made, perm)
+    return node.moved(taken_per_batch(node.input(0), node.input(1), axis, batch, node.op))
 
 
 @converter("GATHER_ND")
 def gather_nd(node: TfliteNode) -> Node:
     """Convert a choice of slices by coordinates."""
-    x, places = node.input(0), node.input(1)
-    (depth,) = known_sizes(dims_of(places)[-1:])
-    return indexing.gather_nd(x, checked_indices(x, places, 0, depth, op=node.op))
+    return gathered_nd(node.input(0), node.input(1), node.op)
 
 
 @converter("EMBEDDING_LOOKUP")
@@ -363,9 +248,7 @@ def embedding_lookup(node: TfliteNode) -> Node:
 def scatter_nd(node: TfliteNode) -> Node:
     """Convert updates added up in a tensor of zeros."""
     zeros = broadcast(scalar_like(0, node.input(1)), node.sizes(2, "shape"))
-    (depth,) = known_sizes(node.dims(0)[-1:])
-    places = checked_indices(zeros, node.input(0), 0, depth, op=node.op)
-    return scatter.scatter_nd(zeros, places, node.input(1), reduction="add")
+    return scattered_nd(zeros, node.input(0), node.input(1), "add", node.op)
 
 
 @converter("DYNAMIC_UPDATE_SLICE")
@@ -388,22 +271,15 @@ def dynamic_update_slice(node: TfliteNode) -> Node:
 @converter("REVERSE_V2")
 def reverse(node: TfliteNode) -> Node:
     """Convert axes in reverse order."""
-    axes = axes_from_front(node.constant_ints(1, "axes"), node.rank(0), node.op)
-    return sliced(node.input(0), [AxisRange(axis, -1, -(1 << 40), -1) for axis in axes])
+    return reversed_axes(node.input(0), node.constant_ints(1, "axes"), node.op)
 
 
 @converter("REVERSE_SEQUENCE")
 def reverse_sequence(node: TfliteNode) -> Node:
     """Convert sequences of which the first elements are in reverse order."""
-    time, batch = (node.options.integer(f"{name}_dim") for name in ("seq", "batch"))
-    time, batch = node.axis(time, node.rank(0)), node.axis(batch, node.rank(0))
-    if time == batch:
-        raise ModelError("the axes of time and batch are one")
-    front = (time, batch)
-    order = (*front, *(k for k in range(node.rank(0)) if k not in front))
-    made = sequences_reversed(transposed(node.input(0), order), node.input(1), 0, node.op)
-    back = sorted(range(len(order)), key=lambda k: order[k])
-    return transposed(made, back)
+    names, ndim = ("seq_dim", "batch_dim"), node.rank(0)
+    time, batch = (node.axis(node.options.integer(name), ndim) for name in names)
+    return sequences_reversed_along(node.input(0), node.input(1), time, batch, node.op)
 
 
 @converter("SPACE_TO_DEPTH")

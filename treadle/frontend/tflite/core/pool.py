@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import dims_of
+from treadle.frontend.builders.layout import channels_first, channels_last
 from treadle.frontend.builders.pool import average_pooled, max_pooled
 from treadle.frontend.builders.windows import Window, padded_to_same, window_of
-from treadle.frontend.tflite.layout import channels_first, channels_last
 from treadle.frontend.tflite.node import TfliteNode, converter
 from treadle.frontend.tflite.quantized import clipped_integers, on_integers
 from treadle.graph.nodes import Node

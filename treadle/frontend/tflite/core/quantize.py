@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from treadle.errors import ModelError
 from treadle.frontend.builders.basic import converted, scalar_like
-from treadle.frontend.tflite.layout import in_one_layout
+from treadle.frontend.builders.layout import in_one_layout
 from treadle.frontend.tflite.node import TfliteNode, converter, is_quantized
+from treadle.frontend.tflite.pointwise import rescaled_integers
 from treadle.graph.nodes import Node
 from treadle.ops import elementwise
 
@@ -16,7 +17,8 @@ def quantize(node: TfliteNode) -> Node:
     """Convert real numbers, or integers of another scale, to integers."""
     if not is_quantized(node.result()):
         raise ModelError("the result of QUANTIZE has no scale")
-    return node.stored(node.real(0))
+    integers = rescaled_integers(node)
+    return node.stored(node.real(0)) if integers is None else integers
 
 
 @converter("DEQUANTIZE")

@@ -3,22 +3,24 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from treadle.errors import ModelError
-from treadle.frontend.builders.basic import converted, dims_of, element_type
+from treadle.frontend.builders.basic import converted
 from treadle.frontend.builders.reduce import (
     Reduction,
     extreme_index,
+    images_reduced,
     largest,
     mean,
     product,
     smallest,
     total,
 )
-from treadle.frontend.tflite.layout import common_first
 from treadle.frontend.tflite.node import Result, TfliteNode, converter
+from treadle.frontend.tflite.pointwise import sum_in_steps
 from treadle.graph.nodes import Node, TupleItem
 from treadle.ops import cumulative, sort
-from treadle.ops.reshaping import transpose
 
 
 def _reduction(op: str, reduce: Reduction, *, is_real: bool) -> None:
@@ -29,17 +31,21 @@ def _reduction(op: str, reduce: Reduction, *, is_real: bool) -> None:
         x = node.real(0) if is_real else node.input(0)
         ndim = node.rank(0)
         axes = tuple(sorted({node.axis(a, ndim) for a in node.constant_ints(1, "axes")}))
-        made = _reduced(x, reduce, axes, node.options.flag("keep_dims"))
+        integers = _of_integers(node, axes) if op in ("MEAN", "SUM") else None
+        if integers is not None:
+            return integers
+        made = images_reduced(x, reduce, axes, node.options.flag("keep_dims"))
         return node.stored(made) if is_real else node.moved(made)
 
 
-def _reduced(x: Node, reduce: Reduction, axes: tuple[int, ...], keepdims: bool) -> Node:
-    """Return a reduction, that of whole images [n, h, w, c] with their channels first."""
-    made = common_first([x]) if len(dims_of(x)) == 4 else None
-    if made is None or axes != (1, 2) or element_type(x) == "bool":
-        return reduce(x, axes, keepdims)
-    pooled = reduce(made[0], (2, 3), keepdims)
-    return transpose(pooled, perm=(0, 2, 3, 1)) if keepdims else pooled
+def _of_integers(node: TfliteNode, axes: tuple[int, ...]) -> Node | None:
+    """Return a mean or sum of quantised elements by integers alone, None where one is of floats."""
+    sizes = [node.dims(0)[a] for a in axes]
+    known = [s for s in sizes if isinstance(s, int) and s > 0]
+    if not axes or len(known) < len(sizes):
+        return None
+    keepdims = node.options.flag("keep_dims")
+    return sum_in_steps(node, prod(known), lambda x: images_reduced(x, total, axes, keepdims))
 
 
 _reduction("MEAN", mean, is_real=True)

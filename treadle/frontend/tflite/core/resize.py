@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from treadle.errors import ModelError
-from treadle.frontend.builders.resize import Sampling, resized, target_by_sizes
-from treadle.frontend.tflite.layout import channels_first, channels_last
+from treadle.frontend.builders.layout import channels_first, channels_last
+from treadle.frontend.builders.resize import Sampling, corner_coordinates, resized, target_by_sizes
 from treadle.frontend.tflite.node import TfliteNode, converter
 from treadle.frontend.tflite.quantized import on_integers
 from treadle.graph.nodes import Node
@@ -30,12 +30,8 @@ def resize_nearest(node: TfliteNode) -> Node:
 
 
 def _coordinates(node: TfliteNode, half_pixel: str) -> str:
-    corners = node.options.flag("align_corners")
-    if node.options.flag("half_pixel_centers"):
-        if corners:
-            raise ModelError("align_corners and half_pixel_centers exclude each other")
-        return half_pixel
-    return "align_corners" if corners else "asymmetric"
+    flag = node.options.flag
+    return corner_coordinates(flag("align_corners"), flag("half_pixel_centers"), half_pixel)
 
 
 def _resized(node: TfliteNode, x: Node, sampling: Sampling) -> Node:

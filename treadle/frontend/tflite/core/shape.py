@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from treadle.errors import ModelError
 from treadle.frontend.builders.basic import (
     axes_from_front,
     broadcast,
@@ -14,25 +13,19 @@ from treadle.frontend.builders.basic import (
     reshaped,
     scalar_like,
 )
-from treadle.frontend.builders.dynamic_operands import range_at_run, reshaped_at_run
+from treadle.frontend.builders.dynamic_operands import reshaped_at_run
 from treadle.frontend.builders.movement import padded
-from treadle.frontend.builders.ranges import (
-    check_size,
-    filled,
-    one_hot,
-    range_of_numbers,
-    range_of_sizes,
-)
+from treadle.frontend.builders.ranges import check_size, filled_with, number_range, one_hot
 from treadle.frontend.builders.shapes import (
+    broadcast_shape,
     expanded,
     reshaped_to,
     squeezed,
     squeezed_where_one,
     unsqueezed,
 )
-from treadle.frontend.symbolic import size_values, sizes_node
+from treadle.frontend.symbolic import sizes_node
 from treadle.frontend.tflite.node import TfliteNode, converter
-from treadle.graph.broadcasting import common_shape
 from treadle.graph.nodes import Constant, Node
 from treadle.ops import elementwise, scatter
 
@@ -72,10 +65,8 @@ def broadcast_to(node: TfliteNode) -> Node:
 @converter("BROADCAST_ARGS")
 def broadcast_args(node: TfliteNode) -> Node:
     """Convert the shape that two shapes broadcast to."""
-    made = common_shape(node.sizes(0, "shape"), node.sizes(1, "shape"))
-    if made is None:
-        raise ModelError("the two shapes do not broadcast")
-    return sizes_node(made, (len(made),), node.result().dtype)
+    sizes = node.sizes(0, "shape"), node.sizes(1, "shape")
+    return broadcast_shape(*sizes, node.result().dtype)
 
 
 @converter("SHAPE")
@@ -94,23 +85,15 @@ def rank(node: TfliteNode) -> Node:
 @converter("FILL")
 def fill(node: TfliteNode) -> Node:
     """Convert a tensor of one value."""
-    shape, value = node.sizes(0, "shape"), reshaped(node.input(1), ())
-    made = filled(value, shape) if isinstance(value, Constant) else broadcast(value, shape)
+    made = filled_with(reshaped(node.input(1), ()), node.sizes(0, "shape"))
     return node.moved(made, source=1)
 
 
 @converter("RANGE")
-def number_range(node: TfliteNode) -> Node:
+def range_of_three(node: TfliteNode) -> Node:
     """Convert start, start + delta, ... before a limit."""
     start, limit, delta = (reshaped(node.input(k), ()) for k in range(3))
-    known = [n for n in (start, limit, delta) if isinstance(n, Constant)]
-    if len(known) == 3:
-        return range_of_numbers(*(n.value for n in known))
-    bounds = [size_values(n) for n in (start, limit)]
-    if bounds[0] is not None and bounds[1] is not None and isinstance(delta, Constant):
-        first, last = (b.reshape(-1)[0] for b in bounds if b is not None)
-        return range_of_sizes(first, last, int(delta.value), node.result().dtype)
-    return range_at_run(start, limit, delta, node.measure)
+    return number_range(start, limit, delta, node.measure)
 
 
 @converter("ONE_HOT")

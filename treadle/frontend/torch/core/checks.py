@@ -7,7 +7,7 @@ from treadle.frontend.torch.node import AtenNode, aten
 
 _NAMES = (
     "_assert_scalar.default", "_assert_tensor_metadata.default", "sym_constrain_range.default",
-    "sym_constrain_range_for_size.default", "_assert_async.msg",
+    "sym_constrain_range_for_size.default", "_assert_async.msg", "_linalg_check_errors.default",
 )  # fmt: skip
 
 CHECKS = frozenset(f"aten.{name}" for name in _NAMES)

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import torch
+
 from treadle import dtype as dt
-from treadle.frontend.builders.basic import broadcast, converted
+from treadle.errors import ModelError
+from treadle.frontend.builders.basic import broadcast, converted, reshaped
 from treadle.frontend.builders.ranges import filled
 from treadle.frontend.torch.node import AtenNode, Operand, aten, operand, prims
+from treadle.frontend.torch.sizes import expression_of
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim
 from treadle.ops import elementwise as ew
@@ -36,6 +40,19 @@ def ones(node: AtenNode, *_given: object, **_kind: object) -> Node:
 def scalar_tensor(node: AtenNode, value: Operand, **_kind: object) -> Node:
     """Convert a number to a tensor of rank 0."""
     return operand(value, node.dtype())
+
+
+@aten("_local_scalar_dense")
+def item(node: AtenNode, x: Node) -> Dim:
+    """Convert the number in a tensor (Tensor.item), which may be a size from then on."""
+    if not isinstance(node.result, torch.SymInt):
+        raise ModelError(
+            "a number in a tensor that is no integer is not supported",
+            hint="compute with the tensor itself instead of its item()",
+        )
+    size = node.measure(converted(reshaped(x, ()), "int64"))
+    node.symbols.bind(expression_of(node.result), size)
+    return size
 
 
 def _everywhere(node: AtenNode, value: Operand) -> Node:

@@ -224,8 +224,8 @@ def clamp(node: AtenNode, x: Node, min: Operand | None = None, max: Operand | No
     """Convert bounds; where the lower is above the upper, the upper counts."""
     made = converted(x, node.dtype())
     if min is not None:
-        made = ew.maximum(*operands(made, operand(min, node.dtype())))
-    return made if max is None else ew.minimum(*operands(made, operand(max, node.dtype())))
+        made = maximum(node, made, operand(min, node.dtype()))
+    return made if max is None else minimum(node, made, operand(max, node.dtype()))
 
 
 # ---- comparisons, logic, bits --------------------------------------------------------------------

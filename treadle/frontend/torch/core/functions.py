@@ -64,6 +64,15 @@ def atan2(node: AtenNode, y: Operand, x: Operand) -> Node:
     return rf.atan2(*pair(node, y, x))
 
 
+@aten("angle")
+def angle(node: AtenNode, x: Node) -> Node:
+    """Convert the angle of real numbers: 0, or pi for those below 0; of a NaN a NaN."""
+    data = converted(x, node.dtype())
+    zero = scalar_like(0, data)
+    made = ew.where(ew.less(data, zero), scalar_like(math.pi, data), zero)
+    return ew.where(ew.isnan(data), data, made)
+
+
 @aten("copysign.Tensor", "copysign.Scalar")
 def copysign(node: AtenNode, x: Operand, sign: Operand) -> Node:
     """Convert the size of one number with the sign of another."""
@@ -165,6 +174,35 @@ def ldexp(node: AtenNode, x: Node, exponent: Node) -> Node:
     wide = _wide(kind)
     power = ew.power(Constant.of(2, wide), converted(exponent, wide))
     return converted(ew.multiply(*operands(converted(x, wide), power)), kind)
+
+
+@aten("frexp.Tensor")
+@prims("frexp")
+def frexp(node: AtenNode, x: Node) -> list[Node]:
+    """Convert numbers to a part of 0.5 to below 1 and an exponent of 2, both read off their bits.
+
+    A number below the normal ones is made larger first. Zeros, infinities and NaN stay themselves.
+    """
+    kind = node.dtype()
+    wide = "float64" if kind == "float64" else "float32"
+    digits, bias = (52, 1022) if wide == "float64" else (23, 126)
+    data = converted(x, wide)
+    whole = f"int{dt.bits(wide)}"
+    is_small = ew.less(ew.abs(data), scalar_like(2.0 ** (1 - bias), data))
+    scale = ew.where(*operands(is_small, scalar_like(2.0**64, data), scalar_like(1, data)))
+    held = bits.bitcast(ew.multiply(data, scale), dtype=whole)
+    field = ew.bitwise_and(
+        ew.shift_right(held, scalar_like(digits, held)), scalar_like(2 * bias + 3, held)
+    )
+    lost = ew.where(*operands(is_small, scalar_like(64, field), scalar_like(0, field)))
+    exponent = ew.subtract(ew.subtract(field, scalar_like(bias, field)), lost)
+    kept = ew.bitwise_and(held, scalar_like(~((2 * bias + 3) << digits), held))
+    part = bits.bitcast(ew.bitwise_or(kept, scalar_like(bias << digits, held)), dtype=wide)
+    is_plain = ew.less(ew.abs(data), scalar_like(math.inf, data))
+    is_split = ew.logical_and(is_plain, ew.not_equal(data, scalar_like(0, data)))
+    whole_part = ew.where(is_split, part, data)
+    power = ew.where(*operands(is_split, exponent, scalar_like(0, exponent)))
+    return [converted(whole_part, kind), converted(power, node.dtype(1))]
 
 
 @aten("softplus")

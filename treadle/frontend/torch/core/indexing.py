@@ -70,10 +70,9 @@ def index(node: AtenNode, x: Node, indices: Sequence[Node | None]) -> Node:
     The axes of the result that indices make stand where the first of them does if they are
     neighbours, else in front.
     """
-    given = [(axis, i) for axis, i in enumerate(indices) if i is not None]
+    given = _without_masks(node, indices)
     if not given:
         return x
-    given = _without_masks(node, given)
     axes = [axis for axis, _ in given]
     rest = [k for k in range(len(dims_of(x))) if k not in axes]
     front = transposed(x, (*axes, *rest))
@@ -88,9 +87,16 @@ def index(node: AtenNode, x: Node, indices: Sequence[Node | None]) -> Node:
     else:
         tuples = concatenated([reshaped(p, (*shape, 1)) for p in parts], len(shape))
         made = indexing.gather_nd(front, tuples)
+    made = _inside(made, axes, len(shape))
+    node.bind_dims(dims_of(made))
+    return made
+
+
+def _inside(made: Node, axes: Sequence[int], n: int) -> Node:
+    """Return a choice with its first `n` axes, those of indices of `axes`, where they belong."""
     if axes != list(range(axes[0], axes[0] + len(axes))) or axes[0] == 0:
         return made
-    n, before = len(shape), axes[0]
+    before = axes[0]
     perm = (*range(n, n + before), *range(n), *range(n + before, len(dims_of(made))))
     return transposed(made, perm)
 
@@ -103,21 +109,25 @@ def _met(indices: Sequence[Node]) -> list[Node]:
     return [broadcast(i, shape) for i in indices]
 
 
-def _without_masks(node: AtenNode, given: Sequence[tuple[int, Node]]) -> list[tuple[int, Node]]:
-    """Return indices of which masks are the positions where they hold."""
-    if any(element_type(i) in ("bool", "uint8") for _, i in given):
-        raise ModelError(
-            "a choice by a mask is not supported: how many elements it gives depends on data"
-        )
-    return list(given)
+def _without_masks(node: AtenNode, indices: Sequence[Node | None]) -> list[tuple[int, Node]]:
+    """Return axes with their indices; a mask is an index of each of its axes, where it holds."""
+    given: list[tuple[int, Node]] = []
+    axis = 0
+    for i in indices:
+        if i is not None and element_type(i) in ("bool", "uint8"):
+            found = places_of(i, node.measure)
+            rank = len(dims_of(i))
+            given += [(axis + k, part) for k, part in enumerate(_rows(found, rank))]
+            axis += rank
+            continue
+        given += [(axis, i)] if i is not None else []
+        axis += 1
+    return given
 
 
-@aten("nonzero")
-def nonzero(node: AtenNode, x: Node) -> Node:
-    """Convert the coordinates of what is not zero, one row per element."""
-    found = places_of(x, node.measure)
-    node.bind(node.result.shape[0], dims_of(found)[1])
-    return transposed(found, (1, 0))
+def _rows(x: Node, count: int) -> list[Node]:
+    cut = [sliced(x, [AxisRange(0, k, k + 1)]) for k in range(count)]
+    return [reshaped(c, dims_of(x)[1:]) for c in cut]
 
 
 @aten("index_put", "_unsafe_index_put")
@@ -129,10 +139,9 @@ def index_put(
     accumulate: bool = False,
 ) -> Node:
     """Convert writes at index tensors, which broadcast and stand on the first axes."""
-    given = [(axis, i) for axis, i in enumerate(indices) if i is not None]
+    given = _without_masks(node, indices)
     if not given:
         raise ModelError("index_put without indices is not supported")
-    given = _without_masks(node, given)
     axes = [axis for axis, _ in given]
     rest = [k for k in range(len(dims_of(x))) if k not in axes]
     perm = (*axes, *rest)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from treadle.errors import ModelError
 from treadle.expr.intervals import FAR
 from treadle.frontend.builders.basic import (
@@ -15,10 +17,10 @@ from treadle.frontend.builders.basic import (
     transposed,
 )
 from treadle.frontend.builders.dynamic_operands import AxisRange
-from treadle.frontend.builders.movement import concatenated, padded, sliced, split_at
+from treadle.frontend.builders.movement import concatenated, padded, sliced, split_at, taken
 from treadle.frontend.builders.shapes import unsqueezed
 from treadle.frontend.torch.node import AtenNode, aten
-from treadle.graph.nodes import Node
+from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, known_sizes, normal_size
 from treadle.ops import movement
 
@@ -65,7 +67,9 @@ def slice_(
 ) -> Node:
     """Convert every `step`-th position of an axis from `start` to before `end`."""
     bounds = (0 if start is None else start, FAR if end is None else end)
-    return sliced(x, [AxisRange(node.axis(dim, x), *bounds, step)])
+    made = sliced(x, [AxisRange(node.axis(dim, x), *bounds, step)])
+    node.bind_dims(dims_of(made))
+    return made
 
 
 @aten("select.int", "select_copy.int")
@@ -151,8 +155,21 @@ _PADDING = {"reflection": "reflect", "replication": "edge"}
       "replication_pad2d", "replication_pad3d")  # fmt: skip
 def pad_nd(node: AtenNode, x: Node, pad: Sequence[int]) -> Node:
     """Convert padding with mirrored or repeated elements."""
-    name = node.op.removeprefix("aten.").partition("_")[0]
-    return padded(x, *_amounts(x, pad), mode=_PADDING[name])
+    mode = _PADDING[node.op.removeprefix("aten.").partition("_")[0]]
+    before, after = _amounts(x, pad)
+    if mode == "edge":
+        for axis, extent in enumerate(dims_of(x)):
+            if isinstance(extent, int) and min(before[axis], after[axis]) <= -extent < 0:
+                x = _edges(x, axis, before[axis], after[axis])
+                before[axis] = after[axis] = 0
+    return padded(x, before, after, mode=mode)
+
+
+def _edges(x: Node, axis: int, before: int, after: int) -> Node:
+    """Return an axis padded where every element is cut off: the edge is still what it was."""
+    (extent,) = known_sizes(dims_of(x)[axis : axis + 1], "a padded axis")
+    places = np.clip(np.arange(extent + before + after) - before, 0, extent - 1)
+    return taken(x, Constant.of(places), axis)
 
 
 def _amounts(x: Node, pad: Sequence[Dim]) -> tuple[list[int], list[int]]:

@@ -6,12 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from treadle.errors import ModelError
+from treadle import dtype as dt
 from treadle.frontend.builders import pool
-from treadle.frontend.builders.basic import converted, dims_of, reshaped, scalar_like
+from treadle.frontend.builders.basic import (
+    converted,
+    dims_of,
+    element_type,
+    reshaped,
+    scalar_like,
+)
 from treadle.frontend.builders.windows import Window, window_of
 from treadle.frontend.torch.node import AtenNode, aten, operand, sum_dtype
-from treadle.graph.nodes import Node
+from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import product_of
 from treadle.ops import elementwise as ew
 
@@ -90,20 +96,27 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Node:
-    """Convert the mean of each window."""
-    rank = _spatial(node)
+    """Convert the mean of each window; of integers it is cut towards zero."""
+    rank, kind = _spatial(node), node.dtype()
     window = _window(rank, kernel, stride, padding, (1,))
-    if divisor_override is not None and ceil_mode:
-        raise ModelError("an average pool with a divisor and windows that jut out is not supported")
-    made = pool.average_pooled(
-        _with_batch(x, rank),
-        window,
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad or divisor_override is not None,
-    )
-    if divisor_override is not None:
-        made = ew.multiply(made, scalar_like(prod(window.kernel) / divisor_override, made))
-    return reshaped(made, node.dims())
+    data = converted(_with_batch(x, rank), kind if dt.is_float(kind) else "float64")
+    if divisor_override is None:
+        made = pool.average_pooled(
+            data, window, ceil_mode=ceil_mode, count_include_pad=count_include_pad
+        )
+    else:
+        made = _sums_over(data, window, ceil_mode, divisor_override)
+    return reshaped(converted(made, kind), node.dims())
+
+
+def _sums_over(x: Node, window: Window, ceil_mode: bool, divisor: int) -> Node:
+    """Return the sum of each window over a number: its mean times how many elements it has."""
+    if not ceil_mode:
+        means = pool.average_pooled(x, window, count_include_pad=True)
+        return ew.multiply(means, scalar_like(prod(window.kernel) / divisor, means))
+    means = pool.average_pooled(x, window, ceil_mode=True)
+    inside = pool.elements_inside(x, window, dims_of(means)[2:])
+    return ew.multiply(means, Constant.of(inside / divisor, element_type(means)))
 
 
 def _adaptive(pooled: Callable[[Node, Sequence[int]], Node]) -> Callable[..., Node]:
@@ -116,3 +129,12 @@ def _adaptive(pooled: Callable[[Node, Sequence[int]], Node]) -> Callable[..., No
 
 _MEANS = ("adaptive_avg_pool1d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
 aten(*_MEANS)(_adaptive(pool.adaptive_average_pooled))
+
+
+@aten("adaptive_max_pool2d", "adaptive_max_pool3d")
+def adaptive_max_pool(node: AtenNode, x: Node, sizes: Sequence[int]) -> list[Node]:
+    """Convert the largest element of windows that cover the image evenly, and its place."""
+    data = _with_batch(x, _spatial(node))
+    made = pool.adaptive_max_pooled(data, sizes)
+    places = pool.adaptive_max_places(data, sizes)
+    return [reshaped(made, node.dims(0)), reshaped(places, node.dims(1))]

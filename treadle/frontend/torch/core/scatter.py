@@ -51,6 +51,34 @@ def scatter_reduce(
     include_self: bool = True,
 ) -> Node:
     """Convert writes that are combined with each other, and with what is there."""
+    return _combined(node, x, dim, index, src, reduce, include_self)
+
+
+@aten("index_reduce")
+def index_reduce(
+    node: AtenNode,
+    x: Node,
+    dim: int,
+    index: Node,
+    source: Node,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Node:
+    """Convert slices that are combined with those an index names."""
+    if not dims_of(source):
+        return _combined(node, x, 0, index, source, reduce, include_self)
+    axis, rank = node.axis(dim, source), len(dims_of(source))
+    (count,) = dims_of(reshaped(index, (product_of(dims_of(index)),)))
+    wide = reshaped(index, [count if k == axis else 1 for k in range(rank)])
+    places = broadcast(wide, dims_of(source))
+    return _combined(node, x, dim, places, source, reduce, include_self)
+
+
+def _combined(
+    node: AtenNode, x: Node, dim: int, index: Node, src: Node, reduce: str, include_self: bool
+) -> Node:
+    """Return writes of single elements that are combined with each other, or with `x` too."""
     reduction = "add" if reduce == "mean" else _REDUCTIONS[reduce]
     start = x if include_self else _overwritten(node, x, dim, index, _neutral(reduction, x))
     made = _scattered(node, start, dim, index, src, reduction)

@@ -20,7 +20,7 @@ from treadle.frontend.builders.dynamic_operands import AxisRange
 from treadle.frontend.builders.indices import checked_indices
 from treadle.frontend.builders.movement import concatenated, sliced, taken
 from treadle.frontend.builders.shapes import unsqueezed
-from treadle.frontend.torch.node import AtenNode, aten
+from treadle.frontend.torch.node import AtenNode, aten, prims
 from treadle.graph.nodes import Constant, Node
 from treadle.graph.types import Dim, known_sizes, product_of
 from treadle.ops import scatter
@@ -169,12 +169,50 @@ def as_strided(
     stride: Sequence[int],
     storage_offset: int | None = None,
 ) -> Node:
-    """Convert a view by strides of a tensor that lies in row-major order."""
-    if not node.is_contiguous(0):
-        raise ModelError("strides of a tensor that is not contiguous are not supported")
-    extents = known_sizes(tuple(size), "a size")
-    places = np.full((), storage_offset or 0)
-    for extent, step in zip(extents, stride, strict=True):
+    """Convert a view by strides of a tensor that fills its memory."""
+    flat, _ = _memory(node, x)
+    return taken(flat, Constant.of(_strided(size, stride, storage_offset)), 0, node.op)
+
+
+def _memory(node: AtenNode, x: Node) -> tuple[Node, tuple[int, ...]]:
+    """Return the elements of an operand as they lie in memory, and its axes in that order."""
+    order = node.memory_order(0)
+    if order is None:
+        raise ModelError("strides of a tensor that does not fill its memory are not supported")
+    return reshaped(transposed(x, order), (product_of(dims_of(x)),)), order
+
+
+def _strided(size: Sequence[int], stride: Sequence[int], offset: int | None) -> np.ndarray:
+    """Return the places in memory of the elements of a view by strides."""
+    places = np.full((), offset or 0)
+    for extent, step in zip(known_sizes(tuple(size), "a size"), stride, strict=True):
         places = places[..., None] + np.arange(extent) * step
-    flat = reshaped(x, (product_of(dims_of(x)),))
-    return taken(flat, Constant.of(places.astype("int64")), 0, node.op)
+    return places.astype("int64")
+
+
+@aten("as_strided_scatter")
+@prims("as_strided_scatter")
+def as_strided_scatter(
+    node: AtenNode,
+    x: Node,
+    src: Node,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Node:
+    """Convert a tensor that fills its memory, of which a view by strides is replaced."""
+    flat, order = _memory(node, x)
+    places = _strided(size, stride, storage_offset)
+    rows = Constant.of(places.reshape(-1, 1))
+    made = scatter.scatter_nd(flat, rows, reshaped(src, (places.size,)))
+    lying = reshaped(made, [dims_of(x)[k] for k in order])
+    return transposed(lying, [order.index(k) for k in range(len(order))])
+
+
+@aten("resize")
+def resize(node: AtenNode, x: Node, *_size: object, **_how: object) -> Node:
+    """Convert the first elements in another shape; what is beyond them nobody has set: zeros."""
+    old, new = known_sizes((product_of(dims_of(x)), product_of(node.dims())), "a size")
+    flat = reshaped(x, (old,))
+    more = broadcast(converted(Constant.of(0, "int64"), node.dtype()), (max(new - old, 0),))
+    return reshaped(sliced(concatenated([flat, more], 0), [AxisRange(0, 0, new)]), node.dims())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where channels stand: TFLite's images are [n, h, w, c], those of the graph [n, c, h, w].
+"""Where channels stand: images of TensorFlow are [n, h, w, c], those of the graph [n, c, h, w].
 
 An image that was made with its channels first is a transpose of that to the graph. What follows
 looks through it, so that from one convolution to the next nothing is transposed; the passes choose

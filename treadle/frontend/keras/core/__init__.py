@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of Keras's layers and operations, one file per family."""
